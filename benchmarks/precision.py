@@ -80,7 +80,7 @@ def losses_of_training() -> list[float]:
             intermediate_size=512,
             max_position_embeddings=S,
         ),
-        train_files=match_files(FLAGS.input_file, "--input_file"),
+        train_files=match_files(FLAGS.input_file),
         max_seq_length=S,
         max_predictions_per_seq=P,
     )

@@ -84,7 +84,7 @@ def timed(name: str) -> Iterator[None]:
 def main(_: list[str]) -> None:
     """Prints the seconds of each part."""
     version = int(FLAGS.squad_version)
-    data = read_squad(FLAGS.predict_file, version=version, is_training=False, flag="--predict_file")
+    data = read_squad(FLAGS.predict_file, version=version, is_training=False)
     features = squad_features(
         data,
         load_tokenizer(spm_model_file=FLAGS.spm_model_file),

@@ -61,7 +61,7 @@ def main(arguments: Sequence[str]) -> None:
     del arguments
     tokenizer = load_tokenizer(vocab_file=_VOCAB.value, spm_model_file=_MODEL.value)
     begin = time.perf_counter()
-    data = read_squad(_DATA.value, version=_VERSION.value, is_training=True, flag="--squad_file")
+    data = read_squad(_DATA.value, version=_VERSION.value, is_training=True)
     print(
         f"read in {time.perf_counter() - begin:.1f} s: contexts={len(data.contexts)} "
         f"questions={len(data.questions)}"

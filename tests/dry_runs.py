@@ -10,6 +10,7 @@ from typing import Any
 
 from absl import flags
 
+from albert_tf.cli.app import UserError, explain
 from albert_tf.cli.flags import dry_run_context
 from tests.programs import command_line
 
@@ -28,7 +29,7 @@ def given(module: ModuleType, values: Mapping[str, Any]) -> Iterator[None]:
 
 
 def run_here(module: ModuleType, values: Mapping[str, Any], *arguments: Any) -> None:
-    """Runs a command in this process; see `given`.
+    """Runs a command in this process; its errors have the messages that the command shows.
 
     Args:
         module: of the command.
@@ -36,7 +37,11 @@ def run_here(module: ModuleType, values: Mapping[str, Any], *arguments: Any) -> 
         *arguments: what its `run` is given, such as options of Beam.
     """
     with given(module, values), dry_run_context(flags.FLAGS):
-        module.run(*arguments)
+        try:
+            module.run(*arguments)
+        except UserError as error:
+            error.args = (explain(error, flags.FLAGS),)
+            raise
 
 
 def tree(folder: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A disk without room, for this process alone."""
+"""Simulates a full disk for this process."""
 
 import resource
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def file_size_limit(size: int) -> Iterator[None]:
-    """No file of this process may grow beyond so many bytes, as on a disk that is full."""
+    """Prevents files of this process from growing beyond `size` bytes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:

@@ -1,4 +1,4 @@
-"""What a process leaves behind that is killed while it writes."""
+"""Processes that are killed while they write."""
 
 import os
 import subprocess
@@ -26,11 +26,11 @@ with temporary_folder(path) if is_folder else write_then_rename(path) as made:
 
 
 class Writer:
-    """A process that has written half of a file or folder.
+    """A process that has written half of a file or directory.
 
     Args:
         kind: "file" or "folder".
-        path: the final name of what it writes.
+        path: its final name.
     """
 
     def __init__(self, kind: str, path: str | os.PathLike) -> None:
@@ -43,11 +43,11 @@ class Writer:
         assert self._process.stdout.readline() == b"written\n"
 
     def finish(self) -> int:
-        """Lets it write the rest; returns its exit status."""
+        """Lets the process finish; returns its exit status."""
         self._process.communicate()
         return self._process.returncode
 
     def kill(self) -> None:
-        """Ends it as a power cut would."""
+        """Kills the process without cleanup."""
         self._process.kill()
         self._process.communicate()

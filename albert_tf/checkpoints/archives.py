@@ -42,7 +42,7 @@ def _is_url(path: str) -> bool:
     return re.match(r"https?://", path) is not None
 
 
-def local_directory(path: str, flag: str) -> str:
+def local_directory(path: str) -> str:
     """Returns the directory of a model that is given by a URL, by a name or as a tar file.
 
     A tar file is unpacked once, to the directory that the environment variable ALBERT_TF_HOME
@@ -52,27 +52,27 @@ def local_directory(path: str, flag: str) -> str:
         LoadError: the model cannot be downloaded, read or stored, or is damaged or unsafe.
     """
     if is_shipped(path):
-        return shipped_directory(path, flag)
+        return shipped_directory(path)
     try:
-        return _descended(_found(path, flag))
+        return _descended(_found(path))
     except OSError as error:
         if error.filename == path:
-            raise LoadError(f"{flag}={path} cannot be read: {error.strerror}") from error
+            raise LoadError(f"{path} cannot be read: {error.strerror}") from error
         raise LoadError(
-            f"{flag}={path} cannot be kept in {cached()!r}: {reason_of(error)}. Free disk space "
+            f"{path} cannot be kept in {cached()!r}: {reason_of(error)}. Free disk space "
             f"there, or set the environment variable {CACHE_VARIABLE} to another directory."
         ) from error
 
 
-def _found(path: str, flag: str) -> str:
+def _found(path: str) -> str:
     """Returns where a model's files are, after downloading and unpacking them if necessary."""
     if not (is_released(path) or _is_url(path)):
-        return _unpacked(path, flag, cached("unpacked", _cache_name(path)))
-    found = fetch(path, flag)
+        return _unpacked(path, cached("unpacked", _cache_name(path)))
+    found = fetch(path)
     if not found.endswith(TAR):
         return found
     try:
-        directory = _unpacked(found, flag, found.removesuffix(TAR))
+        directory = _unpacked(found, found.removesuffix(TAR))
     except LoadError as error:
         rejected = f"{found}.rejected"
         with suppress(FileNotFoundError):  # another process has renamed it
@@ -85,13 +85,13 @@ def _found(path: str, flag: str) -> str:
     return directory
 
 
-def _unpacked(path: str, flag: str, directory: str) -> str:
+def _unpacked(path: str, directory: str) -> str:
     if os.path.isdir(directory):
         return directory
-    logging.info("%s=%s is unpacked to %s", flag, path, directory)
+    logging.info("%s is unpacked to %s", path, directory)
     try:
         with temporary_folder(directory) as temporary:
-            _extract(path, flag, temporary)
+            _extract(path, temporary)
             os.rename(temporary, directory)
     except OSError:  # another process may have been faster with the same content
         if not os.path.isdir(directory):
@@ -107,18 +107,16 @@ def _cache_name(path: str) -> str:
     return f"{os.path.basename(path)[:40]}-{hashlib.sha256(os.fsencode(key)).hexdigest()[:16]}"
 
 
-def _extract(path: str, flag: str, directory: str) -> None:
+def _extract(path: str, directory: str) -> None:
     with open_binary(path, "rb") as file:
         try:
             extract(file, directory, _MAX_RATIO * file_size(path) + _MAX_EXTRA_BYTES)
         except UnsafeArchiveError as error:
             raise LoadError(
-                f"{flag}={path} is not unpacked: {error}. Check that it is a model archive."
+                f"{path} is not unpacked: {error}. Check that it is a model archive."
             ) from error
         except DamagedArchiveError as error:
-            raise LoadError(
-                f"{flag}={path} is damaged or not a tar file: {reason_of(error)}."
-            ) from error
+            raise LoadError(f"{path} is damaged or not a tar file: {reason_of(error)}.") from error
 
 
 def _descended(directory: str) -> str:

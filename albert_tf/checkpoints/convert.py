@@ -31,10 +31,9 @@ from albert_tf.checkpoints.original.files import write_checkpoint
 from albert_tf.checkpoints.report import LoadReport
 from albert_tf.config import AlbertConfig
 from albert_tf.data.files import (
-    TEMPORARY_FILES,
     check_checkpoint_path,
-    explain_write_errors,
     is_remote,
+    raise_write_errors,
     temporary_folder,
     why_not_writable,
     write_error,
@@ -125,7 +124,6 @@ def convert(
     *,
     with_optimizer: bool = False,
     dtype: str = "float32",
-    output_flag: str = "--output_dir",
     dry_run: bool = False,
     **parts: Any,
 ) -> ConversionReport:
@@ -138,7 +136,6 @@ def convert(
         with_optimizer: keep the optimizer's moments and the step as well.
         dtype: in which the weights are stored, "float32" or "float16"; the latter is for
             huggingface alone. What is written computes what the rounded weights do.
-        output_flag: the flag `output_dir` came from, for messages.
         dry_run: only check that the model can be read and written, and write nothing.
         **parts: of the model that do not lie with it, see `read_contents`.
 
@@ -147,7 +144,7 @@ def convert(
             something else.
         WriteError: it cannot be written.
     """
-    check_target(output_dir, output_flag, format_name not in ("huggingface", "keras_hub"))
+    check_target(output_dir, format_name not in ("huggingface", "keras_hub"))
     if with_optimizer and format_name != ORIGINAL:
         raise ValueError(
             f"--with_optimizer: of the formats {', '.join(FORMAT_NAMES)} only {ORIGINAL} holds the "
@@ -172,7 +169,7 @@ def convert(
         logging.warning("%s cannot hold %s", format_name, ", ".join(unsupported_weights))
     differences: dict[str, float] = {}
     if not dry_run:
-        with new_directory(output_dir, output_flag) as directory:
+        with new_directory(output_dir) as directory:
             format_module(format_name).write(directory, contents)
             differences = _differences(directory, format_name, contents, unsupported_weights)
     return ConversionReport(
@@ -200,7 +197,7 @@ def _rounded(weights: Mapping[str, np.ndarray], dtype: str) -> dict[str, np.ndar
     return {name: values.astype(dtype) for name, values in weights.items()}
 
 
-def check_target(output_dir: str, flag: str = "--output_dir", has_checkpoint: bool = True) -> None:
+def check_target(output_dir: str, has_checkpoint: bool = True) -> None:
     """Refuses a directory that something is in, or that nothing may be written to.
 
     Raises:
@@ -208,16 +205,15 @@ def check_target(output_dir: str, flag: str = "--output_dir", has_checkpoint: bo
         WriteError: nothing may be written there.
     """
     if has_checkpoint:
-        check_checkpoint_path(output_dir, flag)
+        check_checkpoint_path(output_dir)
     exists = tf.io.gfile.exists(output_dir)
     if exists and (not tf.io.gfile.isdir(output_dir) or tf.io.gfile.listdir(output_dir)):
         raise ValueError(
-            f"{flag}={output_dir} exists already and is not changed: use a new or an empty "
-            "directory."
+            f"{output_dir} exists already and is not changed: use a new or an empty directory."
         )
     # What is written first lies beside it.
     if problem := why_not_writable(os.path.dirname(_target(output_dir))):
-        raise write_error(output_dir, problem, flag)
+        raise write_error(output_dir, problem)
 
 
 def _target(output_dir: str) -> str:
@@ -227,26 +223,26 @@ def _target(output_dir: str) -> str:
 
 
 @contextmanager
-def new_directory(output_dir: str, flag: str = "--output_dir") -> Iterator[str]:
+def new_directory(output_dir: str) -> Iterator[str]:
     """Gives a directory to write into, which becomes `output_dir` if the block ends well.
 
     Raises:
         WriteError: there is no room, or nothing may be written there.
     """
     target = _target(output_dir)
-    with (
-        explain_write_errors(output_dir, flag),
-        tempfile.TemporaryDirectory() if is_remote(target) else temporary_folder(target) as made,
-    ):
-        yield made
-        _move(made, target)
+    if is_remote(target):
+        with tempfile.TemporaryDirectory() as made:
+            yield made
+            with raise_write_errors(output_dir):
+                _copy(made, target)
+    else:
+        with temporary_folder(output_dir) as made:
+            yield made
+            os.replace(made, target)
 
 
-def _move(directory: str, target: str) -> None:
-    """Gives a directory its final name; in a store without directories, copies its files."""
-    if not is_remote(target):
-        os.replace(directory, target)
-        return
+def _copy(directory: str, target: str) -> None:
+    """Copies all files to a store without directories."""
     try:
         for folder, _, names in os.walk(directory):
             inner = folder.replace(directory, target, 1)
@@ -275,22 +271,20 @@ def export_weights(model: str, export_path: str, *, dry_run: bool = False) -> li
     Differs: heads that the checkpoint lacks are left out, and named; the original writes random
     ones. No graph (`.meta`) is written, and no file `checkpoint`.
     """
-    check_checkpoint_path(export_path, "--export_path")
+    check_checkpoint_path(export_path)
     if tf.io.gfile.exists(export_path + ".index"):
         raise ValueError(
-            f"--export_path={export_path}: the checkpoint exists already and is not changed. Use "
-            "another name."
+            f"The checkpoint {export_path} exists already and is not changed. Use another name."
         )
     if problem := why_not_writable(os.path.dirname(export_path) or os.curdir):
-        raise write_error(export_path, problem, "--export_path")
-    contents, report = read_contents(model, "--albert_directory")
+        raise write_error(export_path, problem)
+    contents, report = read_contents(model)
     for head in PRETRAINING_HEADS:
         if not any(name.startswith(head) for name in contents.weights):
             logging.warning("%s has no %s: it is omitted", report.source, head)
     weights = {name: v for name, v in contents.weights.items() if is_of_pretraining(name)}
     if not dry_run:
-        with explain_write_errors(export_path, "--export_path"):
-            write_checkpoint(export_path, weights, 0)
+        write_checkpoint(export_path, weights, 0)
     return list(weights)
 
 
@@ -436,7 +430,7 @@ def _own_graphs(format_name: str) -> Callable[[str, Arrays], Mapping[str, Any]] 
 
 
 def _save(path: str, arrays: Mapping[str, Any]) -> None:
-    with explain_write_errors(path, TEMPORARY_FILES):
+    with raise_write_errors(path):
         np.savez(path, **arrays)
 
 

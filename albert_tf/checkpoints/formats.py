@@ -32,8 +32,8 @@ class FormatModule(Protocol):
     def is_here(self, path: str) -> bool:
         """Whether a directory looks like this format, going by names of files or a little more."""
 
-    def read(self, path: str, flag: str) -> StoredModel:
-        """Returns what lies in a directory; LoadError names `flag` and `path`."""
+    def read(self, path: str) -> StoredModel:
+        """Returns the model in a directory; errors are of class LoadError and name `path`."""
 
     def open_weights(self, checkpoint: str) -> WeightsReader:
         """Returns a reader of `StoredModel.checkpoint`."""
@@ -84,19 +84,18 @@ def format_module(name: str) -> FormatModule:
     return _FORMATS[name].load()
 
 
-def recognise(path: str, flag: str) -> StoredModel:
+def recognise(path: str) -> StoredModel:
     """Finds out what kind of model lies at a path, and where its parts are.
 
     Args:
         path: a directory of any format, a checkpoint or a file of weights, a released tar file, or
             the URL of a TF-Hub module or archive, or the name of a model.
-        flag: the flag the path came from, for messages.
 
     Raises:
         LoadError: there is no model, half of one, or one of another architecture.
     """
-    name, directory, weights = _locate(path, flag)
-    stored = format_module(name).read(directory, flag)
+    name, directory, weights = _locate(path)
+    stored = format_module(name).read(directory)
     lower_case = stored.do_lower_case
     if lower_case is None and stored.config is not None:
         lower_case = stored.config.extra.get(LOWER_CASE_KEY)
@@ -104,19 +103,18 @@ def recognise(path: str, flag: str) -> StoredModel:
         stored,
         checkpoint=weights or stored.checkpoint,
         do_lower_case=lower_case,
-        flag=flag,
         given=path,
     )
 
 
-def find_weights(path: str, flag: str = "--init_checkpoint") -> str:
+def find_weights(path: str) -> str:
     """Returns what `load_weights` and `open_checkpoint` take for a path; see `recognise`."""
-    name, directory, weights = _locate(path, flag)
+    name, directory, weights = _locate(path)
     if name == ORIGINAL:  # whatever lies beside a checkpoint is no matter here
         from albert_tf.checkpoints.original.files import find_checkpoint
 
-        return find_checkpoint(directory, flag)
-    return weights or format_module(name).read(directory, flag).checkpoint
+        return find_checkpoint(directory)
+    return weights or format_module(name).read(directory).checkpoint
 
 
 def trained_task(checkpoint: str, name: str = "") -> TrainedTask | None:
@@ -128,16 +126,16 @@ def trained_task(checkpoint: str, name: str = "") -> TrainedTask | None:
     format_name = format_of_weights(checkpoint)
     if format_name == ORIGINAL:
         return TrainedTask.read(os.path.dirname(checkpoint))
-    task = format_module(format_name).read(_directory_of(checkpoint), "--init_checkpoint").task
+    task = format_module(format_name).read(_directory_of(checkpoint)).task
     if task and task.name == UNNAMED and name not in ("", TOKENS):
         return dataclasses.replace(task, name=name)
     return task
 
 
-def _locate(path: str, flag: str) -> tuple[str, str, str | None]:
+def _locate(path: str) -> tuple[str, str, str | None]:
     """Format, directory (of the original's: or prefix) and file of weights if one is named."""
     if is_indirect(path):
-        path = local_directory(path, flag)
+        path = local_directory(path)
     if not tf.io.gfile.isdir(path):
         name = format_of_weights(path)
         if name == ORIGINAL:

@@ -58,7 +58,7 @@ def load_tokenizer(
     # TensorFlow, not needed for files
     from albert_tf.checkpoints.model_source import load_stored_tokenizer, stored_model
 
-    stored = stored_model(path, "path")
+    stored = stored_model(path)
     if stored is None or stored.tokenizer_file is None:
         raise ValueError(f"There is no tokenizer in the model {path!r}.")
     if do_lower_case is None:

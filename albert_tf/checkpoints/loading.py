@@ -63,7 +63,7 @@ def load(path: str | os.PathLike, *, albert_config_file: str | None = None) -> k
             that contradicts the weights.
     """
     settings = ModelSettings(albert_config_file=albert_config_file)
-    source, checkpoint = find_source(as_path("path", path), "path", settings)
+    source, checkpoint = find_source(as_path("path", path), settings)
     model, _, task = _loaded(source.config, checkpoint)
     model.trained_task = task
     model.tokenizer = source.tokenizer
@@ -78,9 +78,8 @@ def load_class(
     settings: dict[str, Any],
 ) -> M:
     """Makes a model of one class, see `ConfiguredModel.load`."""
-    source, checkpoint = find_source(
-        as_path("path", path), "path", ModelSettings(albert_config_file=albert_config_file)
-    )
+    settings_of_model = ModelSettings(albert_config_file=albert_config_file)
+    source, checkpoint = find_source(as_path("path", path), settings_of_model)
     task = trained_task(checkpoint)
     shapes = without_scope(open_checkpoint(checkpoint)[1])
     is_other = task is not None and _has_other_head(model_class, settings, shapes, task)
@@ -148,13 +147,12 @@ def without_scope(shapes: Shapes) -> dict[str, Sequence[int]]:
 
 
 def read_contents(
-    path: str, flag: str = "--model", *, with_optimizer: bool = False, **parts: Any
+    path: str, *, with_optimizer: bool = False, **parts: Any
 ) -> tuple[ModelContents, LoadReport]:
     """Reads a whole model into memory.
 
     Args:
         path: see `load`.
-        flag: the flag the path came from, for messages.
         with_optimizer: whether to read the optimizer's moments too, where there are any.
         **parts: of `ModelSettings`, which count before what lies at the path:
             `albert_config_file`, `spm_model_file`, `vocab_file`, `do_lower_case`.
@@ -166,7 +164,7 @@ def read_contents(
     Raises:
         ValueError: see `load`.
     """
-    source, checkpoint = find_source(path, flag, ModelSettings(**parts))
+    source, checkpoint = find_source(path, ModelSettings(**parts))
     model, report, task = _loaded(source.config, checkpoint)
     weights = {name: np.asarray(v, np.float32) for name, v in original_names(model).items()}
     del model  # it is as large as they are
@@ -179,11 +177,11 @@ def read_contents(
     return contents, report
 
 
-def find_source(path: str, flag: str, settings: ModelSettings) -> tuple[ModelSource, str]:
+def find_source(path: str, settings: ModelSettings) -> tuple[ModelSource, str]:
     """Returns a model's parts and where its weights lie; see `read_contents`."""
-    model = stored_model(path, flag)
+    model = stored_model(path)
     if model is None or not model.checkpoint:
-        raise ValueError(f"{flag} is required: it names the model.")
+        raise ValueError("No model is named. Pass its path or name.")
     return resolve_model(settings, model), model.checkpoint
 
 

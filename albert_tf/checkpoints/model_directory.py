@@ -14,7 +14,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.config import AlbertConfig
-from albert_tf.data.files import check_folder, explain_write_errors, open_binary, write_then_rename
+from albert_tf.data.files import check_folder, open_binary, raise_write_errors, write_then_rename
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import load_tokenizer
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
@@ -45,9 +45,9 @@ def find_tokenizer_files(directory: str) -> list[str]:
 
 
 def make_output_dir(path: str) -> None:
-    """Creates a directory if need be; ValueError or WriteError where that cannot be."""
-    check_folder(path, "--output_dir")
-    with explain_write_errors(path, "--output_dir"):
+    """Creates a directory if necessary; ValueError or WriteError if that is impossible."""
+    check_folder(path)
+    with raise_write_errors(path):
         tf.io.gfile.makedirs(path)
 
 

@@ -148,7 +148,7 @@ def resolve_model(settings: ModelSettings, model: StoredModel | None = None) -> 
     if tokenizer is not None and tokenizer.vocab_size != config.vocab_size:
         raise ValueError(
             f"The vocabulary {tokenizer.files[0]} has {tokenizer.vocab_size} entries, but "
-            f"{config_from.config_file} ({config_from.flag}) says vocab_size {config.vocab_size}. "
+            f"{config_from.config_file} says vocab_size {config.vocab_size}. "
             "Use the vocabulary of this model (--spm_model_file, --vocab_file), or the "
             f"configuration that belongs to it ({CONFIG_FLAG})."
         )
@@ -156,10 +156,10 @@ def resolve_model(settings: ModelSettings, model: StoredModel | None = None) -> 
     return ModelSource(config, config_from.config_file, tokenizer, lower_case, weights)
 
 
-def stored_model(path: str | None, flag: str) -> StoredModel | None:
-    """Returns the model of any format that a flag names; None and "" name nothing.
+def stored_model(path: str | None, flag: str = "") -> StoredModel | None:
+    """Returns the model of any format at a path; `None` and "" return `None`.
 
-    `HANDLE_FLAG` takes no prefix of a checkpoint.
+    The prefix of a checkpoint is rejected if `flag` is `HANDLE_FLAG`.
 
     Raises:
         ValueError: there is no model.
@@ -168,11 +168,11 @@ def stored_model(path: str | None, flag: str) -> StoredModel | None:
         return None
     if flag == HANDLE_FLAG and not (tf.io.gfile.isdir(path) or is_indirect(path)):
         raise ValueError(
-            f"{flag}={path} is not a directory. Pass the directory or the URL of a TF-Hub module, "
+            f"{path} is not a directory. Pass the directory or the URL of a TF-Hub module, "
             f"or a directory with {CONFIG_FILE}, tokenizer and checkpoint; a checkpoint's prefix "
             f"belongs to {CHECKPOINT_FLAG}. {suggestion(path)}"
         )
-    return recognise(path, flag)
+    return dataclasses.replace(recognise(path), flag=flag)
 
 
 def model_in(albert_directory: str, checkpoint_name: str, is_named: bool) -> str:
@@ -216,7 +216,7 @@ def _choose_config(stored: Sequence[StoredModel]) -> tuple[AlbertConfig, StoredM
             has_weights = any(other.checkpoint for other in stored)
             _warn_of_unlike_release(chosen.config, chosen, has_weights)
             return chosen.config, chosen
-    found = [f"{other.flag}={other.given}" for other in stored if other.checkpoint]
+    found = [other.given for other in stored if other.checkpoint]
     if found:
         raise ValueError(
             f"{' and '.join(found)} came without {CONFIG_FILE}, or what other formats have for it "
@@ -246,10 +246,9 @@ def _warn_of_unlike_release(config: AlbertConfig, stored: StoredModel, has_weigh
     if unlike and all(unlike.values()):
         name, keys = next(iter(unlike.items()))
         logging.warning(
-            "%s (%s) has the sizes of the released %s, but %s. The weights do not show which is "
+            "%s has the sizes of the released %s, but %s. The weights do not show which is "
             "right, and a wrong value silently changes the outputs.",
             stored.config_file,
-            stored.flag,
             name,
             "; ".join(
                 f"{key} {getattr(config, key)!r} instead of {getattr(same_shapes[name], key)!r}"
@@ -266,12 +265,12 @@ def _compare_configs(chosen: StoredModel, stored: StoredModel) -> None:
     if not differences:
         return
     message = (
-        f"{stored.config_file} ({stored.flag}) and {chosen.config_file} ({chosen.flag}) describe "
+        f"{stored.config_file} and {chosen.config_file} describe "
         f"different models: {'; '.join(differences)}."
     )
     if stored.is_fixed:
         raise ValueError(
-            f"{message} Omit {chosen.flag} to use the configuration that comes with the model."
+            f"{message} Omit the second to use the configuration that comes with the model."
         )
     logging.warning("%s The second is used.", message)
 
@@ -284,11 +283,10 @@ def _choose_lower_case(given: bool | None, stating: Sequence[StoredModel]) -> bo
     if given is None or given == of_model:
         return of_model
     logging.warning(
-        "--do_lower_case=%s, as given, but %s (%s) says that the model was trained with "
+        "do_lower_case=%s, as given, but %s says that the model was trained with "
         "do_lower_case=%s. Omit the flag to use the model's setting.",
         given,
         stating[0].given,
-        stating[0].flag,
         of_model,
     )
     return given
@@ -357,7 +355,7 @@ def _compare_tokenizers(tokenizer: Tokenizer, stored: StoredModel) -> None:
         return
     message = (
         f"{tokenizer.files[0]} ({tokenizer.vocab_size} tokens) is a different vocabulary from "
-        f"{theirs.files[0]} ({theirs.vocab_size} tokens), which {stored.flag} provides: the "
+        f"{theirs.files[0]} ({theirs.vocab_size} tokens), which {stored.given} provides: the "
         "weights were trained with other token ids. Omit --spm_model_file and --vocab_file to use "
         "it."
     )

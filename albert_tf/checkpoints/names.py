@@ -28,8 +28,8 @@ from albert_tf.checkpoints.shipped import NAMES, is_path
 from albert_tf.config import PRESETS
 from albert_tf.data.files import (
     WriteError,
-    explain_write_errors,
     folder_names,
+    raise_write_errors,
     random_name,
     reason_of,
     remove,
@@ -111,19 +111,18 @@ def suggestion(name: str) -> str:
     )
 
 
-def fetch(name: str, flag: str) -> str:
+def fetch(name: str) -> str:
     """Returns the directory of a model, or the path of a tar file to unpack.
 
     Args:
         name: a URL, or a name for which `is_released` is true.
-        flag: the flag that set the name, for messages.
 
     Raises:
         LoadError: the model cannot be downloaded, or the file differs from the server's file.
         OSError: the file cannot be written.
     """
     if repository := _repository(name):
-        return _from_hugging_face(repository, name, flag)
+        return _from_hugging_face(repository, name)
     digest, release = hashlib.sha1(os.fsencode(name)).hexdigest(), _release(name)
     url, directory = name, cached("urls", digest)
     if release:
@@ -136,7 +135,7 @@ def fetch(name: str, flag: str) -> str:
     if module and folder_names(module):
         return module
     found = next((path for path in (directory, directory + TAR) if os.path.exists(path)), None)
-    return found or _download(url, directory + TAR, f"{flag}={name}")
+    return found or _download(url, directory + TAR, name)
 
 
 @functools.cache
@@ -150,7 +149,7 @@ def _snapshot(repository: str) -> str:
     return directory
 
 
-def _from_hugging_face(repository: str, name: str, flag: str) -> str:
+def _from_hugging_face(repository: str, name: str) -> str:
     endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
     equal = _HUGGING_FACE.get(repository)
     otherwise = f"The same model of the original release is {equal!r}." if equal else ""
@@ -158,7 +157,7 @@ def _from_hugging_face(repository: str, name: str, flag: str) -> str:
         return _snapshot(repository)
     except Exception as error:  # whatever the network, the server or the library does
         raise LoadError(
-            f"{flag}={name} is not an existing path, and cannot be downloaded from Hugging Face: "
+            f"{name!r} is not an existing path, and cannot be downloaded from Hugging Face: "
             f"{reason_of(error)}\n"
             f"Download its files elsewhere: {endpoint}/{repository}\n"
             f"Then pass the directory that holds them. {otherwise or suggestion(name)}"
@@ -274,7 +273,7 @@ def _receive_more(url: str, file: IO[bytes], path: str) -> tuple[int | None, str
                 if max(size or 0, file.tell() + len(block)) > _MAX_BYTES:
                     file.truncate(0)
                     raise _RejectedError(f"the file is larger than {_MAX_BYTES} bytes")
-                with explain_write_errors(path):
+                with raise_write_errors(path):
                     file.write(block)
                     file.flush()
                 bar.update(len(block))

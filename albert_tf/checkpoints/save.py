@@ -76,7 +76,7 @@ def save(
             max_seq_length=length,
             is_pair=task.is_pair if pairs is None else pairs,
         )
-    check_target(directory, "directory")
+    check_target(directory)
     lower_case = bool(config.extra.get(LOWER_CASE_KEY, True))
     contents = ModelContents(
         config,
@@ -85,5 +85,5 @@ def save(
         tokenizer.do_lower_case if tokenizer else lower_case,
         task=task,
     )
-    with new_directory(directory, "directory") as made:
+    with new_directory(directory) as made:
         original.write(made, contents)

@@ -40,7 +40,7 @@ def is_path(name: str) -> bool:
     return True
 
 
-def shipped_directory(name: str, flag: str) -> str:
+def shipped_directory(name: str) -> str:
     """Returns the directory of a model of this package, one of `NAMES`.
 
     Raises:
@@ -51,11 +51,11 @@ def shipped_directory(name: str, flag: str) -> str:
         check_sums(directory)
     except DamagedError as error:
         raise DamagedError(
-            f"{flag}={name}: the model bundled with albert_tf is damaged. {error} Install "
+            f"The model {name!r} bundled with albert_tf is damaged. {error} Install "
             "albert_tf again (pip install --force-reinstall --no-deps)."
         ) from error
     logging.log_first_n(
-        logging.INFO, "%s=%s is the model bundled with albert_tf, %s", 1, flag, name, directory
+        logging.INFO, "%r is the model bundled with albert_tf, %s", 1, name, directory
     )
     return directory
 

@@ -100,7 +100,7 @@ def find_model(
 
     Args:
         where: what `albert_tf.load` takes.
-        name: the argument or flag it came from, for messages.
+        name: the argument that contains it, for messages.
         prefers_best: whether the directory of a training means its best checkpoint, else the
             newest, as in commands that apply a model; else what `albert_tf.load` takes.
         do_lower_case: see `ModelSettings`.
@@ -114,8 +114,8 @@ def find_model(
     if prefers_best and not is_indirect(path) and tf.io.gfile.isdir(path):
         training = TrainingDirectory(path)
         if training.best() or training.newest():
-            chosen = choose_checkpoint(training, None, flag=name)
-    source, checkpoint = find_source(chosen, name, ModelSettings(do_lower_case=do_lower_case))
+            chosen = choose_checkpoint(training, None, name=name)
+    source, checkpoint = find_source(chosen, ModelSettings(do_lower_case=do_lower_case))
     if source.tokenizer is None:
         raise ValueError(f"{name} must hold a tokenizer. Received: {path!r}, which has none")
     return FoundModel(path, checkpoint, source.config, source.tokenizer)

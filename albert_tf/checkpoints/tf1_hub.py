@@ -80,7 +80,7 @@ def is_here(path: str) -> bool:
     return OBJECT_GRAPH not in variables.get_variable_to_shape_map()
 
 
-def read(path: str, flag: str) -> StoredModel:
+def read(path: str) -> StoredModel:
     """Reads what a TF-Hub module holds of a model, without running it; see `FormatModule`.
 
     Raises:
@@ -101,11 +101,9 @@ def read(path: str, flag: str) -> StoredModel:
         outputs = graph.signature_def["tokenization_info"].outputs
         asset = _asset_name(graph, outputs["vocab_file"].name)
     except LoadError as error:
-        raise type(error)(f"{flag}={path}: {error}") from error
+        raise type(error)(f"{path}: {error}") from error
     except Exception as error:  # protobuf's DecodeError is public under no stable name
-        raise LoadError(
-            f"{flag}={path}: {GRAPH_FILE} cannot be read: {reason_of(error)}"
-        ) from error
+        raise LoadError(f"{path}: {GRAPH_FILE} cannot be read: {reason_of(error)}") from error
     config_file = _asset(path, CONFIG_FILE)
     return StoredModel(
         path=path,
@@ -142,7 +140,7 @@ def _asset(path: str, name: str | None) -> str | None:
     file = os.path.join(path, _ASSETS_FOLDER, name)
     if tf.io.gfile.exists(file):
         return file
-    logging.warning("%s is missing: it must be passed by a flag", file)
+    logging.warning("%s is missing: pass this file too", file)
     return None
 
 

@@ -187,10 +187,8 @@ class TrainingDirectory:
                         remove(os.path.join(self._train_states, name))
         what = f"the newest is {newest}" if newest else "there is none yet"
         return SaveError(
-            f"Step {step} could not be saved in --output_dir {self.path!r}: {reason_of(error)}. "
-            f"Earlier checkpoints are unchanged; {what}. Free disk space (--keep_checkpoint_max "
-            "limits the number of checkpoints) or make the directory writable, and run the same "
-            "command again."
+            f"Step {step} could not be saved in {self.path!r}: {reason_of(error)}. "
+            f"Earlier checkpoints are unchanged; {what}. `keep_checkpoint_max` limits their number."
         )
 
     def save_positions(
@@ -442,7 +440,7 @@ def choose_checkpoints(
     choice: str,
     init_checkpoint: str | None = None,
     *,
-    flag: str,
+    name: str,
     last_step: int = -1,
     watch_secs: float = 0.0,
 ) -> Iterator[str]:
@@ -452,7 +450,7 @@ def choose_checkpoints(
         directory: where the run keeps its checkpoints.
         choice: "newest", "best" or "all" of the directory, or the path of a checkpoint.
         init_checkpoint: taken where the directory has no such checkpoint.
-        flag: what `choice` came from, for messages.
+        name: the setting that contains `choice`, for messages.
         last_step: "all" ends with the checkpoint of this step.
         watch_secs: "all" waits so many seconds after the last new checkpoint for a further one.
 
@@ -464,22 +462,22 @@ def choose_checkpoints(
     wanted = {"newest": newest, "best": best, "all": best}.get(choice, choice)
     if init_checkpoint and (is_all or wanted):
         logging.warning(
-            "--init_checkpoint=%s is not evaluated: %s=%s means %s. To evaluate it, pass it as %s.",
+            "%s is not evaluated: %s=%s means %s. To evaluate it, pass it as %s.",
             init_checkpoint,
-            flag,
+            name,
             choice,
             f"the checkpoints of {directory.path}" if is_all else wanted,
-            flag,
+            name,
         )
     if is_all:
-        return _all_checkpoints(directory, flag, last_step, watch_secs)
+        return _all_checkpoints(directory, name, last_step, watch_secs)
     path = wanted or init_checkpoint
     if not path:
         raise ValueError(
-            f"--output_dir {directory.path!r} has no checkpoint for {flag}={choice}. Train first, "
-            f"or pass --init_checkpoint or the path of a checkpoint as {flag}."
+            f"{directory.path!r} has no checkpoint for `{name}`={choice}. Train first, or pass the "
+            f"path of a checkpoint as `{name}`."
         )
-    return iter([find_weights(path, flag if wanted else "--init_checkpoint")])
+    return iter([find_weights(path)])
 
 
 def choose_checkpoint(
@@ -487,7 +485,7 @@ def choose_checkpoint(
     choice: str | None,
     init_checkpoint: str | None = None,
     *,
-    flag: str,
+    name: str,
 ) -> str:
     """Finds the checkpoint to predict with: the chosen one, else the best, else the newest.
 
@@ -504,11 +502,11 @@ def choose_checkpoint(
                 "%s has no best checkpoint because none was evaluated: using the newest one",
                 directory.path,
             )
-    return next(choose_checkpoints(directory, choice, init_checkpoint, flag=flag))
+    return next(choose_checkpoints(directory, choice, init_checkpoint, name=name))
 
 
 def _all_checkpoints(
-    directory: TrainingDirectory, flag: str, last_step: int, watch_secs: float
+    directory: TrainingDirectory, name: str, last_step: int, watch_secs: float
 ) -> Iterator[str]:
     """Every checkpoint of the directory once; stops `watch_secs` after the last new one."""
     seen: set[str] = set()
@@ -525,4 +523,4 @@ def _all_checkpoints(
             break
         time.sleep(_POLL_SECONDS)
     if not seen:
-        raise ValueError(f"--output_dir {directory.path!r} has no checkpoint for {flag}=all.")
+        raise ValueError(f"{directory.path!r} has no checkpoint for `{name}`=all.")

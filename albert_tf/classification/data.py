@@ -84,7 +84,7 @@ def read_examples(
 
     Raises:
         ValueError: there is no row, no label or no usable row; a row is rejected; a label of train
-            or dev is unknown; or, if not strict, most rows are unusable. Names file, line and flag.
+            or dev is unknown; or, if not strict, most rows are unusable. Names file and line.
     """
     rows = _usable_rows(table, indices, split, is_strict)
     names: list[str | None] = [None] * len(rows)
@@ -99,7 +99,7 @@ def read_examples(
                 names[at] = cell
             elif labels is not None and cell not in NO_LABEL:
                 raise ValueError(
-                    f"{table.flag}: line {line} of {table.path} has the unknown label "
+                    f"line {line} of {table.path} has the unknown label "
                     f"{shown(cell)}. Allowed: {labels.allowed}."
                 )
             else:
@@ -114,7 +114,7 @@ def read_examples(
         row_name = guid(line, number) if indices.guid is None else cells[indices.guid] or ""
         examples.append(TextExample(row_name, texts[0], texts[1] if texts[1:] else None, name))
     if not examples:
-        raise ValueError(f"{table.flag}: no row of {table.path} has a label.")
+        raise ValueError(f"no row of {table.path} has a label.")
     table.issues.log()
     return examples
 
@@ -129,7 +129,7 @@ def _several_labels(table: Table, line: int, cell: str | None, labels: Labels | 
         if labels is not None and not labels.accepts(cell):
             raise ValueError(f"an unknown label in {shown(cell)}. Allowed: {labels.allowed}")
     except ValueError as error:
-        raise ValueError(f"{table.flag}: line {line} of {table.path}: {error}") from error
+        raise ValueError(f"line {line} of {table.path}: {error}") from error
     return LABEL_SEPARATOR.join(found)
 
 
@@ -144,7 +144,7 @@ def _usable_rows(
             cells = cells[: indices.width]
         misfit = _misfit(table, indices, cells)
         if misfit and is_strict:
-            raise ValueError(f"{table.flag}: line {line} of {table.path} has {misfit}.")
+            raise ValueError(f"line {line} of {table.path} has {misfit}.")
         if misfit:
             misfits += 1
             table.issues.add(f"{misfit}, {'kept' if split == TEST else 'skipped'}", line)
@@ -154,11 +154,11 @@ def _usable_rows(
         count += 1
     if not count:
         columns = listed(table.columns or [])
-        raise ValueError(f"{table.flag}: {table.path} has a header and no rows: {columns}")
+        raise ValueError(f"{table.path} has a header and no rows: {columns}")
     fits = count - misfits
     if not fits or (fits < misfits and split != TEST):
         raise ValueError(
-            f"{table.flag}: only {fits} of the {count} rows of {table.path} can be used; "
+            f"only {fits} of the {count} rows of {table.path} can be used; "
             f"{indices.width} columns are expected: {'; '.join(table.issues.messages())}"
         )
     return rows
@@ -273,12 +273,12 @@ class GlueData:
 
         Raises:
             ValueError: the file is missing, lacks a column or contains an unknown label; names
-                file, row and flag.
+                file and row.
         """
         path = self.file(split)
         if not file_exists(path):
             raise ValueError(
-                f"{FLAG}: there is no file {path!r}, the {split} data of --task_name={self.name}. "
+                f"there is no file {path!r}, the {split} data of --task_name={self.name}. "
                 f"{FLAG} must be the directory that contains {self._task.folder}/, or that "
                 f"directory itself. Received: {self.data_dir!r}"
             )
@@ -305,7 +305,7 @@ class GlueData:
             is_data = any((cell or "").strip().isdigit() for cell in cells)
             return self._has_text_names(cells) or (columns.has_header and not is_data)
 
-        table = read_table(path, FLAG, is_header=is_header)
+        table = read_table(path, is_header=is_header)
         if table.columns and self._has_text_names(table.columns):
             return table, self._named_columns(table, columns)
         return table, self._usual_columns(table, columns)
@@ -338,7 +338,7 @@ class GlueData:
         width = table.width if table.width in columns.widths else columns.widths[0]
         if table.columns is not None and width != table.width:
             raise ValueError(
-                f"{FLAG}: {table.path} has {table.width} columns ("
+                f"{table.path} has {table.width} columns ("
                 f"{listed(table.columns)}), but {self._task.folder} has "
                 f"{' or '.join(map(str, columns.widths))}, "
                 f"{' and '.join(repr(options[0]) for options in self._task.text_names)} among "
@@ -365,7 +365,7 @@ def _index(table: Table, options: Sequence[str]) -> int | None:
     name = next((option for option in options if option in names), None)
     if name is not None and names.count(name) > 1:
         raise ValueError(
-            f"{FLAG}: {table.path} has {names.count(name)} columns named {name!r}, which is "
+            f"{table.path} has {names.count(name)} columns named {name!r}, which is "
             f"ambiguous. Its columns: {listed(names)}"
         )
     return None if name is None else names.index(name)
@@ -375,7 +375,7 @@ def _required_index(table: Table, options: Sequence[str]) -> int:
     index = _index(table, options)
     if index is None:
         raise ValueError(
-            f"{FLAG}: {table.path} has no column {' or '.join(map(repr, options))}. "
+            f"{table.path} has no column {' or '.join(map(repr, options))}. "
             f"Its columns: {listed(table.columns or [])}"
         )
     return index
@@ -503,7 +503,7 @@ class CustomData:
 
         Raises:
             ValueError: the file is missing or lacks a column, a row has too many or too few cells,
-                or a label is unknown; names file, line and flag.
+                or a label is unknown; names the file and the line.
         """
         examples = self._read_already.pop(split, None)
         if examples is None:
@@ -549,14 +549,13 @@ class CustomData:
             names = cells[1:] if cells[:1] == [""] else cells  # without the cell above row numbers
             if len(names) > 1 and names == [str(number) for number in range(len(names))]:
                 raise ValueError(
-                    f"{FILE_FLAGS[split]}: the first row of {self.file(split)} numbers the columns."
+                    f"the first row of {self.file(split)} numbers the columns."
                     " Files with numbered columns have no header: remove it, or name all columns."
                 )
             return False
 
         table = read_table(
             self.file(split),
-            FILE_FLAGS[split],
             is_header=is_header,
             list_column=self._label if self._multi_label and split != TEST else None,
             separator=LABEL_SEPARATOR,
@@ -572,15 +571,15 @@ class CustomData:
         )
 
     def _indices(self, table: Table, split: str) -> ColumnIndices:
-        text_a = table.index(self._text_a, _A_FLAG)
+        text_a = table.index(self._text_a, "text_a_column")
         text_b = self._text_b
         if text_b is None and TEXT_B in (table.columns or ()) and self._text_a != TEXT_B:
             text_b = TEXT_B
         self._check_pairs(split, bool(text_b))
         return ColumnIndices(
             text_a=text_a,
-            text_b=table.index(text_b, _B_FLAG) if text_b else None,
-            label=None if split == TEST else table.index(self._label, _LABEL_FLAG),
+            text_b=table.index(text_b, "text_b_column") if text_b else None,
+            label=None if split == TEST else table.index(self._label, "label_column"),
             guid=None,
             width=table.width,
         )

@@ -24,6 +24,7 @@ from albert_tf.data.streams import (
     open_output,
     read_lines,
     regrouped,
+    source_name,
 )
 from albert_tf.data.strict_json import listed
 from albert_tf.data.text_examples import Labels, TextExample, label_cell
@@ -228,9 +229,9 @@ def check_file(path: str, is_pair: bool) -> None:
     Raises:
         ValueError: the file does not exist, or see `predict_lines`.
     """
-    if can_be_read_twice(path, "--predict_file", "a text file"):
+    if can_be_read_twice(path, "a text file"):
         with open_input(path) as file:
-            for _ in _parsed(read_lines(file), is_pair, _source(path)):
+            for _ in _parsed(read_lines(file), is_pair, source_name(path)):
                 pass
 
 
@@ -250,9 +251,9 @@ def predict_file(path: str, classifier: TextClassifier, output_path: str | None 
     try:
         with open_input(path) as file, open_output(output_path) as out:
             lines: Iterable[Sequence[bytes]] = read_lines(file)
-            if can_be_read_twice(path, "--predict_file", "a text file"):
+            if can_be_read_twice(path, "a text file"):
                 lines = regrouped(lines, _TEXTS_AT_ONCE)
-            predict_lines(lines, classifier, out, source=_source(path))
+            predict_lines(lines, classifier, out, source=source_name(path))
     finally:
         logging.info("Predicted %d texts", classifier.num_texts)
 
@@ -262,7 +263,7 @@ def predict_lines(
     classifier: TextClassifier,
     out: IO[bytes],
     *,
-    source: str = "--predict_file",
+    source: str,
 ) -> None:
     """Writes a line for every line and flushes after each group; memory use is constant.
 
@@ -270,7 +271,7 @@ def predict_lines(
         lines: groups of lines, see `read_lines`.
         classifier: see `TextClassifier`.
         out: a binary file.
-        source: the flag and the file, for errors.
+        source: the file, for errors.
 
     Raises:
         ValueError: a line is not UTF-8, or not two texts separated by a tab for a classifier of
@@ -279,10 +280,6 @@ def predict_lines(
     for examples in _parsed(lines, bool(classifier.pairs), source):
         out.writelines(map(_format, classifier._predict(examples)))
         out.flush()
-
-
-def _source(path: str) -> str:
-    return f"--predict_file: {path}"
 
 
 def _parsed(

@@ -6,9 +6,10 @@ import glob
 import inspect
 import logging as python_logging
 import os
+import re
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
@@ -16,8 +17,9 @@ from types import ModuleType
 from absl import app, flags, logging
 
 from albert_tf.cli.flags import GROUPS, dry_run_context, flag_group, log_flags_without_effect
-from albert_tf.data.files import is_missing_file_system
+from albert_tf.data.files import WriteError, is_missing_file_system
 from albert_tf.data.streams import (
+    STANDARD_INPUT,
     discard_standard_output,
     flush_standard_output,
     hidden_standard_error,
@@ -83,8 +85,7 @@ def run_command(
                 flush_standard_output()
             except OSError:
                 discard_standard_output()
-            advice = "" if has_file_system else ". Use a local path or gs://."
-            sys.exit(f"error: {error}{advice}")
+            sys.exit(f"error: {explain(error, flags.FLAGS)}")
 
     with flag_group("Other flags"):
         define_flags()
@@ -100,6 +101,44 @@ def run_command(
     except BrokenPipeError:
         discard_standard_output()  # its reader, such as `head`, has ended
         sys.exit(1)
+
+
+def explain(error: Exception, values: flags.FlagValues) -> str:
+    """Returns the message of an error, with the flags that set what it names, and advice.
+
+    `name` in the message becomes --name. The flags that contain the first path are put in front.
+    """
+    message = re.sub(r"`(\w+)`", lambda m: f"--{m[1]}" if m[1] in values else m[0], str(error))
+    places: dict[tuple[int, int], list[str]] = {}
+    for name in values:
+        value = values[name].value if values[name].present else None
+        for text in value if isinstance(value, list) else [value]:
+            for place in _places(text, message) if isinstance(text, str) else ():
+                places.setdefault(place, []).append(f"--{name}")
+    named = places[min(places)] if places else []
+    if isinstance(error, WriteError):
+        if not named and message.startswith(os.environ.get("TMPDIR", "/tmp")):
+            named = ["TMPDIR"]
+        message += " Free disk space or make the path writable, and run the same command again."
+    elif is_missing_file_system(error):
+        message += ". Use a local path or gs://."
+    prefix = ", ".join(dict.fromkeys(flag for flag in named if flag not in message))
+    return f"{prefix}: {message}" if prefix else message
+
+
+def _places(value: str, message: str) -> Iterator[tuple[int, int]]:
+    """Yields start and negative length in a message of the comma-separated paths of a flag."""
+    for path in filter(None, (part.strip().rstrip("/") for part in value.split(","))):
+        head = re.split(r"[*?@[]", path)[0]
+        pattern = rf"(?<![\w./-]){re.escape(path)}(?![\w-])"
+        if path == STANDARD_INPUT:
+            pattern = "the standard input"
+        elif head != path and "/" in head:
+            pattern = rf"{pattern}|(?<![\w./-]){re.escape(head)}"
+        elif "/" not in path and "." not in path:  # it may be a word
+            pattern = rf"(?:^|(?<=['\"])){pattern}|{pattern}(?=/)"
+        if found := re.search(pattern, message):
+            yield found.start(), -len(found[0])
 
 
 def command(

@@ -118,7 +118,7 @@ def _records(values: dict[str, str]) -> dict[str, tuple[list[str], list[str]]]:
     for loss, prefix in (("sop", ""), ("nsp", "nsp_"), ("none", "none_")):
         pair = (f"{prefix}input_file", f"{prefix}eval_input_file")
         if any(values[flag] for flag in pair):
-            train, held_out = (match_files(values[flag], f"--{flag}") for flag in pair)
+            train, held_out = (match_files(values[flag]) for flag in pair)
             records[loss] = (train, held_out)
     return {"none": records["sop"], **records}
 

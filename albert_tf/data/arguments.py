@@ -1,4 +1,4 @@
-"""Checks of what is passed to the public functions: lists of texts, whole numbers, paths."""
+"""Checks of arguments of public functions: lists of texts, whole numbers, paths."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 def as_texts(name: str, values: object) -> list[str]:
     """Returns the texts of an argument, at least one; TypeError or ValueError names it."""
-    if getattr(values, "ndim", 1) != 1:  # of a table of pandas the names of its columns come out
+    if getattr(values, "ndim", 1) != 1:  # iterating over a pandas table yields its column names
         raise TypeError(f"{name} must be a list of texts. Received: {reprlib.repr(values)}")
     texts = as_list(name, values, "texts")
     for index, text in enumerate(texts):
@@ -23,8 +23,8 @@ def as_texts(name: str, values: object) -> list[str]:
 
 
 def as_list(name: str, values: object, what: str) -> list:
-    """Returns an argument as a list that is not empty; `what` it holds stands in errors."""
-    # A set has no order to which results or class ids could belong.
+    """Returns an argument as a non-empty list; errors call its elements `what`."""
+    # A set has no order for results or class ids.
     if isinstance(values, str | bytes | Mapping | Set) or not isinstance(values, Iterable):
         raise TypeError(f"{name} must be a list of {what}. Received: {reprlib.repr(values)}")
     found = list(values)
@@ -36,7 +36,7 @@ def as_list(name: str, values: object, what: str) -> list:
 
 
 def texts_and_pairs(texts: object, text_pairs: object) -> tuple[list[str], list[str] | None]:
-    """Returns the arguments `texts` and `text_pairs`, B texts each; None where there are none."""
+    """Returns the arguments `texts` and `text_pairs`, B texts each; `None` without pairs."""
     first = as_texts("texts", texts)
     second = None if text_pairs is None else as_texts("text_pairs", text_pairs)
     if second is not None:
@@ -45,7 +45,7 @@ def texts_and_pairs(texts: object, text_pairs: object) -> tuple[list[str], list[
 
 
 def check_same_length(name: str, values: Sized, other: str, others: Sized) -> None:
-    """Raises ValueError unless there are as many values in both arguments."""
+    """Raises ValueError unless both arguments have the same length."""
     if len(values) != len(others):
         raise ValueError(
             f"{name} must have one entry for each of {other}, {len(others)}. "
@@ -54,7 +54,7 @@ def check_same_length(name: str, values: Sized, other: str, others: Sized) -> No
 
 
 def check_whole_number(name: str, value: object, at_least: int | None = None) -> None:
-    """Raises TypeError or ValueError unless an argument is a whole number, and large enough."""
+    """Raises TypeError or ValueError unless an argument is a whole number >= `at_least`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError(f"{name} must be a whole number. Received: {value!r}")
     if at_least is not None and value < at_least:
@@ -68,9 +68,10 @@ def check_choice(name: str, value: object) -> None:
 
 
 def as_path(name: str, value: object, what: str = "path or the name of a model") -> str:
-    """Returns a path, or the name of a model, as text; TypeError or ValueError names the argument.
+    """Returns a path, or the name of a model, as text.
 
-    `what` it must be stands in errors.
+    Raises:
+        TypeError, ValueError: it is not a path, or empty; the message calls it `what`.
     """
     path = os.fspath(value) if isinstance(value, str | os.PathLike) else None
     if not isinstance(path, str):

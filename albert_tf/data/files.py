@@ -1,15 +1,13 @@
-"""Paths a user gives: opened, listed, renamed and written.
+"""File access for local and remote paths.
 
-Local paths go through Python itself, every other one (`gs://...`) through `tf.io.gfile`: loading
-TensorFlow takes seconds and half a gigabyte in every process.
+Local paths use Python's functions, because importing TensorFlow takes seconds and half a gigabyte
+in every process. Remote paths (`gs://...`) use `tf.io.gfile`.
 
-What is written gets its name when it is complete. Until then it lies beside it as
-`NAME.tmp-<host>-<random>`, on which the process that makes it holds a lock. The system releases the
-lock when the process ends, however it ends: so whoever writes `NAME` next can tell what a killed
-process left behind, and remove it, from what a living one is writing. Remote stores have no locks.
-
-Whether files can be written, and how much disk space there is, is found out without writing. Of
-remote folders nothing can be said so: they pass.
+Files and directories are written under a temporary name, `NAME.tmp-<host>-<random>`, and renamed
+when they are complete. The writing process locks the temporary file. The system releases the lock
+however the process ends, so the next process that writes `NAME` removes what killed processes left,
+but not what running processes are writing. Remote stores and some network file systems have no
+locks; their leftovers stay.
 """
 
 from __future__ import annotations
@@ -22,37 +20,174 @@ import io
 import os
 import re
 import shutil
+import stat
 import sys
 import uuid
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from typing import IO, Any
 
-# Not all network file systems show a lock to other machines: what those are writing stays.
+# Other machines may not see a lock on a network file system, so their leftovers are not removed.
 _HOST = hashlib.sha256(os.uname().nodename.encode()).hexdigest()[:8]
 _LONGEST_REASON = 300  # characters
-TEMPORARY_FILES = "TMPDIR"  # what says where the system keeps them, in place of a flag
+
+
+class WriteError(OSError):
+    """Raised if a file or directory cannot be written. Existing files are left unchanged."""
+
+
+def write_error(path: str, error: BaseException) -> WriteError:
+    """Returns the error for a file or directory, by its final name, that cannot be written."""
+    return WriteError(
+        f"{path} cannot be written: {reason_of(error)}. Existing files are unchanged."
+    )
+
+
+def reason_of(error: BaseException) -> str:
+    """Returns the message of the system or of a library as one line."""
+    if isinstance(error, WriteError) and error.__cause__ is not None:
+        error = error.__cause__
+    # TensorFlow adds the position in its graph.
+    text = re.sub(r"\{\{.*?\}\}|\[Op:.*?\]( name:)?", "", str(error))
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST_REASON else f"{line[:_LONGEST_REASON]}..."
+
+
+def _system_errors() -> tuple[type[Exception], ...]:
+    tensorflow = sys.modules.get("tensorflow")  # raises nothing before it is imported
+    return (OSError, tensorflow.errors.OpError) if tensorflow else (OSError,)
+
+
+@contextmanager
+def raise_write_errors(
+    path: str, written: str | None = None, *, has_nameless: bool = True
+) -> Iterator[None]:
+    """Converts errors of Python and TensorFlow inside the block into a `WriteError` for `path`.
+
+    Args:
+        path: the final name of what is written.
+        written: text that errors of writing contain; other errors are re-raised unchanged.
+        has_nameless: whether errors with a number, but without a path, belong to `written`.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except _system_errors() as error:
+        if written is None:
+            is_other = isinstance(error, WriteError)
+        else:
+            is_nameless = isinstance(error, OSError) and error.errno and error.filename is None
+            is_other = not (is_nameless and has_nameless) and written not in str(error)
+        if is_other:
+            raise
+        raise write_error(path, error) from error
+
+
+@contextmanager
+def write_then_rename(path: str) -> Iterator[IO[bytes]]:
+    """Opens a file that replaces `path` when the block ends without an error.
+
+    Missing parent directories are created. Symbolic links are followed, and the mode of an existing
+    file is kept. Devices and named pipes are written directly.
+
+    Raises:
+        WriteError: the file cannot be written. Other errors of the block are re-raised unchanged.
+    """
+    mode = None
+    if not is_remote(path):
+        with suppress(OSError):
+            mode = os.stat(path).st_mode
+    if mode is not None and not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        with raise_write_errors(path, path), io.BufferedWriter(_Output(path)) as file:
+            yield file
+        return
+    with _temporary(path, is_folder=False) as temporary:
+        with io.BufferedWriter(_Output(temporary)) as file:
+            if mode is not None:
+                os.chmod(temporary, stat.S_IMODE(mode))
+            yield file
+        rename(temporary, real_name(path))
+
+
+@contextmanager
+def temporary_folder(path: str, *, is_shared: bool = False) -> Iterator[str]:
+    """Creates an empty directory next to `path`; removed at the end, unless the block renamed it.
+
+    Args:
+        path: the final name of the directory, or of a file that is written in it. Errors name it.
+        is_shared: whether processes on other machines write to the directory. It is then never
+            removed as a leftover.
+
+    Raises:
+        WriteError: the directory, or a file in it, cannot be written.
+    """
+    with _temporary(path, is_folder=True, is_shared=is_shared) as temporary:
+        yield temporary
+
+
+@contextmanager
+def _temporary(path: str, *, is_folder: bool, is_shared: bool = False) -> Iterator[str]:
+    """Creates an empty file or directory next to the real `path`, and removes it at the end."""
+    target = real_name(path)
+    temporary, lock = random_name(target), None
+    with raise_write_errors(path):
+        make_parent_folder(target)
+        if not (is_remote(target) or is_shared):
+            remove_leftovers(*os.path.split(target))
+            temporary, lock = _make_locked(target, is_folder)
+        elif is_folder:
+            _gfile().makedirs(temporary) if is_remote(target) else os.mkdir(temporary)
+    try:
+        with raise_write_errors(path, os.path.basename(temporary), has_nameless=is_folder):
+            yield temporary
+    finally:
+        with suppress(*_system_errors()):  # the error of the block is more important
+            (remove_folder if is_folder else remove)(temporary)
+        if lock is not None:
+            os.close(lock)
+
+
+class _Output(io.RawIOBase):
+    """A local or remote file whose errors contain its name."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._file: Any = open_binary(name, "wb") if is_remote(name) else io.FileIO(name, "w")
+        self.write(b"")  # TensorFlow creates the file at the first write
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        try:
+            written = self._file.write(bytes(data) if is_remote(self._name) else data)
+        except OSError as error:
+            error.filename = error.filename or self._name
+            raise
+        return len(data) if written is None else written
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            self._file.close()
 
 
 def random_name(path: str) -> str:
-    """A temporary name for `path` that is never taken for a leftover."""
+    """Returns a temporary name for `path` that is never removed as a leftover."""
     return f"{path}.tmp-{uuid.uuid4().hex[:12]}"
 
 
-def make_temporary(path: str, *, is_folder: bool) -> tuple[str, int | None]:
-    """Makes an empty file or folder beside `path`, the name it is to get in the end.
-
-    Returns its name, and the descriptor that holds its lock, to be closed in the end. None where
-    the file system has no locks: it is then never taken for a leftover.
-    """
+def _make_locked(path: str, is_folder: bool) -> tuple[str, int | None]:
+    """Returns the name of a new file or directory, and the descriptor that holds its lock."""
     while True:
         temporary = f"{path}.tmp-{_HOST}-{uuid.uuid4().hex[:12]}"
         os.mkdir(temporary) if is_folder else open(temporary, "xb").close()
         try:
             lock = _lock(temporary)
         except (BlockingIOError, FileNotFoundError):
-            continue  # in this moment, before it was locked, another process removes it
-        except OSError:
+            continue  # another process is removing it because it was not locked yet
+        except OSError:  # a file system without locks
             unlocked = random_name(path)
             os.rename(temporary, unlocked)
             return unlocked, None
@@ -61,33 +196,9 @@ def make_temporary(path: str, *, is_folder: bool) -> tuple[str, int | None]:
         os.close(lock)
 
 
-def remove_leftovers(folder: str, name: str | None = None) -> None:
-    """Removes what processes of this machine left in a local folder when they were killed.
-
-    What a living process is writing stays, and so does what cannot be told from it. `name` is what
-    they were writing; None: whatever it was.
-    """
-    pattern = re.compile(rf"{re.escape(name) if name else '.+'}\.tmp-{_HOST}-[0-9a-f]{{12}}")
-    with suppress(OSError):  # nothing depends on it
-        for found in filter(pattern.fullmatch, os.listdir(folder or os.curdir)):
-            _remove_unless_locked(os.path.join(folder, found))
-
-
-def _remove_unless_locked(path: str) -> None:
-    with suppress(OSError):
-        lock = _lock(path)
-        try:
-            if os.path.isdir(path):
-                shutil.rmtree(path)
-            else:
-                os.remove(path)
-        finally:
-            os.close(lock)
-
-
 def _lock(path: str) -> int:
     """Locks a path until the descriptor is closed; BlockingIOError if it is locked already."""
-    # Network file systems may lock only what is open for writing, and so no folders.
+    # Some network file systems lock only what is open for writing, and so no directories.
     descriptor = os.open(path, os.O_RDONLY if os.path.isdir(path) else os.O_RDWR)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -97,13 +208,32 @@ def _lock(path: str) -> int:
     return descriptor
 
 
+def remove_leftovers(folder: str, name: str | None = None) -> None:
+    """Removes what killed processes of this machine left in a local directory.
+
+    Args:
+        folder: the directory.
+        name: the final name of what they were writing. If `None`, all leftovers are removed.
+    """
+    pattern = re.compile(rf"{re.escape(name) if name else '.+'}\.tmp-{_HOST}-[0-9a-f]{{12}}")
+    with suppress(OSError):  # leftovers do no harm
+        for found in filter(pattern.fullmatch, os.listdir(folder or os.curdir)):
+            path = os.path.join(folder, found)
+            with suppress(OSError):  # a running process holds the lock
+                lock = _lock(path)
+                try:
+                    shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
+                finally:
+                    os.close(lock)
+
+
 def is_remote(path: str) -> bool:
-    """True for a path with a scheme, such as `gs://bucket/file`."""
+    """Returns whether a path has a scheme, such as `gs://bucket/file`."""
     return "://" in path
 
 
 def real_name(path: str) -> str:
-    """The one name of a file, by whatever links and relative names it is called."""
+    """Returns the absolute path of a local file, with all symbolic links resolved."""
     return path if is_remote(path) else os.path.realpath(path)
 
 
@@ -121,19 +251,19 @@ def open_binary(path: str, mode: str) -> IO[bytes]:
 
 
 def file_size(path: str) -> int:
-    """Size of the file in bytes."""
+    """Returns the size of a file in bytes."""
     return _gfile().stat(path).length if is_remote(path) else os.path.getsize(path)
 
 
 def file_exists(path: str) -> bool:
-    """Whether there is a file (not a folder) of this name."""
+    """Returns whether `path` is an existing file, not a directory."""
     if is_remote(path):
         return _gfile().exists(path) and not _gfile().isdir(path)
     return os.path.isfile(path)
 
 
 def folder_names(folder: str) -> list[str]:
-    """Names of what lies in a folder, sorted; none where there is no such folder."""
+    """Returns the sorted names of the entries of a directory; empty if it does not exist."""
     if is_remote(folder):
         names = _gfile().listdir(folder) if _gfile().isdir(folder) else []
         return sorted(name.rstrip("/") for name in names)
@@ -141,9 +271,9 @@ def folder_names(folder: str) -> list[str]:
 
 
 def find_files(pattern: str) -> list[str]:
-    """Files (not folders) that match a glob pattern, sorted; `*` matches no dot at the start.
+    """Returns the sorted files that match a glob pattern; `*` matches no leading dot.
 
-    The part of a local pattern that exists, such as the folder `runs [old]`, is taken literally.
+    The part of a local pattern that exists, such as the directory `runs [old]`, is taken literally.
     """
     if is_remote(pattern):
         is_hidden = os.path.basename(pattern).startswith(".")
@@ -159,31 +289,35 @@ def find_files(pattern: str) -> list[str]:
     return sorted(path for path in matches if not os.path.isdir(path))
 
 
-def match_files(patterns: str, flag: str = "--input_file") -> list[str]:
+def match_files(patterns: str) -> list[str]:
     """Expands comma-separated glob patterns.
 
-    Returns the files in the order of the patterns, sorted within one pattern, each once.
+    Returns:
+        Files in the order of the patterns, sorted within one pattern, without repetition.
 
     Raises:
-        ValueError: a pattern matches no file, or there is no pattern at all; names the flag.
+        ValueError: a pattern matches no file, or there is no pattern.
 
-    Differs: the original goes on in silence when a pattern matches nothing.
+    Differs: the original ignores a pattern that matches no file.
     """
     files: dict[str, None] = {}
     for pattern in filter(None, (part.strip() for part in patterns.split(","))):
         matches = find_files(pattern)
         if not matches:
-            raise ValueError(f"{flag}: no file matches {pattern!r}; pass existing files or globs.")
+            raise ValueError(f"no file matches {pattern!r}. Pass existing files or patterns.")
         files.update(dict.fromkeys(matches))
     if not files:
-        raise ValueError(f"{flag} names no file. Received: {patterns!r}")
+        raise ValueError(f"No file is named. Received: {patterns!r}")
     return list(files)
 
 
 def expand_shards(names: str) -> list[str]:
-    """Expands comma-separated names of files to write; ValueError for a number of 0 files.
+    """Expands comma-separated names of files to write.
 
     "wiki@2" stands for wiki-00000-of-00002 and wiki-00001-of-00002.
+
+    Raises:
+        ValueError: the number after an @ is 0.
     """
     paths = []
     for name in filter(None, (part.strip() for part in names.split(","))):
@@ -193,15 +327,13 @@ def expand_shards(names: str) -> list[str]:
             continue
         count = int(sharded[2])
         if not count:
-            raise ValueError(
-                f"--output_file={name} asks for 0 files; the number after the @ must be at least 1."
-            )
+            raise ValueError(f"The number after the @ must be at least 1. Received: {name!r}")
         paths += [f"{sharded[1]}-{number:05d}-of-{count:05d}" for number in range(count)]
     return paths
 
 
 def make_parent_folder(path: str) -> None:
-    """Creates the folder that will hold `path`, if it is not there."""
+    """Creates the directory that contains `path`, if it does not exist."""
     folder = os.path.dirname(path)
     if is_remote(path):
         _gfile().makedirs(folder)
@@ -218,7 +350,7 @@ def rename(source: str, target: str) -> None:
 
 
 def remove(path: str) -> None:
-    """Removes a file; nothing happens when it is not there."""
+    """Removes a file if it exists."""
     if not is_remote(path):
         with suppress(FileNotFoundError):
             os.remove(path)
@@ -227,180 +359,29 @@ def remove(path: str) -> None:
 
 
 def remove_folder(path: str) -> None:
-    """Removes a folder and what lies in it; nothing happens when it is not there."""
+    """Removes a directory and its content if it exists."""
     if not is_remote(path):
         shutil.rmtree(path, ignore_errors=True)
     elif _gfile().isdir(path):
         _gfile().rmtree(path)
 
 
-class WriteError(OSError):
-    """Something, of a flag perhaps, that could not be written; what was there before stays."""
-
-    flag = ""
-
-
-def write_error(path: str, error: BaseException, flag: str = "") -> WriteError:
-    """Returns what to raise when a file or folder, by its final name, cannot be written."""
-    explained = WriteError(
-        f"{f'{flag}: ' * bool(flag)}{path} cannot be written: {reason_of(error)}. Existing files "
-        "are unchanged. Free disk space or make the path writable, and run the same command again."
-    )
-    explained.flag = flag
-    return explained
-
-
-def reason_of(error: BaseException) -> str:
-    """What the system, or a library, said of a file that cannot be read or written; a line."""
-    if isinstance(error, WriteError) and error.__cause__ is not None:
-        error = error.__cause__
-    # TensorFlow says where it was in its graph as well.
-    text = re.sub(r"\{\{.*?\}\}|\[Op:.*?\]( name:)?", "", str(error))
-    line = " ".join(text.split())
-    return line if len(line) <= _LONGEST_REASON else f"{line[:_LONGEST_REASON]}..."
-
-
-@contextmanager
-def explain_write_errors(path: str, flag: str = "") -> Iterator[None]:
-    """Turns an error of writing inside the block, TensorFlow's too, into a `WriteError`.
-
-    It has the final name of the file or folder, and its flag; see `write_then_rename`.
-    """
-    try:
-        yield
-    except BrokenPipeError:
-        raise  # of a reader that has what it wanted
-    except _write_errors() as error:
-        # Of a file inside a folder that is being written, its name under the folder's final one
-        # would say nothing; but another folder with a flag of its own is told of as it is.
-        if isinstance(error, WriteError) and (error.flag or not flag):
-            raise
-        raise write_error(path, error, flag) from error
-
-
-def _write_errors() -> tuple[type[Exception], ...]:
-    tensorflow = sys.modules.get("tensorflow")  # which raises nothing where it is not imported
-    return (OSError, tensorflow.errors.OpError) if tensorflow else (OSError,)
-
-
-@contextmanager
-def write_then_rename(path: str, flag: str = "") -> Iterator[IO[bytes]]:
-    """Opens a temporary file that takes the name `path` only when the block ends without an error.
-
-    The folder is created if need be. A device or a named pipe is written to directly: renaming a
-    file to its name would remove it.
-
-    Raises:
-        WriteError: there is no room, or nothing may be written there; names the flag. Other errors
-            of the block go through unchanged.
-    """
-    with ExitStack() as stack:
-        is_renamed = os.path.isfile(path) or os.path.isdir(path) or not os.path.exists(path)
-        temporary = path
-        if is_renamed:
-            temporary = stack.enter_context(_temporary(path, flag, is_folder=False))
-        with explain_write_errors(path, flag):
-            opened = _open_unbuffered(temporary)
-        with io.BufferedWriter(_Output(opened, path, flag)) as file:
-            yield file
-        if is_renamed:
-            with explain_write_errors(path, flag):
-                rename(temporary, path)
-
-
-def _open_unbuffered(path: str) -> Any:
-    """Opens a file for writing, so that flushing what wraps it reports a full disk."""
-    if not is_remote(path):
-        return open(path, "wb", buffering=0)
-    file = open_binary(path, "wb")
-    file.write(b"")  # TensorFlow creates the file only then
-    return file
-
-
-def temporary_folder(
-    path: str, flag: str = "", *, is_shared: bool = False
-) -> AbstractContextManager[str]:
-    """Makes an empty folder beside `path`, for the block to rename; else it is removed in the end.
-
-    Args:
-        path: the name that the folder, or what is written in it, is to get.
-        flag: where it came from, for the WriteError if it cannot be made.
-        is_shared: other machines go on writing in it when this process is killed, so that it is
-            never taken for a leftover.
-    """
-    return _temporary(path, flag, is_folder=True, is_shared=is_shared)
-
-
-@contextmanager
-def _temporary(path: str, flag: str, *, is_folder: bool, is_shared: bool = False) -> Iterator[str]:
-    """Gives a name beside `path`, of a new folder or for a file; removes what has it in the end."""
-    temporary, lock = random_name(path), None
-    with explain_write_errors(path, flag):
-        make_parent_folder(path)
-        if is_remote(path):
-            if is_folder:
-                _gfile().makedirs(temporary)
-        elif is_shared:
-            os.mkdir(temporary)
-        else:
-            remove_leftovers(*os.path.split(path))
-            temporary, lock = make_temporary(path, is_folder=is_folder)
-    with ExitStack() as stack:
-        if lock is not None:
-            stack.callback(os.close, lock)
-        try:
-            yield temporary
-        finally:
-            with suppress(*_write_errors()):  # the error of the block says more
-                (remove_folder if is_folder else remove)(temporary)
-
-
-class _Output(io.RawIOBase):
-    """A file under its temporary name, whose errors have the final one."""
-
-    def __init__(self, file: Any, path: str, flag: str) -> None:
-        self._file, self._path, self._flag = file, path, flag
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        with explain_write_errors(self._path, self._flag):
-            if isinstance(self._file, io.FileIO):
-                return self._file.write(data)
-            self._file.write(bytes(data))
-            return len(data)
-
-    def close(self) -> None:
-        if not self.closed:
-            super().close()
-            with explain_write_errors(self._path, self._flag):
-                self._file.close()
-
-
-def check_folder(path: str, flag: str) -> None:
-    """Refuses a folder that no model can be written to; the ValueError names the flag."""
-    check_checkpoint_path(path, flag)
-    if problem := why_not_writable(path):
-        raise ValueError(f"{flag} {path!r} cannot be written to: {problem}")
-
-
 def is_pattern_to_tensorflow(path: str) -> bool:
-    """Whether TensorFlow cannot read a checkpoint at this path, which it takes for a pattern."""
+    """Returns whether TensorFlow takes a path for a pattern, so that it cannot read checkpoints."""
     return any(sign in path for sign in "[]\\")
 
 
-def check_checkpoint_path(path: str, flag: str) -> None:
-    """Refuses a path at which TensorFlow can write a checkpoint or SavedModel, but not read it."""
+def check_checkpoint_path(path: str) -> None:
+    """Raises ValueError for a path at which TensorFlow can write checkpoints, but not read them."""
     if is_pattern_to_tensorflow(path):
         raise ValueError(
-            f"{flag} {path!r} contains '[', ']' or a backslash, so TensorFlow could not read the "
+            f"{path!r} contains '[', ']' or a backslash, so TensorFlow could not read the "
             "checkpoints in it. Choose another name."
         )
 
 
 def is_missing_file_system(error: BaseException) -> bool:
-    """Whether TensorFlow raised an error because it has no file system for the scheme of a path."""
+    """Returns whether TensorFlow has no file system for the scheme of a path."""
     tensorflow = sys.modules.get("tensorflow")
     return (
         tensorflow is not None
@@ -409,17 +390,33 @@ def is_missing_file_system(error: BaseException) -> bool:
     )
 
 
-def check_file(path: str, flag: str) -> None:
-    """Refuses a folder, and a file that cannot be written; the ValueError names the flag."""
-    if not is_remote(path) and os.path.isdir(path):
-        raise ValueError(f"{flag}: {path} is a directory. Pass the path of a file in it.")
-    folder = os.path.dirname(path) if is_remote(path) else os.path.dirname(os.path.abspath(path))
-    if problem := why_not_writable(folder):
-        raise ValueError(f"{flag}: {path} cannot be written: {problem}")
+def check_folder(path: str) -> None:
+    """Raises ValueError for a directory that models cannot be written to."""
+    check_checkpoint_path(path)
+    if problem := why_not_writable(path):
+        raise ValueError(f"{path!r} cannot be written to: {problem}")
+
+
+def check_file(path: str) -> None:
+    """Raises ValueError for a directory, and for a file that cannot be written."""
+    problem: OSError | None = None
+    if is_remote(path):
+        problem = why_not_writable(os.path.dirname(path))
+    elif os.path.isdir(path):
+        raise ValueError(f"{path} is a directory. Pass the path of a file in it.")
+    elif file_exists(path) or not os.path.exists(path):
+        problem = why_not_writable(os.path.dirname(real_name(path)))
+    elif not os.access(path, os.W_OK):  # a device or a pipe
+        problem = _system_error(errno.EACCES, path)
+    if problem:
+        raise ValueError(f"{path} cannot be written: {problem}")
 
 
 def why_not_writable(folder: str) -> OSError | None:
-    """Returns why nothing can be written to a folder that may have to be made; None if it can."""
+    """Returns why a directory, which need not exist, cannot be written to; `None` if it can.
+
+    Of remote directories only the scheme is checked.
+    """
     if is_remote(folder):
         scheme = folder.partition("://")[0]
         is_known = scheme in _gfile().get_registered_schemes()
@@ -429,14 +426,18 @@ def why_not_writable(folder: str) -> OSError | None:
         return FileNotFoundError(
             errno.ENOENT, "The symbolic link points to a path that does not exist", existing
         )
-    if os.path.isdir(existing) and os.access(existing, os.W_OK | os.X_OK):
-        return None
-    number = errno.EACCES if os.path.isdir(existing) else errno.ENOTDIR
-    return OSError(number, os.strerror(number), existing)
+    if not os.path.isdir(existing):
+        return _system_error(errno.ENOTDIR, existing)
+    is_writable = os.access(existing, os.W_OK | os.X_OK)
+    return None if is_writable else _system_error(errno.EACCES, existing)
+
+
+def _system_error(number: int, path: str) -> OSError:
+    return OSError(number, os.strerror(number), path)
 
 
 def _existing_folder(path: str) -> str:
-    """The path itself if there is such a thing, else the nearest one above it."""
+    """Returns the path itself if it exists, else the nearest existing directory above it."""
     path = os.path.abspath(path)
     while not os.path.lexists(path):
         path = os.path.dirname(path)
@@ -444,21 +445,21 @@ def _existing_folder(path: str) -> str:
 
 
 def free_bytes(path: str) -> int | None:
-    """Room on the disk where a file or folder is, or is to be; None where nobody can tell."""
+    """Returns the free bytes on the disk of a path, which need not exist; `None` if remote."""
     return None if is_remote(path) else shutil.disk_usage(_existing_folder(path)).free
 
 
 class EncodingError(ValueError):
-    """A file is not UTF-8 text."""
+    """Raised if a file is not UTF-8 text."""
 
 
 def decode_utf8(data: bytes, where: str, *, line: int = 1) -> str:
-    """Decodes UTF-8; byte order marks at the start of the file are dropped.
+    """Decodes UTF-8 without the byte order marks at the start of a file.
 
     Args:
-        data: content of a file, or of a part of it.
-        where: the file and the flag it came from, for the error.
-        line: number of the line `data` begins with, from 1.
+        data: the content of a file, or of a part of it.
+        where: the file, for the error.
+        line: number of the first line of `data`, from 1.
 
     Raises:
         EncodingError: the bytes are not UTF-8; names the line and the first such byte.
@@ -471,7 +472,7 @@ def decode_utf8(data: bytes, where: str, *, line: int = 1) -> str:
 
 
 def read_utf8(path: str) -> str:
-    r"""Reads a text file of this package; lines end in \n, whatever an editor made of them.
+    r"""Reads a text file of this package and converts all line ends to \n.
 
     Raises EncodingError as `decode_utf8` does.
     """
@@ -481,8 +482,9 @@ def read_utf8(path: str) -> str:
 
 
 def encoding_error(data: bytes, where: str, place: int, *, line: int = 1) -> EncodingError:
-    """Returns the error for the byte at `place`; the other arguments are as for `decode_utf8`."""
+    """Returns the error for the byte at index `place`; see `decode_utf8`."""
     line += data.count(b"\n", 0, place)
     return EncodingError(
-        f"{where} is not UTF-8 text: line {line} holds byte 0x{data[place]:02x}. Convert it first."
+        f"{where} is not UTF-8 text: line {line} contains byte 0x{data[place]:02x}. Convert it "
+        "first."
     )

@@ -1,4 +1,4 @@
-"""Record files as TensorFlow reads them: parsing, and errors that name the file and the record."""
+"""Parsing of record files with TensorFlow, and errors that name the file and the record."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,10 +11,10 @@ from albert_tf.data.files import open_binary, reason_of
 from albert_tf.data.strict_json import listed
 from albert_tf.data.tfrecord import FeatureSpec, RecordError, frame_ends, read_records
 
-# The last one is what Python makes of TensorFlow's message when that quotes a damaged record.
+# UnicodeDecodeError: TensorFlow's message quotes a damaged record.
 _READ_ERRORS = (tf.errors.DataLossError, tf.errors.InvalidArgumentError, UnicodeDecodeError)
 
-# Of files that were removed, or whose disk or network does not answer.
+# Removed files, and disks or networks that do not answer.
 _FILE_ERRORS = (
     tf.errors.FailedPreconditionError,
     tf.errors.NotFoundError,
@@ -32,7 +32,7 @@ def parse_batch(serialized: tf.Tensor, specs: Sequence[FeatureSpec]) -> dict[str
 
     Raises:
         tf.errors.InvalidArgumentError: (when run) a feature is missing, has another length, or a
-            value outside [0, limit). Read inside `explain_read_errors` to learn where.
+            value outside [0, limit). `explain_read_errors` adds the file and the record.
     """
     parsed = tf.io.parse_example(
         serialized, {spec.name: tf.io.FixedLenFeature([spec.length], spec.dtype) for spec in specs}
@@ -41,7 +41,7 @@ def parse_batch(serialized: tf.Tensor, specs: Sequence[FeatureSpec]) -> dict[str
     for spec in specs:
         values = parsed[spec.name]
         if spec.limit is not None:
-            # On a GPU an id beyond the table would be looked up as zeros, in silence.
+            # On a GPU, ids beyond the table would silently be looked up as zeros.
             message = f"feature {spec.name!r} must lie in [0, {spec.limit})"
             limit = tf.constant(spec.limit, values.dtype)
             checks = [
@@ -57,16 +57,16 @@ def parse_batch(serialized: tf.Tensor, specs: Sequence[FeatureSpec]) -> dict[str
 def check_record_files(
     files: Sequence[str], specs: Sequence[FeatureSpec], *, num_records: int = 256
 ) -> None:
-    """Looks at the beginning of each file; fast, to be done at the start.
+    """Checks the beginning of each file.
 
     Args:
         files: TFRecord files.
         specs: the features that every record must have.
-        num_records: how many of a file must not be cut short.
+        num_records: number of records per file that must not be truncated.
 
     Raises:
-        RecordError: a first record is damaged or differs, one of the first `num_records` is cut
-            short, or no file holds a record.
+        RecordError: a first record is damaged or differs from `specs`, one of the first
+            `num_records` is truncated, or there is no record.
     """
     found = False
     for path in files:
@@ -81,14 +81,13 @@ def check_record_files(
 
 @contextmanager
 def explain_read_errors(files: Sequence[str], specs: Sequence[FeatureSpec]) -> Iterator[None]:
-    """Turns a reading error of `tf.data` inside the block into one that names file and record.
+    """Converts reading errors of `tf.data` inside the block into errors that name the record.
 
-    `tf.data` says neither. After an error the files are read again, one record at a time, up to the
-    damaged one.
+    After an error the files are read again, one record at a time, up to the damaged one.
 
     Raises:
-        RecordError: a record is damaged or not as `specs` say, or a file cannot be read. Errors
-            that the files do not explain go through unchanged.
+        RecordError: a record is damaged or differs from `specs`, or a file cannot be read. Other
+            errors are re-raised unchanged.
     """
     try:
         yield
@@ -120,7 +119,7 @@ def _check_all_records(files: Sequence[str], specs: Sequence[FeatureSpec]) -> No
             _check_record(payload, specs, path, number)
             try:
                 parse_batch(tf.constant([payload]), specs)
-            except _READ_ERRORS as error:  # TensorFlow takes less than protobuf does
+            except _READ_ERRORS as error:  # TensorFlow accepts less than protobuf does
                 raise RecordError(
                     f"{path}, record {number}: TensorFlow cannot parse it. It is damaged; create "
                     "the records again."
@@ -128,7 +127,7 @@ def _check_all_records(files: Sequence[str], specs: Sequence[FeatureSpec]) -> No
 
 
 def example_features(payload: bytes, path: str, number: int) -> Any:
-    """The features of a record by name; RecordError if it is empty or no `tf.train.Example`."""
+    """Returns features by name; RecordError if the record is not a `tf.train.Example`."""
     if not payload:
         raise RecordError(f"{path}, record {number}: it is empty. Create the records again.")
     try:
@@ -155,8 +154,8 @@ def _check_values(feature: "tf.train.Feature", spec: FeatureSpec, place: str) ->
     if feature.WhichOneof("kind") != ("int64_list" if spec.dtype == "int64" else "float_list"):
         raise RecordError(f"{place}: feature {spec.name!r} does not hold {spec.dtype} values.")
     if len(stored) != spec.length:
-        advice = f" Set {spec.length_flag} to match, or create the records again." * bool(
-            spec.length_flag
+        advice = f" Set `{spec.length_name}` to match, or create the records again." * bool(
+            spec.length_name
         )
         raise RecordError(
             f"{place}: feature {spec.name!r} holds {len(stored)} values, "

@@ -1,4 +1,4 @@
-"""Token sequences of different lengths, kept one after the other without padding."""
+"""Token sequences of different lengths, stored without padding."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from functools import cached_property
 
 import numpy as np
 
-# How long batches of them are. "longest": as long as the longest sequence of the batch needs;
-# "buckets": one of a few lengths, each compiled once; "max": always max_seq_length.
+# Length of batches. "longest": the longest sequence of the batch; "buckets": one of a few lengths,
+# each compiled once; "max": always max_seq_length.
 PADDINGS = ("longest", "buckets", "max")
 
 
 @dataclass(frozen=True, eq=False)
 class TokenSequences:
-    """N sequences of one or two segments, special tokens included; padding exists in batches alone.
+    """N sequences of one or two segments, including special tokens; only batches are padded.
 
     Attributes:
-        tokens: int32 [T]; the ids of all sequences, one after the other.
-        starts: int64 [N + 1]; where in `tokens` a sequence begins; the last one is T.
-        first_lengths: int32 [N]; how many tokens of a sequence belong to segment 0.
+        tokens: int32 [T]; the ids of all sequences, concatenated.
+        starts: int64 [N + 1]; start of each sequence in `tokens`; the last entry is T.
+        first_lengths: int32 [N]; tokens of segment 0 in each sequence.
     """
 
     tokens: np.ndarray
@@ -46,20 +46,20 @@ class TokenSequences:
         sep_id: int,
         max_length: int | None = None,
     ) -> TokenSequences:
-        """Lays segments out as [CLS] a [SEP], or [CLS] a [SEP] b [SEP] where b is not empty.
+        """Creates the sequences [CLS] a [SEP], or [CLS] a [SEP] b [SEP] if b is not empty.
 
-        A pair that is too long loses the last token of the longer segment, of b if both are as
-        long, until it fits. A b of which no token is left is none.
+        Until a pair fits, the last token of its longer segment is removed, of b if both are equally
+        long. If this removes all of b, the sequence becomes [CLS] a [SEP].
 
         Args:
-            tokens: int32 [T]; a of the first row, b of the first row, a of the second ...
-            lengths: integer [N, 2]; tokens of a and of b.
+            tokens: int32 [T]; a of the first row, b of the first row, a of the second row ...
+            lengths: integer [N, 2]; number of tokens of a and b.
             cls_id: id of [CLS].
             sep_id: id of [SEP].
-            max_length: tokens of a sequence at most; None cuts nothing.
+            max_length: maximum length of a sequence. If `None`, nothing is truncated.
 
         Returns:
-            N sequences; b and the [SEP] after it are segment 1.
+            N sequences; segment 1 consists of b and the [SEP] after it.
 
         Source: `convert_single_example` of the original's classifier_utils.
         """
@@ -72,7 +72,7 @@ class TokenSequences:
         is_special: np.ndarray = np.zeros(starts[-1], bool)
         joined = np.full(starts[-1], sep_id, np.int32)
         joined[starts[:-1]] = cls_id
-        # The last one is the first separator again where there is no second segment.
+        # Without a second segment, the last two are the same separator.
         for place in (starts[:-1], starts[:-1] + first - 1, starts[1:] - 1):
             is_special[place] = True
         joined[~is_special] = tokens
@@ -80,7 +80,7 @@ class TokenSequences:
 
     @classmethod
     def concatenate(cls, parts: Sequence[TokenSequences]) -> TokenSequences:
-        """Puts sets of sequences one after the other; of no part, no sequence."""
+        """Concatenates sets of sequences."""
         if not parts:
             return cls(np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros(0, np.int32))
         return cls(
@@ -90,7 +90,7 @@ class TokenSequences:
         )
 
     def padded(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        """Makes a batch of B rows of length S.
+        """Returns a batch of B rows of length S.
 
         Returns:
             int32 [B, S] each, zero in padding: `input_ids`; `input_mask`, 1 = real token;
@@ -108,7 +108,7 @@ class TokenSequences:
         input_ids = np.zeros(is_real.shape, np.int32)
         if self.tokens.size:
             places = self.starts[:-1][rows][:, None] + positions
-            # Places behind the last token are read as that one, and masked like all padding.
+            # Indices after the last token are clipped and masked like all padding.
             np.multiply(self.tokens.take(places, mode="clip"), is_real, out=input_ids)
         return {
             "input_ids": input_ids,
@@ -128,17 +128,17 @@ def check_room(is_pair: bool, max_length: int, name: str = "--max_seq_length") -
 
 
 def _starts_of(lengths: np.ndarray) -> np.ndarray:
-    """Int64 [N + 1]: where pieces of these lengths begin, and where the last one ends."""
+    """Returns int64 [N + 1]: the start of each piece, and the end of the last one."""
     starts = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=starts[1:])
     return starts
 
 
 def _kept_lengths(lengths: np.ndarray, max_seq_length: int) -> np.ndarray:
-    """How many tokens of each text stay, int64 [N, 2]: what popping one by one leads to."""
+    """Returns the truncated lengths, int64 [N, 2]; equal to removing tokens one by one."""
     first, second = lengths.T
     room = np.where(second > 0, max_seq_length - 3, max_seq_length - 2)
-    # A text loses nothing to one that is shorter than half of the room.
+    # Each segment may use half of the room, or whatever the other one leaves.
     half = np.where(second > 0, room // 2, 0)
     return np.stack(
         [
@@ -150,9 +150,9 @@ def _kept_lengths(lengths: np.ndarray, max_seq_length: int) -> np.ndarray:
 
 
 def _cut(tokens: np.ndarray, lengths: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """Takes the first `kept` tokens of texts of `lengths` tokens that stand one after the other."""
+    """Returns the first `kept` tokens of each of the concatenated texts of `lengths` tokens."""
     flat = lengths.ravel()
     starts = np.cumsum(flat) - flat
-    # One number a text, compared with the place of each of its tokens.
+    # The end of the text that contains each token.
     ends = np.repeat(starts + kept.ravel(), flat)
     return tokens[np.arange(len(tokens)) < ends]

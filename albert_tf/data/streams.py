@@ -1,38 +1,44 @@
-"""Files and pipes whose lines are answered as they come, and where the answers go."""
+"""Standard input, standard output and pipes."""
 
 from __future__ import annotations
 
-import io
 import os
 import signal
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain, islice
-from typing import IO, Any, NoReturn, TypeVar, cast
+from typing import IO, NoReturn, TypeVar
 
-from albert_tf.data.files import explain_write_errors, file_exists, open_binary, write_then_rename
+from albert_tf.data.files import file_exists, open_binary, raise_write_errors, write_then_rename
 
 T = TypeVar("T")
 STANDARD_INPUT = "-"
 _OUTPUT = "the standard output"
 _LINES_AT_ONCE = 1024
 _BYTES_AT_ONCE = 1 << 18
-_END = b"\0"  # of what is written to a hidden standard error
+_END = b"\0"  # marks the regular end of a hidden standard error
 
 
-def can_be_read_twice(path: str, flag: str, what: str) -> bool:
-    """Whether a file can be looked through first; "-", the standard input, and pipes can not.
+def can_be_read_twice(path: str, what: str) -> bool:
+    """Returns whether `path` is a file, and not "-", the standard input, or a pipe.
 
-    Raises ValueError: there is nothing of this name; says `what` to give, such as "a text file".
+    Raises:
+        ValueError: `path` does not exist or is a directory; the message asks for `what`, such as "a
+            text file".
     """
     if path == STANDARD_INPUT:
         return False
     is_folder = os.path.isdir(path)
     if is_folder or not (file_exists(path) or os.path.exists(path)):
         found = "is a directory" if is_folder else "does not exist"
-        raise ValueError(f"{flag} {path!r} {found}. Pass {what}, or - for the standard input.")
+        raise ValueError(f"{path!r} {found}. Pass {what}, or - for the standard input.")
     return file_exists(path)
+
+
+def source_name(path: str) -> str:
+    """Returns what errors call an input: its path, or "the standard input"."""
+    return "the standard input" if path == STANDARD_INPUT else path
 
 
 @contextmanager
@@ -47,58 +53,45 @@ def open_input(path: str) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def open_output(path: str | None) -> Iterator[IO[bytes]]:
-    """Opens a file that appears when the block ends without an error; None: the standard output.
+    """Opens a file that is renamed to `path` at the end; `None` opens the standard output.
 
-    The block ends in silence if nobody reads the standard output any more.
+    The block ends without an error if nobody reads the standard output any more.
 
     Raises:
         ValueError: the standard output is closed.
         WriteError: the file cannot be written.
     """
     if path is not None:
-        with write_then_rename(path, "--predict_output_file") as file:
+        with write_then_rename(path) as file:
             yield file
         return
-    if sys.stdout is None:  # as Python has it where the file was closed before the start
-        raise ValueError("The standard output is closed: pass --predict_output_file.")
+    if sys.stdout is None:  # it was closed before Python started
+        raise ValueError("The standard output is closed. Pass `predict_output_file`.")
     try:
-        with _StandardOutput() as file:
-            yield cast(IO[bytes], file)
+        with raise_write_errors(_OUTPUT, _OUTPUT):
+            yield sys.stdout.buffer
+            sys.stdout.flush()
     except BrokenPipeError:
-        discard_standard_output()  # its reader, `head` perhaps, has what it wanted
-
-
-class _StandardOutput(io.BufferedIOBase):
-    """The standard output, with errors that say so."""
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        with explain_write_errors(_OUTPUT):
-            return sys.stdout.buffer.write(data)
-
-    def flush(self) -> None:
-        flush_standard_output()
+        discard_standard_output()  # the reader, such as `head`, has ended
 
 
 def flush_standard_output() -> None:
-    """Writes what was printed and still is in Python's buffer; BrokenPipeError: nobody reads it."""
+    """Writes buffered output; BrokenPipeError if nobody reads it any more."""
     if sys.stdout is not None:
-        with explain_write_errors(_OUTPUT):
+        with raise_write_errors(_OUTPUT):
             sys.stdout.flush()
 
 
 def discard_standard_output() -> None:
-    """Forgets what cannot be written; Python would try again, and complain, when it ends."""
+    """Discards buffered output that cannot be written; Python would try again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextmanager
 def hidden_standard_error() -> Iterator[None]:
-    """Hides what code of any language writes to the standard error, unless the process dies.
+    """Hides the standard error of code in any language, unless the process dies.
 
-    Another process keeps it meanwhile: code that aborts runs no handler of this one.
+    Another process keeps the text, because code that aborts runs no handlers.
     """
     reading, writing = os.pipe()
     keeper = os.fork()
@@ -120,7 +113,7 @@ def hidden_standard_error() -> Iterator[None]:
 
 
 def _keep_until_end(pipe: int) -> NoReturn:
-    """Reads a pipe; writes what came to the standard error if the pipe closes before `_END`."""
+    """Copies a pipe to the standard error if it closes before `_END`."""
     try:
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         text = b""
@@ -134,17 +127,15 @@ def _keep_until_end(pipe: int) -> NoReturn:
 
 
 def read_lines(file: IO[bytes]) -> Iterator[list[bytes]]:
-    r"""Yields the lines of a file or a pipe, opened in binary mode, some at a time.
-
-    Only \n ends a line: other characters that some programs take for line ends belong to the text.
+    r"""Yields the lines of a binary file or pipe in groups. Only \n ends a line.
 
     Yields:
-        1 to 1024 lines without their \n: from a pipe or a terminal, those that have come so far,
+        1 to 1024 lines without their \n. From a pipe or a terminal, the lines that have arrived,
         without waiting for more.
     """
-    # Readers of remote files have no read1, and need none.
+    # Readers of remote files have no read1.
     read = getattr(file, "read1", file.read)
-    rest: list[bytes] = []  # of a line that may be a whole file, joined once
+    rest: list[bytes] = []  # of a line, joined once
     while data := read(_BYTES_AT_ONCE):
         *lines, last = data.split(b"\n")
         if lines:
@@ -158,7 +149,7 @@ def read_lines(file: IO[bytes]) -> Iterator[list[bytes]]:
 
 
 def regrouped(groups: Iterable[Sequence[T]], size: int) -> Iterator[list[T]]:
-    """Yields the items in groups of one size; only the last may be smaller."""
+    """Yields the items in groups of `size`; the last group may be smaller."""
     items = chain.from_iterable(groups)
     while group := list(islice(items, size)):
         yield group

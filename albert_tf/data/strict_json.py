@@ -1,7 +1,7 @@
-"""JSON that a user gives: the standard library's parser made strict, and checks of types.
+"""Strict parsing of JSON, and checks of types.
 
-A key that is there twice in one object, NaN, Infinity and numbers beyond all floats are refused.
-Errors name the file; those of `JsonValue` also the keys that lead to the value.
+Duplicate keys, NaN, Infinity and numbers too large for a float are rejected. Errors name the file;
+errors of `JsonValue` also name the path of keys to the value.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from albert_tf.data.files import decode_utf8, open_binary
 
 _INT64 = range(-(2**63), 2**63)
-_VALUE = re.compile(r"[^ \t\n\r]")  # where one begins
+_VALUE = re.compile(r"[^ \t\n\r]")  # the first character of a value
 _SHORT = reprlib.Repr()
 _SHORT.maxlevel = 2
 _SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 60
@@ -28,19 +28,19 @@ _MOST_LISTED = 25
 
 
 class JsonError(ValueError):
-    """A file is not the JSON it should be."""
+    """Raised if a file is not valid JSON, or lacks an expected value."""
 
 
 def parse_json(data: bytes | str, where: str, *, line: int = 1) -> Any:
-    """Returns what a JSON text means.
+    """Parses one JSON value.
 
     Args:
         data: the text; bytes are UTF-8, with or without a byte order mark.
-        where: the file and the flag it came from; errors begin with it.
-        line: number of the line `data` begins with, from 1.
+        where: the file, for errors.
+        line: number of the first line of `data`, from 1.
 
     Raises:
-        JsonError: the text is no JSON, or not strict (see above); names the line.
+        JsonError: the text is not strict JSON; names the line.
         EncodingError: the bytes are not UTF-8.
     """
     text = decode_utf8(data, where, line=line) if isinstance(data, bytes) else data
@@ -53,7 +53,7 @@ def parse_json(data: bytes | str, where: str, *, line: int = 1) -> Any:
 
 
 def json_values(text: str, where: str, *, line: int = 1) -> Iterator[tuple[int, Any]]:
-    """Yields the JSON values of a text, with the lines they begin in; see `parse_json`."""
+    """Yields the number of the first line and the value of each JSON value in a text."""
     position = counted = 0
     while found := _VALUE.search(text, position):
         line += text.count("\n", counted, found.start())
@@ -95,37 +95,37 @@ _DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_finite, object_
 
 
 def shown(value: Any) -> str:
-    """A value for an error: shortened, however long or deep it is."""
+    """Returns a shortened representation of a value for an error."""
     text = _SHORT.repr(value)
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
 
 
 def listed(values: Iterable[Any]) -> str:
-    """Values for an error, with commas between them: each shortened, and the first of many."""
+    """Returns shortened values, separated by commas, for an error."""
     texts = [shown(value) for value in islice(values, _MOST_LISTED + 1)]
     more = ["..."] if len(texts) > _MOST_LISTED else []
     return ", ".join([*texts[:_MOST_LISTED], *more])
 
 
 def as_whole_number(value: Any) -> int | None:
-    """The whole number that a value is, 12 as well as 12.0; None for any other, and for true."""
+    """Returns 12 for 12 and 12.0; `None` for true and for other values than whole numbers."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is a finite number; true and false are none."""
+    """Returns whether a value is a finite number; true and false are not."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     try:
         return math.isfinite(value)
-    except OverflowError:  # a whole number beyond all floats
+    except OverflowError:  # a whole number too large for a float
         return False
 
 
 def is_encodable(text: str) -> bool:
-    """Whether a text can be written to a file: JSON can hold half a character, UTF-8 cannot."""
+    """Returns whether a text has no lone surrogates, which JSON can represent, but not UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -134,20 +134,20 @@ def is_encodable(text: str) -> bool:
 
 
 def whole_characters(text: str) -> str:
-    """Replaces lone surrogates, which JSON can hold and UTF-8 cannot, by U+FFFD."""
+    """Replaces lone surrogates by U+FFFD."""
     if text.isascii() or is_encodable(text):
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-@dataclass(slots=True)  # a frozen one takes twice as long to make, and files have many
+@dataclass(slots=True)  # creating frozen instances takes twice as long
 class JsonValue:
-    """A value in a JSON file, asked for by key and type; JsonError where it is of another type.
+    """A value in a JSON file. Methods raise JsonError if it has another type.
 
     Attributes:
         value: as it was parsed.
-        where: the file and the flag it came from; errors begin with it.
-        keys: those that lead to the value, such as `model.vocab[3]`; "" for the whole.
+        where: the file, for errors.
+        keys: path to the value, such as `model.vocab[3]`; "" for the whole content.
     """
 
     value: Any
@@ -155,7 +155,7 @@ class JsonValue:
     keys: str = ""
 
     def __getitem__(self, key: str) -> JsonValue:
-        """The value of a key that an object has to have."""
+        """Returns the value of a required key of an object."""
         values = self._checked("an object", isinstance(self.value, dict))
         if key not in values:
             raise JsonError(
@@ -164,31 +164,31 @@ class JsonValue:
         return JsonValue(values[key], self.where, self._inner(key))
 
     def get(self, key: str) -> JsonValue | None:
-        """The value of a key; None where it is missing or null."""
+        """Returns the value of a key; `None` if it is missing or null."""
         value = self._checked("an object", isinstance(self.value, dict)).get(key)
         return None if value is None else JsonValue(value, self.where, self._inner(key))
 
     def members(self) -> dict[str, JsonValue]:
-        """The values of an object by key."""
+        """Returns the values of an object by key."""
         values = self._checked("an object", isinstance(self.value, dict))
         return {key: JsonValue(values[key], self.where, self._inner(key)) for key in values}
 
     def elements(self) -> list[JsonValue]:
-        """The values of a list, in order."""
+        """Returns the values of a list."""
         values = self._checked("a list", isinstance(self.value, list))
         return [JsonValue(v, self.where, f"{self.keys}[{i}]") for i, v in enumerate(values)]
 
     def text(self) -> str:
-        """The value as text that a file can hold, without lone surrogates."""
+        """Returns text without lone surrogates."""
         is_right = isinstance(self.value, str) and is_encodable(self.value)
         return self._checked("text without lone surrogates", is_right)
 
     def whole_text(self) -> str:
-        """The value as text, its lone surrogates replaced by U+FFFD."""
+        """Returns text with lone surrogates replaced by U+FFFD."""
         return whole_characters(self._checked("text", isinstance(self.value, str)))
 
     def whole_number(self, at_least: int = _INT64.start) -> int:
-        """The value as a whole number of 64 bits, at least `at_least`; 12.0 is 12."""
+        """Returns a 64-bit whole number, at least `at_least`; 12.0 is accepted as 12."""
         number = as_whole_number(self.value)
         if number is None or number not in _INT64 or number < at_least:
             low = f" of at least {at_least}" if at_least > _INT64.start else ""
@@ -196,15 +196,15 @@ class JsonValue:
         return number
 
     def number(self) -> float:
-        """The value as a finite number."""
+        """Returns a finite number."""
         return self._checked("a finite number", is_number(self.value))
 
     def truth_value(self) -> bool:
-        """The value as true or false."""
+        """Returns true or false."""
         return self._checked("true or false", isinstance(self.value, bool))
 
     def error(self, expected: str) -> JsonError:
-        """Returns the error of a value that is not what is expected."""
+        """Returns the error for a value that is not `expected`."""
         return JsonError(
             f"{self.where}: {self.keys or 'the content'} must be {expected}. "
             f"Received: {shown(self.value)}"

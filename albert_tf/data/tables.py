@@ -1,10 +1,10 @@
-"""Rows of TSV, CSV and JSON-lines files, all of them UTF-8.
+"""Rows of TSV, CSV and JSON Lines files in UTF-8.
 
-The ending of a file says how it is read:
+The file name extension determines the format:
 
-* `.tsv`, `.txt`: cells parted by tabs, rows by line feeds. Quotation marks are text, as in GLUE.
-* `.csv`: cells separated by commas and quoted where needed. Blanks after a comma are ignored.
-* `.jsonl`, `.ndjson`, `.json`: one JSON object a line, its keys being the columns.
+* `.tsv`, `.txt`: cells separated by tabs, rows by line feeds. Quotation marks are text, as in GLUE.
+* `.csv`: cells separated by commas and quoted if necessary. Spaces after a comma are ignored.
+* `.jsonl`, `.ndjson`, `.json`: one JSON object per line; its keys are the columns.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from absl import logging
 from albert_tf.data.files import decode_utf8, encoding_error, file_exists, open_binary
 from albert_tf.data.strict_json import JsonError, listed, parse_json, shown, whole_characters
 
-Cells = list[str | None]  # None: an object of JSON lines has no text there
-Row = tuple[int, Cells]  # the line it begins at, from 1 as editors count, and its cells
+Cells = list[str | None]  # `None`: the value in JSON Lines is missing or not text
+Row = tuple[int, Cells]  # number of its first line, from 1, and its cells
 
 _TSV, _CSV, _JSONL = "TSV", "CSV", "JSON lines"
 
@@ -45,12 +45,11 @@ _LINES_NAMED = 5
 
 
 class DataIssues:
-    """Counts what is odd in a file, or a folder, by kind, while it is read.
+    """Counts malformed rows of a file or directory by kind.
 
     Attributes:
-        path: the file or folder.
-        locations: where the rows of each kind are: lines counted from 1 as editors do, or names of
-            `unit`.
+        path: the file or directory.
+        locations: rows of each kind: line numbers from 1, or names of `unit`.
     """
 
     def __init__(self, path: str, unit: str = "line") -> None:
@@ -59,11 +58,11 @@ class DataIssues:
         self._unit = unit
 
     def add(self, kind: str, location: int | str) -> None:
-        """Counts a row; the kind says what is odd and what was done: "an empty text, kept"."""
+        """Counts a row; `kind` is the problem and what was done, such as "an empty text, kept"."""
         self.locations.setdefault(kind, []).append(location)
 
     def messages(self) -> list[str]:
-        """One message for each kind: how many rows, and where the first are."""
+        """Returns a message for each kind with the number of rows and the first locations."""
         return [
             f"rows={len(found)} with {kind} ({self._unit}{'s' * (len(found) > 1)} "
             f"{', '.join(map(str, found[:_LINES_NAMED]))}{', ...' * (len(found) > _LINES_NAMED)})"
@@ -71,7 +70,7 @@ class DataIssues:
         ]
 
     def log(self) -> None:
-        """Warns once for each kind."""
+        """Logs a warning for each kind."""
         for message in self.messages():
             logging.warning("%s: %s", self.path, message)
 
@@ -82,52 +81,54 @@ class Table:
 
     Attributes:
         path: the file.
-        flag: the flag it came from, for errors.
-        columns: names in the header, or keys of the objects; None for a file without a header.
-        width: cells in the header, or else in the first row.
-        rows: can be gone through once.
-        issues: grows while the rows are read.
-        header: the row the columns were read from; None if there is none.
+        columns: names in the header, or keys of the objects; `None` for a file without a header.
+        width: number of cells in the header, or in the first row.
+        rows: can be iterated over once.
+        issues: filled while the rows are read.
+        header: the row that contains the column names; `None` if there is none.
     """
 
     path: str
-    flag: str
     columns: list[str] | None
     width: int
     rows: Iterator[Row]
     issues: DataIssues = field(repr=False)
     header: Cells | None = None
 
-    def index(self, column: str, flag: str) -> int:
-        """Finds a column by its name, or its number from 0 in a file without a header.
+    def index(self, column: str, name: str) -> int:
+        """Returns the index of a column.
 
-        Raises ValueError: no column, or several, of this name; says which flag names it.
+        Args:
+            column: its name, or its number from 0 in a file without a header.
+            name: the setting that contains `column`, for errors.
+
+        Raises:
+            ValueError: there is no such column, or several.
         """
         if self.columns is None:
             if is_column_number(column) and int(column) < self.width:
                 return int(column)
             raise ValueError(
                 f"{self.path} is read without a header, and its first row has {self.width} "
-                f"columns: {flag} must be a number from 0 to {self.width - 1}. "
+                f"columns: `{name}` must be a number from 0 to {self.width - 1}. "
                 f"Received: {column!r}"
             )
         count = self.columns.count(column)
         if count != 1:
             raise ValueError(
                 f"{self.path} has {count or 'no'} column{'s' * (count > 1)} named {column!r}. Its "
-                f"columns: {listed(self.columns)}. {flag} names the one to take."
+                f"columns: {listed(self.columns)}. `{name}` selects the column."
             )
         return self.columns.index(column)
 
 
 def is_column_number(column: str) -> bool:
-    """Whether a column is given by its number instead of its name."""
+    """Returns whether a column is given by its number instead of its name."""
     return re.fullmatch("[0-9]{1,9}", column) is not None
 
 
 def read_table(
     path: str,
-    flag: str,
     *,
     is_header: Callable[[Cells], bool] = lambda cells: True,
     list_column: str | None = None,
@@ -135,86 +136,86 @@ def read_table(
 ) -> Table:
     """Opens a file as a table.
 
-    Blank lines are left out, except where the file has one column only: there they are rows with
-    an empty cell, unless they are the last lines.
+    Blank lines are skipped. In a file with a single column they are rows with an empty cell, except
+    at the end of the file.
 
     Args:
         path: the file.
-        flag: the flag it came from, for errors.
-        is_header: whether the first row names the columns; JSON lines always have names.
-        list_column: a column whose lists in JSON lines are cells, their parts joined by
-            `separator`; other lists are no text.
-        separator: what no part of such a list may contain.
+        is_header: whether the first row contains the column names; not used for JSON Lines.
+        list_column: a column of JSON Lines that may contain lists of texts, which are joined by
+            `separator`.
+        separator: must not occur in these texts.
 
     Raises:
-        ValueError: the file is missing, empty, no UTF-8 text, or of an unknown ending; a part of a
-            list is no text. While the rows are read: broken CSV or JSON, naming the line.
+        ValueError: the file is missing, empty, not UTF-8 text, or has an unknown extension; a list
+            contains other values than text. While the rows are read: malformed CSV or JSON.
     """
     kind = next((kind for ending, kind in FORMATS.items() if path.lower().endswith(ending)), None)
     if kind is None:
         raise ValueError(
-            f"{flag} must be a file that ends in {', '.join(FORMATS)}, which determines how it is "
-            f"read. Received: {path!r}"
+            f"The file name must end in {', '.join(FORMATS)}, which determines the format. "
+            f"Received: {path!r}"
         )
-    text, issues = read_text(path, flag), DataIssues(path)
+    text, issues = read_text(path), DataIssues(path)
     if kind == _JSONL:
-        objects = json_objects(path, flag, text, _WANTED)
+        objects = json_objects(path, text, _WANTED)
         for line, row in objects:
             if list_column in row and isinstance(row[list_column], list):
                 parts = [_cell(part) for part in row[list_column]]
                 if not all(part and part.strip() and separator not in part for part in parts):
                     raise ValueError(
-                        f"{flag}: line {line} of {path} must have a list of texts without "
+                        f"line {line} of {path} must have a list of texts without "
                         f"{separator!r} as {list_column!r}. Received: {shown(row[list_column])}"
                     )
                 row[list_column] = separator.join(filter(None, parts))
         keys = list(dict.fromkeys(key for _, row in objects for key in row))
         cells = ((line, [_cell(row.get(key)) for key in keys]) for line, row in objects)
-        return Table(path, flag, keys, len(keys), cells, issues)
-    rows = _tsv_rows(text) if kind == _TSV else _csv_rows(path, flag, text)
+        return Table(path, keys, len(keys), cells, issues)
+    rows = _tsv_rows(text) if kind == _TSV else _csv_rows(path, text)
     blanks: list[Row] = []
     for line, first in rows:
         if any((cell or "").strip() for cell in first) or len(first) > 1:
             break
         blanks.append((line, first))
     else:
-        raise ValueError(f"{flag}: {path} is empty.")
+        raise ValueError(f"{path} is empty.")
     if not is_header(first):
         rows = _filled(chain(blanks, [(line, first)], rows), len(first), issues)
-        return Table(path, flag, None, len(first), rows, issues)
+        return Table(path, None, len(first), rows, issues)
     columns = [(cell or "").strip() for cell in first]
     while columns and not columns[-1]:  # delimiters at the end of every row
         columns.pop()
     rows = _filled(rows, len(columns), issues)
-    return Table(path, flag, columns, len(columns), rows, issues, header=first)
+    return Table(path, columns, len(columns), rows, issues, header=first)
 
 
-def read_text(path: str, flag: str) -> str:
-    """Reads a text file, without byte order mark.
+def read_text(path: str) -> str:
+    """Reads a text file without its byte order mark.
 
-    Raises ValueError: it is missing, empty or no UTF-8 text; names the flag.
+    Raises:
+        ValueError: the file is missing, empty or not UTF-8 text.
     """
     if not file_exists(path):
-        raise ValueError(f"{flag}: there is no file {path!r}.")
+        raise ValueError(f"there is no file {path!r}.")
     with open_binary(path, "rb") as file:
         data = file.read()
-    text = decode_utf8(data, f"{flag}: {path}")
-    if data.count(b"\0") > len(data) / 10:  # a stray NUL is noise; many mean UTF-16
-        raise encoding_error(data, f"{flag}: {path}", data.find(b"\0"))
+    text = decode_utf8(data, path)
+    if data.count(b"\0") > len(data) / 10:  # a few are noise; many mean UTF-16
+        raise encoding_error(data, path, data.find(b"\0"))
     if not text.strip():
-        raise ValueError(f"{flag}: {path} is empty.")
+        raise ValueError(f"{path} is empty.")
     return text
 
 
 def _tsv_rows(text: str) -> Iterator[Row]:
-    # Not `csv`, for which a single carriage return ends a row: here it is text.
+    # Not `csv`: it would end a row at a single carriage return.
     for number, line in enumerate(text.removesuffix("\n").split("\n"), start=1):
         line = line.rstrip("\r")
         yield number, [*line.split("\t")] if line else []
 
 
-def _csv_rows(path: str, flag: str, text: str) -> Iterator[Row]:
-    # Strict, so that a quotation mark that is never closed does not swallow the rows after it.
+def _csv_rows(path: str, text: str) -> Iterator[Row]:
+    # Strict: otherwise an unclosed quotation mark would swallow the following rows.
     reader = csv.reader(io.StringIO(text, newline=""), strict=True, skipinitialspace=True)
     line = 1
     try:
@@ -223,14 +224,14 @@ def _csv_rows(path: str, flag: str, text: str) -> Iterator[Row]:
             line = reader.line_num + 1
     except csv.Error as error:
         raise ValueError(
-            f"{flag}: {path} is not valid CSV from line {line} on ({error}). Quote a cell that "
-            "holds commas, quotation marks or line ends, and double the quotation marks inside; a "
-            "file without quoting is a .tsv."
+            f"{path} is not valid CSV from line {line} on ({error}). Quote cells that contain "
+            "commas, quotation marks or line ends, and double the quotation marks in them. Use the "
+            "extension .tsv for files without quoting."
         ) from error
 
 
 def _next_csv_row(reader: Iterator[list[str]]) -> list[str] | None:
-    """Reads a row with cells of any size; the limit of the `csv` module is one for all programs."""
+    """Reads a row with cells of any size; the limit of the `csv` module is global."""
     with _CSV_LIMIT:
         limit = csv.field_size_limit(_LARGEST_CELL)
         try:
@@ -240,7 +241,7 @@ def _next_csv_row(reader: Iterator[list[str]]) -> list[str] | None:
 
 
 def _filled(rows: Iterator[Row], width: int, issues: DataIssues) -> Iterator[Row]:
-    """The rows without blank lines; those of a single column, before its last row, are rows."""
+    """Skips blank lines; in a single column, those before the last row are rows."""
     blanks: list[int] = []
     for line, cells in rows:
         if not cells or (len(cells) == 1 < width and not (cells[0] or "").strip()):
@@ -255,21 +256,22 @@ def _filled(rows: Iterator[Row], width: int, issues: DataIssues) -> Iterator[Row
         yield line, cells
 
 
-def json_objects(path: str, flag: str, text: str, wanted: str) -> list[tuple[int, dict[str, Any]]]:
-    """Reads JSON lines; returns the objects with the numbers of their lines. Blanks are left out.
+def json_objects(path: str, text: str, wanted: str) -> list[tuple[int, dict[str, Any]]]:
+    """Returns the objects of JSON Lines with their line numbers; blank lines are skipped.
 
-    Raises ValueError: a line is no JSON object; names the line, and what is `wanted`.
+    Raises:
+        ValueError: a line is not a JSON object; the message contains `wanted`.
     """
     objects: list[tuple[int, dict[str, Any]]] = []
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             try:
-                row = parse_json(line, f"{flag}: {path}", line=number)
+                row = parse_json(line, path, line=number)
             except JsonError as error:
                 raise ValueError(f"{error} Expected: {wanted}.") from error
             if not isinstance(row, dict):
                 raise ValueError(
-                    f"{flag}: line {number} of {path} must be a JSON object; expected: {wanted}. "
+                    f"line {number} of {path} must be a JSON object; expected: {wanted}. "
                     f"Received: {shown(row)}"
                 )
             objects.append((number, row))
@@ -277,7 +279,7 @@ def json_objects(path: str, flag: str, text: str, wanted: str) -> list[tuple[int
 
 
 def _cell(value: Any) -> str | None:
-    """A JSON value as the text a table would hold; None for null, a list or an object."""
+    """Returns a JSON value as text; `None` for null, a list or an object."""
     if value is None or isinstance(value, list | dict):
         return None
     return whole_characters(value) if isinstance(value, str) else json.dumps(value)

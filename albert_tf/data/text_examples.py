@@ -1,4 +1,4 @@
-"""Labelled texts and pairs of texts, before they become tokens, and what there is in GLUE."""
+"""Labeled texts and pairs of texts, and the tasks of GLUE."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ from albert_tf.data.strict_json import listed, shown
 T = TypeVar("T")
 TRAIN, DEV, TEST = "train", "dev", "test"
 
-# What rows without a label have in its place, unless it is a class. "-" is how SNLI and its like
-# mark what the annotators did not agree on.
+# Cells of rows without a label. SNLI marks examples without an agreed label with "-".
 NO_LABEL = ("", "-")
-LABEL_SEPARATOR = "|"  # between the labels of a text that may have several
+LABEL_SEPARATOR = "|"  # between labels in multi-label classification
 _DECIMAL_NUMBER = re.compile(r"\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*")
 _MISSING_VALUES = frozenset({"nan", "none", "null", "na", "n/a", "<na>"})
 _LARGEST_NUMBER = float(np.finfo(np.float32).max)
@@ -27,7 +26,7 @@ _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
 def given_labels(labels: Sequence[tuple[str, T | None]], what: str) -> list[T]:
-    """Returns the labels of named examples, all or none; ValueError if only some have one."""
+    """Returns the labels of named examples; ValueError if only some examples have one."""
     given = [label for _, label in labels if label is not None]
     if 0 < len(given) < len(labels):
         missing = next(name for name, label in labels if label is None)
@@ -40,9 +39,9 @@ def given_labels(labels: Sequence[tuple[str, T | None]], what: str) -> list[T]:
 
 @dataclass(frozen=True, slots=True)
 class TextExample:
-    """One row of a data file, its texts and label as the file has them; None: there is none.
+    """A row of a data file; missing texts and labels are `None`.
 
-    `guid` is what the row is called in files of results.
+    `guid` is the name of the row in files of results.
     """
 
     guid: str
@@ -53,13 +52,14 @@ class TextExample:
 
 @dataclass(frozen=True)
 class Labels:
-    """What a task predicts: classes, a class's place being its id, or a number if there are none.
+    """Classes in the order of their ids, or, without names, a number (regression).
 
-    With `multi_label` an example has any number of the classes, none included; one is predicted
-    where its probability is at least `threshold`. Such labels are written with "|" between them.
+    With `multi_label` an example has any number of classes. A class is predicted if its probability
+    is at least `threshold`. Several labels are separated by "|" in files.
 
-    Raises ValueError: one class only, a name twice, or of several labels one that cannot be written
-    among others.
+    Raises:
+        ValueError: there is only one class, or a name is repeated or, with `multi_label`, cannot be
+            written in a list.
     """
 
     names: tuple[str, ...] = ()
@@ -88,26 +88,26 @@ class Labels:
 
     @property
     def is_regression(self) -> bool:
-        """Whether a number is predicted instead of a class."""
+        """Returns whether a number is predicted instead of a class."""
         return not self.names
 
     @property
     def num_outputs(self) -> int:
-        """K, outputs of the head: one for each class, or a single one for a number."""
+        """Number of outputs of the head: one per class, or 1 for regression."""
         return len(self.names) or 1
 
     @property
     def allowed(self) -> str:
-        """What a label may be, in words, for errors."""
+        """Description of the allowed labels, for errors."""
         if self.multi_label:
             separated = f"separated by {LABEL_SEPARATOR}"
             return f"any of the following, each at most once, {separated}: {listed(self.names)}"
         return "a finite number such as -2.5" if self.is_regression else listed(self.names)
 
     def accepts(self, label: str) -> bool:
-        """Whether a label is one of the classes, or for regression a finite number.
+        """Returns whether a label is a class, or for regression a finite number.
 
-        Of several labels, whether all are classes; ValueError if they are not separated labels.
+        With `multi_label`, returns whether all labels are classes; ValueError if malformed.
         """
         if self.multi_label:
             return set(split_labels(label)) <= set(self.names)
@@ -116,11 +116,12 @@ class Labels:
         return decimal_number(label) is not None
 
     def encode(self, labels: Sequence[str]) -> np.ndarray:
-        """Turns labels as files have them into int32 class ids or float32 numbers, [N].
+        """Converts labels in files to int32 class ids or float32 numbers, [N].
 
-        Several labels a text become uint8 [N, K], 1 for those it has.
+        With `multi_label`, returns uint8 [N, K], 1 for the labels of each text.
 
-        Raises ValueError: a label is none of the classes, or no number.
+        Raises:
+            ValueError: a label is not a class, or not a number.
         """
         known = {label: self.accepts(label) for label in set(labels)}
         unknown = next((label for label in labels if not known[label]), None)
@@ -138,9 +139,10 @@ class Labels:
 
 
 def split_labels(cell: str) -> list[str]:
-    """Returns the labels of a text that may have several; a blank cell has none.
+    """Returns the labels in a cell, separated by "|"; empty for a blank cell.
 
-    Raises ValueError: one is empty, there twice, or "-", which alone marks a missing label.
+    Raises:
+        ValueError: a label is empty, repeated, or "-".
     """
     names = [name.strip() for name in cell.split(LABEL_SEPARATOR)] if cell.strip() else []
     if len(set(names)) < len(names) or any(name in NO_LABEL for name in names):
@@ -152,9 +154,9 @@ def split_labels(cell: str) -> list[str]:
 
 
 def warn_of_doubtful_labels(path: str, names: Sequence[str]) -> None:
-    """Warns once of classes that may be one class spelled differently, or missing values.
+    """Warns of classes that may be missing values or spellings of the same class.
 
-    Spellings differ only by case, blanks, Unicode form or the form of a number.
+    Spellings may differ in case, blanks, Unicode form or the form of a number.
     """
     spellings: dict[str | float, list[str]] = {}
     for name in names:
@@ -173,14 +175,14 @@ def warn_of_doubtful_labels(path: str, names: Sequence[str]) -> None:
 
 
 def numbered_labels(number: int) -> tuple[str, ...]:
-    """Returns what transformers calls labels that have no names."""
+    """Returns the names that transformers gives to unnamed labels."""
     return tuple(f"LABEL_{i}" for i in range(number))
 
 
 def decimal_number(label: str) -> float | None:
-    """The number a label is, within float32; None for any other.
+    """Returns the number that a label contains, within float32; `None` for other labels.
 
-    Python's `float` also takes "1_0", other scripts' digits, "nan" and "inf", which are no scores.
+    Python's `float` also accepts "1_0", digits of other scripts, "nan" and "inf".
     """
     if not _DECIMAL_NUMBER.fullmatch(label):
         return None
@@ -189,20 +191,20 @@ def decimal_number(label: str) -> float | None:
 
 
 def label_cell(label: str) -> str:
-    r"""Returns a label as a cell of a TSV, with `\\`, `\t`, `\n`, `\r` for what breaks a row."""
+    r"""Returns a label as a cell of a TSV, with `\\`, `\t`, `\n`, `\r` for special characters."""
     return label.translate(_ESCAPES)
 
 
 class TextData(Protocol):
-    """A source of labelled texts: a GLUE task, or files of the user's own.
+    """A source of labeled texts: a GLUE task or custom files.
 
     Attributes:
         name: the task in lower case.
         labels: what is predicted.
-        best_metric: the score that the best checkpoint has the highest of.
-        metrics: names of the scores the benchmark defines beside accuracy or mean squared error:
-            any of "f1", "matthews", "pearson", "spearman".
-        submission_file: name of the file GLUE's server takes; None for other data.
+        best_metric: score that selects the best checkpoint.
+        metrics: scores in addition to accuracy or mean squared error: any of "f1", "matthews",
+            "pearson", "spearman".
+        submission_file: name of the file for GLUE's server; `None` for other data.
     """
 
     name: str
@@ -216,22 +218,22 @@ class TextData(Protocol):
         ...
 
     def read(self, split: str) -> list[TextExample]:
-        """Reads a split; rows that cannot be used are left out, counted and named in the log.
+        """Reads a split; unusable rows are skipped, counted and logged.
 
         Raises:
-            ValueError: the file is missing or lacks columns, or a label is none of the task's;
-                names file, row and flag.
+            ValueError: the file or a column is missing, or a label is unknown; names the file and
+                the row.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of one kind of file, in GLUE's order.
+    """Columns of a file in GLUE's order.
 
     Attributes:
-        widths: cells of a row, for the layouts there are.
-        text_a, text_b, label, guid: places from 0; -1 is the last; None for what is not there.
+        widths: possible numbers of cells per row.
+        text_a, text_b, label, guid: indices from 0; -1 is the last column; `None` if missing.
         has_header: whether the first row names the columns.
     """
 
@@ -248,15 +250,15 @@ class GlueTask:
     """A task of the benchmark.
 
     Attributes:
-        folder: where its files are in the download.
+        folder: name of its directory in the download.
         labels: what is predicted.
-        text_names: what headers call the texts, in lower case: one tuple for each text.
+        text_names: lower-case names of each text in headers.
         labelled, unlabelled: columns of train and dev, and of test.
         submission_file: name of the file GLUE's server takes.
         best_metric, metrics: see `TextData`.
-        dev_file, test_files: names of the dev file, and those that the test file may have.
-        test_folders: where the test file is looked for, if not in `folder`.
-        cuts_long_rows: whether cells past the last are cut off rows of train and dev.
+        dev_file, test_files: name of the dev file, and possible names of the test file.
+        test_folders: directories of the test file, if not `folder`.
+        cuts_long_rows: whether surplus cells in rows of train and dev are ignored.
     """
 
     folder: str
@@ -377,7 +379,7 @@ _OTHER_NAMES = {
 
 
 def glue_task_name(name: str) -> str:
-    """The name of a task in `GLUE_TASKS`, however it is written; ValueError if there is none."""
+    """Returns the key in `GLUE_TASKS` for a name in any spelling; ValueError if unknown."""
     for known in GLUE_TASKS:
         if plain_name(name) in (plain_name(known), *_OTHER_NAMES.get(known, ())):
             return known
@@ -388,5 +390,5 @@ def glue_task_name(name: str) -> str:
 
 
 def plain_name(name: str) -> str:
-    """A name without what people write in different ways: case, hyphens and underscores."""
+    """Returns a name in lower case without hyphens and underscores."""
     return name.lower().replace("-", "").replace("_", "")

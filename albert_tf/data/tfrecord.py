@@ -1,8 +1,8 @@
-"""TFRecord files of `tf.train.Example` protos, many at a time, with NumPy and without TensorFlow.
+"""TFRecord files of `tf.train.Example` protos, with NumPy instead of TensorFlow.
 
-A record is: its length (uint64), a checksum of that, the payload, a checksum of the payload; all
-little-endian. The checksum is CRC-32C, rotated and shifted by a constant. An Example holds
-Features, a map from a name to a Feature, which holds one packed list, as protocol buffers do.
+A record consists of its length (uint64), a checksum of the length, the payload, and a checksum of
+the payload, all little-endian. The checksum is CRC-32C, rotated and shifted by a constant. An
+Example contains a map from names to Features, each of which is one packed list.
 """
 
 import struct
@@ -23,14 +23,14 @@ _LIST_TAG = {"int64": b"\x1a", "float32": b"\x12"}
 
 @dataclass(frozen=True)
 class FeatureSpec:
-    """One feature of a record: what is written, and what a reader insists on.
+    """Specification of one feature of a record, for writing and for reading.
 
     Attributes:
         name: key in the `tf.train.Example`.
         dtype: "int64" or "float32".
-        length: number of values; every record has exactly this many.
-        limit: values of an int64 feature lie in [0, limit); None checks nothing.
-        length_flag: the command-line flag that decides `length`, for error messages.
+        length: number of values in every record.
+        limit: values of an int64 feature must be in [0, limit). If `None`, they are not checked.
+        length_name: the setting that determines `length`, for errors.
         limit_source: what decides `limit`, for error messages.
     """
 
@@ -38,20 +38,20 @@ class FeatureSpec:
     dtype: str
     length: int
     limit: int | None = None
-    length_flag: str | None = None
+    length_name: str | None = None
     limit_source: str | None = None
 
 
 def encode_examples(columns: Mapping[str, np.ndarray], specs: Sequence[FeatureSpec]) -> list[bytes]:
-    """Serialises one `tf.train.Example` for each row; equal columns give equal bytes.
+    """Serializes one `tf.train.Example` per row; equal columns give equal bytes.
 
     Args:
-        columns: for each feature an array [B, length]; int64 features hold values in [0, 2**56).
-        specs: the features, in the order in which they are written.
+        columns: an array [B, length] per feature; int64 features have values in [0, 2**56).
+        specs: the features in the order of writing.
 
     Raises:
-        ValueError: a column has another shape than its specification says, or an integer outside
-            [0, 2**56).
+        ValueError: a column differs from the shape of its specification, or contains an integer
+            outside [0, 2**56).
     """
     features = [_encode_column(columns[spec.name], spec) for spec in specs]
     examples = []
@@ -62,7 +62,7 @@ def encode_examples(columns: Mapping[str, np.ndarray], specs: Sequence[FeatureSp
 
 
 def _encode_column(values: np.ndarray, spec: FeatureSpec) -> list[bytes]:
-    """The map entries of one feature, one for each row of `values` [B, length]."""
+    """Returns a map entry for each row of `values` [B, length]."""
     if values.ndim != 2 or values.shape[1] != spec.length:
         raise ValueError(
             f"Feature {spec.name!r} needs {spec.length} values per record. Received: shape "
@@ -77,7 +77,7 @@ def _encode_column(values: np.ndarray, spec: FeatureSpec) -> list[bytes]:
 
 
 def _varint_rows(values: np.ndarray, name: str) -> list[bytes]:
-    """Packed variable-length integers of each row: seven bits a byte, lowest first."""
+    """Returns packed variable-length integers per row: 7 bits per byte, lowest first."""
     if not values.size:
         return []
     if values.min() < 0 or values.max() >= 1 << 56:
@@ -87,7 +87,7 @@ def _varint_rows(values: np.ndarray, name: str) -> list[bytes]:
     width = max(1, -(-int(values.max()).bit_length() // 7))
     if width == 1:
         return _split(values.astype(np.uint8).tobytes(), [values.shape[1]] * len(values))
-    # The bytes of a number side by side in one word, and beside them which of them are used.
+    # The bytes of each number are stored in one word, with a mask of the bytes in use.
     values = np.ascontiguousarray(values, "<u4" if width <= 4 else "<u8")
     coded, used = values & 0x7F, np.ones_like(values)
     for byte in range(1, width):
@@ -111,7 +111,7 @@ def _split(buffer: bytes, lengths: Sequence[int]) -> list[bytes]:
 
 @lru_cache(maxsize=65536)
 def _entry_header(name: str, dtype: str, payload: int) -> bytes:
-    """Everything of a map entry that stands before its `payload` bytes of packed values."""
+    """Returns the part of a map entry before its `payload` bytes of packed values."""
     packed = b"\x0a" + _varint(payload)
     feature_length = len(packed) + payload
     feature = _LIST_TAG[dtype] + _varint(feature_length) + packed
@@ -122,7 +122,7 @@ def _entry_header(name: str, dtype: str, payload: int) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    """One variable-length integer."""
+    """Returns a variable-length integer."""
     coded = bytearray()
     while value > 0x7F:
         coded.append(value & 0x7F | 0x80)
@@ -136,7 +136,7 @@ _CHECK = struct.Struct("<I")
 
 
 class RecordError(ValueError):
-    """A record file is damaged or does not hold what is expected; says which file and record."""
+    """Raised if a record is damaged or unexpected; names the file and the record."""
 
 
 def frame_records(payloads: Sequence[bytes]) -> list[bytes]:
@@ -193,16 +193,16 @@ def _cut_short(path: str, number: int) -> RecordError:
 
 
 def count_records(files: Sequence[str]) -> int:
-    """Number of records, from the lengths alone; RecordError if a file is cut short."""
+    """Returns the number of records by their lengths; RecordError if a file is truncated."""
     return sum(1 for path in files for _ in frame_ends(path))
 
 
 def estimate_records(files: Sequence[str], num_records: int = 100) -> int:
-    """Estimates the number of records by the sizes of the first; exact if all are among them."""
+    """Estimates the number of records from the sizes of the first `num_records`."""
     number = size = 0
     for path in files:
         ends = [0]
-        with suppress(RecordError):  # found, or skipped, where the records are read
+        with suppress(RecordError):  # reported when the records are read
             ends.extend(islice(frame_ends(path), num_records - number))
         number += len(ends) - 1
         size += ends[-1]
@@ -210,7 +210,7 @@ def estimate_records(files: Sequence[str], num_records: int = 100) -> int:
 
 
 def frame_ends(path: str) -> Iterator[int]:
-    """Yields where each record ends, in bytes, by the lengths alone; RecordError if one is cut."""
+    """Yields the end of each record in bytes; RecordError if the file is truncated."""
     size = file_size(path)
     position = number = 0
     with open_binary(path, "rb") as file:

@@ -45,7 +45,6 @@ from albert_tf.training.run_training import finish, new_trainer, run_training
 from albert_tf.training.settings import missing, resolve
 from albert_tf.training.trainer import Trainer
 
-_CHECKPOINT = "--checkpoint"
 _TO_OUTPUT_DIR = frozenset({"do_train", "do_eval", "do_predict"})  # actions that write results
 _HEAD_VARIABLES = ("output_weights", "output_bias")
 
@@ -176,9 +175,9 @@ def _check_outputs(settings: FineTuningSettings, export_folder: str, *, writes: 
     if settings.export_dir:
         names = filter(None, (export_folder, TEXT_FOLDER if settings.export_text_model else ""))
         for path in (settings.export_dir, *(os.path.join(settings.export_dir, n) for n in names)):
-            check_folder(path, "--export_dir")
+            check_folder(path)
     if writes:
-        check_folder(settings.output_dir, "--output_dir")
+        check_folder(settings.output_dir)
         if settings.do_train:
             check_unlocked(settings.output_dir, TRAINING)
 
@@ -188,13 +187,13 @@ def _checkpoint_elsewhere(settings: FineTuningSettings) -> str | None:
     path = None if settings.checkpoint in CHOICES else settings.checkpoint
     if not settings.do_train:
         if path:
-            return find_weights(path, _CHECKPOINT)
+            return find_weights(path)
         return find_weights(settings.init_checkpoint) if settings.init_checkpoint else None
     # Otherwise a missing or different model would be noticed only after the training.
     own = os.path.abspath(settings.output_dir)
     if path and own not in (os.path.abspath(path), os.path.dirname(os.path.abspath(path))):
         raise ValueError(
-            f"With --do_train, {_CHECKPOINT} must be one of {', '.join(CHOICES)} or a "
+            f"With --do_train, --checkpoint must be one of {', '.join(CHOICES)} or a "
             f"checkpoint in --output_dir {settings.output_dir!r}; to start from another, pass "
             f"--init_checkpoint. Received: {path!r}"
         )
@@ -327,7 +326,7 @@ def _evaluate(context: RunContext[S], job: Job[S], on_log: OnLog | None) -> JobR
         choice = settings.checkpoint or ("all" if context.is_own else None)
         if choice == "all":
             init = settings.init_checkpoint
-            prefixes = list(choose_checkpoints(context.output, choice, init, flag=_CHECKPOINT))
+            prefixes = list(choose_checkpoints(context.output, choice, init, name="checkpoint"))
         else:
             prefixes = [_chosen(context, choice)]
         load_complete(job.model, prefixes[0])
@@ -346,7 +345,7 @@ def _chosen(context: RunContext[S], choice: str | None) -> str:
     settings = context.settings
     # After a training, the checkpoint that it started from is no candidate.
     other = None if settings.do_train else settings.init_checkpoint
-    return choose_checkpoint(context.output, choice, other, flag=_CHECKPOINT)
+    return choose_checkpoint(context.output, choice, other, name="checkpoint")
 
 
 def _apply(

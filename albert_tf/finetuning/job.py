@@ -224,7 +224,7 @@ def check_answers(path: str | None, read: str | None, read_flag: str) -> None:
     """
     if not path:
         return
-    check_file(path, "--predict_output_file")
+    check_file(path)
     if not read:
         raise ValueError(
             f"--predict_output_file={path} is for the predictions of {read_flag}, which is not "

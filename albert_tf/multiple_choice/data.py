@@ -65,8 +65,8 @@ class ChoiceExample:
         return tuple(f"{question} {option}" for option in options)
 
 
-def read_choices(path: str, *, split: str = TRAIN, flag: str) -> list[ChoiceExample]:
-    """Reads a custom JSON Lines file; `flag` is named in errors.
+def read_choices(path: str, *, split: str = TRAIN) -> list[ChoiceExample]:
+    """Reads a custom JSON Lines file.
 
     Questions of train and dev without a label (missing, null, "" or "-") are skipped and counted.
     Of a test file all questions are kept; labels are used only if all of them are valid. Questions
@@ -75,12 +75,12 @@ def read_choices(path: str, *, split: str = TRAIN, flag: str) -> list[ChoiceExam
     Raises:
         ValueError: the file is missing, empty or malformed, a key is missing or not a text, a
             question has fewer than 2 or more than 26 options, a label of train or dev is not an
-            option, or there is no label; names file, line and flag.
+            option, or there is no label; names the file and the line.
     """
     rows = []
-    objects = json_objects(path, flag, read_text(path, flag), _WANTED)
+    objects = json_objects(path, read_text(path), _WANTED)
     for number, (line, row) in enumerate(objects):
-        entry = JsonValue(row, f"{flag}: line {line} of {path}")
+        entry = JsonValue(row, f"line {line} of {path}")
         name, label = entry.get("id"), entry.get("label")
         options = tuple(_text(option) for option in entry["options"].elements())
         if not 2 <= len(options) <= len(LETTERS):
@@ -93,7 +93,7 @@ def read_choices(path: str, *, split: str = TRAIN, flag: str) -> list[ChoiceExam
             _label_or_none(_label, label, options, split),
         )
         rows.append((line, example))
-    return _finish(rows, split, DataIssues(path), flag)
+    return _finish(rows, split, DataIssues(path))
 
 
 def _text(value: JsonValue) -> str:
@@ -143,7 +143,7 @@ def _label_or_none(
 
 
 def _finish(
-    rows: Sequence[tuple[int | str, ChoiceExample]], split: str, issues: DataIssues, flag: str
+    rows: Sequence[tuple[int | str, ChoiceExample]], split: str, issues: DataIssues
 ) -> list[ChoiceExample]:
     """Skips train and dev examples without a label, and logs issues and counts.
 
@@ -155,7 +155,7 @@ def _finish(
     unlabelled = [location for location, example in rows if example.label is None]
     if not rows or (split != TEST and len(unlabelled) == len(rows)):
         what = "question has a label" if rows else "question exists"
-        raise ValueError(f"{flag}: no {what} in {issues.path}, the {split} data.")
+        raise ValueError(f"no {what} in {issues.path}, the {split} data.")
     examples = [example for _, example in rows]
     kind = "no label, skipped"
     if split != TEST:
@@ -212,7 +212,7 @@ def read_race(data_dir: str, split: str, *, levels: Sequence[str] = LEVELS) -> l
             rows += [(location, example) for example in examples]
             if not examples:
                 issues.add("no question", location)
-    return _finish(rows, split, issues, "--data_dir")
+    return _finish(rows, split, issues)
 
 
 def _split_folder(data_dir: str, split: str) -> str:
@@ -235,10 +235,9 @@ def _passages(folder: str, level: str, data_dir: str) -> Iterator[tuple[str, Jso
     names = ["all.txt"] if "all.txt" in names else sorted(names, key=_by_number)
     for name in progress(names, level):
         path = os.path.join(level_folder, name)
-        where = f"--data_dir: {path}"
-        for line, content in json_values(read_text(path, "--data_dir"), where):
+        for line, content in json_values(read_text(path), path):
             location = f"{level}/{name}" + (f":{line}" if name == "all.txt" else "")
-            yield location, JsonValue(content, f"{where}, line {line}")
+            yield location, JsonValue(content, f"{path}, line {line}")
 
 
 def _by_number(name: str) -> tuple[bool, int, str]:

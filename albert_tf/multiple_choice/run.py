@@ -102,7 +102,7 @@ class MultipleChoiceJob(Job[MultipleChoiceSettings]):
         """Reads the custom file of a split if it is given, otherwise RACE."""
         settings, flag, action = self.settings, f"{split}_choices", _ACTIONS[split]
         if path := getattr(settings, flag):
-            return read_choices(path, split=split, flag=f"--{flag}")
+            return read_choices(path, split=split)
         if not settings.data_dir:
             is_default = getattr(MultipleChoiceSettings, action)
             default = f" (set unless --no{action} is given)" if is_default else ""

@@ -259,7 +259,7 @@ def _scratch_folders(output_files: Sequence[str], is_shared: bool) -> Iterator[l
         scratch = {}
         for folder in {os.path.dirname(path) for path in output_files}:
             records = os.path.join(folder, "records")
-            made = temporary_folder(records, "--output_file", is_shared=is_shared)
+            made = temporary_folder(records, is_shared=is_shared)
             scratch[folder] = stack.enter_context(made)
         yield [
             os.path.join(scratch[os.path.dirname(path)], os.path.basename(path))

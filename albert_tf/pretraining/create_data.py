@@ -68,7 +68,7 @@ def train_sentencepiece(
         raise ValueError(f"--vocab_size must be at least 1. Received: {vocab_size}")
     files = match_files(input_file)
     for path in model_files(model_prefix):
-        check_file(path, "--model_prefix")
+        check_file(path)
     check_text(files, available_cores())
     if dry_run:
         return
@@ -176,7 +176,7 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> CreationReport
         vocab_file=settings.vocab_file,
         do_lower_case=settings.do_lower_case,
     )
-    files = match_files(settings.input_file, "--input_file")
+    files = match_files(settings.input_file)
     logging.info("input_files=%d output=%s", len(files), settings.output_file)
     if warning := masking_limit_warning(settings.max_seq_length, instances.masking):
         logging.warning(warning)

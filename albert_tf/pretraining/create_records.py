@@ -280,9 +280,7 @@ def create_records(
     blocks = check_text(input_files, processes, block_bytes)
     counts: Counter[str] = Counter()
     with ExitStack() as stack:
-        writers = [
-            stack.enter_context(write_then_rename(path, "--output_file")) for path in output_files
-        ]
+        writers = [stack.enter_context(write_then_rename(path)) for path in output_files]
         folder = stack.enter_context(_token_folder(output_files[0], settings.dupe_factor))
         maker = RecordMaker(tokenizer, settings, folder)
         run = stack.enter_context(worker_processes(processes, maker))
@@ -335,7 +333,7 @@ def check_outputs(input_files: Sequence[str], output_files: Sequence[str]) -> No
             raise ValueError(
                 f"--output_file names {path} twice; use a different name for each file."
             )
-        check_file(path, "--output_file")
+        check_file(path)
         seen.add(name)
 
 

@@ -78,23 +78,23 @@ def pretraining_feature_specs(
         type_vocab_size: entries of the reader's segment table; the records made here need two.
     """
     S, P, V = max_seq_length, max_predictions_per_seq, vocab_size
-    length_flag, vocabulary = "--max_seq_length", "vocab_size of the model's configuration"
+    length_name, vocabulary = "max_seq_length", "vocab_size of the model's configuration"
     segments = "type_vocab_size of the model's configuration"
 
     def per_token(name: str, limit: int | None, limit_source: str | None = None) -> FeatureSpec:
-        return FeatureSpec(name, "int64", S, limit, length_flag, limit_source)
+        return FeatureSpec(name, "int64", S, limit, length_name, limit_source)
 
     def per_slot(
         name: str, dtype: str, limit: int | None = None, limit_source: str | None = None
     ) -> FeatureSpec:
-        return FeatureSpec(name, dtype, P, limit, "--max_predictions_per_seq", limit_source)
+        return FeatureSpec(name, dtype, P, limit, "max_predictions_per_seq", limit_source)
 
     return (
         per_token("input_ids", V, vocabulary),
         per_token("input_mask", 2),
         per_token("segment_ids", type_vocab_size, segments),
         per_token("token_boundary", 2),
-        per_slot("masked_lm_positions", "int64", S, length_flag),
+        per_slot("masked_lm_positions", "int64", S, length_name),
         per_slot("masked_lm_ids", "int64", V, vocabulary),
         per_slot("masked_lm_weights", "float32"),
         FeatureSpec("next_sentence_labels", "int64", 1, 2),

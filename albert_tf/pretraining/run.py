@@ -19,7 +19,7 @@ from absl import logging
 from albert_tf.checkpoints.directory_lock import EVALUATION
 from albert_tf.checkpoints.load_weights import read_global_step
 from albert_tf.checkpoints.model_directory import ModelDirectory, find_tokenizer, make_output_dir
-from albert_tf.checkpoints.model_source import EVAL_FLAG, OUTPUT_FLAG, ModelSettings, resolve_model
+from albert_tf.checkpoints.model_source import ModelSettings, resolve_model
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.run_records import read_run_config
 from albert_tf.checkpoints.training_directory import (
@@ -298,8 +298,8 @@ def _task(
     flag = "eval_input_file" if settings.eval_input_file else "input_file"
     return PretrainingTask(
         config,
-        train_files=match_files(settings.input_file, "--input_file") if settings.do_train else (),
-        eval_files=match_files(getattr(settings, flag), f"--{flag}") if settings.do_eval else (),
+        train_files=match_files(settings.input_file) if settings.do_train else (),
+        eval_files=match_files(getattr(settings, flag)) if settings.do_eval else (),
         max_seq_length=settings.max_seq_length,
         max_predictions_per_seq=settings.max_predictions_per_seq,
         shuffle_buffer_size=settings.shuffle_buffer_size,
@@ -326,7 +326,7 @@ def _train(
             task, trainer.model, strategy, *limits, jit_compile=jit_compile, shares=True
         ).evaluate
     if trainer.is_chief:
-        check_folder(settings.output_dir, OUTPUT_FLAG)
+        check_folder(settings.output_dir)
 
     def initialize() -> None:
         if trainer.directory.newest() is not None:
@@ -404,14 +404,14 @@ def _evaluate(
     limits = settings.eval_batch_size, settings.max_eval_steps
     evaluator = Evaluator(task, model, strategy, *limits, jit_compile=settings.xla)
     directory = TrainingDirectory(settings.output_dir)
-    check_folder(settings.output_dir, OUTPUT_FLAG)
+    check_folder(settings.output_dir)
     dry_run = settings.dry_run
     with directory.locked(EVALUATION, dry_run=dry_run):
         prefixes = choose_checkpoints(
             directory,
             settings.eval_checkpoint,
             settings.init_checkpoint,
-            flag=EVAL_FLAG,
+            name="eval_checkpoint",
             last_step=last_step,
             watch_secs=settings.watch_secs,
         )

@@ -12,7 +12,6 @@ from albert_tf.tokenization.loading import load_tokenizer
 
 FORMATS = {"tf2": "tf2_hub", "tf1_hub": "tf1_hub"}  # the flag's values
 DIRECTORY_FLAG = "--albert_directory"
-EXPORT_FLAG = "--export_path"
 PREPROCESSOR_FLAG = "--preprocessor_path"
 _PREPROCESSOR_LENGTH = 128  # where a caller names none, as of TF-Hub's; less for short models
 
@@ -43,7 +42,7 @@ def export_to_tfhub(
             written computes something else.
         WriteError: it cannot be written.
     """
-    check_target(export_path, EXPORT_FLAG)
+    check_target(export_path)
     if preprocessor_path:
         _check_preprocessor(preprocessor_path, format_name, export_path)
         tokenizer, length = _preprocessor(model, do_lower_case)
@@ -52,16 +51,14 @@ def export_to_tfhub(
         model,
         FORMATS[format_name],
         export_path,
-        output_flag=EXPORT_FLAG,
         dry_run=dry_run,
-        flag=DIRECTORY_FLAG,
         do_lower_case=do_lower_case,
     )
     if dry_run or not preprocessor_path:
         return export()
     from albert_tf.serving import preprocessor
 
-    with new_directory(preprocessor_path, PREPROCESSOR_FLAG) as directory:
+    with new_directory(preprocessor_path) as directory:
         preprocessor.write(directory, tokenizer, length)
         # What comes of the encoder decides whether the preprocessor gets its name.
         return export()
@@ -76,17 +73,17 @@ def _check_preprocessor(path: str, format_name: str, export_path: str) -> None:
     targets = [os.path.abspath(target) for target in (path, export_path)]
     if os.path.commonpath(targets) in targets:
         raise ValueError(
-            f"{PREPROCESSOR_FLAG} and {EXPORT_FLAG} must be different directories, neither in the "
+            f"{PREPROCESSOR_FLAG} and --export_path must be different directories, neither in the "
             f"other. Received: {path} and {export_path}"
         )
-    check_target(path, PREPROCESSOR_FLAG)
+    check_target(path)
 
 
 def _preprocessor(model: str, do_lower_case: bool | None) -> tuple[Tokenizer, int]:
     """The tokenizer of a preprocessor, and the length of its results."""
     from albert_tf.serving.preprocessor import check_length  # tensorflow-text
 
-    stored = stored_model(model, DIRECTORY_FLAG)
+    stored = stored_model(model)
     if stored is None or stored.tokenizer_file is None:
         raise ValueError(
             f"{PREPROCESSOR_FLAG} needs a tokenizer, and {DIRECTORY_FLAG}={model} has none."

@@ -101,7 +101,6 @@ class LiteRTExport:
     batch_size: int | None = 1  # B; None for any
     # of a classifier; the names of its classes are written beside the file
     labels: Labels | None = None
-    flag: str = "--output_file"  # where `output_file` came from, for errors
 
     def __post_init__(self) -> None:
         """Checks all that can be known before anything is converted."""
@@ -115,7 +114,7 @@ class LiteRTExport:
             self.exported.config.check_sequence_length(self.max_seq_length, "--max_seq_length")
         if self.batch_size is not None and self.batch_size < 1:
             raise ValueError(f"--batch_size must be at least 1. Received: {self.batch_size}")
-        check_file(self.output_file, self.flag)
+        check_file(self.output_file)
 
     @property
     def exported(self) -> keras.Model:
@@ -142,11 +141,11 @@ class LiteRTExport:
             batches = _check_batches(copy.config, batch_size, length)
             is_exact = self.quantization == NONE
             agreements = check(run(converted, batches), compute, batches, is_exact=is_exact)
-        with write_then_rename(self.output_file, self.flag) as file:
+        with write_then_rename(self.output_file) as file:
             file.write(converted)
             file.flush()  # what there is no room for fails before the names are there
             if self.labels and self.labels.names and isinstance(copy, LabelModel):
-                with write_then_rename(labels_file(self.output_file), self.flag) as beside:
+                with write_then_rename(labels_file(self.output_file)) as beside:
                     beside.write(labels_json(self.labels).encode())
         size = len(converted) / 1e6
         logging.info("Exported %s: %s %.1f MB", self.output_file, self.quantization, size)

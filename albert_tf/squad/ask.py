@@ -42,6 +42,7 @@ from albert_tf.data.streams import (
     open_output,
     read_lines,
     regrouped,
+    source_name,
 )
 from albert_tf.data.strict_json import JsonValue, parse_json
 from albert_tf.data.tables import DataIssues
@@ -81,19 +82,19 @@ class PlainQuestion(NamedTuple):
 
 
 def read_plain_questions(
-    lines: Iterable[Sequence[bytes]], path: str, flag: str
+    lines: Iterable[Sequence[bytes]], path: str
 ) -> Iterator[list[PlainQuestion]]:
     """Yields the questions of each group of lines, in order.
 
     If the first line is an object, the input is JSON Lines; otherwise all lines are one document.
-    For groups see `streams.read_lines`; path and flag are named in errors.
+    For groups see `streams.read_lines`. Errors name `path`.
 
     Raises:
         ValueError: JSON is malformed, or a text is missing; names the line, or the keys in the
             document. Questions before it are yielded.
     """
     number = 0
-    for values in _json_values(lines, f"{flag}: {path}"):
+    for values in _json_values(lines, source_name(path)):
         questions: list[PlainQuestion] = []
         try:
             for value in values:
@@ -396,9 +397,9 @@ def check_questions(path: str) -> None:
     Raises:
         ValueError: the file does not exist, or see `read_plain_questions`.
     """
-    if can_be_read_twice(path, FLAG, "a file of questions"):
+    if can_be_read_twice(path, "a file of questions"):
         with open_input(path) as file:
-            for _ in read_plain_questions(read_lines(file), path, FLAG):
+            for _ in read_plain_questions(read_lines(file), path):
                 pass
 
 
@@ -416,8 +417,8 @@ def answer_file(path: str, answerer: QuestionAnswerer, output_path: str | None =
     check_questions(path)
     try:
         with open_input(path) as file, open_output(output_path) as out:
-            groups = read_plain_questions(read_lines(file), path, FLAG)
-            if can_be_read_twice(path, FLAG, "a file of questions"):
+            groups = read_plain_questions(read_lines(file), path)
+            if can_be_read_twice(path, "a file of questions"):
                 groups = regrouped(groups, _QUESTIONS_AT_ONCE)
             answer_questions(groups, answerer, out)
     finally:

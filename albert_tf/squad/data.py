@@ -90,8 +90,8 @@ class SquadData:
     path: str
 
 
-def read_squad(path: str, *, version: int, is_training: bool, flag: str) -> SquadData:
-    """Reads all questions of a file; `flag` is named in errors.
+def read_squad(path: str, *, version: int, is_training: bool) -> SquadData:
+    """Reads all questions of a file.
 
     For training a question has one answer, the first. Its position is that of the file; if the
     context has another text there, the nearest occurrence; if it does not occur, the text at the
@@ -103,8 +103,7 @@ def read_squad(path: str, *, version: int, is_training: bool, flag: str) -> Squa
             questions have the same id. For training: a question of SQuAD 1.1 has no answer, or an
             answer is outside of its context. Names the file and the keys in it.
     """
-    source = f"{flag}: {path}"
-    content = JsonValue(parse_json(read_text(path, flag), source), source)
+    content = JsonValue(parse_json(read_text(path), path), path)
     data, issues = SquadData([], [], path), DataIssues(path, "id")
     contexts: dict[str, int] = {}
     keys: dict[str, str] = {}  # by id
@@ -117,7 +116,7 @@ def read_squad(path: str, *, version: int, is_training: bool, flag: str) -> Squa
             qas_id = str(found)
             if qas_id in keys:
                 raise JsonError(
-                    f"{source}: {entry.keys} has the id {shown(qas_id)}, which {keys[qas_id]} has "
+                    f"{path}: {entry.keys} has the id {shown(qas_id)}, which {keys[qas_id]} has "
                     "as well. Ids must be unique."
                 )
             keys[qas_id] = entry.keys
@@ -125,12 +124,12 @@ def read_squad(path: str, *, version: int, is_training: bool, flag: str) -> Squa
             is_impossible = mark is not None and mark.truth_value()
             answers = _answers_of(entry)
             if is_training:
-                where = f"{source}: {entry.keys} (id {shown(qas_id)})"
+                where = f"{path}: {entry.keys} (id {shown(qas_id)})"
                 if is_impossible:
                     answers = ()
                 elif not answers and version == 1:
                     raise JsonError(
-                        f"{where} has no answer, and with --squad_version=1 {flag} needs one for "
+                        f"{where} has no answer; with --squad_version=1 training needs one for "
                         "every question. Is this a file to predict from, or SQuAD 2.0?"
                     )
                 else:
@@ -142,7 +141,7 @@ def read_squad(path: str, *, version: int, is_training: bool, flag: str) -> Squa
     except JsonError as error:
         raise ValueError(f"{error} The layout of a file is {_WANTED}.") from error
     if not data.questions:
-        raise ValueError(f"{source} holds no question. The layout of a file is {_WANTED}.")
+        raise ValueError(f"{path} holds no question. The layout of a file is {_WANTED}.")
     data.contexts.extend(contexts)
     _check_version(data.questions, version, is_training, issues)
     issues.log()

@@ -194,7 +194,7 @@ class SquadJob(Job[SquadSettings]):
         flag, path = f"--{action}_file", getattr(self.settings, f"{action}_file")
         if not path:
             raise ValueError(f"--do_{action} needs {flag}.")
-        return read_squad(path, version=self.version, is_training=action == "train", flag=flag)
+        return read_squad(path, version=self.version, is_training=action == "train")
 
     def _explain_no_references(self, path: str) -> None:
         if self.settings.checkpoint == "all":
@@ -285,7 +285,7 @@ class SquadJob(Job[SquadSettings]):
         if settings.export_dir and self.version == 1 and settings.export_tflite:
             path = os.path.join(settings.export_dir, LITERT_FILE)
             length = settings.max_seq_length
-            self._litert = LiteRTExport(model, path, max_seq_length=length, flag="--export_dir")
+            self._litert = LiteRTExport(model, path, max_seq_length=length)
 
     def answers(self, description: str = "answering") -> SquadAnswers:
         """Returns the answers to --predict_file; keeps only the best candidates."""

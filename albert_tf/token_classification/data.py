@@ -29,7 +29,7 @@ from itertools import chain, pairwise
 from typing import IO, Any, Final, TypeVar
 
 from albert_tf.data.files import decode_utf8, encoding_error
-from albert_tf.data.streams import can_be_read_twice, open_input, read_lines
+from albert_tf.data.streams import can_be_read_twice, open_input, read_lines, source_name
 from albert_tf.data.strict_json import JsonError, JsonValue, is_encodable, parse_json, shown
 from albert_tf.data.tables import FORMATS
 from albert_tf.data.text_examples import label_cell
@@ -61,7 +61,6 @@ def read_sentences(
     *,
     token_column: int = 0,
     label_column: int | None = -1,
-    flag: str = "--train_file",
     needs_labels: bool = False,
 ) -> Iterator[Sentence]:
     """Reads a file sentence by sentence; sentences without words are skipped.
@@ -71,20 +70,19 @@ def read_sentences(
         token_column: column of the words, from 0, or backwards from -1.
         label_column: column of the labels, likewise. A file without this column, or with a single
             column, has no labels. If `None`, labels are not read. Ignored for JSON Lines.
-        flag: the flag that names the file, for errors.
         needs_labels: whether to reject sentences without labels.
 
     Raises:
         ValueError: the file is missing, contains no word or is not UTF-8; the number of columns
             changes, a line is not one of the objects above, an entity overlaps another or splits a
-            word, or a label is empty or missing. Names flag, file and line.
+            word, or a label is empty or missing. Names the file and the line.
     """
     columns = (token_column, label_column)
     read: Iterator[Sentence | None]
     if is_json_lines(path):
-        read = (sentence for _, _, _, sentence in _json_sentences(path, label_column, flag))
+        read = (sentence for _, _, _, sentence in _json_sentences(path, label_column))
     else:
-        read = _conll_sentences(path, columns, flag)
+        read = _conll_sentences(path, columns)
     is_empty = True
     for sentence in filter(None, read):
         is_empty = False
@@ -92,16 +90,16 @@ def read_sentences(
             missing = f"no column --label_column={label_column} beside its words"
             if is_json_lines(path):
                 missing = 'no "labels"' if sentence.text is None else 'no "entities"'
-            raise ValueError(f"{flag}: {sentence.guid} has {missing}; labels are needed here.")
+            raise ValueError(f"{sentence.guid} has {missing}; labels are needed here.")
         yield sentence
     if is_empty:
-        raise ValueError(f"{flag}: {path} has no words.")
+        raise ValueError(f"{path} has no words.")
 
 
-def _lines(path: str, flag: str) -> Iterator[tuple[int, str]]:
+def _lines(path: str) -> Iterator[tuple[int, str]]:
     """Yields the lines without line feeds, and their numbers from 1."""
-    can_be_read_twice(path, flag, "a file of words and labels")  # raises if it does not exist
-    where, number = f"{flag}: {path}", 1
+    can_be_read_twice(path, "a file of words and labels")  # raises if it does not exist
+    where, number = source_name(path), 1
     with open_input(path) as file:
         for group in read_lines(file):
             data = b"\n".join(group)
@@ -126,9 +124,9 @@ def _cells(line: str, tab: bool) -> list[str]:
     return [cell for cell in cells if cell] if "" in cells else cells
 
 
-def _conll_rows(path: str, token_column: int, flag: str) -> Iterator[_Row]:
+def _conll_rows(path: str, token_column: int) -> Iterator[_Row]:
     """Yields the lines of a file of columns; raises ValueError if the number of columns changes."""
-    lines = _lines(path, flag)
+    lines = _lines(path)
     head: list[tuple[int, str]] = []
     first = ""  # the first row, or the last line if all lines start with #
     for number, line in lines:
@@ -154,8 +152,7 @@ def _conll_rows(path: str, token_column: int, flag: str) -> Iterator[_Row]:
             yield number, raw, None, "O" if len(cells) == width else ""
         elif "\r" in line:
             raise ValueError(
-                f"{flag}: line {number} of {path} holds a carriage return. Lines must end in \\n "
-                "or \\r\\n."
+                f"line {number} of {path} holds a carriage return. Lines must end in \\n or \\r\\n."
             )
         elif len(cells) == width and not (is_start and _COMMENT.fullmatch(line)):
             is_range = may_have_ranges and _NO_WORD.fullmatch(cells[0])
@@ -168,7 +165,7 @@ def _conll_rows(path: str, token_column: int, flag: str) -> Iterator[_Row]:
             yield number, raw, None, ""
         else:
             raise ValueError(
-                f"{flag}: line {number} of {path} has {_columns(len(cells))} where line "
+                f"line {number} of {path} has {_columns(len(cells))} where line "
                 f"{first_line} has {width}, separated by {'tabs' if tab else 'blanks'}. Received: "
                 f"{shown(line)}"
             )
@@ -178,11 +175,9 @@ def _columns(count: int) -> str:
     return f"{count} column{'s' * (count != 1)}"
 
 
-def _conll_sentences(
-    path: str, columns: tuple[int, int | None], flag: str
-) -> Iterator[Sentence | None]:
+def _conll_sentences(path: str, columns: tuple[int, int | None]) -> Iterator[Sentence | None]:
     token_column, label_column = columns
-    rows = _conll_rows(path, token_column, flag)
+    rows = _conll_rows(path, token_column)
     words: list[str] = []
     labels: list[str] = []
     lines: list[int] = []
@@ -190,7 +185,7 @@ def _conll_sentences(
     for number, _, cells, filler in chain(rows, [(0, "", None, "")]):
         if cells is not None:
             if token < 0:
-                token, label = _indices(path, len(cells), columns, flag)
+                token, label = _indices(path, len(cells), columns)
             words.append(cells[token])
             if label >= 0:
                 labels.append(cells[label].strip(_BLANKS))
@@ -198,7 +193,7 @@ def _conll_sentences(
         elif words and filler != _NO_LABEL:
             if "" in labels:
                 raise ValueError(
-                    f"{flag}: line {lines[labels.index('')]} of {path} has an empty label in "
+                    f"line {lines[labels.index('')]} of {path} has an empty label in "
                     f"--label_column={label_column}."
                 )
             span = range(lines[0], lines[-1] + 1)
@@ -213,12 +208,12 @@ def _conll_sentences(
             lines.clear()
 
 
-def _indices(path: str, width: int, columns: tuple[int, int | None], flag: str) -> tuple[int, int]:
+def _indices(path: str, width: int, columns: tuple[int, int | None]) -> tuple[int, int]:
     """Returns the columns of words and labels from 0; -1 without labels."""
     token, label = columns
     if not -width <= token < width:
         raise ValueError(
-            f"{flag}: {path} has {_columns(width)}: --token_column must be from {-width} to "
+            f"{path} has {_columns(width)}: --token_column must be from {-width} to "
             f"{width - 1}. Received: {token}"
         )
     if label is None or width == 1 or not -width <= label < width:
@@ -232,16 +227,16 @@ def _indices(path: str, width: int, columns: tuple[int, int | None], flag: str) 
 
 
 def _json_sentences(
-    path: str, label_column: int | None, flag: str
+    path: str, label_column: int | None
 ) -> Iterator[tuple[int, str, dict[str, Any] | None, Sentence | None]]:
     """Yields lines with objects and sentences, `None` for blank lines and without words."""
-    for number, line in _lines(path, flag):
+    for number, line in _lines(path):
         if not line.strip():
             yield number, line, None, None
             continue
         try:
-            value = parse_json(line, f"{flag}: {path}", line=number)
-            found = JsonValue(value, f"{flag}: line {number} of {path}")
+            value = parse_json(line, path, line=number)
+            found = JsonValue(value, f"line {number} of {path}")
             has_text = found.get("tokens") is None and found.get("text") is not None
             if not has_text:
                 found["tokens"]
@@ -347,7 +342,6 @@ def write_predictions(
     scheme: str,
     *,
     token_column: int = 0,
-    flag: str = "--predict_file",
 ) -> None:
     """Writes a copy of a file with predictions for its words; memory use is constant.
 
@@ -362,7 +356,6 @@ def write_predictions(
         predicted: labels and probabilities of the words of every sentence of `read_sentences`.
         scheme: scheme of the labels.
         token_column: see `read_sentences`.
-        flag: see `read_sentences`.
 
     Raises:
         ValueError: see `read_sentences`; or the number of sentences or words differs from the
@@ -370,7 +363,7 @@ def write_predictions(
     """
     remaining = iter(predicted)
     lines = (_labelled_objects if is_json_lines(input_path) else _labelled_rows)(
-        input_path, remaining, scheme, token_column, flag
+        input_path, remaining, scheme, token_column
     )
     try:
         for line in lines:
@@ -379,7 +372,7 @@ def write_predictions(
     except _ChangedError:
         is_same = False
     if not is_same:
-        raise ValueError(f"{flag}: {input_path} changed while it was read.")
+        raise ValueError(f"{input_path} changed while it was read.")
 
 
 class _ChangedError(Exception):
@@ -390,10 +383,10 @@ _Predictions = Iterator[tuple[Sequence[str], Sequence[float]]]
 
 
 def _labelled_rows(
-    path: str, predicted: _Predictions, scheme: str, token_column: int, flag: str
+    path: str, predicted: _Predictions, scheme: str, token_column: int
 ) -> Iterator[str]:
     labels: Iterator[str] | None = None  # of the current sentence
-    for _, raw, cells, filler in _conll_rows(path, token_column, flag):
+    for _, raw, cells, filler in _conll_rows(path, token_column):
         line = raw.removesuffix("\r")
         separator = " " if " " in line.strip(" ") and "\t" not in line else "\t"
         if cells is not None:
@@ -415,9 +408,9 @@ def _check_end(labels: Iterator[str] | None) -> None:
 
 
 def _labelled_objects(
-    path: str, predicted: _Predictions, scheme: str, token_column: int, flag: str
+    path: str, predicted: _Predictions, scheme: str, token_column: int
 ) -> Iterator[str]:
-    for _, line, value, sentence in _json_sentences(path, None, flag):
+    for _, line, value, sentence in _json_sentences(path, None):
         if value is None:
             yield line
             continue

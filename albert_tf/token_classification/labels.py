@@ -61,7 +61,7 @@ class Entity(NamedTuple):
     end: int
 
 
-def recognize_scheme(sentences: Iterable[Sentence], flag: str = "--train_file") -> str:
+def recognize_scheme(sentences: Iterable[Sentence]) -> str:
     """Returns the scheme in `SCHEMES` that the labels of all sentences follow.
 
     Labels are plain unless a label is `B-` or `I-` with a type, or all are `S-` or `O`. Labels
@@ -74,7 +74,6 @@ def recognize_scheme(sentences: Iterable[Sentence], flag: str = "--train_file") 
 
     Args:
         sentences: read once; sentences without labels are ignored.
-        flag: the flag of the file, for errors.
 
     Raises:
         ValueError: there are labels of two schemes; names a label of each and their lines.
@@ -111,11 +110,10 @@ def recognize_scheme(sentences: Iterable[Sentence], flag: str = "--train_file") 
             chunks = (p for p in first if p[1] != OUTSIDE and _is_chunk_label(p[1], is_typed))
             if (other := next(chunks, None)) is None:
                 raise ValueError(
-                    f"{flag}: {place(pair)} has no type. Write B-TYPE and I-TYPE, or B and I "
+                    f"{place(pair)} has no type. Write B-TYPE and I-TYPE, or B and I "
                     "without a hyphen if there is only one type."
                 )
             raise _two_schemes(
-                flag,
                 f"{place(pair)} is plain, neither O nor B-, I-, E- or S- and a type, but "
                 f"{place(other)} is",
             )
@@ -123,7 +121,6 @@ def recognize_scheme(sentences: Iterable[Sentence], flag: str = "--train_file") 
     if closed:
         if unclosed := next(filter(is_open, first), None):
             raise _two_schemes(
-                flag,
                 f"no E- follows {place(unclosed, is_left=True)}, as in IOB1 and IOB2, but "
                 f"{place(closed)} is of IOBES",
             )
@@ -132,15 +129,14 @@ def recognize_scheme(sentences: Iterable[Sentence], flag: str = "--train_file") 
     iob2 = next((pair for pair in first if begins(pair, "B")), None)
     if iob1 and iob2:
         raise _two_schemes(
-            flag,
             f"{place(iob1)} begins an entity as in IOB1, {place(iob2)} as in IOB2",
         )
     return IOB1 if iob1 else IOB2
 
 
-def _two_schemes(flag: str, found: str) -> ValueError:
+def _two_schemes(found: str) -> ValueError:
     return ValueError(
-        f"{flag}: labels of two schemes: {found}. Label all files in one scheme: plain, IOB1, IOB2 "
+        f"labels of two schemes: {found}. Label all files in one scheme: plain, IOB1, IOB2 "
         "or IOBES (BILOU is IOBES with L- for E- and U- for S-)."
     )
 

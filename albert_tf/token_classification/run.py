@@ -15,7 +15,7 @@ from absl import logging
 from albert_tf.checkpoints.trained_task import TOKENS, TrainedTask
 from albert_tf.data.files import write_then_rename
 from albert_tf.data.sequences import check_room
-from albert_tf.data.streams import can_be_read_twice
+from albert_tf.data.streams import can_be_read_twice, source_name
 from albert_tf.data.strict_json import listed, shown
 from albert_tf.data.text_examples import (
     DEV,
@@ -58,7 +58,6 @@ from albert_tf.training.settings import check_arguments, unless_given
 
 _ACTIONS = {TRAIN: "do_train", DEV: "do_eval", TEST: "do_predict"}  # that need each split
 _COLUMNS = ("token_column", "label_column")
-TEST_FLAG = "--test_file"
 _LABELS_NAMED = 20
 _MANY_LABELS = 500
 
@@ -149,34 +148,37 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
                 f"{settings.train_file} {schemes[TRAIN]}. Label both in one scheme."
             )
         self.scheme = scheme_of(self.labels.names)
-        for path, flag in ((settings.test_file, TEST_FLAG), (settings.predict_file, FLAG)):
-            if path and (settings.do_predict if flag == TEST_FLAG else not is_text(path)):
-                for _ in self._read(path, flag, label_column=None):
+        answered = settings.predict_file
+        for path in (
+            settings.test_file if settings.do_predict else None,
+            answered if answered and not is_text(answered) else None,
+        ):
+            if path:
+                for _ in self._read(path, label_column=None):
                     pass
         columns = {column: str(getattr(settings, column)) for column in _COLUMNS}
         self.task = TrainedTask(TOKENS, self.labels, False, columns, settings.max_seq_length)
         self.best_metric = best_metric(self.scheme)
         self.evaluates = settings.do_eval
 
-    def _read(self, path: str, flag: str, label_column: int | None) -> Iterator[Sentence]:
-        if not can_be_read_twice(path, flag, "a file of words"):
-            raise ValueError(f"{flag} is read twice, so it must be a file. Received: {path!r}")
+    def _read(self, path: str, label_column: int | None) -> Iterator[Sentence]:
+        if not can_be_read_twice(path, "a file of words"):
+            raise ValueError(f"{source_name(path)} is read twice, so it must be a file.")
         return read_sentences(
             path,
             token_column=self.settings.token_column,
             label_column=label_column,
-            flag=flag,
             needs_labels=label_column is not None,
         )
 
-    def _labelled(self, split: str) -> tuple[str, str, Iterator[Sentence]]:
-        """Returns file, flag and sentences of a split."""
-        path, flag = getattr(self.settings, f"{split}_file"), f"--{split}_file"
-        return path, flag, self._read(path, flag, self.settings.label_column)
+    def _labelled(self, split: str) -> tuple[str, Iterator[Sentence]]:
+        """Returns file and sentences of a split."""
+        path = getattr(self.settings, f"{split}_file")
+        return path, self._read(path, self.settings.label_column)
 
     def _check_labels(self, split: str) -> tuple[Counter[str], str]:
         """Reads a split; returns the counts of the labels and their scheme."""
-        path, flag, sentences = self._labelled(split)
+        path, sentences = self._labelled(split)
         counts: Counter[str] = Counter()
         lengths = []
 
@@ -186,14 +188,14 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
                 for index, label in enumerate(labels):
                     if self.labels.names and label not in self.labels.names:
                         raise ValueError(
-                            f"{flag}: {sentence.where(index)} has the unknown label "
+                            f"{sentence.where(index)} has the unknown label "
                             f"{shown(label)}. Allowed: {self.labels.allowed}."
                         )
                 counts.update(labels)
                 lengths.append(len(labels))
                 yield sentence
 
-        scheme = recognize_scheme(checked(), flag)
+        scheme = recognize_scheme(checked())
         logging.info(
             "%s: split=%s sentences=%d words=%d scheme=%s labels %s",
             path,
@@ -241,7 +243,7 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
         )
 
     def _features(self, split: str, tokenize: WordTokenizer) -> TokenFeatures:
-        path, _, sentences = self._labelled(split)
+        path, sentences = self._labelled(split)
         ids = {name: i for i, name in enumerate(self.labels.names)}
         length = self.settings.max_seq_length
         features = token_features(
@@ -296,9 +298,7 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
             ending = os.path.splitext(settings.test_file)[1]
             path = os.path.join(settings.output_dir, f"test_results{ending}")
             with write_then_rename(path) as file:
-                predict_in_form(
-                    settings.test_file, classifier, file, settings.token_column, TEST_FLAG
-                )
+                predict_in_form(settings.test_file, classifier, file, settings.token_column)
             logging.info("Labelled %s: %s", settings.test_file, path)
         if settings.predict_file:
             predict_file(

@@ -16,7 +16,14 @@ from albert_tf.checkpoints.text_models import check_model, find_model
 from albert_tf.data.arguments import as_list, as_texts
 from albert_tf.data.files import decode_utf8
 from albert_tf.data.sequences import check_room
-from albert_tf.data.streams import can_be_read_twice, open_input, open_output, read_lines, regrouped
+from albert_tf.data.streams import (
+    can_be_read_twice,
+    open_input,
+    open_output,
+    read_lines,
+    regrouped,
+    source_name,
+)
 from albert_tf.data.strict_json import listed
 from albert_tf.data.text_examples import Labels
 from albert_tf.finetuning.predictor import Predictor, new_predictor
@@ -302,7 +309,7 @@ def predict_sentences(
 
 def is_text(path: str) -> bool:
     """Returns whether --predict_file has a text per line: the standard input, or a pipe."""
-    return not can_be_read_twice(path, FLAG, "a file of words")
+    return not can_be_read_twice(path, "a file of words")
 
 
 def predict_file(
@@ -323,18 +330,18 @@ def predict_file(
             if is_text(path):
                 _predict_texts(path, classifier, out)
             else:
-                predict_in_form(path, classifier, out, token_column, FLAG)
+                predict_in_form(path, classifier, out, token_column)
     finally:
         logging.info("Predicted %d sentences", classifier.num_sentences)
 
 
 def predict_in_form(
-    path: str, classifier: TokenClassifier, out: IO[bytes], token_column: int, flag: str
+    path: str, classifier: TokenClassifier, out: IO[bytes], token_column: int
 ) -> None:
     """Writes a file of sentences with predictions, see `write_predictions`."""
-    sentences = read_sentences(path, token_column=token_column, label_column=None, flag=flag)
+    sentences = read_sentences(path, token_column=token_column, label_column=None)
     predicted = predict_sentences(sentences, classifier)
-    write_predictions(path, out, predicted, classifier.scheme, token_column=token_column, flag=flag)
+    write_predictions(path, out, predicted, classifier.scheme, token_column=token_column)
 
 
 def _predict_texts(path: str, classifier: TokenClassifier, out: IO[bytes]) -> None:
@@ -364,7 +371,7 @@ def _texts(lines: Iterable[Sequence[bytes]], path: str) -> Iterator[list[str]]:
         for line in group:
             number += 1
             try:
-                texts.append(decode_utf8(line.removesuffix(b"\r"), f"{FLAG}: {path}", line=number))
+                texts.append(decode_utf8(line.removesuffix(b"\r"), source_name(path), line=number))
             except ValueError:
                 if texts:
                     yield texts

@@ -1,4 +1,4 @@
-"""From files to a tokenizer: what a file is decides, not the flag that named it."""
+"""From files to a tokenizer: its content decides, not its name."""
 
 import os
 from typing import NamedTuple
@@ -39,8 +39,8 @@ def load_tokenizer(
     """
     paths = existing_files(spm_model_file, vocab_file)
     if not paths:
-        raise ValueError("A tokenizer needs --spm_model_file or --vocab_file; neither is given.")
-    assets = [_read_asset(path, f"--{name}") for name, path in paths.items()]
+        raise ValueError("A tokenizer needs `spm_model_file` or `vocab_file`; neither is given.")
+    assets = [_read_asset(path) for path in paths.values()]
     if not any(asset.is_model for asset in assets):
         assets = [_model_beside(asset) if asset.is_piece_list else asset for asset in assets]
     assets.sort(key=lambda asset: asset.is_model, reverse=True)
@@ -56,7 +56,7 @@ def existing_files(
     vocab_file: str | os.PathLike | None,
     file_of_model: str | None = None,
 ) -> dict[str, str]:
-    """Returns the paths that are given, by flag, less those of missing files that are not needed.
+    """Returns the given paths by argument, except missing files that are not needed.
 
     Scripts made for the original release name files that it never opened: a vocabulary beside a
     SentencePiece model, and any beside a TF-Hub module, whose tokenizer is `file_of_model`. A
@@ -68,7 +68,7 @@ def existing_files(
     used = file_of_model or (None if "spm_model_file" in missing else paths.get("spm_model_file"))
     if used:
         for name in missing:
-            logging.warning("--%s=%s: no such file; %s is used", name, paths.pop(name), used)
+            logging.warning("there is no file %s; %s is used", paths.pop(name), used)
     return paths
 
 
@@ -104,13 +104,13 @@ class _Asset(NamedTuple):
         return marked and not any(piece.startswith(CONTINUATION) for piece in pieces)
 
 
-def _read_asset(path: str, flag: str) -> _Asset:
+def _read_asset(path: str) -> _Asset:
     if not file_exists(path):
-        raise FileNotFoundError(f"{flag}={path}: there is no such file.")
+        raise FileNotFoundError(f"there is no file {path!r}.")
     with open_binary(path, "rb") as file:
         data = file.read()
     if not data.strip():
-        raise ValueError(f"{flag}={path}: the file is empty.")
+        raise ValueError(f"{path} is empty.")
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:

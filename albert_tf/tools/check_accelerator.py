@@ -358,7 +358,7 @@ def _operations(config: AlbertConfig, B: int, S: int, P: int) -> float:
 
 def _check_training(device: str) -> str:
     """Trains on Python's documentation. The loss must decrease."""
-    mini = shipped_directory("mini", "mini")
+    mini = shipped_directory("mini")
     config, steps = CONFIG.replace(vocab_size=8000), 20
     if device != "CPU":
         config, steps = read_config(os.path.join(mini, "config.json")), 200

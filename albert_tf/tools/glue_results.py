@@ -109,7 +109,7 @@ def published_scores(model: str) -> tuple[str | None, dict[tuple[str, str], floa
     from albert_tf.config import PRESETS
     from albert_tf.finetuning.recipes import SIZES, VERSIONS, recipe_for, released_name
 
-    config = None if model in PRESETS else recognise(model, "--model").config
+    config = None if model in PRESETS else recognise(model).config
     name = model if model in PRESETS else released_name(config) if config else None
     size, _, version = (name or "").partition("_")
     if size not in SIZES or version not in VERSIONS:

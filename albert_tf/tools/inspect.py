@@ -51,7 +51,6 @@ from albert_tf.token_classification.tag import TokenClassifier
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import load_tokenizer
 
-_FLAG = "PATH"
 _SHOWN = 8  # values of a list
 _KINDS = {
     "original": "a release directory or training directory with checkpoints in the original format",
@@ -107,7 +106,7 @@ def describe(path: str) -> Iterator[str]:
         yield from describe_saved_model(saved_model)
         yield ""
         try:
-            recognise(saved_model, _FLAG)
+            recognise(saved_model)
         except LoadError as error:
             yield f"No command can load it: {error}"
         else:
@@ -264,7 +263,7 @@ def _records(path: str, first: bytes) -> Iterator[str]:
 
 
 def _model(path: str) -> Iterator[str]:
-    stored = recognise(path, _FLAG)
+    stored = recognise(path)
     yield f"{path}: {_KINDS[stored.format]} ({stored.format})"
     yield from _rows("Weights", _weights(stored))
     config = stored.config

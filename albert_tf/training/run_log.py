@@ -35,7 +35,7 @@ from albert_tf.checkpoints.run_records import (
     read_run_config,
     to_line,
 )
-from albert_tf.data.files import explain_write_errors, write_then_rename
+from albert_tf.data.files import raise_write_errors, write_then_rename
 from albert_tf.data.strict_json import parse_json
 from albert_tf.training.curves import draw_curves
 from albert_tf.training.distribution import device_names
@@ -84,7 +84,7 @@ class RunLog:
         self._records: dict[tuple[str, int], Record] = {}
         self.reported: list[Record] = []
         if write:
-            with explain_write_errors(output_dir):
+            with raise_write_errors(output_dir):
                 tf.io.gfile.makedirs(output_dir)
             self._forget_after(start_step)
         self._bar = tqdm(
@@ -215,7 +215,7 @@ class RunLog:
 
     def _close_writers(self) -> None:
         for phase, writer in self._writers.items():
-            with explain_write_errors(self._path(TENSORBOARD_FOLDER, phase)):
+            with raise_write_errors(self._path(TENSORBOARD_FOLDER, phase)):
                 writer.close()
         self._writers.clear()
 
@@ -236,7 +236,7 @@ class RunLog:
             self._rewrite_metrics()
         else:
             path = self._path(METRICS_FILE)
-            with explain_write_errors(path), tf.io.gfile.GFile(path, "a") as file:
+            with raise_write_errors(path), tf.io.gfile.GFile(path, "a") as file:
                 file.write(to_line(record))
         self._write_summaries(phase, step, values)
         if self._on_log:
@@ -250,7 +250,7 @@ class RunLog:
 
     def _write_summaries(self, phase: str, step: int, values: Mapping[str, float]) -> None:
         folder = self._path(TENSORBOARD_FOLDER, phase)
-        with explain_write_errors(folder):
+        with raise_write_errors(folder):
             if phase not in self._writers:
                 self._writers[phase] = tf.summary.create_file_writer(folder)
             with self._writers[phase].as_default(step=step):
@@ -271,7 +271,7 @@ class RunLog:
         for phase in {phase for phase, _ in self._records} | {"train", "eval"}:
             folder = self._path(TENSORBOARD_FOLDER, phase)
             if tf.io.gfile.exists(folder):
-                with explain_write_errors(folder):
+                with raise_write_errors(folder):
                     tf.io.gfile.rmtree(folder)
         for record in records:
             self._write_summaries(record["phase"], record["step"], _metrics(record))

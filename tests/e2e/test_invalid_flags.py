@@ -61,7 +61,7 @@ PRETRAINING = [
     ({"max_predictions_per_seq": 4}, "--max_predictions_per_seq"),
     ({"max_seq_length": 17}, "--max_seq_length"),
     ({"init_checkpoint": "/nowhere/model.ckpt"}, "--init_checkpoint"),
-    ({"vocab_file": "/nowhere"}, "--vocab_file=/nowhere"),
+    ({"vocab_file": "/nowhere"}, "--vocab_file: there is no file '/nowhere'"),
     ({"vocab_file": "{folder}/more.txt"}, "more.txt"),
     ({"albert_config_file": "/nowhere"}, "'/nowhere'"),
     (EVALUATION, "--eval_checkpoint=newest"),
@@ -177,7 +177,7 @@ RECORDS = [
     ({"max_seq_length": 4}, "--max_seq_length"),
     ({"vocab_file": ""}, "--spm_model_file"),
     ({"vocab_file": "{folder}/corpus.txt"}, "[CLS]"),
-    ({"output_file": "records@0"}, "--output_file=records@0"),
+    ({"output_file": "records@0"}, "--output_file: "),
     ({"runner": "DirectRunner", "num_workers": 2}, "--num_workers=2"),
     ({"arguments": ["--region=here"]}, "--region=here"),
     ({"runner": "DirectRunner", "arguments": ["--regon=here"]}, "--regon"),
@@ -484,7 +484,7 @@ def test_a_bad_record_later_in_the_file_is_named_when_it_is_read(run_of, tmp_pat
     file = write_records(tmp_path / "large", columns)
     result = run_of("pretraining")(input_file=file, output_dir=tmp_path / "output")
     assert result.code == 1
-    assert result.output.splitlines()[-1].startswith(f"error: {file}, record 7: ")
+    assert result.output.splitlines()[-1].startswith(f"error: --input_file: {file}, record 7: ")
     assert "Traceback" not in result.output
 
 

@@ -185,7 +185,7 @@ class TestEvaluation:
         other = trained.output / "model.ckpt-5"
         flags = {"output_dir": output, "do_train": False, "do_eval": True, "eval_batch_size": 4}
         printed = trained.must_work(**flags, init_checkpoint=other, max_eval_steps=1)
-        assert f"--init_checkpoint={other} is not evaluated: --eval_checkpoint=newest" in printed
+        assert f"{other} is not evaluated: eval_checkpoint=newest" in printed
         assert f"Evaluating {output / 'model.ckpt-12'}" in printed
         assert "Only the first 4 examples are evaluated, not all: --max_eval_steps=1" in printed
         printed = trained.must_work(**flags, eval_checkpoint=other)

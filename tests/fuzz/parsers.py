@@ -73,7 +73,6 @@ from albert_tf.training.evaluation import BestCheckpoint, EvaluationResults
 from albert_tf.training.run_log import RunLog
 from tests.fuzz import mutations as m
 
-FLAG = "--flag"
 UNKNOWN = object()
 _TEXT = "The cat's 1,024 dogs, ½ of them\tasleep."
 _PLAIN_TEXT = "the cat sat on the mat"
@@ -267,7 +266,7 @@ _SAFETENSORS = _safetensors(
 def _hugging_face() -> Any:
     huggingface.is_here(".")
     huggingface.open_weights("model.safetensors")
-    stored = huggingface.read(".", FLAG)
+    stored = huggingface.read(".")
     return stored.config and stored.config.to_dict()
 
 
@@ -373,7 +372,7 @@ _WORDPIECE = json.loads(
 def _tokenizer_json() -> Any:
     os.environ["ALBERT_TF_HOME"] = "cache"
     find_lower_case(".")
-    files = find_tokenizer_files(".", FLAG)
+    files = find_tokenizer_files(".")
     if not files:
         return None
     tokenizer = load_tokenizer(spm_model_file=files[0])
@@ -493,12 +492,12 @@ _TF2_OTHERS = {
 
 def _tf1_hub() -> None:
     tf1_hub.is_here(".")
-    tf1_hub.read(".", FLAG)
+    tf1_hub.read(".")
 
 
 def _tf2_hub() -> None:
     tf2_hub.is_here(".")
-    weights = tf2_hub.open_weights(tf2_hub.read(".", FLAG).checkpoint)
+    weights = tf2_hub.open_weights(tf2_hub.read(".").checkpoint)
     for name in weights.get_variable_to_shape_map():
         weights.get_tensor(name)
 
@@ -509,7 +508,7 @@ _add(
     _tf1_hub,
     (_small_tf1_graph,),
     {name: _GOLDEN / "hub" / "module" / name for name in _TF1_ASSETS},
-    ("saved_model.pb", "albert_config.json", FLAG),
+    ("saved_model.pb", "albert_config.json", ".: "),
 )
 _KERAS_PROTO = b"\n\x84\x01\x08\x00\x12" + _KERAS_NOTES.encode() + b"\x00\xff"
 for _name, _file, _good, _named in (
@@ -517,7 +516,7 @@ for _name, _file, _good, _named in (
     ("tf2_hub_variables", _VARIABLES[0], partial(_tf2_file, _VARIABLES[0]), "variables/variables"),
     ("tf2_hub_notes", "keras_metadata.pb", _KERAS_PROTO, "keras_metadata.pb"),
 ):
-    _add(_name, _file, _tf2_hub, (_good,), _TF2_OTHERS, (_named, FLAG))
+    _add(_name, _file, _tf2_hub, (_good,), _TF2_OTHERS, (_named, ".: "))
 _add(
     "inspected_saved_model",
     "saved_model.pb",
@@ -564,7 +563,7 @@ def _checkpoint() -> Any:
 
 def _archive() -> Any:
     os.environ["ALBERT_TF_HOME"] = "cache"
-    local_directory("model.tar.gz", FLAG)
+    local_directory("model.tar.gz")
     (root,) = Path("cache", "unpacked").iterdir()
     files = (path for path in root.rglob("*") if path.is_file())
     return {str(path.relative_to(root)): path.read_bytes() for path in files}
@@ -831,19 +830,19 @@ _MRPC = (
 
 def _squad(version: int, is_training: bool) -> Any:
     path = "questions.json"
-    data = read_squad(path, version=version, is_training=is_training, flag=FLAG)
+    data = read_squad(path, version=version, is_training=is_training)
     return [(q.qas_id, q.question, data.contexts[q.paragraph]) for q in data.questions]
 
 
 def _plain_questions() -> Any:
     check_questions("questions.json")
     with open_input("questions.json") as file:
-        groups = list(read_plain_questions(read_lines(file), "questions.json", FLAG))
+        groups = list(read_plain_questions(read_lines(file), "questions.json"))
     return [tuple(question) for group in groups for question in group]
 
 
 def _table(name: str) -> Any:
-    table = read_table(name, FLAG)
+    table = read_table(name)
     return table.columns, [cells for _, cells in table.rows]
 
 
@@ -873,10 +872,10 @@ def _answers(rows: Any) -> Any:
 
 
 def _words(name: str) -> Any:
-    sentences = list(read_sentences(name, flag=FLAG))
-    scheme = recognize_scheme(sentences, FLAG)
+    sentences = list(read_sentences(name))
+    scheme = recognize_scheme(sentences)
     predicted = [(["O"] * len(s.words), [1.0] * len(s.words)) for s in sentences]
-    write_predictions(name, io.BytesIO(), predicted, scheme, flag=FLAG)
+    write_predictions(name, io.BytesIO(), predicted, scheme)
     return sentences, scheme
 
 
@@ -916,7 +915,7 @@ _add(
 _add(
     "choices",
     "choices.jsonl",
-    lambda: _answers(read_choices("choices.jsonl", flag=FLAG)),
+    lambda: _answers(read_choices("choices.jsonl")),
     (_json_lines(*_CHOICES), _json_lines(_NUMBERED_CHOICE)),
 )
 for _file, _good in (("words.txt", _CONLL), ("words.jsonl", _WORDS)):

@@ -32,7 +32,6 @@ class Recorded:
             str(self.squad / f"dev-v{version}.json"),
             version=version,
             is_training=False,
-            flag="--predict_file",
         )
         tokenizer = load_tokenizer(
             spm_model_file=str(golden / "tokenizer" / "small_1000.model"), do_lower_case=True

@@ -27,7 +27,7 @@ DROPPED = {1: (34, 35), 2: (41, 42)}
 @cache
 def data_of(split: str, version: int) -> SquadData:
     path = str(FOLDER / f"{split}-v{version}.json")
-    return read_squad(path, version=version, is_training=split == "train", flag="--file")
+    return read_squad(path, version=version, is_training=split == "train")
 
 
 def dropped_of(case: str) -> tuple[int, ...]:

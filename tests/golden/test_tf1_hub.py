@@ -56,7 +56,7 @@ def assert_equals_recorded(outputs, hub, name):
 
 @pytest.mark.parametrize("name", MODULES)
 def test_outputs_of_every_signature_equal_the_original(hub, inputs, name):
-    module = tf1_hub.read(str(hub / name), "--albert_hub_module_handle")
+    module = tf1_hub.read(str(hub / name))
     config = AlbertConfig.from_json_file(module.config_file)
     assert_equals_recorded(our_outputs(config, module.checkpoint, inputs), hub, name)
 
@@ -64,7 +64,7 @@ def test_outputs_of_every_signature_equal_the_original(hub, inputs, name):
 @pytest.mark.parametrize("name", MODULES)
 def test_tokenization_info_is_what_the_original_says(hub, name):
     recorded = json.loads((hub / "module_info.json").read_text())[name]
-    module = tf1_hub.read(str(hub / name), "--albert_hub_module_handle")
+    module = tf1_hub.read(str(hub / name))
     assert module.do_lower_case is recorded["tokenization_info"]["do_lower_case"]
     assert module.tokenizer_file.endswith(recorded["tokenization_info"]["vocab_file_ends_with"])
     _, shapes = open_checkpoint(module.checkpoint)

@@ -48,7 +48,7 @@ def stored(request, contents, tmp_path_factory):
 
 def test_nothing_is_lost(stored, contents):
     name, path = stored
-    assert recognise(path, "--model").format == name
+    assert recognise(path).format == name
     again, report = read_contents(path)
     assert not report.missing
     assert not report.ignored
@@ -79,7 +79,7 @@ def test_its_weights_are_a_path_as_well(stored):
     name, path = stored
     checkpoint = find_weights(path)
     assert find_weights(checkpoint) == checkpoint
-    assert recognise(checkpoint, "--model").format == name
+    assert recognise(checkpoint).format == name
     assert type(albert_tf.load(checkpoint)).__name__ == "AlbertForPretraining"
 
 

@@ -317,8 +317,8 @@ def test_two_files_must_agree(model_file, tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "--vocab_file=.*vocab.bin: the file is empty"),
-        (b" \n\n", "the file is empty"),
+        (b"", "vocab.bin is empty"),
+        (b" \n\n", "is empty"),
         (b"\x89PNG\r\n\x1a\n\x00\x00", "vocab.bin is neither a SentencePiece model nor"),
         ("中国\n".encode("gbk"), "vocab.bin is neither a SentencePiece model nor"),
         (b"version https://git-lfs\n", "vocab.bin has no <pad> or .PAD. among its 1 tokens"),
@@ -339,9 +339,9 @@ def test_a_truncated_model_is_refused(model_file, tmp_path):
 
 
 def test_no_file(tmp_path):
-    with pytest.raises(ValueError, match="needs --spm_model_file or --vocab_file"):
+    with pytest.raises(ValueError, match="needs `spm_model_file` or `vocab_file`"):
         load_tokenizer(spm_model_file="", vocab_file=None)
-    with pytest.raises(FileNotFoundError, match=r"--spm_model_file=.*none\.model: there is no"):
+    with pytest.raises(FileNotFoundError, match=r"there is no file .*none\.model"):
         load_tokenizer(spm_model_file=tmp_path / "none.model")
 
 

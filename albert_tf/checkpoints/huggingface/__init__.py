@@ -118,7 +118,7 @@ def is_here(path: str) -> bool:
     return any(key in values for key in _KEYS_OF_CONFIG)
 
 
-def read(path: str, flag: str) -> StoredModel:
+def read(path: str) -> StoredModel:
     """Finds configuration, weights, tokenizer and task of a model; see `FormatModule`.
 
     Raises:
@@ -127,19 +127,19 @@ def read(path: str, flag: str) -> StoredModel:
         DamagedError: a file is damaged.
     """
     try:
-        return _read(path, flag)
+        return _read(path)
     except LoadError as error:
-        if flag in str(error):
+        if path in str(error):
             raise
-        raise type(error)(f"{flag}={path}: {error}") from error
+        raise type(error)(f"{path}: {error}") from error
 
 
-def _read(path: str, flag: str) -> StoredModel:
+def _read(path: str) -> StoredModel:
     config_file = os.path.join(path, CONFIG_FILE)
-    where = f"{flag}={path}: {CONFIG_FILE}"
+    where = f"{path}: {CONFIG_FILE}"
     values = read_content(config_file).value if file_exists(config_file) else None
     config = _albert_config(values, where) if values is not None else None
-    checkpoint = _find_weights(path, flag)
+    checkpoint = _find_weights(path)
     open_tensors(checkpoint)  # what is cut off or no such file is known before anything is done
     task = TrainedTask.read(path)
     if values:
@@ -153,7 +153,7 @@ def _read(path: str, flag: str) -> StoredModel:
         checkpoint=checkpoint,
         config=config,
         config_file=config_file if config else None,
-        tokenizer_files=find_tokenizer_files(path, flag),
+        tokenizer_files=find_tokenizer_files(path),
         do_lower_case=find_lower_case(path),
         task=task,
     )
@@ -197,7 +197,7 @@ def write(directory: str, contents: ModelContents) -> None:
     write_weights(os.path.join(directory, SAFETENSORS), contents.weights)
 
 
-def _find_weights(path: str, flag: str) -> str:
+def _find_weights(path: str) -> str:
     """The path of the weights; of several forms, of that which needs the least."""
     for name in WEIGHTS_FILES:
         if file_exists(os.path.join(path, name)):
@@ -205,7 +205,7 @@ def _find_weights(path: str, flag: str) -> str:
     found = [name for name in FOREIGN_FILES if file_exists(os.path.join(path, name))]
     there = f" {' and '.join(found)} exists but is not read." if found else ""
     raise LoadError(
-        f"{flag}={path} is an incomplete model: {CONFIG_FILE}, but no weights.{there} Expected "
+        f"{path} is an incomplete model: {CONFIG_FILE}, but no weights.{there} Expected "
         f"one of {', '.join(WEIGHTS_FILES)}."
     )
 

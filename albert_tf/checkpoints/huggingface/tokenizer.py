@@ -83,11 +83,11 @@ _METASPACE = {
 }
 
 
-def find_tokenizer_files(directory: str, flag: str) -> list[str]:
+def find_tokenizer_files(directory: str) -> list[str]:
     """Returns the paths of a directory's SentencePiece model, vocabulary and `tokenizer.json`.
 
     If there is only a `tokenizer.json`, a SentencePiece model or vocabulary is created from it in
-    the cache and replaces it. If that fails, a warning that names `flag` gives the reason.
+    the cache and replaces it. If that fails, a warning gives the reason.
     """
     names = (SENTENCEPIECE_FILE, WORDPIECE_FILE, JSON_FILE)
     found = [*filter(file_exists, (os.path.join(directory, name) for name in names))]
@@ -97,8 +97,7 @@ def find_tokenizer_files(directory: str, flag: str) -> list[str]:
         return [_made_again(read_content(found[0]))]
     except (ValueError, OSError) as error:
         logging.warning(
-            "%s=%s: cannot create a tokenizer. %s Pass --spm_model_file or --vocab_file.",
-            flag,
+            "%s: cannot create a tokenizer. %s Pass --spm_model_file or --vocab_file.",
             directory,
             error,
         )

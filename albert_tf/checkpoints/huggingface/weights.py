@@ -273,7 +273,7 @@ def open_tensors(path: str) -> Tensors:
     if path.endswith(INDEX_ENDING):
         return _open_shards(path)
     if not file_exists(path):
-        raise LoadError(f"There is no file {path!r}.")
+        raise LoadError(f"there is no file {path!r}.")
     return _open_safetensors(path) if path.endswith(".safetensors") else _open_torch(path)
 
 

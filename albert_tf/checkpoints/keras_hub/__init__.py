@@ -128,7 +128,7 @@ def is_here(path: str) -> bool:
     return any(_has(path, name) for name in WEIGHTS_FILES)
 
 
-def read(path: str, flag: str) -> StoredModel:
+def read(path: str) -> StoredModel:
     """Reads the descriptions of a preset; `open_weights` reads the rest.
 
     Raises:
@@ -141,7 +141,7 @@ def read(path: str, flag: str) -> StoredModel:
         weights_file = os.path.join(path, _weights_file(path))
     except (ValueError, OSError, tf.errors.OpError) as error:
         raise LoadError(
-            f"{flag}={path} is not a usable KerasHub preset of ALBERT. {reason_of(error)}"
+            f"{path} is not a usable KerasHub preset of ALBERT. {reason_of(error)}"
         ) from error
     vocabularies = [os.path.join(path, name) for name in (VOCABULARY_FILE, WORDPIECE_FILE)]
     return StoredModel(

@@ -41,14 +41,14 @@ def is_here(path: str) -> bool:
     return bool(prefixes_in(path))
 
 
-def read(path: str, flag: str) -> StoredModel:
+def read(path: str) -> StoredModel:
     """Finds a checkpoint, see `find_checkpoint`, and configuration and tokenizer beside it.
 
     Raises:
         LoadError: there is no checkpoint, or several and nothing says which.
         ValueError: its configuration cannot be used.
     """
-    checkpoint = find_checkpoint(path, flag)
+    checkpoint = find_checkpoint(path)
     directory = os.path.dirname(checkpoint)
     config_file = os.path.join(directory, CONFIG_FILE)
     config = AlbertConfig.from_json_file(config_file) if tf.io.gfile.exists(config_file) else None

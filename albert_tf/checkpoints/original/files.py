@@ -21,7 +21,6 @@ from albert_tf.checkpoints.model_contents import WeightsReader
 from albert_tf.checkpoints.names import suggestion
 from albert_tf.checkpoints.report import DamagedError, LoadError
 from albert_tf.data.files import (
-    explain_write_errors,
     folder_names,
     is_pattern_to_tensorflow,
     reason_of,
@@ -49,14 +48,13 @@ _PASSING_ERRORS = (
 )
 
 
-def find_checkpoint(path: str, flag: str = "--init_checkpoint") -> str:
+def find_checkpoint(path: str) -> str:
     """Returns the prefix of the checkpoint in the original's format that a user's path means.
 
     Args:
         path: a prefix (`model.ckpt-100`), one of its files (`model.ckpt-100.index`), or a
             directory, which stands for its newest checkpoint by its `checkpoint` file, else for
             its `model.ckpt-best`, else for the only checkpoint in it.
-        flag: the flag the path came from, for messages.
 
     Raises:
         LoadError: there is no checkpoint, or several and nothing says which.
@@ -66,19 +64,18 @@ def find_checkpoint(path: str, flag: str = "--init_checkpoint") -> str:
         return prefix
     if not tf.io.gfile.isdir(path):
         raise LoadError(
-            f"There is no checkpoint {path!r} ({flag}): no file {prefix + '.index'!r}. "
-            f"{suggestion(path)}"
+            f"There is no checkpoint {path!r}: no file {prefix + '.index'!r}. {suggestion(path)}"
         )
     named = named_checkpoint(path)
     if named and tf.io.gfile.exists(os.path.join(path, named) + ".index"):
         return os.path.join(path, named)
     found = prefixes_in(path)
     if not found:
-        raise LoadError(_no_model(path, flag))
+        raise LoadError(_no_model(path))
     best = [prefix for prefix in found if prefix.endswith("model.ckpt-best")]
     if len(best or found) != 1:
         raise LoadError(
-            f"Expected one checkpoint in the directory {path!r} ({flag}), found {len(found)}: "
+            f"Expected one checkpoint in the directory {path!r}, found {len(found)}: "
             f"{', '.join(found)}. Pass the prefix of one."
         )
     return (best or found)[0]
@@ -103,18 +100,18 @@ def named_checkpoint(directory: str) -> str | None:
     return os.path.basename(state.model_checkpoint_path) if state else None
 
 
-def _no_model(directory: str, flag: str) -> str:
+def _no_model(directory: str) -> str:
     """What to say of a directory without weights of any format."""
     names = folder_names(directory)
     halves = [name for name in names if re.search(r"\.data-\d+-of-\d+$", name)]
     if halves:
         return (
-            f"{flag}={directory} contains an incomplete checkpoint: {halves[0]} exists, but its "
+            f"{directory} contains an incomplete checkpoint: {halves[0]} exists, but its "
             ".index file is missing. Copy both."
         )
     some = ", ".join(names[:8]) + (", ..." if names[8:] else "")
     return (
-        f"There is no model in the directory {directory!r} ({flag}): no checkpoint (model.ckpt-* "
+        f"There is no model in the directory {directory!r}: no checkpoint (model.ckpt-* "
         "with .index), no saved_model.pb, model.safetensors, pytorch_model.bin or "
         f"model.weights.h5. It holds: {some or 'nothing'}."
     )
@@ -215,7 +212,7 @@ def write_checkpoint(prefix: str, variables: Mapping[str, Any], global_step: int
 @contextmanager
 def new_checkpoint(prefix: str) -> Iterator[str]:
     """Gives a prefix to write a checkpoint to, which becomes `prefix` if the block ends well."""
-    with explain_write_errors(prefix), temporary_folder(prefix) as folder:
+    with temporary_folder(prefix) as folder:
         temporary = os.path.join(folder, os.path.basename(prefix))
         yield temporary
         # The index goes first when the old checkpoint leaves and last when the new one comes:

@@ -93,7 +93,7 @@ def is_here(path: str) -> bool:
     return tf.io.gfile.exists(os.path.join(path, GRAPH_FILE)) and not tf1_hub.is_here(path)
 
 
-def read(path: str, flag: str) -> StoredModel:
+def read(path: str) -> StoredModel:
     """Reads what a SavedModel holds of an ALBERT; see `FormatModule`.
 
     Raises:
@@ -103,11 +103,10 @@ def read(path: str, flag: str) -> StoredModel:
     try:
         return _read(path)
     except LoadError as error:
-        raise type(error)(f"{flag}={path}: {error}") from error
+        raise type(error)(f"{path}: {error}") from error
     except (LookupError, ValueError) as error:
         raise DamagedError(
-            f"{flag}={path}: {GRAPH_FILE} and variables cannot be loaded as a model: "
-            f"{reason_of(error)}"
+            f"{path}: {GRAPH_FILE} and variables cannot be loaded as a model: {reason_of(error)}"
         ) from error
 
 

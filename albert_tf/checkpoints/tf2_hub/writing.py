@@ -21,7 +21,7 @@ import keras
 import tensorflow as tf
 
 from albert_tf.checkpoints.model_contents import ModelContents
-from albert_tf.data.files import TEMPORARY_FILES, explain_write_errors
+from albert_tf.data.files import raise_write_errors
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.modeling.original_names import is_of_pretraining, original_names
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
@@ -220,7 +220,7 @@ def write(directory: str, contents: ModelContents) -> None:
     # The configuration's asset is copied while saving.
     with tempfile.TemporaryDirectory() as folder:
         root = _root(functions, variables)
-        with explain_write_errors(folder, TEMPORARY_FILES):
+        with raise_write_errors(folder):
             _add_assets(root, contents, folder)
         options = tf.saved_model.SaveOptions(experimental_custom_gradients=True)
         tf.saved_model.save(root, directory, _signatures(functions, variables), options)

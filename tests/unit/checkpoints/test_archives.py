@@ -46,7 +46,7 @@ def tar_of(path, members):
 
 
 def test_a_released_file_is_a_model(released, cache):
-    stored = recognise(released, "--model")
+    stored = recognise(released)
     assert stored.format == "original"
     assert stored.path.startswith(str(cache))
     assert stored.path.endswith("albert_base")
@@ -59,17 +59,17 @@ def test_an_archive_of_tf_hub_has_its_files_at_the_top(golden, tmp_path):
     path = str(tmp_path / "module.tar.gz")
     with tarfile.open(path, "w:gz") as archive:
         archive.add(golden / "hub" / "module", ".")
-    assert recognise(path, "--model").format == "tf1_hub"
+    assert recognise(path).format == "tf1_hub"
 
 
 def test_it_is_unpacked_once_and_a_changed_file_anew(released, golden, monkeypatch):
-    first = local_directory(released, "--model")
+    first = local_directory(released)
     with monkeypatch.context() as patch:
         patch.setattr(archives, "_extract", None)
-        assert local_directory(released, "--model") == first
+        assert local_directory(released) == first
     with tarfile.open(released, "w:gz") as archive:
         archive.add(golden / "hub" / "module", "module")
-    assert local_directory(released, "--model") != first
+    assert local_directory(released) != first
 
 
 FILE, DIRECTORY = {}, {"type": tarfile.DIRTYPE}
@@ -99,8 +99,8 @@ LINK, HARD_LINK = {"type": tarfile.SYMTYPE}, {"type": tarfile.LNKTYPE}
 def test_unsafe_members_are_rejected(tmp_path, cache, name, changes):
     content = b"" if changes else b"harm"
     path = tar_of(tmp_path / "bad.tar", [("good", FILE, b"1"), (name, changes, content)])
-    with pytest.raises(LoadError, match=rf"--model=.*{name[:50]}") as error:
-        local_directory(path, "--model")
+    with pytest.raises(LoadError, match=rf"{name[:50]}") as error:
+        local_directory(path)
     assert "ALBERT_TF_HOME" not in str(error.value)
     assert not (tmp_path / "outside").exists()
     assert list((cache / "unpacked").iterdir()) == []
@@ -121,7 +121,7 @@ def test_links_behind_a_path_that_is_too_long_to_resolve_overwrite_nothing(tmp_p
     ]
     (tmp_path / "victim").write_text("mine")
     with pytest.raises(LoadError):
-        local_directory(tar_of(tmp_path / "bad.tar", members), "--model")
+        local_directory(tar_of(tmp_path / "bad.tar", members))
     assert (tmp_path / "victim").read_text() == "mine"
     assert list((cache / "unpacked").iterdir()) == []
 
@@ -143,8 +143,8 @@ def test_small_files_that_become_large_are_rejected(tmp_path, cache, content, mo
     monkeypatch.setattr(archives, "_MAX_EXTRA_BYTES", 1 << 20)
     path = tmp_path / "large.tar.gz"
     path.write_bytes(gzip.compress(content() + bytes(1024)))
-    with pytest.raises(LoadError, match=r"--model=.*large\.tar\.gz is not unpacked"):
-        local_directory(str(path), "--model")
+    with pytest.raises(LoadError, match=r"large\.tar\.gz is not unpacked"):
+        local_directory(str(path))
     assert list((cache / "unpacked").iterdir()) == []
 
 
@@ -157,7 +157,7 @@ def test_long_and_foreign_names(tmp_path, format):
             info = tarfile.TarInfo(member)
             info.size, info.mode = len(content), 0
             archive.addfile(info, io.BytesIO(content))
-    directory = Path(local_directory(path, "--model"))
+    directory = Path(local_directory(path))
     assert (directory / name).read_bytes() == b"1"
     assert (directory / "other").read_bytes() == b"2"
 
@@ -179,8 +179,8 @@ def test_long_and_foreign_names(tmp_path, format):
 def test_damaged_files_leave_nothing(released, cache, damage):
     content = Path(released).read_bytes()
     Path(released).write_bytes(damage(content))
-    with pytest.raises(LoadError, match=r"--model=.* is damaged") as raised:
-        local_directory(released, "--model")
+    with pytest.raises(LoadError, match=r" is damaged") as raised:
+        local_directory(released)
     assert "\n" not in str(raised.value)
     assert list((cache / "unpacked").iterdir()) == []
 
@@ -190,22 +190,22 @@ def test_a_member_larger_than_a_model_can_be_is_not_written(tmp_path, cache):
     member.size = 1 << 40
     path = tmp_path / "bomb.tar"
     path.write_bytes(member.tobuf() + bytes(1024))
-    with pytest.raises(LoadError, match=r"--model=.*bomb\.tar is not unpacked"):
-        local_directory(str(path), "--model")
+    with pytest.raises(LoadError, match=r"bomb\.tar is not unpacked"):
+        local_directory(str(path))
     assert list((cache / "unpacked").iterdir()) == []
 
 
 def test_no_room_for_it(released, cache):
     with file_size_limit(1000), pytest.raises(LoadError, match="ALBERT_TF_HOME"):
-        local_directory(released, "--model")
+        local_directory(released)
     assert list((cache / "unpacked").iterdir()) == []
 
 
 def test_what_a_killed_process_left_of_it_goes_with_the_next(released, cache):
-    directory = Path(local_directory(released, "--model")).parent
+    directory = Path(local_directory(released)).parent
     shutil.rmtree(directory)
     Writer("folder", directory).kill()
-    assert Path(local_directory(released, "--model")).parent == directory
+    assert Path(local_directory(released)).parent == directory
     assert list(directory.parent.iterdir()) == [directory]
 
 

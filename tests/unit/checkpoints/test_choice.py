@@ -10,8 +10,6 @@ from albert_tf.checkpoints.training_directory import (
     choose_checkpoints,
 )
 
-FLAG = "--checkpoint"
-
 
 @pytest.fixture
 def directory(tmp_path):
@@ -27,11 +25,11 @@ def write(path):
 
 
 def names(*args):
-    return [path.rsplit("/", 2)[-1] for path in choose_checkpoints(*args, flag=FLAG)]
+    return [path.rsplit("/", 2)[-1] for path in choose_checkpoints(*args, name="checkpoint")]
 
 
 def name(*args):
-    return choose_checkpoint(*args, flag=FLAG).rsplit("/", 2)[-1]
+    return choose_checkpoint(*args, name="checkpoint").rsplit("/", 2)[-1]
 
 
 class TestSeveral:
@@ -47,7 +45,7 @@ class TestSeveral:
         empty = TrainingDirectory(str(tmp_path / "empty"))
         for choice in ("all", "newest", "best"):
             assert names(empty, choice, other) == ["model.ckpt-3"]
-            with pytest.raises(ValueError, match=f"has no checkpoint for --checkpoint={choice}"):
+            with pytest.raises(ValueError, match=f"has no checkpoint for `checkpoint`={choice}"):
                 names(empty, choice)
 
     def test_the_best_is_all_there_is_left(self, directory, tmp_path):

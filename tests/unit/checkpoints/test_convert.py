@@ -168,8 +168,8 @@ def test_another_case_is_another_tokenizer(module, target, monkeypatch):
     """Its tokens are the same."""
     read = release_directory.read
 
-    def read_as_cased(path, flag):
-        return dataclasses.replace(read(path, flag), do_lower_case=False)
+    def read_as_cased(path):
+        return dataclasses.replace(read(path), do_lower_case=False)
 
     monkeypatch.setattr(release_directory, "read", read_as_cased)
     with pytest.raises(ValueError, match="tokenizer or do_lower_case"):
@@ -213,7 +213,7 @@ def test_weights_a_format_cannot_hold_are_reported_and_not_compared(module, targ
 
 def test_a_full_disk_leaves_nothing(module, target):
     before = content_of(module)
-    with file_size_limit(20000), pytest.raises(WriteError, match=rf"--output_dir: {target} "):
+    with file_size_limit(20000), pytest.raises(WriteError, match=f"{target} "):
         convert(module, "original", str(target))
     assert list(target.parent.iterdir()) == []
     assert content_of(module) == before
@@ -223,7 +223,7 @@ def test_a_target_with_something_in_it_is_refused(module, target):
     target.mkdir(parents=True)
     (target / "mine").write_text("kept")
     for taken in (target, target / "mine"):
-        with pytest.raises(ValueError, match=r"--output_dir=.* exists already"):
+        with pytest.raises(ValueError, match=r" exists already"):
             convert(module, "original", str(taken))
     assert (target / "mine").read_text() == "kept"
 
@@ -350,9 +350,9 @@ def test_outputs_see_tokens_segments_and_lengths_but_no_padding(source, computed
 def test_of_two_directories_the_one_that_failed_is_named(tmp_path):
     first, second = str(tmp_path / "first"), str(tmp_path / "second")
     with (
-        pytest.raises(WriteError, match=rf"^--second: {second} "),
-        new_directory(first, "--first"),
-        new_directory(second, "--second"),
+        pytest.raises(WriteError, match=rf"^{second} "),
+        new_directory(first),
+        new_directory(second),
     ):
         raise OSError(28, "No space left on device")
     assert list(tmp_path.iterdir()) == []

@@ -192,12 +192,12 @@ def test_shards_are_read_by_their_index(folder, tmp_path):
 def test_what_a_model_was_trained_for_goes_both_ways(folder, tmp_path):
     for name, (_, _, task) in models.OURS.items():
         path = shutil.copytree(folder / "ours" / name, tmp_path / name)
-        assert huggingface.read(str(path), "--model").task == task
+        assert huggingface.read(str(path)).task == task
         (path / "labels.json").unlink(missing_ok=True)
-        without_file = huggingface.read(str(path), "--model").task
+        without_file = huggingface.read(str(path)).task
         assert (without_file and without_file.name) == (task and task.name)
         assert (without_file and without_file.labels) == (task and task.labels)
-    assert huggingface.read(str(folder / "theirs" / "classifier"), "--model").task == models.MNLI
+    assert huggingface.read(str(folder / "theirs" / "classifier")).task == models.MNLI
     config = json.loads((folder / "ours" / "regression" / "config.json").read_text())
     assert config["problem_type"] == "regression"
 
@@ -268,7 +268,7 @@ def test_a_tokenizer_that_transformers_saved_is_read(
             (saved / name).write_text(json.dumps(content))
     for name in ("config.json", models.WEIGHTS):
         shutil.copy(folder / "ours" / "encoder" / name, saved)
-    stored = huggingface.read(str(saved), "--model")
+    stored = huggingface.read(str(saved))
     assert stored.do_lower_case is True
     tokenizer = our_tokenizer(golden, tokenizer_name)
     again = load_tokenizer(spm_model_file=stored.tokenizer_file)
@@ -276,4 +276,4 @@ def test_a_tokenizer_that_transformers_saved_is_read(
     texts = models.TEXTS
     assert [again.encode(text) for text in texts] == [tokenizer.encode(text) for text in texts]
     (saved / "tokenizer_config.json").unlink()
-    assert huggingface.read(str(saved), "--model").do_lower_case is True
+    assert huggingface.read(str(saved)).do_lower_case is True

@@ -32,7 +32,6 @@ if sys.version_info < (3, 11):
 
 from keras_hub import models
 
-FLAG = "--model"
 TEXT = "the cat sat on the mat, and many people saw it."  # clean: KerasHub cleans nothing
 LABELS = ("a", "b", "c", "d", "e")
 SIZES = {
@@ -189,7 +188,7 @@ def test_our_model_computes_what_that_of_keras_hub_computes(tmp_path, name):
     size = 4e-6 if name == "sharded" else 10  # GB
     randomised(theirs).save_to_preset(str(tmp_path), max_shard_size=size)
     assert keras_hub.is_here(str(tmp_path))
-    stored = keras_hub.read(str(tmp_path), FLAG)
+    stored = keras_hub.read(str(tmp_path))
     dropout = {"hidden_dropout_prob": 0.25, "attention_probs_dropout_prob": 0.25}
     inner = sizes["num_inner_repetitions"]
     assert stored.config == small_config(**dropout, inner_group_num=inner, initializer_range=0.02)
@@ -216,7 +215,7 @@ def test_our_model_computes_what_that_of_keras_hub_computes(tmp_path, name):
 @pytest.mark.parametrize("name", ["masked_lm", "classifier", "equal"])
 def test_what_we_write_we_read(ours, name):
     model, path = ours[name]
-    stored = keras_hub.read(str(path), FLAG)
+    stored = keras_hub.read(str(path))
     assert stored.config == model.config
     assert stored.config.extra == model.config.extra
     assert stored.checkpoint == str(path / "model.weights.h5")
@@ -230,7 +229,7 @@ def test_what_we_write_we_read(ours, name):
 
 def test_labels_and_vocabulary_lie_in_the_preset(ours, tokenizer):
     assert TrainedTask.read(str(ours["classifier"][1])).labels.names == LABELS
-    stored = keras_hub.read(str(ours["masked_lm"][1]), FLAG)
+    stored = keras_hub.read(str(ours["masked_lm"][1]))
     assert load_tokenizer(spm_model_file=stored.tokenizer_file).tokens == tokenizer.tokens
 
 
@@ -238,7 +237,7 @@ def test_a_vocabulary_that_keras_hub_cannot_use_is_kept(golden, tmp_path):
     tokenizer = load_tokenizer(vocab_file=golden / "tokenizer" / "vocab.txt")
     encoder = AlbertEncoder(SMALL.replace(vocab_size=tokenizer.vocab_size))
     keras_hub.write(str(tmp_path), ModelContents(encoder.config, weights_of(encoder), tokenizer))
-    stored = keras_hub.read(str(tmp_path), FLAG)
+    stored = keras_hub.read(str(tmp_path))
     assert load_tokenizer(vocab_file=stored.tokenizer_file).tokens == tokenizer.tokens
     assert not (tmp_path / "tokenizer.json").exists()
 
@@ -271,7 +270,7 @@ def test_presets_may_lie_in_a_store(ours):
     tf.io.gfile.makedirs("ram://presets/encoder")
     for file in path.iterdir():
         tf.io.gfile.copy(str(file), f"ram://presets/encoder/{file.name}")
-    stored = keras_hub.read("ram://presets/encoder", FLAG)
+    stored = keras_hub.read("ram://presets/encoder")
     assert stored.config == model.config
     reader = keras_hub.open_weights(stored.checkpoint)
     for name, value in weights_of(model).items():
@@ -330,7 +329,7 @@ def test_without_keras_hub_one_line_says_what_to_install(ours, preset, tmp_path,
     contents = ModelContents(model.config, weights_of(model))
     (tmp_path / "out").mkdir()
     for call in (
-        lambda: keras_hub.read(str(preset), FLAG),
+        lambda: keras_hub.read(str(preset)),
         lambda: keras_hub.open_weights(str(preset / "model.weights.h5")),
         lambda: keras_hub.unsupported_weights(contents),
         lambda: keras_hub.write(str(tmp_path / "out"), contents),
@@ -350,7 +349,7 @@ def edit(path, change):
 def check_refused(preset, file):
     """In a line that names path and file."""
     with pytest.raises(LoadError) as raised:
-        keras_hub.open_weights(keras_hub.read(str(preset), FLAG).checkpoint)
+        keras_hub.open_weights(keras_hub.read(str(preset)).checkpoint)
     assert str(preset) in str(raised.value)
     assert file in str(raised.value)
     assert "\n" not in str(raised.value)
@@ -441,6 +440,6 @@ def test_presets_without_tokenizer_or_metadata_are_models(preset):
     shutil.rmtree(preset / "assets")
     (preset / "tokenizer.json").unlink()
     (preset / "metadata.json").unlink()
-    stored = keras_hub.read(str(preset), FLAG)
+    stored = keras_hub.read(str(preset))
     assert (stored.tokenizer_file, stored.do_lower_case) == (None, None)
     assert stored.config.hidden_dropout_prob == stored.config.attention_probs_dropout_prob == 0.2

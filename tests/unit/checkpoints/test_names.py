@@ -169,7 +169,7 @@ def part(home, content) -> Path:
 
 def refusal(name: str = "base_v2") -> str:
     with pytest.raises(LoadError) as error:
-        local_directory(name, FLAG)
+        local_directory(name)
     return str(error.value)
 
 
@@ -220,7 +220,7 @@ class TestNames:
         counted = []
         monkeypatch.setattr(shipped.logging, "log_first_n", lambda *values: counted.append(values))
         shutil.copytree(golden / "hub" / "albert_directory", tmp_path / "base_v2")
-        assert recognise("base_v2", FLAG).path == "base_v2"
+        assert recognise("base_v2").path == "base_v2"
         shutil.copytree(tmp_path / "base_v2", tmp_path / "albert" / "albert-base-v2")
         assert not is_released("albert/albert-base-v2")
         assert is_released("albert/albert-base-v1")  # a folder `albert` may be a clone
@@ -246,12 +246,12 @@ class TestDownload:
     @pytest.mark.parametrize("hub", [False, True])
     def test_a_model_is_downloaded_once_whatever_its_name(self, server, home, hub):
         name = "https://tfhub.dev/google/albert_base/3" if hub else "base_v2"
-        stored = recognise(name, FLAG)
+        stored = recognise(name)
         assert stored.path == str(home / "albert_base_v2" / "albert_base")
         assert stored.config.num_attention_heads == 4
         assert stored.tokenizer_file
         for other in (server.url + "/albert_base_v2.tar.gz", "base_v2"):
-            assert recognise(other, FLAG).path == stored.path
+            assert recognise(other).path == stored.path
         assert find_weights("base_v2") == stored.checkpoint
         assert server.asked == [None]
         assert os.listdir(home) == ["albert_base_v2"]
@@ -263,36 +263,36 @@ class TestDownload:
 
     def test_a_cut_connection_is_resumed(self, server, home, content):
         server.cuts = [1000, 1, 5000]
-        local_directory("base_v2", FLAG)
+        local_directory("base_v2")
         assert server.asked == [None, "bytes=1000-", "bytes=1001-", "bytes=6001-"]
         assert os.listdir(home) == ["albert_base_v2"]
 
     def test_a_later_process_resumes_too(self, server, part):
         half = part.stat().st_size
-        local_directory("base_v2", FLAG)
+        local_directory("base_v2")
         assert server.asked == [f"bytes={half}-"]
         assert not part.exists()
 
     def test_a_server_without_ranges_sends_everything(self, server, part):
         server.ranges = False
-        local_directory("base_v2", FLAG)
+        local_directory("base_v2")
         assert len(server.asked) == 1
 
     @pytest.mark.parametrize("more", [b"", b"more than there is"])
     def test_all_that_there_is_was_received_before(self, server, part, content, more):
         part.write_bytes(content + more)
-        local_directory("base_v2", FLAG)
+        local_directory("base_v2")
         assert server.asked == [f"bytes={len(content + more)}-", None]
 
     def test_a_server_that_says_nothing_of_the_content(self, server):
         server.hash = None
-        local_directory("base_v2", FLAG)
+        local_directory("base_v2")
 
     def test_a_part_of_another_file_is_found_out(self, server, part):
         part.write_bytes(part.read_bytes()[:-1] + b"x")
         assert "MD5" in refusal()
         assert not part.exists()
-        local_directory("base_v2", FLAG)
+        local_directory("base_v2")
 
     @pytest.mark.parametrize("is_resumed", [True, False])
     def test_a_file_that_cannot_be_unpacked_is_renamed(self, server, home, content, is_resumed):
@@ -303,7 +303,7 @@ class TestDownload:
         rejected = "albert_base_v2.tar.gz.rejected"
         assert rejected in refusal()
         assert os.listdir(home) == [rejected]
-        assert local_directory("base_v2", FLAG)
+        assert local_directory("base_v2")
 
     def test_a_server_that_breaks_off_after_every_byte(self, server):
         server.cuts = [1] * 200
@@ -334,7 +334,7 @@ class TestDownload:
     def test_redirects_to_other_schemes_and_invalid_urls(self, server, home, target):
         server.redirect = target.encode().decode("latin-1")
         message = refusal()
-        assert "--model=base_v2 cannot be downloaded" in message
+        assert "base_v2 cannot be downloaded" in message
         assert target in message or target.startswith("http")
         assert len(server.asked) == 1
         assert not os.listdir(home)
@@ -346,12 +346,12 @@ class TestDownload:
 
     def test_a_redirect_is_followed(self, server, content):
         server.redirect = f"{server.url}/redirected.tar.gz"
-        assert local_directory("base_v2", FLAG)
+        assert local_directory("base_v2")
 
     def test_another_hash_is_an_error_and_leaves_nothing(self, server, home):
         server.hash = "md5=AAAAAAAAAAAAAAAAAAAAAA=="
         message = refusal()
-        assert "--model=base_v2" in message
+        assert "base_v2" in message
         assert "AAAAAAAAAAAAAAAAAAAAAA==" in message
         assert not os.listdir(home)
 
@@ -365,7 +365,7 @@ class TestDownload:
         assert len(refusal().splitlines()) == 3
         assert server.asked == [None, f"bytes={len(content)}-"]
         server.length = None
-        local_directory("base_v2", FLAG)
+        local_directory("base_v2")
 
     def test_another_range_than_asked_for(self, server, part, monkeypatch):
         before = part.read_bytes()
@@ -393,7 +393,7 @@ class TestDownload:
         with file_size_limit(1000):
             assert "ALBERT_TF_HOME" in refusal()
         assert not (home / "albert_base_v2").exists()
-        local_directory("base_v2", FLAG)
+        local_directory("base_v2")
 
 
 class TestUrl:
@@ -403,17 +403,17 @@ class TestUrl:
             archive.add(golden / "hub" / "module", ".")
         server.content, server.hash = file.getvalue(), None
         for url in (f"{server.url}/m.tar", f"{server.url}/m", f"{server.url}/m?a=b"):
-            stored = recognise(url, FLAG)
+            stored = recognise(url)
             assert stored.format == "tf1_hub"
             assert stored.path.startswith(str(tmp_path / "home"))
-            assert recognise(url, FLAG).path == stored.path
+            assert recognise(url).path == stored.path
         assert server.asked == [None] * 3
 
     @pytest.mark.parametrize(
         "url", ["http://127.0.0.1:9/m", "http://[127.0.0.1/m", "https://\udcff"]
     )
     def test_one_that_cannot_be_downloaded(self, url):
-        assert f"--model={url} cannot be downloaded" in refusal(url)
+        assert f"{url} cannot be downloaded" in refusal(url)
 
 
 class TestWithoutNetwork:
@@ -423,7 +423,7 @@ class TestWithoutNetwork:
 
     def test_an_error_says_what_to_do_in_three_lines(self, server, home):
         what, where, then = refusal().splitlines()
-        assert what.startswith("--model=base_v2 ")
+        assert what.startswith("base_v2 ")
         assert where.endswith(f"{server.url}/albert_base_v2.tar.gz")
         assert then.endswith(str(home / "albert_base_v2.tar.gz"))
         assert not os.listdir(home)
@@ -431,7 +431,7 @@ class TestWithoutNetwork:
     def test_a_file_that_was_put_there_is_used(self, home, content):
         refusal()
         (home / "albert_base_v2.tar.gz").write_bytes(content)
-        assert recognise("base_v2", FLAG).checkpoint
+        assert recognise("base_v2").checkpoint
 
     def test_what_tensorflow_hub_has_is_used(self, golden, tmp_path):
         address = "https://tfhub.dev/google/albert_large/3"
@@ -439,8 +439,8 @@ class TestWithoutNetwork:
         folder.mkdir(parents=True)
         assert "large_v2.tar.gz" in refusal(address)
         shutil.copytree(golden / "hub" / "module", folder, dirs_exist_ok=True)
-        assert recognise(address, FLAG).path == str(folder)
-        assert recognise(address, FLAG).format == "tf1_hub"
+        assert recognise(address).path == str(folder)
+        assert recognise(address).format == "tf1_hub"
 
     def test_the_shared_directory_for_temporary_files_is_ignored(
         self, golden, tmp_path, monkeypatch
@@ -450,7 +450,7 @@ class TestWithoutNetwork:
         for address in ("https://tfhub.dev/google/albert_base/3", "http://127.0.0.1:9/m"):
             folder = hashlib.sha1(address.encode()).hexdigest()
             shutil.copytree(golden / "hub" / "module", tmp_path / "tfhub_modules" / folder)
-            assert f"--model={address} cannot be downloaded" in refusal(address)
+            assert f"{address} cannot be downloaded" in refusal(address)
 
     def test_the_former_name_of_the_variable_counts(self, tmp_path, monkeypatch):
         monkeypatch.delenv("ALBERT_TF_HOME")
@@ -463,7 +463,7 @@ import sys
 from albert_tf.checkpoints import names, shipped
 from albert_tf.checkpoints.archives import local_directory
 names._ADDRESS = sys.argv[1]
-print(local_directory(sys.argv[2], "--model"))
+print(local_directory(sys.argv[2]))
 assert "tensorflow" not in sys.modules
 """
 
@@ -516,7 +516,7 @@ class TestHuggingFace:
         server.stop()
         output, _ = fetching("", "albert-base-v2", **environment).communicate()
         assert {output} == directories
-        stored = recognise(output.strip(), FLAG)
+        stored = recognise(output.strip())
         assert stored.format == "huggingface"
         assert stored.checkpoint.endswith("model.safetensors")
         assert stored.tokenizer_file
@@ -537,6 +537,6 @@ class TestHuggingFace:
         environment = {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(tmp_path)}
         _, errors = fetching("", "albert-base-v2", **environment).communicate()
         what, where, then = errors.partition("LoadError: ")[2].strip().splitlines()
-        assert "--model=albert-base-v2" in what
+        assert "albert-base-v2" in what
         assert where.endswith("http://127.0.0.1:9/albert/albert-base-v2")
         assert "'base_v2'" in then

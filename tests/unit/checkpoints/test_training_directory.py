@@ -444,7 +444,7 @@ class TestNoRoom:
         ):
             two.save(directory)
         assert f"the newest is {directory.path}/model.ckpt-9" in str(raised.value)
-        assert "--keep_checkpoint_max" in str(raised.value)
+        assert "`keep_checkpoint_max`" in str(raised.value)
         assert sorted(all_files(directory)) == names
         assert restored_step(TrainingDirectory(directory.path), blank) == 9
         two.save(directory)

@@ -102,9 +102,7 @@ def test_folder_of_another_task_is_not_taken(tmp_path):
 
 def test_missing_file_is_named(tmp_path):
     (tmp_path / "MNLI").mkdir()
-    with pytest.raises(
-        ValueError, match=r"--data_dir: .*MNLI/dev_mismatched.tsv', the dev data of"
-    ):
+    with pytest.raises(ValueError, match=r".*MNLI/dev_mismatched.tsv', the dev data of"):
         GlueData("mismnli", str(tmp_path)).read(DEV)
     for split in (TRAIN, DEV, TEST):
         with pytest.raises(ValueError, match="--task_name=qnli"):
@@ -245,7 +243,6 @@ def test_headers_that_do_not_fit_are_refused(name, tmp_path):
     header, message = HEADERS[name]
     with pytest.raises(ValueError, match=message) as error:
         read(tmp_path, "wnli", TRAIN, "WNLI/train.tsv", [header, "0\ta\tb\t1"])
-    assert "--data_dir" in str(error.value)
     assert "WNLI/train.tsv" in str(error.value)
 
 

@@ -60,7 +60,7 @@ def text_of(num_tokens: int) -> str:
 def predicted(classifier: TextClassifier, data: bytes) -> list[str]:
     """The lines of the output for the content of a file."""
     out = io.BytesIO()
-    predict_lines(read_lines(io.BytesIO(data)), classifier, out)
+    predict_lines(read_lines(io.BytesIO(data)), classifier, out, source="texts")
     assert out.getvalue().endswith(b"\n")
     return out.getvalue().decode().split("\n")[:-1]
 
@@ -124,13 +124,13 @@ def test_a_pair_is_two_texts_with_a_tab_between_them(new_classifier):
 @pytest.mark.parametrize(
     ("bad", "is_pair", "message"),
     [
-        (b"caf\xe9", False, r"--predict_file: (-|.*texts.txt).* line 3 .*0xe9"),
+        (b"caf\xe9", False, r"(the standard input|.*texts.txt).* line 3 .*0xe9"),
         (
             b"no tab",
             True,
-            r"--predict_file: (-|.*texts.txt), line 3: expected two texts.*0 tabs: 'no tab'",
+            r"(the standard input|.*texts.txt), line 3: expected two texts.*0 tabs: 'no tab'",
         ),
-        (b"a\tb\tc", True, r"--predict_file: (-|.*texts.txt), line 3: expected two texts.*2 tabs"),
+        (b"a\tb\tc", True, r"(the standard input|.*texts.txt), line 3: expected two texts.*2 tabs"),
     ],
 )
 def test_a_line_that_cannot_be_used_is_named(
@@ -161,11 +161,11 @@ def test_a_line_that_cannot_be_used_is_named(
 
 
 def test_a_missing_file_is_named_before_anything_else(tmp_path):
-    with pytest.raises(ValueError, match=r"--predict_file '.*nowhere' does not exist"):
+    with pytest.raises(ValueError, match=r"'.*nowhere' does not exist"):
         check_file(str(tmp_path / "nowhere"), False)
-    with pytest.raises(ValueError, match=f"--predict_file .*{tmp_path}"):
+    with pytest.raises(ValueError, match=str(tmp_path)):
         check_file(str(tmp_path), False)
-    with pytest.raises(ValueError, match=r"--predict_file 'ram://nowhere' does not exist"):
+    with pytest.raises(ValueError, match=r"'ram://nowhere' does not exist"):
         check_file("ram://nowhere", False)
     check_file("-", False)
 
@@ -230,7 +230,7 @@ def test_each_group_reaches_the_reader_before_the_next_one_is_asked_for(new_clas
         yield [b"the", b"the the"]
         assert out.getvalue().count(b"\n") == 3
 
-    predict_lines(groups(), new_classifier(), buffered)
+    predict_lines(groups(), new_classifier(), buffered, source="texts")
     assert out.getvalue().count(b"\n") == 3
 
 

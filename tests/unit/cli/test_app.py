@@ -8,9 +8,12 @@ import subprocess
 import sys
 
 import pytest
+from absl.flags import FLAGS
 
-from albert_tf.cli import app
+from albert_tf.cli import app, run_classifier
+from albert_tf.data.files import WriteError
 from tests.command_flags import NAMES, flags_of
+from tests.dry_runs import given
 from tests.programs import ROOT
 
 OWN_FILES = {path.name for path in (ROOT / "albert_tf").rglob("*.py")}
@@ -254,6 +257,30 @@ def test_a_mistake_is_named(arguments, named):
         parse("run_classifier", [*needed, *arguments])
     assert error.value.code.startswith("error: ")
     assert named in error.value.code
+
+
+@pytest.mark.parametrize(
+    ("error", "explained"),
+    [
+        (ValueError("line 2 of /x/a.csv is bad"), "--train_file: line 2 of /x/a.csv is bad"),
+        (ValueError("'/x/a.csvx' is bad"), "'/x/a.csvx' is bad"),
+        (ValueError("runs/sub is bad, as /x/a.csv"), "--output_dir: runs/sub is bad, as /x/a.csv"),
+        (ValueError("'runs' is bad"), "--output_dir: 'runs' is bad"),
+        (ValueError("two runs are bad"), "two runs are bad"),
+        (ValueError("the standard input is bad"), "--predict_file: the standard input is bad"),
+        (ValueError("/x/b.csv is bad"), "--dev_file, --test_file: /x/b.csv is bad"),
+        (
+            ValueError("`dev_file` is not `x`. See /x/b.csv"),
+            "--test_file: --dev_file is not `x`. See",
+        ),
+        (FileNotFoundError(2, "No such file", "/x/a.csv"), "--train_file: [Errno 2] No such file"),
+        (WriteError("runs/a cannot be written."), "--output_dir: runs/a cannot be written. Free"),
+    ],
+)
+def test_errors_name_the_flags_of_their_paths(error, explained):
+    flags = {"train_file": "/x/a.csv", "dev_file": "/x/b.csv", "test_file": "/x/b.csv"}
+    with given(run_classifier, {**flags, "predict_file": "-", "output_dir": "runs/"}):
+        assert app.explain(error, FLAGS).startswith(explained)
 
 
 def test_a_removed_flag_names_its_replacement(monkeypatch):

@@ -2,6 +2,7 @@ import os
 import pickle
 import re
 import shutil
+import stat
 from pathlib import Path
 
 import pytest
@@ -11,17 +12,25 @@ from albert_tf.data.files import (
     check_file,
     check_folder,
     expand_shards,
-    explain_write_errors,
     file_exists,
     file_size,
     folder_names,
     free_bytes,
     match_files,
+    raise_write_errors,
     remove_folder,
+    temporary_folder,
     write_error,
     write_then_rename,
 )
 from tests.full_disk import file_size_limit
+
+both_schemes = pytest.mark.parametrize("scheme", ["", "file://"])
+
+
+def write(path, content=b"abc"):
+    with write_then_rename(str(path)) as file:
+        file.write(content)
 
 
 def test_patterns_are_expanded_in_order_without_repetition(tmp_path):
@@ -30,16 +39,14 @@ def test_patterns_are_expanded_in_order_without_repetition(tmp_path):
     (tmp_path / "b3.txt").mkdir()
     files = match_files(f"{tmp_path}/b*.txt, {tmp_path}/a.txt,{tmp_path}/b1.txt")
     assert [Path(file).name for file in files] == ["b1.txt", "b2.txt", "a.txt"]
-
-
-def test_pattern_without_a_match_is_named(tmp_path):
-    (tmp_path / "a.txt").write_text("x")
-    with pytest.raises(ValueError, match=r"--eval_file: no file matches '.*/none-\*'"):
-        match_files(f"{tmp_path}/a.txt,{tmp_path}/none-*", "--eval_file")
+    assert match_files(f"file://{tmp_path}/a*") == [f"file://{tmp_path}/a.txt"]
+    for patterns in (f"{tmp_path}/a.txt,{tmp_path}/none-*", "", " , "):
+        with pytest.raises(ValueError, match=re.escape(f"{patterns.split('/')[-1]}'")):
+            match_files(patterns)
 
 
 @pytest.mark.parametrize("name", ["a [old].txt", "runs [old]/b.txt", "[x]*/a?.txt"])
-def test_what_exists_is_not_taken_for_a_pattern(tmp_path, name):
+def test_existing_paths_are_not_patterns(tmp_path, name):
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
     path.write_text("x")
@@ -48,84 +55,105 @@ def test_what_exists_is_not_taken_for_a_pattern(tmp_path, name):
     assert match_files(f"{path.parent}/*.txt") == [str(path)]
 
 
-@pytest.mark.parametrize("patterns", ["", " , "])
-def test_no_pattern_is_an_error(patterns):
-    with pytest.raises(ValueError, match="--input_file names no file"):
-        match_files(patterns)
+def test_shards_are_expanded():
+    expected = ["a.tfrecord", "b@c", "d/e-00000-of-00002", "d/e-00001-of-00002"]
+    assert expand_shards("a.tfrecord, b@c ,,d/e@2") == expected
+    assert expand_shards(" ,") == []
+    with pytest.raises(ValueError, match="a@0"):
+        expand_shards("b,a@0")
 
 
-def test_local_and_remote_scheme_match_alike(tmp_path):
-    (tmp_path / "a.txt").write_text("x")
-    assert match_files(f"file://{tmp_path}/a*") == [f"file://{tmp_path}/a.txt"]
-
-
-@pytest.mark.parametrize("scheme", ["", "file://"])
+@both_schemes
 def test_file_appears_only_when_complete(tmp_path, scheme):
     path = tmp_path / "new" / "out"
     with write_then_rename(f"{scheme}{path}") as file:
         file.write(b"abc")
         assert not path.exists()
     assert path.read_bytes() == b"abc"
-    assert [entry.name for entry in path.parent.iterdir()] == ["out"]
+    write(f"{scheme}{path}", b"")
+    assert file_size(f"{scheme}{path}") == 0
+    with pytest.raises(TypeError), write_then_rename(f"{scheme}{path}") as file:
+        file.writelines([b"half", None])
+    assert file_size(f"{scheme}{path}") == 0
+    assert os.listdir(path.parent) == ["out"]
+    remove_folder(f"{scheme}{path.parent}")
+    remove_folder(f"{scheme}{path.parent}")
+    assert not path.parent.exists()
 
 
-def test_a_named_pipe_is_written_to_and_stays(tmp_path):
-    path = tmp_path / "pipe"
+def test_devices_and_pipes_are_written_directly(tmp_path):
+    path, link = tmp_path / "pipe", tmp_path / "link"
     os.mkfifo(path)
+    link.symlink_to(path)
     reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    with write_then_rename(str(path)) as file:
-        file.write(b"abc")
-    assert os.read(reader, 10) == b"abc"
+    for name in (path, link):
+        check_file(str(name))
+        write(name)
+        assert os.read(reader, 10) == b"abc"
     os.close(reader)
     assert path.is_fifo()
-    assert list(tmp_path.iterdir()) == [path]
+    assert link.is_symlink()
+    assert len(os.listdir(tmp_path)) == 2
+    check_file(os.devnull)
+    with pytest.raises(WriteError, match="/dev/full cannot"):
+        write("/dev/full")
 
 
-def write_half(path: str) -> None:
-    with write_then_rename(path) as file:
-        file.write(b"half")
-        raise RuntimeError
+def test_links_are_followed_and_modes_are_kept(tmp_path):
+    target, link, dangling = tmp_path / "other" / "file", tmp_path / "link", tmp_path / "dangling"
+    target.parent.mkdir()
+    target.write_text("before")
+    target.chmod(0o600)
+    link.symlink_to(target)
+    dangling.symlink_to("other/new")
+    for name in (link, dangling):
+        write(name)
+        assert name.is_symlink()
+        assert name.read_bytes() == b"abc"
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+    assert sorted(os.listdir(target.parent)) == ["file", "new"]
 
 
-@pytest.mark.parametrize("scheme", ["", "file://"])
-def test_failure_leaves_what_was_there(tmp_path, scheme):
-    path = tmp_path / "out"
-    path.write_bytes(b"before")
-    with pytest.raises(RuntimeError):
-        write_half(f"{scheme}{path}")
-    assert path.read_bytes() == b"before"
-    assert [entry.name for entry in tmp_path.iterdir()] == ["out"]
-
-
-@pytest.mark.parametrize("scheme", ["", "file://"])
+@both_schemes
 @pytest.mark.parametrize("size", [10, 100_000])  # fails when it is flushed, and when it is written
-def test_a_full_disk_leaves_what_was_there(tmp_path, scheme, size):
-    path = tmp_path / "out"
+def test_a_full_disk_leaves_existing_files(tmp_path, scheme, size):
+    path, other = tmp_path / "out", tmp_path / "other"
     path.write_bytes(b"before")
     with (
         file_size_limit(5),
-        pytest.raises(WriteError, match=f"--flag: {scheme}{path} ") as raised,
-        write_then_rename(f"{scheme}{path}", "--flag") as file,
+        pytest.raises(WriteError, match=f"{scheme}{path} ") as raised,
+        write_then_rename(f"{scheme}{path}") as file,
+        write_then_rename(f"{scheme}{other}"),
     ):
         file.write(b"x" * size)
     assert "\n" not in str(raised.value)
     assert path.read_bytes() == b"before"
-    assert [entry.name for entry in tmp_path.iterdir()] == ["out"]
-    # As it comes from a worker process.
+    assert [name for name in os.listdir(tmp_path) if name != "other"] == ["out"]
+    # Worker processes send their errors.
     assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)
 
 
-def test_what_fails_while_a_file_is_open_is_told_as_it_is(tmp_path):
-    with pytest.raises(FileNotFoundError), write_then_rename(str(tmp_path / "a"), "--flag"):
+def test_write_errors_name_the_final_path(tmp_path):
+    folder = str(tmp_path / "folder")
+    with (
+        file_size_limit(5),
+        pytest.raises(WriteError, match=f"^{folder} "),
+        temporary_folder(folder) as made,
+    ):
+        write(f"{made}/inner", b"x" * 10)
+    with pytest.raises(FileNotFoundError, match="absent"), temporary_folder(folder):
         (tmp_path / "absent").read_bytes()
-    with pytest.raises(WriteError, match="--inner: "), explain_write_errors("a", "--outer"):
-        raise write_error("b", OSError("no room"), "--inner")
-    with pytest.raises(WriteError, match="--outer: a "), explain_write_errors("a", "--outer"):
+    with pytest.raises(WriteError, match=r"^b "), raise_write_errors("a"):
         raise write_error("b", OSError("no room"))
+    (tmp_path / "file").write_text("x")
+    for scheme in ("", "file://"):
+        with pytest.raises(WriteError, match=r"^.*file/a "):
+            write(f"{scheme}{tmp_path}/file/a")
+    assert os.listdir(tmp_path) == ["file"]
 
 
-@pytest.mark.parametrize("scheme", ["", "file://"])
-def test_what_there_is(tmp_path, scheme):
+@both_schemes
+def test_existing_files_and_directories(tmp_path, scheme):
     (tmp_path / "b").write_text("x")
     (tmp_path / "a").mkdir()
     path = f"{scheme}{tmp_path}"
@@ -134,97 +162,44 @@ def test_what_there_is(tmp_path, scheme):
     assert [file_exists(f"{path}/{name}") for name in "abc"] == [False, True, False]
 
 
-def test_shards_are_expanded():
-    assert expand_shards("a.tfrecord, b@c ,,d/e@2") == [
-        "a.tfrecord",
-        "b@c",
-        "d/e-00000-of-00002",
-        "d/e-00001-of-00002",
-    ]
-    assert expand_shards(" ,") == []
-    with pytest.raises(ValueError, match=r"--output_file=a@0 asks for 0 files"):
-        expand_shards("b,a@0")
-
-
-def test_file_that_nothing_is_written_to_is_made(tmp_path):
-    for path in (f"{tmp_path}/a", f"file://{tmp_path}/b/c"):
-        with write_then_rename(path):
-            pass
-        assert file_size(path) == 0
-
-
-def test_remote_file_that_cannot_be_written(tmp_path):
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(OSError, match="file/a"), write_then_rename(f"file://{tmp_path}/file/a"):
-        pass
-
-
-def test_folder_is_removed_with_what_lies_in_it(tmp_path):
-    for path in (f"{tmp_path}/a", f"file://{tmp_path}/b"):
-        with write_then_rename(f"{path}/c/d") as file:
-            file.write(b"e")
-        remove_folder(path)
-        remove_folder(path)
-    assert not list(tmp_path.iterdir())
-
-
-def forbid_writing(monkeypatch, folder):
-    """As for a user without rights there; the tests may run as root, who has all."""
+def test_writable_paths(tmp_path, monkeypatch):
+    """Root may write everywhere, so that a missing permission is simulated."""
     real = os.access
-
-    def access(path, mode):
-        return real(path, mode) and not (str(path) == str(folder) and mode & os.W_OK)
-
-    monkeypatch.setattr(os, "access", access)
-
-
-def test_a_folder_that_is_not_there_can_be_made(tmp_path):
-    check_folder(str(tmp_path / "a" / "b"), "--output_dir")
-    check_file(str(tmp_path / "a" / "b.txt"), "--output_file")
-    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "own").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "own" / "file")
+    monkeypatch.chdir(tmp_path)
+    check_folder(str(tmp_path / "a" / "b"))
+    check_file("name")
+    monkeypatch.setattr(
+        os, "access", lambda path, mode: str(path) != str(tmp_path) and real(path, mode)
+    )
+    for path, check in (("a/b", check_folder), ("name", check_file), ("own", check_file)):
+        with pytest.raises(ValueError, match=path):
+            check(path)
+    check_folder("own")
+    check_file("link")
+    assert sorted(os.listdir()) == ["link", "own"]
 
 
 @pytest.mark.parametrize("name", ["s3://bucket/a", "ftp://host/a", "runs [old]", "a]", "a\\b"])
-def test_a_folder_that_tensorflow_cannot_read_is_refused(name):
-    with pytest.raises(ValueError, match=rf"--output_dir {re.escape(repr(name))}"):
-        check_folder(name, "--output_dir")
+def test_directories_that_tensorflow_cannot_read_are_rejected(name):
+    with pytest.raises(ValueError, match=re.escape(repr(name))):
+        check_folder(name)
 
 
-def test_a_link_that_points_nowhere_is_named(tmp_path):
+def test_dangling_links_and_files_as_directories_are_rejected(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
-    for folder in ("link", "link/a"):
-        with pytest.raises(ValueError, match=rf"link points to .*{tmp_path}/link'"):
-            check_folder(str(tmp_path / folder), "--output_dir")
+    (tmp_path / "file").write_text("")
+    for name in ("link", "file"):
+        for path in (tmp_path / name, tmp_path / name / "a"):
+            with pytest.raises(ValueError, match=f"{tmp_path}/{name}'"):
+                check_folder(str(path))
+    with pytest.raises(ValueError, match="file/b"):
+        check_file(str(tmp_path / "file" / "b"))
 
 
-def test_a_file_in_the_way_is_named(tmp_path):
-    (tmp_path / "a").write_text("")
-    with pytest.raises(
-        ValueError, match=r"--output_dir '.*/a/b/c' cannot be .*Not a directory.*/a'"
-    ):
-        check_folder(str(tmp_path / "a" / "b" / "c"), "--output_dir")
-    with pytest.raises(ValueError, match=r"--output_file: .*/a/b cannot be written: .*/a'"):
-        check_file(str(tmp_path / "a" / "b"), "--output_file")
-
-
-def test_rights_of_the_nearest_folder_count(tmp_path, monkeypatch):
-    forbid_writing(monkeypatch, tmp_path)
-    with pytest.raises(ValueError, match="Permission denied"):
-        check_folder(str(tmp_path / "a" / "b"), "--output_dir")
-    (tmp_path / "own").mkdir()
-    check_folder(str(tmp_path / "own"), "--output_dir")
-
-
-def test_a_file_name_without_folder_is_written_where_one_is(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    check_file("name", "--output_file")
-    forbid_writing(monkeypatch, tmp_path)
-    with pytest.raises(ValueError, match=r"name cannot be written: .*Permission denied"):
-        check_file("name", "--output_file")
-
-
-def test_room_is_that_of_the_disk_below(tmp_path):
+def test_free_bytes(tmp_path):
     free = free_bytes(str(tmp_path / "a" / "b"))
     assert abs(free - shutil.disk_usage(tmp_path).free) < 1e9
     assert free_bytes("gs://bucket/folder") is None
-    check_folder("gs://bucket/folder", "--output_dir")
+    check_folder("gs://bucket/folder")

@@ -8,7 +8,7 @@ import tensorflow as tf
 from albert_tf.data.records import check_record_files, explain_read_errors, parse_batch
 from albert_tf.data.tfrecord import FeatureSpec, RecordError, encode_examples, frame_records
 
-IDS = FeatureSpec("ids", "int64", 7, 50, "--max_seq_length", "vocab_size")
+IDS = FeatureSpec("ids", "int64", 7, 50, "max_seq_length", "vocab_size")
 WEIGHTS = FeatureSpec("weights", "float32", 3)
 SPECS = (IDS, WEIGHTS)
 
@@ -53,7 +53,7 @@ def test_files_without_records_are_an_error(tmp_path):
 
 
 DAMAGE = {
-    "length": "'ids' holds 6 values, 7 were expected. Set --max_seq_length",
+    "length": "'ids' holds 6 values, 7 were expected. Set `max_seq_length`",
     "missing": "'weights' is missing; it holds 'ids', 'other'",
     "type": "'weights' does not hold float32",
     "high": "'ids' holds 50, but values must lie in \\[0, 50\\), the limit set by vocab_size",

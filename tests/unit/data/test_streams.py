@@ -47,7 +47,7 @@ def test_an_output_file_is_there_when_all_of_it_is(tmp_path, capsysbinary):
         out.write(b"whole")
     assert path.read_bytes() == b"whole"
     below_a_file = str(path / "out.txt")
-    with pytest.raises(WriteError, match="--predict_output_file: "), open_output(below_a_file):
+    with pytest.raises(WriteError, match=below_a_file), open_output(below_a_file):
         pytest.fail("opened")
     with open_output(None) as out:
         out.write(b"to the terminal")
@@ -63,12 +63,12 @@ def test_inputs_are_files_pipes_or_the_standard_input(tmp_path, monkeypatch):
     with open_input("-") as file:
         assert file.read() == b"typed"
     assert not file.closed
-    assert can_be_read_twice(str(path), "--file", "a file")
-    assert not can_be_read_twice("-", "--file", "a file")
+    assert can_be_read_twice(str(path), "a file")
+    assert not can_be_read_twice("-", "a file")
     reading, writing = os.pipe()
-    assert not can_be_read_twice(f"/dev/fd/{reading}", "--file", "a file")
+    assert not can_be_read_twice(f"/dev/fd/{reading}", "a file")
     os.close(reading)
     os.close(writing)
     for bad, found in (("nowhere", "does not exist"), (".", "is a directory")):
-        with pytest.raises(ValueError, match=rf"--file .*{found}"):
-            can_be_read_twice(str(tmp_path / bad), "--file", "a file")
+        with pytest.raises(ValueError, match=rf"{bad}.*{found}"):
+            can_be_read_twice(str(tmp_path / bad), "a file")

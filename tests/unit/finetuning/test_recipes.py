@@ -133,7 +133,7 @@ def test_fine_tuning_with_another_dropout_does_not_change_the_version(name, rate
     )
     (tmp_path / "there").mkdir()
     huggingface.write(str(tmp_path / "there"), contents)
-    there = huggingface.read(str(tmp_path / "there"), "--model").config
+    there = huggingface.read(str(tmp_path / "there")).config
     for config in (again, there):
         assert released_name(config) == name
         assert recipe_for("race", size_of(config), version_of(config)).versions == (name[-2:],)

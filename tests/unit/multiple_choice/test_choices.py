@@ -9,7 +9,6 @@ import pytest
 from albert_tf.data.text_examples import DEV, TEST, TRAIN
 from albert_tf.multiple_choice.data import ChoiceExample, read_choices
 
-FLAG = "--train_file"
 ROW = {"context": "A cat sat.", "question": "Who sat?", "options": ["a cat", "a dog"], "label": 0}
 
 
@@ -30,7 +29,7 @@ def row(**changes):
 
 
 def read(path, split=TRAIN):
-    return read_choices(path, split=split, flag=FLAG)
+    return read_choices(path, split=split)
 
 
 class TestEndings:
@@ -97,7 +96,7 @@ def test_a_label_is_a_number_a_letter_or_the_text(file, label, options, expected
     ],
 )
 def test_what_cannot_be_used_is_refused_by_its_line(file, changes, message):
-    with pytest.raises(ValueError, match=rf"{FLAG}: line 3 of .*data.jsonl.*{message}"):
+    with pytest.raises(ValueError, match=rf"line 3 of .*data.jsonl.*{message}"):
         read(file(row(), "", row(**changes)))
 
 
@@ -111,13 +110,13 @@ def test_what_cannot_be_used_is_refused_by_its_line(file, changes, message):
     ],
 )
 def test_broken_files_are_refused(file, lines, message):
-    with pytest.raises(ValueError, match=f"{FLAG}.*data.jsonl") as raised:
+    with pytest.raises(ValueError, match=r"data\.jsonl") as raised:
         read(file(*lines))
     assert re.search(message, str(raised.value))
 
 
 def test_a_missing_file_is_named_with_its_flag(tmp_path):
-    with pytest.raises(ValueError, match=f"{FLAG}: there is no file '.*none.jsonl'"):
+    with pytest.raises(ValueError, match=r"there is no file '.*none.jsonl'"):
         read(str(tmp_path / "none.jsonl"))
 
 

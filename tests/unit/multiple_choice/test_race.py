@@ -160,7 +160,7 @@ def test_what_is_empty_or_half_a_character_is_kept(race, caplog):
 def test_broken_passages_are_refused_by_their_file(race, content, message):
     race.write("3.txt", passage(3))
     race.write("12.txt", content)
-    with pytest.raises(ValueError, match=f"^--data_dir: (?s:.*){message}") as raised:
+    with pytest.raises(ValueError, match=f"(?s:.*){message}") as raised:
         race.read()
     assert len(str(raised.value)) < 600
 
@@ -168,7 +168,7 @@ def test_broken_passages_are_refused_by_their_file(race, content, message):
 def test_bytes_that_are_no_text_are_refused(race, tmp_path):
     race.write("1.txt", passage(1))
     (tmp_path / "RACE" / DEV / "middle" / "2.txt").write_bytes(b'{"article": "\xe9"}')
-    with pytest.raises(ValueError, match=r"2.txt is not UTF-8 text: line 1 holds byte 0xe9"):
+    with pytest.raises(ValueError, match=r"2.txt is not UTF-8 text: line 1 contains byte 0xe9"):
         race.read()
 
 

@@ -152,7 +152,7 @@ def test_unknown_options_and_runners(runner, options, message, inputs, tmp_path,
 
 def test_output_that_cannot_be_written(inputs, tmp_path, tokenizer):
     (tmp_path / "file").write_text("x")
-    with pytest.raises(ValueError, match=r"--output_file: .*file.* cannot be written"):
+    with pytest.raises(ValueError, match=r"file.* cannot be written"):
         beam.create_records(
             "DirectRunner", (), inputs, [str(tmp_path / "file" / "0")], tokenizer, SETTINGS
         )

@@ -159,7 +159,7 @@ def test_output_must_not_be_an_input(tmp_path, tokenizer):
 def test_outputs_must_be_files_of_their_own(corpus, tmp_path, tokenizer):
     path = str(tmp_path / "o")
     fails("--output_file names .*o twice", [corpus], [path, path], tokenizer)
-    fails(f"--output_file: {tmp_path}", [corpus], [str(tmp_path)], tokenizer)
+    fails(str(tmp_path), [corpus], [str(tmp_path)], tokenizer)
     fails("--output_file names no file", [corpus], [], tokenizer)
     (tmp_path / "file").write_text("x")
     fails("file/o cannot be written", [corpus], [path, str(tmp_path / "file" / "o")], tokenizer)

@@ -209,7 +209,7 @@ def test_without_room_nothing_is_left(all_exported, tmp_path, monkeypatch):
     monkeypatch.setattr(litert, "run", lambda *_: [])
     monkeypatch.setattr(litert, "check", lambda *_, **__: {})
     # The names of the classes would find room.
-    with file_size_limit(1000), pytest.raises(WriteError, match="--output_file"):
+    with file_size_limit(1000), pytest.raises(WriteError, match="cannot be written"):
         LiteRTExport(model, path, labels=LABELS).write()
     assert list(tmp_path.iterdir()) == []
 
@@ -270,7 +270,7 @@ def test_models_and_places_that_cannot_be_are_refused(tmp_path, monkeypatch):
         with pytest.raises(ValueError, match=kind.__name__):
             LiteRTExport(kind(small_config()), str(tmp_path / "model.tflite"))
     model = AlbertEncoder(small_config())
-    with pytest.raises(ValueError, match=f"--output_file: {tmp_path}"):
+    with pytest.raises(ValueError, match=str(tmp_path)):
         LiteRTExport(model, str(tmp_path))
     monkeypatch.setattr(litert, "_LARGEST_MODEL", 1000)
     with pytest.raises(ValueError, match="2 GB"):

@@ -315,7 +315,7 @@ def test_a_failed_or_killed_export_leaves_nothing_that_stays(tmp_path):
     model = new_model("number", layers=1)
     Writer("folder", tmp_path / "export").kill()
     for size in (100, 5000):  # for nothing, for all but the weights
-        with file_size_limit(size), pytest.raises(WriteError, match=f"--export_dir: {tmp_path} "):
+        with file_size_limit(size), pytest.raises(WriteError, match=f"{tmp_path}/export "):
             export_classifier(model, NUMBER, str(tmp_path), LENGTH)
         assert list(tmp_path.iterdir()) == []
 
@@ -330,5 +330,5 @@ def test_mistakes_are_named_before_anything_is_written(tmp_path):
         export_classifier(model, NUMBER, str(path), LENGTH)
     assert not path.exists()
     path.write_text("a file")
-    with pytest.raises(WriteError, match=f"--export_dir: {path} "):
+    with pytest.raises(WriteError, match=f"{path}/export "):
         export_classifier(model, CLASSES, str(path), LENGTH)

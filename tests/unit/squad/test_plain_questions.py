@@ -23,7 +23,7 @@ ENTRIES = [
 
 
 def asked(data: bytes) -> list[PlainQuestion]:
-    groups = read_plain_questions(read_lines(io.BytesIO(data)), "file", "--predict_json")
+    groups = read_plain_questions(read_lines(io.BytesIO(data)), "file")
     return [question for group in groups for question in group]
 
 
@@ -86,7 +86,7 @@ def test_lines_are_read_as_they_come():
 
     seen = []
     with pytest.raises(ValueError, match="JSON"):
-        seen.extend(read_plain_questions(lines(), "file", "--flag"))
+        seen.extend(read_plain_questions(lines(), "file"))
 
 
 GOOD = json.dumps(ENTRIES[0])
@@ -95,7 +95,7 @@ GOOD = json.dumps(ENTRIES[0])
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("hello", r"--predict_json: file .*JSON: .* at line 1, column 1\."),
+        ("hello", r"file .*JSON: .* at line 1, column 1\."),
         (f'{GOOD}\n\n{{"context": "a" "question"}}', r"JSON: .* at line 3, column 17\."),
         ('[\n {"context": "a",\n  "question": b}]', r"JSON: .* at line 3, column 15\."),
         (f"{GOOD}\n3", r"file: line 2: .* an object.* Received: 3"),
@@ -122,9 +122,9 @@ def test_other_encodings_are_named(before):
 
 def test_questions_before_an_error_are_there_first():
     lines = [GOOD.encode()] * 3 + [b"{}"] + [GOOD.encode()]
-    groups = read_plain_questions([lines], "file", "--flag")
+    groups = read_plain_questions([lines], "file")
     assert len(next(groups)) == 3
-    with pytest.raises(ValueError, match=r"--flag: file: line 4"):
+    with pytest.raises(ValueError, match=r"file: line 4"):
         next(groups)
 
 
@@ -136,4 +136,4 @@ def test_a_broken_first_line_is_reported_before_the_next_is_read():
         raise AssertionError("read on")
 
     with pytest.raises(ValueError, match="line 1, column 18"):
-        next(read_plain_questions(lines(), "-", "--predict_json"))
+        next(read_plain_questions(lines(), "-"))

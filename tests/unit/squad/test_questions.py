@@ -134,7 +134,7 @@ def test_a_model_answers_as_in_an_evaluation(golden, tokenizer, tmp_path, versio
         tokens_per_batch=20 * LENGTH,
     )
     path = golden / "squad" / f"dev-v{version}.json"
-    data = read_squad(str(path), version=version, is_training=False, flag="--predict_file")
+    data = read_squad(str(path), version=version, is_training=False)
     features = squad_features(
         data,
         tokenizer,
@@ -234,7 +234,7 @@ def test_an_entry_that_cannot_be_used_is_named(
     data = as_lines(QUESTIONS[:2]) + bad + b"\n" + as_lines(QUESTIONS[2:])
     # From a stream, what came before it is answered.
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(data)))
-    with pytest.raises(ValueError, match=f"--predict_json: -.*{message}"):
+    with pytest.raises(ValueError, match=f"the standard input.*{message}"):
         answer_file("-", new_answerer())
     lines = capsysbinary.readouterr().out.splitlines()
     assert [json.loads(line)["id"] for line in lines] == ["a", 17]

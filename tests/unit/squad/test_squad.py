@@ -5,7 +5,6 @@ import pytest
 from albert_tf.squad.data import Question, locate_answer, read_squad
 
 CONTEXT = "The Tejo is a river. Lisbon lies on the Tejo."
-FLAG = "--train_file"
 
 
 def entry(qas_id="a", question="What is the Tejo?", answers=(("a river", 12),), **more):
@@ -25,15 +24,13 @@ def written(tmp_path, value):
 
 def read(tmp_path, value, version=1, is_training=True):
     path = written(tmp_path, value)
-    return read_squad(path, version=version, is_training=is_training, flag=FLAG)
+    return read_squad(path, version=version, is_training=is_training)
 
 
 def error(tmp_path, value, **settings):
-    with pytest.raises(ValueError, match=FLAG) as caught:
+    with pytest.raises(ValueError, match=r"questions\.json") as caught:
         read(tmp_path, value, **settings)
-    message = str(caught.value)
-    assert "questions.json" in message
-    return message
+    return str(caught.value)
 
 
 def test_contexts_stand_once_and_questions_in_order(tmp_path):

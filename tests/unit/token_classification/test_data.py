@@ -88,8 +88,8 @@ def test_a_file_without_labels(read):
     assert words_and_labels(read("a\nb\n\nc")) == [("a|b", None), ("c", None)]
     assert words_and_labels(read("a DT\n", label_column=2)) == [("a", None)]
     assert words_and_labels(read("a O\n", label_column=None)) == [("a", None)]
-    with pytest.raises(ValueError, match=r"--dev_file: .*t\.conll:2 .*--label_column=2"):
-        read("\na DT\n", label_column=2, flag="--dev_file", needs_labels=True)
+    with pytest.raises(ValueError, match=r".*t\.conll:2 .*--label_column=2"):
+        read("\na DT\n", label_column=2, needs_labels=True)
     with pytest.raises(ValueError, match=r't\.jsonl:2 has no "labels"; labels are needed'):
         read('{"tokens": ["a"], "labels": ["X"]}\n{"tokens": ["a"]}', "t.jsonl", needs_labels=True)
 
@@ -152,7 +152,7 @@ def test_conllu(read, tmp_path):
 )
 def test_columns_that_cannot_be_read(read, content, options, named):
     with pytest.raises(ValueError) as error:  # noqa: PT011
-        read(content, **options, flag="--dev_file")
+        read(content, **options)
     assert all(part in str(error.value) for part in ["t.conll", *named])
 
 
@@ -210,7 +210,7 @@ def test_texts_with_entities(read):
     [('{"tokens": ["a"], "text": "a", "entities": []}', "labels"), ('{"text": "a"}', "entities")],
 )
 def test_missing_labels_are_called_by_their_key(read, content, missing):
-    with pytest.raises(ValueError, match=f'--train_file: .*t.jsonl:1 has no "{missing}"; labels'):
+    with pytest.raises(ValueError, match=f't.jsonl:1 has no "{missing}"; labels'):
         read(content, "t.jsonl", needs_labels=True)
 
 
@@ -240,8 +240,8 @@ def _entities(*spans: tuple) -> str:
 )
 def test_json_lines_that_cannot_be_read(read, content, named):
     with pytest.raises(ValueError) as error:  # noqa: PT011
-        read(f'\n{{"tokens": ["a"]}}\n{content}\n', "t.jsonl", flag="--dev_file")
-    assert all(part in str(error.value) for part in ["--dev_file", "t.jsonl", "line 3", *named])
+        read(f'\n{{"tokens": ["a"]}}\n{content}\n', "t.jsonl")
+    assert all(part in str(error.value) for part in ["t.jsonl", "line 3", *named])
 
 
 @pytest.mark.parametrize("text", [*HOSTILE_TEXTS, "don't co\u00adop \u200f\u05d0\u200d", "\u200b"])

@@ -112,8 +112,8 @@ class TestFinding:
         assert all(prefix in str(error.value) for prefix in prefixes)
 
     def test_the_flag_is_named_where_there_is_none(self, tmp_path):
-        with pytest.raises(LoadError, match=r"no checkpoint '.*/nowhere' \(--predict_checkpoint\)"):
-            find_checkpoint(str(tmp_path / "nowhere"), "--predict_checkpoint")
+        with pytest.raises(LoadError, match=r"no checkpoint '.*/nowhere'"):
+            find_checkpoint(str(tmp_path / "nowhere"))
 
 
 class TestLoading:

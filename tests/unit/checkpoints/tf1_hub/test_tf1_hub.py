@@ -14,8 +14,6 @@ from albert_tf.checkpoints.report import DamagedError, LoadError
 from tests.programs import strangers_python
 from tests.saved_models import edit_graphs
 
-FLAG = "--albert_hub_module_handle"
-
 
 @pytest.fixture
 def module(golden, tmp_path):
@@ -36,7 +34,7 @@ def test_reading_starts_no_device_and_imports_no_hub(module):
     program = (
         "import sys, tensorflow as tf\n"
         "from albert_tf.checkpoints import tf1_hub\n"
-        f"tf1_hub.read({str(module)!r}, {FLAG!r})\n"
+        f"tf1_hub.read({str(module)!r})\n"
         "cpu = tf.config.list_physical_devices('CPU')[0]\n"
         "two = [tf.config.LogicalDeviceConfiguration()] * 2\n"
         "tf.config.set_logical_device_configuration(cpu, two)\n"
@@ -48,7 +46,7 @@ def test_reading_starts_no_device_and_imports_no_hub(module):
 
 def test_a_module_without_configuration_or_tokenizer_says_so(module, warnings):
     shutil.rmtree(module / "assets")
-    read = tf1_hub.read(str(module), FLAG)
+    read = tf1_hub.read(str(module))
     assert (read.config_file, read.tokenizer_file) == (None, None)
     assert [text.split(" ")[0].rpartition("/")[2] for text in warnings] == [
         "albert_config.json",
@@ -63,12 +61,12 @@ def test_the_tokenizer_is_the_asset_the_module_names(module):
         outputs["vocab_file"].name = "vocab_file:0"
 
     edit_graphs(module, swap)
-    assert tf1_hub.read(str(module), FLAG).tokenizer_file.endswith("30k-clean.vocab")
+    assert tf1_hub.read(str(module)).tokenizer_file.endswith("30k-clean.vocab")
 
 
 def test_a_module_without_tokenization_info_names_nothing(module):
     edit_graphs(module, lambda graph: graph.signature_def.pop("tokenization_info"))
-    read = tf1_hub.read(str(module), FLAG)
+    read = tf1_hub.read(str(module))
     assert (read.tokenizer_file, read.do_lower_case) == (None, None)
     assert read.config_file is not None
 
@@ -79,18 +77,18 @@ def test_lower_casing_is_found_behind_an_identity_and_not_where_it_is_computed(m
         graph.signature_def["tokenization_info"].outputs["do_lower_case"].name = node.name + ":0"
 
     edit_graphs(module, rename)
-    assert tf1_hub.read(str(module), FLAG).do_lower_case is True
+    assert tf1_hub.read(str(module)).do_lower_case is True
 
     def compute(graph):
         next(node for node in graph.graph_def.node if node.name == "copy").op = "LogicalNot"
 
     edit_graphs(module, compute)
-    assert tf1_hub.read(str(module), FLAG).do_lower_case is None
+    assert tf1_hub.read(str(module)).do_lower_case is None
 
 
 def test_a_directory_without_a_saved_model_is_refused(tmp_path):
-    with pytest.raises(LoadError, match=r"--albert_hub_module_handle=.*saved_model\.pb"):
-        tf1_hub.read(str(tmp_path), FLAG)
+    with pytest.raises(LoadError, match=r"saved_model\.pb"):
+        tf1_hub.read(str(tmp_path))
 
 
 def test_damaged_files_are_refused(module):
@@ -99,11 +97,11 @@ def test_damaged_files_are_refused(module):
     for part, message in ((content[:-100], r"saved_model\.pb"), (b"", "a file without graphs")):
         path.write_bytes(part)
         with pytest.raises(LoadError, match=message):
-            tf1_hub.read(str(module), FLAG)
+            tf1_hub.read(str(module))
     path.write_bytes(content)
     (module / "variables" / "variables.index").unlink()
     with pytest.raises(LoadError, match=r"variables/variables"):
-        tf1_hub.read(str(module), FLAG)
+        tf1_hub.read(str(module))
 
 
 @pytest.mark.parametrize("name", ["module", "saved"])
@@ -113,11 +111,11 @@ def test_damaged_variables_are_no_other_kind_of_model(module, tmp_path, name):
     path = tmp_path / name
     index = path / "variables" / "variables.index"
     index.write_bytes(b"damaged")
-    with pytest.raises(DamagedError, match=rf"{FLAG}=.*{name}: .*cannot be read as a checkpoint"):
-        recognise(str(path), FLAG)
+    with pytest.raises(DamagedError, match=rf"{name}: .*cannot be read as a checkpoint"):
+        recognise(str(path))
     index.unlink()
     with pytest.raises(LoadError, match=r"variables/variables"):
-        recognise(str(path), FLAG)
+        recognise(str(path))
 
 
 def test_a_tf2_saved_model_is_refused_with_what_it_is(tmp_path):
@@ -130,7 +128,7 @@ def test_a_tf2_saved_model_is_refused_with_what_it_is(tmp_path):
     tf.saved_model.save(doubler, str(tmp_path / "saved"), signatures={"twice": doubler.double})
     assert not tf1_hub.is_here(str(tmp_path / "saved"))
     with pytest.raises(LoadError, match=r"(?s)TF2 object.*'serve'.*'twice'.*export_to_tfhub"):
-        tf1_hub.read(str(tmp_path / "saved"), FLAG)
+        tf1_hub.read(str(tmp_path / "saved"))
 
 
 def test_a_tf1_module_of_another_model_is_refused_with_its_variables(module):
@@ -138,7 +136,7 @@ def test_a_tf1_module_of_another_model_is_refused_with_its_variables(module):
         str(module / "variables" / "variables"), {"resnet/conv/kernel": np.zeros([2, 3])}, 7
     )
     with pytest.raises(LoadError, match=r"not a module of ALBERT.*tokens.*resnet/conv/kernel"):
-        tf1_hub.read(str(module), FLAG)
+        tf1_hub.read(str(module))
 
 
 def test_a_damaged_list_of_assets_is_refused(module):
@@ -149,4 +147,4 @@ def test_a_damaged_list_of_assets_is_refused(module):
 
     edit_graphs(module, damage)
     with pytest.raises(LoadError, match=r"saved_model\.pb"):
-        tf1_hub.read(str(module), FLAG)
+        tf1_hub.read(str(module))

@@ -131,7 +131,7 @@ def test_dropout_has_the_rates_of_the_configuration(module):
 
 def test_our_reader_reads_it(module, model, weights):
     assert tf1_hub.is_here(str(module))
-    stored = tf1_hub.read(str(module), "--model")
+    stored = tf1_hub.read(str(module))
     assert stored.config == model.config
     assert stored.tokenizer_file == str(module / "assets" / "vocab.txt")
     assert stored.do_lower_case is False

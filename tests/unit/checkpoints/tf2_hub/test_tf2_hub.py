@@ -25,7 +25,6 @@ from albert_tf.modeling.original_names import original_names
 from tests.saved_models import edit_graphs
 
 BLOCK = "bert/encoder/transformer/group_0/inner_group_0"
-FLAG = "--init_checkpoint"
 CONFIG = AlbertConfig(
     vocab_size=25,
     embedding_size=8,
@@ -54,13 +53,13 @@ def copy(published, tmp_path):
 
 
 def test_what_a_published_encoder_holds(published):
-    stored = tf2_hub.read(str(published), FLAG)
+    stored = tf2_hub.read(str(published))
     assert stored.config == CONFIG
     assert stored.tokenizer_file == str(published / "assets" / "toy.model")
     assert stored.do_lower_case is True  # its exporter implies it
-    found = recognise(str(published), FLAG)
-    assert found == dataclasses.replace(stored, flag=FLAG, given=str(published))
-    contents, _ = read_contents(str(published), FLAG)
+    found = recognise(str(published))
+    assert found == dataclasses.replace(stored, given=str(published))
+    contents, _ = read_contents(str(published))
     assert contents.config.num_hidden_layers == 3
     assert contents.do_lower_case is True
     assert contents.tokenizer.vocab_size == 25
@@ -90,7 +89,7 @@ def test_a_published_encoder_computes_what_its_own_graphs_computed(published, go
 
 def test_without_notes_of_keras_layers_are_counted_and_nothing_is_dropped(copy):
     (copy / "keras_metadata.pb").unlink()
-    stored = tf2_hub.read(str(copy), FLAG)
+    stored = tf2_hub.read(str(copy))
     no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     assert stored.config == CONFIG.replace(**no_dropout)
     assert stored.config_file == str(copy / "saved_model.pb")
@@ -102,11 +101,11 @@ def test_an_encoder_that_does_not_say_how_many_layers_it_has(published, tmp_path
     module = tf.Module()
     module.parts = [tf.Variable(saved.value(key), name=name) for name, key in saved.keys.items()]
     tf.saved_model.save(module, str(tmp_path))
-    stored = tf2_hub.read(str(tmp_path), FLAG)
+    stored = tf2_hub.read(str(tmp_path))
     assert stored.config is None
     assert stored.config_file is None
     with pytest.raises(ValueError, match="--albert_config_file"):
-        read_contents(str(tmp_path), FLAG)
+        read_contents(str(tmp_path))
     model = AlbertForPretraining(CONFIG, has_sentence_order_head=False)
     assert not load_weights(model, str(tmp_path)).missing
     query = original_names(model)[f"{BLOCK}/attention_1/self/query/kernel"]
@@ -136,14 +135,14 @@ def test_another_activation_is_refused(copy):
     metadata = copy / "keras_metadata.pb"
     # The exact GELU of Keras, by a name as long as the other: a protocol buffer counts bytes.
     metadata.write_bytes(metadata.read_bytes().replace(b'"Text>gelu"', b'"gelu"     '))
-    with pytest.raises(LoadError, match=r"--init_checkpoint=.*copy.*activation 'gelu'"):
-        tf2_hub.read(str(copy), FLAG)
+    with pytest.raises(LoadError, match=r"copy.*activation 'gelu'"):
+        tf2_hub.read(str(copy))
 
 
 def test_a_model_of_something_else_is_refused(tmp_path):
     tf.saved_model.save(tf.Module(), str(tmp_path / "empty"))
     with pytest.raises(LoadError, match=r"ALBERT.*: it has no variables\. Expected"):
-        tf2_hub.read(str(tmp_path / "empty"), FLAG)
+        tf2_hub.read(str(tmp_path / "empty"))
     module = tf.Module()
     module.layer = tf.Variable(
         tf.zeros([4, 2, 2]), name="transformer/layer_0/self_attention/query/kernel"
@@ -151,7 +150,7 @@ def test_a_model_of_something_else_is_refused(tmp_path):
     tf.saved_model.save(module, str(tmp_path))
     assert tf2_hub.is_here(str(tmp_path))
     with pytest.raises(LoadError, match=r"ALBERT.*transformer/layer_0.*tf2_hub"):
-        tf2_hub.read(str(tmp_path), FLAG)
+        tf2_hub.read(str(tmp_path))
 
 
 def test_an_exported_classifier_is_a_model_again(tmp_path):
@@ -178,14 +177,14 @@ def test_only_saved_models_of_tf2_are_taken(published, golden, tmp_path):
 def test_a_damaged_graph_is_named(copy):
     graph = copy / "saved_model.pb"
     graph.write_bytes(graph.read_bytes()[:-100])
-    with pytest.raises(DamagedError, match=r"--init_checkpoint=.*saved_model\.pb.* is damaged"):
-        tf2_hub.read(str(copy), FLAG)
+    with pytest.raises(DamagedError, match=r"saved_model\.pb.* is damaged"):
+        tf2_hub.read(str(copy))
 
 
 def test_a_missing_tokenizer_is_half_a_model(copy):
     (copy / "assets" / "toy.model").unlink()
-    with pytest.raises(LoadError, match=r"--init_checkpoint=.*toy\.model.*missing"):
-        tf2_hub.read(str(copy), FLAG)
+    with pytest.raises(LoadError, match=r"toy\.model.*missing"):
+        tf2_hub.read(str(copy))
 
 
 def test_damaged_weights_are_named(copy):
@@ -208,4 +207,4 @@ def lose_asset(graph):
 def test_a_graph_without_what_it_refers_to_is_damaged(copy, change):
     edit_graphs(copy, change)
     with pytest.raises(DamagedError, match=r"saved_model\.pb"):
-        tf2_hub.read(str(copy), FLAG)
+        tf2_hub.read(str(copy))

@@ -238,7 +238,7 @@ def test_files_of_the_tokenizer_and_the_configuration_go_along(used, contents):
 def test_what_is_written_is_read_back(saved, contents, model):
     directory, unsupported_weights = saved
     assert unsupported_weights == ["output_weights", "bert/pooler/dense/bias/adam_m"]
-    stored = tf2_hub.read(str(directory), "--model")
+    stored = tf2_hub.read(str(directory))
     assert stored.config == CONFIG
     read, report = read_contents(str(directory))
     assert report.mapped.keys() == original_names(model).keys()
@@ -286,7 +286,7 @@ def test_an_encoder_alone_without_dropout_or_projection(tmp_path, golden):
     inputs = {name: pretraining_inputs()[name] for name in INPUTS}
     outputs = loaded(inputs, training=True)["sequence_output"]
     np.testing.assert_allclose(outputs, encoder(inputs)["sequence_output"], **EXACT)
-    stored = tf2_hub.read(str(tmp_path), "--model")
+    stored = tf2_hub.read(str(tmp_path))
     assert stored.tokenizer_file == str(tmp_path / "assets" / vocabulary.name)
     assert stored.do_lower_case is True
     load_weights(AlbertEncoder(config), str(tmp_path))
