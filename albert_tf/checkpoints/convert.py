@@ -24,7 +24,6 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.checkpoints.formats import FORMAT_NAMES, ORIGINAL, format_module
-from albert_tf.checkpoints.load_weights import open_checkpoint
 from albert_tf.checkpoints.loading import build_model, read_contents
 from albert_tf.checkpoints.model_contents import ModelContents
 from albert_tf.checkpoints.original.files import write_checkpoint
@@ -76,7 +75,6 @@ class ConversionReport:
         format_name: of the result.
         output_dir: where that lies.
         loaded: what was read, under the original's names.
-        shapes: of every weight of the source, under the names it has there.
         unsupported_weights: weights the format of the result cannot hold.
         has_tokenizer: whether the result has the source's tokenizer.
         differences: largest difference of each output, see `TOLERANCE`; none of a dry run.
@@ -86,14 +84,13 @@ class ConversionReport:
     format_name: str
     output_dir: str
     loaded: LoadReport
-    shapes: Mapping[str, Sequence[int]]
     unsupported_weights: Sequence[str]
     has_tokenizer: bool
     differences: Mapping[str, float]
 
     def lines(self) -> Iterator[str]:
         """The report as text: each weight with its shape, then the comparison."""
-        mapped, shapes = self.loaded.mapped, self.shapes
+        mapped, shapes = self.loaded.mapped, self.loaded.shapes
         yield f"{self.source} -> {self.output_dir} ({self.format_name})"
         yield f"weights: {self.loaded.source}"
         yield f"mapped: {len(mapped)}"
@@ -163,7 +160,6 @@ def convert(
             f"--with_optimizer: {loaded.source} contains no optimizer moments. Omit the flag, or "
             "use a checkpoint of a training run (model.ckpt-<step>)."
         )
-    _, shapes = open_checkpoint(loaded.source)
     unsupported_weights = format_module(format_name).unsupported_weights(contents)
     if unsupported_weights:
         logging.warning("%s cannot hold %s", format_name, ", ".join(unsupported_weights))
@@ -177,7 +173,6 @@ def convert(
         format_name=format_name,
         output_dir=output_dir,
         loaded=loaded,
-        shapes=shapes,
         unsupported_weights=unsupported_weights,
         has_tokenizer=contents.tokenizer is not None,
         differences=differences,

@@ -1,7 +1,6 @@
-"""The formats of a model, in one table: which one lies at a path, and reading it.
+"""The table of model formats: detects the format of a path and opens the model.
 
-A format is a module of this package, whose public functions are those of `FormatModule`. Modules
-are imported when a path may be theirs: none of them costs anything to who does not use it.
+A format is a module with the functions of `FormatModule`. It is imported when it is first needed.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ import dataclasses
 import importlib
 import os
 import re
+from functools import partial
 from typing import Protocol, cast
 
 import tensorflow as tf
@@ -23,14 +23,14 @@ ORIGINAL = "original"
 
 
 class FormatModule(Protocol):
-    """What a module has that reads and writes one format.
+    """Functions of a module that reads and writes one format.
 
-    It may have a `compute(directory, batch)` as well, for the outputs that a model which carries
-    its own graphs gives by them; see `convert.py`.
+    If the format contains graphs, `compute(directory, batch)` returns their outputs; `convert.py`
+    compares them.
     """
 
     def is_here(self, path: str) -> bool:
-        """Whether a directory looks like this format, going by names of files or a little more."""
+        """Returns whether a directory appears to have this format, mostly by file names."""
 
     def read(self, path: str) -> StoredModel:
         """Returns the model in a directory; errors are of class LoadError and name `path`."""
@@ -39,14 +39,14 @@ class FormatModule(Protocol):
         """Returns a reader of `StoredModel.checkpoint`."""
 
     def unsupported_weights(self, contents: ModelContents) -> list[str]:
-        """Returns names of the weights that the format cannot hold; warns of what changes else.
+        """Returns the names of unsupported weights; logs a warning about other changes.
 
         Raises:
-            ValueError: the format cannot hold such a model at all.
+            ValueError: the format does not support the model.
         """
 
     def write(self, directory: str, contents: ModelContents) -> None:
-        """Writes a model into an empty directory, without what the format cannot hold.
+        """Writes a model, except unsupported weights, into an empty directory.
 
         Raises:
             ValueError: see `unsupported_weights`; nothing is written.
@@ -55,7 +55,7 @@ class FormatModule(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class _Format:
-    """Where a format's module is, and how the path of its weights ends."""
+    """Module of a format, and regular expression for the paths of its weights."""
 
     module: str
     weights: str
@@ -66,8 +66,7 @@ class _Format:
 
 _SAVED_MODEL_VARIABLES = r"(^|/)variables/variables$"
 
-# In the order in which a directory is tried. The original's is the fallback, and comes first where
-# a directory has a checkpoint in its format beside other files.
+# In the order of detection. The original's format has priority and is the default.
 _FORMATS = {
     ORIGINAL: _Format("original.directory", r"$^"),
     "keras_hub": _Format("keras_hub", r"(^|/)(model|task)\.weights\.(h5|json)$"),
@@ -80,48 +79,102 @@ FORMAT_NAMES = tuple(_FORMATS)
 
 
 def format_module(name: str) -> FormatModule:
-    """Returns the module of a format by the name that `convert_checkpoint.py --format` has."""
+    """Returns the module of a format, one of `FORMAT_NAMES`."""
     return _FORMATS[name].load()
 
 
-def recognise(path: str) -> StoredModel:
-    """Finds out what kind of model lies at a path, and where its parts are.
+@dataclasses.dataclass(frozen=True)
+class Location:
+    """Where a model is stored; nothing of it has been read.
+
+    Attributes:
+        given: the path or name that was given.
+        format: name of the format.
+        path: the directory. In the original format it may be the prefix of a checkpoint instead.
+        weights: file of weights that the given path names. `None` if the format chooses it.
+    """
+
+    given: str
+    format: str
+    path: str
+    weights: str | None = None
+
+
+def locate(path: str) -> Location:
+    """Detects the format of a model.
 
     Args:
-        path: a directory of any format, a checkpoint or a file of weights, a released tar file, or
+        path: a directory of any format, a checkpoint or a file of weights, a released tar file,
             the URL of a TF-Hub module or archive, or the name of a model.
 
     Raises:
-        LoadError: there is no model, half of one, or one of another architecture.
+        LoadError: a model cannot be downloaded or unpacked.
     """
-    name, directory, weights = _locate(path)
-    stored = format_module(name).read(directory)
+    found = local_directory(path) if is_indirect(path) else path
+    if not tf.io.gfile.isdir(found):
+        name = format_of_weights(found)
+        if name == ORIGINAL:
+            return Location(path, name, found)
+        # The file of a shard is not the whole model; the index in the directory lists all shards.
+        is_whole = tf.io.gfile.exists(found) and "-of-" not in found
+        return Location(path, name, _directory_of(found), found if is_whole else None)
+    for name, entry in _FORMATS.items():
+        if entry.load().is_here(found):
+            return Location(path, name, found)
+    return Location(path, ORIGINAL, found)
+
+
+def open_model(location: Location) -> StoredModel:
+    """Reads everything except the values of the weights.
+
+    Raises:
+        LoadError: the model is missing, incomplete, damaged or of another architecture.
+    """
+    module = format_module(location.format)
+    stored = module.read(location.path)
     lower_case = stored.do_lower_case
     if lower_case is None and stored.config is not None:
         lower_case = stored.config.extra.get(LOWER_CASE_KEY)
-    return dataclasses.replace(
-        stored,
-        checkpoint=weights or stored.checkpoint,
-        do_lower_case=lower_case,
-        given=path,
-    )
+    stored = dataclasses.replace(stored, do_lower_case=lower_case, given=location.given)
+    checkpoint = location.weights or stored.checkpoint
+    if checkpoint != stored.checkpoint or stored.open_reader is None:
+        open_reader = partial(module.open_weights, checkpoint)
+        stored = dataclasses.replace(stored, checkpoint=checkpoint, open_reader=open_reader)
+    return stored
+
+
+def open_weights(path: str) -> StoredModel:
+    """Opens the weights at a path; see `locate`. Other files are only read if necessary.
+
+    Raises:
+        LoadError: see `open_model`.
+    """
+    location = locate(path)
+    weights = location.weights
+    if location.format == ORIGINAL:
+        from albert_tf.checkpoints.original.files import find_checkpoint
+
+        weights = find_checkpoint(location.path)
+    if weights is None:
+        return open_model(location)
+    open_reader = partial(format_module(location.format).open_weights, weights)
+    return StoredModel(location.path, location.format, weights, open_reader=open_reader, given=path)
 
 
 def find_weights(path: str) -> str:
-    """Returns what `load_weights` and `open_checkpoint` take for a path; see `recognise`."""
-    name, directory, weights = _locate(path)
-    if name == ORIGINAL:  # whatever lies beside a checkpoint is no matter here
-        from albert_tf.checkpoints.original.files import find_checkpoint
-
-        return find_checkpoint(directory)
-    return weights or format_module(name).read(directory).checkpoint
+    """Returns the `StoredModel.checkpoint` of `open_weights`."""
+    return open_weights(path).checkpoint
 
 
 def trained_task(checkpoint: str, name: str = "") -> TrainedTask | None:
-    """Reads what a model was trained for: its `labels.json`, or the configuration of its format.
+    """Reads the task of a model from `labels.json` or from the configuration of its format.
 
-    The task's `name`, unless it is of tokens, is taken where the format says labels but no name.
-    ValueError where what is said cannot be read, or `labels.json` contradicts the configuration.
+    Args:
+        checkpoint: see `StoredModel`.
+        name: name of the task if the format stores labels without a name.
+
+    Raises:
+        ValueError: a file is damaged, or `labels.json` contradicts the configuration.
     """
     format_name = format_of_weights(checkpoint)
     if format_name == ORIGINAL:
@@ -130,23 +183,6 @@ def trained_task(checkpoint: str, name: str = "") -> TrainedTask | None:
     if task and task.name == UNNAMED and name not in ("", TOKENS):
         return dataclasses.replace(task, name=name)
     return task
-
-
-def _locate(path: str) -> tuple[str, str, str | None]:
-    """Format, directory (of the original's: or prefix) and file of weights if one is named."""
-    if is_indirect(path):
-        path = local_directory(path)
-    if not tf.io.gfile.isdir(path):
-        name = format_of_weights(path)
-        if name == ORIGINAL:
-            return name, path, None
-        # It may be all weights of a model; of shards, the directory's index knows all.
-        is_whole = tf.io.gfile.exists(path) and "-of-" not in path
-        return name, _directory_of(path), path if is_whole else None
-    for name, entry in _FORMATS.items():
-        if entry.load().is_here(path):
-            return name, path, None
-    return ORIGINAL, path, None
 
 
 def format_of_weights(checkpoint: str) -> str:
@@ -158,6 +194,5 @@ def format_of_weights(checkpoint: str) -> str:
 
 
 def _directory_of(checkpoint: str) -> str:
-    """The directory of the model whose weights these are."""
     folder = os.path.dirname(checkpoint)
     return os.path.dirname(folder) if re.search(_SAVED_MODEL_VARIABLES, checkpoint) else folder

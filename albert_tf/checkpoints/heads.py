@@ -1,4 +1,7 @@
-"""The heads of stored models: how each is known by its weights, and what it was trained for."""
+"""The registry of heads: detects the head of stored weights, and maps heads to tasks and back.
+
+The names of a head's weights are in its model class (`ConfiguredModel.head_weights`).
+"""
 
 from __future__ import annotations
 
@@ -31,39 +34,34 @@ from albert_tf.modeling.original_names import PRETRAINING_HEADS
 Shapes = Mapping[str, Sequence[int]]
 Settings = Callable[[AlbertConfig, Shapes, TrainedTask | None], dict[str, Any]]
 
-CLASSIFIER = "output_weights"  # of texts, of options and of tokens
+CLASSIFIER = "output_weights"  # of text and token classifiers, and of multiple choice
 MASKED_LM_HEAD, SENTENCE_ORDER_HEAD = PRETRAINING_HEADS
 _BEAM_SETTINGS = ("start_n_top", "end_n_top")
 
 
 @dataclasses.dataclass(frozen=True)
 class StoredHead:
-    """A head, or what has none, as files have it. Names of weights are the original's.
+    """A head, or an encoder without a head.
 
     Attributes:
-        model_class: the model that has it.
-        weights: names of its weights, or scopes of them, which end with "/". One such weight tells
-            of the head: if others of it are missing, that is an error.
-        tasks: names of the tasks it was trained for, where the weights alone do not tell; empty for
-            any other task.
-        settings: returns what the constructor takes beside the configuration, from that, the shapes
+        model_class: class of the model with this head.
+        tasks: names of the tasks of this head if several heads have the same weights. Empty for
+            all other tasks.
+        settings: returns further arguments of the constructor, given the configuration, the shapes
             of all weights and the task.
-        task_of: returns what a model in memory is for, which may have a `trained_task`; None where
-            its weights say it all.
+        task_of: returns the task of a model in memory. `None` if the weights determine it.
     """
 
     model_class: type[ConfiguredModel]
-    weights: tuple[str, ...]
     tasks: tuple[str, ...] = ()
     settings: Settings = lambda config, shapes, task: {}
     task_of: Callable[[Any], TrainedTask | None] = lambda model: None
 
     def is_in(self, shapes: Shapes, task: TrainedTask | None) -> bool:
-        """Whether weights of these names, trained for this task, have the head."""
-        scopes = tuple(name for name in self.weights if name.endswith("/"))
-        has_weights = not self.weights or any(
-            name in self.weights or name.startswith(scopes) for name in shapes
-        )
+        """Returns whether weights contain the head; a single variable is enough."""
+        names = self.model_class.head_weights
+        scopes = tuple(name for name in names if name.endswith("/"))
+        has_weights = not names or any(name in names or name.startswith(scopes) for name in shapes)
         is_for_task = not self.tasks or (task is not None and task.name in self.tasks)
         return has_weights and is_for_task
 
@@ -72,14 +70,14 @@ def head_in(shapes: Shapes, task: TrainedTask | None) -> StoredHead:
     """Returns the head of a stored model.
 
     Args:
-        shapes: of its weights, by the original's names.
-        task: what it was trained for, if that is known.
+        shapes: shapes of the weights by the original's names.
+        task: task that the model was trained for, if known.
     """
     return next(head for head in HEADS if head.is_in(shapes, task))
 
 
 def head_of(model_class: type[ConfiguredModel]) -> StoredHead:
-    """Returns the head that the models of a class have; of an unknown class, that of none."""
+    """Returns the head of a model class. Unknown classes have no head."""
     return next((head for head in HEADS if issubclass(model_class, head.model_class)), HEADS[-1])
 
 
@@ -114,10 +112,10 @@ def _pretraining_settings(
 
 def _task_of_texts(model: AlbertForClassification) -> TrainedTask | None:
     names = model.labels or ()
-    if model.multi_label:  # without a task it would be loaded as one of a single label
+    if model.multi_label:  # needs a task: otherwise it would be loaded as a single-label model
         names = names or numbered_labels(model.num_labels)
     elif model.labels is None and model.num_labels > 1:
-        logging.warning("save: the model has no names of its labels: no labels.json is written")
+        logging.warning("save: no labels.json is written, because the labels have no names")
         return None
     labels = Labels(names, model.multi_label)
     return _known(model, labels) or TrainedTask(UNNAMED, labels, None)
@@ -129,7 +127,7 @@ def _task_of_tokens(model: AlbertForTokenClassification) -> TrainedTask:
 
 
 def _known(model: ConfiguredModel, labels: Labels) -> TrainedTask | None:
-    """The task that a model was loaded with, unless it had other labels."""
+    """Returns the task that a model was loaded with, if it has the same labels."""
     known: TrainedTask | None = model.trained_task
     return known if known is not None and known.labels == labels else None
 
@@ -146,42 +144,50 @@ def _task_of_beams(model: AlbertForQuestionAnsweringWithBeamSearch) -> TrainedTa
     )
 
 
-# The first that is in a model counts.
+# In the order of detection.
 HEADS = (
     StoredHead(
         AlbertForQuestionAnsweringWithBeamSearch,
-        ("start_logits/", "end_logits/", "answer_class/"),
         settings=_beam_settings,
         task_of=_task_of_beams,
     ),
     StoredHead(
         AlbertForQuestionAnswering,
-        ("cls/squad/",),
         task_of=lambda model: model.trained_task or TrainedTask(SQUAD_TASKS[1]),
     ),
     StoredHead(
         AlbertForMultipleChoice,
-        (CLASSIFIER,),
         (MULTIPLE_CHOICE,),
         task_of=lambda model: model.trained_task or TrainedTask(MULTIPLE_CHOICE),
     ),
     StoredHead(
         AlbertForTokenClassification,
-        (CLASSIFIER,),
         (TOKENS,),
         _label_settings,
         _task_of_tokens,
     ),
     StoredHead(
         AlbertForClassification,
-        (CLASSIFIER,),
         settings=_label_settings,
         task_of=_task_of_texts,
     ),
-    StoredHead(
-        AlbertForPretraining,
-        (MASKED_LM_HEAD,),
-        settings=_pretraining_settings,
-    ),
-    StoredHead(AlbertEncoder, ()),
+    StoredHead(AlbertForPretraining, settings=_pretraining_settings),
+    StoredHead(AlbertEncoder),
 )
+
+_DESCRIPTIONS = {
+    "cls/predictions/output_bias": "masked LM",
+    "cls/seq_relationship/output_weights": "sentence order",
+    "cls/squad/output_weights": "answer spans (SQuAD 1.1)",
+    "answer_class/dense_1/kernel": "answer spans or none (SQuAD 2.0)",
+}
+
+
+def heads_in(shapes: Shapes) -> list[str]:
+    """Returns a description of every head in weights of these names and shapes."""
+    found = [head for name, head in _DESCRIPTIONS.items() if name in shapes]
+    if CLASSIFIER in shapes:
+        outputs = shapes[CLASSIFIER][0]
+        one = "one score per text or option"
+        found.append(one if outputs == 1 else f"{outputs} classes")
+    return found

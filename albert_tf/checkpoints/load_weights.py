@@ -15,8 +15,8 @@ import keras
 import numpy as np
 from absl import logging
 
-from albert_tf.checkpoints.formats import find_weights, format_module, format_of_weights
-from albert_tf.checkpoints.model_contents import WeightsReader
+from albert_tf.checkpoints.formats import format_module, format_of_weights, open_weights
+from albert_tf.checkpoints.model_contents import StoredModel, WeightsReader
 from albert_tf.checkpoints.original.files import GLOBAL_STEP, read_variables
 from albert_tf.checkpoints.report import LoadReport
 from albert_tf.config import AlbertConfig
@@ -35,6 +35,7 @@ _PART = re.compile(
 
 HUB_SCOPE = "module/"  # before the encoder's names when the original trains a TF-Hub module
 _POOLER = "bert/pooler/"
+Opened = tuple[WeightsReader, dict[str, list[int]]]  # and the shape of every variable
 
 
 def names_by_place(
@@ -150,7 +151,7 @@ def match_names(
 
 def load_weights(
     model: keras.Model,
-    path: str,
+    path: str | StoredModel,
     *,
     init_from_group0: bool = False,
     allow_partial: bool = False,
@@ -160,7 +161,7 @@ def load_weights(
 
     Args:
         model: see `original_names`.
-        path: see `formats.recognise`.
+        path: see `formats.locate`, or a model that is open.
         init_from_group0: fill a less shared or deeper model, see `warm_start` of `match_names`.
         allow_partial: accept encoder variables that the checkpoint does not fill, and blocks of
             the checkpoint that the model has no place for.
@@ -175,9 +176,9 @@ def load_weights(
         LoadError: no such checkpoint, a damaged one, one that does not fill the encoder, or one of
             a model that shares less; the model is left as it was.
     """
-    prefix = find_weights(path)
+    source = path if isinstance(path, StoredModel) else open_weights(path)
+    prefix, (reader, shapes) = source.checkpoint, source.weights
     variables = original_names(model)
-    reader, shapes = open_checkpoint(prefix)
     skip = {name: why for name, why in (skip or {}).items() if name in variables}
     wanted = [name for name in variables if name not in skip]
     encoder = model if isinstance(model, AlbertEncoder) else model.encoder
@@ -192,6 +193,7 @@ def load_weights(
     missing = [name for name in wanted if name not in matches]
     report = LoadReport(
         source=prefix,
+        shapes=shapes,
         mapped=mapped,
         missing=missing,
         ignored=[
@@ -214,7 +216,7 @@ def load_weights(
     return report
 
 
-def open_checkpoint(prefix: str) -> tuple[WeightsReader, dict[str, list[int]]]:
+def open_checkpoint(prefix: str) -> Opened:
     """Returns a reader of a `StoredModel.checkpoint`, and the shape of every variable in it.
 
     Raises:
@@ -225,9 +227,9 @@ def open_checkpoint(prefix: str) -> tuple[WeightsReader, dict[str, list[int]]]:
     return reader, dict(sorted(reader.get_variable_to_shape_map().items()))
 
 
-def read_global_step(prefix: str) -> int:
-    """Returns the training step a checkpoint was written at, 0 where it does not say."""
-    reader, shapes = open_checkpoint(prefix)
+def read_global_step(prefix: str, opened: Opened | None = None) -> int:
+    """Returns the training step of a checkpoint, which may be open; 0 if it is not stored."""
+    reader, shapes = opened or open_checkpoint(prefix)
     if GLOBAL_STEP not in shapes:
         return 0
     return int(read_variables(reader, prefix, [GLOBAL_STEP])[GLOBAL_STEP])

@@ -1,4 +1,8 @@
-"""Whole models from any format: `load(path)` is a Keras model with the weights that lie there."""
+"""Loads models of any format.
+
+`load` and `load_class` locate a model, open it (`formats.py`), choose its parts (`resolve_model` in
+`model_source.py`) and build the Keras model. Each of these steps runs once.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +14,9 @@ import keras
 import numpy as np
 from absl import logging
 
-from albert_tf.checkpoints.formats import trained_task
 from albert_tf.checkpoints.heads import CLASSIFIER, Shapes, head_in, head_of
-from albert_tf.checkpoints.load_weights import (
-    HUB_SCOPE,
-    load_weights,
-    open_checkpoint,
-    read_global_step,
-)
-from albert_tf.checkpoints.model_contents import ModelContents, WeightsReader
+from albert_tf.checkpoints.load_weights import HUB_SCOPE, load_weights, read_global_step
+from albert_tf.checkpoints.model_contents import ModelContents, StoredModel
 from albert_tf.checkpoints.model_source import (
     ModelSettings,
     ModelSource,
@@ -42,31 +40,27 @@ M = TypeVar("M", bound=ConfiguredModel)
 
 
 def load(path: str | os.PathLike, *, albert_config_file: str | None = None) -> keras.Model:
-    """Makes the model that lies at a path, whatever its format.
+    """Loads a model of any format.
 
     Args:
-        path: a directory of any format that `convert_checkpoint.py` knows, a checkpoint, a released
-            tar file, the URL of a TF-Hub module, or a name: of a released model, such as "base_v2"
-            or "albert/albert-base-v2", or "mini", the model that comes with this package.
-        albert_config_file: its configuration, where the path has none.
+        path: a directory of any format that `convert_checkpoint.py` supports, a checkpoint, a
+            released tar file, the URL of a TF-Hub module, or a name: of a released model, such as
+            "base_v2" or "albert/albert-base-v2", or "mini", the model bundled with this package.
+        albert_config_file: the configuration, if the path does not contain one.
 
     Returns:
-        The model of the heads that the weights have:
-        `AlbertForQuestionAnsweringWithBeamSearch`, `AlbertForQuestionAnswering`,
-        `AlbertForClassification`, `AlbertForTokenClassification`, `AlbertForMultipleChoice`,
-        `AlbertForPretraining`, or, where they have none of those, `AlbertEncoder`. A classifier is
-        one of texts, and one score for a text a regression, unless the model says that it was
-        trained on tokens or to choose among options.
+        The model of the head in the weights: `AlbertForQuestionAnsweringWithBeamSearch`,
+        `AlbertForQuestionAnswering`, `AlbertForClassification`, `AlbertForTokenClassification`,
+        `AlbertForMultipleChoice`, `AlbertForPretraining`, or `AlbertEncoder` if there is no head.
+        A classifier is loaded as a text classifier, and a single score per text as a regression,
+        unless the model was stored as a token classifier or a multiple-choice model.
 
     Raises:
-        ValueError: there is no model, half of one, one of another architecture, or a configuration
-            that contradicts the weights.
+        ValueError: there is no model, it is incomplete or of another architecture, or the
+            configuration contradicts the weights.
     """
     settings = ModelSettings(albert_config_file=albert_config_file)
-    source, checkpoint = find_source(as_path("path", path), settings)
-    model, _, task = _loaded(source.config, checkpoint)
-    model.trained_task = task
-    model.tokenizer = source.tokenizer
+    model, _ = build(*find_source(as_path("path", path), settings))
     return model
 
 
@@ -77,28 +71,27 @@ def load_class(
     allow_partial: bool,
     settings: dict[str, Any],
 ) -> M:
-    """Makes a model of one class, see `ConfiguredModel.load`."""
-    settings_of_model = ModelSettings(albert_config_file=albert_config_file)
-    source, checkpoint = find_source(as_path("path", path), settings_of_model)
-    task = trained_task(checkpoint)
-    shapes = without_scope(open_checkpoint(checkpoint)[1])
+    """Loads a model of a given class; see `ConfiguredModel.load`."""
+    model_settings = ModelSettings(albert_config_file=albert_config_file)
+    source, stored = find_source(as_path("path", path), model_settings)
+    task, shapes = stored.task, without_scope(stored.weights[1])
     is_other = task is not None and _has_other_head(model_class, settings, shapes, task)
-    stored = {} if is_other else head_of(model_class).settings(source.config, shapes, task)
-    num_labels = stored.get("num_labels")
+    known = {} if is_other else head_of(model_class).settings(source.config, shapes, task)
+    num_labels = known.get("num_labels")
     if settings.get("num_labels", num_labels) != num_labels:
-        stored = {}
+        known = {}
     elif "labels" in settings:
-        stored = {name: stored[name] for name in stored.keys() - {"labels", "num_labels"}}
-    model = model_class(source.config, **{**stored, **settings})
+        known = {name: known[name] for name in known.keys() - {"labels", "num_labels"}}
+    model = model_class(source.config, **{**known, **settings})
     of_head = [name for name in original_names(model) if not name.startswith(ENCODER_PREFIX)]
     report = load_weights(
         model,
-        checkpoint,
+        stored,
         allow_partial=allow_partial,
         skip=dict.fromkeys(of_head if is_other else (), "of another task"),
     )
     new = {*report.missing, *report.skipped, *(name for name, _, _ in report.mismatched)}
-    if {_head_of(name) for name in new} & {_head_of(name) for name in report.mapped} - {None}:
+    if {_head_scope(name) for name in new} & {_head_scope(name) for name in report.mapped} - {None}:
         _check_heads(report)
     if needed := sorted(new.difference(report.unused)):
         logging.warning(
@@ -122,10 +115,10 @@ def _has_other_head(
     shapes: Shapes,
     task: TrainedTask,
 ) -> bool:
-    """Whether the head of a trained model answers something else than is wanted."""
+    """Returns whether the stored head was trained for another purpose."""
     head = head_of(model_class)
-    if CLASSIFIER not in head.weights:
-        return False  # other heads have variables of their own
+    if CLASSIFIER not in model_class.head_weights:
+        return False  # the variables of other heads have unique names
     labels, several = settings.get("labels"), task.labels.multi_label
     return (
         head is not head_in(shapes, task)
@@ -134,78 +127,90 @@ def _has_other_head(
     )
 
 
-def _head_of(name: str) -> str | None:
-    """The head that a variable belongs to: its scope; None for the encoder."""
+def _head_scope(name: str) -> str | None:
     if name.startswith(ENCODER_PREFIX):
         return None
     return next((head for head in PRETRAINING_HEADS if name.startswith(head)), "")
 
 
 def without_scope(shapes: Shapes) -> dict[str, Sequence[int]]:
-    """Returns shapes, of a TF-Hub module by the names that the original has outside of it."""
+    """Removes the scope that the original adds to the names of a TF-Hub module."""
     return {name.removeprefix(HUB_SCOPE): shape for name, shape in shapes.items()}
 
 
 def read_contents(
     path: str, *, with_optimizer: bool = False, **parts: Any
 ) -> tuple[ModelContents, LoadReport]:
-    """Reads a whole model into memory.
+    """Reads a complete model into memory.
 
     Args:
         path: see `load`.
-        with_optimizer: whether to read the optimizer's moments too, where there are any.
-        **parts: of `ModelSettings`, which count before what lies at the path:
+        with_optimizer: whether to read the optimizer's moments, if there are any.
+        **parts: fields of `ModelSettings` that replace parts of the model:
             `albert_config_file`, `spm_model_file`, `vocab_file`, `do_lower_case`.
 
     Returns:
-        The model, with the weights of the encoder and of the heads that the model of its class has,
-        and what became of each weight that lies at the path.
+        The model, with the weights of the encoder and of the heads of its class, and a report on
+        every stored weight.
 
     Raises:
         ValueError: see `load`.
     """
-    source, checkpoint = find_source(path, ModelSettings(**parts))
-    model, report, task = _loaded(source.config, checkpoint)
+    source, stored = find_source(path, ModelSettings(**parts))
+    model, report = build(source, stored)
     weights = {name: np.asarray(v, np.float32) for name, v in original_names(model).items()}
-    del model  # it is as large as they are
+    del model  # frees as much memory as the weights need
     if with_optimizer:
-        weights.update(_slots(report, *open_checkpoint(checkpoint)))
-    step = read_global_step(checkpoint)
+        weights.update(_read_slots(report, stored))
+    step = read_global_step(stored.checkpoint, stored.weights)
     contents = ModelContents(
-        source.config, weights, source.tokenizer, source.do_lower_case, step, task
+        source.config, weights, source.tokenizer, source.do_lower_case, step, stored.task
     )
     return contents, report
 
 
-def find_source(path: str, settings: ModelSettings) -> tuple[ModelSource, str]:
-    """Returns a model's parts and where its weights lie; see `read_contents`."""
-    model = stored_model(path)
-    if model is None or not model.checkpoint:
+def find_source(path: str, settings: ModelSettings) -> tuple[ModelSource, StoredModel]:
+    """Locates and opens a model; returns its resolved parts and its weights.
+
+    Raises:
+        ValueError: see `load`.
+    """
+    stored = stored_model(path)
+    if stored is None or not stored.checkpoint:
         raise ValueError("No model is named. Pass its path or name.")
-    return resolve_model(settings, model), model.checkpoint
+    return resolve_model(settings, stored), stored
 
 
-def _loaded(
-    config: AlbertConfig, checkpoint: str
-) -> tuple[ConfiguredModel, LoadReport, TrainedTask | None]:
-    """Makes the model of the heads that the weights have, and fills it with them."""
-    task = trained_task(checkpoint)
-    _, shapes = open_checkpoint(checkpoint)
-    model = empty_model(config, without_scope(shapes), task)
-    report = load_weights(model, checkpoint)
+def build(
+    source: ModelSource, stored: StoredModel, task: TrainedTask | None = None
+) -> tuple[ConfiguredModel, LoadReport]:
+    """Builds the Keras model of the stored head and fills it with the stored weights.
+
+    Args:
+        source: configuration and tokenizer.
+        stored: weights and task.
+        task: task of the model if `stored.task` is `None`.
+
+    Raises:
+        LoadError: the weights are incomplete or do not fit the configuration.
+    """
+    task = stored.task or task
+    model = empty_model(source.config, without_scope(stored.weights[1]), task)
+    report = load_weights(model, stored)
     _check_heads(report)
-    # A pooler without a head on it is all that can be missing: it gets the same values in each run.
+    # Only a pooler that no head uses can be missing. It gets the same values in each run.
     random, variables = np.random.default_rng(0), original_names(model)
     for name in report.missing:
         shape = tuple(variables[name].shape)
-        values = random.standard_normal(shape) * config.initializer_range
+        values = random.standard_normal(shape) * source.config.initializer_range
         values = values if len(shape) > 1 else np.zeros(shape)
         variables[name].assign(values.astype(np.float32))
-    return model, report, task
+    model.tokenizer, model.trained_task = source.tokenizer, task
+    return model, report
 
 
 def _check_heads(report: LoadReport) -> None:
-    """Refuses half a head: what lacks of it would have values that mean nothing."""
+    """Rejects an incomplete head."""
     missing = [name for name in report.missing if name not in report.unused]
     other = [
         f"{name} is {list(there)} instead of {list(wanted)}"
@@ -222,19 +227,19 @@ def _check_heads(report: LoadReport) -> None:
 def empty_model(
     config: AlbertConfig, shapes: Shapes, task: TrainedTask | None = None
 ) -> ConfiguredModel:
-    """Makes the model that weights belong to, with random ones.
+    """Creates a model with random weights.
 
     Args:
-        config: of the model.
-        shapes: of its weights, by the original's names; the heads are known by them.
-        task: what it was trained for, if that is known.
+        config: configuration of the model.
+        shapes: shapes of the weights by the original's names; they determine the heads.
+        task: task that the model was trained for, if known.
     """
     head = head_in(shapes, task)
     return head.model_class(config, **head.settings(config, shapes, task))
 
 
 def build_model(contents: ModelContents) -> keras.Model:
-    """Makes the Keras model of contents with all weights of a model's encoder and heads.
+    """Creates the Keras model of contents with all weights of encoder and heads.
 
     Raises:
         LoadError: a weight is missing or has another shape.
@@ -252,13 +257,14 @@ def build_model(contents: ModelContents) -> keras.Model:
     return model
 
 
-def _slots(report: LoadReport, reader: WeightsReader, shapes: Shapes) -> dict[str, np.ndarray]:
-    """The optimizer's moments of the weights that were read."""
-    stored = {
+def _read_slots(report: LoadReport, stored: StoredModel) -> dict[str, np.ndarray]:
+    """Reads the optimizer's moments of the weights that were loaded."""
+    reader, shapes = stored.weights
+    names = {
         f"{name}/{slot}": f"{there}/{slot}"
         for name, there in report.mapped.items()
         for slot in SLOT_NAMES
         if f"{there}/{slot}" in shapes
     }
-    values = read_variables(reader, report.source, stored.values())
-    return {name: values[there] for name, there in stored.items()}
+    values = read_variables(reader, report.source, names.values())
+    return {name: values[there] for name, there in names.items()}

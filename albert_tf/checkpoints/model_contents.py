@@ -1,13 +1,13 @@
-"""A model on disk, whatever its format, and a whole model in memory.
+"""A stored model of any format (`StoredModel`), and a complete model in memory (`ModelContents`).
 
-The original release's names are the canonical ones. A format has one map from its names to those,
-says what lies in a directory as a `StoredModel`, and reads the weights as a `WeightsReader`.
+Weights have the names of the original release; every format has one map from its names to these.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -25,14 +25,13 @@ class ModelContents:
     """What a conversion reads from one format and writes in another.
 
     Attributes:
-        config: the model's configuration.
-        weights: float32 values (float16 to be stored so) by the original's names, heads included;
-            which heads there are, their names say. With optimizer slots (`<variable>/adam_m`,
-            `adam_v`) if asked for.
-        tokenizer: None where the source has none; its `files` are the files to copy.
-        do_lower_case: whether the model's text was lower-cased.
-        global_step: the training step, 0 where it is not known.
-        task: what a fine-tuned model was trained for, None where nothing says so.
+        config: configuration of the model.
+        weights: values of encoder and heads by the original's names, float32, or float16 to store
+            them as float16. May include optimizer slots (`<variable>/adam_m`, `adam_v`).
+        tokenizer: its `files` are the files to copy. `None` if the source has no tokenizer.
+        do_lower_case: whether text is lower-cased.
+        global_step: training step, 0 if unknown.
+        task: task of a fine-tuned model. `None` if unknown.
     """
 
     config: AlbertConfig
@@ -44,13 +43,13 @@ class ModelContents:
 
 
 class WeightsReader(Protocol):
-    """Weights of any format under the original's names; TensorFlow's checkpoint reader is one.
+    """Weights of any format by the original's names, such as TensorFlow's checkpoint reader.
 
-    What has no name in the original keeps its own, so that reports can say it is ignored.
+    Variables without a name in the original keep their names, so that reports can list them.
     """
 
     def get_variable_to_shape_map(self) -> dict[str, list[int]]:
-        """Returns the shape of every variable, as the original has it, without reading values."""
+        """Returns the original's shape of every variable, without reading values."""
 
     def get_tensor(self, name: str) -> np.ndarray:
         """Returns the value of a variable, in the original's layout."""
@@ -58,21 +57,21 @@ class WeightsReader(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class StoredModel:
-    """What a directory of some format holds of a model; None for what it does not hold.
+    """The parts of a model in a directory; missing parts are `None` or empty.
 
     Attributes:
         path: the directory.
-        format: its name, as `convert_checkpoint.py --format` has it.
-        checkpoint: its weights: the file, or the prefix of TensorFlow's files; `load_weights` and
-            `open_checkpoint` tell by it which format it is. Empty where there are none.
-        config: the model's configuration.
-        config_file: the file that was read from.
+        format: name of the format, one of `formats.FORMAT_NAMES`.
+        checkpoint: file of the weights, or prefix of TensorFlow's files.
+        config: configuration of the model.
+        config_file: file of the configuration.
         tokenizer_files: SentencePiece model, vocabulary or tokenizer.json. The first one is used;
             the others must contain the same tokens, see `model_source.load_stored_tokenizer`.
-        do_lower_case: whether the model's text was lower-cased.
-        task: what its head was trained for; read by `formats.trained_task` for the original format.
-        flag: the flag that named it.
-        given: that flag's value.
+        do_lower_case: whether text is lower-cased.
+        task: task that the head was trained for.
+        open_reader: opens the weights. If `None`, `open_weights` of the format's module is used.
+        flag: the flag that named the model.
+        given: the path or name that was given.
     """
 
     path: str
@@ -83,6 +82,7 @@ class StoredModel:
     tokenizer_files: Sequence[str] = ()
     do_lower_case: bool | None = None
     task: TrainedTask | None = None
+    open_reader: Callable[[], WeightsReader] | None = dataclasses.field(default=None, compare=False)
     flag: str = ""
     given: str = ""
 
@@ -91,7 +91,14 @@ class StoredModel:
         """SentencePiece model or vocabulary."""
         return next(iter(self.tokenizer_files), None)
 
+    @cached_property
+    def weights(self) -> tuple[WeightsReader, dict[str, list[int]]]:
+        """Reader and shapes of the weights, opened once. The shapes are sorted by name."""
+        assert self.open_reader is not None, self.format
+        reader = self.open_reader()
+        return reader, dict(sorted(reader.get_variable_to_shape_map().items()))
+
     @property
     def is_fixed(self) -> bool:
-        """Whether no other configuration or vocabulary may take the place of its own."""
+        """Whether every other configuration and vocabulary is rejected."""
         return self.flag == HANDLE_FLAG or is_shipped(self.given)

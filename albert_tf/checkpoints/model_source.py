@@ -1,9 +1,9 @@
-"""Which model a user means: configuration, tokenizer and weights from whatever names them.
+"""Chooses configuration, tokenizer and weights of a model from the locations that a user names.
 
-A model comes as a directory of any format (see `formats.py`), such as that of a release or of a
-training, as single files, or mixed. What one location lacks is taken from the next. Locations that
-contradict each other are reported: heads, activation and vocabulary leave no trace in the shapes of
-weights.
+A location is a directory of any format (see `formats.py`), an output directory, or a single file.
+`_PRECEDENCE` lists which location provides which part. Contradictions between locations are
+reported, because the shapes of the weights do not show the attention heads, the activation and the
+vocabulary.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.checkpoints.archives import is_indirect
-from albert_tf.checkpoints.formats import ORIGINAL, recognise
+from albert_tf.checkpoints.formats import ORIGINAL, locate, open_model
 from albert_tf.checkpoints.huggingface import read_config
 from albert_tf.checkpoints.model_contents import HANDLE_FLAG, StoredModel
 from albert_tf.checkpoints.model_directory import (
@@ -37,7 +37,7 @@ EVAL_FLAG = "--eval_checkpoint"
 OUTPUT_FLAG = "--output_dir"
 FROM_HUB = "from_tf_hub"  # value of --spm_model_file that means the module's tokenizer
 
-# What the shapes of weights tell of a model, and what they do not.
+# Keys of the configuration that determine the shapes of the weights, and keys that do not.
 _SHAPES = ("vocab_size", "embedding_size", "hidden_size", "intermediate_size", "num_hidden_groups")
 _SHAPELESS = ("num_attention_heads", "hidden_act")
 _WAYS = f"""Name a model by one of:
@@ -51,17 +51,19 @@ _WAYS = f"""Name a model by one of:
 
 @dataclasses.dataclass(frozen=True)
 class ModelSettings:
-    """What a user says of the model, by the names of the flags; None for what was not said.
+    """Model-related settings, named after the command-line flags. Unset values are `None`.
 
     Attributes:
         albert_config_file: path of an `albert_config.json`.
         albert_hub_module_handle: a directory of any format, a tar file, a URL or a name.
-        init_checkpoint: the same, or a checkpoint's prefix or one of its files.
-        eval_checkpoint: as `init_checkpoint`, to be evaluated.
-        output_dir: where a training keeps its model; need not exist.
-        spm_model_file: SentencePiece model; "from_tf_hub" means that of the handle or checkpoint.
+        init_checkpoint: the same, or the prefix or a file of a checkpoint.
+        eval_checkpoint: the same as `init_checkpoint`, for evaluation.
+        output_dir: output directory of a training; need not exist.
+        spm_model_file: SentencePiece model, or "from_tf_hub" for the tokenizer of the handle or
+            checkpoint.
         vocab_file: WordPiece vocabulary.
-        do_lower_case: None takes what the model says, and True where it says nothing.
+        do_lower_case: whether to lower-case text. If `None`, the value stored with the model is
+            used, or `True` if there is none.
     """
 
     albert_config_file: str | None = None
@@ -76,15 +78,15 @@ class ModelSettings:
 
 @dataclasses.dataclass(frozen=True)
 class ModelSource:
-    """A model that is complete but for its values in memory.
+    """The parts of a model that `resolve_model` chose.
 
     Attributes:
-        config: its configuration, with `LOWER_CASE_KEY` where anything says it.
-        config_file: where that came from.
-        tokenizer: fits the configuration's vocabulary; None where there is none.
-        do_lower_case: whether text is lower-cased; True where nothing says it.
-        checkpoint: weights, see `StoredModel`; None for random ones (or those of the training in
-            `output_dir`).
+        config: configuration. Contains `LOWER_CASE_KEY` if a setting or location sets it.
+        config_file: file of the configuration.
+        tokenizer: tokenizer with `config.vocab_size` tokens. `None` if there is none.
+        do_lower_case: whether text is lower-cased.
+        checkpoint: weights, see `StoredModel`. `None` for random weights, or for the weights of
+            the training in `output_dir`.
     """
 
     config: AlbertConfig
@@ -95,7 +97,7 @@ class ModelSource:
 
     @property
     def required_tokenizer(self) -> Tokenizer:
-        """The tokenizer, of a model that cannot do without: ValueError where there is none."""
+        """The tokenizer. Raises `ValueError` if there is none."""
         if self.tokenizer is None:
             raise ValueError(
                 f"No tokenizer is given, and none exists next to the model ({self.config_file}): "
@@ -104,17 +106,34 @@ class ModelSource:
         return self.tokenizer
 
 
-def resolve_model(settings: ModelSettings, model: StoredModel | None = None) -> ModelSource:
-    """Finds configuration, tokenizer and weights of the model that a user means.
+# The locations of each part of a model, in order of precedence. The first location that contains
+# the part is used. "model" is a location that the caller has opened. Settings of the part itself
+# (`do_lower_case`; `spm_model_file` or `vocab_file`) have priority over all locations. A training
+# restores the weights in `output_dir` itself.
+_CONFIG, _HANDLE, _INIT, _EVAL, _OUTPUT = (
+    "albert_config_file",
+    "albert_hub_module_handle",
+    "init_checkpoint",
+    "eval_checkpoint",
+    "output_dir",
+)
+_PRECEDENCE = {
+    "configuration": (_CONFIG, "model", _HANDLE, _INIT, _OUTPUT, _EVAL),
+    "tokenizer": ("model", _HANDLE, _INIT, _CONFIG, _OUTPUT, _EVAL),
+    "do_lower_case": (_OUTPUT, "model", _HANDLE, _INIT, _EVAL, _CONFIG),
+    "weights": ("model", _INIT, _HANDLE),
+}
 
-    Configuration: `albert_config_file`, else the hub handle's, else that beside the checkpoint,
-    else the output directory's. Tokenizer: the two files, else that of the same locations in the
-    order hub handle, checkpoint, configuration, output directory. Weights: the checkpoint, else the
-    hub handle's. A `model` was found already, and no setting names it.
+
+def resolve_model(settings: ModelSettings, model: StoredModel | None = None) -> ModelSource:
+    """Chooses configuration, tokenizer and weights of the model, see `_PRECEDENCE`.
+
+    Args:
+        settings: the locations, and parts that replace their parts.
+        model: an additional location, which is already open.
 
     Raises:
-        ValueError: no model is named, something it needs cannot be found, or what is named does not
-            belong together.
+        ValueError: no model is named, a required part is missing, or parts contradict each other.
     """
     if settings.init_checkpoint == "" and not settings.albert_hub_module_handle:
         raise ValueError(
@@ -122,37 +141,34 @@ def resolve_model(settings: ModelSettings, model: StoredModel | None = None) -> 
             f"checkpoint, or {HANDLE_FLAG}; to train from random weights, omit the flag."
         )
     path, output_dir = settings.albert_config_file, settings.output_dir
-    named = _without_weights(path, CONFIG_FLAG, path) if path else None
-    hub = stored_model(settings.albert_hub_module_handle, HANDLE_FLAG)
-    init = stored_model(settings.init_checkpoint, CHECKPOINT_FLAG)
-    evaluated = stored_model(settings.eval_checkpoint, EVAL_FLAG)
-    run = None
-    if output_dir:
-        run = _without_weights(output_dir, OUTPUT_FLAG, os.path.join(output_dir, CONFIG_FILE))
+    locations = {
+        _CONFIG: _without_weights(path, CONFIG_FLAG, path) if path else None,
+        "model": model,
+        _HANDLE: stored_model(settings.albert_hub_module_handle, HANDLE_FLAG),
+        _INIT: stored_model(settings.init_checkpoint, CHECKPOINT_FLAG),
+        _EVAL: stored_model(settings.eval_checkpoint, EVAL_FLAG),
+        _OUTPUT: _without_weights(output_dir, OUTPUT_FLAG, os.path.join(output_dir, CONFIG_FILE))
+        if output_dir
+        else None,
+    }
 
-    def found(*ordered: StoredModel | None) -> list[StoredModel]:
-        return [stored for stored in ordered if stored]
+    def locations_of(part: str) -> list[StoredModel]:
+        return [stored for name in _PRECEDENCE[part] if (stored := locations[name])]
 
-    stored = found(named, model, hub, init, run, evaluated)
-    config, config_from = _choose_config(stored)
-    # What a model was trained with counts before what that began with.
-    stating = [
-        s for s in found(run, model, hub, init, evaluated, named) if s.do_lower_case is not None
-    ]
+    config, config_from = _choose_config(locations_of("configuration"))
+    stating = [s for s in locations_of("do_lower_case") if s.do_lower_case is not None]
     lower_case = _choose_lower_case(settings.do_lower_case, stating)
     if settings.do_lower_case is not None or stating:
         config = config.replace(extra={**config.extra, LOWER_CASE_KEY: lower_case})
-    tokenizer = _choose_tokenizer(
-        settings, lower_case, found(model, hub, init, named, run, evaluated)
-    )
+    tokenizer = _choose_tokenizer(settings, lower_case, locations_of("tokenizer"))
     if tokenizer is not None and tokenizer.vocab_size != config.vocab_size:
         raise ValueError(
             f"The vocabulary {tokenizer.files[0]} has {tokenizer.vocab_size} entries, but "
-            f"{config_from.config_file} says vocab_size {config.vocab_size}. "
+            f"{config_from.config_file} sets vocab_size {config.vocab_size}. "
             "Use the vocabulary of this model (--spm_model_file, --vocab_file), or the "
             f"configuration that belongs to it ({CONFIG_FLAG})."
         )
-    weights = next((s.checkpoint for s in found(model, init, hub)), None) or None
+    weights = next((s.checkpoint for s in locations_of("weights")), None) or None
     return ModelSource(config, config_from.config_file, tokenizer, lower_case, weights)
 
 
@@ -172,14 +188,17 @@ def stored_model(path: str | None, flag: str = "") -> StoredModel | None:
             f"or a directory with {CONFIG_FILE}, tokenizer and checkpoint; a checkpoint's prefix "
             f"belongs to {CHECKPOINT_FLAG}. {suggestion(path)}"
         )
-    return dataclasses.replace(recognise(path), flag=flag)
+    return dataclasses.replace(open_model(locate(path)), flag=flag)
 
 
 def model_in(albert_directory: str, checkpoint_name: str, is_named: bool) -> str:
-    """Returns the path of the model that --albert_directory and --checkpoint_name mean.
+    """Returns the path of a checkpoint in a directory.
 
-    The default name (`is_named` false) need not be there: the directory, a release or a model of
-    any other format, is taken as it is then, with its newest checkpoint.
+    Args:
+        albert_directory: a release or a model of any other format.
+        checkpoint_name: name of the checkpoint.
+        is_named: whether the checkpoint is required. Otherwise the directory itself is returned if
+            it does not contain the checkpoint.
     """
     if is_indirect(albert_directory) and not is_named:
         return albert_directory
@@ -191,7 +210,7 @@ def model_in(albert_directory: str, checkpoint_name: str, is_named: bool) -> str
 
 
 def _without_weights(given: str, flag: str, config_file: str) -> StoredModel:
-    """A configuration, which need not be there in a directory, and the tokenizer beside it."""
+    """Returns a configuration, if the file exists, and the tokenizer next to it."""
     is_there = given == config_file or tf.io.gfile.exists(config_file)
     config = read_config(config_file) if is_there else None
     return StoredModel(
@@ -208,7 +227,7 @@ def _without_weights(given: str, flag: str, config_file: str) -> StoredModel:
 
 
 def _choose_config(stored: Sequence[StoredModel]) -> tuple[AlbertConfig, StoredModel]:
-    """The first configuration there is, and where it comes from; compared with the others."""
+    """Returns the first configuration and its location, after comparing it with the others."""
     for chosen in stored:
         if chosen.config is not None:
             for other in stored:
@@ -219,19 +238,16 @@ def _choose_config(stored: Sequence[StoredModel]) -> tuple[AlbertConfig, StoredM
     found = [other.given for other in stored if other.checkpoint]
     if found:
         raise ValueError(
-            f"{' and '.join(found)} came without {CONFIG_FILE}, or what other formats have for it "
-            f"(config.json): pass {CONFIG_FLAG} as well."
+            f"{' and '.join(found)} contain no {CONFIG_FILE} or config.json. Pass it as "
+            f"{CONFIG_FLAG}."
         )
     raise ValueError(f"No model is named. {_WAYS}")
 
 
 def _warn_of_unlike_release(config: AlbertConfig, stored: StoredModel, has_weights: bool) -> None:
-    """Says so when a model has the shapes of released ones, but other heads or activation.
-
-    Weights do not show either, nor, where all layers share them, how many layers there are; a new
-    model may have any number.
-    """
+    """Logs a warning if a model has the shapes of a released one, but differs in other keys."""
     shapeless = list(_SHAPELESS)
+    # If all layers share parameters, the shapes do not show the number of layers either.
     if has_weights and config.parameter_sharing == "all":
         shapeless.append("num_hidden_layers")
     same_shapes = {
@@ -258,9 +274,9 @@ def _warn_of_unlike_release(config: AlbertConfig, stored: StoredModel, has_weigh
 
 
 def _compare_configs(chosen: StoredModel, stored: StoredModel) -> None:
-    """Refuses a configuration that is not the model's; a checkpoint may fill another one."""
+    """Reports a configuration of another model; rejects it for modules and bundled models."""
     if stored.config is None or chosen.config is None or not stored.checkpoint:
-        return  # whether the run's own fits, `ModelDirectory` checks
+        return  # `ModelDirectory` checks the configuration in the output directory
     differences = essential_differences(stored.config, chosen.config)
     if not differences:
         return
@@ -276,15 +292,14 @@ def _compare_configs(chosen: StoredModel, stored: StoredModel) -> None:
 
 
 def _choose_lower_case(given: bool | None, stating: Sequence[StoredModel]) -> bool:
-    """Whether to lower-case: as given, else what the model says of itself, else True."""
     if not stating:
         return True if given is None else given
     of_model = bool(stating[0].do_lower_case)
     if given is None or given == of_model:
         return of_model
     logging.warning(
-        "do_lower_case=%s, as given, but %s says that the model was trained with "
-        "do_lower_case=%s. Omit the flag to use the model's setting.",
+        "do_lower_case=%s is used, but according to %s the model was trained with "
+        "do_lower_case=%s. Omit the setting to use the value of the model.",
         given,
         stating[0].given,
         of_model,
@@ -295,7 +310,7 @@ def _choose_lower_case(given: bool | None, stating: Sequence[StoredModel]) -> bo
 def _choose_tokenizer(
     settings: ModelSettings, lower_case: bool, stored: Sequence[StoredModel]
 ) -> Tokenizer | None:
-    """The tokenizer of the settings, else the first there is; compared with that of the weights."""
+    """Returns the tokenizer of the settings or the first stored one, after comparing it."""
     spm_model_file, vocab_file = settings.spm_model_file, settings.vocab_file
     having = [s for s in stored if s.tokenizer_file]
     of_hub = next((s for s in having if s.flag == HANDLE_FLAG), None)
@@ -304,7 +319,7 @@ def _choose_tokenizer(
         if inside is None:
             raise ValueError(
                 f"--spm_model_file={FROM_HUB} needs a {HANDLE_FLAG} or {CHECKPOINT_FLAG} that "
-                "holds a tokenizer."
+                "contains a tokenizer."
             )
         spm_model_file, vocab_file, having = None, None, [inside, *having]
     files = existing_files(spm_model_file, vocab_file, of_hub.tokenizer_file if of_hub else None)
@@ -321,10 +336,10 @@ def _choose_tokenizer(
 
 
 def load_stored_tokenizer(stored: StoredModel, do_lower_case: bool) -> Tokenizer:
-    """Makes the tokenizer of a stored model that has one.
+    """Returns the tokenizer of a stored model that contains one.
 
     Raises:
-        ValueError: a file is none of a tokenizer, or two files contain different tokens.
+        ValueError: a file is not a tokenizer, or two files contain different tokens.
     """
     first, *others = stored.tokenizer_files
     tokenizer = load_tokenizer(vocab_file=first, do_lower_case=do_lower_case)
@@ -349,7 +364,7 @@ def load_stored_tokenizer(stored: StoredModel, do_lower_case: bool) -> Tokenizer
 
 
 def _compare_tokenizers(tokenizer: Tokenizer, stored: StoredModel) -> None:
-    """Says so when the tokens of the weights have other ids, and refuses it for a module."""
+    """Reports another vocabulary than the model's; rejects it for modules and bundled models."""
     theirs = load_tokenizer(vocab_file=stored.tokenizer_file)
     if theirs.tokens == tokenizer.tokens:
         return

@@ -30,16 +30,18 @@ class LoadReport:
     """The outcome of matching a checkpoint with a model, in the original release's names.
 
     Attributes:
-        source: where the weights came from.
-        mapped: model variable -> name in the checkpoint it is filled from.
-        missing: model variables the checkpoint does not have; they keep their initial values.
-        ignored: names in the checkpoint that no variable takes.
-        mismatched: (model variable, shape in the checkpoint, shape in the model), not filled.
-        skipped: model variable -> why it was to keep its initial value.
-        unused: those of `missing` that no output of the model's head depends on.
+        source: file of the weights, or prefix of TensorFlow's files.
+        shapes: shape of every variable in the checkpoint.
+        mapped: model variable -> name in the checkpoint that its value is read from.
+        missing: model variables that are not in the checkpoint; they keep their initial values.
+        ignored: names in the checkpoint that no model variable uses.
+        mismatched: (model variable, shape in the checkpoint, shape in the model), not loaded.
+        skipped: model variable -> reason why it keeps its initial value.
+        unused: the variables in `missing` that no output of the model depends on.
     """
 
     source: str
+    shapes: Mapping[str, Sequence[int]]
     mapped: Mapping[str, str]
     missing: Sequence[str]
     ignored: Sequence[str]

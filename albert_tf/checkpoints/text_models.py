@@ -1,91 +1,69 @@
-"""Models with their tokenizer and task, for the classes that take texts: found, and checked."""
+"""Finds and checks the models of the classes that take texts."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import tensorflow as tf
 
 from albert_tf.checkpoints.archives import is_indirect
-from albert_tf.checkpoints.formats import trained_task
-from albert_tf.checkpoints.load_weights import load_weights, open_checkpoint
-from albert_tf.checkpoints.loading import empty_model, find_source, without_scope
-from albert_tf.checkpoints.model_source import ModelSettings
+from albert_tf.checkpoints.heads import head_in, heads_in
+from albert_tf.checkpoints.loading import build, find_source, without_scope
+from albert_tf.checkpoints.model_contents import StoredModel
+from albert_tf.checkpoints.model_source import ModelSettings, ModelSource
 from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.checkpoints.training_directory import TrainingDirectory, choose_checkpoint
-from albert_tf.config import AlbertConfig
 from albert_tf.data.arguments import as_path, check_choice
 from albert_tf.tokenization.base import Tokenizer
 
 _NAME = "where"  # the argument
-_HEADS = {
-    "cls/predictions/output_bias": "masked LM",
-    "cls/seq_relationship/output_weights": "sentence order",
-    "cls/squad/output_weights": "answer spans (SQuAD 1.1)",
-    "answer_class/dense_1/kernel": "answer spans or none (SQuAD 2.0)",
-}
-
-
-def heads_in(shapes: Mapping[str, Sequence[int]]) -> list[str]:
-    """Returns what the heads are for that weights of these names and shapes have."""
-    own = without_scope(shapes)
-    found = [head for name, head in _HEADS.items() if name in own]
-    if "output_weights" in own:
-        outputs = own["output_weights"][0]
-        found.append(
-            "one score for a text, or for an option" if outputs == 1 else f"{outputs} classes"
-        )
-    return found
 
 
 @dataclasses.dataclass(frozen=True)
 class FoundModel:
-    """What lies where a user says; its weights are not read yet.
+    """A model that was found; the values of its weights have not been read.
 
     Attributes:
-        where: as the user gave it.
-        checkpoint: the weights, see `StoredModel`.
-        config: the configuration.
-        tokenizer: that of the model.
+        where: the path or name that was given.
+        source: configuration and tokenizer.
+        stored: weights and task.
+        tokenizer: the tokenizer of `source`.
     """
 
     where: str
-    checkpoint: str
-    config: AlbertConfig
+    source: ModelSource
+    stored: StoredModel
     tokenizer: Tokenizer
 
-    @cached_property
+    @property
     def task(self) -> TrainedTask | None:
-        """What it was trained for; None where nothing says it."""
-        return trained_task(self.checkpoint)
+        """Task that the model was trained for. `None` if unknown."""
+        return self.stored.task
 
     def load(
         self, kinds: type | tuple[type, ...], wanted: str, task: TrainedTask | None = None
     ) -> Any:
-        """Returns the model of the heads that the weights have, filled with them.
+        """Returns the model of the stored head with its weights.
 
         Args:
-            kinds: classes that it may be of.
-            wanted: what they are, for the error.
-            task: what it was trained for, where nothing says it.
+            kinds: accepted classes.
+            wanted: description of these classes, for messages.
+            task: task of the model if none is stored.
 
         Raises:
-            ValueError: it is of another class, or incomplete.
+            ValueError: the model is of another class, or incomplete.
         """
-        _, shapes = open_checkpoint(self.checkpoint)
-        model = empty_model(self.config, without_scope(shapes), self.task or task)
-        if not isinstance(model, kinds):
+        shapes = without_scope(self.stored.weights[1])
+        if not issubclass(head_in(shapes, self.task or task).model_class, kinds):
             heads = ", ".join(heads_in(shapes)) or "none"
             of_task = f" and was trained for the task {self.task.name!r}" if self.task else ""
             raise ValueError(
                 f"{_NAME} must be {wanted}. Received: {self.where!r}, which has the heads: "
                 f"{heads}{of_task}"
             )
-        load_weights(model, self.checkpoint).check_complete()
-        model.tokenizer, model.trained_task = self.tokenizer, self.task or task
+        model, report = build(self.source, self.stored, task)
+        report.check_complete()
         return model
 
 
@@ -96,18 +74,18 @@ def find_model(
     prefers_best: bool = True,
     do_lower_case: bool | None = None,
 ) -> FoundModel:
-    """Finds the model that a path or a name means.
+    """Finds the model at a path or of a name.
 
     Args:
-        where: what `albert_tf.load` takes.
+        where: see `albert_tf.load`.
         name: the argument that contains it, for messages.
-        prefers_best: whether the directory of a training means its best checkpoint, else the
-            newest, as in commands that apply a model; else what `albert_tf.load` takes.
+        prefers_best: whether to choose the best checkpoint of a training directory, or the newest
+            if there is no best, as in commands that apply a model.
         do_lower_case: see `ModelSettings`.
 
     Raises:
-        TypeError: `where` is no path or name.
-        ValueError: there is no model, half of one, or one without a tokenizer.
+        TypeError: `where` is not a path or name.
+        ValueError: there is no model, or it is incomplete or has no tokenizer.
     """
     path = chosen = as_path(name, where)
     check_choice("do_lower_case", do_lower_case)
@@ -115,17 +93,22 @@ def find_model(
         training = TrainingDirectory(path)
         if training.best() or training.newest():
             chosen = choose_checkpoint(training, None, name=name)
-    source, checkpoint = find_source(chosen, ModelSettings(do_lower_case=do_lower_case))
+    source, stored = find_source(chosen, ModelSettings(do_lower_case=do_lower_case))
     if source.tokenizer is None:
-        raise ValueError(f"{name} must hold a tokenizer. Received: {path!r}, which has none")
-    return FoundModel(path, checkpoint, source.config, source.tokenizer)
+        raise ValueError(f"{name} must contain a tokenizer. Received: {path!r}, which has none")
+    return FoundModel(path, source, stored, source.tokenizer)
 
 
 def check_model(model: Any, kinds: Any, tokenizer: object) -> Tokenizer:
-    """Checks the arguments `model` and `tokenizer`; returns the latter, or that of the model.
+    """Checks the arguments `model` and `tokenizer`; returns the tokenizer.
+
+    Args:
+        model: an instance of `kinds`.
+        kinds: accepted classes.
+        tokenizer: a tokenizer. If `None`, `model.tokenizer` is used.
 
     Raises:
-        TypeError: the model is of another class, or the tokenizer is none.
+        TypeError: the model is of another class, or the tokenizer is not a tokenizer.
         ValueError: the tokenizer has another vocabulary than the model.
     """
     if not isinstance(model, kinds):
@@ -135,19 +118,18 @@ def check_model(model: Any, kinds: Any, tokenizer: object) -> Tokenizer:
     tokenizer = own if tokenizer is None else tokenizer
     if not isinstance(tokenizer, Tokenizer):
         raise TypeError(
-            "tokenizer must be what albert_tf.load_tokenizer returns, or None where the model was "
-            "loaded with one. Received: "
+            "tokenizer must be created by albert_tf.load_tokenizer, or be None if the model was "
+            "loaded with a tokenizer. Received: "
             f"{type(tokenizer).__name__}"
         )
     if tokenizer.vocab_size != model.config.vocab_size:
         raise ValueError(
-            f"tokenizer must be that of the model, whose vocab_size is "
-            f"{model.config.vocab_size}. "
+            f"tokenizer must have the vocab_size of the model, {model.config.vocab_size}. "
             f"Received: a tokenizer of {tokenizer.vocab_size} tokens"
         )
     if own is not None and own.tokens != tokenizer.tokens:
         raise ValueError(
-            "tokenizer must be that of the model: the tokens of model.tokenizer have other ids. "
+            "tokenizer must have the vocabulary of model.tokenizer: its tokens have other ids. "
             "If the model was trained with the new tokenizer, set model.tokenizer. Received: "
             f"{type(tokenizer).__name__}({', '.join(tokenizer.files)})"
         )

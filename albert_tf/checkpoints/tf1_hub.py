@@ -91,7 +91,8 @@ def read(path: str) -> StoredModel:
     try:
         with tf.io.gfile.GFile(os.path.join(path, GRAPH_FILE), "rb") as file:
             saved_model = saved_model_pb2.SavedModel.FromString(file.read())
-        shapes = open_tensorflow_checkpoint(checkpoint).get_variable_to_shape_map()
+        reader = open_tensorflow_checkpoint(checkpoint)
+        shapes = reader.get_variable_to_shape_map()
         graph = _inference_graph(saved_model)
         if not any(_SHARED_LAYERS in name for name in shapes):  # BERT, say, or an image model
             raise LoadError(
@@ -113,6 +114,7 @@ def read(path: str) -> StoredModel:
         config_file=config_file,
         tokenizer_files=[*filter(None, [_asset(path, asset)])],
         do_lower_case=_constant(graph, outputs["do_lower_case"].name),
+        open_reader=lambda: reader,
     )
 
 

@@ -102,8 +102,8 @@ class TextEncoder:
         """
         _check_pooling(pooling)
         found = find_model(where)
-        encoder = AlbertEncoder(found.config)
-        report = load_weights(encoder, found.checkpoint, allow_partial=True)
+        encoder = AlbertEncoder(found.source.config)
+        report = load_weights(encoder, found.stored, allow_partial=True)
         poolers = [name for name in report.missing if name.startswith(_POOLER)]
         if poolers and pooling == "pooled":
             raise ValueError(

@@ -49,6 +49,8 @@ class ConfiguredModel(SavedSettings, keras.Model):
         tokenizer: the tokenizer stored with the model, set by `load`; `None` if there is none.
         trained_task: the `TrainedTask` of the heads, set by `load`; `None` if it is unknown.
             `.keras` files contain neither; `albert_tf.save` writes both.
+        head_weights: the original's names of the variables of the head, or their scopes, which end
+            with "/". Empty if the model has no head.
         uses_pooler: whether an output depends on the pooler. Other libraries omit the pooler of
             models whose outputs do not.
     """
@@ -58,6 +60,7 @@ class ConfiguredModel(SavedSettings, keras.Model):
     tokenizer: Any = None
     trained_task: Any = None
     uses_pooler = True
+    head_weights: ClassVar[tuple[str, ...]] = ()
 
     # Reads files and is therefore set by a higher layer, `checkpoints/loading.py`.
     load_class: ClassVar[Any] = None

@@ -80,6 +80,7 @@ class AlbertForPretraining(EncoderAndHead):
     """
 
     SETTINGS = ("config", "use_one_hot_embeddings", "has_sentence_order_head")
+    head_weights = ("cls/predictions/",)  # the sentence-order head is optional
 
     def __init__(
         self,
@@ -145,6 +146,7 @@ class AlbertForPretraining(EncoderAndHead):
 class LabelModel(EncoderAndHead):
     """The encoder with a score for each of K labels, which may have names."""
 
+    head_weights = ("output_weights",)
     multi_label = False  # whether an example can have any number of labels
 
     def __init__(
@@ -379,6 +381,7 @@ class AlbertForMultipleChoice(EncoderAndHead):
     """
 
     SETTINGS = ("config", "use_one_hot_embeddings", "dropout_prob")
+    head_weights = ("output_weights",)
 
     def __init__(
         self,
@@ -475,6 +478,7 @@ class AlbertForQuestionAnswering(EncoderAndHead):
     """
 
     uses_pooler = False
+    head_weights = ("cls/squad/",)
 
     def __init__(
         self, config: ConfigLike, use_one_hot_embeddings: bool = False, **kwargs: Any
@@ -522,6 +526,7 @@ class AlbertForQuestionAnsweringWithBeamSearch(EncoderAndHead):
     """
 
     uses_pooler = False
+    head_weights = ("start_logits/", "end_logits/", "answer_class/")
     SETTINGS = ("config", "use_one_hot_embeddings", "start_n_top", "end_n_top", "dropout_prob")
 
     def __init__(

@@ -164,6 +164,6 @@ def read_model(
     """Reads what `FillMask.load` takes; `name` of the argument or flag stands in errors."""
     found = find_model(where, name, prefers_best=False, do_lower_case=do_lower_case)
     # Without the other head, models that were trained without it will do as well.
-    model = AlbertForPretraining(found.config, has_sentence_order_head=False)
-    load_weights(model, found.checkpoint).check_complete()
+    model = AlbertForPretraining(found.source.config, has_sentence_order_head=False)
+    load_weights(model, found.stored).check_complete()
     return model, found.tokenizer

@@ -105,11 +105,11 @@ def published_scores(model: str) -> tuple[str | None, dict[tuple[str, str], floa
         ValueError: there is no such model.
     """
     # These imports load TensorFlow, which other tables do not need.
-    from albert_tf.checkpoints.formats import recognise
+    from albert_tf.checkpoints.formats import locate, open_model
     from albert_tf.config import PRESETS
     from albert_tf.finetuning.recipes import SIZES, VERSIONS, recipe_for, released_name
 
-    config = None if model in PRESETS else recognise(model).config
+    config = None if model in PRESETS else open_model(locate(model)).config
     name = model if model in PRESETS else released_name(config) if config else None
     size, _, version = (name or "").partition("_")
     if size not in SIZES or version not in VERSIONS:

@@ -15,16 +15,16 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from albert_tf.checkpoints.archives import is_indirect
-from albert_tf.checkpoints.formats import recognise
+from albert_tf.checkpoints.formats import locate, open_model
+from albert_tf.checkpoints.heads import heads_in
 from albert_tf.checkpoints.load_tokenizer import load_tokenizer as load_model_tokenizer
-from albert_tf.checkpoints.load_weights import load_weights, open_checkpoint
-from albert_tf.checkpoints.loading import load
+from albert_tf.checkpoints.load_weights import load_weights
+from albert_tf.checkpoints.loading import load, without_scope
 from albert_tf.checkpoints.model_contents import StoredModel
 from albert_tf.checkpoints.model_directory import essential_differences
 from albert_tf.checkpoints.names import suggestion
 from albert_tf.checkpoints.original.files import GLOBAL_STEP, read_variables
 from albert_tf.checkpoints.report import LoadError
-from albert_tf.checkpoints.text_models import heads_in
 from albert_tf.checkpoints.tf1_hub import GRAPH_FILE
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.classification.predict_texts import TextClassifier
@@ -106,7 +106,7 @@ def describe(path: str) -> Iterator[str]:
         yield from describe_saved_model(saved_model)
         yield ""
         try:
-            recognise(saved_model)
+            open_model(locate(saved_model))
         except LoadError as error:
             yield f"No command can load it: {error}"
         else:
@@ -263,7 +263,7 @@ def _records(path: str, first: bytes) -> Iterator[str]:
 
 
 def _model(path: str) -> Iterator[str]:
-    stored = recognise(path)
+    stored = open_model(locate(path))
     yield f"{path}: {_KINDS[stored.format]} ({stored.format})"
     yield from _rows("Weights", _weights(stored))
     config = stored.config
@@ -274,7 +274,7 @@ def _model(path: str) -> Iterator[str]:
     released = {"equal to": ", ".join(same) or "no released model"}
     yield from _rows(f"Configuration ({stored.config_file})", {**config.to_dict(), **released})
     model = load(path)
-    report = load_weights(model, stored.checkpoint)
+    report = load_weights(model, stored)
     counts, total = parameter_counts(config), sum(v.shape.num_elements() for v in model.weights)
     parts = dataclasses.asdict(counts).items()
     parameters = {n.replace("_", " "): size for n, size in parts if not n.endswith("_head")}
@@ -300,7 +300,7 @@ def _model(path: str) -> Iterator[str]:
 
 
 def _weights(stored: StoredModel) -> dict[str, object]:
-    reader, shapes = open_checkpoint(stored.checkpoint)
+    reader, shapes = stored.weights
     found: dict[str, object] = {"file": stored.checkpoint}
     if stored.format == "original":
         run = TrainingDirectory(os.path.dirname(stored.checkpoint))
@@ -312,7 +312,7 @@ def _weights(stored: StoredModel) -> dict[str, object]:
     found["optimizer slots"] = sum(map(is_slot, shapes)) or "none"
     if GLOBAL_STEP in shapes:
         found["step"] = int(read_variables(reader, stored.checkpoint, [GLOBAL_STEP])[GLOBAL_STEP])
-    found["heads"] = ", ".join(heads_in(shapes)) or "none"
+    found["heads"] = ", ".join(heads_in(without_scope(shapes))) or "none"
     return found
 
 

@@ -9,6 +9,7 @@ import albert_tf
 from albert_tf.checkpoints import convert as conversion
 from albert_tf.checkpoints import formats
 from albert_tf.checkpoints.loading import read_contents
+from albert_tf.checkpoints.model_source import stored_model
 from albert_tf.checkpoints.report import DamagedError, LoadError
 from tests.documentation import DOCS, import_module, python_blocks, write_module
 
@@ -53,7 +54,7 @@ def test_it_is_found_and_read_as_it_was_written(npz, golden, tmp_path):
     contents = read_contents(str(golden / "hub/albert_directory"))[0]
     npz.write(str(tmp_path), contents)
     for path in (tmp_path, tmp_path / "model.npz"):
-        assert formats.recognise(str(path)).format == "npz"
+        assert stored_model(str(path)).format == "npz"
     again = read_contents(str(tmp_path))[0]
     assert again.config == contents.config
     assert again.tokenizer.tokens == contents.tokenizer.tokens
@@ -95,6 +96,6 @@ def test_moments_are_left_out_and_named(npz, golden, tmp_path):
 def test_half_a_model_and_damage_are_named(npz, tmp_path):
     (tmp_path / "model.npz").write_bytes(b"PK\3\4cut")
     with pytest.raises(LoadError, match=f"{tmp_path} is an incomplete model"):
-        formats.recognise(str(tmp_path))
+        stored_model(str(tmp_path))
     with pytest.raises(DamagedError, match=r"model\.npz is damaged"):
         npz.open_weights(str(tmp_path / "model.npz"))

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 import albert_tf
-from albert_tf.checkpoints.formats import FORMAT_NAMES, find_weights, format_module, recognise
+from albert_tf.checkpoints.formats import FORMAT_NAMES, find_weights, format_module
 from albert_tf.checkpoints.load_weights import load_weights
 from albert_tf.checkpoints.loading import read_contents
 from albert_tf.checkpoints.model_contents import ModelContents
 from albert_tf.checkpoints.model_directory import essential_differences
+from albert_tf.checkpoints.model_source import stored_model
 from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.data.text_examples import Labels
 from albert_tf.modeling.models import AlbertForClassification
@@ -48,7 +49,7 @@ def stored(request, contents, tmp_path_factory):
 
 def test_nothing_is_lost(stored, contents):
     name, path = stored
-    assert recognise(path).format == name
+    assert stored_model(path).format == name
     again, report = read_contents(path)
     assert not report.missing
     assert not report.ignored
@@ -79,7 +80,7 @@ def test_its_weights_are_a_path_as_well(stored):
     name, path = stored
     checkpoint = find_weights(path)
     assert find_weights(checkpoint) == checkpoint
-    assert recognise(checkpoint).format == name
+    assert stored_model(checkpoint).format == name
     assert type(albert_tf.load(checkpoint)).__name__ == "AlbertForPretraining"
 
 

@@ -11,6 +11,7 @@ import dataclasses
 import json
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -140,7 +141,7 @@ def _read(path: str) -> StoredModel:
     values = read_content(config_file).value if file_exists(config_file) else None
     config = _albert_config(values, where) if values is not None else None
     checkpoint = _find_weights(path)
-    open_tensors(checkpoint)  # what is cut off or no such file is known before anything is done
+    tensors = open_tensors(checkpoint)  # detects damaged files early
     task = TrainedTask.read(path)
     if values:
         stated = _trained_task(values, where)
@@ -156,6 +157,7 @@ def _read(path: str) -> StoredModel:
         tokenizer_files=find_tokenizer_files(path),
         do_lower_case=find_lower_case(path),
         task=task,
+        open_reader=partial(HuggingFaceWeights, checkpoint, tensors),
     )
 
 

@@ -145,9 +145,9 @@ class HuggingFaceWeights:
         LoadError: the weights cannot be read, or are of a model that the original cannot be.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, tensors: Tensors | None = None) -> None:
         self._path = path
-        self._tensors = open_tensors(path)
+        self._tensors = tensors or open_tensors(path)
         self._shapes = self._tensors.shapes
         self._stored: dict[str, str] = {}  # the names there by the original's
         copies = {}

@@ -26,6 +26,7 @@ from albert_tf.checkpoints.original.files import (
     prefixes_in,
     write_checkpoint,
 )
+from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.checkpoints.training_directory import BEST, CHECKPOINT, name_newest
 from albert_tf.config import AlbertConfig
 from albert_tf.data.files import write_then_rename
@@ -68,7 +69,7 @@ def read(path: str) -> StoredModel:
         config=config,
         config_file=config_file if config else None,
         tokenizer_files=tokenizer_files,
-        do_lower_case=config.extra.get(LOWER_CASE_KEY) if config else None,
+        task=TrainedTask.read(directory),
     )
 
 

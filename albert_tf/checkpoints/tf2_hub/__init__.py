@@ -134,6 +134,7 @@ def _read(path: str) -> StoredModel:
         tokenizer_files=tokenizer_files,
         do_lower_case=None if do_lower_case is None else bool(do_lower_case),
         task=TrainedTask.read(os.path.join(path, EXTRA_TASK)),
+        open_reader=lambda: weights,
     )
 
 

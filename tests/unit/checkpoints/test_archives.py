@@ -10,7 +10,7 @@ import pytest
 
 from albert_tf.checkpoints import archives, tar_files
 from albert_tf.checkpoints.archives import is_indirect, local_directory
-from albert_tf.checkpoints.formats import recognise
+from albert_tf.checkpoints.model_source import stored_model
 from albert_tf.checkpoints.report import LoadError
 from tests.full_disk import file_size_limit
 from tests.killed import Writer
@@ -46,7 +46,7 @@ def tar_of(path, members):
 
 
 def test_a_released_file_is_a_model(released, cache):
-    stored = recognise(released)
+    stored = stored_model(released)
     assert stored.format == "original"
     assert stored.path.startswith(str(cache))
     assert stored.path.endswith("albert_base")
@@ -59,7 +59,7 @@ def test_an_archive_of_tf_hub_has_its_files_at_the_top(golden, tmp_path):
     path = str(tmp_path / "module.tar.gz")
     with tarfile.open(path, "w:gz") as archive:
         archive.add(golden / "hub" / "module", ".")
-    assert recognise(path).format == "tf1_hub"
+    assert stored_model(path).format == "tf1_hub"
 
 
 def test_it_is_unpacked_once_and_a_changed_file_anew(released, golden, monkeypatch):

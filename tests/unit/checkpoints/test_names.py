@@ -22,7 +22,7 @@ import pytest
 import albert_tf
 from albert_tf.checkpoints import names, shipped
 from albert_tf.checkpoints.archives import is_indirect, local_directory
-from albert_tf.checkpoints.formats import find_weights, recognise
+from albert_tf.checkpoints.formats import find_weights
 from albert_tf.checkpoints.model_contents import HANDLE_FLAG
 from albert_tf.checkpoints.model_source import stored_model
 from albert_tf.checkpoints.names import is_released
@@ -220,7 +220,7 @@ class TestNames:
         counted = []
         monkeypatch.setattr(shipped.logging, "log_first_n", lambda *values: counted.append(values))
         shutil.copytree(golden / "hub" / "albert_directory", tmp_path / "base_v2")
-        assert recognise("base_v2").path == "base_v2"
+        assert stored_model("base_v2").path == "base_v2"
         shutil.copytree(tmp_path / "base_v2", tmp_path / "albert" / "albert-base-v2")
         assert not is_released("albert/albert-base-v2")
         assert is_released("albert/albert-base-v1")  # a folder `albert` may be a clone
@@ -246,12 +246,12 @@ class TestDownload:
     @pytest.mark.parametrize("hub", [False, True])
     def test_a_model_is_downloaded_once_whatever_its_name(self, server, home, hub):
         name = "https://tfhub.dev/google/albert_base/3" if hub else "base_v2"
-        stored = recognise(name)
+        stored = stored_model(name)
         assert stored.path == str(home / "albert_base_v2" / "albert_base")
         assert stored.config.num_attention_heads == 4
         assert stored.tokenizer_file
         for other in (server.url + "/albert_base_v2.tar.gz", "base_v2"):
-            assert recognise(other).path == stored.path
+            assert stored_model(other).path == stored.path
         assert find_weights("base_v2") == stored.checkpoint
         assert server.asked == [None]
         assert os.listdir(home) == ["albert_base_v2"]
@@ -403,10 +403,10 @@ class TestUrl:
             archive.add(golden / "hub" / "module", ".")
         server.content, server.hash = file.getvalue(), None
         for url in (f"{server.url}/m.tar", f"{server.url}/m", f"{server.url}/m?a=b"):
-            stored = recognise(url)
+            stored = stored_model(url)
             assert stored.format == "tf1_hub"
             assert stored.path.startswith(str(tmp_path / "home"))
-            assert recognise(url).path == stored.path
+            assert stored_model(url).path == stored.path
         assert server.asked == [None] * 3
 
     @pytest.mark.parametrize(
@@ -431,7 +431,7 @@ class TestWithoutNetwork:
     def test_a_file_that_was_put_there_is_used(self, home, content):
         refusal()
         (home / "albert_base_v2.tar.gz").write_bytes(content)
-        assert recognise("base_v2").checkpoint
+        assert stored_model("base_v2").checkpoint
 
     def test_what_tensorflow_hub_has_is_used(self, golden, tmp_path):
         address = "https://tfhub.dev/google/albert_large/3"
@@ -439,8 +439,8 @@ class TestWithoutNetwork:
         folder.mkdir(parents=True)
         assert "large_v2.tar.gz" in refusal(address)
         shutil.copytree(golden / "hub" / "module", folder, dirs_exist_ok=True)
-        assert recognise(address).path == str(folder)
-        assert recognise(address).format == "tf1_hub"
+        assert stored_model(address).path == str(folder)
+        assert stored_model(address).format == "tf1_hub"
 
     def test_the_shared_directory_for_temporary_files_is_ignored(
         self, golden, tmp_path, monkeypatch
@@ -516,7 +516,7 @@ class TestHuggingFace:
         server.stop()
         output, _ = fetching("", "albert-base-v2", **environment).communicate()
         assert {output} == directories
-        stored = recognise(output.strip())
+        stored = stored_model(output.strip())
         assert stored.format == "huggingface"
         assert stored.checkpoint.endswith("model.safetensors")
         assert stored.tokenizer_file

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 
 import albert_tf
 from albert_tf.checkpoints import shipped
-from albert_tf.checkpoints.formats import find_weights, recognise
+from albert_tf.checkpoints.formats import find_weights
 from albert_tf.checkpoints.huggingface.weights import hugging_face_name
 from albert_tf.checkpoints.model_contents import HANDLE_FLAG
 from albert_tf.checkpoints.model_source import CHECKPOINT_FLAG, stored_model
@@ -85,7 +85,7 @@ def refusal(path, content):
     """What is said when a file has another content, or is missing."""
     path.unlink() if content is None else path.write_bytes(content)
     with pytest.raises(DamagedError) as error:
-        recognise("mini")
+        stored_model("mini")
     assert str(path) in str(error.value)
     return str(error.value)
 
@@ -113,12 +113,12 @@ def test_a_directory_of_that_name_counts_before_it(elsewhere, golden, monkeypatc
     monkeypatch.setattr(
         shipped.logging, "log_first_n", lambda level, text, n, *values: warnings.append(values)
     )
-    assert recognise("mini").path == str(FOLDER)
+    assert stored_model("mini").path == str(FOLDER)
     shutil.copytree(golden / "hub" / "albert_directory", elsewhere / "mini")
     warnings.clear()
-    assert recognise("mini").path == "mini"
+    assert stored_model("mini").path == "mini"
     assert warnings[0] == ("mini", str(elsewhere / "mini"))
-    assert recognise(str(FOLDER)).path == str(FOLDER)
+    assert stored_model(str(FOLDER)).path == str(FOLDER)
 
 
 def test_a_checkpoint_of_that_name_counts_before_it(elsewhere):

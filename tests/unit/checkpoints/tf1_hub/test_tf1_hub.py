@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.checkpoints import tf1_hub
-from albert_tf.checkpoints.formats import recognise
+from albert_tf.checkpoints.model_source import stored_model
 from albert_tf.checkpoints.original.files import write_checkpoint
 from albert_tf.checkpoints.report import DamagedError, LoadError
 from tests.programs import strangers_python
@@ -112,10 +112,10 @@ def test_damaged_variables_are_no_other_kind_of_model(module, tmp_path, name):
     index = path / "variables" / "variables.index"
     index.write_bytes(b"damaged")
     with pytest.raises(DamagedError, match=rf"{name}: .*cannot be read as a checkpoint"):
-        recognise(str(path))
+        stored_model(str(path))
     index.unlink()
     with pytest.raises(LoadError, match=r"variables/variables"):
-        recognise(str(path))
+        stored_model(str(path))
 
 
 def test_a_tf2_saved_model_is_refused_with_what_it_is(tmp_path):

@@ -12,9 +12,9 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.checkpoints import tf2_hub
-from albert_tf.checkpoints.formats import recognise
 from albert_tf.checkpoints.load_weights import load_weights
 from albert_tf.checkpoints.loading import read_contents
+from albert_tf.checkpoints.model_source import stored_model
 from albert_tf.checkpoints.report import DamagedError, LoadError
 from albert_tf.classification.export import export_classifier
 from albert_tf.config import AlbertConfig
@@ -57,7 +57,7 @@ def test_what_a_published_encoder_holds(published):
     assert stored.config == CONFIG
     assert stored.tokenizer_file == str(published / "assets" / "toy.model")
     assert stored.do_lower_case is True  # its exporter implies it
-    found = recognise(str(published))
+    found = stored_model(str(published))
     assert found == dataclasses.replace(stored, given=str(published))
     contents, _ = read_contents(str(published))
     assert contents.config.num_hidden_layers == 3
