@@ -1,7 +1,7 @@
-"""Models that are given by a URL, by a name, or as a tar file.
+"""Models that are named by a URL or a name, or stored in a tar file.
 
-A tar file is unpacked once, into a cache, and read from there. A released tar file contains one
-directory with the model's files. Archives from TF-Hub contain the files without a directory.
+A tar file is unpacked once, into a cache. A released tar file contains one directory with the
+model's files. Archives from TF-Hub contain the files without a directory.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from albert_tf.data.files import (
     temporary_folder,
 )
 
-# Weights hardly shrink when they are compressed.
+# Compression hardly reduces the size of weights.
 _MAX_RATIO, _MAX_EXTRA_BYTES = 100, 100 << 20
 
 
 def is_indirect(path: str) -> bool:
-    """Whether a model lies elsewhere: a URL, a tar file, or the name of a model."""
+    """Returns whether a path is a URL, a tar file, or the name of a model."""
     if _is_url(path) or is_shipped(path) or is_released(path):
         return True
     return path.endswith(ENDINGS) and file_exists(path)
@@ -43,10 +43,10 @@ def _is_url(path: str) -> bool:
 
 
 def local_directory(path: str) -> str:
-    """Returns the directory of a model that is given by a URL, by a name or as a tar file.
+    """Returns the directory of a model that is named by a URL, a name or a tar file.
 
-    A tar file is unpacked once, to the directory that the environment variable ALBERT_TF_HOME
-    names, by default `~/.cache/albert_tf`. A downloaded tar file is deleted after that.
+    A tar file is unpacked once, to the directory in the environment variable ALBERT_TF_HOME, by
+    default `~/.cache/albert_tf`. A downloaded tar file is deleted afterwards.
 
     Raises:
         LoadError: the model cannot be downloaded, read or stored, or is damaged or unsafe.
@@ -65,7 +65,7 @@ def local_directory(path: str) -> str:
 
 
 def _found(path: str) -> str:
-    """Returns where a model's files are, after downloading and unpacking them if necessary."""
+    """Returns the directory of a model's files; downloads and unpacks them if necessary."""
     if not (is_released(path) or _is_url(path)):
         return _unpacked(path, cached("unpacked", _cache_name(path)))
     found = fetch(path)
@@ -93,7 +93,7 @@ def _unpacked(path: str, directory: str) -> str:
         with temporary_folder(directory) as temporary:
             _extract(path, temporary)
             os.rename(temporary, directory)
-    except OSError:  # another process may have been faster with the same content
+    except OSError:  # another process may have unpacked the same file
         if not os.path.isdir(directory):
             raise
     return directory
@@ -120,7 +120,7 @@ def _extract(path: str, directory: str) -> None:
 
 
 def _descended(directory: str) -> str:
-    """The directory, or the one below it that is all there is in it."""
+    """Returns the innermost directory of directories that contain nothing else."""
     while True:
         names = sorted(os.listdir(directory))
         inner = os.path.join(directory, names[0]) if len(names) == 1 else ""

@@ -1,7 +1,6 @@
-"""From one format of a model to another, proved by what the result computes.
+"""Converts models between formats and verifies the outputs of the result.
 
-Run as a program, it reads a model that was just written, in a process that knows nothing of the
-source, and writes its outputs:
+Run as a program, this module reads a converted model in a new process and writes its outputs:
 
     python -m albert_tf.checkpoints.convert FORMAT DIRECTORY BATCH.npz OUTPUTS.npz
 """
@@ -41,10 +40,10 @@ from albert_tf.modeling.models import AlbertForMultipleChoice, LabelModel
 from albert_tf.modeling.original_names import PRETRAINING_HEADS, is_of_pretraining, is_slot
 from albert_tf.tokenization.base import Tokenizer
 
-TOLERANCE = 1e-5  # most difference of an output; of a larger one than 1, share of the largest value
+TOLERANCE = 1e-5  # largest difference, relative if the largest value exceeds 1
 _ROWS, _LENGTH, _PREDICTIONS = 3, 24, 2
 
-# Outputs of the models that a conversion has to keep; of the spans those for given starts.
+# Outputs that a conversion must preserve; for beams, the outputs of given starts.
 _OUTPUTS = (
     "sequence_output",
     "pooled_output",
@@ -59,25 +58,25 @@ _OUTPUTS = (
 )
 
 _OF_TOKENS = ("sequence_output", "start_logits", "end_logits", "start_log_probs", "end_log_probs")
-_LEAST = -1e4  # below it, a score only says that a place is masked
+_LEAST = -1e4  # smaller scores are masks
 
-# Upper case, accents, a comma among digits, and what is cleaned: tokenizers differ in these.
+# Tokenizers differ in upper case, accents, commas between digits, and clean-up.
 _TEXT = "The  Élan of ``ÉCLAIRS'' in 2,005 and 12,000: ﬁne, 中文 [MASK]!"
 Arrays = dict[str, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
 class ConversionReport:
-    """What becomes of every weight, and what the result computes.
+    """Report on every weight, and on the outputs of the result.
 
     Attributes:
         source: path of the model that was read.
-        format_name: of the result.
-        output_dir: where that lies.
-        loaded: what was read, under the original's names.
-        unsupported_weights: weights the format of the result cannot hold.
-        has_tokenizer: whether the result has the source's tokenizer.
-        differences: largest difference of each output, see `TOLERANCE`; none of a dry run.
+        format_name: format of the result.
+        output_dir: directory of the result.
+        loaded: report on the weights that were read.
+        unsupported_weights: weights that the format of the result does not support.
+        has_tokenizer: whether the result contains the tokenizer of the source.
+        differences: largest difference of each output, see `TOLERANCE`. Empty for a dry run.
     """
 
     source: str
@@ -89,7 +88,7 @@ class ConversionReport:
     differences: Mapping[str, float]
 
     def lines(self) -> Iterator[str]:
-        """The report as text: each weight with its shape, then the comparison."""
+        """Yields the report as text: each weight with its shape, then the comparison."""
         mapped, shapes = self.loaded.mapped, self.loaded.shapes
         yield f"{self.source} -> {self.output_dir} ({self.format_name})"
         yield f"weights: {self.loaded.source}"
@@ -124,28 +123,27 @@ def convert(
     dry_run: bool = False,
     **parts: Any,
 ) -> ConversionReport:
-    """Writes a model in another format, reads it back in a fresh process and compares outputs.
+    """Writes a model in another format, reads it back in a new process and compares the outputs.
 
     Args:
-        model: see `albert_tf.load`; is only read.
+        model: see `albert_tf.load`.
         format_name: one of `FORMAT_NAMES`.
-        output_dir: must not exist, or be empty; has the whole result in the end, or is as it was.
-        with_optimizer: keep the optimizer's moments and the step as well.
-        dtype: in which the weights are stored, "float32" or "float16"; the latter is for
-            huggingface alone. What is written computes what the rounded weights do.
-        dry_run: only check that the model can be read and written, and write nothing.
-        **parts: of the model that do not lie with it, see `read_contents`.
+        output_dir: a new or an empty directory. If the conversion fails, it is left unchanged.
+        with_optimizer: whether to include the optimizer's moments and the step.
+        dtype: type of the stored weights, "float32", or "float16" for the format huggingface.
+        dry_run: whether to check only that the model can be read and written.
+        **parts: parts that replace those of the model, see `read_contents`.
 
     Raises:
-        ValueError: the model cannot be read, the format cannot hold it, or the result computes
-            something else.
-        WriteError: it cannot be written.
+        ValueError: the model cannot be read, the format does not support it, or the outputs of the
+            result are different.
+        WriteError: the directory cannot be written.
     """
     check_target(output_dir, format_name not in ("huggingface", "keras_hub"))
     if with_optimizer and format_name != ORIGINAL:
         raise ValueError(
-            f"--with_optimizer: of the formats {', '.join(FORMAT_NAMES)} only {ORIGINAL} holds the "
-            f"optimizer's moments. Received: --format={format_name}"
+            f"--with_optimizer: of the formats {', '.join(FORMAT_NAMES)} only {ORIGINAL} supports "
+            f"optimizer moments. Received: --format={format_name}"
         )
     if dtype != "float32" and format_name != "huggingface":
         raise ValueError(
@@ -162,7 +160,7 @@ def convert(
         )
     unsupported_weights = format_module(format_name).unsupported_weights(contents)
     if unsupported_weights:
-        logging.warning("%s cannot hold %s", format_name, ", ".join(unsupported_weights))
+        logging.warning("%s does not support %s", format_name, ", ".join(unsupported_weights))
     differences: dict[str, float] = {}
     if not dry_run:
         with new_directory(output_dir) as directory:
@@ -180,7 +178,7 @@ def convert(
 
 
 def _rounded(weights: Mapping[str, np.ndarray], dtype: str) -> dict[str, np.ndarray]:
-    """The weights in a smaller type; ValueError where it has no room for a value."""
+    """Returns the weights in a smaller type. Raises `ValueError` if a value exceeds its range."""
     limit = float(np.finfo(dtype).max)
     for name, values in weights.items():
         largest = float(np.abs(values).max())
@@ -193,36 +191,38 @@ def _rounded(weights: Mapping[str, np.ndarray], dtype: str) -> dict[str, np.ndar
 
 
 def check_target(output_dir: str, has_checkpoint: bool = True) -> None:
-    """Refuses a directory that something is in, or that nothing may be written to.
+    """Checks that a directory is new or empty, and writable.
+
+    Args:
+        output_dir: the directory.
+        has_checkpoint: whether TensorFlow must be able to read a checkpoint in it.
 
     Raises:
-        ValueError: it is a file, or not empty, or TensorFlow could not read a checkpoint in it.
-        WriteError: nothing may be written there.
+        ValueError: the path is a file, a directory that is not empty, or a pattern to TensorFlow.
+        WriteError: the directory cannot be written.
     """
     if has_checkpoint:
         check_checkpoint_path(output_dir)
     exists = tf.io.gfile.exists(output_dir)
     if exists and (not tf.io.gfile.isdir(output_dir) or tf.io.gfile.listdir(output_dir)):
-        raise ValueError(
-            f"{output_dir} exists already and is not changed: use a new or an empty directory."
-        )
-    # What is written first lies beside it.
+        raise ValueError(f"{output_dir} exists already. Use a new or an empty directory.")
+    # Temporary files are created next to the directory.
     if problem := why_not_writable(os.path.dirname(_target(output_dir))):
         raise write_error(output_dir, problem)
 
 
 def _target(output_dir: str) -> str:
-    """What gets written: a link to an empty directory stays, what it leads to is replaced."""
+    """Resolves symbolic links: a link to an empty directory is kept, and its target is replaced."""
     target = output_dir if is_remote(output_dir) else os.path.realpath(output_dir)
     return target.rstrip("/")
 
 
 @contextmanager
 def new_directory(output_dir: str) -> Iterator[str]:
-    """Gives a directory to write into, which becomes `output_dir` if the block ends well.
+    """Context manager for a temporary directory that is renamed to `output_dir` at the end.
 
     Raises:
-        WriteError: there is no room, or nothing may be written there.
+        WriteError: the directory cannot be written.
     """
     target = _target(output_dir)
     if is_remote(target):
@@ -251,26 +251,24 @@ def _copy(directory: str, target: str) -> None:
 
 
 def export_weights(model: str, export_path: str, *, dry_run: bool = False) -> list[str]:
-    """Writes encoder and pretraining heads, without slots, and the step 0; returns their names.
+    """Writes encoder and pretraining heads as a checkpoint of step 0; returns the names.
 
     Args:
-        model: of any format (--albert_directory, --checkpoint_name).
-        export_path: prefix to write (--export_path); what is there already stays.
-        dry_run: check all that can be known before, and write nothing.
+        model: a model of any format.
+        export_path: prefix of the new checkpoint.
+        dry_run: whether to check only that the checkpoint can be written.
 
     Raises:
-        ValueError: the model cannot be read, or `export_path` is taken.
-        WriteError: nothing can be written there.
+        ValueError: the model cannot be read, or the checkpoint exists already.
+        WriteError: the checkpoint cannot be written.
 
     Source: export_checkpoints.py of the original release.
-    Differs: heads that the checkpoint lacks are left out, and named; the original writes random
-    ones. No graph (`.meta`) is written, and no file `checkpoint`.
+    Differs: missing heads are omitted and logged; the original writes random ones. No graph
+    (`.meta`) and no file `checkpoint` is written.
     """
     check_checkpoint_path(export_path)
     if tf.io.gfile.exists(export_path + ".index"):
-        raise ValueError(
-            f"The checkpoint {export_path} exists already and is not changed. Use another name."
-        )
+        raise ValueError(f"The checkpoint {export_path} exists already. Use another name.")
     if problem := why_not_writable(os.path.dirname(export_path) or os.curdir):
         raise write_error(export_path, problem)
     contents, report = read_contents(model)
@@ -286,7 +284,7 @@ def export_weights(model: str, export_path: str, *, dry_run: bool = False) -> li
 def _differences(
     directory: str, format_name: str, contents: ModelContents, unsupported_weights: Sequence[str]
 ) -> dict[str, float]:
-    """Largest difference of each output of what was written; ValueError where it is too large."""
+    """Returns the largest difference of each output. Raises `ValueError` if it is too large."""
     batch = ragged_batch(contents.config)
     with tempfile.TemporaryDirectory(prefix="albert_tf_") as folder:
         actual = outputs_in_fresh_process(format_name, directory, batch, folder)
@@ -305,7 +303,7 @@ def _differences(
             )
         difference = np.abs(actual[name] - values).max()
         differences[name] = float(difference / max(1.0, np.abs(values).max()))
-    # Also true where a number is not finite.
+    # Also detects NaN.
     wrong = [name for name, value in differences.items() if not value <= TOLERANCE]
     if wrong:
         raise ValueError(
@@ -323,12 +321,12 @@ def _differences(
 
 
 def tokenizer_outputs(tokenizer: Tokenizer) -> Arrays:
-    """What a conversion has to keep of a tokenizer: all tokens, and what it makes of a text."""
+    """Returns what a conversion must preserve of a tokenizer: all tokens, and the ids of a text."""
     return {"tokens": np.array(tokenizer.tokens), "ids": np.array(tokenizer.encode(_TEXT))}
 
 
 def ragged_batch(config: AlbertConfig) -> Arrays:
-    """Makes pairs of texts of different lengths, the last one padded most.
+    """Creates pairs of texts of different lengths.
 
     Returns:
         `input_ids`, `input_mask` and `segment_ids`, int32 [B, S]; `masked_lm_positions`, int32
@@ -355,14 +353,16 @@ def ragged_batch(config: AlbertConfig) -> Arrays:
 def model_outputs(
     model: keras.Model, batch: Mapping[str, np.ndarray], *, as_graph: bool = False
 ) -> Arrays:
-    """Computes what a conversion has to keep of a model of any class of this package.
+    """Computes the outputs that a conversion must preserve.
 
-    As a graph, TensorFlow rewrites the whole computation first, as it does with that of a
-    SavedModel. It adds up in another order then: sensitive weights give differences of 1e-5, which
-    are not those of a conversion.
+    Args:
+        model: a model of any class of this package.
+        batch: see `ragged_batch`.
+        as_graph: whether to compute in a graph, as a SavedModel does. TensorFlow then adds numbers
+            in another order, which changes the outputs of sensitive weights by 1e-5.
 
     Returns:
-        Outputs by their names, float32; those of padding are zero, as they mean nothing.
+        Outputs by name, float32; outputs at padding are zero.
     """
     has_logits_alone = isinstance(model, LabelModel | AlbertForMultipleChoice)
     compute = partial(model, **({"output_hidden_states": True} if has_logits_alone else {}))
@@ -373,7 +373,7 @@ def model_outputs(
 
 
 def _comparable(outputs: Mapping[str, tf.Tensor], batch: Mapping[str, np.ndarray]) -> Arrays:
-    """Outputs as arrays, without what padding and masked places give."""
+    """Returns outputs as arrays, with zeros at padding and masked positions."""
     arrays = {}
     for name, output in outputs.items():
         values = np.asarray(output, np.float32)
@@ -381,7 +381,7 @@ def _comparable(outputs: Mapping[str, tf.Tensor], batch: Mapping[str, np.ndarray
         if name in _OF_TOKENS or (name == "logits" and values.ndim == 3):
             mask = batch["input_mask"].astype(bool)
             values = np.where(mask[..., None] if values.ndim == 3 else mask, values, 0)
-        # A score for each of several texts: [B] or [B, 1], which is all the same.
+        # Scores [B] and [B, 1] are compared as [B].
         arrays[name] = values.reshape(len(values)) if values.size == len(values) else values
     return arrays
 
@@ -389,20 +389,19 @@ def _comparable(outputs: Mapping[str, tf.Tensor], batch: Mapping[str, np.ndarray
 def outputs_in_fresh_process(
     format_name: str, directory: str, batch: Arrays, folder: str
 ) -> Arrays:
-    """Computes the outputs of a stored model and of its tokenizer in a process of its own.
+    """Computes the outputs of a stored model and of its tokenizer in a new process.
 
-    A format whose module has a `compute(directory, batch)` computes by a graph of its own, which
-    then counts; every format is read as `read_contents` reads it. The processes exchange files in
-    `folder`.
+    The outputs of the graphs in a format are used if its module has `compute(directory, batch)`.
+    The processes exchange files in `folder`.
 
     Raises:
-        ValueError: the other process failed.
+        ValueError: the new process failed.
     """
     batch_file, outputs_file = (
         os.path.join(folder, f"{name}.npz") for name in ("batch", "outputs")
     )
     _save(batch_file, batch)
-    # The other process finds this package however this one found it.
+    # The new process must import the same package.
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     search_path = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
@@ -420,7 +419,7 @@ def outputs_in_fresh_process(
 
 
 def _own_graphs(format_name: str) -> Callable[[str, Arrays], Mapping[str, Any]] | None:
-    """What computes outputs with a stored model's own graphs, None where it has none."""
+    """Returns the function that runs the graphs in a format, if there is one."""
     return getattr(format_module(format_name), "compute", None)
 
 
@@ -436,7 +435,7 @@ def main(format_name: str, directory: str, batch_file: str, outputs_file: str) -
     contents, _ = read_contents(directory)
     compute = _own_graphs(format_name)
     outputs = model_outputs(build_model(contents), batch, as_graph=compute is not None)
-    if compute is not None:  # those count
+    if compute is not None:  # these are compared
         own = compute(directory, batch)
         outputs.update(_comparable({name: own[name] for name in _OUTPUTS if name in own}, batch))
     if contents.tokenizer is not None:

@@ -1,7 +1,7 @@
-"""Locks on an output directory, so that two runs of one kind do not write to it at once.
+"""Locks that prevent two runs of one kind from writing to the same output directory.
 
-A lock is an `flock` on a file in the directory, which names its holder. It ends with the process,
-however that ends: a file that a killed process left locks nothing.
+A lock is an `flock` on a file in the directory that names its holder. The lock ends with the
+process, even if the process is killed and leaves the file behind.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ EVALUATION = "evaluation"
 
 
 class DirectoryLockedError(OSError):
-    """Another run of the same kind writes to the directory."""
+    """Raised if another run of the same kind writes to the directory."""
 
 
 @contextmanager
 def locked(path: str, *kinds: str) -> Iterator[None]:
-    """Keeps other runs of these kinds out of a directory.
+    """Context manager that locks a directory against other runs of these kinds.
 
-    Where the file system has no locks, a warning says so, once, and the run goes on without.
+    If the file system does not support locks, a warning is logged once.
 
     Args:
-        path: the directory; created if need be, and removed again if it is empty in the end.
+        path: the directory. It is created if necessary, and removed if it is empty at the end.
         *kinds: `TRAINING`, `EVALUATION` or both.
 
     Raises:
@@ -56,9 +56,10 @@ def locked(path: str, *kinds: str) -> Iterator[None]:
 
 
 def check_unlocked(path: str, kind: str) -> None:
-    """Raises DirectoryLockedError if another run of this kind writes to a directory.
+    """Checks that no other run of this kind writes to a directory, which need not exist.
 
-    The directory need not exist, and is left as it is.
+    Raises:
+        DirectoryLockedError: another run has the lock.
     """
     if is_remote(path):
         return
@@ -68,7 +69,7 @@ def check_unlocked(path: str, kind: str) -> None:
 
 @contextmanager
 def _locked_file(path: str, kind: str, *, create: bool = True) -> Iterator[None]:
-    """Holds the lock of one kind; a file that it creates is removed in the end."""
+    """Context manager for the lock of one kind; removes a file that it has created."""
     name = os.path.join(path, f".{kind}.lock")
     try:
         file = open_locked(name, os.O_CREAT if create else 0)
@@ -87,27 +88,28 @@ def _locked_file(path: str, kind: str, *, create: bool = True) -> Iterator[None]
         if create:
             since = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
             holder = f"host={socket.gethostname()} pid={os.getpid()} since={since}\n"
-            with suppress(OSError):  # a full disk; the name is for messages only
+            with suppress(OSError):  # such as a full disk; the name is only for messages
                 os.ftruncate(file, 0)
                 os.write(file, holder.encode())
         yield
     finally:
         if create and _is_at(file, name):
             with suppress(OSError):
-                os.remove(name)  # while it is locked: no other run can have it yet
+                os.remove(name)  # while it is locked, so that no other run uses it
         os.close(file)
 
 
 def open_locked(name: str, flags: int, *, waits: bool = False) -> int:
-    """Returns the descriptor of a locked file, to be closed in the end.
+    """Returns the descriptor of a locked file.
 
-    BlockingIOError where another run has locked it, unless this is to wait for that.
+    Raises:
+        BlockingIOError: another run has locked the file, and not `waits`.
     """
     while True:
         file = os.open(name, os.O_RDWR | flags, 0o666)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
-            if _is_at(file, name):  # else its holder has removed it since it was opened
+            if _is_at(file, name):  # otherwise its holder has removed it
                 return file
         except OSError:
             os.close(file)
@@ -124,7 +126,7 @@ def _read_holder(name: str) -> str:
 
 
 def _is_at(descriptor: int, path: str) -> bool:
-    """Whether a path still names the file that was opened."""
+    """Returns whether a path still refers to an open file."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
     except OSError:
@@ -132,7 +134,7 @@ def _is_at(descriptor: int, path: str) -> bool:
 
 
 def _missing_folders(path: str) -> list[str]:
-    """A directory and those above it that are not there, innermost first."""
+    """Returns the missing directories of a path, innermost first."""
     path, missing = os.path.abspath(path), []
     while not os.path.lexists(path):
         missing.append(path)

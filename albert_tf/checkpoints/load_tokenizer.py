@@ -1,4 +1,4 @@
-"""The tokenizer of a model, whatever the model's format, or of the files that are named."""
+"""Loads the tokenizer of a model of any format, or of tokenizer files."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ def load_tokenizer(
     vocab_file: str | os.PathLike | None = None,
     do_lower_case: bool | None = None,
 ) -> Tokenizer:
-    """Makes the tokenizer of a model, or of files.
+    """Loads the tokenizer of a model, or of files.
 
     Args:
-        path: a model of any format, see `load`; or a SentencePiece model or vocabulary, known by
-            its ending (.model, .spm, .vocab, .txt). Nothing else is given then.
+        path: a model of any format, see `load`; or a SentencePiece model or vocabulary, which ends
+            in .model, .spm, .vocab or .txt. Excludes the next two arguments.
         spm_model_file: see `tokenization.load_tokenizer`.
-        vocab_file: as well.
-        do_lower_case: whether text is lower-cased; None takes what the model says, and True where
-            nothing says it.
+        vocab_file: see `tokenization.load_tokenizer`.
+        do_lower_case: whether to lower-case text. If `None`, the value stored with the model is
+            used, or `True` if there is none.
 
     Returns:
-        The tokenizer; its `files` are the paths to copy beside a model.
+        The tokenizer; its `files` are the paths to copy next to a model.
 
     Raises:
         FileNotFoundError: a file does not exist.
-        ValueError: nothing or too much is given; there is no model, or no tokenizer in it; a file
-            is none of a tokenizer, see `tokenization.load_tokenizer`.
+        ValueError: no or contradicting arguments are given; the model does not exist or has no
+            tokenizer; a file is not a tokenizer.
     """
     if path is None:
         return tokenization.load_tokenizer(
@@ -55,7 +55,7 @@ def load_tokenizer(
         return tokenization.load_tokenizer(
             vocab_file=path, do_lower_case=do_lower_case is not False
         )
-    # TensorFlow, not needed for files
+    # imports TensorFlow, which files do not need
     from albert_tf.checkpoints.model_source import load_stored_tokenizer, stored_model
 
     stored = stored_model(path)

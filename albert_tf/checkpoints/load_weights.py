@@ -1,9 +1,8 @@
-"""Fills a model with the weights of a checkpoint of any format, and reports what became of each.
+"""Fills a model with the weights of a checkpoint of any format, and reports on every variable.
 
-A checkpoint may have fewer layers, other groups or more sharing than the model. Both are stacks: a
-layer of the model takes its parameters from the layer at the same height of the checkpoint's stack,
-layer l of L from place l * n // L of its n distinct layers. Where the checkpoint shares one part
-among all layers, that is the only place there is.
+A checkpoint may have fewer layers, other groups or more sharing than the model. Layer l of L layers
+of the model then takes its parameters from layer l * n // L of the n distinct layers of the
+checkpoint. If the checkpoint shares a part among all layers, all layers take this part.
 """
 
 from __future__ import annotations
@@ -28,28 +27,27 @@ from albert_tf.modeling.parameter_sharing import (
     feed_forward_norm_name,
 )
 
-# A variable of a block: group, inner group, part, its number, the rest.
+# Name of a block variable: group, inner group, part, number of the part, rest.
 _PART = re.compile(
     r"^(.*/)group_(\d+)/inner_group_(\d+)/(attention|ffn|LayerNorm)(?:_(\d+))?/(.+)$"
 )
 
-HUB_SCOPE = "module/"  # before the encoder's names when the original trains a TF-Hub module
+HUB_SCOPE = "module/"  # scope of the encoder if the original trains a TF-Hub module
 _POOLER = "bert/pooler/"
-Opened = tuple[WeightsReader, dict[str, list[int]]]  # and the shape of every variable
+Opened = tuple[WeightsReader, dict[str, list[int]]]  # reader, and shape of every variable
 
 
 def names_by_place(
     names: Iterable[str], stored_names: Iterable[str], config: AlbertConfig
 ) -> Mapping[str, str]:
-    """Says which variable of a checkpoint stands where a variable of the model stands.
+    """Maps block variables of a model to variables at the same relative depth in a checkpoint.
 
-    A part that several layers of the model share takes what the first of them would take. If the
-    checkpoint's groups and sharing differ from the model's only in that layers of the model share
-    less, the model computes what the checkpoint's model computes.
+    A part that several layers of the model share takes the parameters of the first of these layers.
+    If the model differs from the checkpoint's model only by sharing less, both compute the same.
 
     Returns:
-        The place of each variable of a block that has one, as a name without the scope of a TF-Hub
-        module, which the checkpoint may have or lack.
+        Names in the checkpoint without the scope of a TF-Hub module. Variables without a
+        counterpart are omitted.
     """
     stored = _Stack(stored_names)
     layers = _first_layers(config)
@@ -71,12 +69,12 @@ def names_by_place(
 
 
 class _Stack:
-    """What the names in a checkpoint tell of its layers.
+    """The layers of a checkpoint, derived from its names.
 
     Attributes:
         layers: (group, number) of each distinct layer, lowest first.
-        numbers: of the attention and feed-forward parts.
-        inner_groups: how many there are.
+        numbers: numbers of the attention and feed-forward parts.
+        inner_groups: number of inner groups.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -98,13 +96,13 @@ class _Stack:
         ]
 
     def place(self, layer: int, num_layers: int, kind: str) -> tuple[int, int]:
-        """Group and number of the part at the height of layer `layer` of `num_layers`."""
+        """Returns group and number of the part for layer `layer` of `num_layers`."""
         group, number = self.layers[layer * len(self.layers) // num_layers]
         return group, number if number in self.numbers[kind] else 1
 
 
 def _first_layers(config: AlbertConfig) -> dict[tuple[int, int], int]:
-    """The first layer that uses the parts with a number of a group."""
+    """Returns the first layer that uses each (group, number)."""
     layers: dict[tuple[int, int], int] = {}
     for run, place in enumerate(block_runs(config)):
         layers.setdefault(place.layer, run // config.inner_group_num)
@@ -112,7 +110,7 @@ def _first_layers(config: AlbertConfig) -> dict[tuple[int, int], int]:
 
 
 def _kind_and_number(part: str, suffix: str | None, numbers_attention: bool) -> tuple[str, int]:
-    """Which of the two parts a name belongs to, layer norms included, and the part's number."""
+    """Returns the part, attention or feed-forward, and its number; layer norms belong to a part."""
     number = int(suffix or 1)
     if part != "LayerNorm":
         return part, number
@@ -131,11 +129,14 @@ def match_names(
 ) -> dict[str, str]:
     """Maps model variables to the names in a checkpoint that fill them.
 
-    A `warm_start`, the model's configuration, lets the checkpoint have other layers and share other
-    parts, see `names_by_place`; else only equal names match.
+    Args:
+        model_names: names of the model variables.
+        stored_names: names in the checkpoint.
+        warm_start: configuration of the model; allows other layers and sharing in the checkpoint,
+            see `names_by_place`. If `None`, only equal names match.
 
-    Differs: the original's own matching leaves some of these variables unfilled while reporting
-        them as restored, and knows no height: it fills from group 0 what has no equal name.
+    Differs: the original's matching leaves some of these variables unfilled, but reports them as
+        restored, and fills variables without an equal name from group 0 at any depth.
     """
     names, stored = list(model_names), set(stored_names)
     places = names_by_place(names, stored, warm_start) if warm_start else {}
@@ -157,24 +158,23 @@ def load_weights(
     allow_partial: bool = False,
     skip: Mapping[str, str] | None = None,
 ) -> LoadReport:
-    """Fills a model from a checkpoint of the original release, or from a model of any format.
+    """Fills a model from a model of any format.
 
     Args:
-        model: see `original_names`.
-        path: see `formats.locate`, or a model that is open.
-        init_from_group0: fill a less shared or deeper model, see `warm_start` of `match_names`.
-        allow_partial: accept encoder variables that the checkpoint does not fill, and blocks of
-            the checkpoint that the model has no place for.
-        skip: variables to leave as they are even where the checkpoint has values of their shape,
-            and why, as in `{"output_weights": "other labels"}`.
+        model: an `AlbertEncoder` or a model with an encoder and heads.
+        path: see `formats.locate`, or an open model.
+        init_from_group0: whether the model may share less or be deeper, see `match_names`.
+        allow_partial: whether encoder variables may be missing in the checkpoint, and blocks of the
+            checkpoint may be missing in the model.
+        skip: variables to leave unchanged, and the reason, as in
+            `{"output_weights": "other labels"}`.
 
     Returns:
-        What was mapped, missing, skipped, ignored (slots and the step are not counted) or of
-        another shape.
+        A report on every variable; moments and the step are not counted as ignored.
 
     Raises:
-        LoadError: no such checkpoint, a damaged one, one that does not fill the encoder, or one of
-            a model that shares less; the model is left as it was.
+        LoadError: the checkpoint is missing, damaged, does not fill the encoder, or belongs to a
+            model that shares less. The model is left unchanged.
     """
     source = path if isinstance(path, StoredModel) else open_weights(path)
     prefix, (reader, shapes) = source.checkpoint, source.weights
@@ -221,7 +221,7 @@ def open_checkpoint(prefix: str) -> Opened:
 
     Raises:
         DamagedError: the files are not a checkpoint, or are damaged.
-        LoadError: they cannot be reached.
+        LoadError: the files cannot be read.
     """
     reader = format_module(format_of_weights(prefix)).open_weights(prefix)
     return reader, dict(sorted(reader.get_variable_to_shape_map().items()))

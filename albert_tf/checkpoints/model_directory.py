@@ -1,8 +1,7 @@
-"""A directory that holds a whole model: configuration, tokenizer and checkpoints together.
+"""Directories that contain configuration, tokenizer and checkpoints of a model.
 
-The files have the names of the original release, so its programs and the other commands of this
-package find them: `albert_config.json`; `30k-clean.model` and `30k-clean.vocab`, or `vocab.txt`
-(`vocab_chinese.txt` beside the released Chinese models).
+The files have the names of the original release: `albert_config.json`; `30k-clean.model` and
+`30k-clean.vocab`, or `vocab.txt` (`vocab_chinese.txt` next to the released Chinese models).
 """
 
 from __future__ import annotations
@@ -23,39 +22,44 @@ CONFIG_FILE = "albert_config.json"
 SENTENCEPIECE_FILE = "30k-clean.model"
 SENTENCEPIECE_LIST_FILE = "30k-clean.vocab"
 WORDPIECE_FILE = "vocab.txt"
-RELEASED_CHINESE_FILE = "vocab_chinese.txt"  # its name beside the released Chinese models
+RELEASED_CHINESE_FILE = "vocab_chinese.txt"  # its name next to the released Chinese models
 
-# Key of albert_config.json where a model keeps what its text went through; nothing else says it.
+# Key of albert_config.json; no other file of the original format contains this setting.
 LOWER_CASE_KEY = "do_lower_case"
 
-# What may change between two runs of one model: how it is trained, not what it is.
+# Keys that change the training, but not the model.
 _TRAINING_KEYS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
 
 
 def find_tokenizer(directory: str, do_lower_case: bool = True) -> Tokenizer | None:
-    """Returns the tokenizer whose files lie in a model directory, None where there is none."""
+    """Returns the tokenizer in a model directory, or `None`."""
     paths = find_tokenizer_files(directory)
     return load_tokenizer(vocab_file=paths[0], do_lower_case=do_lower_case) if paths else None
 
 
 def find_tokenizer_files(directory: str) -> list[str]:
-    """Returns the paths of a model directory's SentencePiece model and vocabularies."""
+    """Returns the paths of the SentencePiece model and vocabularies in a model directory."""
     names = (SENTENCEPIECE_FILE, WORDPIECE_FILE, RELEASED_CHINESE_FILE)
     return [*filter(tf.io.gfile.exists, (os.path.join(directory, name) for name in names))]
 
 
 def make_output_dir(path: str) -> None:
-    """Creates a directory if necessary; ValueError or WriteError if that is impossible."""
+    """Creates a directory if necessary.
+
+    Raises:
+        ValueError: the path is not a directory.
+        WriteError: the directory cannot be created.
+    """
     check_folder(path)
     with raise_write_errors(path):
         tf.io.gfile.makedirs(path)
 
 
 def warn_of_another_config(checkpoint: str, config: AlbertConfig) -> None:
-    """Says so when the configuration beside a checkpoint prefix describes another model.
+    """Logs a warning if the configuration next to a checkpoint describes another model.
 
-    Heads, activation and layers that share weights leave no trace in the shapes of a checkpoint:
-    with a wrong number of them it loads, and gives wrong results.
+    The shapes in a checkpoint do not show attention heads, activation and the number of layers that
+    share weights. With wrong values the checkpoint loads, but the results are wrong.
     """
     path = os.path.join(os.path.dirname(checkpoint), CONFIG_FILE)
     if not tf.io.gfile.exists(path):
@@ -70,14 +74,14 @@ def warn_of_another_config(checkpoint: str, config: AlbertConfig) -> None:
 
 
 def essential_differences(there: AlbertConfig, now: AlbertConfig) -> list[str]:
-    """Returns what makes two configurations different models, a phrase for each key."""
+    """Returns a phrase for each key by which two configurations describe different models."""
     changes, essential = _changes(there, now)
     return [changes[key] for key in sorted(essential)]
 
 
 def _changes(there: AlbertConfig, now: AlbertConfig) -> tuple[dict[str, str], set[str]]:
-    """Differences of two configurations by key, and the keys that make them different models."""
-    # The files of models that share all do not say so.
+    """Returns the differences by key, and the keys that make the models different."""
+    # to_dict omits the default of parameter_sharing.
     known, asked = (
         {**config.to_dict(), "parameter_sharing": config.parameter_sharing}
         for config in (there, now)
@@ -91,14 +95,17 @@ def _changes(there: AlbertConfig, now: AlbertConfig) -> tuple[dict[str, str], se
 
 
 class ModelDirectory:
-    """Configuration and tokenizer of a model, to be kept beside its checkpoints.
+    """Configuration and tokenizer of a model in a directory; the constructor writes nothing.
 
-    Nothing is written before `write`: the constructor checks that all fits together. Without a
-    `tokenizer`, that beside `config_file`, where the configuration came from, is taken.
+    Args:
+        path: the directory.
+        config: configuration of the model.
+        config_file: file from which the configuration was read.
+        tokenizer: tokenizer of the model. If `None`, the tokenizer next to `config_file` is used.
 
     Raises:
-        ValueError: the directory belongs to another model, or the vocabulary has not as many
-            entries as the configuration says.
+        ValueError: the directory belongs to another model, or the vocabulary has another size than
+            the configuration.
     """
 
     def __init__(
@@ -112,7 +119,7 @@ class ModelDirectory:
         if self.tokenizer is not None and self.tokenizer.vocab_size != config.vocab_size:
             raise ValueError(
                 f"The vocabulary {self.tokenizer.files[0]} has {self.tokenizer.vocab_size} "
-                f"entries, but {config_file} (--albert_config_file) says vocab_size "
+                f"entries, but {config_file} (--albert_config_file) sets vocab_size "
                 f"{config.vocab_size}."
             )
         if tf.io.gfile.exists(self._config_path):
@@ -143,10 +150,10 @@ class ModelDirectory:
         )
 
     def write(self) -> None:
-        """Makes the directory, and writes configuration and tokenizer into it.
+        """Creates the directory, and writes configuration and tokenizer.
 
         Raises:
-            ValueError: nothing can be written there.
+            WriteError: the directory cannot be written.
         """
         make_output_dir(self.path)
         self.config.to_json_file(self._config_path)
@@ -158,7 +165,7 @@ class ModelDirectory:
             )
 
     def write_if_absent(self) -> None:
-        """Writes a directory that has no configuration yet; what a training wrote stays."""
+        """Like `write`, but leaves a directory with a configuration unchanged."""
         if tf.io.gfile.exists(self._config_path):
             make_output_dir(self.path)
         else:

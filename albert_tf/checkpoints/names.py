@@ -1,6 +1,6 @@
 """Downloads models by name or URL into a cache.
 
-The original release: "base_v2", or its URL on TF-Hub. Every name of a model stands for the same tar
+The original release: "base_v2", or its URL on TF-Hub; every name of a model refers to the same tar
 file. Hugging Face: "albert/albert-base-v2", or any other id; huggingface_hub stores these models.
 Any other URL: a tar file.
 """
@@ -40,7 +40,7 @@ _FORMER_VARIABLE = "ALBERT_TF_CACHE_DIR"
 TAR = ".tar.gz"
 ENDINGS = (".tar", TAR, ".tgz")
 _PART = ".part"
-_GZIP = b"\x1f\x8b"  # how a .tar.gz begins, and the page of a proxy does not
+_GZIP = b"\x1f\x8b"  # first bytes of a .tar.gz
 
 # Source: README.md of the original release.
 _ADDRESS = "https://storage.googleapis.com/albert_models/albert_{}" + TAR
@@ -52,12 +52,12 @@ _TF_HUB = {
 _HUGGING_FACE = {
     f"albert/albert-{name.replace('_', '-')}": name for name in PRESETS if not name.endswith("_zh")
 }
-# Of "owner/name", but not of a path of a checkpoint or file that is not there.
+# "owner/name", except paths of missing checkpoints and files.
 _ID = re.compile(
     r"(?!.*(ckpt|\.(bin|gz|h5|index|json|model|safetensors|tar|tgz)$))"
     r"[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9][A-Za-z0-9_.-]*"
 )
-# Files at the top of a repository; a pytorch_model.bin only where there is no other.
+# Top-level files of a repository; pytorch_model.bin only if there are no safetensors.
 _WEIGHTS = ".safetensors"
 _FILES = ("*.json", "*.model", "*.txt", f"*{_WEIGHTS}")
 _TORCH_FILES = ("pytorch_model*.bin", "pytorch_model.bin.index.json")
@@ -65,22 +65,22 @@ _TORCH_FILES = ("pytorch_model*.bin", "pytorch_model.bin.index.json")
 _PARTIAL, _NOT_SATISFIABLE = 206, 416  # HTTP status
 _TIMEOUT = 30  # seconds without a byte
 _PERIOD, _MIN_PROGRESS = 60, 64 << 10  # seconds, and bytes that must arrive in that time
-_MAX_REQUESTS = 100  # for one file
-_MAX_BYTES = 8 << 30  # of one file
+_MAX_REQUESTS = 100  # per file
+_MAX_BYTES = 8 << 30  # per file
 _CHUNK = 1 << 20  # bytes
 
 
 def cached(*names: str) -> str:
-    """Returns where in the cache something lies, or is to be put."""
+    """Returns a path in the cache."""
     default = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     cache = os.environ.get(CACHE_VARIABLE) or os.environ.get(_FORMER_VARIABLE)
     return os.path.join(cache or os.path.join(default, "albert_tf"), *names)
 
 
 def is_released(name: str) -> bool:
-    """Whether a name or address means a released model; an existing path of that name is another.
+    """Returns whether a name or URL refers to a model that can be downloaded.
 
-    In "owner/name", a folder `owner` says that it is a path, even if that is not there.
+    Existing paths have priority. "owner/name" is a path if there is a folder `owner`.
     """
     if _release(name) or _repository(name) in _HUGGING_FACE:
         return not is_path(name)
@@ -88,20 +88,20 @@ def is_released(name: str) -> bool:
 
 
 def _release(name: str) -> str | None:
-    """The name in `PRESETS` of a model of the original release."""
+    """Returns the name in `PRESETS` of a model of the original release."""
     if name in PRESETS:
         return name
     return _TF_HUB.get(name) or next((n for n in PRESETS if name == _ADDRESS.format(n)), None)
 
 
 def _repository(name: str) -> str | None:
-    """The id of a model on Hugging Face, which once had ids without an owner."""
+    """Returns the id of a model on Hugging Face; early ids had no owner."""
     full = f"albert/{name}"
     return full if full in _HUGGING_FACE else name if _ID.fullmatch(name) else None
 
 
 def suggestion(name: str) -> str:
-    """Returns a sentence on the names that there are, for messages that there is no such model."""
+    """Returns a sentence with similar names, for messages about unknown names."""
     near = difflib.get_close_matches(name, (*NAMES, *PRESETS, *_HUGGING_FACE))
     if near:
         return f"Did you mean {' or '.join(map(repr, near))}?"
@@ -129,7 +129,7 @@ def fetch(name: str) -> str:
         url, directory = _ADDRESS.format(release), cached("released", f"albert_{release}")
     elif not name.endswith(ENDINGS):  # TF-Hub sends an archive only if the URL asks for it
         url += f"{'&' if '?' in name else '?'}tf-hub-format=compressed"
-    # TF-Hub's default, a directory for temporary files, may belong to another user.
+    # The default of TF-Hub, a temporary directory, may belong to another user.
     modules = os.environ.get("TFHUB_CACHE_DIR")
     module = os.path.join(modules, digest) if modules else ""
     if module and folder_names(module):
@@ -140,7 +140,7 @@ def fetch(name: str) -> str:
 
 @functools.cache
 def _snapshot(repository: str) -> str:
-    """The directory of a model in Hugging Face's cache, compared with the server once a process."""
+    """Returns a model's directory in the cache of Hugging Face, updated once per process."""
     from huggingface_hub import snapshot_download
 
     directory = snapshot_download(repository, allow_patterns=[*_FILES], ignore_patterns="*/*")
@@ -160,18 +160,18 @@ def _from_hugging_face(repository: str, name: str) -> str:
             f"{name!r} is not an existing path, and cannot be downloaded from Hugging Face: "
             f"{reason_of(error)}\n"
             f"Download its files elsewhere: {endpoint}/{repository}\n"
-            f"Then pass the directory that holds them. {otherwise or suggestion(name)}"
+            f"Then pass the directory that contains them. {otherwise or suggestion(name)}"
         ) from error
 
 
 def _download(url: str, path: str, given: str) -> str:
-    """Downloads a tar file, going on where a `.part` file ends; other processes wait for it."""
+    """Downloads a tar file, resuming from a `.part` file; other processes wait for it."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     part, descriptor = _open_part(path)
     with os.fdopen(descriptor, "r+b") as file:
         try:
             if any(map(os.path.exists, (path, path.removesuffix(TAR)))):
-                return path  # another process has downloaded it meanwhile, or unpacked it too
+                return path  # another process has downloaded or unpacked it
             logging.info("%s is downloaded from %s to %s", given, url, path)
             size, md5 = _receive(url, file, path, given)
             if problem := _problem(file, size, md5):
@@ -185,11 +185,11 @@ def _download(url: str, path: str, given: str) -> str:
             return path
         finally:
             if not (os.fstat(descriptor).st_size and part.endswith(_PART)):
-                remove(part)  # while it is locked: nobody else is writing it
+                remove(part)  # while it is locked, so that no other process uses it
 
 
 def _open_part(path: str) -> tuple[str, int]:
-    """Name and locked descriptor of the file for what was received so far."""
+    """Returns name and locked descriptor of the `.part` file."""
     part = path + _PART
     try:
         try:
@@ -200,16 +200,15 @@ def _open_part(path: str) -> tuple[str, int]:
     except OSError as error:
         if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
             raise
-        part = random_name(path)  # the file system has no locks: one for each process
+        part = random_name(path)  # the file system has no locks: one file per process
         return part, os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
 
 
 def _receive(url: str, file: IO[bytes], path: str, given: str) -> tuple[int | None, str | None]:
-    """Receives what a file lacks; asks again as long as each answer brings it further.
+    """Downloads the rest of a file; repeats the request as long as each answer adds data.
 
     Returns:
-        What the server says of the whole file: size in bytes, and MD5 as base64; None if it does
-        not say.
+        Size in bytes and MD5 (base64) of the complete file according to the server, or `None`.
     """
     left = file.seek(0, os.SEEK_END)  # by an earlier process
     reason = f"the connection was lost {_MAX_REQUESTS} times"
@@ -221,7 +220,7 @@ def _receive(url: str, file: IO[bytes], path: str, given: str) -> tuple[int | No
             raise
         except (OSError, http.client.HTTPException, ValueError) as error:
             if left and getattr(error, "code", None) == _NOT_SATISFIABLE:
-                left = file.truncate(0)  # it has all there is, or more: begin anew
+                left = file.truncate(0)  # the file is complete or too long: start again
             elif isinstance(error, _RejectedError) or file.tell() <= start:
                 reason = reason_of(error) or type(error).__name__
                 break
@@ -248,9 +247,9 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
 
 def _receive_more(url: str, file: IO[bytes], path: str) -> tuple[int | None, str | None]:
-    """The same in one answer; raises what broke it off."""
+    """Sends a single request; raises the reason if the answer is incomplete."""
     start = file.tell()
-    # Google's storage decompresses files for clients that do not take gzip, against their MD5.
+    # Google's storage decompresses files for other clients, contrary to the MD5.
     headers = {"Accept-Encoding": "gzip", **({"Range": f"bytes={start}-"} if start else {})}
     request = urllib.request.Request(url, headers=headers)
     opener = urllib.request.build_opener(_Redirects)
@@ -290,11 +289,11 @@ def _receive_more(url: str, file: IO[bytes], path: str) -> tuple[int | None, str
 
 
 def _problem(file: IO[bytes], size: int | None, md5: str | None) -> str | None:
-    """Why a file is not the one that the server has; None if it is, as far as the server said."""
+    """Returns why a file differs from the server's file, or `None`."""
     file.seek(0)
     head = file.read(512)
     if not (head.startswith(_GZIP) or head[257:262] == b"ustar"):
-        return "it is no .tar.gz"
+        return "it is not a .tar.gz"
     file.seek(0)
     received = hashlib.md5(usedforsecurity=False)
     while block := file.read(_CHUNK):

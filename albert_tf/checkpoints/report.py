@@ -1,4 +1,4 @@
-"""What happened to every variable when weights were loaded, whatever their format."""
+"""Errors, and the report on every variable when weights are loaded."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _LAYER_OF_BERT = re.compile(r"/encoder/layer_\d+/attention/")
 
 
 class LoadError(ValueError):
-    """Weights that do not fit the model they were to fill."""
+    """Raised if a model is missing or unsupported, or if weights do not fit a model."""
 
 
 class DamagedError(LoadError):
-    """Files that lost a part of what was written to them."""
+    """Raised if a file is damaged or incomplete."""
 
 
 class SaveError(WriteError):
-    """A checkpoint that could not be written; those written before are as they were."""
+    """Raised if a checkpoint cannot be written. Earlier checkpoints are left unchanged."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,10 +50,9 @@ class LoadReport:
     unused: Sequence[str] = ()
 
     def summary(self) -> str:
-        """Returns a line of counts, and a line for each thing a reader should know of.
+        """Returns a line of counts, and a line for each notable variable.
 
-        Variables of one block, and those that came from one scope under the same names, share a
-        line: a deep model without sharing has hundreds.
+        Variables of one block, and variables that were renamed together, share a line.
         """
         total = len(self.mapped) + len(self._unfilled)
         lines = [f"{self.source}: {len(self.mapped)} of {total} variables restored"]
@@ -79,15 +78,15 @@ class LoadReport:
 
     @property
     def _needed(self) -> list[str]:
-        """Those of them that the model cannot do without."""
+        """The unfilled variables that an output depends on."""
         return [name for name in self._unfilled if name not in self.unused]
 
     def check_encoder(self, allow_partial: bool = False) -> None:
-        """Refuses a checkpoint that leaves a variable of the encoder as it was.
+        """Checks that all encoder variables were filled.
 
         Raises:
             LoadError: an encoder variable is missing or has another shape, and not
-                `allow_partial`; or nothing at all was matched.
+                `allow_partial`; or no variable was filled.
         """
         layers_of_bert = [name for name in self.ignored if _LAYER_OF_BERT.search(name)]
         if layers_of_bert:
@@ -98,7 +97,7 @@ class LoadReport:
         if not self.mapped:
             raise LoadError(
                 f"{self.source} has no variable of this model: it is not an ALBERT checkpoint in "
-                f"the original release's names. It holds: {', '.join(self.ignored[:8])} ..."
+                f"the original release's names. It contains: {', '.join(self.ignored[:8])} ..."
             )
         unfilled = [name for name in self._needed if name.startswith(ENCODER_PREFIX)]
         if unfilled and not allow_partial:
@@ -106,15 +105,17 @@ class LoadReport:
                 f"{self.source} does not fill the encoder: {len(unfilled)} of its variables would "
                 "keep random values. Expected a checkpoint of the model that the configuration "
                 "describes (--albert_config_file names another one). In commands that train, "
-                "--init_from_group0 fills layers that share less, or more of them, from it, and "
-                f"--allow_partial_checkpoint accepts the gap.\n{self.summary()}"
+                "--init_from_group0 fills models that share less or have more layers, and "
+                f"--allow_partial_checkpoint accepts missing variables.\n{self.summary()}"
             )
 
     def check_no_block_is_left(self) -> None:
-        """Raises LoadError if the checkpoint has blocks that the model has no place for.
+        """Checks that the model has all blocks of the checkpoint.
 
-        Loaded into a model of fewer groups or of more sharing it fills every variable, and that
-        model computes something else.
+        A model of fewer groups or more sharing would be filled, but compute something else.
+
+        Raises:
+            LoadError: a block is missing.
         """
         left = [name for name in self.ignored if TRANSFORMER_SCOPE in name]
         if left:
@@ -129,7 +130,7 @@ class LoadReport:
             )
 
     def check_complete(self) -> None:
-        """Raises LoadError if a variable, also one of a head, is missing or has another shape."""
+        """Checks that all variables, including heads, were filled. Raises `LoadError` otherwise."""
         if self._needed:
             raise LoadError(
                 f"{self.source} does not contain the whole model that --albert_config_file "
@@ -139,7 +140,7 @@ class LoadReport:
 
 
 def _renamed_scopes(mapped: Mapping[str, str]) -> list[str]:
-    """What came from other names: scopes, where all below them is named alike."""
+    """Returns a line for each scope that was renamed."""
     counts = collections.Counter(
         _different_beginnings(name, stored) for name, stored in mapped.items() if name != stored
     )
@@ -147,7 +148,7 @@ def _renamed_scopes(mapped: Mapping[str, str]) -> list[str]:
 
 
 def _different_beginnings(name: str, stored: str) -> tuple[str, str]:
-    """Two names without the scopes they have in common at their ends."""
+    """Removes the common end of two names."""
     new, old = name.split("/"), stored.split("/")
     while new and old and new[-1] == old[-1]:
         new, old = new[:-1], old[:-1]
@@ -155,7 +156,7 @@ def _different_beginnings(name: str, stored: str) -> tuple[str, str]:
 
 
 def _blocks(names: Sequence[str]) -> list[str]:
-    """The names, those of a block as one."""
+    """Returns the names, with one entry per block."""
     blocks: dict[str, list[str]] = {}
     for name in names:
         match = re.match(r".*/inner_group_\d+/", name)

@@ -1,10 +1,10 @@
-"""What a training has recorded: settings, the lines of `metrics.jsonl`, and its best checkpoint.
+"""Records of a training: settings, the lines of `metrics.jsonl`, and its best checkpoint.
 
-A line has `step`, `phase` and `time`, and the metrics, by their names. JSON has no NaN and no
-infinity; such values are null in the file.
+A line contains `step`, `phase`, `time`, and metrics by name. NaN and infinity, which JSON does not
+support, are stored as null.
 
-`best_trial.txt` reads `last_step:best_step:best_value`, as the original release writes it, and
-behind another colon the name of a score that the original would not choose by.
+`best_trial.txt` contains `last_step:best_step:best_value`, as in the original release, and after
+another colon the name of the metric if the original does not use this metric.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ METRICS_FILE = "metrics.jsonl"
 RUN_CONFIG_FILE = "run_config.json"
 Record = dict[str, Any]  # step, phase, time and the metrics
 BEST_FILE = "best_trial.txt"
-NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*(?:e[-+]?[0-9]+)?|inf|nan)"  # as Python writes one
+NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*(?:e[-+]?[0-9]+)?|inf|nan)"  # in the format of Python
 STEP = r"-?[0-9]{1,18}"
 _CONTENT = re.compile(rf"({STEP}):({STEP}):({NUMBER})(?::(\w+))?\s*")
 
 
 def read_run_config(output_dir: str) -> dict[str, Any]:
-    """Returns what `RunLog.write_config` was given last; nothing where there was no run.
+    """Returns the settings that `RunLog.write_config` wrote last, or an empty dictionary.
 
-    A damaged file is passed over with a warning.
+    A damaged file is ignored with a warning.
     """
     path = os.path.join(output_dir, RUN_CONFIG_FILE)
     if not tf.io.gfile.exists(path):
@@ -46,22 +46,22 @@ def read_run_config(output_dir: str) -> dict[str, Any]:
         logging.warning("The earlier settings of this run are unknown. %s", error)
         return {}
     config = content.get("config") if isinstance(content, dict) else None
-    return config if isinstance(config, dict) else {}  # other programs have such a file too
+    return config if isinstance(config, dict) else {}  # other programs write such a file too
 
 
 def new_record(phase: str, step: int, metrics: Mapping[str, float], seconds: float) -> Record:
-    """Returns the record of metrics that were measured `seconds` after 1970 began."""
+    """Returns the record of metrics that were measured at a time in seconds since the epoch."""
     values = {name: float(value) for name, value in metrics.items()}
     return {"step": step, "phase": phase, "time": iso_time(seconds), **values}
 
 
 def iso_time(seconds: float) -> str:
-    """Returns the local time so many seconds after 1970 began."""
+    """Returns the local time of a number of seconds since the epoch."""
     return datetime.datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="seconds")
 
 
 def to_line(record: Mapping[str, Any]) -> str:
-    """Returns the line of a record, its end included."""
+    """Returns the line of a record, including the line end."""
     finite = {
         key: None if isinstance(value, float) and not math.isfinite(value) else value
         for key, value in record.items()
@@ -70,10 +70,10 @@ def to_line(record: Mapping[str, Any]) -> str:
 
 
 def read_records(path: str, copy_to: str | None = None) -> list[Record]:
-    """Reads what `to_line` wrote; lines that are no records are left out with a warning.
+    """Reads the lines that `to_line` wrote; invalid lines are skipped with a warning.
 
-    A last line without an end that is no record was cut short by a crash, or is being written: it
-    is left out in silence.
+    An invalid last line without a line end is skipped silently: it was truncated by a crash, or is
+    being written.
     """
     with open_binary(path, "rb") as file:
         lines = file.read().split(b"\n")
@@ -96,7 +96,7 @@ def read_records(path: str, copy_to: str | None = None) -> list[Record]:
 def _record(line: bytes, where: str, number: int) -> Record:
     content = JsonValue(parse_json(line, where, line=number), f"{where}, line {number}")
     record: Record = {"step": content["step"].whole_number(0), "phase": content["phase"].text()}
-    if not record["phase"].isidentifier():  # it names a folder
+    if not record["phase"].isidentifier():  # it is used as the name of a folder
         raise content["phase"].error("a name")
     for key, value in content.members().items():
         if key == "time":
@@ -107,13 +107,13 @@ def _record(line: bytes, where: str, number: int) -> Record:
 
 
 class BestTrial(NamedTuple):
-    """The content of the file.
+    """The content of `best_trial.txt`.
 
     Attributes:
         last_step: step of the last checkpoint that was evaluated.
-        step: that of the best one; -1 where none has a score.
-        value: its score.
-        metric: name of the score; None for that of the original.
+        step: step of the best checkpoint; -1 if no checkpoint has a score.
+        value: score of the best checkpoint.
+        metric: name of the score. `None` for the metric of the original.
     """
 
     last_step: int
@@ -123,7 +123,7 @@ class BestTrial(NamedTuple):
 
     @classmethod
     def read(cls, path: str) -> BestTrial:
-        """Reads the file; ValueError, which names it, where it is damaged."""
+        """Reads the file. Raises `ValueError` if it is damaged."""
         content = read_utf8(path)
         match = _CONTENT.fullmatch(content)
         if not match:
@@ -135,6 +135,6 @@ class BestTrial(NamedTuple):
         return cls(int(match[1]), int(match[2]), float(match[3]), match[4])
 
     def to_text(self) -> str:
-        """Returns what the file reads."""
+        """Returns the content of the file."""
         fields = [self.last_step, self.step, self.value]
         return ":".join(map(str, fields + [self.metric] * (self.metric is not None)))

@@ -1,4 +1,4 @@
-"""A model in memory as a directory that every command takes: `save(model, directory)`."""
+"""Saves models in memory as directories: `save(model, directory)`."""
 
 from __future__ import annotations
 
@@ -30,25 +30,26 @@ def save(
     max_seq_length: int | None = None,
     pairs: bool | None = None,
 ) -> None:
-    """Writes a model so that `load`, every command and `convert_checkpoint.py` take it.
+    """Writes a directory that `load`, all commands and `convert_checkpoint.py` can read.
 
-    The directory has the weights under the original's names (`model.ckpt-best`), the configuration,
-    the tokenizer and, of a fine-tuned model, `labels.json`: as --output_dir of the command of its
-    task it can be evaluated, applied and exported. The optimizer is not saved; `model.save` of
-    Keras does that, in a `.keras` file.
+    The directory contains the weights by the original's names (`model.ckpt-best`), the
+    configuration, the tokenizer and, if the model is fine-tuned, `labels.json`. It can be used as
+    --output_dir of the command of its task. The optimizer is not saved; use `model.save` of Keras
+    to save it in a `.keras` file.
 
     Args:
         model: an `AlbertEncoder` or any `AlbertFor...`.
-        directory: new or empty. It is complete in the end, or as it was.
-        tokenizer: what the model's token ids mean. Default: `model.tokenizer`.
-        max_seq_length: tokens that texts are cut to when the model is applied. Default: that of its
-            training, where known, else the number of its positions.
-        pairs: whether a classifier takes pairs of texts. Default: as known, else either.
+        directory: a new or an empty directory. If saving fails, it is left unchanged.
+        tokenizer: tokenizer of the model. If `None`, `model.tokenizer` is used.
+        max_seq_length: number of tokens to which texts are truncated. If `None`, the value of the
+            training is used, or the number of positions of the model if it is unknown.
+        pairs: whether a classifier takes pairs of texts. If `None`, the value of the training is
+            used, or both are accepted if it is unknown.
 
     Raises:
-        TypeError: the model is none of this package, or another argument is of another type.
-        ValueError: the directory is not empty, or something does not fit the model.
-        WriteError: it cannot be written.
+        TypeError: the model is not a model of this package, or another argument has a wrong type.
+        ValueError: the directory is not empty, or an argument does not fit the model.
+        WriteError: the directory cannot be written.
     """
     directory = as_path("directory", directory, "path of a directory")
     if not isinstance(model, ConfiguredModel):
@@ -59,7 +60,9 @@ def save(
     config = model.config
     tokenizer = model.tokenizer if tokenizer is None else tokenizer
     if tokenizer is None:
-        logging.warning("save: no tokenizer is given, and the model has none: none is written")
+        logging.warning(
+            "save: no tokenizer is written, because neither the argument nor the model has one"
+        )
     else:
         check_model(model, ConfiguredModel, tokenizer)
     check_choice("pairs", pairs)
@@ -67,7 +70,7 @@ def save(
         check_whole_number("max_seq_length", max_seq_length)
         config.check_sequence_length(max_seq_length, "max_seq_length")
         check_room(bool(pairs), max_seq_length, "max_seq_length")
-        max_seq_length = int(max_seq_length)  # NumPy's numbers are none of JSON's
+        max_seq_length = int(max_seq_length)  # JSON does not support NumPy's numbers
     task = head_of(type(model)).task_of(model)
     if task is not None:
         length = max_seq_length or task.max_seq_length or config.max_position_embeddings

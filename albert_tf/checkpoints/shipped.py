@@ -1,6 +1,6 @@
-"""Pretrained models that come with this package, by name; their files are checked before use.
+"""Pretrained models that are bundled with this package; their files are checked before use.
 
-`albert_tf/pretrained/<name>/` is a directory of Hugging Face's, with the SHA-256 of its files.
+`albert_tf/pretrained/<name>/` is a Hugging Face directory with the SHA-256 of its files.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _LINE = re.compile(r"([0-9a-f]{64}) [ *]([^/\0]+)")
 
 
 def is_shipped(name: str) -> bool:
-    """Whether a name means a model of this package; an existing path of that name is another."""
+    """Returns whether a name is the name of a bundled model. Existing paths have priority."""
     return name in NAMES and not is_path(name)
 
 
 def is_path(name: str) -> bool:
-    """Whether a path or checkpoint has the name of a model; says in the log that it counts."""
+    """Returns whether a path or checkpoint exists, and logs that it has priority over a model."""
     if not (os.path.exists(name) or os.path.exists(f"{name}.index")):
         return False
     logging.log_first_n(
@@ -41,10 +41,10 @@ def is_path(name: str) -> bool:
 
 
 def shipped_directory(name: str) -> str:
-    """Returns the directory of a model of this package, one of `NAMES`.
+    """Returns the directory of a bundled model, one of `NAMES`.
 
     Raises:
-        DamagedError: a file is missing, or is not the one that was released.
+        DamagedError: a file is missing or has another checksum.
     """
     directory = os.path.join(_FOLDER, name)
     try:
@@ -61,10 +61,10 @@ def shipped_directory(name: str) -> str:
 
 
 def check_sums(directory: str) -> None:
-    """Compares the files of a directory with its list of checksums, which `sha256sum` writes.
+    """Compares the files in a directory with its list of checksums, in the format of `sha256sum`.
 
     Raises:
-        DamagedError: the list is damaged, a file is missing, not listed, or another.
+        DamagedError: the list is damaged, or a file is missing, not listed or different.
     """
     path = os.path.join(directory, CHECKSUMS)
     sums = {}

@@ -1,13 +1,13 @@
-"""TF-Hub modules as TensorFlow 1 knows them and as the original release's exporter writes them.
+"""TF-Hub modules of TensorFlow 1, as the original release's exporter writes them.
 
-Such a module is a TF1 SavedModel: assets (configuration and tokenizer), variables under the
-original's names, and graphs that compute what our own model computes. Only what the graphs cannot
-change is read: they are never run, and reading needs no device. (`hub.KerasLayer` shows Keras 3
-no trainable variables: an encoder read that way would stay as it is while a head is trained.)
+Such a module is a TF1 SavedModel: assets (configuration and tokenizer), variables with the
+original's names, and graphs. The graphs are not run when a module is read, because they compute the
+same as this package's model. (`hub.KerasLayer` has no trainable variables in Keras 3, so that an
+encoder would silently stay frozen.)
 
-A module that is written here is read by `hub.Module` in TensorFlow 1.15, by `hub.load` in
-TensorFlow 2, and by `read`. Its two graphs, with the tag "train" and without tags, differ in
-dropout only. They are our layers, in operations that TensorFlow 1.15 knows.
+Modules that this package writes are read by `hub.Module` in TensorFlow 1.15, by `hub.load` in
+TensorFlow 2, and by `read`. The graph with the tag "train" has dropout, the graph without tags does
+not. Both are traced from this package's layers and consist of operations of TensorFlow 1.15.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ VARIABLES = os.path.join("variables", "variables")
 INPUTS = ("input_ids", "input_mask", "segment_ids")
 POSITIONS = "mlm_positions"
 
-# TensorFlow 1 has neither stateless dropout nor its seeds. The draws become ordinary random ones,
-# anew in every run of a session, as the original's are; seeds then lead nowhere and fall away.
+# TensorFlow 1 has no stateless dropout. Its operations are replaced by ordinary random ones,
+# as in the original; the seeds are removed because nothing depends on them.
 _DRAW, _DRAW_OF_TF1 = "StatelessRandomUniformV2", "RandomUniform"
 
 Tensors = dict[str, tf.Tensor]
 
-_MODULE_FILE, _MODULE_VERSION = "tfhub_module.pb", b"\x08\x03"  # by which TF-Hub knows a module
+_MODULE_FILE, _MODULE_VERSION = "tfhub_module.pb", b"\x08\x03"  # marks a module of TF-Hub
 
 _ASSETS_FOLDER = "assets"
-_ASSETS = "saved_model_assets"  # the collection of SavedModel for them
-_ASSET_PATH = b"SAVEDMODEL-ASSET"  # stands in the graph until the module is loaded from somewhere
-_MASKED_LM = "cls/predictions/output_bias"  # stands for its head
-_SENTENCE_ORDER = "cls/seq_relationship/output_weights"  # likewise
+_ASSETS = "saved_model_assets"  # collection of assets in a SavedModel
+_ASSET_PATH = b"SAVEDMODEL-ASSET"  # replaced when the module is loaded
+_MASKED_LM = "cls/predictions/output_bias"  # indicates its head
+_SENTENCE_ORDER = "cls/seq_relationship/output_weights"  # indicates its head
 _SENTENCE_ORDER_BIAS = "cls/seq_relationship/output_bias"
 _ENCODER_OUTPUTS = ("sequence_output", "pooled_output")
-OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"  # among the variables of every SavedModel of TF2
+OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"  # a variable of every SavedModel of TF2
 _SHARED_LAYERS = "bert/encoder/transformer/group_0/inner_group_0/"
 _EXPECTED = (
     f"Expected a TF1 module with variables of an ALBERT encoder ({_SHARED_LAYERS}...), as the "
@@ -70,22 +70,22 @@ _EXPECTED = (
 
 
 def is_here(path: str) -> bool:
-    """Whether a path is a directory with a SavedModel that is not known to be TF2's."""
+    """Returns whether a directory contains a SavedModel, except a SavedModel of TF2."""
     if not tf.io.gfile.exists(os.path.join(path, GRAPH_FILE)):
         return False
     try:
         variables = open_tensorflow_checkpoint(os.path.join(path, VARIABLES))
     except LoadError:
-        return True  # what is wrong with it, `read` says
+        return True  # `read` reports the error
     return OBJECT_GRAPH not in variables.get_variable_to_shape_map()
 
 
 def read(path: str) -> StoredModel:
-    """Reads what a TF-Hub module holds of a model, without running it; see `FormatModule`.
+    """Reads the parts of a TF-Hub module; see `FormatModule`.
 
     Raises:
         LoadError: there is no such module, or it is of another kind.
-        ValueError: its configuration cannot be used.
+        ValueError: the configuration is invalid.
     """
     checkpoint = os.path.join(path, VARIABLES)
     try:
@@ -94,7 +94,7 @@ def read(path: str) -> StoredModel:
         reader = open_tensorflow_checkpoint(checkpoint)
         shapes = reader.get_variable_to_shape_map()
         graph = _inference_graph(saved_model)
-        if not any(_SHARED_LAYERS in name for name in shapes):  # BERT, say, or an image model
+        if not any(_SHARED_LAYERS in name for name in shapes):  # such as BERT or an image model
             raise LoadError(
                 f"It is not a module of ALBERT: its signatures are {_signature_names([graph])}, "
                 f"its variables {', '.join(sorted(shapes)[:8])}, ... {_EXPECTED}"
@@ -119,7 +119,7 @@ def read(path: str) -> StoredModel:
 
 
 def _inference_graph(saved_model: Any) -> Any:
-    """The graph without tags, which is that without dropout; of TF2 there is none."""
+    """Returns the graph without tags, which has no dropout. SavedModels of TF2 are rejected."""
     graphs = list(saved_model.meta_graphs)
     tags = [sorted(graph.meta_info_def.tags) for graph in graphs]
     if not graphs or any(graph.HasField("object_graph_def") for graph in graphs):
@@ -136,7 +136,7 @@ def _signature_names(graphs: list[Any]) -> list[str]:
 
 
 def _asset(path: str, name: str | None) -> str | None:
-    """The path of an asset, None where there is no such file."""
+    """Returns the path of an asset, or `None` if there is no such file."""
     if not name:
         return None
     file = os.path.join(path, _ASSETS_FOLDER, name)
@@ -147,7 +147,7 @@ def _asset(path: str, name: str | None) -> str | None:
 
 
 def _asset_name(graph: Any, tensor: str) -> str | None:
-    """The name of the asset whose path a string tensor gives, None where it gives none.
+    """Returns the name of the asset whose path is in a string tensor, or `None`.
 
     TF-Hub lists assets in a collection, SavedModel's builder in a field.
     """
@@ -158,11 +158,11 @@ def _asset_name(graph: Any, tensor: str) -> str | None:
 
 
 def _constant(graph: Any, tensor: str) -> bool | None:
-    """The value of a boolean constant of the graph, None where it is computed or missing."""
+    """Returns the value of a boolean constant, or `None` if it is computed or missing."""
     nodes = {node.name: node for node in graph.graph_def.node}
     node = nodes.pop(tensor.split(":")[0], None)
     while node is not None and node.op == "Identity" and node.input:
-        node = nodes.pop(node.input[0].split(":")[0], None)  # none is passed twice
+        node = nodes.pop(node.input[0].split(":")[0], None)  # no node is visited twice
     if node is None or node.op != "Const":
         return None
     value = node.attr["value"].tensor
@@ -176,10 +176,15 @@ def build_outputs(
 ) -> tuple[Tensors, Tensors]:
     """Adds inputs, variables and a model to the current graph; returns inputs and outputs by name.
 
-    The `model` gives the arithmetic; what of it `weights` names, by the original's names, becomes
-    variables of these names, and what comes of the rest means nothing. Outputs: `sequence_output`
-    [B, S, H], `pooled_output` [B, H], `mlm_logits` [B * P, V] and, with that head, `sop_log_probs`
-    [B, 2].
+    Args:
+        model: provides the computation.
+        weights: names of the variables to create, by the original's names. Outputs that depend on
+            other variables are meaningless.
+        training: whether to apply dropout.
+
+    Returns:
+        The inputs, and the outputs `sequence_output` [B, S, H], `pooled_output` [B, H],
+        `mlm_logits` [B * P, V] and, with that head, `sop_log_probs` [B, 2].
     """
     inputs = {
         name: tf.compat.v1.placeholder(tf.int32, [None, None], name)
@@ -202,7 +207,7 @@ def build_outputs(
 
 
 def _variable(name: str, variable: keras.Variable) -> tf.Variable:
-    """A variable of TensorFlow 1, in the collections the original's is in."""
+    """Creates a variable of TensorFlow 1 in the same collections as the original."""
     keys = tf.compat.v1.GraphKeys
     is_norm = "/LayerNorm" in name
     starts_with = tf.ones if name.endswith("/gamma") else tf.zeros
@@ -217,17 +222,17 @@ def _variable(name: str, variable: keras.Variable) -> tf.Variable:
 
 
 def tf1_meta_graph(graph: tf.Graph, wanted: Iterable[str]) -> Any:
-    """Returns a MetaGraphDef with its collections, as TensorFlow 1.15 and later can read it.
+    """Returns a MetaGraphDef with its collections for TensorFlow 1.15 and later.
 
-    The `wanted` tensors, the variables, and what they need, are kept.
+    It contains the `wanted` tensors, the variables, and their dependencies.
     """
     graph_def = graph.as_graph_def()
     for node in graph_def.node:
         if node.op == _DRAW:
             node.op = _DRAW_OF_TF1
-            del node.input[1:]  # what is left is the shape
+            del node.input[1:]  # only the shape remains
             node.attr["T"].CopyFrom(node.attr.pop("Tshape"))
-        # Gradients of our own live in Python: elsewhere the ordinary ones are taken.
+        # Custom gradients exist only in Python; other programs use the default gradients.
         for attribute in [name for name in node.attr if _is_unknown(name)]:
             del node.attr[attribute]
     _prune(graph_def, [*wanted, *_variable_parts(graph)])
@@ -237,12 +242,12 @@ def tf1_meta_graph(graph: tf.Graph, wanted: Iterable[str]) -> Any:
 
 
 def _is_unknown(attribute: str) -> bool:
-    """Whether an attribute means nothing, or is an error, to other versions of TensorFlow."""
+    """Returns whether other versions of TensorFlow reject or ignore an attribute."""
     return attribute == "debug_name" or (attribute.startswith("_") and attribute != "_class")
 
 
 def _prune(graph_def: Any, wanted: Iterable[str]) -> None:
-    """Removes the nodes that the wanted ones do not need."""
+    """Removes the nodes that no wanted node needs."""
     inputs = {node.name: node.input for node in graph_def.node}
     kept: set[str] = set()
     reached = list(wanted)
@@ -257,7 +262,7 @@ def _prune(graph_def: Any, wanted: Iterable[str]) -> None:
 
 
 def _variable_parts(graph: tf.Graph) -> Iterator[str]:
-    """The names that the variables of a graph are known by when it is read again."""
+    """Yields the names by which the variables are found when the graph is read."""
     for variable in graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES):
         parts = variable.to_proto()
         yield from (
@@ -270,7 +275,7 @@ def _variable_parts(graph: tf.Graph) -> Iterator[str]:
 
 
 def unsupported_weights(contents: ModelContents) -> list[str]:
-    """Returns the names of the weights that a module cannot hold: other heads, and moments.
+    """Returns the names of unsupported weights: other heads and moments.
 
     Raises:
         ValueError: there is no tokenizer.
@@ -282,8 +287,8 @@ def unsupported_weights(contents: ModelContents) -> list[str]:
 def write(directory: str, contents: ModelContents) -> None:
     """Writes a module with the signatures of the original's modules.
 
-    They are `tokens`, `tokenization_info` and, where the model has these heads, `sop` and `mlm`,
-    with inputs int32 [B, S]; docs/formats.md has all inputs and outputs.
+    They are `tokens`, `tokenization_info` and, if the model has these heads, `sop` and `mlm`, with
+    inputs int32 [B, S]; docs/formats.md describes all inputs and outputs.
 
     Raises:
         ValueError: there is no tokenizer.
@@ -308,11 +313,15 @@ def write(directory: str, contents: ModelContents) -> None:
 
 
 def compute(directory: str, batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Runs the graph of a module, as any program does that reads it with TensorFlow 2.
+    """Runs the graph of a module with TensorFlow 2.
 
-    The `batch` is that of `convert.ragged_batch`. Gives `sequence_output` and `pooled_output`, and,
-    as far as the module has the signatures, `masked_lm_logits` [B, P, V] and
-    `sentence_order_logits` [B, 2].
+    Args:
+        directory: the module.
+        batch: see `convert.ragged_batch`.
+
+    Returns:
+        `sequence_output`, `pooled_output` and, if the module has the signatures,
+        `masked_lm_logits` [B, P, V] and `sentence_order_logits` [B, 2].
     """
     module = tf.saved_model.load(directory, tags=[])
     tokens = {name: tf.constant(batch[name]) for name in INPUTS}
@@ -326,7 +335,7 @@ def compute(directory: str, batch: Mapping[str, np.ndarray]) -> dict[str, np.nda
         weights = {variable.name: variable.numpy() for variable in module.variables}
         logits = arrays["pooled_output"] @ weights[f"{_SENTENCE_ORDER}:0"].T
         logits += weights[f"{_SENTENCE_ORDER_BIAS}:0"]
-        # The graph gives log-probabilities; only what they are above logits is computed here.
+        # The graph returns log-probabilities; this adds their offset to the logits.
         above = np.logaddexp(logits[:, :1], logits[:, 1:])
         log_probabilities = module.signatures["sop"](**tokens)["sop_log_probs"].numpy()
         arrays["sentence_order_logits"] = log_probabilities + above
@@ -334,7 +343,7 @@ def compute(directory: str, batch: Mapping[str, np.ndarray]) -> dict[str, np.nda
 
 
 def _tokenizer_files(tokenizer: Tokenizer | None) -> dict[str, bytes]:
-    """Contents of the tokenizer's assets; the first is what `tokenization_info` names."""
+    """Returns the contents of the tokenizer's assets; `tokenization_info` names the first one."""
     if tokenizer is None:
         raise ValueError(
             "A TF1 module (--format=tf1_hub) needs the model's tokenizer, and none was found: "
@@ -360,7 +369,7 @@ def _meta_graph(
     do_lower_case: bool,
     tag: str | None,
 ) -> Any:
-    """One of the module's graphs, complete with signatures and assets."""
+    """Returns one of the module's graphs with signatures and assets."""
     with tf.Graph().as_default() as graph:
         signatures = _signatures(*build_outputs(model, weights, tag == "train"), weights)
         assets = {name: _asset_path(name) for name in (CONFIG_FILE, *tokenizer_files)}
@@ -381,7 +390,7 @@ def _meta_graph(
 
 
 def _asset_path(name: str) -> tf.Tensor:
-    """The constant for an asset's path, under the name it has in the original."""
+    """Returns the constant for an asset's path, with the same name as in the original."""
     node = {CONFIG_FILE: "config_file", SENTENCEPIECE_FILE: "vocab_model"}.get(name, "vocab_file")
     path = tf.constant(_ASSET_PATH, name=node)
     tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.ASSET_FILEPATHS, path)
@@ -401,7 +410,7 @@ def _signature(inputs: Mapping[str, tf.Tensor], outputs: Mapping[str, tf.Tensor]
 def _signatures(
     inputs: Tensors, outputs: Tensors, weights: Mapping[str, Any]
 ) -> dict[str, tuple[Tensors, Tensors]]:
-    """Inputs and outputs of what the model can be asked for."""
+    """Returns inputs and outputs of each signature."""
     tokens = {name: inputs[name] for name in INPUTS}
     encoded = {name: outputs[name] for name in _ENCODER_OUTPUTS}
     signatures = {"tokens": (tokens, encoded)}

@@ -1,6 +1,6 @@
-"""What a fine-tuned model was trained to do, kept beside its checkpoints as `labels.json`.
+"""The task of a fine-tuned model, stored next to its checkpoints as `labels.json`.
 
-Evaluating, predicting and exporting later read the labels back: their order is part of the model.
+The order of the labels is part of the model; later commands read it from this file.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from albert_tf.data.text_examples import Labels
 
 LABELS_FILE = "labels.json"
 SQUAD_TASKS = {1: "squad1.1", 2: "squad2.0"}  # by version
-MULTIPLE_CHOICE = "race"  # with data of one's own as well: any number of options has one head
+MULTIPLE_CHOICE = "race"  # also for custom data: the head supports any number of options
 QUESTION_TASKS = (*SQUAD_TASKS.values(), MULTIPLE_CHOICE)
-TOKENS = "tokens"  # whatever the labels: each token has one
-THRESHOLD = "null_score_diff_threshold"  # the one setting that is no whole number
-_MULTI_LABEL = "multi_label_threshold"  # only where a text has any number of labels
-UNNAMED = "custom"  # files of the user's own, or a model that does not say
+TOKENS = "tokens"  # any task with a label per token
+THRESHOLD = "null_score_diff_threshold"  # the only setting that is not an integer
+_MULTI_LABEL = "multi_label_threshold"  # only for multi-label tasks
+UNNAMED = "custom"  # custom files, or an unknown task
 
-# Tasks with the same labels and the same kind of text: a model of one answers the others.
+# Tasks with the same labels and kind of text, whose models are interchangeable.
 _SAME_KIND = ({"mnli", "mismnli", "ax"},)
 
 
 @dataclass(frozen=True)
 class TrainedTask:
-    """A task and what it predicts.
+    """A task and its labels.
 
     Attributes:
-        name: the task in lower case; "custom" for files of the user's own; "tokens"; one of
+        name: name of the task in lower case; "custom" for custom files; "tokens"; or one of
             `QUESTION_TASKS`.
-        labels: what is predicted; of questions none.
-        is_pair: whether two texts belong together; None where that is not known.
-        columns: names of the columns of a user's files, by flag.
-        max_seq_length: what sequences were cut to in training; None where that is not known.
-        settings: of a task of questions, what else a later command has to know, by flag.
+        labels: the labels. Empty for question tasks.
+        is_pair: whether an example is a pair of texts. `None` if unknown.
+        columns: column names of custom files, by flag.
+        max_seq_length: number of tokens to which texts were truncated. `None` if unknown.
+        settings: further settings of a question task, by flag.
     """
 
     name: str
@@ -70,18 +70,18 @@ class TrainedTask:
         }
 
     def write(self, directory: str) -> None:
-        """Writes `labels.json`; a label's place in `labels` is its id."""
+        """Writes `labels.json`; the id of a label is its index in `labels`."""
         content = json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
         with write_then_rename(os.path.join(directory, LABELS_FILE)) as file:
             file.write(f"{content}\n".encode())
 
     @classmethod
     def read(cls, directory: str) -> TrainedTask | None:
-        """Reads the `labels.json` of a directory, None where there is none.
+        """Reads the `labels.json` in a directory. Returns `None` if there is none.
 
         Raises:
-            ValueError: the file is not one that `write` wrote; names the file and the key.
-            OSError: it cannot be read.
+            ValueError: a value is invalid; the message contains the file and the key.
+            OSError: the file cannot be read.
         """
         path = os.path.join(directory, LABELS_FILE)
         if not tf.io.gfile.exists(path):
@@ -91,28 +91,29 @@ class TrainedTask:
             return _task(content)
         except JsonError:
             raise
-        except ValueError as error:  # of `Labels`
+        except ValueError as error:  # raised by `Labels`
             raise ValueError(f"{path!r}: {error}") from error
 
     def check_name(self, name: str, directory: str, *, is_training: bool) -> None:
-        """Refuses another task, by its name, than the model's, which lies in `directory`.
+        """Rejects another task than the task of the model in `directory`.
 
         Raises:
-            ValueError: another task, unless the model is not trained further and texts and labels
-                are of the same kind (MNLI, its mismatched part and AX).
+            ValueError: the task has another name. Without training, a task with the same labels and
+                texts is accepted (MNLI, its mismatched part and AX).
         """
         is_same_kind = any({self.name, name} <= kind for kind in _SAME_KIND)
         if self.name != name and (is_training or not is_same_kind):
             raise ValueError(
-                f"{directory!r} belongs to another task: {LABELS_FILE} in it says {self.name!r}, "
-                f"this command {name!r}. Use a new --output_dir or the same task."
+                f"{directory!r} belongs to another task: its {LABELS_FILE} contains "
+                f"{self.name!r}, this command runs {name!r}. Use a new --output_dir or the same "
+                "task."
             )
 
     def check_answers(self, asked: TrainedTask, directory: str) -> None:
-        """Refuses data that the model was not trained for; `directory` is where it was read from.
+        """Rejects data that do not fit the model in `directory`.
 
         Raises:
-            ValueError: other labels, or pairs in place of single texts.
+            ValueError: the data have other labels, or pairs instead of single texts.
         """
         path = os.path.join(directory, LABELS_FILE)
         path = path if tf.io.gfile.exists(path) else directory
@@ -124,13 +125,14 @@ class TrainedTask:
             )
         if self.is_pair not in (asked.is_pair, None):
             raise ValueError(
-                f"{directory!r} belongs to another task: {path} says the model was trained on "
-                f"{_texts(self.is_pair)}, the data are {_texts(asked.is_pair)} (--text_b_column)."
+                f"{directory!r} belongs to another task: according to {path} the model was "
+                f"trained on {_texts(self.is_pair)}, the data are {_texts(asked.is_pair)} "
+                "(--text_b_column)."
             )
 
 
 def _task(content: JsonValue) -> TrainedTask:
-    """What `TrainedTask.to_dict` gave."""
+    """Parses the result of `TrainedTask.to_dict`."""
     name = content["task_name"].text()
     length = content.get("max_seq_length")
     max_seq_length = length.whole_number(1) if length else None
@@ -167,6 +169,6 @@ def _texts(is_pair: bool | None) -> str:
 
 
 def described(labels: Labels) -> str:
-    """Returns labels as a message names them."""
+    """Returns a description of labels for messages."""
     several = "any number of " * labels.multi_label
     return "numbers" if labels.is_regression else several + ", ".join(map(repr, labels.names))

@@ -1,12 +1,12 @@
-"""The output directory of a training run: its checkpoints, and what resuming needs beside them.
+"""The output directory of a training run: its checkpoints, and the state that resuming needs.
 
-`model.ckpt-<step>` has weights, moments and step under the original release's names, so tools made
-for the original read it, and a directory of the original can be continued. What the original never
-saved lies in the folder `train_state`, named by the step: the position in the input. (A folder,
-because the original takes every index file beside its checkpoints for one of them.) The chief's is
-`<step>.*`, that of another worker `<step>.<worker>.*`. Order of writing: the train states, the
-description of all, `<step>.json`, the checkpoint, and at last the file `checkpoint` that names it.
-A run killed anywhere in between leaves the directory as it was before.
+`model.ckpt-<step>` contains weights, moments and step by the original release's names. Tools for
+the original can read it, and a directory of the original can be resumed. The position in the input,
+which the original never saved, is stored in the folder `train_state`: in `<step>.*` for the chief,
+in `<step>.<worker>.*` for other workers. (It is a folder because the original considers every index
+file next to its checkpoints a checkpoint.) Order of writing: the train states, `<step>.json`, which
+describes them, the checkpoint, and the file `checkpoint`, which names it. A run that is killed
+before the end leaves the directory in its former state.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ from albert_tf.data.files import (
 from albert_tf.data.strict_json import JsonValue, read_json
 from albert_tf.modeling.original_names import original_names
 
-CHOICES = ("all", "best", "newest")  # of checkpoints; anything else is a path
+CHOICES = ("all", "best", "newest")  # names of checkpoints; any other value is a path
 _POLL_SECONDS = 2.0
 CHECKPOINT = "model.ckpt"
 BEST = "model.ckpt-best"
 TRAIN_STATE = "train_state"
-# In a description: a checksum of the files of each worker's train state (TensorFlow may crash on
-# damaged ones), and the names of the iterators in it. Earlier versions wrote one checksum alone.
+# In a description: a checksum of each worker's train state (TensorFlow may crash on damaged files),
+# and the names of its iterators. Earlier versions wrote a single checksum.
 _STATES, _CHECKSUM, _ITERATORS = "states", "sha256", "iterators"
 
 
@@ -68,24 +68,24 @@ def name_newest(directory: str, names: list[str]) -> None:
 
 
 class TrainingDirectory:
-    """Checkpoints of one run, the newest few kept.
+    """Checkpoints of one run; only the newest are kept.
 
     Args:
         path: the directory; created when the first checkpoint is written.
-        keep_checkpoint_max: step checkpoints to keep; 0 keeps all.
+        keep_checkpoint_max: number of step checkpoints to keep; 0 keeps all.
     """
 
     def __init__(self, path: str, keep_checkpoint_max: int = 5) -> None:
         self.path = path
         self.keep_checkpoint_max = keep_checkpoint_max
         self._train_states = os.path.join(path, TRAIN_STATE)
-        self._damaged: set[str] = set()  # prefixes `restore_newest` passed over
+        self._damaged: set[str] = set()  # prefixes that `restore_newest` skipped
 
     @contextmanager
     def locked(self, *kinds: str, dry_run: bool = False) -> Iterator[None]:
-        """Keeps other runs of these kinds out of the directory; see `directory_lock.locked`.
+        """Locks the directory against other runs of these kinds; see `directory_lock.locked`.
 
-        A dry run only makes sure that there is none, and writes nothing.
+        A dry run only checks that there is no other run.
         """
         if dry_run:
             for kind in kinds:
@@ -98,7 +98,7 @@ class TrainingDirectory:
     def checkpoints(self) -> list[str]:
         """Returns the prefixes of the finished step checkpoints, oldest first.
 
-        Those that `restore_newest` found damaged are not among them.
+        Checkpoints that `restore_newest` found damaged are omitted.
         """
         steps = {
             int(match.group(1))
@@ -110,11 +110,11 @@ class TrainingDirectory:
         return [prefix for prefix in prefixes if prefix not in self._damaged]
 
     def newest(self) -> str | None:
-        """Returns the prefix of the checkpoint to resume from, None in a fresh directory."""
+        """Returns the prefix of the newest checkpoint, or `None`."""
         return next(reversed(self.checkpoints()), None)
 
     def best(self) -> str | None:
-        """Returns the prefix of the best checkpoint, None where there is none."""
+        """Returns the prefix of the best checkpoint, or `None`."""
         prefix = os.path.join(self.path, BEST)
         return prefix if tf.io.gfile.exists(prefix + ".index") else None
 
@@ -122,7 +122,7 @@ class TrainingDirectory:
         return os.path.join(self.path, f"{CHECKPOINT}-{step}")
 
     def _committed_step(self) -> int | None:
-        """The step the file `checkpoint` names, None where there is no such file or step."""
+        """Returns the step in the file `checkpoint` if its checkpoint exists."""
         step = self._named_step()
         if step is None or not tf.io.gfile.exists(self._prefix(step) + ".index"):
             return None
@@ -142,25 +142,25 @@ class TrainingDirectory:
         input_description: Mapping[str, Any],
         other_positions: Sequence[Mapping[str, Any]] = (),
     ) -> str:
-        """Writes everything a run needs to go on from here; returns the checkpoint's prefix.
+        """Writes everything that resuming needs; returns the checkpoint's prefix.
 
         Args:
-            step: finished steps.
-            model: its weights are saved.
-            optimizer: its moments are saved.
-            positions: the `tf.data` iterators the next batch will come from, by name; None where
-                there is no good one, so that a resumed run starts its input anew.
-            input_description: JSON that tells whether another run has the same input.
-            other_positions: of the other workers, what `saved_positions` returned.
+            step: number of finished steps.
+            model: the model to save.
+            optimizer: the optimizer whose moments to save.
+            positions: the `tf.data` iterators of the input by name. If `None`, a resumed run reads
+                its input from the start.
+            input_description: JSON that identifies the input.
+            other_positions: results of `saved_positions` for the other workers.
 
         Raises:
-            SaveError: the disk is full, or the directory may not be written to.
+            SaveError: the checkpoint cannot be written.
         """
         prefix = self._prefix(step)
         try:
             tf.io.gfile.makedirs(self._train_states)
             if positions is not None:
-                # Without the JSON file, which comes last, there is no train state.
+                # A train state is ignored without the JSON file, which is written last.
                 states = [self._write_positions(step, 0, positions), *other_positions]
                 known = [{key: state[key] for key in (_CHECKSUM, _ITERATORS)} for state in states]
                 self._write_description(step, 0, {**input_description, _STATES: known})
@@ -177,10 +177,10 @@ class TrainingDirectory:
         return prefix
 
     def _not_saved(self, step: int, error: Exception) -> SaveError:
-        """The error of a save that failed, after what it wrote was removed, as far as that goes."""
+        """Returns the error of a failed save, after removing its files if possible."""
         prefix = self._prefix(step)
         newest = self.newest()
-        if newest != prefix:  # else all was written, and it was the file `checkpoint` that failed
+        if newest != prefix:  # otherwise only the file `checkpoint` failed
             with suppress(OSError, tf.errors.OpError):
                 for name in folder_names(self._train_states):
                     if name.startswith(f"{step}."):
@@ -194,16 +194,16 @@ class TrainingDirectory:
     def save_positions(
         self, step: int, worker: int, positions: Mapping[str, Any], notes: Mapping[str, Any]
     ) -> None:
-        """Writes the train state of a worker other than the chief, who calls `save` afterwards.
+        """Writes the train state of a worker; the chief calls `save` afterwards.
 
         Args:
-            step: finished steps.
-            worker: its number, from 1.
+            step: number of finished steps.
+            worker: number of the worker, from 1.
             positions: see `save`.
             notes: JSON for `saved_positions`.
 
         Raises:
-            SaveError: the disk is full, or the directory may not be written to.
+            SaveError: the train state cannot be written.
         """
         try:
             tf.io.gfile.makedirs(self._train_states)
@@ -216,7 +216,7 @@ class TrainingDirectory:
         """Returns the notes of a worker that has saved its position, for `save`.
 
         Raises:
-            SaveError: there is nothing, or it is damaged.
+            SaveError: the notes are missing or damaged.
         """
         path = self._train_state(step, worker) + ".json"
         try:
@@ -228,7 +228,7 @@ class TrainingDirectory:
     def _write_positions(
         self, step: int, worker: int, positions: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Writes a train state, and returns what `_states` is to know of it."""
+        """Writes a train state; returns its part of the description."""
         state = self._train_state(step, worker)
         with new_checkpoint(state) as temporary:
             tf.train.Checkpoint(**positions).write(temporary)
@@ -239,7 +239,7 @@ class TrainingDirectory:
             file.write(json.dumps(content, indent=2).encode())
 
     def _remove_all_but(self, kept: list[str]) -> None:
-        """Removes checkpoints and train states that `kept` does not name, and all halves."""
+        """Removes incomplete files, and checkpoints and train states that are not in `kept`."""
         steps = {prefix.rsplit("-", 1)[1] for prefix in kept}
         for folder, name in ((self.path, f"{CHECKPOINT}-"), (self._train_states, "")):
             remove_leftovers(folder)
@@ -249,7 +249,7 @@ class TrainingDirectory:
                 for name in folder_names(folder)
                 if (match := pattern.match(name)) and match.group(1) not in steps
             ]
-            # Index files first: without one, no reader takes the rest for a checkpoint.
+            # Index files first: without them, readers ignore the other files.
             for name in sorted(stale, key=lambda name: not name.endswith(".index")):
                 remove(os.path.join(folder, name))
         for prefix in sorted(self._damaged):
@@ -259,14 +259,14 @@ class TrainingDirectory:
     def restore_newest(
         self, model: keras.Model, optimizer: keras.optimizers.Optimizer
     ) -> tuple[str, int] | None:
-        """Restores the newest checkpoint that is whole; damaged ones are passed over, and named.
+        """Restores the newest complete checkpoint; skips damaged ones with a warning.
 
         Returns:
-            The checkpoint's prefix and its step, None in a fresh directory.
+            The checkpoint's prefix and its step. `None` if there is no checkpoint.
 
         Raises:
             DamagedError: every checkpoint is damaged.
-            LoadError: the newest whole one does not fit the model, or cannot be reached.
+            LoadError: the newest complete checkpoint does not fit the model, or cannot be read.
         """
         named = self._named_step()
         if named is not None and self._committed_step() is None:
@@ -292,9 +292,9 @@ class TrainingDirectory:
     def _restore_whole(
         self, prefix: str, model: keras.Model, optimizer: keras.optimizers.Optimizer
     ) -> int | DamagedError:
-        """Restores a checkpoint if it and the train state beside it are whole; else says why."""
+        """Restores a checkpoint and returns its step, or returns why it is damaged."""
         try:
-            # That there is no train state is no damage: the original writes none.
+            # A missing train state is not an error: the original does not write it.
             description = self.input_description(prefix)
             for state, _, expected in self._states(prefix, description or {}):
                 if expected is not None and _checksum(state) != expected:
@@ -308,11 +308,11 @@ class TrainingDirectory:
     ) -> int:
         """Fills model and optimizer from a step checkpoint, and returns its step.
 
-        The checkpoint has moments, and is of this package or of the original release.
+        The checkpoint may be written by the original release.
 
         Raises:
             DamagedError: the checkpoint is damaged.
-            LoadError: it is not one of this model with this kind of optimizer.
+            LoadError: the checkpoint does not belong to this model and kind of optimizer.
         """
         reader, shapes = open_checkpoint(prefix)
         variables = {**original_names(model), **slot_variables(model, optimizer)}
@@ -337,10 +337,10 @@ class TrainingDirectory:
         return step
 
     def input_description(self, prefix: str) -> dict[str, Any] | None:
-        """Returns what `save` was told of the input, None where no position was saved.
+        """Returns the description of the input, or `None` if no position was saved.
 
         Raises:
-            DamagedError: that is no longer to be read.
+            DamagedError: the description is damaged.
         """
         path = self._train_state(_step_of(prefix)) + ".json"
         if not tf.io.gfile.exists(path):
@@ -353,13 +353,13 @@ class TrainingDirectory:
         return content.value
 
     def _train_state(self, step: int | str, worker: int = 0) -> str:
-        """The prefix of the train state of a step and worker."""
+        """Returns the prefix of the train state of a step and worker."""
         return os.path.join(self._train_states, f"{step}.{worker}" if worker else str(step))
 
     def _states(
         self, prefix: str, description: Mapping[str, Any]
     ) -> Iterator[tuple[str, list[str], str | None]]:
-        """Prefix, names of the iterators and checksum of the train states of a checkpoint."""
+        """Yields prefix, names of the iterators and checksum of each train state."""
         earlier = {_CHECKSUM: description.get(_CHECKSUM), _ITERATORS: ["iterator"]}
         for worker, state in enumerate(description.get(_STATES, [earlier])):
             path = self._train_state(_step_of(prefix), worker)
@@ -368,13 +368,16 @@ class TrainingDirectory:
     def restore_input(
         self, prefix: str, positions: Mapping[str, Any], input_description: Mapping[str, Any]
     ) -> bool:
-        """Moves iterators, made anew, to where the checkpoint's run stood in its input.
+        """Moves new iterators to the saved position.
 
-        They may be some of those that were saved, by whichever workers.
+        Args:
+            prefix: the checkpoint.
+            positions: any subset of the iterators that all workers saved, by name.
+            input_description: see `save`.
 
         Returns:
-            Whether the position was restored. If not, a warning says why: none was saved, or
-            `input_description` is not what `save` was given.
+            Whether the position was restored. A warning is logged if none was saved or if the input
+            has changed.
 
         Raises:
             LoadError: the position cannot be read.
@@ -401,7 +404,7 @@ class TrainingDirectory:
             try:
                 status = tf.train.Checkpoint(**found).read(state)
                 status.assert_existing_objects_matched().expect_partial()
-            except READ_ERRORS as error:  # of one from before there were checksums
+            except READ_ERRORS as error:  # train states of earlier versions have no checksum
                 raise LoadError(
                     f"{state!r} cannot be read: {reason_of(error)}. If it is damaged, remove "
                     f"{self._train_state(_step_of(prefix))}.json to read the input from the start."
@@ -410,10 +413,10 @@ class TrainingDirectory:
         return True
 
     def save_best(self, step: int, model: keras.Model) -> None:
-        """Writes the weights as `model.ckpt-best`, in place of an earlier best.
+        """Writes the weights as `model.ckpt-best`, replacing an earlier best checkpoint.
 
         Raises:
-            WriteError: the disk is full, or the directory may not be written to.
+            WriteError: the checkpoint cannot be written.
         """
         write_checkpoint(os.path.join(self.path, BEST), original_names(model), step)
 
@@ -423,12 +426,12 @@ def _step_of(prefix: str) -> str:
 
 
 def _checksum(prefix: str) -> str:
-    """The SHA-256 of the files of a checkpoint."""
+    """Returns the SHA-256 of the files of a checkpoint."""
     digest = hashlib.sha256()
     try:
         for suffix in (".index", DATA_SUFFIX):
             with open_binary(prefix + suffix, "rb") as file:
-                while block := file.read(1 << 20):  # a shuffle buffer may be large
+                while block := file.read(1 << 20):  # shuffle buffers may be large
                     digest.update(block)
     except (FileNotFoundError, tf.errors.NotFoundError) as error:
         raise DamagedError(f"{prefix!r} is damaged: a file is missing.") from error
@@ -447,15 +450,15 @@ def choose_checkpoints(
     """Finds the finished checkpoints to evaluate, oldest first.
 
     Args:
-        directory: where the run keeps its checkpoints.
+        directory: the directory of the run.
         choice: "newest", "best" or "all" of the directory, or the path of a checkpoint.
-        init_checkpoint: taken where the directory has no such checkpoint.
+        init_checkpoint: used if the directory has no such checkpoint.
         name: the setting that contains `choice`, for messages.
         last_step: "all" ends with the checkpoint of this step.
-        watch_secs: "all" waits so many seconds after the last new checkpoint for a further one.
+        watch_secs: number of seconds that "all" waits for a further checkpoint.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is no checkpoint.
     """
     newest, best = directory.newest(), directory.best()
     is_all = choice == "all" and bool(newest or watch_secs > 0)
@@ -487,12 +490,17 @@ def choose_checkpoint(
     *,
     name: str,
 ) -> str:
-    """Finds the checkpoint to predict with: the chosen one, else the best, else the newest.
+    """Finds the checkpoint to predict with.
 
-    Takes what `choose_checkpoints` takes; of "all", one is taken as without a choice.
+    Args:
+        directory: see `choose_checkpoints`.
+        choice: see `choose_checkpoints`. If `None` or "all", the best checkpoint is used, or the
+            newest if there is no best.
+        init_checkpoint: see `choose_checkpoints`.
+        name: see `choose_checkpoints`.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is no checkpoint.
     """
     if choice is None or choice == "all":
         choice = "best"
@@ -508,14 +516,14 @@ def choose_checkpoint(
 def _all_checkpoints(
     directory: TrainingDirectory, name: str, last_step: int, watch_secs: float
 ) -> Iterator[str]:
-    """Every checkpoint of the directory once; stops `watch_secs` after the last new one."""
+    """Yields every checkpoint of the directory once."""
     seen: set[str] = set()
     deadline = time.monotonic() + watch_secs
     while True:
         new = [prefix for prefix in directory.checkpoints() if prefix not in seen]
         for prefix in new:
             seen.add(prefix)
-            if tf.io.gfile.exists(prefix + ".index"):  # a training run removes old ones meanwhile
+            if tf.io.gfile.exists(prefix + ".index"):  # a training run may have removed it
                 yield prefix
         if new:
             deadline = time.monotonic() + watch_secs

@@ -18,10 +18,10 @@ from albert_tf.checkpoints.archives import is_indirect
 from albert_tf.checkpoints.formats import locate, open_model
 from albert_tf.checkpoints.heads import heads_in
 from albert_tf.checkpoints.load_tokenizer import load_tokenizer as load_model_tokenizer
-from albert_tf.checkpoints.load_weights import load_weights
-from albert_tf.checkpoints.loading import load, without_scope
+from albert_tf.checkpoints.loading import build, without_scope
 from albert_tf.checkpoints.model_contents import StoredModel
 from albert_tf.checkpoints.model_directory import essential_differences
+from albert_tf.checkpoints.model_source import ModelSettings, resolve_model
 from albert_tf.checkpoints.names import suggestion
 from albert_tf.checkpoints.original.files import GLOBAL_STEP, read_variables
 from albert_tf.checkpoints.report import LoadError
@@ -273,8 +273,7 @@ def _model(path: str) -> Iterator[str]:
     same = [n for n, preset in PRESETS.items() if not essential_differences(preset, config)]
     released = {"equal to": ", ".join(same) or "no released model"}
     yield from _rows(f"Configuration ({stored.config_file})", {**config.to_dict(), **released})
-    model = load(path)
-    report = load_weights(model, stored)
+    model, report = build(resolve_model(ModelSettings(), stored), stored)
     counts, total = parameter_counts(config), sum(v.shape.num_elements() for v in model.weights)
     parts = dataclasses.asdict(counts).items()
     parameters = {n.replace("_", " "): size for n, size in parts if not n.endswith("_head")}

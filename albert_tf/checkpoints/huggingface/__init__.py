@@ -1,8 +1,8 @@
-"""Directories of Hugging Face's transformers: `config.json`, weights and tokenizer, both ways.
+"""Reads and writes directories of Hugging Face's transformers.
 
     config.json, model.safetensors (or shards, or pytorch_model.bin), spiece.model or vocab.txt
 
-Neither transformers nor PyTorch is needed, but for reading `pytorch_model.bin`.
+transformers is not needed, and PyTorch only to read `pytorch_model.bin`.
 """
 
 from __future__ import annotations
@@ -81,16 +81,16 @@ _SAME_NAMES = tuple(
     if field.name not in ("hidden_act", "parameter_sharing", "extra")
 )
 
-# What every model of the original has, and what transformers takes for a key that is not there.
+# The values of all original models, and the defaults of transformers.
 _FIXED: Mapping[str, Any] = {
     "layer_norm_eps": 1e-12,
     "position_embedding_type": "absolute",
     "is_decoder": False,
 }
 
-_DROPOUT, _USUAL_DROPOUT = "classifier_dropout_prob", 0.1  # kept for transformers, both ways
+_DROPOUT, _USUAL_DROPOUT = "classifier_dropout_prob", 0.1  # only used by transformers
 _MULTI_LABEL = "multi_label_classification"
-_THRESHOLD_KEY = "multi_label_threshold"  # ours
+_THRESHOLD_KEY = "multi_label_threshold"  # of this package
 _TASK_KEY = "finetuning_task"
 _CLASSIFICATION = "AlbertForSequenceClassification"
 _TOKENS = "AlbertForTokenClassification"
@@ -105,9 +105,9 @@ _ARCHITECTURES: Mapping[type, str] = {
 
 
 def is_here(path: str) -> bool:
-    """Whether a directory has a `config.json` of transformers, or weights under its names.
+    """Returns whether a directory contains a `config.json` of transformers, or its weights.
 
-    Other libraries have a `config.json` as well, so the keys in it decide.
+    Other libraries write a `config.json` too, so its keys are checked.
     """
     config_file = os.path.join(path, CONFIG_FILE)
     if not file_exists(config_file):
@@ -123,8 +123,8 @@ def read(path: str) -> StoredModel:
     """Finds configuration, weights, tokenizer and task of a model; see `FormatModule`.
 
     Raises:
-        LoadError: half a model, one of another architecture, or one that computes something else
-            than the original's can.
+        LoadError: the model is incomplete, of another architecture, or computes a function that the
+            original does not support.
         DamagedError: a file is damaged.
     """
     try:
@@ -165,13 +165,13 @@ def open_weights(checkpoint: str) -> WeightsReader:
     """Returns a reader of a file of weights, or of an index of such files.
 
     Raises:
-        LoadError: it cannot be read, or is of a model that the original cannot be.
+        LoadError: the file cannot be read, or the original does not support the model.
     """
     return HuggingFaceWeights(checkpoint)
 
 
 def unsupported_weights(contents: ModelContents) -> list[str]:
-    """Returns the names of the weights that are left out: SQuAD 2.0's head, an optimizer's slots.
+    """Returns the names of unsupported weights: the head of SQuAD 2.0 and optimizer slots.
 
     Raises:
         ValueError: see `write`.
@@ -181,13 +181,13 @@ def unsupported_weights(contents: ModelContents) -> list[str]:
 
 
 def write(directory: str, contents: ModelContents) -> None:
-    """Writes a directory that `from_pretrained` of transformers loads, models and tokenizers.
+    """Writes a model and tokenizer that `from_pretrained` of transformers loads.
 
-    All heads that transformers has a name for are stored, whatever class `config.json` names. What
-    a model was trained for is kept in a `labels.json` as well, which transformers leaves alone.
+    All heads that transformers supports are stored, whatever class `config.json` names. The task is
+    also stored in `labels.json`, which transformers ignores.
 
     Raises:
-        ValueError: the format cannot hold the model; nothing is written.
+        ValueError: the format does not support the model; nothing is written.
     """
     _check_can_be_written(contents.config)
     with write_then_rename(os.path.join(directory, CONFIG_FILE)) as file:
@@ -200,7 +200,7 @@ def write(directory: str, contents: ModelContents) -> None:
 
 
 def _find_weights(path: str) -> str:
-    """The path of the weights; of several forms, of that which needs the least."""
+    """Returns the path of the weights; see `WEIGHTS_FILES` for the order."""
     for name in WEIGHTS_FILES:
         if file_exists(os.path.join(path, name)):
             return os.path.join(path, name)
@@ -213,7 +213,7 @@ def _find_weights(path: str) -> str:
 
 
 def _architecture_of(values: Mapping[str, Any]) -> str | None:
-    """The class that stored the model, None where the file does not say."""
+    """Returns the class that stored the model, or `None`."""
     names = values.get("architectures")
     name = names[0] if isinstance(names, list) and names else None
     return name if isinstance(name, str) else None
@@ -232,7 +232,7 @@ def read_config(path: str) -> AlbertConfig:
 
 
 def _albert_config(values: Mapping[str, Any], where: str) -> AlbertConfig:
-    """The configuration in a `config.json`; LoadError unless it is an ALBERT that can be loaded."""
+    """Returns the configuration in a `config.json`, or raises `LoadError`."""
     _check_architecture(values, where)
     for name, expected in _FIXED.items():
         if values.get(name, expected) not in (expected, None):
@@ -296,7 +296,7 @@ def _activation(name: Any, where: str) -> str:
 
 
 def _check_groups(config: AlbertConfig) -> None:
-    """Refuses sizes for which transformers, by a rounding error, groups the layers differently."""
+    """Rejects sizes for which transformers, by a rounding error, groups the layers differently."""
     layers, groups = config.num_hidden_layers, config.num_hidden_groups
     if any(int(i / (layers / groups)) != config.group_of_layer(i) for i in range(layers)):
         raise ValueError(
@@ -306,7 +306,7 @@ def _check_groups(config: AlbertConfig) -> None:
 
 
 def _check_can_be_written(config: AlbertConfig) -> None:
-    """Raises ValueError for a model that transformers has no class for."""
+    """Raises `ValueError` if transformers does not support the model."""
     if config.parameter_sharing not in ("all", "none"):
         raise ValueError(
             "Hugging Face's format does not support parameter_sharing "
@@ -317,7 +317,7 @@ def _check_can_be_written(config: AlbertConfig) -> None:
 
 
 def _config_json(contents: ModelContents) -> dict[str, Any]:
-    """The content of the `config.json` of a model that `_check_can_be_written` passed."""
+    """Returns the content of `config.json`."""
     config, tokenizer = contents.config, contents.tokenizer
     architecture = _choose_architecture(contents)
     activation = _WRITTEN_ACTIVATIONS[config.hidden_act.lower() or "linear"]
@@ -336,13 +336,13 @@ def _config_json(contents: ModelContents) -> dict[str, Any]:
         "bos_token_id": tokenizer.cls_id if tokenizer else 2,
         "eos_token_id": tokenizer.sep_id if tokenizer else 3,
         **(_labels(contents) if architecture in (_CLASSIFICATION, _TOKENS) else {}),
-        # What transformers computes in: by itself it would take the type that is stored.
+        # By default transformers computes in the stored type.
         **({"dtype": "float32"} if is_half else {}),
     }
 
 
 def _choose_architecture(contents: ModelContents) -> str:
-    """The class for what the model was trained for last; other heads are stored all the same."""
+    """Returns the class of transformers for the task of the model."""
     shapes = {name: value.shape for name, value in contents.weights.items()}
     model_class = head_in(shapes, contents.task).model_class
     if model_class is AlbertForPretraining:
@@ -352,7 +352,7 @@ def _choose_architecture(contents: ModelContents) -> str:
 
 
 def _labels(contents: ModelContents) -> dict[str, Any]:
-    """What a classifier predicts; without a task, classes without names."""
+    """Returns the labels of a classifier; without a task they have no names."""
     task, number = contents.task, len(contents.weights["output_weights"])
     is_regression = task.labels.is_regression if task else number == 1
     names = task.labels.names if task and len(task.labels.names) == number else ()
@@ -370,10 +370,10 @@ def _labels(contents: ModelContents) -> dict[str, Any]:
 
 
 def _trained_task(values: Mapping[str, Any], where: str) -> TrainedTask | None:
-    """What a `config.json` says a model was trained for; None where it does not say.
+    """Returns the task in a `config.json`, or `None` if it is unknown.
 
-    Labels without names (LABEL_0) say nothing. Whether texts come in pairs is known of GLUE's tasks
-    (`finetuning_task`), of others not.
+    Placeholder labels (LABEL_0) are ignored. `is_pair` is only known for GLUE tasks
+    (`finetuning_task`).
     """
     architecture = _architecture_of(values)
     if architecture == _QUESTIONS:
@@ -391,7 +391,7 @@ def _trained_task(values: Mapping[str, Any], where: str) -> TrainedTask | None:
     is_regression = kind == "regression" or (len(names) == 1 and kind != _MULTI_LABEL)
     if is_regression and len(names) != 1:
         return None
-    if kind == _MULTI_LABEL:  # whose names may say nothing: without them it would be of one label
+    if kind == _MULTI_LABEL:  # even without names, to distinguish it from a single label
         threshold = values.get(_THRESHOLD_KEY, Labels.threshold)
         try:
             return TrainedTask(UNNAMED, Labels(names, True, threshold), None)
@@ -407,7 +407,7 @@ def _trained_task(values: Mapping[str, Any], where: str) -> TrainedTask | None:
 
 
 def _check_same_task(task: TrainedTask, values: Mapping[str, Any], where: str) -> None:
-    """Refuses a `labels.json` from before a fine-tuning by transformers, which leaves it alone."""
+    """Rejects a `labels.json` that contradicts `config.json`: transformers leaves it unchanged."""
     architecture, kind = _architecture_of(values), values.get("problem_type")
     tasks = {
         _QUESTIONS: tuple(SQUAD_TASKS.values()),
@@ -422,7 +422,7 @@ def _check_same_task(task: TrainedTask, values: Mapping[str, Any], where: str) -
     if is_same and architecture in (_TOKENS, _CLASSIFICATION):
         labels, stated = task.labels, _label_names(values, where)
         names = labels.names or numbered_labels(1)
-        if stated == numbered_labels(len(stated)):  # which names nothing
+        if stated == numbered_labels(len(stated)):  # placeholders
             names = numbered_labels(len(names))
         is_same = (len(stated) == 1 if labels.is_regression else stated == names) and (
             kind is None
@@ -446,7 +446,7 @@ def _task_name(given: Any) -> str:
 
 
 def _label_names(values: Mapping[str, Any], where: str) -> tuple[str, ...]:
-    """The labels in the order of their ids; transformers has two where nothing is said."""
+    """Returns the labels in the order of their ids; the default of transformers is two."""
     names = values.get("id2label")
     if not isinstance(names, dict) or not names:
         return numbered_labels(1 if values.get("num_labels") == 1 else 2)

@@ -1,12 +1,11 @@
-"""The tokenizer in a Hugging Face directory: found, and written so that AutoTokenizer loads it.
+"""Reads and writes the tokenizer in a Hugging Face directory.
 
 English models have a `spiece.model`, Chinese ones a `vocab.txt`. Models that transformers 5 saved
-have a `tokenizer.json` in its place, in which the `tokenizers` library keeps what a tokenizer does:
-it says the same, so it is turned into one of these, and made from one. Vocabulary ids stay.
+have only a `tokenizer.json`, the format of the `tokenizers` library, from which one of these files
+is created with the same ids.
 
-The message classes that come with SentencePiece are generated for one version of protobuf, and
-refuse to be loaded beside an older one, TensorFlow's for instance. The few fields that matter are
-described here instead; those that are not keep their values.
+The message classes of SentencePiece require one version of protobuf, which may be newer than
+TensorFlow's. This module therefore describes the few fields that it needs; other fields are kept.
 
 Source: sentencepiece_model.proto of SentencePiece.
 """
@@ -71,8 +70,8 @@ _MESSAGES: dict[str, tuple[tuple[str, int, Any], ...]] = {
     ),
 }
 
-# transformers takes this from the scores of pieces like "9,": they are then never used whole, which
-# comes down to the original's rule of taking them apart.
+# transformers subtracts this from the scores of pieces like "9,", so that they are never used,
+# which is equivalent to the original's rule of splitting them.
 _PENALTY = 100.0
 _SPECIAL = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 _METASPACE = {
@@ -108,7 +107,7 @@ def tokens_in(path: str) -> list[str]:
     """Returns the tokens in a `tokenizer.json` in the order of their ids.
 
     Raises:
-        ValueError: it describes a tokenizer of another kind, or is damaged; names the file.
+        ValueError: the file is damaged or describes a tokenizer of another kind.
     """
     content = read_content(path)
     if is_wordpiece(content):
@@ -117,7 +116,7 @@ def tokens_in(path: str) -> list[str]:
 
 
 def find_lower_case(directory: str) -> bool | None:
-    """Returns whether a directory says that text is lower-cased, None where it says nothing.
+    """Returns whether the tokenizer in a directory lower-cases text, or `None` if it is unknown.
 
     Raises:
         LoadError: a file cannot be read.
@@ -136,19 +135,19 @@ def find_lower_case(directory: str) -> bool | None:
 
 
 def write_tokenizer(directory: str, tokenizer: Tokenizer, config: AlbertConfig) -> None:
-    """Writes what `AutoTokenizer.from_pretrained` needs, with nothing else installed.
+    """Writes the files that `AutoTokenizer.from_pretrained` needs.
 
-    The longest sequence is that of `config`.
+    `config` provides the maximum sequence length.
     """
     if isinstance(tokenizer, SentencePieceTokenizer):
         _write(directory, SENTENCEPIECE_FILE, tokenizer.model_proto)
-        # transformers reads spiece.model only beside a protobuf that TensorFlow may not allow.
+        # To read spiece.model, transformers needs a protobuf that TensorFlow may not support.
         _write_json(directory, JSON_FILE, tokenizer_json(tokenizer))
-        # The general class takes tokenizer.json as it is; the AlbertTokenizer of transformers 5
-        # would also turn `` and '' into ", which the original leaves alone.
+        # The general class uses tokenizer.json unchanged; the AlbertTokenizer of transformers 5
+        # also replaces `` and '' by ", unlike the original.
         settings = {"tokenizer_class": "PreTrainedTokenizerFast", "keep_accents": False}
     else:
-        # From the tokens: a repeated line of a vocabulary takes an id there, and none here.
+        # In transformers, a repeated line of a vocabulary has its own id.
         _write(directory, WORDPIECE_FILE, "".join(f"{t}\n" for t in tokenizer.tokens).encode())
         settings = {"tokenizer_class": "BertTokenizer", "strip_accents": None}
     names = {
@@ -162,14 +161,14 @@ def write_tokenizer(directory: str, tokenizer: Tokenizer, config: AlbertConfig) 
     settings |= {
         "do_lower_case": tokenizer.do_lower_case,
         "model_max_length": config.max_position_embeddings,
-        # By itself transformers 5 leaves segment ids out, and pairs then give other results.
+        # transformers 5 omits segment ids by default, which changes the results of pairs.
         "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
     }
     _write_json(directory, CONFIG_FILE, settings)
 
 
 def _made_again(content: JsonValue) -> str:
-    """The path of a SentencePiece model or a vocabulary that says what a tokenizer.json does."""
+    """Returns the path of a SentencePiece model or vocabulary created from a `tokenizer.json`."""
     if is_wordpiece(content):
         name = WORDPIECE_FILE
         data = "".join(f"{token}\n" for token in wordpiece_tokens(content)).encode()
@@ -193,7 +192,7 @@ def _write(directory: str, name: str, content: bytes) -> None:
 
 
 def parse_model(model_proto: bytes, name: str) -> Any:
-    """Returns the message of a serialized model; ValueError names its file if it is none."""
+    """Returns the message of a serialized model. Raises `ValueError` if it is damaged."""
     model = _model_class()()
     try:
         model.ParseFromString(model_proto)
@@ -225,11 +224,11 @@ def _model_class() -> Any:
 
 
 def sentencepiece_model(content: JsonValue) -> bytes:
-    """Turns the `tokenizer.json` of an English ALBERT into a serialized SentencePiece model.
+    """Converts the `tokenizer.json` of an English ALBERT into a serialized SentencePiece model.
 
     Raises:
-        ValueError: it describes a tokenizer of another kind, or a value is not what it should be;
-            names the file and the key.
+        ValueError: it describes a tokenizer of another kind, or a value is invalid; the message
+            contains the file and the key.
     """
     pieces = _pieces(content)
     unk_id = content["model"]["unk_id"].whole_number(0)
@@ -248,7 +247,7 @@ def sentencepiece_model(content: JsonValue) -> bytes:
             kind = UNKNOWN
         elif piece in special or piece in _SPECIAL:
             kind = CONTROL
-        elif score == 0:  # the logarithm of no trained piece's probability
+        elif score == 0:  # trained pieces have negative scores
             kind = USER_DEFINED
         made.pieces.add(piece=piece, score=_unpunished(piece, score), type=kind)
     made.trainer_spec.model_type = UNIGRAM
@@ -261,7 +260,7 @@ def sentencepiece_model(content: JsonValue) -> bytes:
 
 
 def _pieces(content: JsonValue) -> list[tuple[str, float]]:
-    """The pieces of a Unigram model and their scores."""
+    """Returns the pieces of a Unigram model and their scores."""
     model = content.get("model")
     vocabulary = model and model.get("vocab")
     if vocabulary is None or not isinstance(vocabulary.value, list):
@@ -272,7 +271,6 @@ def _pieces(content: JsonValue) -> list[tuple[str, float]]:
 
 
 def _piece(entry: JsonValue) -> tuple[str, float]:
-    """A piece and its score."""
     pair = entry.elements()
     if len(pair) != 2:
         raise entry.error("a list of a piece and its score")
@@ -280,11 +278,11 @@ def _piece(entry: JsonValue) -> tuple[str, float]:
 
 
 def wordpiece_tokens(content: JsonValue) -> list[str]:
-    """Returns the vocabulary in a `tokenizer.json` of WordPiece, in the order of ids.
+    """Returns the WordPiece vocabulary in a `tokenizer.json` in the order of ids.
 
     Raises:
-        ValueError: it describes a tokenizer of another kind, ids are missing, or a token is one
-            that a vocabulary of one token per line cannot hold; names the file.
+        ValueError: it describes a tokenizer of another kind, ids are missing, or a vocabulary with
+            one token per line cannot contain a token.
     """
     if not is_wordpiece(content):
         raise ValueError(f"{content.where}: its model is {_kind(content)}, not WordPiece.")
@@ -301,15 +299,15 @@ def wordpiece_tokens(content: JsonValue) -> list[str]:
 
 
 def is_wordpiece(content: JsonValue) -> bool:
-    """Whether a `tokenizer.json` says of itself that it is of WordPiece."""
+    """Returns whether a `tokenizer.json` describes a WordPiece tokenizer."""
     return _kind(content) == "WordPiece"
 
 
 def lower_cases(content: JsonValue) -> bool | None:
-    """Whether a `tokenizer.json` lower-cases, None where it does not clean texts at all.
+    """Returns whether a `tokenizer.json` lower-cases text, or `None` if it does not normalize text.
 
     Raises:
-        ValueError: a value is not what it should be; names the file and the key.
+        ValueError: a value is invalid; the message contains the file and the key.
     """
     steps = _steps(content)
     return any(map(_lower_cases, steps)) if steps else None
@@ -325,7 +323,7 @@ def _lower_cases(step: JsonValue) -> bool:
 def tokenizer_json(tokenizer: SentencePieceTokenizer) -> dict[str, Any]:
     """Returns the `tokenizer.json` that gives a SentencePiece tokenizer's ids on ordinary text.
 
-    Special tokens are found in texts there, as users of transformers expect; here they are not.
+    It finds special tokens in texts, as users of transformers expect; this package does not.
     """
     proto = parse_model(tokenizer.model_proto, next(iter(tokenizer.files), "The tokenizer"))
     vocabulary = [[piece.piece, _punished(piece.piece, piece.score)] for piece in proto.pieces]
@@ -357,7 +355,7 @@ def tokenizer_json(tokenizer: SentencePieceTokenizer) -> dict[str, Any]:
 
 
 def _kind(content: JsonValue) -> str:
-    """The kind of model; old files do not name it."""
+    """Returns the kind of model, which old files do not name."""
     model = content.get("model")
     if model is None:
         return "missing"
@@ -372,7 +370,7 @@ def _type(value: JsonValue) -> str:
 
 
 def _steps(content: JsonValue) -> list[JsonValue]:
-    """What is done with a text before it is cut into pieces."""
+    """Returns the normalization steps."""
     normalizer = content.get("normalizer")
     steps = normalizer and normalizer.get("normalizers")
     return steps.elements() if steps else [normalizer] if normalizer else []
@@ -390,7 +388,7 @@ def _charsmap(content: JsonValue) -> bytes:
 
 
 def _set_special_ids(spec: Any, pieces: list[str], unk_id: int) -> None:
-    """Names the special pieces as a model does that was trained for ALBERT."""
+    """Sets the ids of special pieces as in a model that was trained for ALBERT."""
     places = {piece: i for i, piece in enumerate(pieces)}
     spec.unk_id, spec.unk_piece = unk_id, pieces[unk_id]
     spec.pad_id, spec.pad_piece = places.get("<pad>", -1), "<pad>"
@@ -426,7 +424,7 @@ def _added_tokens(tokenizer: Tokenizer) -> Iterator[dict[str, Any]]:
 
 
 def _template(tokenizer: Tokenizer) -> dict[str, Any]:
-    """[CLS] A [SEP], and [CLS] A [SEP] B [SEP] with segment 1 for B and the mark after it."""
+    """[CLS] A [SEP], and [CLS] A [SEP] B [SEP] with segment 1 for B and the last separator."""
     marks = [(tokenizer.tokens[i], i) for i in (tokenizer.cls_id, tokenizer.sep_id)]
     cls_a, sep_a = ({"SpecialToken": {"id": mark, "type_id": 0}} for mark, _ in marks)
     text_a = {"Sequence": {"id": "A", "type_id": 0}}

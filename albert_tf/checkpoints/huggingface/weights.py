@@ -1,6 +1,6 @@
-"""Weights of Hugging Face's ALBERT: its names, its files, and both turned into the original's.
+"""Reads and writes the weights of Hugging Face's ALBERT by the original's names.
 
-The files are safetensors or PyTorch's, one or several with an index.
+The files are safetensors or PyTorch files, one or several with an index.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from albert_tf.modeling.original_names import TRANSFORMER_SCOPE
 SAFETENSORS = "model.safetensors"
 INDEX_ENDING = ".index.json"
 
-# In the order in which they are looked for.
+# In the order of preference.
 WEIGHTS_FILES = (
     SAFETENSORS,
     SAFETENSORS + INDEX_ENDING,
@@ -41,12 +41,12 @@ MAPPING_KERNEL = "bert/encoder/embedding_hidden_mapping_in/kernel"
 MAPPING_BIAS = "bert/encoder/embedding_hidden_mapping_in/bias"
 OUTPUT_BIAS = "cls/predictions/output_bias"
 
-# Copies that older versions store of values that the model has once.
+# Copies of other variables, stored by older versions.
 TIED = {"predictions.decoder.weight": WORD_EMBEDDINGS, "predictions.decoder.bias": OUTPUT_BIAS}
 ENCODER_PREFIX = "albert."
 _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 
-# Scopes of dense layers and layer norms, there and here.
+# Scopes of dense layers and layer norms: Hugging Face's and the original's.
 _SCOPES = {
     "encoder.embedding_hidden_mapping_in": "bert/encoder/embedding_hidden_mapping_in",
     "pooler": "bert/pooler/dense",
@@ -71,7 +71,7 @@ _ORIGINAL_BLOCK = re.compile(re.escape(TRANSFORMER_SCOPE) + r"group_(\d+)/inner_
 
 
 def _leaves(scopes: dict[str, str]) -> dict[str, str]:
-    """The variables of scopes: the original's names by Hugging Face's."""
+    """Maps Hugging Face's names of the variables in scopes to the original's."""
     leaves = {}
     for there, here in scopes.items():
         is_norm = "LayerNorm" in here
@@ -101,15 +101,15 @@ _OUTSIDE_INVERTED, _INSIDE_INVERTED = (
 
 
 def _is_transposed(name: str, there: str) -> bool:
-    """Whether a variable of the original, and not one of an unknown name, is stored transposed."""
+    """Returns whether a variable is stored transposed; unknown names are not."""
     return name.endswith("/kernel") and name != there
 
 
 def _original_name(name: str) -> str | None:
-    """The original's name of a variable, None without one.
+    """Returns the original's name of a variable, or `None`.
 
-    A bare encoder is saved without "albert."; the first versions called the variables of layer
-    norms gamma and beta.
+    An encoder without heads has no prefix "albert."; the first versions called the variables of
+    layer norms gamma and beta.
     """
     name = re.sub(r"(LayerNorm|layer_norm)\.gamma$", r"\1.weight", name)
     name = re.sub(r"(LayerNorm|layer_norm)\.beta$", r"\1.bias", name)
@@ -122,9 +122,9 @@ def _original_name(name: str) -> str | None:
 
 
 def hugging_face_name(name: str, has_heads: bool) -> str | None:
-    """Returns what a variable of the original is called there; None if there is no place for it.
+    """Returns Hugging Face's name of a variable, or `None` if the variable is unsupported.
 
-    Names of the encoder have a prefix if heads are stored, too.
+    Names of the encoder have a prefix if the model has heads.
     """
     scope = ENCODER_PREFIX if has_heads and name.startswith("bert/") else ""
     names = _OUTSIDE_INVERTED
@@ -137,19 +137,23 @@ def hugging_face_name(name: str, has_heads: bool) -> str | None:
 
 
 class HuggingFaceWeights:
-    """A reader of weights by the original's names, in its layout; always float32.
+    """A reader of weights by the original's names, in its layout and in float32.
 
-    What the original has no name for keeps its own.
+    Variables without a name in the original keep their names.
+
+    Args:
+        path: file of the weights, or index of several files.
+        tensors: the same, if it is already open.
 
     Raises:
-        LoadError: the weights cannot be read, or are of a model that the original cannot be.
+        LoadError: the weights cannot be read, or the original does not support the model.
     """
 
     def __init__(self, path: str, tensors: Tensors | None = None) -> None:
         self._path = path
         self._tensors = tensors or open_tensors(path)
         self._shapes = self._tensors.shapes
-        self._stored: dict[str, str] = {}  # the names there by the original's
+        self._stored: dict[str, str] = {}  # Hugging Face's names by the original's
         copies = {}
         for name in self._shapes:
             plain = name.removeprefix(ENCODER_PREFIX)
@@ -167,14 +171,14 @@ class HuggingFaceWeights:
         self._drop_identity()
 
     def get_variable_to_shape_map(self) -> dict[str, list[int]]:
-        """Returns the shape of every variable, as the original has it, without reading values."""
+        """Returns the original's shape of every variable, without reading values."""
         return {
             name: self._shapes[there][:: -1 if _is_transposed(name, there) else 1]
             for name, there in self._stored.items()
         }
 
     def get_tensor(self, name: str) -> np.ndarray:
-        """Returns the value of a variable, in the original's layout."""
+        """Returns the value of a variable in the original's layout."""
         values = self._floats(there := self._stored[name])
         return np.ascontiguousarray(values.T) if _is_transposed(name, there) else values
 
@@ -188,7 +192,7 @@ class HuggingFaceWeights:
         return np.asarray(values, np.float32)
 
     def _check_copies(self, copies: Mapping[str, str]) -> None:
-        """Refuses a masked-LM head with weights of its own; takes a bias that is there once."""
+        """Rejects a masked-LM head with separate weights; uses a copy of a missing variable."""
         for there, name in copies.items():
             if name not in self._stored:
                 self._stored[name] = there
@@ -200,7 +204,7 @@ class HuggingFaceWeights:
                 )
 
     def _drop_identity(self) -> None:
-        """Leaves out a map from E to H that changes nothing: where E is H the original has none."""
+        """Removes an identity map from E to H, which the original does not have if E equals H."""
         shapes = self.get_variable_to_shape_map()
         kernel = shapes.get(MAPPING_KERNEL)
         if kernel is None or MAPPING_BIAS not in shapes or kernel[0] != kernel[-1]:
@@ -216,13 +220,13 @@ class HuggingFaceWeights:
 
 
 def write_weights(path: str, weights: Mapping[str, np.ndarray]) -> None:
-    """Writes weights, by the original's names, as a safetensors file for Hugging Face.
+    """Writes weights by the original's names, float16 or float32, as a safetensors file.
 
-    They are stored as float16 or float32, as they are; those without a place are left out.
+    Unsupported weights are omitted.
     """
     absent = names_without_place(weights)
     held = {name: np.asarray(values) for name, values in weights.items() if name not in absent}
-    if MAPPING_KERNEL not in held:  # an identity, which Hugging Face has where E is H as well
+    if MAPPING_KERNEL not in held:  # Hugging Face has an identity if E equals H
         size = held[WORD_EMBEDDINGS].shape[1]
         held[MAPPING_KERNEL] = np.eye(size, dtype=np.float32)
         held[MAPPING_BIAS] = np.zeros(size, np.float32)
@@ -235,7 +239,7 @@ def write_weights(path: str, weights: Mapping[str, np.ndarray]) -> None:
 
 
 def names_without_place(weights: Iterable[str]) -> list[str]:
-    """Returns those of the original's names that Hugging Face has none for."""
+    """Returns the unsupported names."""
     return [name for name in weights if hugging_face_name(name, has_heads=True) is None]
 
 
@@ -244,7 +248,7 @@ def read_content(path: str) -> JsonValue:
 
     Raises:
         LoadError: the file cannot be read.
-        DamagedError: it is no JSON object.
+        DamagedError: the file does not contain a JSON object.
     """
     try:
         content = JsonValue(read_json(path, repr(path)), repr(path))
@@ -257,18 +261,18 @@ def read_content(path: str) -> JsonValue:
 
 
 class Tensors(NamedTuple):
-    """Tensors as the files have them: the shape of each, and a function that reads one by name."""
+    """Stored tensors: the shape of each, and a function that reads one by name."""
 
     shapes: dict[str, list[int]]
     get: Callable[[str], np.ndarray]
 
 
 def open_tensors(path: str) -> Tensors:
-    """Opens a file of weights (.safetensors, .bin), or the index of several (and .index.json).
+    """Opens a file of weights (.safetensors, .bin), or an index of several files (.index.json).
 
     Raises:
-        LoadError: it cannot be read, or a shard is missing.
-        DamagedError: it, or a shard, is cut off or no such file.
+        LoadError: the file cannot be read, or a shard is missing.
+        DamagedError: the file or a shard is damaged.
     """
     if path.endswith(INDEX_ENDING):
         return _open_shards(path)
@@ -278,7 +282,6 @@ def open_tensors(path: str) -> Tensors:
 
 
 def _open_shards(path: str) -> Tensors:
-    """Several files, and an index that says which tensor is in which."""
     folder = os.path.dirname(path)
     try:
         entries = read_content(path)["weight_map"].members()
@@ -299,14 +302,14 @@ def _open_shards(path: str) -> Tensors:
     for name, file in files.items():
         if name not in shards[file].shapes:
             raise DamagedError(
-                f"{path!r} says that {shown(name)} is in {shown(file)}, but it is not."
+                f"According to {path!r}, {shown(name)} is in {shown(file)}, but it is missing."
             )
     shapes = {name: shards[file].shapes[name] for name, file in files.items()}
     return Tensors(shapes, lambda name: shards[files[name]].get(name))
 
 
 def _open_safetensors(path: str) -> Tensors:
-    """A safetensors file, whose values are read one at a time; those of bfloat16 as float32."""
+    """Values are read one at a time, bfloat16 as float32."""
     try:
         file = _safe_open(path)
     except SafetensorError as error:
@@ -323,8 +326,8 @@ def _open_safetensors(path: str) -> Tensors:
         except (AttributeError, TypeError, SafetensorError) as error:
             kind = file.get_slice(name).get_dtype()
             raise LoadError(
-                f"{path}: the values of {name!r} are {kind}; those of a whole model are F32, "
-                "F16, BF16 or F64. Expected a model that is not quantized."
+                f"{path}: the values of {name!r} are {kind}; expected F32, F16, BF16 or "
+                "F64, as in a model that is not quantized."
             ) from error
         return values.astype(np.float32) if values.dtype == tf.bfloat16 else values
 
@@ -332,29 +335,29 @@ def _open_safetensors(path: str) -> Tensors:
 
 
 def _safe_open(path: str) -> Any:
-    """Opens a file with the library, which knows local ones only: another is copied before."""
+    """Opens a file with the library, which needs a local file: remote files are copied."""
     if not is_remote(path):
         return safe_open(path, framework="np")
     with tempfile.NamedTemporaryFile() as copy, open_binary(path, "rb") as file:
         shutil.copyfileobj(file, copy)
         copy.flush()
-        return safe_open(copy.name, framework="np")  # stays open when the name is gone
+        return safe_open(copy.name, framework="np")  # remains open after the file is deleted
 
 
 def write_safetensors(path: str, tensors: Mapping[str, np.ndarray]) -> None:
     """Writes tensors by name as a safetensors file."""
-    # The library would write the memory behind a view, whatever its order; and as a file it would
-    # make one that only its owner can read.
+    # The library ignores the strides of a view. Its `save_file` creates a file
+    # that only the owner can read.
     content = save(
         {name: np.ascontiguousarray(values) for name, values in tensors.items()},
-        metadata={"format": "pt"},  # without it transformers refuses the file
+        metadata={"format": "pt"},  # required by transformers
     )
     with open_binary(path, "wb") as file:
         file.write(content)
 
 
 def _open_torch(path: str) -> Tensors:
-    """What `torch.save` wrote of a model; needs PyTorch, and runs no code of the file."""
+    """Opens a file that `torch.save` wrote, without running code in it."""
     try:
         import torch
     except ImportError as error:
@@ -364,7 +367,7 @@ def _open_torch(path: str) -> Tensors:
         ) from error
     loaded = _load_torch(torch, path)
     if not isinstance(loaded, dict):
-        raise LoadError(f"{path!r} holds a {type(loaded).__name__}, not weights by name.")
+        raise LoadError(f"{path!r} contains a {type(loaded).__name__}, not weights by name.")
     tensors = {str(name): v for name, v in loaded.items() if isinstance(v, torch.Tensor)}
 
     def get(name: str) -> np.ndarray:
@@ -375,7 +378,7 @@ def _open_torch(path: str) -> Tensors:
 
 
 def _load_torch(torch: Any, path: str) -> Any:
-    """What lies in a file of PyTorch: read as it is needed, where its place and age allow that."""
+    """Reads values lazily if the file is local and in the current format."""
     settings = {"map_location": "cpu", "weights_only": True}
     try:
         if not is_remote(path) and zipfile.is_zipfile(path):  # since PyTorch 1.6
@@ -384,8 +387,8 @@ def _load_torch(torch: Any, path: str) -> Any:
             return torch.load(file, **settings)
     except (OSError, tf.errors.OpError) as error:
         raise LoadError(f"{path!r} cannot be read: {error}") from error
-    except Exception as error:  # the reader raises whatever it stumbles over
+    except Exception as error:  # of any class
         raise DamagedError(
-            f"{path!r} is damaged, not a file of PyTorch, or holds more than weights, which is not "
-            f"run: {type(error).__name__}: {reason_of(error)}"
+            f"{path!r} is damaged, not a PyTorch file, or contains code, which is rejected: "
+            f"{type(error).__name__}: {reason_of(error)}"
         ) from error

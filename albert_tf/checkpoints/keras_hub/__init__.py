@@ -1,8 +1,8 @@
-"""KerasHub presets, read and written by keras-hub itself: the map between its model and ours.
+"""Reads and writes KerasHub presets with keras-hub.
 
-A preset is a directory of JSON files, each of which names a class of KerasHub, and of HDF5 files:
-an `AlbertBackbone`, `AlbertMaskedLM` or `AlbertTextClassifier`. They compute what our models do,
-but for the epsilon of a layer norm in the masked-LM head, 1e-5 in place of 1e-12.
+A preset is a directory of JSON files, which name classes of KerasHub, and of HDF5 files. It
+contains an `AlbertBackbone`, `AlbertMaskedLM` or `AlbertTextClassifier`. They compute the same as
+this package, except for the epsilon of a layer norm in the masked-LM head (1e-5 instead of 1e-12).
 
 keras-hub is an optional dependency, imported when a preset is read or written.
 """
@@ -37,10 +37,10 @@ FORMAT = "keras_hub"
 CONFIG_FILE = "config.json"
 METADATA_FILE = "metadata.json"
 TASK_FILE = "task.json"
-WEIGHTS_FILES = ("model.weights.h5", "model.weights.json")  # the latter is an index of shards
+WEIGHTS_FILES = ("model.weights.h5", "model.weights.json")  # the second is an index of shards
 VOCABULARY_FILE = "assets/tokenizer/vocabulary.spm"
-WORDPIECE_FILE = "assets/tokenizer/vocab.txt"  # ours: KerasHub's ALBERT has no such tokenizer
-_TASKS = ("AlbertMaskedLM", "AlbertTextClassifier", "AlbertClassifier")  # the last is an old name
+WORDPIECE_FILE = "assets/tokenizer/vocab.txt"  # not supported by KerasHub
+_TASKS = ("AlbertMaskedLM", "AlbertTextClassifier", "AlbertClassifier")  # the third is an old name
 
 # KerasHub's arguments by the original's keys.
 _SIZES = {
@@ -56,12 +56,12 @@ _SIZES = {
     "type_vocab_size": "num_segments",
 }
 
-# Key of `metadata.json` for what KerasHub has no place for, and does not read: `do_lower_case`, and
-# those keys of the configuration that change no output.
+# Key of `metadata.json` that KerasHub ignores. Contains `do_lower_case`, and the keys of the
+# configuration that change no output.
 _OUR_KEY = "albert_tf"
 
-# The original's names of variables, or of the scopes of kernel and bias or gamma and beta, by the
-# paths of KerasHub's variables. KerasHub has an embedding projection even where E = H.
+# Maps KerasHub's paths of variables, or of scopes of kernel and bias or gamma and beta, to the
+# original's names. KerasHub has an embedding projection even if E equals H.
 _PROJECTION = "bert/encoder/embedding_hidden_mapping_in"
 _NAMES = {
     "token_embedding/embeddings": "bert/embeddings/word_embeddings",
@@ -91,7 +91,7 @@ _NAMES_IN_BLOCK = {
 
 
 def _original_name(path: str) -> str:
-    """The original's name of a variable of KerasHub."""
+    """Returns the original's name of a variable of KerasHub."""
     scope, names = "", _NAMES
     if match := _BLOCK.fullmatch(path):
         group, inner, path = match.groups()
@@ -103,13 +103,13 @@ def _original_name(path: str) -> str:
 
 
 def _to_original(name: str, variable: Any) -> np.ndarray:
-    """A variable of KerasHub in the original's layout, float32: heads are no axis of their own."""
+    """Returns a variable of KerasHub in float32 and the original's layout."""
     value = np.asarray(keras.ops.convert_to_numpy(variable), np.float32)
-    if name == "output_weights":  # [H, K] there
+    if name == "output_weights":  # [H, K] in KerasHub
         return np.ascontiguousarray(value.T)
-    if name.endswith("/attention_1/output/dense/kernel"):  # [N, D, H] there
+    if name.endswith("/attention_1/output/dense/kernel"):  # [N, D, H] in KerasHub
         return value.reshape(-1, value.shape[-1])
-    if "/attention_1/self/" in name:  # kernels are [H, N, D] there, biases [N, D]
+    if "/attention_1/self/" in name:  # kernels are [H, N, D] in KerasHub, biases [N, D]
         return value.reshape(len(value), -1) if name.endswith("kernel") else value.reshape(-1)
     return value
 
@@ -124,15 +124,15 @@ class _Weights(dict[str, np.ndarray]):
 
 
 def is_here(path: str) -> bool:
-    """Whether a directory has weights under KerasHub's names."""
+    """Returns whether a directory contains weights under KerasHub's names."""
     return any(_has(path, name) for name in WEIGHTS_FILES)
 
 
 def read(path: str) -> StoredModel:
-    """Reads the descriptions of a preset; `open_weights` reads the rest.
+    """Reads the descriptions of a preset; see `FormatModule`.
 
     Raises:
-        LoadError: it is of another architecture, damaged or half a preset; or keras-hub is not
+        LoadError: the preset is incomplete, damaged or of another architecture, or keras-hub is not
             installed.
     """
     _library()
@@ -157,17 +157,17 @@ def read(path: str) -> StoredModel:
 
 
 def read_config(directory: str) -> tuple[AlbertConfig, bool | None]:
-    """Returns the configuration of a preset, and whether its model's text was lower-cased.
+    """Returns the configuration of a preset, and whether text is lower-cased.
 
     Raises:
-        ValueError: a file is damaged, or of another model than ALBERT.
-        OSError: it cannot be read.
+        ValueError: a file is damaged, or describes another model than ALBERT.
+        OSError: a file cannot be read.
     """
     config = _config_from(_described(directory, CONFIG_FILE, "AlbertBackbone"))
     if _has(directory, TASK_FILE):
         task = _described(directory, TASK_FILE, *_TASKS)
         if _config_from(task["backbone"]["config"]) != config:
-            raise LoadError(f"{task.where} describes another backbone than {CONFIG_FILE} does.")
+            raise LoadError(f"{task.where} describes another backbone than {CONFIG_FILE}.")
         activation = task.get("activation")
         if activation is not None and activation.value not in ("linear", "softmax"):
             raise activation.error("'linear' or 'softmax', as a classifier here gives logits")
@@ -185,10 +185,10 @@ def read_config(directory: str) -> tuple[AlbertConfig, bool | None]:
 
 
 def open_weights(checkpoint: str) -> WeightsReader:
-    """Reads the weights of a preset, those of its head included.
+    """Reads the weights of a preset, including its head.
 
     Raises:
-        LoadError: see `read`; or the original has no such model.
+        LoadError: see `read`; or the original does not support the model.
     """
     model = _load(os.path.dirname(checkpoint))
     names = {_original_name(variable.path): variable for variable in model.weights}
@@ -199,15 +199,15 @@ def open_weights(checkpoint: str) -> WeightsReader:
         if weights[bias].any() or not np.array_equal(weights[kernel], np.eye(size)):
             raise LoadError(
                 f"{checkpoint!r}: embedding_dim and hidden_dim are both {size}, and the projection "
-                "between them is not the identity. The original has none, so it cannot hold this "
-                "model. (`write` gives KerasHub the identity there, which training changes.)"
+                "between them is not the identity. The original has no such projection, so the "
+                "model cannot be loaded. (`write` creates an identity, which training changes.)"
             )
         del weights[kernel], weights[bias]
     return weights
 
 
 def unsupported_weights(contents: ModelContents) -> list[str]:
-    """Returns the names of the weights that the preset does not hold, and warns of what changes.
+    """Returns the names of unsupported weights; logs a warning about other changes.
 
     Raises:
         ValueError: see `write`.
@@ -216,28 +216,29 @@ def unsupported_weights(contents: ModelContents) -> list[str]:
     _, absent = _model_of(contents, None)
     if config.hidden_dropout_prob != config.attention_probs_dropout_prob:
         logging.warning(
-            "KerasHub has one rate of dropout: training there uses hidden_dropout_prob %s for the "
-            "attention probabilities as well, which have %s here",
+            "KerasHub has a single dropout rate: it uses hidden_dropout_prob %s also for the "
+            "attention probabilities, instead of %s",
             config.hidden_dropout_prob,
             config.attention_probs_dropout_prob,
         )
     if contents.tokenizer is not None and not _is_usable(contents.tokenizer):
         logging.warning(
             "KerasHub's AlbertTokenizer needs a SentencePiece model with '<pad>': the vocabulary "
-            "goes into the preset, but KerasHub does not use it"
+            "is stored in the preset, but KerasHub does not use it"
         )
     return absent
 
 
 def write(directory: str, contents: ModelContents) -> None:
-    """Writes a preset: the model KerasHub's `from_preset` gives computes what the source does.
+    """Writes a preset that KerasHub's `from_preset` loads with the same outputs.
 
-    A model with a classifier of texts becomes an `AlbertTextClassifier`, another one with a
-    masked-LM head an `AlbertMaskedLM`, any other a backbone: a preset has one task. A head with one
-    output (regression, multiple choice) is a classifier of one class.
+    A preset has one head: a model with a text classifier becomes an `AlbertTextClassifier`, another
+    model with a masked-LM head an `AlbertMaskedLM`, any other model a backbone. A head with one
+    output (regression, multiple choice) becomes a classifier of one class.
 
     Raises:
-        ValueError: KerasHub has no such model, or keras-hub is not installed; nothing is written.
+        ValueError: KerasHub does not support the model, or keras-hub is not installed; nothing is
+            written.
     """
     tokenizer, theirs = contents.tokenizer, None
     if _is_usable(tokenizer):
@@ -258,7 +259,7 @@ def write(directory: str, contents: ModelContents) -> None:
 
 
 def _model_of(contents: ModelContents, tokenizer: Any) -> tuple[Any, list[str]]:
-    """KerasHub's model with all weights, and the names of those that it has no place for."""
+    """Returns KerasHub's model with its weights, and the names of unsupported weights."""
     models, config, weights = _library().models, contents.config, dict(contents.weights)
     if config.hidden_act.lower() != "gelu" or config.parameter_sharing not in ("all", "none"):
         raise ValueError(
@@ -305,7 +306,7 @@ def _write_metadata(directory: str, contents: ModelContents) -> None:
 
 
 def _config_from(values: JsonValue) -> AlbertConfig:
-    """The configuration that the arguments of a backbone stand for."""
+    """Returns the configuration for the arguments of a backbone."""
     sizes = {key: values[argument].value for key, argument in _SIZES.items()}
     rates = ("hidden_dropout_prob", "attention_probs_dropout_prob")
     return _checked({**sizes, **dict.fromkeys(rates, values["dropout"].value)}, values)
@@ -319,7 +320,7 @@ def _checked(config: dict[str, Any], source: JsonValue) -> AlbertConfig:
 
 
 def _described(directory: str, name: str, *classes: str) -> JsonValue:
-    """The arguments in a description of an object of one of some classes of KerasHub."""
+    """Returns the arguments in a description of an object of one of the given classes."""
     description = _json(directory, name)
     registered = description["registered_name"]
     if registered.text().rpartition(">")[2] not in classes:
@@ -344,7 +345,7 @@ def _weights_file(directory: str) -> str:
 
 
 def _load(directory: str) -> Any:
-    """KerasHub's model of a preset, with its weights."""
+    """Returns KerasHub's model of a preset with its weights."""
     models, weights_file = _library().models, _weights_file(directory)
     name, options, file = "AlbertBackbone", {}, CONFIG_FILE
     if _has(directory, TASK_FILE):
@@ -367,11 +368,11 @@ def _load(directory: str) -> Any:
 
 @contextmanager
 def _local(directory: str) -> Iterator[str]:
-    """A local directory with the descriptions and weights of a preset."""
+    """Context manager for a local directory with the descriptions and weights of a preset."""
     if not is_remote(directory):
         yield os.path.abspath(directory)
         return
-    with tempfile.TemporaryDirectory() as copy:  # KerasHub would keep one, and never renew it
+    with tempfile.TemporaryDirectory() as copy:  # KerasHub would cache the file permanently
         for name in folder_names(directory):
             if name.endswith((".json", ".h5")):
                 tf.io.gfile.copy(os.path.join(directory, name), os.path.join(copy, name))

@@ -1,7 +1,7 @@
-"""Directories of the original release, and of runs: configuration, tokenizer, checkpoints.
+"""Directories of the original release and of training runs.
 
-albert_config.json, 30k-clean.model and 30k-clean.vocab or vocab.txt (Chinese models:
-vocab_chinese.txt), model.ckpt-best.*
+Files: albert_config.json, 30k-clean.model and 30k-clean.vocab or vocab.txt (vocab_chinese.txt for
+Chinese models), model.ckpt-best.*
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ open_weights = open_tensorflow_checkpoint
 
 
 def is_here(path: str) -> bool:
-    """Whether there is a checkpoint in a directory."""
+    """Returns whether a directory contains a checkpoint."""
     return bool(prefixes_in(path))
 
 
 def read(path: str) -> StoredModel:
-    """Finds a checkpoint, see `find_checkpoint`, and configuration and tokenizer beside it.
+    """Finds a checkpoint, see `find_checkpoint`, and the files next to it.
 
     Raises:
-        LoadError: there is no checkpoint, or several and nothing says which.
-        ValueError: its configuration cannot be used.
+        LoadError: there is no checkpoint, or several and none is preferred.
+        ValueError: the configuration or `labels.json` is invalid.
     """
     checkpoint = find_checkpoint(path)
     directory = os.path.dirname(checkpoint)
@@ -74,25 +74,24 @@ def read(path: str) -> StoredModel:
 
 
 def unsupported_weights(contents: ModelContents) -> list[str]:
-    """Returns nothing: this format holds every model."""
+    """Returns an empty list: this format supports all models."""
     return []
 
 
 def write(directory: str, contents: ModelContents) -> None:
     """Writes a release directory, with `labels.json` if the model was trained for a task.
 
-    With an optimizer's slots it becomes an output directory, from which a training goes on: the
-    checkpoint is that of its step, and the newest.
+    With optimizer slots the directory can be used as output directory to resume a training.
     """
     config = contents.config.replace(
         extra={**contents.config.extra, LOWER_CASE_KEY: contents.do_lower_case}
     )
-    # A model without a tokenizer gets none: there is nothing in `directory` that would be taken.
+    # The directory is empty, so that no other tokenizer is found next to `config_file`.
     config_file = os.path.join(directory, CONFIG_FILE)
     ModelDirectory(directory, config, config_file, contents.tokenizer).write()
     path = os.path.join(directory, SENTENCEPIECE_LIST_FILE)
     if isinstance(contents.tokenizer, SentencePieceTokenizer) and not tf.io.gfile.exists(path):
-        # The original's exporter needs the list, and other formats leave it out.
+        # The original's exporter needs the list, which other formats omit.
         with write_then_rename(path) as file:
             file.write(piece_list(contents.tokenizer.model_proto).encode())
     name = BEST

@@ -1,7 +1,6 @@
-"""Checkpoint files in the original's format, name-based: found, read and written.
+"""Finds, reads and writes the original's name-based checkpoints.
 
-Nothing here goes through `tf.train.Checkpoint`, which restores nothing from a name-based file and
-does not say so.
+`tf.train.Checkpoint` is not used, because it silently restores nothing from name-based files.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ from albert_tf.modeling.original_names import original_names
 GLOBAL_STEP = "global_step"
 DATA_SUFFIX = ".data-00000-of-00001"
 
-# What TensorFlow's checkpoint reader raises, depending on the damage.
+# Raised by TensorFlow's checkpoint reader, depending on the damage.
 READ_ERRORS = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
 
-# Those of them that say nothing of the files: trying again later may well succeed.
+# Errors that do not indicate damaged files.
 _PASSING_ERRORS = (
     tf.errors.AbortedError,
     tf.errors.CancelledError,
@@ -49,15 +48,15 @@ _PASSING_ERRORS = (
 
 
 def find_checkpoint(path: str) -> str:
-    """Returns the prefix of the checkpoint in the original's format that a user's path means.
+    """Returns the prefix of a checkpoint.
 
     Args:
         path: a prefix (`model.ckpt-100`), one of its files (`model.ckpt-100.index`), or a
-            directory, which stands for its newest checkpoint by its `checkpoint` file, else for
-            its `model.ckpt-best`, else for the only checkpoint in it.
+            directory: the newest checkpoint according to its `checkpoint` file, otherwise
+            `model.ckpt-best`, otherwise the only checkpoint in it.
 
     Raises:
-        LoadError: there is no checkpoint, or several and nothing says which.
+        LoadError: there is no checkpoint, or several and none is preferred.
     """
     prefix = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", path)
     if tf.io.gfile.exists(prefix + ".index"):
@@ -82,14 +81,14 @@ def find_checkpoint(path: str) -> str:
 
 
 def named_checkpoint(directory: str) -> str | None:
-    """Returns the name of the newest checkpoint by the file `checkpoint`, None where it says none.
+    """Returns the name of the newest checkpoint in the file `checkpoint`, or `None`.
 
-    Only the name counts: the directory may have been copied from where it was written. A damaged
-    file is passed over with a warning.
+    Only the last part of the path is used, because the directory may have been copied. A damaged
+    file is ignored with a warning.
     """
     try:
         state = tf.train.get_checkpoint_state(directory)
-    except ValueError as error:  # empty, or no UTF-8 text; TensorFlow warns of other damage
+    except ValueError as error:  # empty or not UTF-8; TensorFlow logs other damage
         logging.warning(
             "%s is damaged (%s) and is ignored; the newest checkpoint is determined from the file "
             "names",
@@ -101,7 +100,7 @@ def named_checkpoint(directory: str) -> str | None:
 
 
 def _no_model(directory: str) -> str:
-    """What to say of a directory without weights of any format."""
+    """Returns the message for a directory without weights of any format."""
     names = folder_names(directory)
     halves = [name for name in names if re.search(r"\.data-\d+-of-\d+$", name)]
     if halves:
@@ -113,13 +112,13 @@ def _no_model(directory: str) -> str:
     return (
         f"There is no model in the directory {directory!r}: no checkpoint (model.ckpt-* "
         "with .index), no saved_model.pb, model.safetensors, pytorch_model.bin or "
-        f"model.weights.h5. It holds: {some or 'nothing'}."
+        f"model.weights.h5. It contains: {some or 'nothing'}."
     )
 
 
 def prefixes_in(directory: str) -> list[str]:
-    """Returns those of all checkpoints in a directory, sorted."""
-    # No pattern: a directory's own name may hold its signs, as in "runs [old]".
+    """Returns the prefixes of all checkpoints in a directory, sorted."""
+    # Not a glob pattern: the path may contain its characters, as in "runs [old]".
     return sorted(
         os.path.join(directory, name.removesuffix(".index"))
         for name in folder_names(directory)
@@ -132,11 +131,11 @@ def open_tensorflow_checkpoint(prefix: str) -> WeightsReader:
 
     Raises:
         DamagedError: the files are not a checkpoint, or are damaged.
-        LoadError: they cannot be reached.
+        LoadError: the files cannot be read.
     """
     try:
         reader = tf.train.load_checkpoint(prefix)
-        reader.get_variable_to_shape_map()  # fails where names are no text
+        reader.get_variable_to_shape_map()  # fails if names are not text
     except READ_ERRORS as error:
         if is_pattern_to_tensorflow(prefix) and tf.io.gfile.exists(f"{prefix}.index"):
             raise LoadError(
@@ -151,7 +150,7 @@ def open_tensorflow_checkpoint(prefix: str) -> WeightsReader:
 
 
 def _kind(error: Exception) -> type[LoadError]:
-    if isinstance(error, LoadError):  # of a format that says itself what is wrong
+    if isinstance(error, LoadError):  # raised by the reader of another format
         return type(error)
     return LoadError if isinstance(error, _PASSING_ERRORS) else DamagedError
 
@@ -163,7 +162,7 @@ def read_variables(
 
     Raises:
         DamagedError: the data file is missing or damaged.
-        LoadError: it cannot be reached.
+        LoadError: the data file cannot be read.
     """
     try:
         return {name: reader.get_tensor(name) for name in names}
@@ -176,26 +175,26 @@ def slot_variables(
 ) -> dict[str, keras.Variable]:
     """Returns the moments of an `AdamWeightDecay` or `Lamb` that was built for the model.
 
-    They have the original's names, `<variable>/adam_m` and `adam_v`.
+    Their names are `<variable>/adam_m` and `<variable>/adam_v`, as in the original.
     """
     return {
         f"{name}/{slot}": moment
         for name, variable in original_names(model).items()
-        if variable.trainable  # of others the original keeps no moments
+        if variable.trainable  # the original has no moments for other variables
         for slot, moment in optimizer.slots(variable).items()
     }
 
 
 def write_checkpoint(prefix: str, variables: Mapping[str, Any], global_step: int | None) -> None:
-    """Writes a name-based checkpoint; under its final name it is complete or absent.
+    """Writes a name-based checkpoint atomically.
 
     Args:
-        prefix: where to, without `.index`.
+        prefix: prefix of the new files.
         variables: values (variables, tensors or arrays) by the original's names.
-        global_step: the training step, stored as int64 beside them; None stores none.
+        global_step: the training step, stored as int64. If `None`, no step is stored.
 
     Raises:
-        WriteError: there is no room, or nothing may be written there.
+        WriteError: the files cannot be written.
     """
     values = {name: tf.convert_to_tensor(value) for name, value in variables.items()}
     if global_step is not None:
@@ -211,12 +210,12 @@ def write_checkpoint(prefix: str, variables: Mapping[str, Any], global_step: int
 
 @contextmanager
 def new_checkpoint(prefix: str) -> Iterator[str]:
-    """Gives a prefix to write a checkpoint to, which becomes `prefix` if the block ends well."""
+    """Context manager for a temporary prefix whose files are renamed to `prefix` at the end."""
     with temporary_folder(prefix) as folder:
         temporary = os.path.join(folder, os.path.basename(prefix))
         yield temporary
-        # The index goes first when the old checkpoint leaves and last when the new one comes:
-        # without an index, no reader takes a data file for a checkpoint.
+        # The old index is removed first and the new index is written last:
+        # without an index, readers ignore a data file.
         for suffix in (".index", DATA_SUFFIX):
             remove(prefix + suffix)
         for suffix in (DATA_SUFFIX, ".index"):

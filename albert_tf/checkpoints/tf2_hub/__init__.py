@@ -1,9 +1,8 @@
-"""SavedModels of TF2 that hold an ALBERT: our own exports, and encoders as published on TF-Hub.
+"""SavedModels of TF2: exports of this package, and encoders that were published on TF-Hub.
 
-Reading runs no graph. Our own exports keep their weights by the original's names. Those of TF-Hub
-(`albert_en_*`, written by the exporter of TensorFlow's model garden) have names and layouts of
-their own and no configuration: that is put together from shapes, from what Keras noted of the
-encoder, and from the number of encoder outputs.
+No graph is run. Exports of this package contain the weights by the original's names. Encoders of
+TF-Hub (`albert_en_*`, written by TensorFlow's model garden) have their own names and layouts and no
+configuration: it is derived from shapes, Keras metadata and the number of encoder outputs.
 """
 
 from __future__ import annotations
@@ -34,15 +33,15 @@ FORMAT = "tf2_hub"
 
 _VALUE = "VARIABLE_VALUE"
 
-# What our own exports call what they hold; the tokenizer's names are TF-Hub's.
+# Attributes of this package's exports; the names of the tokenizer's files are TF-Hub's.
 WEIGHTS, CONFIG_FILE = "weights", "albert_config_file"
 
 TOKENIZER_FILES = ("sp_model_file", "vocab_file")
 LOWER_CASE = "do_lower_case"
 
-# Where exports of a task keep what is not of the graph.
+# Files that exports of a task add to the SavedModel.
 EXTRA_CONFIG = os.path.join("assets.extra", "albert_config.json")
-EXTRA_TASK = os.path.join("assets.extra", "task")  # has a labels.json where weights do not tell
+EXTRA_TASK = os.path.join("assets.extra", "task")  # labels.json
 
 _INPUTS, _POSITIONS = ("input_ids", "input_mask", "segment_ids"), "masked_lm_positions"
 
@@ -50,7 +49,7 @@ _KERAS_METADATA = "keras_metadata.pb"
 _BLOCK = "bert/encoder/transformer/group_0/inner_group_0/"
 _QUERY = "transformer/self_attention/query"
 
-# Scopes of TF-Hub's encoders and of the original.
+# Scopes of TF-Hub's encoders, and the original's scopes.
 _SCOPES = {
     "word_embeddings": "bert/embeddings/word_embeddings",
     "position_embedding": "bert/embeddings/position_embeddings",
@@ -71,7 +70,7 @@ _SCOPES = {
     "cls/predictions/output_bias": "cls/predictions/output_bias",
 }
 
-# Scopes with one variable in them, which is named after the scope in the original.
+# Scopes with a single variable, which has the name of the scope in the original.
 _SINGLE = (
     "word_embeddings",
     "position_embedding",
@@ -79,7 +78,7 @@ _SINGLE = (
     "cls/predictions/output_bias",
 )
 
-# Activations as Keras notes them; the garden's gelu is the tanh approximation, Keras's is not.
+# Activations in Keras metadata; only the model garden's gelu is the tanh approximation.
 _GARDEN_GELU = "Text>gelu"
 _ACTIVATIONS = {_GARDEN_GELU: "gelu", "relu": "relu", "tanh": "tanh", "linear": "linear"}
 _EXPECTED = (
@@ -89,16 +88,16 @@ _EXPECTED = (
 
 
 def is_here(path: str) -> bool:
-    """Whether a path is a directory with a SavedModel of TF2, of whatever it may be."""
+    """Returns whether a directory contains a SavedModel of TF2, of any kind."""
     return tf.io.gfile.exists(os.path.join(path, GRAPH_FILE)) and not tf1_hub.is_here(path)
 
 
 def read(path: str) -> StoredModel:
-    """Reads what a SavedModel holds of an ALBERT; see `FormatModule`.
+    """Reads the parts of an ALBERT in a SavedModel; see `FormatModule`.
 
     Raises:
-        LoadError: it is damaged, or a SavedModel of something else, or its configuration cannot be
-            used.
+        LoadError: the SavedModel is damaged or contains another model, or the configuration is
+            invalid.
     """
     try:
         return _read(path)
@@ -124,7 +123,7 @@ def _read(path: str) -> StoredModel:
     tokenizer_files = [*filter(None, (_asset(path, graph, name) for name in TOKENIZER_FILES))]
     do_lower_case = weights.attribute(LOWER_CASE)
     if do_lower_case is None and tokenizer_files:
-        do_lower_case = True  # TF-Hub's exporter says it only of word pieces
+        do_lower_case = True  # TF-Hub's exporter stores it only for WordPiece
     return StoredModel(
         path=path,
         format=FORMAT,
@@ -144,7 +143,7 @@ def open_weights(checkpoint: str) -> WeightsReader:
 
 
 def compute(directory: str, batch: Mapping[str, np.ndarray]) -> dict[str, tf.Tensor]:
-    """Runs the graphs of our own kind on what `AlbertForPretraining` takes, to compare the two."""
+    """Runs the graphs of an export of this package on inputs of `AlbertForPretraining`."""
     loaded = tf.saved_model.load(directory)
     inputs = {name: tf.constant(batch[name], tf.int32) for name in _INPUTS}
     positions = {_POSITIONS: tf.constant(batch[_POSITIONS], tf.int32)}
@@ -157,7 +156,7 @@ def compute(directory: str, batch: Mapping[str, np.ndarray]) -> dict[str, tf.Ten
 
 
 class _Variable(NamedTuple):
-    """A variable in the file: its key, and its shapes there and in the original."""
+    """Key of a stored variable, its stored shape, and its shape in the original."""
 
     key: str
     stored_shape: tuple[int, ...]
@@ -202,17 +201,17 @@ class _Weights:
         return np.reshape(self.value(variable.key), variable.shape)
 
     def value(self, key: str) -> Any:
-        """The value of a variable by its key in the checkpoint."""
+        """Returns the value of a variable by its key in the checkpoint."""
         return read_variables(self._reader, self._checkpoint, [key])[key]
 
     def attribute(self, name: str) -> Any:
-        """The value of a variable that is an attribute of the object, None without one."""
+        """Returns the value of a variable that is an attribute of the object, or `None`."""
         number = _children(self._objects, 0).get(name)
         key = None if number is None else self._key(number)
         return None if key is None else self.value(key)
 
     def _keys_of_weights(self) -> dict[str, str]:
-        """The keys of our own exports, which have a dictionary of variables."""
+        """Returns the keys of an export of this package, which has a dictionary of variables."""
         number = _children(self._objects, 0).get(WEIGHTS)
         if number is None:
             return {}
@@ -225,12 +224,12 @@ class _Weights:
 
 
 def _children(graph: Any, number: int) -> dict[str, int]:
-    """The parts of an object of a graph of objects: their names and their numbers."""
+    """Returns the children of an object: their names and numbers."""
     return {child.local_name: child.node_id for child in graph.nodes[number].children}
 
 
 def _without_slots(keys: Mapping[str, str]) -> dict[str, str]:
-    """Without what Keras 2 keeps of an optimizer when a model with our encoder in it is saved."""
+    """Removes the optimizer variables that Keras 2 saves with a model that contains an encoder."""
     slot_of = {name: re.sub(r"^.+?/(?=bert/)", "", name) for name in keys}
     return {
         name: key
@@ -240,8 +239,8 @@ def _without_slots(keys: Mapping[str, str]) -> dict[str, str]:
 
 
 def _original_name(name: str) -> str:
-    """The original's name for a variable of TF-Hub's encoders; every other name as it is."""
-    # The garden puts a scope before its masked-LM head.
+    """Returns the original's name of a variable of TF-Hub's encoders; other names are unchanged."""
+    # The model garden adds a scope to the masked-LM head.
     scope, _, last = re.sub(r"^.*/(?=cls/predictions/)", "", name).rpartition("/")
     if scope not in _SCOPES:
         return name
@@ -249,7 +248,7 @@ def _original_name(name: str) -> str:
 
 
 def _original_shape(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape in the original, where the heads of an attention are no axis."""
+    """Returns the shape in the original, which has no axis for heads."""
     is_kernel = name.endswith("/kernel")
     if not name.startswith("transformer/self_attention/") or (is_kernel and not shape):
         return shape
@@ -261,7 +260,7 @@ def _original_shape(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _read_graph(path: str) -> tuple[bytes, Any]:
-    """The content of the file with the graphs, and the graph in it."""
+    """Returns the content of the graph file, and the graph in it."""
     try:
         with tf.io.gfile.GFile(os.path.join(path, GRAPH_FILE), "rb") as file:
             content = file.read()
@@ -271,7 +270,7 @@ def _read_graph(path: str) -> tuple[bytes, Any]:
 
 
 def _asset(path: str, graph: Any, name: str) -> str | None:
-    """The path of a file that is an attribute of the object, None without one."""
+    """Returns the path of a file that is an attribute of the object, or `None`."""
     objects = graph.object_graph_def
     number = _children(objects, 0).get(name)
     if number is None:
@@ -287,7 +286,7 @@ def _asset(path: str, graph: Any, name: str) -> str | None:
 
 
 def _number_of_layers(graph: Any) -> int:
-    """The length of the list of `encoder_outputs` that a call gives, 0 where it gives none."""
+    """Returns the length of the list `encoder_outputs` of a call, or 0."""
     objects = graph.object_graph_def
     call = objects.nodes[_children(objects, 0).get("__call__", 0)]
     for function in call.function.concrete_functions:
@@ -300,7 +299,7 @@ def _number_of_layers(graph: Any) -> int:
 def _config(
     weights: _Weights, path: str, content: bytes, graph: Any
 ) -> tuple[AlbertConfig, str] | tuple[None, None]:
-    """The configuration and where it comes from; Nones where the file does not say enough."""
+    """Returns the configuration and its file; `None` if it cannot be derived."""
     extra = os.path.join(path, EXTRA_CONFIG)
     file = _asset(path, graph, CONFIG_FILE) or (extra if tf.io.gfile.exists(extra) else None)
     if file is not None:
@@ -310,7 +309,7 @@ def _config(
 
 
 def _derived_config(weights: _Weights, noted: Mapping[str, Any], graph: Any) -> AlbertConfig | None:
-    """The configuration of an encoder of TF-Hub; None where the number of layers is not known."""
+    """Derives the configuration of an encoder of TF-Hub; `None` without the number of layers."""
     variables = weights.variables
     query = variables[f"{_BLOCK}attention_1/self/query/kernel"].stored_shape
     num_layers = noted.get("num_layers") or _number_of_layers(graph)
@@ -333,7 +332,7 @@ def _derived_config(weights: _Weights, noted: Mapping[str, Any], graph: Any) -> 
 
 
 def _noted_by_keras(path: str, content: bytes) -> Mapping[str, Any]:
-    """What the encoder was made with: JSON in a file beside the graph or, long ago, within it."""
+    """Returns the encoder's arguments from a JSON file or, in older models, from the graph file."""
     file = os.path.join(path, _KERAS_METADATA)
     if tf.io.gfile.exists(file):
         with tf.io.gfile.GFile(file, "rb") as opened:
@@ -349,7 +348,7 @@ def _noted_by_keras(path: str, content: bytes) -> Mapping[str, Any]:
 
 
 def _activation(noted: Mapping[str, Any]) -> str:
-    """The activation the encoder was made with; all that are published have the garden's GELU."""
+    """Returns the activation; all published encoders use the model garden's GELU."""
     name = noted.get("activation", _GARDEN_GELU)
     if isinstance(name, Mapping):
         name = name.get("config")

@@ -1,12 +1,12 @@
-"""A pretrained model as a reusable SavedModel, which any program of TensorFlow 2 trains further.
+"""Writes pretrained models as reusable SavedModels, which any TensorFlow 2 program can train.
 
-What such a SavedModel is, TF-Hub says: an object that is called with a dictionary of tensors, with
-`training=True` for dropout, and that lists its variables. It computes in float32 and needs stock
-operations only; neither this package nor Keras has to be there to load it.
+TF-Hub defines reusable SavedModels: an object that is called with a dictionary of tensors, with
+`training=True` for dropout, and that lists its variables. It computes in float32 with stock
+operations; neither this package nor Keras is needed to load it.
 
-The layers of this package say what is computed; their variables are replaced by those to be saved.
-The encoder is one function, called by all others: a SavedModel with a dozen entry points is then
-not a dozen times as large.
+The computation is traced from the layers of this package, whose variables are replaced by the saved
+ones. All functions call the same encoder function, so that a dozen entry points do not multiply the
+size of the SavedModel.
 """
 
 from __future__ import annotations
@@ -37,22 +37,21 @@ Tensors = Mapping[str, tf.Tensor]
 Outputs = dict[str, Any]
 CONFIG_ASSET = "albert_config.json"
 
-# Scopes of the heads by the names of the callables that compute them.
+# Scopes of the heads by the names of their callables.
 HEAD_SCOPES = {"mlm": "cls/predictions/", "sop": "cls/seq_relationship/"}
-_LISTS = ("encoder_outputs",)  # what a signature cannot name
+_LISTS = ("encoder_outputs",)  # not supported in signatures
 Function = Callable[..., Outputs]
 
 
 class EncoderFunctions:
-    """Functions of a dictionary of inputs, in the original's names or TF-Hub's.
+    """Functions of a dictionary of inputs, by the original's names or TF-Hub's.
 
     Args:
-        model: whose layers count, and not its weights.
-        variables: by the original's names; the function of a head needs those of the head.
+        model: provides the layers; its weights are not used.
+        variables: variables of the encoder, and of the heads to call, by the original's names.
 
     Attributes:
-        dropout_state: int64 [2], a seed and the number of training calls so far; None where the
-            configuration drops nothing.
+        dropout_state: int64 [2], a seed and the number of training calls. `None` without dropout.
     """
 
     def __init__(self, model: AlbertForPretraining, variables: Mapping[str, tf.Variable]) -> None:
@@ -73,7 +72,7 @@ class EncoderFunctions:
         return {**outputs, "default": outputs["pooled_output"]}
 
     def score_tokens(self, inputs: Tensors, training: bool) -> Outputs:
-        """Returns `mlm_logits` at the `masked_lm_positions` of the inputs, and encoder outputs."""
+        """Returns `mlm_logits` at `masked_lm_positions`, and the encoder outputs."""
         outputs = self._encoded(inputs, training)
         sequence, positions = outputs["sequence_output"], inputs[POSITIONS]
         with self._reading("cls/predictions/", _WORD_EMBEDDINGS):
@@ -83,7 +82,7 @@ class EncoderFunctions:
         return {**outputs, "mlm_logits": _with_axes(logits, positions)}
 
     def judge_order(self, inputs: Tensors, training: bool) -> Outputs:
-        """Returns `sop_logits` and `sop_log_probs`, [B, 2], and the outputs of the encoder."""
+        """Returns `sop_logits` and `sop_log_probs`, [B, 2], and the encoder outputs."""
         outputs = self._encoded(inputs, training)
         with self._reading("cls/seq_relationship/"):
             logits = self._model.sentence_order_head(outputs["pooled_output"])
@@ -106,11 +105,11 @@ class EncoderFunctions:
             return dict(zip(_ENCODER_OUTPUTS, (pooled, hidden[-1], hidden), strict=True))
 
         specs = [tf.TensorSpec([None, None], tf.int32, name=name) for name in ORIGINAL_INPUTS]
-        # Traced now: called within another function it would be traced twice.
+        # Traced here, because it would be traced twice inside other functions.
         return tf.function(run, specs, autograph=False).get_concrete_function()
 
     def _reading(self, *prefixes: str) -> keras.StatelessScope:
-        """Lets layers read the variables with such names instead of their own, and no others."""
+        """Context manager in which layers read the variables with these prefixes."""
         return keras.StatelessScope(
             [
                 (variable, self._variables[name])
@@ -121,9 +120,9 @@ class EncoderFunctions:
 
 
 def next_seed(state: tf.Variable, input_ids: tf.Tensor) -> tf.Tensor:
-    """The seed of a call, int32 [2].
+    """Returns the seed of a call, int32 [2].
 
-    The tokens count as well: replicas, which all hold the same state, draw different masks.
+    It depends on the tokens, so that replicas, which share the state, draw different masks.
     """
     seed = tf.cast(state.assign_add([0, 1]), tf.int32)
     tokens = tf.reshape(input_ids, [-1])
@@ -132,7 +131,7 @@ def next_seed(state: tf.Variable, input_ids: tf.Tensor) -> tf.Tensor:
 
 
 def _dropout_state() -> tf.Variable:
-    # Each replica counts for itself: all make the same number of calls.
+    # Each replica has its own counter; all make the same number of calls.
     return tf.Variable(
         [0, 0],
         dtype=tf.int64,
@@ -144,7 +143,7 @@ def _dropout_state() -> tf.Variable:
 
 
 def _checked_inputs(inputs: tuple[tf.Tensor, ...]) -> list[tf.Tensor]:
-    """The inputs, once it is known that they have one shape: a row for all would be accepted."""
+    """Returns the inputs after checking that their shapes are equal, to prevent broadcasting."""
     ids, *others = inputs
     checks = [
         tf.debugging.assert_equal(
@@ -154,12 +153,12 @@ def _checked_inputs(inputs: tuple[tf.Tensor, ...]) -> list[tf.Tensor]:
     ]
     with tf.control_dependencies(checks):
         values = [_without_shape(given) for given in inputs]
-    # XLA leaves checks out, but not this.
+    # XLA omits checks, but not this reshape.
     return [tf.reshape(given, tf.shape(values[0])) for given in values]
 
 
 def _checked_positions(positions: tf.Tensor, sequence: tf.Tensor) -> tf.Tensor:
-    """The positions, once it is known that there are as many rows and that they are in them."""
+    """Returns the positions after checking their rows and range."""
     rows, length = tf.unstack(tf.shape(sequence)[:2])
     checks = [
         tf.debugging.assert_equal(
@@ -175,29 +174,28 @@ def _checked_positions(positions: tf.Tensor, sequence: tf.Tensor) -> tf.Tensor:
 
 
 def _without_shape(ids: tf.Tensor) -> tf.Tensor:
-    """Ids whose shape is known only when the graph runs.
+    """Hides the static shape of ids.
 
-    Else TensorFlow itself finds, before any check is run, that sequences are too long, and says so
-    in terms of the inside of the graph.
+    Otherwise TensorFlow rejects long sequences before any check runs, with an unreadable message.
     """
     return tf.raw_ops.PlaceholderWithDefault(input=ids, shape=[None] * ids.shape.rank)
 
 
 def _with_axes(outputs: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
-    """Outputs [..., H] that share their first axes with the ids, as far as those are known."""
+    """Reshapes outputs [..., H] to the axes of the ids, as far as these are known."""
     return tf.reshape(outputs, tf.concat([tf.shape(ids), [outputs.shape[-1]]], axis=0))
 
 
 class Reusable(tf.Module):
-    """What TF-Hub calls a reusable SavedModel: lists of variables are attributes, to be saved."""
+    """A reusable SavedModel of TF-Hub, whose lists of variables are saved attributes."""
 
-    # In place of the properties of the same names, which are not saved.
+    # Replace the properties of tf.Module, which are not saved.
     variables: Sequence[tf.Variable] = ()
     trainable_variables: Sequence[tf.Variable] = ()
 
 
 def unsupported_weights(contents: ModelContents) -> list[str]:
-    """Returns the names of the weights that an encoder does not hold: other heads, and moments."""
+    """Returns the names of unsupported weights: other heads and moments."""
     return [name for name in contents.weights if not is_of_pretraining(name)]
 
 
@@ -205,10 +203,10 @@ def write(directory: str, contents: ModelContents) -> None:
     """Writes encoder, masked-LM and sentence-order head as a reusable SavedModel.
 
     `loaded = tf.saved_model.load(directory)` (or `hub.load`), `loaded.mlm` and `loaded.sop` are
-    called with a dictionary of int32 tensors, by the original's names or TF-Hub's, and `training`;
-    `serve` and `train` (with `_mlm` or `_sop` behind them) are what `keras.layers.TFSMLayer` calls.
-    All inputs, outputs [B, S, H], variables, assets and signatures: docs/formats.md. Heads that
-    `contents` does not have are left out.
+    called with a dictionary of int32 tensors, by the original's names or TF-Hub's, and `training`.
+    `keras.layers.TFSMLayer` calls `serve` and `train` (with the suffix `_mlm` or `_sop` for heads).
+    docs/formats.md describes all inputs, outputs, variables, assets and signatures. Missing heads
+    are omitted.
     """
     model = AlbertForPretraining(contents.config, dtype="float32")
     variables = {
@@ -217,7 +215,7 @@ def write(directory: str, contents: ModelContents) -> None:
         if is_of_pretraining(name)
     }
     functions = EncoderFunctions(model, variables)
-    # The configuration's asset is copied while saving.
+    # The assets are copied while saving.
     with tempfile.TemporaryDirectory() as folder:
         root = _root(functions, variables)
         with raise_write_errors(folder):
@@ -227,11 +225,11 @@ def write(directory: str, contents: ModelContents) -> None:
 
 
 def _root(functions: EncoderFunctions, variables: dict[str, tf.Variable]) -> Reusable:
-    """The object that is saved; its parts are those with heads."""
+    """Returns the object to save; its parts have heads."""
     scopes = tuple(HEAD_SCOPES.values())
     encoder = [variable for name, variable in variables.items() if not name.startswith(scopes)]
     root = _reusable(functions.encode, (), encoder, functions.dropout_state)
-    root.weights = variables  # by name; the reader of checkpoints finds them here
+    root.weights = variables  # by name, for the reader of checkpoints
     _add_endpoints(root, functions.encode, (), "")
     for head, scope in HEAD_SCOPES.items():
         own = [variable for name, variable in variables.items() if name.startswith(scope)]
@@ -244,7 +242,7 @@ def _root(functions: EncoderFunctions, variables: dict[str, tf.Variable]) -> Reu
 
 
 def _head(functions: EncoderFunctions, head: str) -> tuple[Function, tuple[str, ...]]:
-    """The function of a head and what it takes beside the encoder's inputs."""
+    """Returns the function of a head and its additional inputs."""
     return (functions.score_tokens, (POSITIONS,)) if head == "mlm" else (functions.judge_order, ())
 
 
@@ -254,7 +252,7 @@ def _reusable(
     trainable: Iterable[tf.Variable],
     dropout_state: tf.Variable | None,
 ) -> Reusable:
-    """An object that is called, and that lists its variables."""
+    """Returns a callable object that lists its variables."""
     saved = Reusable()
 
     def call(inputs: Outputs, training: bool = False) -> Outputs:
@@ -273,7 +271,7 @@ def _reusable(
 
 
 def _add_endpoints(root: Any, function: Function, extra: tuple[str, ...], suffix: str) -> None:
-    """Adds the functions of one argument that Keras 3 knows to call."""
+    """Adds functions of one argument, which Keras 3 can call."""
     for name, training in (("serve", False), ("train", True)):
         traced = tf.function(partial(_call, function, training), autograph=False)
         for names in (ORIGINAL_INPUTS, HUB_INPUTS):
@@ -292,7 +290,6 @@ def _specs(names: Iterable[str]) -> dict[str, tf.TensorSpec]:
 def _signatures(
     functions: EncoderFunctions, variables: dict[str, tf.Variable]
 ) -> dict[str, Function]:
-    """What is served, by name."""
     signatures = {
         DEFAULT_SIGNATURE: _signature(functions.encode, HUB_INPUTS),
         TOKENS_SIGNATURE: _signature(functions.encode, ORIGINAL_INPUTS),
@@ -313,7 +310,7 @@ def _signature(function: Function, names: tuple[str, ...]) -> Function:
 
 
 def _add_assets(root: Any, contents: ModelContents, folder: str) -> None:
-    """Adds the files a user of the encoder needs; `folder` must be there when `root` is saved."""
+    """Adds the files of the encoder; `folder` must exist until `root` is saved."""
     config_file = os.path.join(folder, CONFIG_ASSET)
     contents.config.to_json_file(config_file)
     root.albert_config_file = tf.saved_model.Asset(config_file)
