@@ -29,12 +29,8 @@ from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.config import AlbertConfig
 from albert_tf.data.arguments import as_path
 from albert_tf.modeling.encoder import ConfiguredModel
-from albert_tf.modeling.original_names import (
-    ENCODER_PREFIX,
-    PRETRAINING_HEADS,
-    SLOT_NAMES,
-    original_names,
-)
+from albert_tf.modeling.original_names import PRETRAINING_HEADS, SLOT_NAMES, original_names
+from albert_tf.modeling.parameter_sharing import ENCODER_PREFIX
 
 M = TypeVar("M", bound=ConfiguredModel)
 

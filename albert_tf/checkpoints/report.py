@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from albert_tf.data.files import WriteError
-from albert_tf.modeling.original_names import ENCODER_PREFIX, TRANSFORMER_SCOPE
+from albert_tf.modeling.parameter_sharing import ENCODER_PREFIX, TRANSFORMER_SCOPE
 
 _LAYER_OF_BERT = re.compile(r"/encoder/layer_\d+/attention/")
 

@@ -13,14 +13,14 @@ from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.heads import ClassificationHead, MaskedLmHead, SpanBeamHead, SpanHead
 from albert_tf.modeling.layers import LayerNorm, Projection, TransformerBlock
 from albert_tf.modeling.parameter_sharing import (
+    ENCODER_PREFIX,
+    TRANSFORMER_SCOPE,
     BlockPlace,
     attention_norm_name,
     block_places,
     feed_forward_norm_name,
 )
 
-ENCODER_PREFIX = "bert/"
-TRANSFORMER_SCOPE = "bert/encoder/transformer/"
 NamedVariables = Iterator[tuple[str, keras.Variable]]
 SLOT_NAMES = ("adam_m", "adam_v")
 PRETRAINING_HEADS = ("cls/predictions/", "cls/seq_relationship/")

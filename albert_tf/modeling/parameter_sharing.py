@@ -18,6 +18,9 @@ from typing import NamedTuple
 
 from albert_tf.config import AlbertConfig
 
+ENCODER_PREFIX = "bert/"
+TRANSFORMER_SCOPE = "bert/encoder/transformer/"
+
 
 class BlockPlace(NamedTuple):
     """Where a block's parameters stand; parts are numbered within group and inner group, from 1."""

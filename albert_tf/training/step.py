@@ -28,7 +28,8 @@ from absl import logging
 from albert_tf.config import BFLOAT16, FLOAT16, FLOAT32, OptimizerConfig, TrainerConfig
 from albert_tf.modeling import fused_attention, fused_kernels
 from albert_tf.modeling.losses import LossSum
-from albert_tf.modeling.original_names import ENCODER_PREFIX, original_names
+from albert_tf.modeling.original_names import original_names
+from albert_tf.modeling.parameter_sharing import ENCODER_PREFIX
 from albert_tf.training.distribution import is_tpu
 from albert_tf.training.optimization import clip_by_global_norm, create_optimizer
 from albert_tf.training.precision import build_model, device_type

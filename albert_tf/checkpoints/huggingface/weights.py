@@ -21,7 +21,7 @@ from safetensors.numpy import save
 from albert_tf.checkpoints.report import DamagedError, LoadError
 from albert_tf.data.files import file_exists, is_remote, open_binary, reason_of
 from albert_tf.data.strict_json import JsonError, JsonValue, read_json, shown
-from albert_tf.modeling.original_names import TRANSFORMER_SCOPE
+from albert_tf.modeling.parameter_sharing import TRANSFORMER_SCOPE
 
 SAFETENSORS = "model.safetensors"
 INDEX_ENDING = ".index.json"

@@ -29,7 +29,7 @@ from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.config import AlbertConfig
 from albert_tf.data.files import file_exists, folder_names, is_remote, reason_of, write_then_rename
 from albert_tf.data.strict_json import JsonValue, read_json
-from albert_tf.modeling.original_names import TRANSFORMER_SCOPE
+from albert_tf.modeling.parameter_sharing import TRANSFORMER_SCOPE
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 

@@ -19,7 +19,7 @@ from albert_tf.finetuning.recipes import (
     version_of,
     with_dropout,
 )
-from albert_tf.modeling.original_names import ENCODER_PREFIX
+from albert_tf.modeling.parameter_sharing import ENCODER_PREFIX
 
 # task: LR, batch, dropout of the encoder, dropout of the classifier, steps, warm-up, length
 TABLE_14 = {
