@@ -270,7 +270,7 @@ def test_a_failed_proof_shows_why(module, target, monkeypatch):
         Path(directory, "albert_config.json").unlink()
 
     monkeypatch.setattr(release_directory, "write", without_config)
-    with pytest.raises(ValueError, match=r"came without albert_config\.json"):
+    with pytest.raises(ValueError, match=r"no albert_config\.json"):
         convert(module, "original", str(target))
     assert list(target.parent.iterdir()) == []
 

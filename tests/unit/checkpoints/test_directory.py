@@ -103,11 +103,6 @@ def test_another_vocabulary_of_the_same_size_is_refused(tmp_path, source):
         directory_of(tmp_path / "run", source)
 
 
-def test_a_vocabulary_of_another_size_is_refused(tmp_path, source):
-    with pytest.raises(ValueError, match=r"vocab\.txt has 31 entries, but .* vocab_size 30"):
-        directory_of(tmp_path / "run", source, vocab_size=30)
-
-
 def test_a_full_disk_leaves_no_half_of_a_vocabulary(tmp_path, source):
     write_vocabulary(source / "vocab.txt", last="z" * 1000)
     directory, copy = directory_of(tmp_path / "run", source), tmp_path / "run" / "vocab.txt"

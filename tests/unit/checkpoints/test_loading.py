@@ -4,6 +4,7 @@ import shutil
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import albert_tf
 from albert_tf.checkpoints import loading
@@ -143,14 +144,19 @@ def test_a_head_of_another_vocabulary_is_refused(tmp_path):
         albert_tf.load(tmp_path)
 
 
-def test_loading_makes_one_model(hub, monkeypatch):
-    """Of the largest released one, a second would take a gigabyte more."""
-    made = []
-    empty_model = loading.empty_model
-    monkeypatch.setattr(
-        loading, "empty_model", lambda *given: made.append(empty_model(*given)) or made[-1]
-    )
-    assert [albert_tf.load(hub / "albert_directory")] == made
+def test_loading_opens_the_weights_once_and_makes_one_model(hub, monkeypatch):
+    """A second model would take another gigabyte for the largest released one."""
+    calls = []
+    for module, name in ((loading, "empty_model"), (tf.train, "load_checkpoint")):
+        function = getattr(module, name)
+
+        def counted(*args, function=function, name=name):
+            calls.append(name)
+            return function(*args)
+
+        monkeypatch.setattr(module, name, counted)
+    albert_tf.load(hub / "albert_directory")
+    assert sorted(calls) == ["empty_model", "load_checkpoint"]
 
 
 def test_contents_are_a_model(hub):
@@ -192,15 +198,9 @@ def test_a_configuration_that_contradicts_the_weights(release, changes, message)
         albert_tf.load(release)
 
 
-def test_weights_of_more_blocks_than_the_configuration_says(tmp_path):
-    write_model(tmp_path, AlbertEncoder(CONFIG), CONFIG.replace(num_hidden_groups=1))
-    with pytest.raises(LoadError, match="shares less"):
-        albert_tf.load(tmp_path)
-
-
 def test_a_checkpoint_without_a_configuration_needs_one(release, tmp_path):
     config = shutil.move(release / "albert_config.json", tmp_path / "config.json")
-    with pytest.raises(ValueError, match=r"albert_directory came without albert_config.json"):
+    with pytest.raises(ValueError, match=r"albert_directory contain no albert_config.json"):
         albert_tf.load(release)
     model = albert_tf.load(release, albert_config_file=str(config))
     assert type(model) is AlbertForPretraining

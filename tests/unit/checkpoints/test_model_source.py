@@ -189,7 +189,7 @@ def test_a_run_remembers_the_flag_against_its_module(hub, tmp_path, warnings, lo
     trained = resolve(albert_hub_module_handle=module, do_lower_case=lower_case)
     assert trained.tokenizer.do_lower_case is lower_case
     assert len(warnings) == 1
-    assert f"do_lower_case={lower_case}, as given, but {module}" in warnings[0]
+    assert module in warnings[0]
     assert f"do_lower_case={not lower_case}" in warnings[0]
     run = str(tmp_path / "run")
     ModelDirectory(run, trained.config, trained.config_file, trained.tokenizer).write()
@@ -228,14 +228,14 @@ def test_another_vocabulary_than_the_checkpoints_is_said_aloud(release, other_to
     assert "--spm_model_file and --vocab_file" in warnings[0]
 
 
-def test_a_vocabulary_of_another_size_names_both_flags(release, tmp_path):
+def test_a_vocabulary_of_another_size_is_rejected(release, tmp_path):
     config = config_at(tmp_path / "config" / "mine.json", release, vocab_size=999)
-    message = "1000 entries, but .*mine.json says vocab_size 999"
+    message = "1000 entries, but .*mine.json sets vocab_size 999"
     with pytest.raises(ValueError, match=message):
         resolve(albert_config_file=config, spm_model_file=str(release / "30k-clean.model"))
 
 
-def test_a_model_that_is_not_there_names_the_flag_it_came_from(release):
+def test_a_missing_model_is_rejected(release):
     message = "directory.*--init_checkpoint"
     for path in ("/absent/module", str(release / "model.ckpt-best")):
         with pytest.raises(ValueError, match=message):

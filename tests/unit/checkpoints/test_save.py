@@ -173,7 +173,7 @@ def test_a_tokenizer_with_other_ids_than_the_models_is_refused(tmp_path):
     tokens = list(model.tokenizer.tokens)
     tokens[500], tokens[501] = tokens[501], tokens[500]
     other = WordPieceTokenizer(tokens, True, [])
-    with pytest.raises(ValueError, match="tokenizer must be"):
+    with pytest.raises(ValueError, match="tokenizer must"):
         albert_tf.save(model, tmp_path / "new", tokenizer=other)
     assert not [*tmp_path.iterdir()]
 
@@ -238,11 +238,11 @@ def test_nothing_is_overwritten_and_only_whole_models_are_saved(tmp_path):
     model = make("encoder")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes.txt").write_text("keep")
-    with pytest.raises(ValueError, match=r"directory=.*full exists already"):
+    with pytest.raises(ValueError, match=r"full exists already"):
         albert_tf.save(model, tmp_path / "full")
     with pytest.raises(ValueError, match="max_seq_length"):
         albert_tf.save(model, tmp_path / "new", max_seq_length=1000)
-    with pytest.raises(ValueError, match="vocab_size is 31"):
+    with pytest.raises(ValueError, match=r"vocab_size .*31"):
         albert_tf.save(model, tmp_path / "new", tokenizer=albert_tf.load_tokenizer("mini"))
     with pytest.raises(TypeError, match="model must be"):
         albert_tf.save(model.pooler, tmp_path / "new")

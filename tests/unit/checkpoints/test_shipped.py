@@ -128,7 +128,7 @@ def test_a_checkpoint_of_that_name_counts_before_it(elsewhere):
 
 
 def test_other_names_are_errors_that_say_which_there_is(elsewhere):
-    for flag in (HANDLE_FLAG, CHECKPOINT_FLAG, "--model_dir"):
+    for flag in (HANDLE_FLAG, CHECKPOINT_FLAG):
         with pytest.raises(ValueError, match=r"minni.*'mini'"):
             stored_model("minni", flag)
     with pytest.raises(LoadError, match=r"'minni'.*'mini'"):
@@ -145,12 +145,6 @@ class TestParts:
     @pytest.fixture
     def others(self, golden):
         return golden / "hub" / "albert_directory"
-
-    def test_alone_it_is_whole(self, named, mini):
-        source = resolve(**named)
-        assert source.checkpoint == str(FOLDER / "model.safetensors")
-        assert list(source.tokenizer.files) == [str(FOLDER / "spiece.model")]
-        assert source.config.hidden_size == mini.config.hidden_size
 
     @pytest.mark.parametrize("flag", ["spm_model_file", "vocab_file"])
     def test_another_tokenizer_is_refused(self, named, others, flag):

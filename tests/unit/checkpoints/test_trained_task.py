@@ -94,7 +94,7 @@ class TestAnswers:
 
     @pytest.mark.parametrize(("name", "is_training"), [("mismnli", True), ("custom", False)])
     def test_no_other_task(self, name, is_training):
-        with pytest.raises(ValueError, match=f"says 'mnli', this command '{name}'"):
+        with pytest.raises(ValueError, match=f"'mnli', this command runs '{name}'"):
             MNLI.check_name(name, "out", is_training=is_training)
 
     @pytest.mark.parametrize(

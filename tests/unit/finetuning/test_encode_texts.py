@@ -71,6 +71,6 @@ def test_bad_input_is_refused(model, tokenizer):
         (
             lambda: TextEncoder(AlbertEncoder(CONFIG.replace(vocab_size=31)), tokenizer),
             ValueError,
-            "tokenizer must be that of the model, whose vocab_size is 31.*1000 tokens",
+            "tokenizer must .*31.*1000 tokens",
         ),
     ])  # fmt: skip

@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from albert_tf.checkpoints.load_weights import (
     load_weights,
-    match_names,
     open_checkpoint,
     read_global_step,
 )
@@ -111,23 +110,8 @@ class TestFinding:
             find_checkpoint(str(tmp_path))
         assert all(prefix in str(error.value) for prefix in prefixes)
 
-    def test_the_flag_is_named_where_there_is_none(self, tmp_path):
-        with pytest.raises(LoadError, match=r"no checkpoint '.*/nowhere'"):
-            find_checkpoint(str(tmp_path / "nowhere"))
-
 
 class TestLoading:
-    def test_reports_a_complete_load(self, reference):
-        model = AlbertForPretraining(reference.config)
-        skip = {"output_bias": "of a classifier"}  # which the model has not
-        report = load_weights(model, str(reference.folder), skip=skip)
-        assert report.source == reference.checkpoint
-        assert report.mapped == {name: name for name in report.mapped}
-        assert len(report.mapped) == 64
-        assert [report.missing, report.ignored, report.mismatched] == [[], [], []]
-        assert report.summary() == f"{reference.checkpoint}: 64 of 64 variables restored"
-        report.check_complete()
-
     def test_an_encoder_takes_its_part_and_says_what_it_leaves(self, reference):
         encoder = AlbertEncoder(reference.config)
         report = load_weights(encoder, reference.checkpoint)
@@ -253,25 +237,6 @@ class TestRefusals:
         np.testing.assert_array_equal(model.encoder.pooler.kernel, stored)
 
 
-class TestGroupZero:
-    def test_fills_every_group_from_the_first(self, shared):
-        model = AlbertForPretraining(shared.config.replace(num_hidden_groups=3))
-        report = load_weights(model, shared.checkpoint, init_from_group0=True)
-        report.check_complete()
-        stored = contents(shared.checkpoint)
-        for name, variable in original_names(model).items():
-            source = name.replace("group_1/", "group_0/").replace("group_2/", "group_0/")
-            np.testing.assert_array_equal(variable, stored[source], err_msg=name)
-        scope = "bert/encoder/transformer/group_{}/*"
-        line = f"  from another name: {scope.format(2)} <- {scope.format(0)} (16 variables)"
-        assert line in report.summary()
-
-    def test_without_it_only_equal_names_match(self):
-        stored = ["a/group_0/inner_group_0/ffn_1/x", "module/b"]
-        wanted = [*stored, "a/group_1/inner_group_0/ffn_1/x", "b", "c"]
-        assert match_names(wanted, stored) == {**{name: name for name in stored}, "b": "module/b"}
-
-
 class TestWriting:
     @pytest.mark.parametrize("name", CONFIGURATIONS)
     def test_what_was_read_is_written_alike(self, golden, tmp_path, name):
@@ -340,8 +305,3 @@ class TestWriting:
         write(prefix, step=2)
         assert had_index == [False, False]
         assert read_global_step(prefix) == 2
-
-
-def test_names_do_not_depend_on_the_model_around_the_encoder():
-    model = AlbertForPretraining(SMALL)
-    assert original_names(model.encoder).items() <= original_names(model).items()

@@ -9,7 +9,6 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.checkpoints import tf1_hub
-from albert_tf.checkpoints.load_weights import load_weights
 from albert_tf.checkpoints.model_contents import ModelContents
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.modeling.original_names import original_names
@@ -127,18 +126,6 @@ def test_dropout_has_the_rates_of_the_configuration(module):
     assert len(draws) == len(rates) == 3 * runs + 1
     two, three = (round(rate * 65536) / 65536 for rate in (0.2, 0.3))
     assert sorted(rates) == pytest.approx([two] * (2 * runs + 1) + [three] * runs)
-
-
-def test_our_reader_reads_it(module, model, weights):
-    assert tf1_hub.is_here(str(module))
-    stored = tf1_hub.read(str(module))
-    assert stored.config == model.config
-    assert stored.tokenizer_file == str(module / "assets" / "vocab.txt")
-    assert stored.do_lower_case is False
-    copy = AlbertForPretraining(stored.config)
-    load_weights(copy, stored.checkpoint).check_complete()
-    for name, variable in original_names(copy).items():
-        np.testing.assert_array_equal(variable, weights[name], err_msg=name)
 
 
 @pytest.mark.parametrize(
