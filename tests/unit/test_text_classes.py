@@ -174,7 +174,7 @@ def test_invalid_models_and_settings_are_rejected(case, model, directory, tokeni
         (None, TypeError, "where"),
         ("", ValueError, "where"),
         (tmp_path / "nowhere", ValueError, "nowhere"),
-        (tmp_path / "model", ValueError, "where must hold a tokenizer"),
+        (tmp_path / "model", ValueError, "where must contain a tokenizer"),
     ]:
         with pytest.raises(error, match=match):
             case.kind.load(where)
