@@ -61,13 +61,15 @@ def end_after(run, flags, step, number=signal.SIGKILL):
 
 
 def test_killed_runs_end_bit_equal(run, flags, unkilled):
-    """A kill, a SIGTERM, and a newest checkpoint that is damaged before the last start."""
+    """Two kills, a SIGTERM, and a newest checkpoint that was damaged before the last start."""
     metrics, weights = unkilled
     end_after(run, flags, 2 * EVERY)
-    killed = committed_step(run.output)
-    printed = end_after(run, flags, killed + EVERY, signal.SIGTERM)
+    first = committed_step(run.output)
+    end_after(run, flags, first + EVERY)
+    second = committed_step(run.output)
+    printed = end_after(run, flags, second + EVERY, signal.SIGTERM)
     stopped = committed_step(run.output)
-    assert killed < stopped < STEPS
+    assert first < second < stopped < STEPS
     assert f"SIGTERM: stopped after step {stopped}, which is saved" in printed
     os.truncate(run.output / f"model.ckpt-{stopped}{DATA_SUFFIX}", 2000)
     printed = run.must_work(**flags)
