@@ -66,7 +66,8 @@ def test_bare_variables_move_as_recorded(recorded, name):
             )
 
 
-OTHER_RUNS = ["power2_start2", "no_warmup", "not_clipped"]
+RUNS = ["base", "power2_start2", "no_warmup", "not_clipped"]
+USUAL_RUNS = [*((run, "lamb") for run in RUNS), ("base", "adamw")]
 KEY_BIAS = "attention_1/self/key/bias"  # softmax does not see it: its gradient is rounding noise
 
 
@@ -166,9 +167,8 @@ def follow(golden, optimizer, run_name, check_step):
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_every_step_leaves_the_recorded_weights_and_the_last_the_moments(golden, optimizer):
-    training, recorded = follow(golden, optimizer, "base", Training.assert_variables_equal)
-    training.assert_slots_equal(recorded)
+def test_every_step_leaves_the_recorded_weights(golden, optimizer):
+    follow(golden, optimizer, "base", Training.assert_variables_equal)
 
 
 @pytest.fixture
@@ -183,8 +183,8 @@ def double_precision():
 @pytest.mark.parametrize(
     ("run_name", "optimizer"),
     [
-        pytest.param(run, name, marks=[pytest.mark.slow] * (name == "adamw"))
-        for run in OTHER_RUNS
+        pytest.param(run, name, marks=[pytest.mark.slow] * ((run, name) not in USUAL_RUNS))
+        for run in RUNS
         for name in OPTIMIZERS
     ],
 )
