@@ -145,7 +145,9 @@ class Workspace:
         self.path("GLUE").symlink_to(self._golden / "glue" / "data")
         for seed, name in enumerate(("train", "dev", "test")):
             with self.path(f"{name}.csv").open("w", newline="") as file:
-                csv.writer(file).writerows([("intent", "utterance"), *texts(9, seed)])
+                rows = [row * 2 for row in texts(9, seed)]
+                header = ("intent", "utterance", "emotions", "comment")
+                csv.writer(file).writerows([header, *rows])
             write_conll(self.path(f"{name}.conll"), tagged_sentences(9, seed))
             write_choices(self.path(f"{name}.jsonl"), choices(5, seed, 5))
             for level in ("middle", "high"):

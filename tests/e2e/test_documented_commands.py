@@ -154,7 +154,7 @@ def run_blocks(folder: Path, blocks: list[Block]) -> str:
             if block.language == "python":
                 (folder / f"block_{number}.py").write_text(text)
                 text = f"python block_{number}.py\n"
-            place = shlex.quote(block.place)
+            place = shlex.quote(f"{block.place} block={number}")
             script.append(f"place={place}\nexec >>{folder}/printed-{number}.txt 2>&1\n{text}")
     (folder / "document.sh").write_text("\n".join(script))
     environment = {
@@ -174,5 +174,11 @@ def run_blocks(folder: Path, blocks: list[Block]) -> str:
     files = sorted(folder.glob("printed-*.txt"), key=lambda path: path.stat().st_mtime)
     printed = "\n".join(path.read_text() for path in files)
     failures = folder / "failures"
-    assert not failures.exists(), f"{failures.read_text()}\n{printed[-9000:]}"
+    if failures.exists():
+        report = failures.read_text()
+        ends = [
+            (folder / f"printed-{number}.txt").read_text()[-3000:]
+            for number in sorted(set(re.findall(r" block=(\d+): ", report)))
+        ]
+        raise AssertionError("\n\n".join([report, *ends]))
     return printed
