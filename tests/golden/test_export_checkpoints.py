@@ -1,5 +1,6 @@
 """The checkpoint that the original's exporter wrote, written by ours."""
 
+import re
 import shutil
 
 import numpy as np
@@ -30,12 +31,12 @@ def test_the_variables_are_those_of_the_original(golden, directory, tmp_path):
 def test_a_checkpoint_that_is_there_stays(directory, tmp_path):
     path = str(tmp_path / "model.ckpt")
     export_weights(str(directory / "model.ckpt-best"), path)
-    with pytest.raises(ValueError, match="--export_path"):
+    with pytest.raises(ValueError, match=re.escape(path)):
         export_weights(str(directory / "model.ckpt-best"), path)
 
 
 def test_the_checkpoint_that_is_named_is_the_one_that_is_meant(directory, tmp_path):
-    with pytest.raises(ValueError, match="--albert_directory"):
+    with pytest.raises(ValueError, match=r"model\.ckpt-500"):
         export_weights(str(directory / "model.ckpt-500"), str(tmp_path / "model.ckpt"))
 
 

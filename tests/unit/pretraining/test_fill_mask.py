@@ -1,5 +1,7 @@
 """Filling in blanks with a model whose answers are known."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -84,7 +86,7 @@ def test_unusable_texts_and_directories_are_refused(filler, tmp_path):
     with pytest.raises(ValueError, match=r"texts\[0\] must be in 1\.\.16"):
         filler(["[MASK]" + " the" * 15])
     CONFIG.to_json_file(str(tmp_path / "albert_config.json"))
-    with pytest.raises(ValueError, match=r"no model in the directory .*where"):
+    with pytest.raises(ValueError, match=re.escape(str(tmp_path))):
         FillMask.load(str(tmp_path))
 
 

@@ -72,7 +72,7 @@ def test_published_scores_of_a_name_and_of_a_model():
     assert {key: score for key, score in found.items() if score} == scores
     for model in ("base_zh", str(GOLDEN / "hub" / "module"), "mini"):
         assert published_scores(model) == (None, {})
-    with pytest.raises(ValueError, match="--model"):
+    with pytest.raises(ValueError, match="no-such"):
         published_scores("no-such")
     assert "base_v1" in PRESETS
 
