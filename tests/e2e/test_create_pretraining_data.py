@@ -86,7 +86,7 @@ def test_sentence_piece_records(golden: Path, tmp_path: Path, no_tensorflow: str
     result = run(no_tensorflow, **flags_of_both)
     assert result.returncode == 0, result.stderr
     assert match_files(f"{outputs[0].parent}/*") == list(map(str, outputs))
-    assert result.stderr.count(f"] --vocab_file={flags['vocab_file']}: ") == 1
+    assert result.stderr.count(f"] there is no file {flags['vocab_file']};") == 1
     assert "asks for 10 predictions in 64 tokens, but" in result.stderr
     assert "documents=60" in result.stderr
     assert "creating: " in result.stderr
