@@ -228,7 +228,7 @@ def test_a_full_disk_ends_the_run_with_a_message_and_loses_nothing(task, unbroke
             if step == 5:
                 limit.enter_context(file_size_limit(5000))
 
-    with pytest.raises(OSError, match="--keep_checkpoint_max") as raised, ExitStack() as limit:
+    with pytest.raises(OSError, match="keep_checkpoint_max") as raised, ExitStack() as limit:
         train(make_trainer(tmp_path, task, STEPS), FullFromStepFive)
     assert str(tmp_path) in str(raised.value)
     assert_same_state(train(make_trainer(tmp_path, task, STEPS)), unbroken)
