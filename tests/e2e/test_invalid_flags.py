@@ -456,7 +456,7 @@ def test_the_directory_of_another_task_is_left_alone(run_of, tmp_path, name, the
     settings = {"labels": ["no", "yes"], "pairs": True} if there == "rte" else {"settings": {}}
     (tmp_path / "labels.json").write_text(json.dumps({"task_name": there, **settings}))
     flags = run_of(name).flags(do_train=True, output_dir=tmp_path)
-    assert f"labels.json in it says '{there}'" in error_of(name, flags, tmp_path)
+    assert f"its labels.json contains '{there}'" in error_of(name, flags, tmp_path)
 
 
 def test_a_model_of_another_task_does_not_tell_the_version_of_squad(run_of, tmp_path):

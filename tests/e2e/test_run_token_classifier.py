@@ -85,7 +85,7 @@ def test_another_command_refuses_the_model(tmp_path, golden):
     run.output.mkdir()
     TrainedTask("tokens", Labels(tuple(LABELS)), False).write(str(run.output))
     settings = albert_tf.ClassificationSettings(output_dir=str(run.output), predict_file="-")
-    with pytest.raises(ValueError, match=r"belongs to another task: .* says 'tokens'"):
+    with pytest.raises(ValueError, match=r"belongs to another task: .* contains 'tokens'"):
         albert_tf.run_classification(settings)
 
 
