@@ -12,6 +12,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_exists, write_then_rename
 from albert_tf.data.strict_json import as_whole_number, is_number, read_json, shown
 
@@ -107,36 +108,36 @@ class AlbertConfig:
             value = getattr(self, name)
             size = as_whole_number(value)  # files have 12.0 as well
             if size is None or not 1 <= size <= MAX_SIZE:
-                raise ValueError(
+                raise UserError(
                     f"AlbertConfig.{name} must be a whole number from 1 to {MAX_SIZE}. "
                     f"Received: {shown(value)}"
                 )
             object.__setattr__(self, name, size)
         if self.num_hidden_layers * self.inner_group_num > MAX_BLOCKS:
-            raise ValueError(
+            raise UserError(
                 f"AlbertConfig.num_hidden_layers times inner_group_num can be {MAX_BLOCKS} at most."
                 f" Received: num_hidden_layers={self.num_hidden_layers}, "
                 f"inner_group_num={self.inner_group_num}"
             )
         shadowed = sorted(set(self.extra) & set(_ALBERT_FIELDS))
         if shadowed:
-            raise ValueError(f"AlbertConfig.extra holds keys the model does use: {shadowed}")
+            raise UserError(f"AlbertConfig.extra holds keys the model does use: {shadowed}")
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
             _require_rate(f"AlbertConfig.{name}", getattr(self, name))
         if not isinstance(self.hidden_act, str) or self.hidden_act.lower() not in ACTIVATION_NAMES:
-            raise ValueError(
+            raise UserError(
                 f"AlbertConfig.hidden_act must be one of {', '.join(map(repr, ACTIVATION_NAMES))}. "
                 f"Received: hidden_act={shown(self.hidden_act)}"
             )
         _require_positive("AlbertConfig.initializer_range", self.initializer_range)
         if self.hidden_size % self.num_attention_heads:
-            raise ValueError(
+            raise UserError(
                 "AlbertConfig.hidden_size must be a multiple of num_attention_heads, so that every "
                 f"head has the same width. Received: hidden_size={self.hidden_size}, "
                 f"num_attention_heads={self.num_attention_heads}"
             )
         if self.num_hidden_groups > self.num_hidden_layers:
-            raise ValueError(
+            raise UserError(
                 "AlbertConfig.num_hidden_groups cannot exceed num_hidden_layers: some groups would "
                 f"never run. Received: num_hidden_groups={self.num_hidden_groups}, "
                 f"num_hidden_layers={self.num_hidden_layers}"
@@ -148,7 +149,7 @@ class AlbertConfig:
         mode = self.parameter_sharing
         groups, layers = self.num_hidden_groups, self.num_hidden_layers
         if mode not in SHARING_MODES:
-            raise ValueError(
+            raise UserError(
                 f"AlbertConfig.parameter_sharing must be one of {', '.join(SHARING_MODES)}. "
                 f"Received: parameter_sharing={shown(mode)}"
             )
@@ -157,12 +158,12 @@ class AlbertConfig:
             f"num_hidden_layers={layers}"
         )
         if mode == "none" and groups not in (1, layers):
-            raise ValueError(
+            raise UserError(
                 "AlbertConfig.parameter_sharing 'none' makes every layer a group of its own. Omit "
                 f"num_hidden_groups, or choose another mode to share within groups. {received}"
             )
         if mode in ("attention", "ffn") and groups == layers > 1:
-            raise ValueError(
+            raise UserError(
                 "AlbertConfig.num_hidden_groups leaves one layer to each group, so there is nothing"
                 f" to share. Choose parameter_sharing 'none', or fewer groups. {received}"
             )
@@ -198,7 +199,7 @@ class AlbertConfig:
             ValueError: S is larger than `max_position_embeddings`, or less than 1.
         """
         if not 1 <= length <= self.max_position_embeddings:
-            raise ValueError(
+            raise UserError(
                 f"{flag} must be in 1..{self.max_position_embeddings}, the number of position "
                 f"embeddings (max_position_embeddings) of this model. Received: {flag}={length}"
             )
@@ -233,7 +234,7 @@ class AlbertConfig:
             ValueError: `vocab_size` is missing, or a value cannot work.
         """
         if "vocab_size" not in values:
-            raise ValueError(
+            raise UserError(
                 "The ALBERT configuration has no 'vocab_size', the one key without a default. "
                 f"Received keys: {shown(sorted(values))}"
             )
@@ -252,15 +253,15 @@ class AlbertConfig:
         Differs: the original uses defaults for missing `REQUIRED_KEYS` other than `vocab_size`.
         """
         if not file_exists(path):
-            raise ValueError(f"There is no configuration file {path!r} (--albert_config_file).")
+            raise UserError(f"There is no configuration file {path!r} (--albert_config_file).")
         values = read_json(path, repr(path))
         try:
             if not isinstance(values, dict):
-                raise ValueError(f"expected a JSON object, received {shown(values)}")
+                raise UserError(f"expected a JSON object, received {shown(values)}")
             require_keys(values)
             return cls.from_dict(values)
         except ValueError as error:
-            raise ValueError(f"{path!r} is not a usable ALBERT configuration: {error}") from error
+            raise UserError(f"{path!r} is not a usable ALBERT configuration: {error}") from error
 
     def to_json_file(self, path: str) -> None:
         """Writes `albert_config.json` as the original release's programs read it."""
@@ -277,7 +278,7 @@ class AlbertConfig:
             ValueError: no released model has that name.
         """
         if name not in PRESETS:
-            raise ValueError(f"Unknown preset {name!r}. Known presets: {', '.join(PRESETS)}")
+            raise UserError(f"Unknown preset {name!r}. Known presets: {', '.join(PRESETS)}")
         return PRESETS[name]
 
 
@@ -300,7 +301,7 @@ def require_keys(values: Mapping[str, Any]) -> None:
     """Raises ValueError if the content of a configuration file lacks one of `REQUIRED_KEYS`."""
     missing = [key for key in REQUIRED_KEYS if key not in values]
     if missing:
-        raise ValueError(
+        raise UserError(
             f"the file must contain {', '.join(missing)}: weights do not show a wrong default. "
             f"Received keys: {shown(sorted(values))}"
         )
@@ -308,24 +309,24 @@ def require_keys(values: Mapping[str, Any]) -> None:
 
 def _require_whole_number(name: str, value: Any, at_least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
-        raise ValueError(
+        raise UserError(
             f"{name} must be a whole number of at least {at_least}. Received: {shown(value)}"
         )
 
 
 def _require_positive(name: str, value: Any) -> None:
     if not is_number(value) or value <= 0:
-        raise ValueError(f"{name} must be a number above 0. Received: {shown(value)}")
+        raise UserError(f"{name} must be a number above 0. Received: {shown(value)}")
 
 
 def _require_not_negative(name: str, value: Any) -> None:
     if not is_number(value) or value < 0:
-        raise ValueError(f"{name} must be a number of at least 0. Received: {shown(value)}")
+        raise UserError(f"{name} must be a number of at least 0. Received: {shown(value)}")
 
 
 def _require_rate(name: str, value: Any) -> None:
     if not is_number(value) or not 0 <= value < 1:
-        raise ValueError(f"{name} must be a rate in [0, 1). Received: {shown(value)}")
+        raise UserError(f"{name} must be a rate in [0, 1). Received: {shown(value)}")
 
 
 def _presets() -> dict[str, AlbertConfig]:
@@ -406,7 +407,7 @@ class OptimizerConfig:
     def __post_init__(self) -> None:
         """Refuses values no training can use."""
         if self.optimizer not in ("lamb", "adamw"):
-            raise ValueError(f"--optimizer must be 'lamb' or 'adamw'. Received: {self.optimizer!r}")
+            raise UserError(f"--optimizer must be 'lamb' or 'adamw'. Received: {self.optimizer!r}")
         _require_positive("--learning_rate", self.learning_rate)
         _require_whole_number(self.STEPS_FLAG, self.num_train_steps, 1)
         _require_whole_number(self.WARMUP_FLAG, self.num_warmup_steps, 0)
@@ -425,7 +426,7 @@ class OptimizerConfig:
         _require_whole_number("--num_decay_steps", steps, 1)
         warm = self.start_warmup_step + self.num_warmup_steps
         if warm + steps > self.num_train_steps:
-            raise ValueError(
+            raise UserError(
                 f"--num_decay_steps must leave the warm-up its steps: at most "
                 f"{self.num_train_steps - warm} of {self.STEPS_FLAG}={self.num_train_steps}, whose "
                 f"warm-up ends at step {warm} (--start_warmup_step, {self.WARMUP_FLAG}). "
@@ -523,29 +524,29 @@ class TrainerConfig:
         _require_whole_number("--keep_checkpoint_max", self.keep_checkpoint_max, 0)
         _require_whole_number("--seed", self.seed, 0)
         if self.seed >= 2**31:
-            raise ValueError(f"--seed must be below 2^31, to fit an int32. Received: {self.seed}")
+            raise UserError(f"--seed must be below 2^31, to fit an int32. Received: {self.seed}")
         if self.on_divergence not in ON_DIVERGENCE:
-            raise ValueError(
+            raise UserError(
                 f"--on_divergence must be one of {', '.join(ON_DIVERGENCE)}. "
                 f"Received: {self.on_divergence!r}"
             )
         _require_not_negative("--max_loss_spike", self.max_loss_spike)
         if 0 < self.max_loss_spike <= 1:
-            raise ValueError(
+            raise UserError(
                 "--max_loss_spike must be above 1, because half of all losses are above their "
                 f"median, or 0 to disable the check. Received: {self.max_loss_spike}"
             )
         if self.freeze not in (None, *FREEZES):
-            raise ValueError(
+            raise UserError(
                 f"--freeze must be one of {', '.join(FREEZES)}. Received: {self.freeze!r}"
             )
         if self.precision not in PRECISIONS:
-            raise ValueError(
+            raise UserError(
                 f"--precision must be one of {', '.join(PRECISIONS)}. Received: {self.precision!r}"
             )
         if self.attention not in ATTENTIONS:
-            raise ValueError(
+            raise UserError(
                 f"--attention must be one of {', '.join(ATTENTIONS)}. Received: {self.attention!r}"
             )
         if not self.output_dir:
-            raise ValueError("--output_dir must name a directory. Received: ''")
+            raise UserError("--output_dir must name a directory. Received: ''")

@@ -10,8 +10,9 @@ from typing import Any
 
 from absl import flags
 
-from albert_tf.cli.app import UserError, explain
+from albert_tf.cli.app import explain, is_user_error
 from albert_tf.cli.flags import dry_run_context
+from albert_tf.data.errors import UserError
 from tests.programs import command_line
 
 
@@ -39,9 +40,10 @@ def run_here(module: ModuleType, values: Mapping[str, Any], *arguments: Any) -> 
     with given(module, values), dry_run_context(flags.FLAGS):
         try:
             module.run(*arguments)
-        except UserError as error:
-            error.args = (explain(error, flags.FLAGS),)
-            raise
+        except Exception as error:
+            if is_user_error(error):
+                raise UserError(explain(error, flags.FLAGS)) from error
+            raise AssertionError("the command would show a stack trace") from error
 
 
 def tree(folder: Path) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from albert_tf.checkpoints.model_contents import ModelContents
 from albert_tf.checkpoints.original.files import write_checkpoint
 from albert_tf.checkpoints.report import LoadReport
 from albert_tf.config import AlbertConfig
+from albert_tf.data.errors import UserError
 from albert_tf.data.files import (
     check_checkpoint_path,
     is_remote,
@@ -141,12 +142,12 @@ def convert(
     """
     check_target(output_dir, format_name not in ("huggingface", "keras_hub"))
     if with_optimizer and format_name != ORIGINAL:
-        raise ValueError(
+        raise UserError(
             f"--with_optimizer: of the formats {', '.join(FORMAT_NAMES)} only {ORIGINAL} supports "
             f"optimizer moments. Received: --format={format_name}"
         )
     if dtype != "float32" and format_name != "huggingface":
-        raise ValueError(
+        raise UserError(
             f"--dtype={dtype}: of the formats {', '.join(FORMAT_NAMES)} only huggingface stores "
             f"it. Received: --format={format_name}"
         )
@@ -154,7 +155,7 @@ def convert(
     if dtype != "float32":
         contents = dataclasses.replace(contents, weights=_rounded(contents.weights, dtype))
     if with_optimizer and not any(map(is_slot, contents.weights)):
-        raise ValueError(
+        raise UserError(
             f"--with_optimizer: {loaded.source} contains no optimizer moments. Omit the flag, or "
             "use a checkpoint of a training run (model.ckpt-<step>)."
         )
@@ -183,7 +184,7 @@ def _rounded(weights: Mapping[str, np.ndarray], dtype: str) -> dict[str, np.ndar
     for name, values in weights.items():
         largest = float(np.abs(values).max())
         if largest > limit:
-            raise ValueError(
+            raise UserError(
                 f"--dtype={dtype}: {name} has a value of {largest:g}, and the largest possible "
                 f"value is {limit:g}. Omit the flag."
             )
@@ -205,7 +206,7 @@ def check_target(output_dir: str, has_checkpoint: bool = True) -> None:
         check_checkpoint_path(output_dir)
     exists = tf.io.gfile.exists(output_dir)
     if exists and (not tf.io.gfile.isdir(output_dir) or tf.io.gfile.listdir(output_dir)):
-        raise ValueError(f"{output_dir} exists already. Use a new or an empty directory.")
+        raise UserError(f"{output_dir} exists already. Use a new or an empty directory.")
     # Temporary files are created next to the directory.
     if problem := why_not_writable(os.path.dirname(_target(output_dir))):
         raise write_error(output_dir, problem)
@@ -268,7 +269,7 @@ def export_weights(model: str, export_path: str, *, dry_run: bool = False) -> li
     """
     check_checkpoint_path(export_path)
     if tf.io.gfile.exists(export_path + ".index"):
-        raise ValueError(f"The checkpoint {export_path} exists already. Use another name.")
+        raise UserError(f"The checkpoint {export_path} exists already. Use another name.")
     if problem := why_not_writable(os.path.dirname(export_path) or os.curdir):
         raise write_error(export_path, problem)
     contents, report = read_contents(model)
@@ -297,7 +298,7 @@ def _differences(
     for name, values in expected.items():
         if name not in actual or actual[name].shape != values.shape:
             shapes = {key: value.shape for key, value in actual.items()}
-            raise ValueError(
+            raise UserError(
                 f"The converted model ({format_name}) returns no {name} of shape {values.shape}, "
                 f"but {shapes}. It was deleted."
             )
@@ -306,14 +307,14 @@ def _differences(
     # Also detects NaN.
     wrong = [name for name, value in differences.items() if not value <= TOLERANCE]
     if wrong:
-        raise ValueError(
+        raise UserError(
             f"The outputs of the converted model ({format_name}) differ from those of the source: "
             f"{', '.join(f'{name} differs by {differences[name]:.2e}' for name in wrong)}; at "
             f"most {TOLERANCE:.0e} is accepted. It was deleted."
         )
     texts = tokenizer_outputs(contents.tokenizer) if contents.tokenizer else {}
     if not all(np.array_equal(values, actual.get(name, ())) for name, values in texts.items()):
-        raise ValueError(
+        raise UserError(
             f"The converted model ({format_name}) has a different tokenizer or do_lower_case than "
             "the source, or no tokenizer. It was deleted."
         )
@@ -413,7 +414,7 @@ def outputs_in_fresh_process(
     )
     if done.returncode:
         last = "\n".join(done.stderr.strip().splitlines()[-5:])
-        raise ValueError(f"The converted model cannot be loaded: {last}")
+        raise UserError(f"The converted model cannot be loaded: {last}")
     with np.load(outputs_file) as file:
         return dict(file)
 

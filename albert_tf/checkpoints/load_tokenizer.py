@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from albert_tf import tokenization
+from albert_tf.data.errors import UserError
 
 if TYPE_CHECKING:
     from albert_tf.tokenization.base import Tokenizer
@@ -46,7 +47,7 @@ def load_tokenizer(
             do_lower_case=do_lower_case is not False,
         )
     if spm_model_file or vocab_file:
-        raise ValueError(
+        raise UserError(
             "load_tokenizer takes the path of a model, or spm_model_file and vocab_file, not both."
             f" Received: {path!r}, {spm_model_file!r}, {vocab_file!r}"
         )
@@ -60,7 +61,7 @@ def load_tokenizer(
 
     stored = stored_model(path)
     if stored is None or stored.tokenizer_file is None:
-        raise ValueError(f"There is no tokenizer in the model {path!r}.")
+        raise UserError(f"There is no tokenizer in the model {path!r}.")
     if do_lower_case is None:
         do_lower_case = stored.do_lower_case is not False
     return load_stored_tokenizer(stored, do_lower_case)

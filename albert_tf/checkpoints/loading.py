@@ -28,6 +28,7 @@ from albert_tf.checkpoints.report import LoadError, LoadReport
 from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.config import AlbertConfig
 from albert_tf.data.arguments import as_path
+from albert_tf.data.errors import UserError
 from albert_tf.modeling.encoder import ConfiguredModel
 from albert_tf.modeling.original_names import PRETRAINING_HEADS, SLOT_NAMES, original_names
 from albert_tf.modeling.parameter_sharing import ENCODER_PREFIX
@@ -173,7 +174,7 @@ def find_source(path: str, settings: ModelSettings) -> tuple[ModelSource, Stored
     """
     stored = stored_model(path)
     if stored is None or not stored.checkpoint:
-        raise ValueError("No model is named. Pass its path or name.")
+        raise UserError("No model is named. Pass its path or name.")
     return resolve_model(settings, stored), stored
 
 

@@ -13,6 +13,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.config import AlbertConfig
+from albert_tf.data.errors import UserError
 from albert_tf.data.files import check_folder, open_binary, raise_write_errors, write_then_rename
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import load_tokenizer
@@ -117,7 +118,7 @@ class ModelDirectory:
             tokenizer = find_tokenizer(os.path.dirname(config_file))
         self.tokenizer = tokenizer
         if self.tokenizer is not None and self.tokenizer.vocab_size != config.vocab_size:
-            raise ValueError(
+            raise UserError(
                 f"The vocabulary {self.tokenizer.files[0]} has {self.tokenizer.vocab_size} "
                 f"entries, but {config_file} (--albert_config_file) sets vocab_size "
                 f"{config.vocab_size}."
@@ -133,7 +134,7 @@ class ModelDirectory:
     def _check_same_model(self, there: AlbertConfig) -> None:
         changes, essential = _changes(there, self.config)
         if essential:
-            raise ValueError(
+            raise UserError(
                 f"--output_dir belongs to another model: {self._config_path} differs from "
                 f"--albert_config_file ({'; '.join(changes.values())}). Use a new --output_dir or "
                 "the same configuration."
@@ -144,7 +145,7 @@ class ModelDirectory:
     def _check_same_tokenizer(self, there: Tokenizer | None) -> None:
         if there is None or self.tokenizer is None or there.tokens == self.tokenizer.tokens:
             return
-        raise ValueError(
+        raise UserError(
             f"--output_dir belongs to another model: its vocabulary {there.files[0]} is not that "
             f"of {self.tokenizer.files[0]}. Use a new --output_dir or the same vocabulary."
         )

@@ -28,6 +28,7 @@ from albert_tf.checkpoints.model_directory import (
 from albert_tf.checkpoints.names import suggestion
 from albert_tf.checkpoints.shipped import NAMES
 from albert_tf.config import PRESETS, AlbertConfig
+from albert_tf.data.errors import UserError
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import existing_files, load_tokenizer
 
@@ -99,7 +100,7 @@ class ModelSource:
     def required_tokenizer(self) -> Tokenizer:
         """The tokenizer. Raises `ValueError` if there is none."""
         if self.tokenizer is None:
-            raise ValueError(
+            raise UserError(
                 f"No tokenizer is given, and none exists next to the model ({self.config_file}): "
                 "pass --spm_model_file or --vocab_file."
             )
@@ -136,7 +137,7 @@ def resolve_model(settings: ModelSettings, model: StoredModel | None = None) -> 
         ValueError: no model is named, a required part is missing, or parts contradict each other.
     """
     if settings.init_checkpoint == "" and not settings.albert_hub_module_handle:
-        raise ValueError(
+        raise UserError(
             f"{CHECKPOINT_FLAG} is given but empty: the model would keep random weights. Pass a "
             f"checkpoint, or {HANDLE_FLAG}; to train from random weights, omit the flag."
         )
@@ -162,7 +163,7 @@ def resolve_model(settings: ModelSettings, model: StoredModel | None = None) -> 
         config = config.replace(extra={**config.extra, LOWER_CASE_KEY: lower_case})
     tokenizer = _choose_tokenizer(settings, lower_case, locations_of("tokenizer"))
     if tokenizer is not None and tokenizer.vocab_size != config.vocab_size:
-        raise ValueError(
+        raise UserError(
             f"The vocabulary {tokenizer.files[0]} has {tokenizer.vocab_size} entries, but "
             f"{config_from.config_file} sets vocab_size {config.vocab_size}. "
             "Use the vocabulary of this model (--spm_model_file, --vocab_file), or the "
@@ -183,7 +184,7 @@ def stored_model(path: str | None, flag: str = "") -> StoredModel | None:
     if not path:
         return None
     if flag == HANDLE_FLAG and not (tf.io.gfile.isdir(path) or is_indirect(path)):
-        raise ValueError(
+        raise UserError(
             f"{path} is not a directory. Pass the directory or the URL of a TF-Hub module, "
             f"or a directory with {CONFIG_FILE}, tokenizer and checkpoint; a checkpoint's prefix "
             f"belongs to {CHECKPOINT_FLAG}. {suggestion(path)}"
@@ -237,11 +238,11 @@ def _choose_config(stored: Sequence[StoredModel]) -> tuple[AlbertConfig, StoredM
             return chosen.config, chosen
     found = [other.given for other in stored if other.checkpoint]
     if found:
-        raise ValueError(
+        raise UserError(
             f"{' and '.join(found)} contain no {CONFIG_FILE} or config.json. Pass it as "
             f"{CONFIG_FLAG}."
         )
-    raise ValueError(f"No model is named. {_WAYS}")
+    raise UserError(f"No model is named. {_WAYS}")
 
 
 def _warn_of_unlike_release(config: AlbertConfig, stored: StoredModel, has_weights: bool) -> None:
@@ -285,7 +286,7 @@ def _compare_configs(chosen: StoredModel, stored: StoredModel) -> None:
         f"different models: {'; '.join(differences)}."
     )
     if stored.is_fixed:
-        raise ValueError(
+        raise UserError(
             f"{message} Omit the second to use the configuration that comes with the model."
         )
     logging.warning("%s The second is used.", message)
@@ -317,7 +318,7 @@ def _choose_tokenizer(
     if spm_model_file == FROM_HUB:
         inside = of_hub or next((s for s in having if s.checkpoint), None)
         if inside is None:
-            raise ValueError(
+            raise UserError(
                 f"--spm_model_file={FROM_HUB} needs a {HANDLE_FLAG} or {CHECKPOINT_FLAG} that "
                 "contains a tokenizer."
             )
@@ -355,7 +356,7 @@ def load_stored_tokenizer(stored: StoredModel, do_lower_case: bool) -> Tokenizer
         else:
             tokens = load_tokenizer(vocab_file=path).tokens
         if tokens != tokenizer.tokens:
-            raise ValueError(
+            raise UserError(
                 f"{first} ({tokenizer.vocab_size} tokens) and {path} ({len(tokens)} tokens) belong "
                 "to one model but contain different tokens or different ids. Delete the file that "
                 "the model was not trained with, or pass the other one as the tokenizer."
@@ -375,5 +376,5 @@ def _compare_tokenizers(tokenizer: Tokenizer, stored: StoredModel) -> None:
         "it."
     )
     if stored.is_fixed:
-        raise ValueError(message)
+        raise UserError(message)
     logging.warning("%s", message)

@@ -7,13 +7,14 @@ import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 
+from albert_tf.data.errors import UserError
 from albert_tf.data.files import WriteError
 from albert_tf.modeling.parameter_sharing import ENCODER_PREFIX, TRANSFORMER_SCOPE
 
 _LAYER_OF_BERT = re.compile(r"/encoder/layer_\d+/attention/")
 
 
-class LoadError(ValueError):
+class LoadError(UserError):
     """Raised if a model is missing or unsupported, or if weights do not fit a model."""
 
 

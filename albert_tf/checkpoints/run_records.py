@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from absl import logging
 
+from albert_tf.data.errors import UserError
 from albert_tf.data.files import open_binary, read_utf8, write_then_rename
 from albert_tf.data.strict_json import JsonValue, parse_json, read_json, shown
 
@@ -127,7 +128,7 @@ class BestTrial(NamedTuple):
         content = read_utf8(path)
         match = _CONTENT.fullmatch(content)
         if not match:
-            raise ValueError(
+            raise UserError(
                 f"{path} should read last_step:best_step:best_value, but reads {shown(content)}. "
                 "Remove it to restart the comparison; the best checkpoint is kept until another "
                 "one is evaluated."

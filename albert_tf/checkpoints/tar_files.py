@@ -14,6 +14,7 @@ import tarfile
 import zlib
 from typing import IO
 
+from albert_tf.data.errors import UserError
 from albert_tf.data.files import reason_of
 
 _MAX_ENTRIES = 10_000  # headers, and files and directories to create
@@ -33,11 +34,11 @@ _EXTENDED = (
 _REGULAR = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE)
 
 
-class UnsafeArchiveError(ValueError):
+class UnsafeArchiveError(UserError):
     """Raised if an archive exceeds a limit or contains a member that is not extracted."""
 
 
-class DamagedArchiveError(ValueError):
+class DamagedArchiveError(UserError):
     """Raised if a file is truncated, damaged or not a tar file."""
 
 

@@ -15,6 +15,7 @@ from albert_tf.checkpoints.model_source import ModelSettings, ModelSource
 from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.checkpoints.training_directory import TrainingDirectory, choose_checkpoint
 from albert_tf.data.arguments import as_path, check_choice
+from albert_tf.data.errors import UserError
 from albert_tf.tokenization.base import Tokenizer
 
 _NAME = "where"  # the argument
@@ -58,7 +59,7 @@ class FoundModel:
         if not issubclass(head_in(shapes, self.task or task).model_class, kinds):
             heads = ", ".join(heads_in(shapes)) or "none"
             of_task = f" and was trained for the task {self.task.name!r}" if self.task else ""
-            raise ValueError(
+            raise UserError(
                 f"{_NAME} must be {wanted}. Received: {self.where!r}, which has the heads: "
                 f"{heads}{of_task}"
             )
@@ -95,7 +96,7 @@ def find_model(
             chosen = choose_checkpoint(training, None, name=name)
     source, stored = find_source(chosen, ModelSettings(do_lower_case=do_lower_case))
     if source.tokenizer is None:
-        raise ValueError(f"{name} must contain a tokenizer. Received: {path!r}, which has none")
+        raise UserError(f"{name} must contain a tokenizer. Received: {path!r}, which has none")
     return FoundModel(path, source, stored, source.tokenizer)
 
 
@@ -123,12 +124,12 @@ def check_model(model: Any, kinds: Any, tokenizer: object) -> Tokenizer:
             f"{type(tokenizer).__name__}"
         )
     if tokenizer.vocab_size != model.config.vocab_size:
-        raise ValueError(
+        raise UserError(
             f"tokenizer must have the vocab_size of the model, {model.config.vocab_size}. "
             f"Received: a tokenizer of {tokenizer.vocab_size} tokens"
         )
     if own is not None and own.tokens != tokenizer.tokens:
-        raise ValueError(
+        raise UserError(
             "tokenizer must have the vocabulary of model.tokenizer: its tokens have other ids. "
             "If the model was trained with the new tokenizer, set model.tokenizer. Received: "
             f"{type(tokenizer).__name__}({', '.join(tokenizer.files)})"

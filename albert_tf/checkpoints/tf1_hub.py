@@ -33,6 +33,7 @@ from albert_tf.checkpoints.model_directory import (
 from albert_tf.checkpoints.original.files import open_tensorflow_checkpoint, write_checkpoint
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.config import AlbertConfig
+from albert_tf.data.errors import UserError
 from albert_tf.data.files import open_binary, reason_of
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.modeling.original_names import is_of_pretraining, original_names
@@ -345,7 +346,7 @@ def compute(directory: str, batch: Mapping[str, np.ndarray]) -> dict[str, np.nda
 def _tokenizer_files(tokenizer: Tokenizer | None) -> dict[str, bytes]:
     """Returns the contents of the tokenizer's assets; `tokenization_info` names the first one."""
     if tokenizer is None:
-        raise ValueError(
+        raise UserError(
             "A TF1 module (--format=tf1_hub) needs the model's tokenizer, and none was found: "
             "pass --spm_model_file or --vocab_file."
         )

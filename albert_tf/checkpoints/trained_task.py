@@ -13,6 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from albert_tf.data.errors import UserError
 from albert_tf.data.files import write_then_rename
 from albert_tf.data.strict_json import JsonError, JsonValue, read_json
 from albert_tf.data.text_examples import Labels
@@ -92,7 +93,7 @@ class TrainedTask:
         except JsonError:
             raise
         except ValueError as error:  # raised by `Labels`
-            raise ValueError(f"{path!r}: {error}") from error
+            raise UserError(f"{path!r}: {error}") from error
 
     def check_name(self, name: str, directory: str, *, is_training: bool) -> None:
         """Rejects another task than the task of the model in `directory`.
@@ -103,7 +104,7 @@ class TrainedTask:
         """
         is_same_kind = any({self.name, name} <= kind for kind in _SAME_KIND)
         if self.name != name and (is_training or not is_same_kind):
-            raise ValueError(
+            raise UserError(
                 f"{directory!r} belongs to another task: its {LABELS_FILE} contains "
                 f"{self.name!r}, this command runs {name!r}. Use a new --output_dir or the same "
                 "task."
@@ -118,13 +119,13 @@ class TrainedTask:
         path = os.path.join(directory, LABELS_FILE)
         path = path if tf.io.gfile.exists(path) else directory
         if self.labels != asked.labels:
-            raise ValueError(
+            raise UserError(
                 f"{directory!r} belongs to another task: the labels in {path} are "
                 f"{described(self.labels)}, those of the data {described(asked.labels)}. Use a "
                 "new --output_dir or the same data."
             )
         if self.is_pair not in (asked.is_pair, None):
-            raise ValueError(
+            raise UserError(
                 f"{directory!r} belongs to another task: according to {path} the model was "
                 f"trained on {_texts(self.is_pair)}, the data are {_texts(asked.is_pair)} "
                 "(--text_b_column)."

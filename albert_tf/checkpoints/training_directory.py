@@ -38,6 +38,7 @@ from albert_tf.checkpoints.original.files import (
     write_checkpoint,
 )
 from albert_tf.checkpoints.report import DamagedError, LoadError, SaveError
+from albert_tf.data.errors import UserError
 from albert_tf.data.files import (
     folder_names,
     open_binary,
@@ -476,7 +477,7 @@ def choose_checkpoints(
         return _all_checkpoints(directory, name, last_step, watch_secs)
     path = wanted or init_checkpoint
     if not path:
-        raise ValueError(
+        raise UserError(
             f"{directory.path!r} has no checkpoint for `{name}`={choice}. Train first, or pass the "
             f"path of a checkpoint as `{name}`."
         )
@@ -531,4 +532,4 @@ def _all_checkpoints(
             break
         time.sleep(_POLL_SECONDS)
     if not seen:
-        raise ValueError(f"{directory.path!r} has no checkpoint for `{name}`=all.")
+        raise UserError(f"{directory.path!r} has no checkpoint for `{name}`=all.")

@@ -14,6 +14,7 @@ from functools import cached_property
 
 from absl import logging
 
+from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_exists, folder_names
 from albert_tf.data.strict_json import listed, shown
 from albert_tf.data.tables import Cells, Row, Table, is_column_number, read_table
@@ -98,7 +99,7 @@ def read_examples(
             if cell and is_class(cell):
                 names[at] = cell
             elif labels is not None and cell not in NO_LABEL:
-                raise ValueError(
+                raise UserError(
                     f"line {line} of {table.path} has the unknown label "
                     f"{shown(cell)}. Allowed: {labels.allowed}."
                 )
@@ -114,7 +115,7 @@ def read_examples(
         row_name = guid(line, number) if indices.guid is None else cells[indices.guid] or ""
         examples.append(TextExample(row_name, texts[0], texts[1] if texts[1:] else None, name))
     if not examples:
-        raise ValueError(f"no row of {table.path} has a label.")
+        raise UserError(f"no row of {table.path} has a label.")
     table.issues.log()
     return examples
 
@@ -127,9 +128,9 @@ def _several_labels(table: Table, line: int, cell: str | None, labels: Labels | 
     try:
         found = split_labels(cell)
         if labels is not None and not labels.accepts(cell):
-            raise ValueError(f"an unknown label in {shown(cell)}. Allowed: {labels.allowed}")
+            raise UserError(f"an unknown label in {shown(cell)}. Allowed: {labels.allowed}")
     except ValueError as error:
-        raise ValueError(f"line {line} of {table.path}: {error}") from error
+        raise UserError(f"line {line} of {table.path}: {error}") from error
     return LABEL_SEPARATOR.join(found)
 
 
@@ -144,7 +145,7 @@ def _usable_rows(
             cells = cells[: indices.width]
         misfit = _misfit(table, indices, cells)
         if misfit and is_strict:
-            raise ValueError(f"line {line} of {table.path} has {misfit}.")
+            raise UserError(f"line {line} of {table.path} has {misfit}.")
         if misfit:
             misfits += 1
             table.issues.add(f"{misfit}, {'kept' if split == TEST else 'skipped'}", line)
@@ -154,10 +155,10 @@ def _usable_rows(
         count += 1
     if not count:
         columns = listed(table.columns or [])
-        raise ValueError(f"{table.path} has a header and no rows: {columns}")
+        raise UserError(f"{table.path} has a header and no rows: {columns}")
     fits = count - misfits
     if not fits or (fits < misfits and split != TEST):
-        raise ValueError(
+        raise UserError(
             f"only {fits} of the {count} rows of {table.path} can be used; "
             f"{indices.width} columns are expected: {'; '.join(table.issues.messages())}"
         )
@@ -277,7 +278,7 @@ class GlueData:
         """
         path = self.file(split)
         if not file_exists(path):
-            raise ValueError(
+            raise UserError(
                 f"there is no file {path!r}, the {split} data of --task_name={self.name}. "
                 f"{FLAG} must be the directory that contains {self._task.folder}/, or that "
                 f"directory itself. Received: {self.data_dir!r}"
@@ -337,7 +338,7 @@ class GlueData:
         """Returns the columns in GLUE's order; every row must have as many."""
         width = table.width if table.width in columns.widths else columns.widths[0]
         if table.columns is not None and width != table.width:
-            raise ValueError(
+            raise UserError(
                 f"{table.path} has {table.width} columns ("
                 f"{listed(table.columns)}), but {self._task.folder} has "
                 f"{' or '.join(map(str, columns.widths))}, "
@@ -364,7 +365,7 @@ def _index(table: Table, options: Sequence[str]) -> int | None:
     names = [name.lower() for name in table.columns or []]
     name = next((option for option in options if option in names), None)
     if name is not None and names.count(name) > 1:
-        raise ValueError(
+        raise UserError(
             f"{table.path} has {names.count(name)} columns named {name!r}, which is "
             f"ambiguous. Its columns: {listed(names)}"
         )
@@ -374,7 +375,7 @@ def _index(table: Table, options: Sequence[str]) -> int | None:
 def _required_index(table: Table, options: Sequence[str]) -> int:
     index = _index(table, options)
     if index is None:
-        raise ValueError(
+        raise UserError(
             f"{table.path} has no column {' or '.join(map(repr, options))}. "
             f"Its columns: {listed(table.columns or [])}"
         )
@@ -451,16 +452,16 @@ class CustomData:
         self._check_columns()
         if labels is not None and labels.is_regression != regression:
             kind = "numbers" if labels.is_regression else f"the classes {labels.allowed}"
-            raise ValueError(
+            raise UserError(
                 f"The model predicts {kind}, but --regression is {regression}; "
                 f"set it to {labels.is_regression}, or train into another --output_dir."
             )
         self._multi_label = multi_label
         if multi_label and regression:
-            raise ValueError("--multi_label is for classes, --regression for numbers: use one.")
+            raise UserError("--multi_label is for classes, --regression for numbers: use one.")
         if labels is not None and labels.multi_label != multi_label:
             several = "any number of labels" if labels.multi_label else "one label"
-            raise ValueError(
+            raise UserError(
                 f"The model predicts {several} a text, but --multi_label is {multi_label}; set it "
                 f"to {labels.multi_label}, or train into another --output_dir."
             )
@@ -483,19 +484,19 @@ class CustomData:
         ]
         numbered = [flag for flag, column in given.items() if column and is_column_number(column)]
         if named and numbered:
-            raise ValueError(
+            raise UserError(
                 f"Name all columns, or number all of them for files without a header. "
                 f"{', '.join(numbered)} gave a number, {', '.join(named)} a name: {given}"
             )
         columns = [column for column in given.values() if column]
         if len(set(columns)) < len(columns):
-            raise ValueError(f"Texts and label must be different columns. Received: {given}")
+            raise UserError(f"Texts and label must be different columns. Received: {given}")
 
     def file(self, split: str) -> str:
         """Returns the path of a split; raises ValueError with the flag if it is not given."""
         path = self._files[split]
         if not path:
-            raise ValueError(f"--task_name={self.name} needs {FILE_FLAGS[split]} for this.")
+            raise UserError(f"--task_name={self.name} needs {FILE_FLAGS[split]} for this.")
         return path
 
     def read(self, split: str) -> list[TextExample]:
@@ -514,7 +515,7 @@ class CustomData:
     def _found_labels(self) -> Labels:
         """Returns the classes of the training file and keeps its examples for `read`."""
         if not self._files[TRAIN]:
-            raise ValueError(
+            raise UserError(
                 "The classes are not known: pass --train_file to read them from, or an "
                 "--output_dir with a model that was saved with its labels."
             )
@@ -523,7 +524,7 @@ class CustomData:
         if self._multi_label:
             names = sorted_labels(name for cell in cells for name in split_labels(cell))
             if len(names) < 2:
-                raise ValueError(
+                raise UserError(
                     "--train_file: --multi_label needs at least two different labels in "
                     f"{self.file(TRAIN)}, which has {listed(names) or 'none'}. {_LABEL_FLAG} names "
                     "the column."
@@ -531,7 +532,7 @@ class CustomData:
         else:
             names = sorted_labels(cells)
         if len(names) == 1:
-            raise ValueError(
+            raise UserError(
                 f"--train_file: all {len(examples)} rows of {self.file(TRAIN)} that have a label "
                 f"have {shown(names[0])}; there is nothing to learn. {_LABEL_FLAG} names the "
                 "column."
@@ -548,7 +549,7 @@ class CustomData:
                 return True
             names = cells[1:] if cells[:1] == [""] else cells  # without the cell above row numbers
             if len(names) > 1 and names == [str(number) for number in range(len(names))]:
-                raise ValueError(
+                raise UserError(
                     f"the first row of {self.file(split)} numbers the columns."
                     " Files with numbered columns have no header: remove it, or name all columns."
                 )
@@ -590,7 +591,7 @@ class CustomData:
         for other, other_is_pair in self._pairs.items():
             if other_is_pair != is_pair:
                 pairs, singles = (split, other) if is_pair else (other, split)
-                raise ValueError(
+                raise UserError(
                     f"{self.file(pairs)} has a column {TEXT_B!r}, {self.file(singles)} has none. "
                     f'{_B_FLAG} names the second text; {_B_FLAG}="" takes single texts.'
                 )

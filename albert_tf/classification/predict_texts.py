@@ -16,6 +16,7 @@ from absl import logging
 
 from albert_tf.checkpoints.text_models import check_model, find_model
 from albert_tf.data.arguments import as_texts, check_choice, texts_and_pairs
+from albert_tf.data.errors import UserError
 from albert_tf.data.files import decode_utf8
 from albert_tf.data.sequences import check_room
 from albert_tf.data.streams import (
@@ -144,7 +145,7 @@ class TextClassifier:
         if labels is None and found.task is not None:
             labels = found.task.labels.names
         elif labels is None and model.num_labels > 1:
-            raise ValueError(
+            raise UserError(
                 f"labels must name the {model.num_labels} outputs of {found.where!r}, which has no "
                 "labels. Received: None"
             )
@@ -169,7 +170,7 @@ class TextClassifier:
         """
         first, second = texts_and_pairs(texts, text_pairs)
         if self.pairs is not None and self.pairs != (second is not None):
-            raise ValueError(
+            raise UserError(
                 "text_pairs must have the second texts: the model was trained on pairs of texts. "
                 "Received: None"
                 if self.pairs
@@ -206,7 +207,7 @@ def _labels_of(names: object, model: AlbertForClassification) -> Labels:
     if names is None and num_outputs == 1:
         return Labels()
     if names is None:
-        raise ValueError(
+        raise UserError(
             f"labels must name the {num_outputs} outputs of the model, which has no labels. "
             "Received: None"
         )
@@ -216,7 +217,7 @@ def _labels_of(names: object, model: AlbertForClassification) -> Labels:
     labels = Labels(names, model.multi_label, known.threshold)
     if labels.num_outputs != num_outputs:
         wanted = "none for a regression" if num_outputs == 1 else f"{num_outputs} names"
-        raise ValueError(
+        raise UserError(
             f"labels must have a name for each output of the model: {wanted}. Received: "
             f"{listed(labels.names)}"
         )
@@ -307,7 +308,7 @@ def _parse(line: bytes, number: int, is_pair: bool, source: str) -> TextExample:
         return TextExample(guid, text)
     texts = text.split("\t") if text.strip() else ["", ""]
     if len(texts) != 2:
-        raise ValueError(
+        raise UserError(
             f"{source}, line {number}: expected two texts separated by one tab, because the task "
             f"classifies pairs. Received {len(texts) - 1} tabs: {text[:80]!r}"
         )

@@ -17,6 +17,7 @@ from albert_tf.classification.export import export_classifier, export_text_class
 from albert_tf.classification.features import text_features
 from albert_tf.classification.predict_texts import TextClassifier, check_file, predict_file
 from albert_tf.classification.task import ClassificationTask
+from albert_tf.data.errors import UserError
 from albert_tf.data.files import write_then_rename
 from albert_tf.data.sequences import check_room
 from albert_tf.data.tables import is_column_number
@@ -102,7 +103,7 @@ class ClassifierJob(Job[ClassificationSettings]):
         check_answers(settings.predict_output_file, settings.predict_file, "--predict_file")
         threshold = settings.multi_label_threshold
         if threshold is not None and not 0 < threshold < 1:
-            raise ValueError(
+            raise UserError(
                 "--multi_label_threshold must be a probability between 0 and 1. Received: "
                 f"{threshold}"
             )
@@ -115,7 +116,7 @@ class ClassifierJob(Job[ClassificationSettings]):
             known = CustomData.name  # rejected later, with the names of both tasks
         name = settings.task_name or known
         if not name:
-            raise ValueError(
+            raise UserError(
                 f"--task_name is needed: {settings.output_dir!r} contains no model with a known "
                 "task. Use a GLUE task, or custom for other files."
             )
@@ -170,7 +171,7 @@ class ClassifierJob(Job[ClassificationSettings]):
         if setting is None:
             return None
         if labels.is_regression:
-            raise ValueError(
+            raise UserError(
                 f"--class_weights is for classes, and --task_name={self.context.task_name} "
                 f"predicts numbers. Received: {setting!r}"
             )
@@ -187,14 +188,14 @@ class ClassifierJob(Job[ClassificationSettings]):
         context = self.context
         settings, name, trained = context.settings, context.task_name, context.trained
         if settings.multi_label and name != CustomData.name:
-            raise ValueError(
+            raise UserError(
                 f"--multi_label is for --task_name={CustomData.name}. Received: --task_name="
                 f"{name}, whose texts have one label each."
             )
         is_given = settings.multi_label_threshold != Labels.threshold
         is_given &= not (trained and trained.labels.multi_label)  # otherwise of the training
         if is_given and not settings.multi_label:
-            raise ValueError(
+            raise UserError(
                 f"--multi_label_threshold={settings.multi_label_threshold} is for --multi_label, "
                 "which is not given."
             )
@@ -210,7 +211,7 @@ class ClassifierJob(Job[ClassificationSettings]):
                 threshold=settings.multi_label_threshold,
             )
         if is_read and not settings.data_dir:
-            raise ValueError(f"--task_name={name} needs --data_dir, GLUE's download.")
+            raise UserError(f"--task_name={name} needs --data_dir, GLUE's download.")
         return GlueData(name, settings.data_dir or "")
 
     def make_task(self) -> ClassificationTask:

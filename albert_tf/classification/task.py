@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from albert_tf.classification.features import TextFeatures
 from albert_tf.config import AlbertConfig
+from albert_tf.data.errors import UserError
 from albert_tf.data.text_examples import Labels
 from albert_tf.finetuning.task import InMemoryTask, TrainingData
 from albert_tf.modeling.losses import (
@@ -70,10 +71,10 @@ class ClassificationTask(InMemoryTask):
 
     def _training_data(self) -> TrainingData:
         if self.train is None:
-            raise ValueError("This task has no training data.")
+            raise UserError("This task has no training data.")
         sequences, label_ids = self.train.sequences, self.train.label_ids
         if label_ids is None or not len(sequences):
-            raise ValueError(
+            raise UserError(
                 f"Training needs examples with labels. Received: {len(sequences)} examples"
                 f"{'' if label_ids is not None else ' without'}"
             )

@@ -8,6 +8,7 @@ import logging as python_logging
 import os
 import re
 import sys
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -16,7 +17,9 @@ from types import ModuleType
 
 from absl import app, flags, logging
 
+from albert_tf.checkpoints.directory_lock import DirectoryLockedError
 from albert_tf.cli.flags import GROUPS, dry_run_context, flag_group, log_flags_without_effect
+from albert_tf.data.errors import UserError
 from albert_tf.data.files import WriteError, is_missing_file_system
 from albert_tf.data.streams import (
     STANDARD_INPUT,
@@ -26,9 +29,6 @@ from albert_tf.data.streams import (
 )
 from albert_tf.training.interruption import end_on_signals
 
-# Errors that a user can correct: reported as a message, without a stack trace.
-UserError = (ValueError, OSError)
-
 # Flags that earlier versions had, and what to use instead. A key is "--flag", or
 # "command --flag" if other commands still have the flag.
 REMOVED_FLAGS = {
@@ -37,6 +37,10 @@ REMOVED_FLAGS = {
     "another --output_dir with its directory as --init_checkpoint and all layers in "
     "--albert_config_file.",
 }
+_REPORT = (
+    "error: unexpected exception, possibly a bug in albert_tf. Please report it with the stack "
+    "trace above, the command line and the versions of albert_tf and tensorflow."
+)
 _CPP_LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 _HELP = frozenset({"--help", "-help", "--helpshort", "-h", "-?"})
@@ -55,9 +59,10 @@ def run_command(
 ) -> None:
     """Defines the flags, parses the command line and runs the command.
 
-    A `ValueError` or `OSError` ends the process with its message and exit status 1; with
-    `--verbosity=1` its stack trace is shown, too. A signal ends the process, after cleaning up,
-    with exit status 128 plus the number of the signal.
+    A `UserError`, or an `OSError` of the operating system, ends the process with its message and
+    exit status 1; with `--verbosity=1` its stack trace is shown, too. Any other exception shows
+    its stack trace and how to report it. A signal ends the process, after cleaning up, with exit
+    status 128 plus the number of the signal.
 
     Args:
         define_flags: `--help` begins with the docstring of its module.
@@ -77,9 +82,9 @@ def run_command(
         except BrokenPipeError:
             raise
         except Exception as error:
-            has_file_system = not is_missing_file_system(error)
-            if has_file_system and not isinstance(error, UserError):
-                raise
+            if not is_user_error(error):
+                traceback.print_exc()
+                sys.exit(_REPORT)
             logging.debug("Stack trace of the error:", exc_info=True)
             try:
                 flush_standard_output()
@@ -101,6 +106,14 @@ def run_command(
     except BrokenPipeError:
         discard_standard_output()  # its reader, such as `head`, has ended
         sys.exit(1)
+
+
+def is_user_error(error: Exception) -> bool:
+    """Returns whether the user can correct the cause of an error."""
+    if isinstance(error, (UserError, WriteError, DirectoryLockedError)):
+        return True
+    is_from_system = isinstance(error, OSError) and (error.filename or error.errno) is not None
+    return is_from_system or is_missing_file_system(error)
 
 
 def explain(error: Exception, values: flags.FlagValues) -> str:
@@ -169,7 +182,7 @@ def _parse(
         program, *paths = flags.FLAGS(before)
         _check_arguments([] if takes_paths else paths)
         _check_arguments([] if takes_paths or takes_arguments else after)
-    except (flags.Error, *UserError) as error:
+    except (flags.Error, ValueError, OSError) as error:  # absl raises ValueError for --noflag=x
         command = inspect.getmodulename(module.__file__ or "")
         sys.exit(f"error: {_about_removed(command, error) or error}\nUse --help to list the flags.")
     return [program, *paths, *after]
@@ -191,7 +204,7 @@ def _check_surroundings(arguments: Sequence[str]) -> None:
 
 def _check_arguments(unexpected: Sequence[str]) -> None:
     if unexpected:
-        raise ValueError(
+        raise UserError(
             f"Unexpected argument {unexpected[0]!r}. Write flags as --name=value, separate files "
             "by commas, and quote values that contain spaces or *."
         )

@@ -11,6 +11,7 @@ from absl import flags
 
 from albert_tf.cli.app import command
 from albert_tf.cli.flags import Flag, define
+from albert_tf.data.errors import UserError
 
 
 def define_flags() -> None:
@@ -36,7 +37,7 @@ def run() -> None:
     checks = check_accelerator(values.output_dir, full=values.full, use_tpu=values.use_tpu)
     failed = [check.name for check in checks if check.passed is False]
     if failed:
-        raise ValueError(
+        raise UserError(
             f"{len(failed)} of {len(checks)} checks failed ({'; '.join(failed)}): see "
             f"{values.output_dir}/{REPORT_FILE}"
         )

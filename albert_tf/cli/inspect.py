@@ -14,6 +14,7 @@ import os
 from collections.abc import Sequence
 
 from albert_tf.cli.app import command
+from albert_tf.data.errors import UserError
 
 
 def define_flags() -> None:
@@ -23,7 +24,7 @@ def define_flags() -> None:
 def run(paths: Sequence[str]) -> None:
     """Prints a description of each path."""
     if not paths:
-        raise ValueError(
+        raise UserError(
             "Pass a path: python -m albert_tf.cli.inspect PATH. It may be a model of any format, "
             "a checkpoint, an exported model, a file of records, a tokenizer or a configuration."
         )

@@ -9,6 +9,7 @@ from absl import flags
 
 from albert_tf.cli.app import command
 from albert_tf.cli.flags import Flag, define
+from albert_tf.data.errors import UserError
 
 
 def define_flags() -> None:
@@ -51,7 +52,7 @@ def run() -> None:
 
     values = flags.FLAGS
     if bool(values.albert_config_file) == bool(values.preset):
-        raise ValueError(
+        raise UserError(
             "Exactly one of --albert_config_file and --preset must be given. Received: "
             f"--albert_config_file={values.albert_config_file} --preset={values.preset}"
         )

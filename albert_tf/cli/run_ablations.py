@@ -16,6 +16,7 @@ from absl import flags
 
 from albert_tf.cli.app import command
 from albert_tf.cli.flags import DRY_RUN, Flag, Flags, define
+from albert_tf.data.errors import UserError
 
 # Set by this command for each run.
 _OWN_FLAGS = frozenset(
@@ -91,10 +92,10 @@ def run(training_flags: list[str]) -> None:
     for flag in training_flags:
         name = flag.lstrip("-").split("=")[0]
         if name in _OWN_FLAGS or name.removeprefix("no") in _OWN_FLAGS:
-            raise ValueError(f"{flag!r} cannot be passed after --: run_ablations sets it.")
+            raise UserError(f"{flag!r} cannot be passed after --: run_ablations sets it.")
     for flag in _NUMBERS:
         if wrong := [text for text in values[flag] if not text.strip().isdecimal()]:
-            raise ValueError(f"--{flag} must be whole numbers. Received: {wrong[0]!r:.80}")
+            raise UserError(f"--{flag} must be whole numbers. Received: {wrong[0]!r:.80}")
     sizes, depths, widths, seeds, base_seeds = (list(map(int, values[flag])) for flag in _NUMBERS)
     settings = AblationSettings(
         output_dir=values["output_dir"],

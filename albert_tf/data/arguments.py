@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Set, Sized
 
 import numpy as np
 
+from albert_tf.data.errors import UserError
+
 
 def as_texts(name: str, values: object) -> list[str]:
     """Returns the texts of an argument, at least one; TypeError or ValueError names it."""
@@ -29,7 +31,7 @@ def as_list(name: str, values: object, what: str) -> list:
         raise TypeError(f"{name} must be a list of {what}. Received: {reprlib.repr(values)}")
     found = list(values)
     if not found:
-        raise ValueError(
+        raise UserError(
             f"{name} must have at least one {what.removesuffix('s')}. Received: {found}"
         )
     return found
@@ -47,7 +49,7 @@ def texts_and_pairs(texts: object, text_pairs: object) -> tuple[list[str], list[
 def check_same_length(name: str, values: Sized, other: str, others: Sized) -> None:
     """Raises ValueError unless both arguments have the same length."""
     if len(values) != len(others):
-        raise ValueError(
+        raise UserError(
             f"{name} must have one entry for each of {other}, {len(others)}. "
             f"Received: {len(values)}"
         )
@@ -58,7 +60,7 @@ def check_whole_number(name: str, value: object, at_least: int | None = None) ->
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError(f"{name} must be a whole number. Received: {value!r}")
     if at_least is not None and value < at_least:
-        raise ValueError(f"{name} must be at least {at_least}. Received: {value}")
+        raise UserError(f"{name} must be at least {at_least}. Received: {value}")
 
 
 def check_choice(name: str, value: object) -> None:
@@ -77,5 +79,5 @@ def as_path(name: str, value: object, what: str = "path or the name of a model")
     if not isinstance(path, str):
         raise TypeError(f"{name} must be the {what}. Received: {reprlib.repr(value)}")
     if not path:
-        raise ValueError(f"{name} must be the {what}. Received: {value!r}")
+        raise UserError(f"{name} must be the {what}. Received: {value!r}")
     return path

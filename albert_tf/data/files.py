@@ -27,6 +27,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import IO, Any
 
+from albert_tf.data.errors import UserError
+
 # Other machines may not see a lock on a network file system, so their leftovers are not removed.
 _HOST = hashlib.sha256(os.uname().nodename.encode()).hexdigest()[:8]
 _LONGEST_REASON = 300  # characters
@@ -304,10 +306,10 @@ def match_files(patterns: str) -> list[str]:
     for pattern in filter(None, (part.strip() for part in patterns.split(","))):
         matches = find_files(pattern)
         if not matches:
-            raise ValueError(f"no file matches {pattern!r}. Pass existing files or patterns.")
+            raise UserError(f"no file matches {pattern!r}. Pass existing files or patterns.")
         files.update(dict.fromkeys(matches))
     if not files:
-        raise ValueError(f"No file is named. Received: {patterns!r}")
+        raise UserError(f"No file is named. Received: {patterns!r}")
     return list(files)
 
 
@@ -327,7 +329,7 @@ def expand_shards(names: str) -> list[str]:
             continue
         count = int(sharded[2])
         if not count:
-            raise ValueError(f"The number after the @ must be at least 1. Received: {name!r}")
+            raise UserError(f"The number after the @ must be at least 1. Received: {name!r}")
         paths += [f"{sharded[1]}-{number:05d}-of-{count:05d}" for number in range(count)]
     return paths
 
@@ -374,7 +376,7 @@ def is_pattern_to_tensorflow(path: str) -> bool:
 def check_checkpoint_path(path: str) -> None:
     """Raises ValueError for a path at which TensorFlow can write checkpoints, but not read them."""
     if is_pattern_to_tensorflow(path):
-        raise ValueError(
+        raise UserError(
             f"{path!r} contains '[', ']' or a backslash, so TensorFlow could not read the "
             "checkpoints in it. Choose another name."
         )
@@ -394,7 +396,7 @@ def check_folder(path: str) -> None:
     """Raises ValueError for a directory that models cannot be written to."""
     check_checkpoint_path(path)
     if problem := why_not_writable(path):
-        raise ValueError(f"{path!r} cannot be written to: {problem}")
+        raise UserError(f"{path!r} cannot be written to: {problem}")
 
 
 def check_file(path: str) -> None:
@@ -403,13 +405,13 @@ def check_file(path: str) -> None:
     if is_remote(path):
         problem = why_not_writable(os.path.dirname(path))
     elif os.path.isdir(path):
-        raise ValueError(f"{path} is a directory. Pass the path of a file in it.")
+        raise UserError(f"{path} is a directory. Pass the path of a file in it.")
     elif file_exists(path) or not os.path.exists(path):
         problem = why_not_writable(os.path.dirname(real_name(path)))
     elif not os.access(path, os.W_OK):  # a device or a pipe
         problem = _system_error(errno.EACCES, path)
     if problem:
-        raise ValueError(f"{path} cannot be written: {problem}")
+        raise UserError(f"{path} cannot be written: {problem}")
 
 
 def why_not_writable(folder: str) -> OSError | None:
@@ -449,7 +451,7 @@ def free_bytes(path: str) -> int | None:
     return None if is_remote(path) else shutil.disk_usage(_existing_folder(path)).free
 
 
-class EncodingError(ValueError):
+class EncodingError(UserError):
     """Raised if a file is not UTF-8 text."""
 
 

@@ -8,6 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
+from albert_tf.data.errors import UserError
+
 # Length of batches. "longest": the longest sequence of the batch; "buckets": one of a few lengths,
 # each compiled once; "max": always max_seq_length.
 PADDINGS = ("longest", "buckets", "max")
@@ -101,7 +103,7 @@ class TokenSequences:
         """
         lengths = self.lengths[rows]
         if lengths.size and lengths.max() > length:
-            raise ValueError(f"A sequence of {lengths.max()} tokens does not fit into {length}.")
+            raise UserError(f"A sequence of {lengths.max()} tokens does not fit into {length}.")
         positions = np.arange(length, dtype=np.int32)
         is_real = positions < lengths[:, None]
         is_second = is_real & (positions >= self.first_lengths[rows][:, None])
@@ -121,7 +123,7 @@ def check_room(is_pair: bool, max_length: int, name: str = "--max_seq_length") -
     """Raises ValueError unless a sequence has room for a token of each text."""
     needed = 5 if is_pair else 3
     if max_length < needed:
-        raise ValueError(
+        raise UserError(
             f"{name} must be at least {needed} for {'pairs of ' * is_pair}texts: "
             f"[CLS], [SEP] and a token of each text. Received: {max_length}"
         )

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from itertools import chain, islice
 from typing import IO, NoReturn, TypeVar
 
+from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_exists, open_binary, raise_write_errors, write_then_rename
 
 T = TypeVar("T")
@@ -32,7 +33,7 @@ def can_be_read_twice(path: str, what: str) -> bool:
     is_folder = os.path.isdir(path)
     if is_folder or not (file_exists(path) or os.path.exists(path)):
         found = "is a directory" if is_folder else "does not exist"
-        raise ValueError(f"{path!r} {found}. Pass {what}, or - for the standard input.")
+        raise UserError(f"{path!r} {found}. Pass {what}, or - for the standard input.")
     return file_exists(path)
 
 
@@ -66,7 +67,7 @@ def open_output(path: str | None) -> Iterator[IO[bytes]]:
             yield file
         return
     if sys.stdout is None:  # it was closed before Python started
-        raise ValueError("The standard output is closed. Pass `predict_output_file`.")
+        raise UserError("The standard output is closed. Pass `predict_output_file`.")
     try:
         with raise_write_errors(_OUTPUT, _OUTPUT):
             yield sys.stdout.buffer

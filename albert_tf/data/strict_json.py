@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from albert_tf.data.errors import UserError
 from albert_tf.data.files import decode_utf8, open_binary
 
 _INT64 = range(-(2**63), 2**63)
@@ -27,7 +28,7 @@ _MOST_SHOWN = 120  # characters of a value in an error
 _MOST_LISTED = 25
 
 
-class JsonError(ValueError):
+class JsonError(UserError):
     """Raised if a file is not valid JSON, or lacks an expected value."""
 
 
@@ -79,7 +80,7 @@ def read_json(path: str, where: str) -> Any:
 def _finite(number: str) -> float:
     value = float(number)
     if not math.isfinite(value):
-        raise ValueError(f"{shown(number)} is not a finite number (use null for a missing value)")
+        raise UserError(f"{shown(number)} is not a finite number (use null for a missing value)")
     return value
 
 
@@ -87,7 +88,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) < len(pairs):
         [(twice, _)] = Counter(key for key, _ in pairs).most_common(1)
-        raise ValueError(f"duplicate key {shown(twice)} in an object")
+        raise UserError(f"duplicate key {shown(twice)} in an object")
     return values
 
 

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from absl import logging
 
+from albert_tf.data.errors import UserError
 from albert_tf.data.files import decode_utf8, encoding_error, file_exists, open_binary
 from albert_tf.data.strict_json import JsonError, listed, parse_json, shown, whole_characters
 
@@ -108,14 +109,14 @@ class Table:
         if self.columns is None:
             if is_column_number(column) and int(column) < self.width:
                 return int(column)
-            raise ValueError(
+            raise UserError(
                 f"{self.path} is read without a header, and its first row has {self.width} "
                 f"columns: `{name}` must be a number from 0 to {self.width - 1}. "
                 f"Received: {column!r}"
             )
         count = self.columns.count(column)
         if count != 1:
-            raise ValueError(
+            raise UserError(
                 f"{self.path} has {count or 'no'} column{'s' * (count > 1)} named {column!r}. Its "
                 f"columns: {listed(self.columns)}. `{name}` selects the column."
             )
@@ -152,7 +153,7 @@ def read_table(
     """
     kind = next((kind for ending, kind in FORMATS.items() if path.lower().endswith(ending)), None)
     if kind is None:
-        raise ValueError(
+        raise UserError(
             f"The file name must end in {', '.join(FORMATS)}, which determines the format. "
             f"Received: {path!r}"
         )
@@ -163,7 +164,7 @@ def read_table(
             if list_column in row and isinstance(row[list_column], list):
                 parts = [_cell(part) for part in row[list_column]]
                 if not all(part and part.strip() and separator not in part for part in parts):
-                    raise ValueError(
+                    raise UserError(
                         f"line {line} of {path} must have a list of texts without "
                         f"{separator!r} as {list_column!r}. Received: {shown(row[list_column])}"
                     )
@@ -178,7 +179,7 @@ def read_table(
             break
         blanks.append((line, first))
     else:
-        raise ValueError(f"{path} is empty.")
+        raise UserError(f"{path} is empty.")
     if not is_header(first):
         rows = _filled(chain(blanks, [(line, first)], rows), len(first), issues)
         return Table(path, None, len(first), rows, issues)
@@ -196,14 +197,14 @@ def read_text(path: str) -> str:
         ValueError: the file is missing, empty or not UTF-8 text.
     """
     if not file_exists(path):
-        raise ValueError(f"there is no file {path!r}.")
+        raise UserError(f"there is no file {path!r}.")
     with open_binary(path, "rb") as file:
         data = file.read()
     text = decode_utf8(data, path)
     if data.count(b"\0") > len(data) / 10:  # a few are noise; many mean UTF-16
         raise encoding_error(data, path, data.find(b"\0"))
     if not text.strip():
-        raise ValueError(f"{path} is empty.")
+        raise UserError(f"{path} is empty.")
     return text
 
 
@@ -223,7 +224,7 @@ def _csv_rows(path: str, text: str) -> Iterator[Row]:
             yield line, [*cells]
             line = reader.line_num + 1
     except csv.Error as error:
-        raise ValueError(
+        raise UserError(
             f"{path} is not valid CSV from line {line} on ({error}). Quote cells that contain "
             "commas, quotation marks or line ends, and double the quotation marks in them. Use the "
             "extension .tsv for files without quoting."
@@ -268,9 +269,9 @@ def json_objects(path: str, text: str, wanted: str) -> list[tuple[int, dict[str,
             try:
                 row = parse_json(line, path, line=number)
             except JsonError as error:
-                raise ValueError(f"{error} Expected: {wanted}.") from error
+                raise UserError(f"{error} Expected: {wanted}.") from error
             if not isinstance(row, dict):
-                raise ValueError(
+                raise UserError(
                     f"line {number} of {path} must be a JSON object; expected: {wanted}. "
                     f"Received: {shown(row)}"
                 )

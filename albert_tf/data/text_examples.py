@@ -11,6 +11,7 @@ from typing import Final, Protocol, TypeVar
 import numpy as np
 from absl import logging
 
+from albert_tf.data.errors import UserError
 from albert_tf.data.strict_json import listed, shown
 
 T = TypeVar("T")
@@ -30,7 +31,7 @@ def given_labels(labels: Sequence[tuple[str, T | None]], what: str) -> list[T]:
     given = [label for _, label in labels if label is not None]
     if 0 < len(given) < len(labels):
         missing = next(name for name, label in labels if label is None)
-        raise ValueError(
+        raise UserError(
             f"{len(given)} of {len(labels)} {what} have a label; the first without one is "
             f"{missing!r}. Label all of them, or none."
         )
@@ -70,21 +71,21 @@ class Labels:
         if self.multi_label:
             for name in self.names:
                 if split_labels(name) != [name]:
-                    raise ValueError(
+                    raise UserError(
                         f"A label of several must not contain {LABEL_SEPARATOR!r}, which separates "
                         f"them, or begin or end with a blank. Received: {shown(name)}"
                     )
             if not (self.names and 0 < self.threshold < 1):
-                raise ValueError(
+                raise UserError(
                     "Several labels a text need names and a threshold between 0 and 1. Received: "
                     f"{listed(self.names) or 'no names'}, {self.threshold}"
                 )
         if len(self.names) == 1:
-            raise ValueError(
+            raise UserError(
                 f"A classifier needs at least two labels. Received: {listed(self.names)}"
             )
         if len(set(self.names)) != len(self.names):
-            raise ValueError(f"Labels must be unique. Received: {listed(self.names)}")
+            raise UserError(f"Labels must be unique. Received: {listed(self.names)}")
 
     @property
     def is_regression(self) -> bool:
@@ -126,7 +127,7 @@ class Labels:
         known = {label: self.accepts(label) for label in set(labels)}
         unknown = next((label for label in labels if not known[label]), None)
         if unknown is not None:
-            raise ValueError(f"Unknown label {shown(unknown)}; allowed: {self.allowed}")
+            raise UserError(f"Unknown label {shown(unknown)}; allowed: {self.allowed}")
         if self.is_regression:
             return np.array([float(label) for label in labels], np.float32)
         ids = {name: i for i, name in enumerate(self.names)}
@@ -146,7 +147,7 @@ def split_labels(cell: str) -> list[str]:
     """
     names = [name.strip() for name in cell.split(LABEL_SEPARATOR)] if cell.strip() else []
     if len(set(names)) < len(names) or any(name in NO_LABEL for name in names):
-        raise ValueError(
+        raise UserError(
             f"expected different labels, none empty or '-', separated by {LABEL_SEPARATOR!r}. "
             f"Received: {shown(cell)}"
         )
@@ -383,7 +384,7 @@ def glue_task_name(name: str) -> str:
     for known in GLUE_TASKS:
         if plain_name(name) in (plain_name(known), *_OTHER_NAMES.get(known, ())):
             return known
-    raise ValueError(
+    raise UserError(
         f"--task_name must be one of {', '.join(GLUE_TASKS)}, or custom for other files. "
         f"Received: {name!r}"
     )

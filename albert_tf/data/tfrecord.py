@@ -15,6 +15,7 @@ from itertools import islice
 import google_crc32c
 import numpy as np
 
+from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_size, open_binary
 
 # Field numbers of tf.train.Feature, as the tag byte of a length-delimited field.
@@ -64,7 +65,7 @@ def encode_examples(columns: Mapping[str, np.ndarray], specs: Sequence[FeatureSp
 def _encode_column(values: np.ndarray, spec: FeatureSpec) -> list[bytes]:
     """Returns a map entry for each row of `values` [B, length]."""
     if values.ndim != 2 or values.shape[1] != spec.length:
-        raise ValueError(
+        raise UserError(
             f"Feature {spec.name!r} needs {spec.length} values per record. Received: shape "
             f"{values.shape}"
         )
@@ -81,7 +82,7 @@ def _varint_rows(values: np.ndarray, name: str) -> list[bytes]:
     if not values.size:
         return []
     if values.min() < 0 or values.max() >= 1 << 56:
-        raise ValueError(
+        raise UserError(
             f"Feature {name!r} must lie in [0, 2**56). Received: {values.min()} to {values.max()}"
         )
     width = max(1, -(-int(values.max()).bit_length() // 7))
@@ -135,7 +136,7 @@ _HEADER_BYTES = 12  # length and its checksum
 _CHECK = struct.Struct("<I")
 
 
-class RecordError(ValueError):
+class RecordError(UserError):
     """Raised if a record is damaged or unexpected; names the file and the record."""
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from absl import logging
 
+from albert_tf.data.errors import UserError
 from albert_tf.data.strict_json import listed, shown
 from albert_tf.data.text_examples import decimal_number
 
@@ -34,7 +35,7 @@ def class_weights(setting: str, labels: Sequence[str], counts: np.ndarray) -> np
     """
     if setting == BALANCED:
         if absent := [name for name, count in zip(labels, counts, strict=True) if not count]:
-            raise ValueError(
+            raise UserError(
                 f"{_FLAG}={BALANCED} needs training examples of every label. There are none of: "
                 f"{listed(absent)}"
             )
@@ -63,13 +64,13 @@ def _entries(setting: str, labels: Sequence[str]) -> dict[str, float]:
             what = (
                 "can be read in two ways" if found else "does not begin with a label and a weight"
             )
-            raise ValueError(
+            raise UserError(
                 f"{_FLAG} must be {BALANCED} or entries such as a=2,b=0.5, of the labels "
                 f"{listed(labels)}. Received: {setting!r}, where {shown(rest)} {what}"
             )
         [(label, weight, after)] = found
         if not np.float32(weight) > 0 or label in weights:
-            raise ValueError(
+            raise UserError(
                 f"{_FLAG} must give a label one weight above 0. Received: {setting!r}, with "
                 f"{label}={weight:g}{' a second time' * (label in weights)}"
             )

@@ -13,6 +13,7 @@ import tensorflow as tf
 from albert_tf.checkpoints.load_weights import load_weights
 from albert_tf.checkpoints.text_models import check_model, find_model
 from albert_tf.data.arguments import texts_and_pairs
+from albert_tf.data.errors import UserError
 from albert_tf.data.sequences import check_room
 from albert_tf.finetuning.predictor import new_predictor
 from albert_tf.finetuning.texts import text_examples, text_sequences
@@ -106,7 +107,7 @@ class TextEncoder:
         report = load_weights(encoder, found.stored, allow_partial=True)
         poolers = [name for name in report.missing if name.startswith(_POOLER)]
         if poolers and pooling == "pooled":
-            raise ValueError(
+            raise UserError(
                 f"pooling='pooled' needs a model with a pooler. Received: where={found.where!r}, "
                 "which has none; use pooling='mean'"
             )
@@ -145,4 +146,4 @@ class TextEncoder:
 
 def _check_pooling(pooling: object) -> None:
     if pooling not in _POOLINGS:
-        raise ValueError(f"pooling must be 'mean' or 'pooled'. Received: {pooling!r}")
+        raise UserError(f"pooling must be 'mean' or 'pooled'. Received: {pooling!r}")

@@ -25,6 +25,7 @@ from albert_tf.checkpoints.training_directory import (
     choose_checkpoint,
     choose_checkpoints,
 )
+from albert_tf.data.errors import UserError
 from albert_tf.data.files import check_folder
 from albert_tf.finetuning.job import FineTuningSettings, Job, RunContext, S, check_rate
 from albert_tf.finetuning.recipes import recipe_settings, with_dropout
@@ -106,7 +107,7 @@ def prepare(kind: type[Job[S]], settings: S) -> RunContext[S]:
     kind.check(settings)
     if not actions:
         flags = [f"--{name}" for name in kind.ACTIONS]
-        raise ValueError(f"Nothing to do: pass {', '.join(flags[:-1])} or {flags[-1]}.")
+        raise UserError(f"Nothing to do: pass {', '.join(flags[:-1])} or {flags[-1]}.")
     strategy = strategy_of(settings)
 
     checkpoint = _checkpoint_elsewhere(settings)
@@ -171,7 +172,7 @@ def prepare(kind: type[Job[S]], settings: S) -> RunContext[S]:
 def _check_outputs(settings: FineTuningSettings, export_folder: str, *, writes: bool) -> None:
     """Raises ValueError unless everything can be written, the export at the end included."""
     if settings.export_text_model and not settings.export_dir:
-        raise ValueError("--export_text_model needs --export_dir, the directory to write it below.")
+        raise UserError("--export_text_model needs --export_dir, the directory to write it below.")
     if settings.export_dir:
         names = filter(None, (export_folder, TEXT_FOLDER if settings.export_text_model else ""))
         for path in (settings.export_dir, *(os.path.join(settings.export_dir, n) for n in names)):
@@ -192,7 +193,7 @@ def _checkpoint_elsewhere(settings: FineTuningSettings) -> str | None:
     # Otherwise a missing or different model would be noticed only after the training.
     own = os.path.abspath(settings.output_dir)
     if path and own not in (os.path.abspath(path), os.path.dirname(os.path.abspath(path))):
-        raise ValueError(
+        raise UserError(
             f"With --do_train, --checkpoint must be one of {', '.join(CHOICES)} or a "
             f"checkpoint in --output_dir {settings.output_dir!r}; to start from another, pass "
             f"--init_checkpoint. Received: {path!r}"
@@ -208,7 +209,7 @@ def _check_data(context: RunContext[S], job: Job[S]) -> None:
     elif settings.do_train:
         check_head_in(context.output, job.task)
     if settings.do_train and settings.early_stopping and not job.evaluates:
-        raise ValueError(
+        raise UserError(
             f"--early_stopping={settings.early_stopping} counts evaluations during the training, "
             f"of which there are none: it needs {job.EVALUATING}."
         )
@@ -234,7 +235,7 @@ def check_head_in(directory: TrainingDirectory, task: TrainedTask) -> None:
         has_head = list(shapes.get(_HEAD_VARIABLES[0], ()))[:1] == [task.labels.num_outputs]
     if not has_head:
         what = f"these labels, {described(task.labels)}"
-        raise ValueError(
+        raise UserError(
             f"{directory.path!r} belongs to another model: {os.path.basename(prefix)} in it has no "
             f"head for {task.name if task.name in QUESTION_TASKS else what}. Use a new "
             "--output_dir; to start from that model, pass it as --init_checkpoint."

@@ -15,6 +15,7 @@ from albert_tf.checkpoints.model_directory import ModelDirectory
 from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.config import FREEZES, FineTuningOptimizerConfig, OptimizerConfig, TrainerConfig
+from albert_tf.data.errors import UserError
 from albert_tf.data.files import check_file, real_name
 from albert_tf.data.sequences import PADDINGS
 from albert_tf.finetuning.predictor import Predictor
@@ -226,12 +227,12 @@ def check_answers(path: str | None, read: str | None, read_flag: str) -> None:
         return
     check_file(path)
     if not read:
-        raise ValueError(
+        raise UserError(
             f"--predict_output_file={path} is for the predictions of {read_flag}, which is not "
             "given."
         )
     if real_name(path) == real_name(read):
-        raise ValueError(
+        raise UserError(
             f"--predict_output_file would overwrite {read_flag}: {read}. Use another name."
         )
 
@@ -239,4 +240,4 @@ def check_answers(path: str | None, read: str | None, read_flag: str) -> None:
 def check_rate(value: float, flag: str) -> None:
     """Raises ValueError unless the value is a dropout rate."""
     if not 0 <= value < 1:
-        raise ValueError(f"{flag} must be a rate in [0, 1). Received: {value}")
+        raise UserError(f"{flag} must be a rate in [0, 1). Received: {value}")

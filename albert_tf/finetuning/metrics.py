@@ -15,6 +15,7 @@ import numpy as np
 from scipy import special, stats
 from sklearn import metrics
 
+from albert_tf.data.errors import UserError
 from albert_tf.data.files import write_then_rename
 from albert_tf.data.text_examples import LABEL_SEPARATOR, Labels, label_cell
 from albert_tf.training.curves import png
@@ -124,13 +125,13 @@ def scores(
         ValueError: there is no example, or a metric does not match what is predicted.
     """
     if not len(logits):
-        raise ValueError("There is no example to score.")
+        raise UserError("There is no example to score.")
     known = _REGRESSION if labels.is_regression else _CLASSIFICATION
     known = _MULTI_LABEL if labels.multi_label else known
     for name in data_metrics:
         if name not in known:
             kind = "numbers" if labels.is_regression else "classes"
-            raise ValueError(f"The scores of {kind} are {', '.join(known)}. Received: {name!r}")
+            raise UserError(f"The scores of {kind} are {', '.join(known)}. Received: {name!r}")
     if losses is None:
         losses = per_example_losses(logits, label_ids, labels)
     predicted = predictions(logits, labels)

@@ -10,6 +10,7 @@ from tqdm import tqdm
 
 from albert_tf.config import AlbertConfig
 from albert_tf.data.arguments import check_whole_number
+from albert_tf.data.errors import UserError
 from albert_tf.data.sequences import TokenSequences
 from albert_tf.finetuning.task import padded_length
 from albert_tf.training.distribution import is_tpu, local_replicas
@@ -166,7 +167,7 @@ class Predictor:
             traced = self._run.get_concrete_function()
         shape = traced.structured_outputs[name].shape[1:]
         if not shape.is_fully_defined():
-            raise ValueError(f"The shape of {name!r} depends on the batch: {shape}. Use batches().")
+            raise UserError(f"The shape of {name!r} depends on the batch: {shape}. Use batches().")
         return np.zeros([num_rows, *shape], np.float32)
 
 
@@ -215,7 +216,7 @@ def _finish(rows: np.ndarray, outputs: Mapping[str, tf.Tensor]) -> Batch:
         is_finite = np.isfinite(value).reshape(len(rows), -1).all(axis=1)
         if not is_finite.all():
             bad = rows[~is_finite]
-            raise ValueError(
+            raise UserError(
                 f"The model's {name} are not finite for {len(bad)} of the {len(rows)} examples of "
                 f"a batch, the first being number {bad.min() + 1} of the input. The weights are "
                 "damaged, or the training that made them diverged."
@@ -253,7 +254,7 @@ def batches_by_length(
     """
     padded_length(int(lengths.max(initial=0)), max_seq_length, padding)  # or raises
     if tokens_per_batch < 1:
-        raise ValueError(f"A batch needs at least one token. Received: {tokens_per_batch}")
+        raise UserError(f"A batch needs at least one token. Received: {tokens_per_batch}")
     order = np.argsort(-lengths.astype(np.int64), kind="stable")
     descending = lengths[order]
     batches = []

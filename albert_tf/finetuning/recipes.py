@@ -14,6 +14,7 @@ from typing import Any
 from absl import logging
 
 from albert_tf.config import PRESETS, VERSION_KEY, AlbertConfig
+from albert_tf.data.errors import UserError
 
 SIZES = ("base", "large", "xlarge", "xxlarge")
 VERSIONS = ("v1", "v2")
@@ -134,7 +135,7 @@ def recipe_for(task_name: str, size: str | None = None, version: str = "v2") -> 
     """
     task = task_name.lower()
     if size not in (None, *SIZES) or version not in VERSIONS:
-        raise ValueError(
+        raise UserError(
             f"Recipes are for the sizes {', '.join(SIZES)} and the versions {', '.join(VERSIONS)}. "
             f"Received: size={size!r}, version={version!r}"
         )
@@ -143,7 +144,7 @@ def recipe_for(task_name: str, size: str | None = None, version: str = "v2") -> 
         if name == row and version in recipe.versions and (size is None or size in recipe.sizes):
             scores = _published(task, size, version) if size else {}
             return dataclasses.replace(recipe, published=scores)
-    raise ValueError(
+    raise UserError(
         f"There is no published recipe for the task {task_name!r} (--task_name, --recipe=auto); "
         f"there are {', '.join(recipe_names())}. Pass the settings as flags instead."
     )

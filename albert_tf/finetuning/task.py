@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
+from albert_tf.data.errors import UserError
 from albert_tf.data.sequences import PADDINGS, TokenSequences
 from albert_tf.training.task import EXAMPLE_WEIGHTS, WHOLE, Features, Shard, Task
 
@@ -112,9 +113,9 @@ def padded_length(longest: int, max_seq_length: int, padding: str) -> int:
         ValueError: `padding` is unknown, or a sequence is too long.
     """
     if padding not in PADDINGS:
-        raise ValueError(f"The padding must be one of {', '.join(PADDINGS)}. Received: {padding!r}")
+        raise UserError(f"The padding must be one of {', '.join(PADDINGS)}. Received: {padding!r}")
     if longest > max_seq_length:
-        raise ValueError(
+        raise UserError(
             f"A sequence has {longest} tokens, more than --max_seq_length={max_seq_length}."
         )
     if padding == "max":
@@ -168,7 +169,7 @@ def training_batches(
     """
     count, rest = divmod(len(sequences), sequences_per_example)
     if rest or not count or any(len(values) != count for values in columns.values()):
-        raise ValueError(
+        raise UserError(
             f"{len(sequences)} sequences, {sequences_per_example} an example, do not go with "
             f"columns of { ({name: len(values) for name, values in columns.items()}) } rows."
         )

@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 
 import albert_tf
+from albert_tf.data.errors import UserError
 from albert_tf.modeling import fused_attention
 from albert_tf.modeling.layers import (
     ConfigLike,
@@ -283,20 +284,18 @@ def named_inputs(inputs: Inputs) -> dict[str, tf.Tensor]:
         return {"input_ids": inputs}
     for name in inputs:
         if name in _FOREIGN_NAMES:
-            raise ValueError(
-                f"Expected an input named {_FOREIGN_NAMES[name]!r}. Received: {name!r}"
-            )
+            raise UserError(f"Expected an input named {_FOREIGN_NAMES[name]!r}. Received: {name!r}")
         if _ALIASES.get(name) in inputs:
-            raise ValueError(f"Pass only one of {_ALIASES[name]!r} and {name!r}. Received: both")
+            raise UserError(f"Pass only one of {_ALIASES[name]!r} and {name!r}. Received: both")
     return {_ALIASES.get(name, name): value for name, value in inputs.items()}
 
 
 def _check_token_ids(inputs: Mapping[str, tf.Tensor]) -> None:
     if "input_ids" not in inputs:
-        raise ValueError(f"The encoder needs 'input_ids'. Received: {sorted(inputs)}")
+        raise UserError(f"The encoder needs 'input_ids'. Received: {sorted(inputs)}")
     # A mixed-precision policy would round ids in floating point.
     dtype = tf.convert_to_tensor(inputs["input_ids"]).dtype
     if not dtype.is_integer:
-        raise ValueError(
+        raise UserError(
             f"'input_ids' must be integers (keras.Input: dtype='int32'). Received: {dtype.name}"
         )

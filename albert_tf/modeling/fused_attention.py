@@ -22,6 +22,7 @@ from tensorflow.compiler.tf2xla.python import xla
 from tensorflow.python.framework.config import is_op_determinism_enabled
 
 from albert_tf.config import FLOAT32, AlbertConfig
+from albert_tf.data.errors import UserError
 
 _MIN_CAPABILITY = (8, 0)
 _MAX_HEAD_SIZE = 128  # in backward passes, of GPUs before Hopper
@@ -62,7 +63,7 @@ class FusedAttention:
         """
         is_known = query.shape.is_fully_defined()
         if not is_known and self._is_required:
-            raise ValueError(
+            raise UserError(
                 "--attention=cudnn needs batches of one padded length, which fine-tuning has with "
                 f"--padding=max. Received: queries of shape {query.shape}"
             )
@@ -246,7 +247,7 @@ def choose(
     capabilities = compute_capabilities()
     reasons = unsupported(config, precision, capabilities, jit_compile=jit_compile)
     if name == "cudnn" and reasons:
-        raise ValueError(
+        raise UserError(
             f"--attention=cudnn cannot be used: {'; '.join(reasons)}. Use --attention=auto or plain"
         )
     if name == "plain" or reasons:

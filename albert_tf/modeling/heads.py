@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from albert_tf.data.errors import UserError
 from albert_tf.modeling import kernels
 from albert_tf.modeling.layers import (
     ConfigLike,
@@ -87,9 +88,9 @@ class ClassificationHead(ConfiguredLayer):
     ) -> None:
         super().__init__(config, **kwargs)
         if num_labels < 1:
-            raise ValueError(f"A head needs at least 1 label. Received: num_labels={num_labels}")
+            raise UserError(f"A head needs at least 1 label. Received: num_labels={num_labels}")
         if not 0 <= dropout_prob < 1:
-            raise ValueError(f"A dropout rate must be in [0, 1). Received: {dropout_prob!r}")
+            raise UserError(f"A dropout rate must be in [0, 1). Received: {dropout_prob!r}")
         self.num_labels = num_labels
         self.dropout_prob = dropout_prob
         self.initializer_range = initializer_range
@@ -175,12 +176,12 @@ class SpanBeamHead(ConfiguredLayer):
     ) -> None:
         super().__init__(config, **kwargs)
         if start_n_top < 1 or end_n_top < 1:
-            raise ValueError(
+            raise UserError(
                 "A beam needs at least 1 start and 1 end. Received: "
                 f"start_n_top={start_n_top}, end_n_top={end_n_top}"
             )
         if not 0 <= dropout_prob < 1:
-            raise ValueError(f"A dropout rate must be in [0, 1). Received: {dropout_prob!r}")
+            raise UserError(f"A dropout rate must be in [0, 1). Received: {dropout_prob!r}")
         self.start_n_top = start_n_top
         self.end_n_top = end_n_top
         self.dropout_prob = dropout_prob

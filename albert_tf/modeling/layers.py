@@ -26,6 +26,7 @@ import keras
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
+from albert_tf.data.errors import UserError
 from albert_tf.modeling import fused_attention, kernels
 
 LAYER_NORM_EPSILON = 1e-12
@@ -59,9 +60,7 @@ def activation_function(name: str) -> Callable[[tf.Tensor], tf.Tensor]:
         "": tf.identity,
     }
     if name.lower() not in functions:
-        raise ValueError(
-            f"Unknown activation. Expected one of {list(functions)}, received {name!r}"
-        )
+        raise UserError(f"Unknown activation. Expected one of {list(functions)}, received {name!r}")
     return functions[name.lower()]
 
 

@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 
 from albert_tf.data.arguments import as_texts, check_whole_number
+from albert_tf.data.errors import UserError
 from albert_tf.modeling.encoder import AlbertEncoder, ConfiguredModel, named_inputs
 from albert_tf.modeling.heads import (
     MASKED_LOGIT,
@@ -163,11 +164,11 @@ class LabelModel(EncoderAndHead):
             labels = _label_names(labels)
             num_labels = len(labels) if num_labels is None else num_labels
             if num_labels != len(labels):
-                raise ValueError(
+                raise UserError(
                     f"labels must contain num_labels={num_labels} names. Received: {labels}"
                 )
         if num_labels is None:
-            raise ValueError(
+            raise UserError(
                 "A new head needs labels, the names of the classes, such as "
                 'labels=["no", "yes"], or num_labels, which is 1 for a regression.'
             )
@@ -257,7 +258,7 @@ class AlbertForClassification(LabelModel):
             config, num_labels, classifier_dropout_prob, use_one_hot_embeddings, labels, **kwargs
         )
         if multi_label and self.num_labels < 2:
-            raise ValueError(f"multi_label needs at least two labels. Received: {self.num_labels}")
+            raise UserError(f"multi_label needs at least two labels. Received: {self.num_labels}")
         self.multi_label = multi_label
         self.classifier_dropout_prob = classifier_dropout_prob
 
@@ -294,9 +295,7 @@ class AlbertForClassification(LabelModel):
 def _label_names(labels: Sequence[str]) -> tuple[str, ...]:
     names = tuple(as_texts("labels", labels))
     if len(names) < 2 or len(set(names)) < len(names):
-        raise ValueError(
-            f"labels must be a list of at least two different texts. Received: {names}"
-        )
+        raise UserError(f"labels must be a list of at least two different texts. Received: {names}")
     return names
 
 
@@ -333,7 +332,7 @@ class AlbertForTokenClassification(LabelModel):
     ) -> None:
         super().__init__(config, num_labels, dropout_prob, use_one_hot_embeddings, labels, **kwargs)
         if self.num_labels < 2:
-            raise ValueError(f"num_labels must be at least 2. Received: num_labels={num_labels}")
+            raise UserError(f"num_labels must be at least 2. Received: num_labels={num_labels}")
         self.dropout_prob = dropout_prob
 
     def call(
@@ -445,7 +444,7 @@ def _one_by_one(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
             continue
         rank = len(inputs[name].shape)
         if rank not in (2, 3):
-            raise ValueError(
+            raise UserError(
                 f"{name!r} must have the shape [B, C, S], or [B, S] for single options. Received: "
                 f"{inputs[name].shape}"
             )
@@ -541,7 +540,7 @@ class AlbertForQuestionAnsweringWithBeamSearch(EncoderAndHead):
         super().__init__(config, use_one_hot_embeddings, **kwargs)
         longest = self.config.max_position_embeddings
         if max(start_n_top, end_n_top) > longest:
-            raise ValueError(
+            raise UserError(
                 f"Beams cannot be wider than the {longest} positions of the model "
                 f"(max_position_embeddings). Received: --start_n_top={start_n_top}, "
                 f"--end_n_top={end_n_top}"
@@ -606,12 +605,12 @@ class AlbertForQuestionAnsweringWithBeamSearch(EncoderAndHead):
 
     def _check_inputs(self, inputs: Mapping[str, tf.Tensor], training: bool | None) -> None:
         if "input_ids" not in inputs or not {"segment_ids", "p_mask"} & inputs.keys():
-            raise ValueError(
+            raise UserError(
                 "The model needs a dictionary of 'input_ids' and 'segment_ids' (or 'p_mask'), to "
                 f"distinguish the context from the question. Received: {sorted(inputs)}"
             )
         if training and "start_positions" not in inputs:
-            raise ValueError(
+            raise UserError(
                 f"Training needs 'start_positions', the true starts. Received: {sorted(inputs)}"
             )
 

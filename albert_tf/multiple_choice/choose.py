@@ -11,6 +11,7 @@ import numpy as np
 from albert_tf.checkpoints.text_models import check_model, find_model
 from albert_tf.checkpoints.trained_task import MULTIPLE_CHOICE, TrainedTask
 from albert_tf.data.arguments import as_list, as_texts, check_same_length, check_whole_number
+from albert_tf.data.errors import UserError
 from albert_tf.data.text_examples import Labels
 from albert_tf.finetuning import metrics
 from albert_tf.finetuning.predictor import Predictor, new_predictor
@@ -146,7 +147,7 @@ class MultipleChoice:
         check_same_length("options", given, "contexts", texts)
         for index, values in enumerate(given):
             if not 2 <= len(values) <= len(LETTERS):
-                raise ValueError(
+                raise UserError(
                     f"options[{index}] must have 2 to {len(LETTERS)} texts. Received: {len(values)}"
                 )
         length = self._predictor.max_seq_length

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 
 from absl import logging
 
+from albert_tf.data.errors import UserError
 from albert_tf.data.files import folder_names
 from albert_tf.data.jobs import progress
 from albert_tf.data.strict_json import JsonError, JsonValue, as_whole_number, is_number, json_values
@@ -155,7 +156,7 @@ def _finish(
     unlabelled = [location for location, example in rows if example.label is None]
     if not rows or (split != TEST and len(unlabelled) == len(rows)):
         what = "question has a label" if rows else "question exists"
-        raise ValueError(f"no {what} in {issues.path}, the {split} data.")
+        raise UserError(f"no {what} in {issues.path}, the {split} data.")
     examples = [example for _, example in rows]
     kind = "no label, skipped"
     if split != TEST:
@@ -183,7 +184,7 @@ def _finish(
 def chosen_levels(high_only: bool, middle_only: bool) -> tuple[str, ...]:
     """Returns the levels that the two flags select; raises ValueError if both are set."""
     if high_only and middle_only:
-        raise ValueError(
+        raise UserError(
             "--high_only and --middle_only exclude each other; set neither to use both levels."
         )
     return (HIGH,) if high_only else (MIDDLE,) if middle_only else LEVELS
@@ -227,7 +228,7 @@ def _passages(folder: str, level: str, data_dir: str) -> Iterator[tuple[str, Jso
     names = [n for n in folder_names(level_folder) if n.endswith(".txt") and not n.startswith(".")]
     if not names:
         other = LEVELS[1 - LEVELS.index(level)]
-        raise ValueError(
+        raise UserError(
             f"--data_dir: no passages (*.txt) exist in {level_folder!r}. --data_dir must be the "
             "directory that contains RACE/, or that directory itself; "
             f"--{other}_only reads {other} alone. Received: {data_dir!r}"

@@ -10,6 +10,7 @@ from itertools import chain
 import numpy as np
 from absl import logging
 
+from albert_tf.data.errors import UserError
 from albert_tf.data.jobs import progress
 from albert_tf.data.sequences import TokenSequences
 from albert_tf.data.text_examples import given_labels
@@ -55,7 +56,7 @@ class ChoiceFeatures:
             or len(is_there) != count * self.num_choices
             or not np.array_equal(is_there, self.choice_mask.ravel())
         ):
-            raise ValueError(
+            raise UserError(
                 f"{len(is_there)} sequences, {np.count_nonzero(is_there)} of them not empty, do "
                 f"not go with {count} questions of {self.choice_counts.sum()} options, "
                 f"{len(self.example_ids)} names, {len(self.levels)} levels, {len(labels)} labels."
@@ -63,7 +64,7 @@ class ChoiceFeatures:
         is_wrong = (labels < 0) | (labels >= self.choice_counts)
         if np.any(is_wrong):
             place = int(is_wrong.argmax())
-            raise ValueError(
+            raise UserError(
                 f"Question {self.example_ids[place]} has {self.choice_counts[place]} options and "
                 f"the label {labels[place]}, counted from 0."
             )
@@ -155,12 +156,12 @@ def _log_cuts(contexts: int, endings: int, settings: str) -> None:
 def check_lengths(max_seq_length: int, max_qa_length: int) -> None:
     """Raises ValueError unless there is room for a token."""
     if max_seq_length <= _SPECIAL:
-        raise ValueError(
+        raise UserError(
             f"--max_seq_length must be at least {_SPECIAL + 1}: [CLS], two [SEP] and a token. "
             f"Received: {max_seq_length}"
         )
     if max_qa_length < 1:
-        raise ValueError(f"--max_qa_length must be at least 1. Received: {max_qa_length}")
+        raise UserError(f"--max_qa_length must be at least 1. Received: {max_qa_length}")
 
 
 def _encoded(

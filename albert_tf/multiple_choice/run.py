@@ -12,6 +12,7 @@ import numpy as np
 from absl import logging
 
 from albert_tf.checkpoints.trained_task import MULTIPLE_CHOICE, TrainedTask
+from albert_tf.data.errors import UserError
 from albert_tf.data.files import write_then_rename
 from albert_tf.data.text_examples import DEV, TEST, TRAIN, label_cell
 from albert_tf.finetuning import flow, metrics
@@ -77,7 +78,7 @@ class MultipleChoiceJob(Job[MultipleChoiceSettings]):
     def task_name(cls, settings: MultipleChoiceSettings, trained: TrainedTask | None) -> str:
         """See `Job`."""
         if settings.task_name.lower() != MULTIPLE_CHOICE:
-            raise ValueError(
+            raise UserError(
                 f"--task_name must be {MULTIPLE_CHOICE}, also for custom questions "
                 f"(--train_choices and similar). Received: {settings.task_name!r}"
             )
@@ -106,7 +107,7 @@ class MultipleChoiceJob(Job[MultipleChoiceSettings]):
         if not settings.data_dir:
             is_default = getattr(MultipleChoiceSettings, action)
             default = f" (set unless --no{action} is given)" if is_default else ""
-            raise ValueError(f"--{action}{default} needs --data_dir, or --{flag} for custom data.")
+            raise UserError(f"--{action}{default} needs --data_dir, or --{flag} for custom data.")
         levels = chosen_levels(settings.high_only, settings.middle_only)
         return read_race(settings.data_dir, split, levels=levels)
 

@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
+from albert_tf.data.errors import UserError
 from albert_tf.finetuning.task import InMemoryTask, TrainingData
 from albert_tf.modeling.losses import LossSum, accuracy, classification_loss
 from albert_tf.modeling.models import AlbertForMultipleChoice
@@ -57,10 +58,10 @@ class MultipleChoiceTask(InMemoryTask):
 
     def _training_data(self) -> TrainingData:
         if self.train is None:
-            raise ValueError("This task has no training data.")
+            raise UserError("This task has no training data.")
         sequences, label_ids = self.train.sequences, self.train.label_ids
         if label_ids is None or not len(label_ids) or self.train.num_choices < 2:
-            raise ValueError(
+            raise UserError(
                 "Training needs questions with labels, and 2 options to choose from. Received: "
                 f"{len(self.train.example_ids)} questions"
                 f"{'' if label_ids is not None else ' without labels'}, at most "

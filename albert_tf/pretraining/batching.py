@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_size
 from albert_tf.data.records import example_features, parse_batch
 from albert_tf.data.tfrecord import FeatureSpec, RecordError, read_records
@@ -160,7 +161,7 @@ def check_workers(files: Sequence[str], batch_size: int, workers: int) -> int:
     if fitting:
         name = f"--output_file=train.tfrecord@{fitting}"
         advice = f"{fitting} files of equal size: create_pretraining_data.py {name}"
-    raise ValueError(
+    raise UserError(
         f"{workers} workers cannot share the input evenly: the {len(files)} files of --input_file "
         f"({min(sizes)} to {max(sizes)} bytes) and --train_batch_size={batch_size} make {count} "
         "streams of nearly equal length. Use a number of workers that divides "

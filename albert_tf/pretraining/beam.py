@@ -21,6 +21,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.portable_runner import PortableRunner
 from apache_beam.runners.runner import PipelineState, create_runner
 
+from albert_tf.data.errors import UserError
 from albert_tf.data.files import (
     file_exists,
     open_binary,
@@ -61,18 +62,18 @@ def beam_options(runner: str, arguments: Sequence[str]) -> PipelineOptions:
     try:
         runner_class = type(create_runner(name))
     except (ValueError, ImportError, AttributeError) as error:
-        raise ValueError(f"--runner={runner}: {error}") from error
+        raise UserError(f"--runner={runner}: {error}") from error
     for before, argument in pairwise(["", *arguments]):
         is_value = before.startswith("--") and "=" not in before
         if not (argument.startswith("-") or is_value):  # Beam passes over it
-            raise ValueError(f"{argument!r} is no option of Beam; write --name=value after the --.")
+            raise UserError(f"{argument!r} is no option of Beam; write --name=value after the --.")
     given = PipelineOptions(list(arguments))
     if given.get_all_options().get("runner"):
-        raise ValueError("--runner goes before the --, among the flags of this command.")
+        raise UserError("--runner goes before the --, among the flags of this command.")
     unknown = given.get_all_options(retain_unknown_options=True).keys() - given.get_all_options()
     if unknown and not issubclass(runner_class, PortableRunner):
         names = ", ".join(f"--{option}" for option in sorted(unknown))
-        raise ValueError(f"Beam has no option {names}. Its options follow the --, as --name=value.")
+        raise UserError(f"Beam has no option {names}. Its options follow the --, as --name=value.")
     return PipelineOptions([*arguments, f"--runner={name}"])
 
 
@@ -156,7 +157,7 @@ def create_records(
         )
         counts = _run(pipeline, runner)
     if lost := [path for path in output_files if not file_exists(path)]:
-        raise ValueError(
+        raise UserError(
             f"--runner={runner} has finished, but {lost[0]} is not on this machine. Use an "
             "--output_file that all machines share, such as gs://bucket/name."
         )
@@ -198,7 +199,7 @@ def _plan_chunks(sizes: Iterable[tuple[int, int, int]], shuffle_bytes: int) -> C
     for chunk, (_, count, _) in zip(of_job, sizes, strict=True):
         counts[chunk] += count
     if not counts.total():
-        raise ValueError(NO_RECORD)
+        raise UserError(NO_RECORD)
     return Chunks(of_job, list(accumulate((counts[k] for k in range(len(counts))), initial=0)))
 
 
@@ -246,7 +247,7 @@ def _publish(file: tuple[int, str], output_files: Sequence[str]) -> None:
     if file_exists(path):
         rename(path, output_files[number])
     elif not file_exists(output_files[number]):  # else an earlier attempt has renamed it
-        raise ValueError(
+        raise UserError(
             f"{path} is not on this worker. Use an --output_file that all machines share, such as "
             "gs://bucket/name."
         )
@@ -273,8 +274,8 @@ def _run(pipeline: beam.Pipeline, runner: str) -> Counter[str]:
         result = pipeline.run()
         state = result.wait_until_finish()
     except RuntimeError as error:  # the error of a worker, with its stack
-        raise ValueError(f"--runner={runner} failed: {error}") from error
+        raise UserError(f"--runner={runner} failed: {error}") from error
     if state not in (None, PipelineState.DONE):
-        raise ValueError(f"--runner={runner} ended in the state {state}; see the log of the job.")
+        raise UserError(f"--runner={runner} ended in the state {state}; see the log of the job.")
     found = result.metrics().query(MetricsFilter().with_namespace(_METRICS))["counters"]
     return Counter({counter.key.metric.name: counter.result or 0 for counter in found})

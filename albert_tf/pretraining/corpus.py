@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
+from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_size, open_binary
 from albert_tf.pretraining.segments import Documents
 from albert_tf.tokenization.base import Tokenizer
@@ -126,7 +127,7 @@ def _decode(span: Span) -> str:
     with open_binary(span.path, "rb") as file:
         for start in range(0, span.start, BLOCK_BYTES):
             line += file.read(min(BLOCK_BYTES, span.start - start)).count(b"\n")
-    raise ValueError(
+    raise UserError(
         f"{span.path} is not UTF-8 text: byte {span.start + place} (line {line}) is "
         f"0x{data[place]:02x}. --input_file takes plain text; convert or unpack it first."
     )

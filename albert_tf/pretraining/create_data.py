@@ -12,6 +12,7 @@ from types import ModuleType
 
 from absl import logging
 
+from albert_tf.data.errors import UserError
 from albert_tf.data.files import check_file, expand_shards, match_files, open_binary
 from albert_tf.data.jobs import available_cores
 from albert_tf.pretraining.create_records import (
@@ -65,7 +66,7 @@ def train_sentencepiece(
     do_lower_case = as_type("do_lower_case", do_lower_case, bool)
     dry_run = as_type("dry_run", dry_run, bool)
     if vocab_size < 1:
-        raise ValueError(f"--vocab_size must be at least 1. Received: {vocab_size}")
+        raise UserError(f"--vocab_size must be at least 1. Received: {vocab_size}")
     files = match_files(input_file)
     for path in model_files(model_prefix):
         check_file(path)
@@ -144,7 +145,7 @@ class PretrainingDataSettings(Settings):
         is_random = self.random_next_sentence
         loss = self.sentence_loss or (NSP if is_random else SOP)
         if is_random is not None and is_random != (loss == NSP):
-            raise ValueError(
+            raise UserError(
                 f"--random_next_sentence={is_random} contradicts --sentence_loss={loss}: it is "
                 f"true for {NSP} and false for the others. Use --sentence_loss only."
             )
@@ -205,17 +206,17 @@ def _beam(settings: PretrainingDataSettings) -> ModuleType | None:
         raise TypeError(f"beam_options must be a list. Received: {settings.beam_options!r}")
     if settings.runner is None:
         if settings.beam_options:
-            raise ValueError(f"{' '.join(settings.beam_options)}: options of Beam need --runner.")
+            raise UserError(f"{' '.join(settings.beam_options)}: options of Beam need --runner.")
         return None
     if settings.num_workers is not None:
-        raise ValueError(
+        raise UserError(
             f"--num_workers={settings.num_workers} is for processes of this machine; with --runner "
             "pass the runner's own option after a --, such as -- --direct_num_workers=2."
         )
     try:
         from albert_tf.pretraining import beam
     except ModuleNotFoundError as error:
-        raise ValueError(
+        raise UserError(
             f"--runner={settings.runner} needs Apache Beam ({error}). Install it with: "
             'pip install "albert_tf[beam]" (and "apache-beam[gcp]" for Dataflow); in a checkout: '
             "pip install -r requirements/beam.txt."

@@ -22,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from tqdm import tqdm
 
+from albert_tf.data.errors import UserError
 from albert_tf.data.files import (
     check_file,
     is_remote,
@@ -289,7 +290,7 @@ def create_records(
         for number, record in enumerate(shuffled(made, shuffle_bytes, settings.random_seed)):
             writers[number % len(writers)].write(record)
         if not counts["instances"]:
-            raise ValueError(f"{NO_RECORD} Files: {', '.join(input_files)}")
+            raise UserError(f"{NO_RECORD} Files: {', '.join(input_files)}")
     write_fingerprints(output_files, tokenizer.tokens)
     return CreationReport(settings, counts, time.monotonic() - start)
 
@@ -311,7 +312,7 @@ def check_text(
             has_text |= found
             progress.update(block.size)
     if not has_text:
-        raise ValueError(f"There is no text in --input_file: {', '.join(input_files)}")
+        raise UserError(f"There is no text in --input_file: {', '.join(input_files)}")
     return blocks
 
 
@@ -322,15 +323,15 @@ def _check(shared: None, block: Block) -> bool:
 def check_outputs(input_files: Sequence[str], output_files: Sequence[str]) -> None:
     """Refuses output names that would destroy an input or each other, or cannot be written."""
     if not output_files:
-        raise ValueError("--output_file names no file.")
+        raise UserError("--output_file names no file.")
     inputs = {real_name(path): path for path in input_files}
     seen: set[str] = set()
     for path in output_files:
         name = real_name(path)
         if name in inputs:
-            raise ValueError(f"--output_file would overwrite the input {inputs[name]}.")
+            raise UserError(f"--output_file would overwrite the input {inputs[name]}.")
         if name in seen:
-            raise ValueError(
+            raise UserError(
                 f"--output_file names {path} twice; use a different name for each file."
             )
         check_file(path)

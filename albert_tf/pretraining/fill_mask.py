@@ -13,6 +13,7 @@ import tensorflow as tf
 from albert_tf.checkpoints.load_weights import load_weights
 from albert_tf.checkpoints.text_models import check_model, find_model
 from albert_tf.data.arguments import as_texts, check_whole_number
+from albert_tf.data.errors import UserError
 from albert_tf.data.jobs import progress
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.tokenization.base import Tokenizer
@@ -124,7 +125,7 @@ class FillMask:
         probabilities = tf.nn.softmax(tf.cast(logits, tf.float32))
         values, tokens = tf.math.top_k(probabilities, min(top_k, self.tokenizer.vocab_size))
         if not np.isfinite(values).all():
-            raise ValueError(
+            raise UserError(
                 "The model's masked_lm_logits are not finite. The weights are damaged, or the "
                 "training that made them diverged."
             )
@@ -142,7 +143,7 @@ class FillMask:
         tokenizer = self.tokenizer
         first, *rest = text.split(MASK)
         if not rest:
-            raise ValueError(
+            raise UserError(
                 f"Every text must contain {MASK} where the model is to fill in a token. "
                 f"Received: texts[{index}]={text!r}"
             )

@@ -11,6 +11,7 @@ from itertools import chain, islice
 
 import numpy as np
 
+from albert_tf.data.errors import UserError
 from albert_tf.data.tfrecord import FeatureSpec, encode_examples
 from albert_tf.pretraining.masking import MaskingSettings, Vocabulary, mask_batch
 from albert_tf.pretraining.segments import Documents, Pair, SegmentSettings, pair_segments
@@ -39,7 +40,7 @@ class InstanceSettings:
 
     def __post_init__(self) -> None:
         if self.dupe_factor < 1:
-            raise ValueError(f"--dupe_factor must be at least 1: {self.dupe_factor}")
+            raise UserError(f"--dupe_factor must be at least 1: {self.dupe_factor}")
 
     @property
     def feature_specs(self) -> tuple[FeatureSpec, ...]:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.data.errors import UserError
 from albert_tf.pretraining.masking import (
     MaskingDraws,
     MaskingSettings,
@@ -78,9 +79,9 @@ class OnlineMasking:
 
     def __post_init__(self) -> None:
         if self.settings.masked_lm_prob == 0:
-            raise ValueError("--masked_lm_prob must be above 0 for masking while training: 0")
+            raise UserError("--masked_lm_prob must be above 0 for masking while training: 0")
         if self.settings.do_permutation:
-            raise ValueError("Masking while training does not permute: do_permutation=True")
+            raise UserError("Masking while training does not permute: do_permutation=True")
 
     def describe(self) -> dict[str, Any]:
         """Everything that decides the masks next to the seed, as JSON."""

@@ -28,6 +28,7 @@ from albert_tf.checkpoints.training_directory import (
     choose_checkpoints,
 )
 from albert_tf.config import AlbertConfig, OptimizerConfig
+from albert_tf.data.errors import UserError
 from albert_tf.data.files import check_folder, match_files
 from albert_tf.data.tfrecord import estimate_records
 from albert_tf.pretraining.create_records import masking_limit_warning
@@ -195,7 +196,7 @@ def run_pretraining(
     """
     check_arguments(settings, PretrainingSettings, on_log)
     if not (settings.do_train or settings.do_eval):
-        raise ValueError("Nothing to do: pass --do_train, --do_eval or both.")
+        raise UserError("Nothing to do: pass --do_train, --do_eval or both.")
     settings = with_xla(settings)
     trainer_config = settings.trainer_config()
     optimizer_config = _optimizer_config(settings)
@@ -242,7 +243,7 @@ def _masking(settings: PretrainingSettings, tokenizer: Tokenizer | None) -> Onli
     """Returns masking while training, `None` for records that are already masked."""
     prob, budget = settings.masked_lm_prob, settings.masked_lm_budget
     if prob and budget and prob != budget:
-        raise ValueError(
+        raise UserError(
             f"--masked_lm_prob={prob:g} and --masked_lm_budget={budget:g} are two names of one "
             "setting; pass only one of them, or the same value."
         )
@@ -260,7 +261,7 @@ def _masking(settings: PretrainingSettings, tokenizer: Tokenizer | None) -> Onli
         do_whole_word_mask=resolved.do_whole_word_mask,
     )
     if tokenizer is None:
-        raise ValueError(
+        raise UserError(
             "--masked_lm_prob needs the tokenizer that the records were created with, for its "
             "[MASK]: pass --spm_model_file or --vocab_file."
         )
@@ -450,7 +451,7 @@ def _check_depth(directory: str, step: int) -> None:
     schedule = trainer.get("depth_schedule") if isinstance(trainer, dict) else None
     match = re.fullmatch(r"([0-9]+):.*:([0-9]+)", schedule if isinstance(schedule, str) else "")
     if match and 0 < step <= int(match[2]):
-        raise ValueError(
+        raise UserError(
             f"{directory!r} contains {step} steps of a run with --depth_schedule={schedule}, which "
             "is no longer supported, before its last stage. Start a new run with another "
             f"output_dir and init_checkpoint={directory!r}."

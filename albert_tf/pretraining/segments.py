@@ -12,6 +12,8 @@ from typing import IO, NamedTuple
 
 import numpy as np
 
+from albert_tf.data.errors import UserError
+
 SPECIAL_TOKENS = 3  # [CLS] A [SEP] B [SEP]
 SHORTEST_TARGET = 2  # tokens of a sequence of a document that is cut into shorter ones
 
@@ -51,20 +53,20 @@ class SegmentSettings:
 
     def __post_init__(self) -> None:
         if self.max_seq_length < SPECIAL_TOKENS + 2:
-            raise ValueError(
+            raise UserError(
                 f"--max_seq_length must be at least {SPECIAL_TOKENS + 2} ([CLS] A [SEP] B [SEP] "
                 f"with a token in each part): {self.max_seq_length}"
             )
         if not 0 <= self.short_seq_prob <= 1:
-            raise ValueError(f"--short_seq_prob must lie in [0, 1]: {self.short_seq_prob}")
+            raise UserError(f"--short_seq_prob must lie in [0, 1]: {self.short_seq_prob}")
         check_sentence_loss(self.sentence_loss)
         if self.sentence_pairs not in SENTENCE_PAIRS:
-            raise ValueError(
+            raise UserError(
                 f"--sentence_pairs must be one of {', '.join(SENTENCE_PAIRS)}. "
                 f"Received: {self.sentence_pairs!r}"
             )
         if self.sentence_pairs == ADJACENT and self.sentence_loss == NSP:
-            raise ValueError(
+            raise UserError(
                 f"--sentence_pairs={ADJACENT} contradicts --sentence_loss={NSP}, which takes "
                 f"second segments from other documents. Use --sentence_loss={SOP} or "
                 f"--sentence_pairs={ORIGINAL}."
@@ -79,7 +81,7 @@ class SegmentSettings:
 def check_sentence_loss(sentence_loss: str) -> None:
     """Refuses, naming the flag, what is not in `SENTENCE_LOSSES`."""
     if sentence_loss not in SENTENCE_LOSSES:
-        raise ValueError(
+        raise UserError(
             f"--sentence_loss must be one of {', '.join(SENTENCE_LOSSES)}. Received: "
             f"{sentence_loss!r}"
         )

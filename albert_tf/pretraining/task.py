@@ -18,6 +18,7 @@ from absl import logging
 
 from albert_tf.checkpoints.run_records import read_run_config
 from albert_tf.config import AlbertConfig
+from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_size
 from albert_tf.data.records import check_record_files, explain_read_errors
 from albert_tf.data.tfrecord import FeatureSpec, RecordError
@@ -267,7 +268,7 @@ def check_continued_loss(output_dir: str, sentence_loss: str) -> None:
     """Refuses to go on with another loss than the run began with; names the flag."""
     known = trained_sentence_loss(output_dir)
     if known not in (None, sentence_loss):
-        raise ValueError(
+        raise UserError(
             f"--output_dir {output_dir!r} holds a run with --sentence_loss={known}, which cannot "
             f"be resumed with --sentence_loss={sentence_loss}. Use the same loss, or a new "
             "--output_dir with a checkpoint of that run as --init_checkpoint."

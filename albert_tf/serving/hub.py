@@ -7,6 +7,7 @@ from functools import partial
 
 from albert_tf.checkpoints.convert import ConversionReport, check_target, convert, new_directory
 from albert_tf.checkpoints.model_source import stored_model
+from albert_tf.data.errors import UserError
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import load_tokenizer
 
@@ -66,13 +67,13 @@ def export_to_tfhub(
 
 def _check_preprocessor(path: str, format_name: str, export_path: str) -> None:
     if format_name != "tf2":
-        raise ValueError(
+        raise UserError(
             f"{PREPROCESSOR_FLAG} belongs to --format=tf2: TF1 modules take token ids and include "
             f"the tokenizer as a file. Received: --format={format_name}"
         )
     targets = [os.path.abspath(target) for target in (path, export_path)]
     if os.path.commonpath(targets) in targets:
-        raise ValueError(
+        raise UserError(
             f"{PREPROCESSOR_FLAG} and --export_path must be different directories, neither in the "
             f"other. Received: {path} and {export_path}"
         )
@@ -85,7 +86,7 @@ def _preprocessor(model: str, do_lower_case: bool | None) -> tuple[Tokenizer, in
 
     stored = stored_model(model)
     if stored is None or stored.tokenizer_file is None:
-        raise ValueError(
+        raise UserError(
             f"{PREPROCESSOR_FLAG} needs a tokenizer, and {DIRECTORY_FLAG}={model} has none."
         )
     if do_lower_case is None:

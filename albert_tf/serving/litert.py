@@ -20,6 +20,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.config import AlbertConfig
+from albert_tf.data.errors import UserError
 from albert_tf.data.files import check_file, write_then_rename
 from albert_tf.data.text_examples import Labels
 from albert_tf.modeling.encoder import AlbertEncoder
@@ -106,14 +107,14 @@ class LiteRTExport:
         """Checks all that can be known before anything is converted."""
         _check_model(self.exported, self.labels)
         if self.quantization not in QUANTIZATIONS:
-            raise ValueError(
+            raise UserError(
                 f"--quantization must be one of {', '.join(QUANTIZATIONS)}. Received: "
                 f"{self.quantization!r}"
             )
         if self.max_seq_length is not None:
             self.exported.config.check_sequence_length(self.max_seq_length, "--max_seq_length")
         if self.batch_size is not None and self.batch_size < 1:
-            raise ValueError(f"--batch_size must be at least 1. Received: {self.batch_size}")
+            raise UserError(f"--batch_size must be at least 1. Received: {self.batch_size}")
         check_file(self.output_file)
 
     @property
@@ -161,7 +162,7 @@ def labels_file(output_file: str) -> str:
 
 def _check_model(model: keras.Model, labels: Labels | None) -> None:
     if not isinstance(model, (AlbertEncoder, LabelModel, AlbertForQuestionAnswering)):
-        raise ValueError(
+        raise UserError(
             "LiteRT files are made of encoders, pretrained models, classifiers and models of SQuAD "
             f"1.1, not of {type(model).__name__}. --export_dir of run_squad.py and run_race.py "
             "writes those of SQuAD 2.0 and of multiple choice as a SavedModel."
@@ -170,7 +171,7 @@ def _check_model(model: keras.Model, labels: Labels | None) -> None:
         check_labels(model, labels)
     size = 4 * sum(math.prod(variable.shape) for variable in original_names(model).values())
     if size > _LARGEST_MODEL:
-        raise ValueError(
+        raise UserError(
             f"The model's weights are {size / 1e9:.1f} GB in single precision, and the converter "
             "to LiteRT takes 2 GB at most. Models that share their parameters are smaller."
         )
@@ -251,7 +252,7 @@ def run(converted: bytes, batches: Sequence[Arrays]) -> list[Arrays]:
             runner = tf.lite.Interpreter(model_content=converted).get_signature_runner()
             return [runner(**batch) for batch in batches]
         except (RuntimeError, ValueError) as error:
-            raise ValueError(f"the LiteRT model does not run: {error}") from error
+            raise UserError(f"the LiteRT model does not run: {error}") from error
 
 
 def check(
@@ -273,7 +274,7 @@ def check(
         for name, expected in compute({k: tf.constant(v) for k, v in batch.items()}).items():
             values, wanted = outputs[name], expected.numpy()
             if values.shape != wanted.shape:
-                raise ValueError(f"{name} is {values.shape}, and should be {wanted.shape}.")
+                raise UserError(f"{name} is {values.shape}, and should be {wanted.shape}.")
             if values.shape[:2] == is_real.shape:
                 values, wanted = values[is_real], wanted[is_real]
             if np.issubdtype(wanted.dtype, np.floating):
@@ -284,7 +285,7 @@ def check(
             np.concatenate(side).astype(np.float64) for side in zip(*parts, strict=True)
         )
         if not np.isfinite(values).all():
-            raise ValueError(f"the LiteRT model returns {name} with values that are not finite.")
+            raise UserError(f"the LiteRT model returns {name} with values that are not finite.")
         scale = np.linalg.norm(values) * np.linalg.norm(wanted)
         agreements[name] = near = Agreement(
             difference=float(np.abs(values - wanted).max()),
@@ -297,7 +298,7 @@ def check(
             if is_exact
             else near.cosine >= _LEAST_COSINE or near.difference <= _LARGE_DIFFERENCE
         ):
-            raise ValueError(
+            raise UserError(
                 f"the LiteRT model's {name} is not that of the model it was created from: it "
                 f"differs by {near.difference:.3g}, where the largest number is "
                 f"{near.largest:.3g}; the cosine of both is {near.cosine:.3f}."

@@ -21,6 +21,7 @@ import tensorflow as tf
 import tensorflow_text
 
 from albert_tf.checkpoints.tf2_hub.writing import DEFAULT_SIGNATURE
+from albert_tf.data.errors import UserError
 from albert_tf.serving.tokenizer_graph import GraphTokenizer, Offsets
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
@@ -55,7 +56,7 @@ def write(directory: str, tokenizer: Tokenizer, seq_length: int) -> None:
 def check_length(seq_length: int) -> None:
     """Raises ValueError unless there is room for text between [CLS] and [SEP]."""
     if seq_length < _least_length(1):
-        raise ValueError(
+        raise UserError(
             f"A seq_length of {seq_length} leaves no tokens for text between [CLS] and [SEP]: it "
             f"must be at least {_least_length(1)}."
         )

@@ -23,6 +23,7 @@ from absl import logging
 
 from albert_tf.checkpoints.model_directory import CONFIG_FILE
 from albert_tf.checkpoints.tf2_hub.writing import DEFAULT_SIGNATURE
+from albert_tf.data.errors import UserError
 from albert_tf.data.files import temporary_folder, write_then_rename
 from albert_tf.data.text_examples import Labels
 from albert_tf.modeling.models import EncoderAndHead
@@ -53,12 +54,12 @@ def float32_copy(model: _Model) -> _Model:
 def check_labels(model: keras.Model, labels: Labels) -> None:
     """Raises ValueError unless labels are as many as a classifier has outputs, and of its kind."""
     if labels.num_outputs != model.num_labels:
-        raise ValueError(
+        raise UserError(
             f"The model has {model.num_labels} outputs, the labels need {labels.num_outputs}: "
             f"{', '.join(labels.names) or 'one number'}"
         )
     if labels.multi_label != model.multi_label:
-        raise ValueError(
+        raise UserError(
             f"The model has multi_label={model.multi_label}, the labels {labels.multi_label}."
         )
 

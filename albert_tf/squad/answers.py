@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from albert_tf.data.errors import UserError
 from albert_tf.data.files import write_then_rename
 from albert_tf.squad.data import SquadData
 from albert_tf.squad.features import SquadFeatures
@@ -118,7 +119,7 @@ def check_sizes(n_best_size: int, max_answer_length: int) -> None:
     """Raises ValueError unless both numbers are at least 1."""
     for flag, value in (("--n_best_size", n_best_size), ("--max_answer_length", max_answer_length)):
         if value < 1:
-            raise ValueError(f"{flag} must be at least 1. Received: {value}")
+            raise UserError(f"{flag} must be at least 1. Received: {value}")
 
 
 class AnswerSelector:
@@ -205,7 +206,7 @@ class AnswerSelector:
     def answers(self) -> SquadAnswers:
         """Returns all answers; raises ValueError if a window has no outputs yet."""
         if not self._is_added.all():
-            raise ValueError(
+            raise UserError(
                 f"{np.sum(~self._is_added)} of {len(self._is_added)} windows have no outputs yet."
             )
         questions = self.data.questions

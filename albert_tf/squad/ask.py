@@ -36,6 +36,7 @@ from absl import logging
 from albert_tf.checkpoints.text_models import check_model, find_model
 from albert_tf.checkpoints.trained_task import THRESHOLD, TrainedTask
 from albert_tf.data.arguments import as_texts, check_same_length, check_whole_number
+from albert_tf.data.errors import UserError
 from albert_tf.data.streams import (
     can_be_read_twice,
     open_input,
@@ -107,7 +108,7 @@ def read_plain_questions(
         except ValueError as error:
             if questions:
                 yield questions
-            raise ValueError(f"{error} Expected: {_WANTED}.") from error
+            raise UserError(f"{error} Expected: {_WANTED}.") from error
         if questions:
             yield questions
 
@@ -275,7 +276,7 @@ class QuestionAnswerer:
         threshold = setting(THRESHOLD, null_score_diff_threshold, None)
         is_number = isinstance(threshold, Real) and not math.isnan(threshold)
         if threshold is not None and not is_number:
-            raise ValueError(f"{THRESHOLD} must be a number. Received: {threshold!r}")
+            raise UserError(f"{THRESHOLD} must be a number. Received: {threshold!r}")
         if version == 1:
             if threshold is not None:
                 logging.warning(

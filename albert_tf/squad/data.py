@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from albert_tf.data.errors import UserError
 from albert_tf.data.strict_json import JsonError, JsonValue, parse_json, shown
 from albert_tf.data.tables import DataIssues, read_text
 
@@ -139,9 +140,9 @@ def read_squad(path: str, *, version: int, is_training: bool) -> SquadData:
             question = text_of(entry, "question")
             data.questions.append(Question(qas_id, question, index, answers, is_impossible))
     except JsonError as error:
-        raise ValueError(f"{error} The layout of a file is {_WANTED}.") from error
+        raise UserError(f"{error} The layout of a file is {_WANTED}.") from error
     if not data.questions:
-        raise ValueError(f"{path} holds no question. The layout of a file is {_WANTED}.")
+        raise UserError(f"{path} holds no question. The layout of a file is {_WANTED}.")
     data.contexts.extend(contexts)
     _check_version(data.questions, version, is_training, issues)
     issues.log()

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from absl import logging
 
+from albert_tf.data.errors import UserError
 from albert_tf.data.jobs import OrderedMap, progress, worker_processes
 from albert_tf.data.sequences import TokenSequences
 from albert_tf.squad.data import Question, SquadData
@@ -312,9 +313,9 @@ def check_lengths(max_seq_length: int, doc_stride: int, max_query_length: int) -
     """Raises ValueError unless a window has room for a token next to the longest question."""
     for flag, value in (("--doc_stride", doc_stride), ("--max_query_length", max_query_length)):
         if value < 1:
-            raise ValueError(f"{flag} must be at least 1. Received: {value}")
+            raise UserError(f"{flag} must be at least 1. Received: {value}")
     if max_query_length + _SPECIAL_TOKENS >= max_seq_length:
-        raise ValueError(
+        raise UserError(
             f"--max_seq_length={max_seq_length} leaves no tokens for the context next to a "
             f"question of --max_query_length={max_query_length} tokens, [CLS] and two [SEP]: make "
             f"the first at least {max_query_length + _SPECIAL_TOKENS + 1}, or the second smaller."
@@ -355,7 +356,7 @@ def _labels(data: SquadData, tokens: _Tokens, windows: Windows) -> dict[str, np.
     is_whole = (first >= windows.starts) & (last < windows.starts + windows.lengths) & (first >= 0)
     if not is_whole.any():
         answered = sum(not question.is_impossible for question in data.questions)
-        raise ValueError(
+        raise UserError(
             f"{data.path}: no window holds a whole answer, so there is nothing to train on: "
             f"{answered} of {len(data.questions)} questions have an answer. A larger "
             "--max_seq_length makes longer windows."

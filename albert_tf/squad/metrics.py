@@ -14,6 +14,7 @@ from difflib import SequenceMatcher
 import numpy as np
 from absl import logging
 
+from albert_tf.data.errors import UserError
 from albert_tf.squad.data import Question
 
 _NO_ANSWER_LIMIT = 1.0  # of the official program, for probabilities
@@ -165,7 +166,7 @@ def v2_scores(
     _warn_of_missing(questions, answers)
     lacking = [q.qas_id for q in questions if q.qas_id in answers and q.qas_id not in null_odds]
     if lacking:
-        raise ValueError(f"{len(lacking)} answers have no null odds, the first is {lacking[0]!r}.")
+        raise UserError(f"{len(lacking)} answers have no null odds, the first is {lacking[0]!r}.")
     given = [answers.get(question.qas_id) for question in questions]
     references = [
         [text for text, _ in question.answers if normalize_answer(text)] or [""]
@@ -226,7 +227,7 @@ def _percent(values: np.ndarray) -> float:
 
 def _check_references(questions: Sequence[Question], version: int) -> None:
     if not has_references(questions, version):
-        raise ValueError(
+        raise UserError(
             f"None of the {len(questions)} questions has a reference answer: there is nothing to "
             "score predictions with."
         )

@@ -13,6 +13,7 @@ from absl import logging
 
 from albert_tf.checkpoints.trained_task import SQUAD_TASKS, THRESHOLD, TrainedTask
 from albert_tf.config import OptimizerConfig, SquadOptimizerConfig
+from albert_tf.data.errors import UserError
 from albert_tf.data.jobs import available_cores
 from albert_tf.finetuning import flow
 from albert_tf.finetuning.job import FineTuningSettings, Job, RunContext, check_answers
@@ -131,10 +132,10 @@ class SquadJob(Job[SquadSettings]):
         for name in ("start_n_top", "end_n_top"):
             value = getattr(settings, name)
             if value is not None and value < 1:
-                raise ValueError(f"--{name} must be at least 1. Received: {value}")
+                raise UserError(f"--{name} must be at least 1. Received: {value}")
         threshold = settings.null_score_diff_threshold
         if threshold is not None and math.isnan(threshold):
-            raise ValueError(f"--{THRESHOLD} must be a number. Received: {threshold}")
+            raise UserError(f"--{THRESHOLD} must be a number. Received: {threshold}")
 
     @classmethod
     def task_name(cls, settings: SquadSettings, trained: TrainedTask | None) -> str:
@@ -144,13 +145,13 @@ class SquadJob(Job[SquadSettings]):
             return trained.name
         if version is None:
             of_other = f"a model of another task, {trained.name!r}" if trained else ""
-            raise ValueError(
+            raise UserError(
                 f"--squad_version is needed: {settings.output_dir!r} contains "
                 f"{of_other or 'no model with a known task'}. Use 1 (every question has an "
                 "answer) or 2 (some have none)."
             )
         if version not in SQUAD_TASKS:
-            raise ValueError(f"--squad_version must be 1 or 2. Received: {version}")
+            raise UserError(f"--squad_version must be 1 or 2. Received: {version}")
         return SQUAD_TASKS[version]
 
     def __init__(self, context: RunContext[SquadSettings]) -> None:
@@ -193,12 +194,12 @@ class SquadJob(Job[SquadSettings]):
             return None
         flag, path = f"--{action}_file", getattr(self.settings, f"{action}_file")
         if not path:
-            raise ValueError(f"--do_{action} needs {flag}.")
+            raise UserError(f"--do_{action} needs {flag}.")
         return read_squad(path, version=self.version, is_training=action == "train")
 
     def _explain_no_references(self, path: str) -> None:
         if self.settings.checkpoint == "all":
-            raise ValueError(
+            raise UserError(
                 f"--checkpoint=all chooses among checkpoints, but --predict_file {path} has no "
                 "answers to score them by. Use best, newest or a path."
             )
@@ -250,14 +251,14 @@ class SquadJob(Job[SquadSettings]):
         settings = self.settings
         epochs, proportion = settings.num_train_epochs, settings.warmup_proportion
         if not 0 < epochs < float("inf"):
-            raise ValueError(f"--num_train_epochs must be above 0. Received: {epochs}")
+            raise UserError(f"--num_train_epochs must be above 0. Received: {epochs}")
         if not 0 <= proportion <= 1:
-            raise ValueError(f"--warmup_proportion must be in [0, 1]. Received: {proportion}")
+            raise UserError(f"--warmup_proportion must be in [0, 1]. Received: {proportion}")
         num_questions, num_windows = len(self.train.questions), len(self.features[True])
         batch_size = max(settings.train_batch_size, 1)
         num_steps = int(num_questions / batch_size * epochs)
         if not num_steps:
-            raise ValueError(
+            raise UserError(
                 f"--num_train_epochs={epochs} of {num_questions} questions are less than one batch "
                 f"of --train_batch_size={batch_size}: there is nothing to train."
             )

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
+from albert_tf.data.errors import UserError
 from albert_tf.finetuning.task import InMemoryTask, TrainingData
 from albert_tf.modeling.losses import (
     LossSum,
@@ -61,7 +62,7 @@ class SquadTask(InMemoryTask):
             use_one_hot_embeddings=use_one_hot_embeddings,
         )
         if version not in (1, 2):
-            raise ValueError(f"--squad_version must be 1 or 2. Received: {version!r}")
+            raise UserError(f"--squad_version must be 1 or 2. Received: {version!r}")
         self.version = version
         self.train = train
         self.start_n_top = start_n_top
@@ -72,7 +73,7 @@ class SquadTask(InMemoryTask):
 
     def _training_data(self) -> TrainingData:
         if self.train is None:
-            raise ValueError("This task has no training data.")
+            raise UserError("This task has no training data.")
         train = self.train
         if (
             train.start_positions is None
@@ -80,7 +81,7 @@ class SquadTask(InMemoryTask):
             or train.is_impossible is None
             or not len(train.sequences)
         ):
-            raise ValueError(
+            raise UserError(
                 "Training needs windows with answer positions. Received: "
                 f"{len(train.sequences)} windows"
                 f"{' without' if train.start_positions is None else ''}"

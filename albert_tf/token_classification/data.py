@@ -28,6 +28,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, pairwise
 from typing import IO, Any, Final, TypeVar
 
+from albert_tf.data.errors import UserError
 from albert_tf.data.files import decode_utf8, encoding_error
 from albert_tf.data.streams import can_be_read_twice, open_input, read_lines, source_name
 from albert_tf.data.strict_json import JsonError, JsonValue, is_encodable, parse_json, shown
@@ -90,10 +91,10 @@ def read_sentences(
             missing = f"no column --label_column={label_column} beside its words"
             if is_json_lines(path):
                 missing = 'no "labels"' if sentence.text is None else 'no "entities"'
-            raise ValueError(f"{sentence.guid} has {missing}; labels are needed here.")
+            raise UserError(f"{sentence.guid} has {missing}; labels are needed here.")
         yield sentence
     if is_empty:
-        raise ValueError(f"{path} has no words.")
+        raise UserError(f"{path} has no words.")
 
 
 def _lines(path: str) -> Iterator[tuple[int, str]]:
@@ -151,7 +152,7 @@ def _conll_rows(path: str, token_column: int) -> Iterator[_Row]:
             is_start = True
             yield number, raw, None, "O" if len(cells) == width else ""
         elif "\r" in line:
-            raise ValueError(
+            raise UserError(
                 f"line {number} of {path} holds a carriage return. Lines must end in \\n or \\r\\n."
             )
         elif len(cells) == width and not (is_start and _COMMENT.fullmatch(line)):
@@ -164,7 +165,7 @@ def _conll_rows(path: str, token_column: int) -> Iterator[_Row]:
         elif is_start and line[0] == "#":
             yield number, raw, None, ""
         else:
-            raise ValueError(
+            raise UserError(
                 f"line {number} of {path} has {_columns(len(cells))} where line "
                 f"{first_line} has {width}, separated by {'tabs' if tab else 'blanks'}. Received: "
                 f"{shown(line)}"
@@ -192,7 +193,7 @@ def _conll_sentences(path: str, columns: tuple[int, int | None]) -> Iterator[Sen
             lines.append(number)
         elif words and filler != _NO_LABEL:
             if "" in labels:
-                raise ValueError(
+                raise UserError(
                     f"line {lines[labels.index('')]} of {path} has an empty label in "
                     f"--label_column={label_column}."
                 )
@@ -212,14 +213,14 @@ def _indices(path: str, width: int, columns: tuple[int, int | None]) -> tuple[in
     """Returns the columns of words and labels from 0; -1 without labels."""
     token, label = columns
     if not -width <= token < width:
-        raise ValueError(
+        raise UserError(
             f"{path} has {_columns(width)}: --token_column must be from {-width} to "
             f"{width - 1}. Received: {token}"
         )
     if label is None or width == 1 or not -width <= label < width:
         return token % width, -1
     if token % width == label % width:
-        raise ValueError(
+        raise UserError(
             f"--token_column and --label_column are the same of the {width} columns of {path}. "
             f"Received: {token} and {label}"
         )
@@ -241,7 +242,7 @@ def _json_sentences(
             if not has_text:
                 found["tokens"]
         except JsonError as error:
-            raise ValueError(f"{error} Expected: {_WANTED}.") from error
+            raise UserError(f"{error} Expected: {_WANTED}.") from error
         read = _with_text if has_text else _with_tokens
         yield number, line, value, read(found, f"{path}:{number}", label_column is not None)
 
@@ -253,7 +254,7 @@ def _with_tokens(value: JsonValue, guid: str, reads_labels: bool) -> Sentence | 
         return Sentence(guid, words) if words else None
     labels = tuple(_label(label) for label in found.elements())
     if len(labels) != len(words):
-        raise ValueError(
+        raise UserError(
             f"{value.where} has {len(words)} tokens and {len(labels)} labels; each token has one."
         )
     return Sentence(guid, words, labels) if words else None
@@ -372,7 +373,7 @@ def write_predictions(
     except _ChangedError:
         is_same = False
     if not is_same:
-        raise ValueError(f"{input_path} changed while it was read.")
+        raise UserError(f"{input_path} changed while it was read.")
 
 
 class _ChangedError(Exception):

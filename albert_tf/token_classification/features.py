@@ -8,6 +8,7 @@ from itertools import chain, islice
 
 import numpy as np
 
+from albert_tf.data.errors import UserError
 from albert_tf.data.sequences import TokenSequences
 from albert_tf.tokenization.base import Tokenizer
 
@@ -120,7 +121,7 @@ def token_features(
         for index in range(4)
     )
     if 0 < len(labels) < len(positions):
-        raise ValueError(f"Only {len(labels)} of {len(positions)} words have labels.")
+        raise UserError(f"Only {len(labels)} of {len(positions)} words have labels.")
     return TokenFeatures(
         TokenSequences.concatenate(sequences),
         _starts(answered),

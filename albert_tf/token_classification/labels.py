@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from albert_tf.data.errors import UserError
 from albert_tf.data.strict_json import listed, shown
 
 SCHEMES: Final = ("plain", "IOB1", "IOB2", "IOBES")
@@ -109,7 +110,7 @@ def recognize_scheme(sentences: Iterable[Sentence]) -> str:
         if pair[1] is not None and not _is_chunk_label(pair[1], is_typed):
             chunks = (p for p in first if p[1] != OUTSIDE and _is_chunk_label(p[1], is_typed))
             if (other := next(chunks, None)) is None:
-                raise ValueError(
+                raise UserError(
                     f"{place(pair)} has no type. Write B-TYPE and I-TYPE, or B and I "
                     "without a hyphen if there is only one type."
                 )
@@ -135,7 +136,7 @@ def recognize_scheme(sentences: Iterable[Sentence]) -> str:
 
 
 def _two_schemes(found: str) -> ValueError:
-    return ValueError(
+    return UserError(
         f"labels of two schemes: {found}. Label all files in one scheme: plain, IOB1, IOB2 "
         "or IOBES (BILOU is IOBES with L- for E- and U- for S-)."
     )
@@ -164,7 +165,7 @@ def scheme_of(names: Sequence[str]) -> str:
     if not is_typed and not _are_untyped(names):
         return PLAIN
     if other := [name for name in names if not _is_chunk_label(name, is_typed)]:
-        raise ValueError(
+        raise UserError(
             f"The labels of the model are of two schemes: {listed(other)} are neither O nor B-, "
             "I-, E- or S- and a type, as the others are. Rename them; BILOU's L- is E-, its U- is "
             f"S-. Received: {listed(names)}"
@@ -190,7 +191,7 @@ def split_label(label: str | None) -> tuple[str, str]:
         return OUTSIDE, ""
     prefix, _, kind = label.partition("-")
     if prefix not in _PREFIXES:
-        raise ValueError(f"A label must be O or begin with B-, I-, E- or S-. Received: {label!r}")
+        raise UserError(f"A label must be O or begin with B-, I-, E- or S-. Received: {label!r}")
     return prefix, kind
 
 
@@ -215,7 +216,7 @@ def entities(labels: Sequence[str], scheme: str) -> list[Entity]:
         for `B-` after `E-`, which conlleval.pl lacks.
     """
     if scheme not in SCHEMES:
-        raise ValueError(f"scheme must be one of {', '.join(SCHEMES)}. Received: {scheme!r}")
+        raise UserError(f"scheme must be one of {', '.join(SCHEMES)}. Received: {scheme!r}")
     if scheme == PLAIN:
         return [Entity(label, i, i + 1) for i, label in enumerate(labels) if label != OUTSIDE]
     found: list[Entity] = []
@@ -241,7 +242,7 @@ def labels_of(entities: Iterable[Entity], num_words: int) -> list[str]:
     for entity in entities:
         kind, start, end = entity
         if not 0 <= start < end <= num_words or {*labels[start:end]} != {OUTSIDE}:
-            raise ValueError(
+            raise UserError(
                 f"Entities must be of one or more of the {num_words} words, and not overlap. "
                 f"Received: {entity}"
             )

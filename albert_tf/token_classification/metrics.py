@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from albert_tf.data.errors import UserError
 from albert_tf.token_classification.labels import PLAIN, entities
 
 
@@ -52,7 +53,7 @@ def scores(
         found.update(entity.type for entity in of_labels)
         right.update(entity.type for entity in {*of_gold} & {*of_labels})
     if not num_words:
-        raise ValueError("There is no word to score.")
+        raise UserError("There is no word to score.")
     types = sorted({*wanted, *found})
     scored = {"eval_accuracy": num_right / num_words}
     if scheme != PLAIN:

@@ -13,6 +13,7 @@ import numpy as np
 from absl import logging
 
 from albert_tf.checkpoints.trained_task import TOKENS, TrainedTask
+from albert_tf.data.errors import UserError
 from albert_tf.data.files import write_then_rename
 from albert_tf.data.sequences import check_room
 from albert_tf.data.streams import can_be_read_twice, source_name
@@ -103,7 +104,7 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
         check_answers(settings.predict_output_file, settings.predict_file, FLAG)
         for split, action in _ACTIONS.items():
             if getattr(settings, action) and not getattr(settings, f"{split}_file"):
-                raise ValueError(f"--{action} needs --{split}_file.")
+                raise UserError(f"--{action} needs --{split}_file.")
 
     @classmethod
     def task_name(cls, settings: TokenClassificationSettings, trained: TrainedTask | None) -> str:
@@ -125,7 +126,7 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
         self.labels = trained.labels if trained else Labels()
         is_new = not self.labels.names
         if is_new and not settings.train_file:
-            raise ValueError(
+            raise UserError(
                 "The labels are not known: pass --train_file to read them from, or an --output_dir "
                 "with a model that was saved with its labels."
             )
@@ -143,7 +144,7 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
             _, schemes[DEV] = self._check_labels(DEV)
         found = {scheme: split for split, scheme in schemes.items() if scheme != PLAIN}
         if len(found) > 1:
-            raise ValueError(
+            raise UserError(
                 f"--dev_file: the labels of {settings.dev_file} are {schemes[DEV]}, those of "
                 f"{settings.train_file} {schemes[TRAIN]}. Label both in one scheme."
             )
@@ -163,7 +164,7 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
 
     def _read(self, path: str, label_column: int | None) -> Iterator[Sentence]:
         if not can_be_read_twice(path, "a file of words"):
-            raise ValueError(f"{source_name(path)} is read twice, so it must be a file.")
+            raise UserError(f"{source_name(path)} is read twice, so it must be a file.")
         return read_sentences(
             path,
             token_column=self.settings.token_column,
@@ -187,7 +188,7 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
                 labels = sentence.labels or ()
                 for index, label in enumerate(labels):
                     if self.labels.names and label not in self.labels.names:
-                        raise ValueError(
+                        raise UserError(
                             f"{sentence.where(index)} has the unknown label "
                             f"{shown(label)}. Allowed: {self.labels.allowed}."
                         )
@@ -214,7 +215,7 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
     def _labels_of(self, counts: Counter[str]) -> Labels:
         """Returns the labels of the training file: `O`, then the others by code points."""
         if len(counts) < 2:
-            raise ValueError(
+            raise UserError(
                 f"--train_file: all words of {self.settings.train_file} have the label "
                 f"{listed(counts)}; there is nothing to learn. --label_column names the column."
             )

@@ -14,6 +14,7 @@ from scipy import special
 
 from albert_tf.checkpoints.text_models import check_model, find_model
 from albert_tf.data.arguments import as_list, as_texts
+from albert_tf.data.errors import UserError
 from albert_tf.data.files import decode_utf8
 from albert_tf.data.sequences import check_room
 from albert_tf.data.streams import (
@@ -169,7 +170,7 @@ class TokenClassifier:
         check_room(False, predictor.max_seq_length, "max_seq_length")
         names = model.labels if labels is None else as_texts("labels", labels)
         if names is None or len(names) != model.num_labels:
-            raise ValueError(
+            raise UserError(
                 f"labels must name the {model.num_labels} outputs of the model. Received: "
                 f"{None if names is None else listed(names)}"
             )

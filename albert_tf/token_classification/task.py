@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
+from albert_tf.data.errors import UserError
 from albert_tf.data.text_examples import Labels
 from albert_tf.finetuning.task import InMemoryTask, TrainingData
 from albert_tf.modeling.losses import LossSum, accuracy, classification_loss
@@ -65,7 +66,7 @@ class TokenClassificationTask(InMemoryTask):
 
     def _training_data(self) -> TrainingData:
         if self.train is None or self.train.label_ids is None or not len(self.train.sequences):
-            raise ValueError("Training needs sentences with labels. Received none.")
+            raise UserError("Training needs sentences with labels. Received none.")
         return self.train.sequences, {_ROWS: np.arange(len(self.train.sequences))}
 
     def train_dataset(self, batch_size: int, seed: int, shard: Shard = WHOLE) -> tf.data.Dataset:

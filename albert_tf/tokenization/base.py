@@ -9,6 +9,7 @@ from typing import ClassVar, Literal, NamedTuple, TypeVar
 import numpy as np
 
 from albert_tf.data.arguments import check_whole_number, texts_and_pairs
+from albert_tf.data.errors import UserError
 from albert_tf.data.sequences import TokenSequences, check_room
 
 K = TypeVar("K")
@@ -112,12 +113,12 @@ class Tokenizer(abc.ABC):
         """
         first, second = texts_and_pairs(texts, text_pairs)
         if padding not in ("longest", "max_length"):
-            raise ValueError(f"padding must be 'longest' or 'max_length'. Received: {padding!r}")
+            raise UserError(f"padding must be 'longest' or 'max_length'. Received: {padding!r}")
         if max_length is not None:
             check_whole_number("max_length", max_length)
             check_room(second is not None, max_length, "max_length")
         elif padding == "max_length":
-            raise ValueError("padding='max_length' needs max_length. Received: max_length=None")
+            raise UserError("padding='max_length' needs max_length. Received: max_length=None")
         rows = [(text,) for text in first] if second is None else zip(first, second, strict=True)
         ordered = list(chain.from_iterable(rows))
         encodings = list(map(self.encode_with_offsets, ordered)) if offsets else []
@@ -202,7 +203,7 @@ class Tokenizer(abc.ABC):
             if name in self._ids:
                 return self._ids[name]
         source = self.files[0] if self.files else "The vocabulary"
-        raise ValueError(
+        raise UserError(
             f"{source} has no {' or '.join(names)} among its {self.vocab_size} tokens (it begins "
             f"with {reprlib.repr(self.tokens)}). An ALBERT vocabulary has [CLS], [SEP], [MASK], "
             "<pad> or [PAD], and <unk> or [UNK]; check --spm_model_file and --vocab_file."

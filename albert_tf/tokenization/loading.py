@@ -1,10 +1,12 @@
 """From files to a tokenizer: its content decides, not its name."""
 
+import errno
 import os
 from typing import NamedTuple
 
 from absl import logging
 
+from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_exists, open_binary
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.sentence_piece import WORD_START, SentencePieceTokenizer
@@ -39,7 +41,7 @@ def load_tokenizer(
     """
     paths = existing_files(spm_model_file, vocab_file)
     if not paths:
-        raise ValueError("A tokenizer needs `spm_model_file` or `vocab_file`; neither is given.")
+        raise UserError("A tokenizer needs `spm_model_file` or `vocab_file`; neither is given.")
     assets = [_read_asset(path) for path in paths.values()]
     if not any(asset.is_model for asset in assets):
         assets = [_model_beside(asset) if asset.is_piece_list else asset for asset in assets]
@@ -106,11 +108,11 @@ class _Asset(NamedTuple):
 
 def _read_asset(path: str) -> _Asset:
     if not file_exists(path):
-        raise FileNotFoundError(f"there is no file {path!r}.")
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
     with open_binary(path, "rb") as file:
         data = file.read()
     if not data.strip():
-        raise ValueError(f"{path} is empty.")
+        raise UserError(f"{path} is empty.")
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
@@ -122,7 +124,7 @@ def _read_asset(path: str) -> _Asset:
 def _model_beside(piece_list: _Asset) -> _Asset:
     path = os.path.splitext(piece_list.path)[0] + ".model"
     if not file_exists(path):
-        raise ValueError(
+        raise UserError(
             f"{piece_list.path} only lists the pieces of a SentencePiece model, and {path} does "
             "not exist next to it. Pass the model itself as --spm_model_file."
         )
@@ -161,7 +163,7 @@ def _check_agreement(tokenizer: Tokenizer, other: _Asset) -> None:
         tokens = read_vocabulary(other.content)
     if tokens == tokenizer.tokens:
         return
-    raise ValueError(
+    raise UserError(
         f"{tokenizer.files[0]} ({tokenizer.vocab_size} tokens) and {other.path} ({len(tokens)} "
         "tokens) are different vocabularies. Pass only one of --spm_model_file and --vocab_file, "
         "or two that belong together."

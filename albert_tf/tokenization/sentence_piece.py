@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import sentencepiece
 from sentencepiece.sentencepiece_pb2 import SentencePieceText  # type: ignore[attr-defined]
 
+from albert_tf.data.errors import UserError
 from albert_tf.data.files import write_then_rename
 from albert_tf.tokenization.base import Encoding, FilledTable, Tokenizer
 
@@ -163,7 +164,7 @@ class SentencePieceTokenizer(Tokenizer):
             pieces = [self._processor.id_to_piece(i) for i in range(size)]
         except (RuntimeError, UnicodeDecodeError) as error:
             name = files[0] if files else "The data"
-            raise ValueError(
+            raise UserError(
                 f"{name} is neither a SentencePiece model nor a vocabulary in UTF-8 text "
                 f"({error}). Check --spm_model_file and --vocab_file."
             ) from error
@@ -249,7 +250,7 @@ class SentencePieceTokenizer(Tokenizer):
         except (RuntimeError, TypeError, UnicodeEncodeError) as error:
             for text in [texts] if isinstance(texts, str) else texts:
                 if lone := _SURROGATE.search(text):
-                    raise ValueError(
+                    raise UserError(
                         f"A text holds {lone.group()!a}, a lone surrogate, which is not a "
                         f"character: {text[max(0, lone.start() - 20) : lone.end() + 20]!a}. "
                         "Correct the data file."
@@ -368,7 +369,7 @@ def train_sentence_piece(
     cleaned = filter(None, (clean_text(sentence, do_lower_case) for sentence in sentences))
     first = next(cleaned, None)
     if first is None:
-        raise ValueError(NO_TEXT)
+        raise UserError(NO_TEXT)
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -388,7 +389,7 @@ def train_sentence_piece(
             minloglevel=1,
         )
     except RuntimeError as error:
-        raise ValueError(
+        raise UserError(
             f"Cannot train a vocabulary with --vocab_size={vocab_size}: {error}"
         ) from error
     model_file, list_file = model_files(model_prefix)

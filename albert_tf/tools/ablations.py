@@ -18,6 +18,7 @@ from absl import logging
 
 from albert_tf.checkpoints.run_records import METRICS_FILE, read_records
 from albert_tf.config import SHARING_MODES, AlbertConfig
+from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_exists, read_utf8, write_then_rename
 from albert_tf.modeling.parameter_sharing import parameter_counts
 from albert_tf.pretraining.segments import NSP, SENTENCE_LOSSES, SOP
@@ -114,7 +115,7 @@ def choose_variants(settings: AblationSettings) -> list[Variant]:
     for key in settings.comparisons:
         if key not in COMPARISONS:
             known = ", ".join(COMPARISONS)
-            raise ValueError(f"`comparisons` must be some of {known}. Received: {key!r}")
+            raise UserError(f"`comparisons` must be some of {known}. Received: {key!r}")
         for value in dict.fromkeys(settings.values.get(key) or defaults[key]):
             changes = dict.fromkeys(COMPARISONS[key][1], value)
             if key == "width":  # heads keep their size and the feed-forward layer its ratio
@@ -123,7 +124,7 @@ def choose_variants(settings: AblationSettings) -> list[Variant]:
             try:
                 config = base.replace(**changes)
             except ValueError as error:
-                raise ValueError(f"The model {key}-{value} cannot be built: {error}") from error
+                raise UserError(f"The model {key}-{value} cannot be built: {error}") from error
             loss = value if key == "sentence_loss" else SOP
             if (config, loss) != (base, SOP):
                 variants.append(Variant(key, str(value), config, loss))
@@ -148,7 +149,7 @@ def run_ablations(settings: AblationSettings, *, dry_run: bool = False) -> None:
     text = json.dumps(common, indent=2) + "\n"
     path = os.path.join(settings.output_dir, "ablation_settings.json")
     if file_exists(path) and read_utf8(path) != text:
-        raise ValueError(
+        raise UserError(
             f"The directory {settings.output_dir!r} contains runs with other settings ({path}), "
             "which cannot be compared. Use the same settings or a new directory."
         )
@@ -158,7 +159,7 @@ def run_ablations(settings: AblationSettings, *, dry_run: bool = False) -> None:
                 print(f"\nWith --sentence_loss={loss}:", flush=True)
                 _, arguments = next(_jobs(settings, variant, folder))
                 if run_command("run_pretraining", [*arguments, "--dry_run"]):
-                    raise ValueError(f"Runs with --sentence_loss={loss} would fail; see above.")
+                    raise UserError(f"Runs with --sentence_loss={loss} would fail; see above.")
         return
     with write_then_rename(path) as file:
         file.write(text.encode())
@@ -178,7 +179,7 @@ def run_ablations(settings: AblationSettings, *, dry_run: bool = False) -> None:
         table = write_results(settings.output_dir, done)
     print(table, end="")
     if failed:
-        raise ValueError(
+        raise UserError(
             f"{len(failed)} of {len(variants)} runs failed: {', '.join(failed)}. Their logs are in "
             f"{settings.output_dir}; run the command again to complete them."
         )

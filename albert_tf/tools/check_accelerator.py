@@ -36,6 +36,7 @@ from albert_tf.config import (
     OptimizerConfig,
     TrainerConfig,
 )
+from albert_tf.data.errors import UserError
 from albert_tf.data.files import write_then_rename
 from albert_tf.modeling import fused_attention
 from albert_tf.modeling.original_names import original_names
@@ -123,7 +124,7 @@ def check_accelerator(output_dir: str, *, full: bool = False, use_tpu: bool = Fa
         ValueError: the directory cannot be written to, or TF_CONFIG names several workers.
     """
     if num_workers() > 1:
-        raise ValueError(
+        raise UserError(
             f"{TF_CONFIG} names {num_workers()} workers, but the checks are for one machine. Unset "
             f"{TF_CONFIG}, and run the command on each machine."
         )
@@ -170,12 +171,12 @@ def _checks(full: bool, use_tpu: bool) -> Iterator[tuple[str, Callable[[], str]]
 
 def _check_devices(device: str) -> str:
     if device == "CPU" and glob.glob("/dev/nvidia[0-9]*"):
-        raise ValueError(
+        raise UserError(
             "an NVIDIA driver is installed, but TensorFlow finds no GPU: pip install '.[gpu]'"
         )
     if device == "TPU":
         if not has_tpu_kernels():
-            raise ValueError("this TensorFlow has no kernels for TPUs: docs/scaling.md, A TPU")
+            raise UserError("this TensorFlow has no kernels for TPUs: docs/scaling.md, A TPU")
         return f"TPU, {create_strategy('tpu').num_replicas_in_sync} cores"
     return ", ".join(device_names())
 
@@ -249,7 +250,7 @@ def golden_numbers(name: str, precision: str, xla: bool, attention: str) -> dict
         raise Skipped(f"{strategy.num_replicas_in_sync} devices cannot share a batch of {_B}")
     task, step = _golden_step(strategy, precision=precision, jit_compile=xla, attention=attention)
     if attention == "cudnn" and step.attention is None:
-        raise ValueError("cuDNN attention differs from plain attention; see the log")
+        raise UserError("cuDNN attention differs from plain attention; see the log")
     variables = step.variables
     before = [variable.numpy() for variable in variables]
     batch = split_batch(strategy, _golden_batch())
@@ -280,7 +281,7 @@ def _check_golden(name: str, precision: str, xla: bool, attention: str) -> str:
         f"{key} differs by {error:.1e} (at most {limits[key]:.0e})" for key, error in errors.items()
     )
     if not all(error <= limits[key] for key, error in errors.items()):
-        raise ValueError(f"{text}. Received: {numbers}")
+        raise UserError(f"{text}. Received: {numbers}")
     return text
 
 
@@ -310,7 +311,7 @@ def _time_base(device: str, name: str, length: int, full: bool) -> str:
         count = 1 if not times or device == "CPU" else 10  # the first one compiles
         reports = [step.update(features) for _ in range(count)]
         if not math.isfinite(reports[-1]["gradient_norm"].numpy()):
-            raise ValueError("the gradient norm is not finite")
+            raise UserError("the gradient norm is not finite")
         times.append((time.perf_counter() - start) / count)
     best = min(times[1:])
     attention = "cudnn" if step.attention else "plain"
@@ -396,7 +397,7 @@ def _check_training(device: str) -> str:
     losses = [record["loss"] for record in history if record["phase"] == "train"]
     first, last = losses[0], statistics.fmean(losses[-2:])
     if not last < 0.95 * first:
-        raise ValueError(f"the loss does not decrease: {first:.3f}, then {last:.3f}")
+        raise UserError(f"the loss does not decrease: {first:.3f}, then {last:.3f}")
     return f"{steps} steps, {precision}: the loss decreased from {first:.3f} to {last:.3f}"
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
 import albert_tf
+from albert_tf.data.errors import UserError
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
@@ -29,7 +30,7 @@ def run(name: str, **flags: object) -> None:
     print(f"$ python -m albert_tf.cli.{name}", *map(shlex.quote, arguments), sep=" \\\n    ")
     sys.stdout.flush()
     if status := run_command(name, arguments):
-        raise ValueError(f"the command {name} above ended with status {status}")
+        raise UserError(f"the command {name} above ended with status {status}")
 
 
 def run_command(name: str, arguments: Sequence[str], log: IO[bytes] | None = None) -> int:

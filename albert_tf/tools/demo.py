@@ -13,6 +13,7 @@ from collections import Counter
 from pathlib import Path
 
 from albert_tf.config import AlbertConfig
+from albert_tf.data.errors import UserError
 from albert_tf.data.files import is_remote
 from albert_tf.pretraining.batching import evaluation_batches
 from albert_tf.pretraining.instances import pretraining_feature_specs
@@ -62,7 +63,7 @@ def run_demo(
     model, published = out / "model", out / "published"
     marker = out / "demo_settings.json"  # exists in directories of a demo
     if is_remote(output_dir) or (out.exists() and not marker.exists() and any(out.glob("*"))):
-        raise ValueError(
+        raise UserError(
             "--output_dir must be a local directory that is empty, does not exist, or is from an "
             f"earlier demo. Received: {output_dir!r}"
         )

@@ -19,6 +19,7 @@ from typing import Any
 from absl import logging
 
 from albert_tf.checkpoints.run_records import BEST_FILE, NUMBER, STEP, BestTrial
+from albert_tf.data.errors import UserError
 from albert_tf.data.files import (
     file_exists,
     folder_names,
@@ -62,7 +63,7 @@ def read_runs(results_dir: str) -> Runs:
         if task in GLUE_TASKS and re.fullmatch("[0-9]{1,18}", seed):
             runs.setdefault(task, {})[int(seed)] = _best_scores(os.path.join(results_dir, name))
     if not runs:
-        raise ValueError(
+        raise UserError(
             f"--results_dir {results_dir!r} contains no results of run_glue.sh: expected "
             "directories <task>-seed<seed>, such as rte-seed1."
         )
@@ -219,7 +220,7 @@ def write_submission(path: str, files: Mapping[str, str], *, allow_missing: bool
     """
     missing = [task for task in GLUE_TASKS if task not in files]
     if missing and not (files and allow_missing):
-        raise ValueError(
+        raise UserError(
             "--submission: the GLUE server requires predictions for all tasks; those for "
             f"{', '.join(missing)} are missing. Run these tasks, or pass --allow_missing."
         )

@@ -29,6 +29,7 @@ from albert_tf.checkpoints.tf1_hub import GRAPH_FILE
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.classification.predict_texts import TextClassifier
 from albert_tf.config import PRESETS, AlbertConfig
+from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_size, open_binary
 from albert_tf.data.records import example_features
 from albert_tf.data.tfrecord import RecordError, count_records, read_records
@@ -101,7 +102,7 @@ def describe(path: str) -> Iterator[str]:
         return
     is_file = tf.io.gfile.exists(path) and not tf.io.gfile.isdir(path)
     if not (tf.io.gfile.exists(path) or tf.io.gfile.exists(f"{path}.index")):
-        raise ValueError(f"There is no file or directory {path!r}. {suggestion(path)}")
+        raise UserError(f"There is no file or directory {path!r}. {suggestion(path)}")
     if saved_model := find_saved_model(path):
         yield from describe_saved_model(saved_model)
         yield ""
@@ -148,7 +149,7 @@ def describe_saved_model(path: str) -> Iterator[str]:
             saved_model.ParseFromString(opened.read())
         graph = min(saved_model.meta_graphs, key=lambda graph: len(graph.meta_info_def.tags))
     except Exception as error:  # protobuf's DecodeError has no stable public name
-        raise ValueError(f"{file!r} is damaged: {error}") from error
+        raise UserError(f"{file!r} is damaged: {error}") from error
     yield f"{path}: a SavedModel (TensorFlow {graph.meta_info_def.tensorflow_version})"
     for key, signature in sorted(graph.signature_def.items()):
         tensors = [*sorted(signature.inputs.items())]
@@ -209,7 +210,7 @@ def _litert(path: str) -> Iterator[str]:
         interpreter = Interpreter(model_path=path)
         types = {np.dtype(d["dtype"]).name for d in interpreter.get_tensor_details()}
     except (RuntimeError, ValueError) as error:
-        raise ValueError(f"{path!r} is damaged or not a LiteRT model: {error}") from error
+        raise UserError(f"{path!r} is damaged or not a LiteRT model: {error}") from error
     size = f"{file_size(path) / 1e6:,.2f} MB"
     yield from _rows("File", {"size": size, "types of tensors": ", ".join(sorted(types))})
     ends = {"Inputs": interpreter.get_input_details(), "Outputs": interpreter.get_output_details()}

@@ -22,6 +22,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 
+from albert_tf.data.errors import UserError
 from albert_tf.data.files import write_then_rename
 
 TRAINING_FILE, HELD_OUT_FILE = "training.txt", "held_out.txt"  # of the corpus
@@ -80,7 +81,7 @@ def write_corpus(directory: str | os.PathLike, max_documents: int | None = None)
     names = list(documents)[:: -(-len(documents) // (max_documents or len(documents)))]
     parts = split_documents({name: documents[name] for name in names}, 0.1)
     if not all(parts):
-        raise ValueError(
+        raise UserError(
             "`max_documents` is too small for a training and a held-out file. Received: "
             f"{max_documents}"
         )

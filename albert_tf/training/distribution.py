@@ -27,6 +27,7 @@ from absl import logging
 from tensorflow.python.framework import kernels  # nothing public lists them
 
 from albert_tf.config import FLOAT32, STRATEGIES
+from albert_tf.data.errors import UserError
 from albert_tf.data.strict_json import as_whole_number, parse_json, shown
 from albert_tf.training.interruption import die_on_signals
 from albert_tf.training.settings import TrainingSettings
@@ -73,21 +74,21 @@ def cluster_from_environment(environment: Mapping[str, str] = os.environ) -> Clu
         if not jobs:
             return None
         if not jobs.keys() <= {"chief", "worker"}:
-            raise ValueError(f"of the tasks {sorted(jobs)} only chief and worker are known")
+            raise UserError(f"of the tasks {sorted(jobs)} only chief and worker are known")
         if any(isinstance(addresses, str) for addresses in jobs.values()):
-            raise ValueError("the addresses of a job are a list")
+            raise UserError("the addresses of a job are a list")
         workers = (*jobs.get("chief", ()), *jobs.get("worker", ()))
         if not all(re.fullmatch(".+:[0-9]{1,5}", address) for address in workers):
-            raise ValueError("an address is host:port")
+            raise UserError("an address is host:port")
         job, index = config["task"]["type"], config["task"]["index"]
         index = as_whole_number(int(index) if isinstance(index, str) else index)
         if len(jobs.get("chief", ())) > 1 or len(set(workers)) < len(workers):
-            raise ValueError("there is one chief at most, and every task has its own address")
+            raise UserError("there is one chief at most, and every task has its own address")
         if index is None or index < 0:
-            raise ValueError("the index of a task is a number from 0")
+            raise UserError("the index of a task is a number from 0")
         return Cluster(workers, workers.index(jobs[job][index]))
     except (AttributeError, LookupError, TypeError, ValueError) as error:
-        raise ValueError(
+        raise UserError(
             f"The environment variable {TF_CONFIG} is wrong ({type(error).__name__}: {error}). "
             f"Expected, for the first of two workers: {_EXAMPLE}. Received: {shown(text)}"
         ) from error
@@ -123,7 +124,7 @@ def split_cpu(num_devices: int) -> None:
     try:
         tf.config.set_logical_device_configuration(cpu, parts)
     except RuntimeError as error:
-        raise ValueError(f"--num_logical_cpu_devices came too late: {error}") from error
+        raise UserError(f"--num_logical_cpu_devices came too late: {error}") from error
 
 
 def resolve_strategy(name: str, *, num_logical_cpu_devices: int = 1) -> str:
@@ -133,7 +134,7 @@ def resolve_strategy(name: str, *, num_logical_cpu_devices: int = 1) -> str:
         ValueError: the name is no strategy, TF_CONFIG is malformed, or one contradicts the other.
     """
     if name not in STRATEGIES:
-        raise ValueError(
+        raise UserError(
             f"--distribution_strategy must be one of {', '.join(STRATEGIES)}. Received: {name!r}"
         )
     workers = num_workers()
@@ -141,17 +142,17 @@ def resolve_strategy(name: str, *, num_logical_cpu_devices: int = 1) -> str:
         name = "multi_worker"
     if name == "multi_worker":
         if cluster_from_environment() is None:
-            raise ValueError(
+            raise UserError(
                 "--distribution_strategy=multi_worker needs the addresses of the workers in the "
                 f"environment variable {TF_CONFIG}; for the first of two: {_EXAMPLE}"
             )
         if num_logical_cpu_devices > 1:
-            raise ValueError(
+            raise UserError(
                 "--num_logical_cpu_devices is not supported with several workers: TensorFlow uses "
                 "one CPU device of each. Start more workers instead."
             )
     elif workers > 1:
-        raise ValueError(
+        raise UserError(
             f"{TF_CONFIG} names {workers} workers, but with --distribution_strategy={name} each"
             " would train for itself, in the same --output_dir. Use "
             f"--distribution_strategy=multi_worker, or unset {TF_CONFIG}."
@@ -212,7 +213,7 @@ def communication_options(all_reduce: str) -> tf.distribute.experimental.Communi
     """
     has_gpus = bool(tf.config.list_physical_devices("GPU"))
     if all_reduce == "nccl" and not has_gpus:
-        raise ValueError(
+        raise UserError(
             "--all_reduce=nccl needs GPUs, and this machine has none. Use auto or ring."
         )
     implementation = tf.distribute.experimental.CommunicationImplementation
@@ -240,7 +241,7 @@ def _multi_worker(all_reduce: str) -> tf.distribute.MultiWorkerMirroredStrategy:
         with die_on_signals():
             return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
     except RuntimeError as error:
-        raise ValueError(
+        raise UserError(
             f"Several workers cannot be used any more in this process: {error}"
         ) from error
     except tf.errors.OpError as error:
@@ -282,7 +283,7 @@ def _tpu(address: TpuAddress) -> tf.distribute.TPUStrategy:
     """The strategy of a TPU; a second start would lose what the first has on it."""
     name = address.name or _LOCAL_TPU
     if not has_tpu_kernels():
-        raise ValueError(
+        raise UserError(
             f"No TPU can be reached as --tpu_name={name}: the installed TensorFlow "
             f"{tf.__version__} has no kernels for TPUs. They are in the package tensorflow-tpu, "
             "which is installed in place of tensorflow: docs/scaling.md, A TPU, has the commands. "
@@ -299,7 +300,7 @@ def _tpu(address: TpuAddress) -> tf.distribute.TPUStrategy:
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
     except (tf.errors.OpError, RuntimeError, ValueError, OSError, ImportError) as error:
-        raise ValueError(
+        raise UserError(
             f"No TPU can be reached as --tpu_name={name}: {_first_line(error)} Pass the name of a "
             "TPU with --tpu_zone and --gcp_project, its address as --tpu_name=grpc://host:8470, "
             "or on a TPU machine itself --tpu_name=local. Without a TPU omit --use_tpu."
@@ -311,7 +312,7 @@ def _tpu(address: TpuAddress) -> tf.distribute.TPUStrategy:
             strategy.extended.num_hosts,
         )
     if address.num_cores not in (None, strategy.num_replicas_in_sync):
-        raise ValueError(
+        raise UserError(
             f"The TPU {name} has {strategy.num_replicas_in_sync} cores. Received: "
             f"--num_tpu_cores={address.num_cores}; omit it, or pass that number."
         )
@@ -344,7 +345,7 @@ def _strategy_name(settings: TrainingSettings) -> str:
     """Checks settings of devices, logs which have no effect, and returns the strategy's name."""
     name = settings.distribution_strategy
     if settings.use_tpu and name not in ("auto", "tpu"):
-        raise ValueError(
+        raise UserError(
             f"--use_tpu and --distribution_strategy={name} contradict each other: omit one."
         )
     name = resolve_strategy(
@@ -466,7 +467,7 @@ def check_batch_size(replicas: int, batch_size: int, flag: str, *, micro_batches
     if micro_batches > 1:
         sharers.append(f"--gradient_accumulation_steps={micro_batches}")
         what = "replicas and accumulation steps"
-    raise ValueError(
+    raise UserError(
         f"{flag} is the batch of all {what} together and must be a multiple of their number"
         f"{', multiplied' if len(sharers) > 1 else ''}. Received: {flag}={batch_size} with "
         f"{' and '.join(sharers)}; {batch_size + parts - batch_size % parts} would do."

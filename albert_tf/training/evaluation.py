@@ -24,6 +24,7 @@ from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.run_records import BEST_FILE, BestTrial
 from albert_tf.checkpoints.run_records import Record as LoggedRecord
 from albert_tf.checkpoints.training_directory import TrainingDirectory
+from albert_tf.data.errors import UserError
 from albert_tf.data.files import read_utf8, write_then_rename
 from albert_tf.modeling.losses import means
 from albert_tf.training.distribution import (
@@ -136,12 +137,12 @@ class Evaluator:
                         own[count] = self._sums(features)
                 count += 1
         if shard.count > 1 and len(set(values_of_workers(self.strategy, count))) > 1:
-            raise ValueError(
+            raise UserError(
                 f"The workers do not read the same examples to evaluate on: this one has {count} "
                 "batches. The files must be the same on all of them."
             )
         if not count:
-            raise ValueError("There is no example to evaluate on.")
+            raise UserError("There is no example to evaluate on.")
         # Fetched once: a number asked for after every batch would let the device wait.
         rows = np.zeros([count, len(tf.nest.flatten(outputs))])
         if own:

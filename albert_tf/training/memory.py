@@ -16,6 +16,7 @@ import subprocess
 from contextlib import suppress
 
 from albert_tf.config import AlbertConfig
+from albert_tf.data.errors import UserError
 from albert_tf.modeling.parameter_sharing import parameter_counts
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -60,7 +61,7 @@ class TrainingSetting:
     def __post_init__(self) -> None:
         """Checks that the batch can be split."""
         if self.train_batch_size % self.gradient_accumulation_steps:
-            raise ValueError(
+            raise UserError(
                 "--train_batch_size must be a multiple of --gradient_accumulation_steps. Received: "
                 f"{self.train_batch_size} and {self.gradient_accumulation_steps}"
             )
@@ -188,7 +189,7 @@ def memory_report(
         ValueError: the setting does not fit the model, or `memory_gb` is not positive.
     """
     if memory_gb is not None and memory_gb <= 0:
-        raise ValueError(f"--memory_gb must be above 0. Received: {memory_gb}")
+        raise UserError(f"--memory_gb must be above 0. Received: {memory_gb}")
     counts, estimate = parameter_counts(config), estimate_memory(config, setting)
     parts = {
         **dataclasses.asdict(counts),

@@ -19,6 +19,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.config import OptimizerConfig
+from albert_tf.data.errors import UserError
 
 # Words in a variable's own name that keep it from weight decay and from LAMB's trust ratio.
 BIASES_AND_LAYER_NORMS = ("bias", "beta", "gamma", "layer_norm")
@@ -85,9 +86,9 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         num_decay_steps: int | None = None,
     ) -> None:
         if num_train_steps < 1:
-            raise ValueError(f"num_train_steps must be at least 1. Received: {num_train_steps}")
+            raise UserError(f"num_train_steps must be at least 1. Received: {num_train_steps}")
         if num_decay_steps is not None and not 1 <= num_decay_steps <= num_train_steps:
-            raise ValueError(
+            raise UserError(
                 f"num_decay_steps must be in 1..{num_train_steps}, num_train_steps. "
                 f"Received: {num_decay_steps}"
             )
@@ -98,7 +99,7 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
             ("power", power),
         ):
             if not value >= 0:
-                raise ValueError(f"{name} cannot be negative. Received: {name}={value}")
+                raise UserError(f"{name} cannot be negative. Received: {name}={value}")
         self.initial_learning_rate = initial_learning_rate
         self.num_train_steps = num_train_steps
         self.num_warmup_steps = num_warmup_steps
@@ -154,7 +155,7 @@ def clip_by_global_norm(
     """
     dense = [None if g is None else tf.convert_to_tensor(g) for g in gradients]
     if all(g is None for g in dense):
-        raise ValueError("No variable has a gradient: the loss depends on none of them.")
+        raise UserError("No variable has a gradient: the loss depends on none of them.")
     norm = tf.linalg.global_norm(dense)
     scale = tf.where(tf.math.is_finite(norm), tf.minimum(clip_norm / norm, 1.0), 0.0)
     # multiply_no_nan: 0 * inf and 0 * NaN are 0.
@@ -203,7 +204,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         **kwargs: Any,
     ) -> None:
         if kwargs.get("weight_decay") is not None:
-            raise ValueError(
+            raise UserError(
                 "weight_decay of Keras is applied outside the update. Use weight_decay_rate. "
                 f"Received: weight_decay={kwargs['weight_decay']}"
             )
@@ -241,7 +242,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         names = [_own_name(variable) for variable in variables]
         unnamed = [name for name in names if name.rstrip("_0123456789").lower() == "variable"]
         if unnamed:
-            raise ValueError(
+            raise UserError(
                 "Weight decay is selected by variable name, but these variables have no name: "
                 f"{unnamed}. Pass name= when creating them."
             )
@@ -251,7 +252,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
             is_excluded = any(f"_{word}_" in f"_{name}_" for word in self.exclude)
             (excluded if is_excluded else decayed).append(variable)
         if self.exclude and not excluded and any(len(v.shape) == 1 for v in variables):
-            raise ValueError(
+            raise UserError(
                 f"No variable is excluded from weight decay: none of the names {names} contains "
                 f"one of {self.exclude}, though some are vectors, as biases are. Rename them, or "
                 "pass exclude=() to decay them."
@@ -276,7 +277,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         try:
             index = self._get_variable_index(variable)
         except KeyError as error:
-            raise ValueError(
+            raise UserError(
                 f"The optimizer was not built with the variable {variable.name!r}. Build it with "
                 "all trainable variables of the model."
             ) from error
@@ -322,7 +323,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
             ValueError: the optimiser is not built.
         """
         if not self.built:
-            raise ValueError("Call optimizer.build(variables) in the strategy's scope first.")
+            raise UserError("Call optimizer.build(variables) in the strategy's scope first.")
         rate = self.learning_rate if learning_rate is None else learning_rate
         pairs = [(g, v) for g, v in zip(gradients, variables, strict=True) if g is not None]
         tf.distribute.get_replica_context().merge_call(

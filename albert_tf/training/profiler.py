@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
+from albert_tf.data.errors import UserError
 from albert_tf.training.run_log import TENSORBOARD_FOLDER
 
 
@@ -93,7 +94,7 @@ def profiler_of(
     match = re.fullmatch(r" *([0-9]{1,18}) *, *([0-9]{1,18}) *", profile_steps)
     first, last = map(int, match.groups()) if match else (0, 0)
     if not 1 <= first <= last <= num_steps:
-        raise ValueError(
+        raise UserError(
             "--profile_steps must be the first and the last step to profile, such as 100,110, of "
             f"the steps 1 to {num_steps} of the run. Received: {profile_steps!r}"
         )

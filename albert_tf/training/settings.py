@@ -15,6 +15,7 @@ import numpy as np
 from absl import logging
 
 from albert_tf.config import ALL_REDUCES, OptimizerConfig, TrainerConfig
+from albert_tf.data.errors import UserError
 
 _DEFAULT, _AT_LEAST, _CHOICES = "default", "at_least", "choices"  # keys of a field's metadata
 # Accepted values by type.
@@ -69,9 +70,9 @@ def check_settings(settings: Any) -> None:
         object.__setattr__(settings, field.name, value)
         at_least, choices = limits_of(field)
         if at_least is not None and not value >= at_least:
-            raise ValueError(f"--{field.name} must be at least {at_least}. Received: {value}")
+            raise UserError(f"--{field.name} must be at least {at_least}. Received: {value}")
         if choices and value not in choices:
-            raise ValueError(
+            raise UserError(
                 f"--{field.name} must be one of {', '.join(choices)}. Received: {value!r}"
             )
 

@@ -18,6 +18,7 @@ from albert_tf.checkpoints.directory_lock import EVALUATION, TRAINING
 from albert_tf.checkpoints.load_weights import load_weights
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.config import OptimizerConfig, TrainerConfig
+from albert_tf.data.errors import UserError
 from albert_tf.modeling.losses import means
 from albert_tf.training.distribution import (
     check_batch_size,
@@ -504,7 +505,7 @@ def _logging_long(what: str) -> Iterator[None]:
         logging.info("%s the training step in %.0f s", what, seconds)
 
 
-class TrainingDivergedError(ValueError):
+class TrainingDivergedError(UserError):
     """Loss, gradients or weights are no finite numbers any more, or the loss jumped.
 
     Attributes:

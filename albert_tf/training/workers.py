@@ -12,6 +12,7 @@ from typing import Any, cast
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.data.errors import UserError
 from albert_tf.training.distribution import LostWorkerError, local_replicas, worker_shard
 
 
@@ -82,7 +83,7 @@ def check_same_step(strategy: tf.distribute.Strategy, step: int, output_dir: str
     steps = values_of_workers(strategy, step)
     if len(set(steps)) > 1:
         seen = ", ".join(f"worker {number}: {step}" for number, step in enumerate(steps))
-        raise ValueError(
+        raise UserError(
             f"The workers do not see the same checkpoints in --output_dir={output_dir} (newest "
             f"step of {seen}). It must be one directory that all of them reach by this name: on a "
             "shared file system, or gs://."
@@ -93,7 +94,7 @@ def check_same_settings(strategy: tf.distribute.Strategy, settings: Any) -> None
     """Raises ValueError unless all workers have the same settings, as JSON, input included."""
     digests = values_of_workers(strategy, zlib.crc32(json.dumps(settings).encode()))
     if len(set(digests)) > 1:
-        raise ValueError(
+        raise UserError(
             "The workers have different settings: their flags, or the names or sizes of their "
             f"input files, differ (digests by worker: {', '.join(map(str, digests))}). Start all "
             "of them with the same flags, on the same files."

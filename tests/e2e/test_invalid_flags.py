@@ -61,7 +61,7 @@ PRETRAINING = [
     ({"max_predictions_per_seq": 4}, "--max_predictions_per_seq"),
     ({"max_seq_length": 17}, "--max_seq_length"),
     ({"init_checkpoint": "/nowhere/model.ckpt"}, "--init_checkpoint"),
-    ({"vocab_file": "/nowhere"}, "--vocab_file: there is no file '/nowhere'"),
+    ({"vocab_file": "/nowhere"}, "--vocab_file: [Errno 2]"),
     ({"vocab_file": "{folder}/more.txt"}, "more.txt"),
     ({"albert_config_file": "/nowhere"}, "'/nowhere'"),
     (EVALUATION, "--eval_checkpoint=newest"),

@@ -17,6 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
+from albert_tf.data.errors import UserError
 from tests.fuzz.mutations import damage_bytes
 from tests.fuzz.parsers import PARSERS, UNKNOWN, Parser, content_of
 
@@ -96,7 +97,7 @@ class Judge:
         Path(self.parser.file).write_bytes(content)
         try:
             ours = self.parser.read()
-        except (ValueError, OSError) as error:
+        except (UserError, OSError) as error:
             return _kind_of_error(error, self.parser.names), _described(error)
         except BaseException as error:
             return "stack trace", _described(error)

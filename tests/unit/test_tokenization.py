@@ -341,7 +341,7 @@ def test_a_truncated_model_is_refused(model_file, tmp_path):
 def test_no_file(tmp_path):
     with pytest.raises(ValueError, match="needs `spm_model_file` or `vocab_file`"):
         load_tokenizer(spm_model_file="", vocab_file=None)
-    with pytest.raises(FileNotFoundError, match=r"there is no file .*none\.model"):
+    with pytest.raises(FileNotFoundError, match=r"No such file.*none\.model"):
         load_tokenizer(spm_model_file=tmp_path / "none.model")
 
 

@@ -45,6 +45,7 @@ from albert_tf.checkpoints.trained_task import (
     described,
 )
 from albert_tf.config import VERSION_KEY, AlbertConfig, require_keys
+from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_exists, write_then_rename
 from albert_tf.data.strict_json import JsonError, JsonValue, is_number, listed, read_json, shown
 from albert_tf.data.text_examples import GLUE_TASKS, Labels, glue_task_name, numbered_labels
@@ -299,7 +300,7 @@ def _check_groups(config: AlbertConfig) -> None:
     """Rejects sizes for which transformers, by a rounding error, groups the layers differently."""
     layers, groups = config.num_hidden_layers, config.num_hidden_groups
     if any(int(i / (layers / groups)) != config.group_of_layer(i) for i in range(layers)):
-        raise ValueError(
+        raise UserError(
             f"transformers rounds {layers} layers (num_hidden_layers) to other ones of {groups} "
             "groups (num_hidden_groups): there the same weights compute something else."
         )
@@ -308,7 +309,7 @@ def _check_groups(config: AlbertConfig) -> None:
 def _check_can_be_written(config: AlbertConfig) -> None:
     """Raises `ValueError` if transformers does not support the model."""
     if config.parameter_sharing not in ("all", "none"):
-        raise ValueError(
+        raise UserError(
             "Hugging Face's format does not support parameter_sharing "
             f"{config.parameter_sharing!r}: its layers share either all parameters or none. Use "
             "--format=original."

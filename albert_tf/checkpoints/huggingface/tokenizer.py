@@ -27,6 +27,7 @@ from albert_tf.checkpoints.huggingface.weights import read_content
 from albert_tf.checkpoints.names import cached
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.config import AlbertConfig
+from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_exists, write_then_rename
 from albert_tf.data.strict_json import JsonError, JsonValue, is_encodable
 from albert_tf.tokenization.base import Tokenizer
@@ -197,7 +198,7 @@ def parse_model(model_proto: bytes, name: str) -> Any:
     try:
         model.ParseFromString(model_proto)
     except Exception as error:  # protobuf's DecodeError is public under no stable name
-        raise ValueError(f"{name} is not a SentencePiece model: {error}") from error
+        raise UserError(f"{name} is not a SentencePiece model: {error}") from error
     return model
 
 
@@ -264,9 +265,7 @@ def _pieces(content: JsonValue) -> list[tuple[str, float]]:
     model = content.get("model")
     vocabulary = model and model.get("vocab")
     if vocabulary is None or not isinstance(vocabulary.value, list):
-        raise ValueError(
-            f"{content.where}: its model is {_kind(content)}, not Unigram with scores."
-        )
+        raise UserError(f"{content.where}: its model is {_kind(content)}, not Unigram with scores.")
     return [_piece(entry) for entry in vocabulary.elements()]
 
 
@@ -285,7 +284,7 @@ def wordpiece_tokens(content: JsonValue) -> list[str]:
             one token per line cannot contain a token.
     """
     if not is_wordpiece(content):
-        raise ValueError(f"{content.where}: its model is {_kind(content)}, not WordPiece.")
+        raise UserError(f"{content.where}: its model is {_kind(content)}, not WordPiece.")
     vocabulary = content["model"]["vocab"]
     ids = {i.whole_number(): token for token, i in vocabulary.members().items()}
     if sorted(ids) != list(range(len(vocabulary.members()))):

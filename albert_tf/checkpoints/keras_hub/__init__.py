@@ -27,6 +27,7 @@ from albert_tf.checkpoints.model_contents import ModelContents, StoredModel, Wei
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.config import AlbertConfig
+from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_exists, folder_names, is_remote, reason_of, write_then_rename
 from albert_tf.data.strict_json import JsonValue, read_json
 from albert_tf.modeling.parameter_sharing import TRANSFORMER_SCOPE
@@ -262,7 +263,7 @@ def _model_of(contents: ModelContents, tokenizer: Any) -> tuple[Any, list[str]]:
     """Returns KerasHub's model with its weights, and the names of unsupported weights."""
     models, config, weights = _library().models, contents.config, dict(contents.weights)
     if config.hidden_act.lower() != "gelu" or config.parameter_sharing not in ("all", "none"):
-        raise ValueError(
+        raise UserError(
             "KerasHub's ALBERT always computes 'gelu' (the tanh approximation), and shares whole "
             f"blocks. Received: hidden_act={config.hidden_act!r} and "
             f"parameter_sharing={config.parameter_sharing!r}"

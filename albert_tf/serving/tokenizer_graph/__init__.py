@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from albert_tf.data.errors import UserError
 from albert_tf.serving.tokenizer_graph.characters import Located
 from albert_tf.serving.tokenizer_graph.sentence_piece import SentencePieceGraph
 from albert_tf.serving.tokenizer_graph.word_piece import WordPieceGraph
@@ -38,7 +39,7 @@ class GraphTokenizer(tf.Module):
         elif isinstance(tokenizer, WordPieceTokenizer):
             self._graph = WordPieceGraph(tokenizer)
         else:
-            raise ValueError(
+            raise UserError(
                 "Only SentencePiece and WordPiece tokenizers can become part of a graph, not "
                 f"{type(tokenizer).__name__}."
             )

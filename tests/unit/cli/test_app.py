@@ -374,3 +374,17 @@ def test_a_command_runs_with_a_file_of_flags_and_what_follows_wins(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert len((tmp_path / "of file.vocab").read_text().splitlines()) == 29
+
+
+def test_an_unexpected_error_shows_its_stack_trace_and_how_to_report_it():
+    program = """
+from albert_tf.cli.app import command
+def run():
+    {}["missing"]
+command(lambda: None, run)()
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert result.returncode == 1
+    assert "Traceback" in result.stderr
+    assert "KeyError: 'missing'" in result.stderr
+    assert "report it" in result.stderr.splitlines()[-1]
