@@ -289,7 +289,7 @@ def write(directory: str, contents: ModelContents) -> None:
     """Writes a module with the signatures of the original's modules.
 
     They are `tokens`, `tokenization_info` and, if the model has these heads, `sop` and `mlm`, with
-    inputs int32 [B, S]; docs/formats.md describes all inputs and outputs.
+    inputs int32 [B, S]; docs/exporting.md describes all inputs and outputs.
 
     Raises:
         ValueError: there is no tokenizer.

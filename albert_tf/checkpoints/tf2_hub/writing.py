@@ -205,7 +205,7 @@ def write(directory: str, contents: ModelContents) -> None:
     `loaded = tf.saved_model.load(directory)` (or `hub.load`), `loaded.mlm` and `loaded.sop` are
     called with a dictionary of int32 tensors, by the original's names or TF-Hub's, and `training`.
     `keras.layers.TFSMLayer` calls `serve` and `train` (with the suffix `_mlm` or `_sop` for heads).
-    docs/formats.md describes all inputs, outputs, variables, assets and signatures. Missing heads
+    docs/exporting.md describes all inputs, outputs, variables, assets and signatures. Missing heads
     are omitted.
     """
     model = AlbertForPretraining(contents.config, dtype="float32")
