@@ -7,8 +7,12 @@ processes that only prepare data never load TensorFlow.
 from __future__ import annotations
 
 import importlib
+import sys
+from collections.abc import Callable
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from albert_tf.data.import_hook import wrap_import
 from albert_tf.version import __version__
 
 if TYPE_CHECKING:
@@ -162,3 +166,38 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+class _LazyClass:
+    """Represents a class in Keras's registry until a saved model contains it."""
+
+    def __init__(self, module: str, name: str) -> None:
+        self.module = module
+        self.name = name
+
+    def from_config(self, config: dict[str, Any]) -> Any:
+        """Imports the class, which replaces this object in the registry, and creates an object."""
+        module = importlib.import_module(f"albert_tf.{self.module}")
+        return getattr(module, self.name).from_config(config)
+
+
+def _register_classes(keras: ModuleType) -> None:
+    names = [name for name in _MODULES if name.startswith("Albert") and name != "AlbertConfig"]
+    names += ["AdamWeightDecay", "Lamb", "WarmupPolynomialDecay"]
+    classes = {**{name: _MODULES[name] for name in names}, "HeadLoss": "modeling.losses"}
+    registry = keras.saving.get_custom_objects()
+    for name, module in classes.items():
+        registry[f"albert_tf>{name}"] = _LazyClass(module, name)
+
+
+def _import_keras(execute: Callable[[ModuleType], None], module: ModuleType) -> None:
+    execute(module)
+    _register_classes(module)
+
+
+# `keras.models.load_model` finds registered classes only. Importing the classes here would import
+# TensorFlow, which processes that only prepare data do not need.
+if "keras" in sys.modules:
+    _register_classes(sys.modules["keras"])
+else:
+    wrap_import("keras", _import_keras)

@@ -37,7 +37,6 @@ from albert_tf.data.files import (
     why_not_writable,
     write_error,
 )
-from albert_tf.modeling.models import AlbertForMultipleChoice, LabelModel
 from albert_tf.modeling.original_names import PRETRAINING_HEADS, is_of_pretraining, is_slot
 from albert_tf.tokenization.base import Tokenizer
 
@@ -365,8 +364,7 @@ def model_outputs(
     Returns:
         Outputs by name, float32; outputs at padding are zero.
     """
-    has_logits_alone = isinstance(model, LabelModel | AlbertForMultipleChoice)
-    compute = partial(model, **({"output_hidden_states": True} if has_logits_alone else {}))
+    compute = partial(model, output_hidden_states=True)
     if as_graph:
         compute = tf.function(compute, autograph=False)
     outputs = compute({name: tf.constant(values) for name, values in batch.items()})

@@ -65,6 +65,7 @@ class _Format:
 
 
 _SAVED_MODEL_VARIABLES = r"(^|/)variables/variables$"
+_KERAS_FILE = r"\.keras$"
 
 # In the order of detection. The original's format has priority and is the default.
 _FORMATS = {
@@ -73,9 +74,11 @@ _FORMATS = {
     "huggingface": _Format("huggingface", r"(\.safetensors|pytorch_model\.bin)(\.index\.json)?$"),
     "tf2_hub": _Format("tf2_hub", _SAVED_MODEL_VARIABLES),
     "tf1_hub": _Format("tf1_hub", _SAVED_MODEL_VARIABLES),
+    "keras": _Format("keras_file", _KERAS_FILE),
 }
 
-FORMAT_NAMES = tuple(_FORMATS)
+# Formats of directories, which can be written.
+FORMAT_NAMES = tuple(_FORMATS)[:-1]
 
 
 def format_module(name: str) -> FormatModule:
@@ -113,7 +116,7 @@ def locate(path: str) -> Location:
     found = local_directory(path) if is_indirect(path) else path
     if not tf.io.gfile.isdir(found):
         name = format_of_weights(found)
-        if name == ORIGINAL:
+        if name in (ORIGINAL, "keras"):
             return Location(path, name, found)
         # The file of a shard is not the whole model; the index in the directory lists all shards.
         is_whole = tf.io.gfile.exists(found) and "-of-" not in found
@@ -194,5 +197,7 @@ def format_of_weights(checkpoint: str) -> str:
 
 
 def _directory_of(checkpoint: str) -> str:
+    if re.search(_KERAS_FILE, checkpoint):
+        return checkpoint  # the file contains everything
     folder = os.path.dirname(checkpoint)
     return os.path.dirname(folder) if re.search(_SAVED_MODEL_VARIABLES, checkpoint) else folder

@@ -15,6 +15,7 @@ import numpy as np
 from absl import logging
 
 from albert_tf.checkpoints.heads import CLASSIFIER, Shapes, head_in, head_of
+from albert_tf.checkpoints.keras_file import load_assets, save_assets
 from albert_tf.checkpoints.load_weights import HUB_SCOPE, load_weights, read_global_step
 from albert_tf.checkpoints.model_contents import ModelContents, StoredModel
 from albert_tf.checkpoints.model_source import (
@@ -29,7 +30,7 @@ from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.config import AlbertConfig
 from albert_tf.data.arguments import as_path
 from albert_tf.data.errors import UserError
-from albert_tf.modeling.encoder import ConfiguredModel
+from albert_tf.modeling.encoder import ConfiguredModel, Storage
 from albert_tf.modeling.original_names import PRETRAINING_HEADS, SLOT_NAMES, original_names
 from albert_tf.modeling.parameter_sharing import ENCODER_PREFIX
 
@@ -102,8 +103,7 @@ def load_class(
     return model
 
 
-# The class of a model cannot import this module, which is in a higher layer.
-ConfiguredModel.load_class = load_class
+ConfiguredModel.storage = Storage(load_class, save_assets, load_assets)
 
 
 def _has_other_head(

@@ -28,11 +28,13 @@ from albert_tf.checkpoints.shipped import NAMES, is_path
 from albert_tf.config import PRESETS
 from albert_tf.data.files import (
     WriteError,
+    file_exists,
     folder_names,
     raise_write_errors,
     random_name,
     reason_of,
     remove,
+    write_then_rename,
 )
 
 CACHE_VARIABLE = "ALBERT_TF_HOME"
@@ -75,6 +77,15 @@ def cached(*names: str) -> str:
     default = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     cache = os.environ.get(CACHE_VARIABLE) or os.environ.get(_FORMER_VARIABLE)
     return os.path.join(cache or os.path.join(default, "albert_tf"), *names)
+
+
+def store_tokenizer(name: str, content: bytes) -> str:
+    """Stores a tokenizer file in the cache, if it is not there yet; returns its path."""
+    path = cached("tokenizers", hashlib.sha256(content).hexdigest()[:16], name)
+    if not file_exists(path):
+        with write_then_rename(path) as file:
+            file.write(content)
+    return path
 
 
 def is_released(name: str) -> bool:

@@ -199,7 +199,12 @@ def build_outputs(
     ]
     features = {**inputs, "masked_lm_positions": inputs[POSITIONS]}
     with keras.StatelessScope(state_mapping=state):
-        values = model(features, training=training, dropout_seed=tf.constant((1, 1)))
+        values = model(
+            features,
+            training=training,
+            dropout_seed=tf.constant((1, 1)),
+            output_hidden_states=True,
+        )
     outputs = {name: values[name] for name in _ENCODER_OUTPUTS}
     outputs["mlm_logits"] = tf.reshape(values["masked_lm_logits"], [-1, model.config.vocab_size])
     if model.has_sentence_order_head:

@@ -12,7 +12,6 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 
 from absl import app, flags, logging
@@ -21,6 +20,7 @@ from albert_tf.checkpoints.directory_lock import DirectoryLockedError
 from albert_tf.cli.flags import GROUPS, dry_run_context, flag_group, log_flags_without_effect
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import WriteError, is_missing_file_system
+from albert_tf.data.import_hook import wrap_import
 from albert_tf.data.streams import (
     STANDARD_INPUT,
     discard_standard_output,
@@ -233,30 +233,16 @@ def _hide_other_logs() -> None:
     if not sys.warnoptions:
         warnings.simplefilter("ignore")
     if _CPP_LOG_LEVEL not in os.environ:
-        sys.meta_path.insert(0, _QuietTensorFlow)
+        wrap_import("tensorflow", _import_quietly)
 
 
-class _QuietTensorFlow:
+def _import_quietly(execute: Callable[[ModuleType], None], module: ModuleType) -> None:
     """Imports TensorFlow so that its C++ code logs nothing but errors, and these only with a GPU.
 
     Without a GPU it reports as an error that it found none.
     """
-
-    @staticmethod
-    def find_spec(
-        name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """Finds TensorFlow; see `importlib.abc.MetaPathFinder`."""
-        spec = PathFinder.find_spec(name, path, target) if name == "tensorflow" else None
-        if spec is not None and spec.loader is not None:
-            run_module = spec.loader.exec_module
-
-            def run_quietly(module: ModuleType) -> None:
-                has_gpu = glob.glob("/dev/nvidia*") or os.path.exists("/dev/dxg")  # WSL has dxg
-                is_hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
-                os.environ[_CPP_LOG_LEVEL] = "2" if has_gpu and not is_hidden else "3"
-                with hidden_standard_error():  # some lines precede the check of the level
-                    run_module(module)
-
-            spec.loader.exec_module = run_quietly  # type: ignore[method-assign]
-        return spec
+    has_gpu = glob.glob("/dev/nvidia*") or os.path.exists("/dev/dxg")  # WSL has dxg
+    is_hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    os.environ[_CPP_LOG_LEVEL] = "2" if has_gpu and not is_hidden else "3"
+    with hidden_standard_error():  # some lines precede the check of the level
+        execute(module)

@@ -9,3 +9,6 @@ class UserError(ValueError):
     The message says what is wrong, what was received and what to do. Commands print the message
     without a stack trace.
     """
+
+    # AutoGraph keeps the class of an exception in a `tf.function` only with this constructor.
+    __init__ = Exception.__init__

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import keras
 import tensorflow as tf
@@ -40,6 +40,31 @@ _FOREIGN_NAMES = {
 }
 
 
+_FORMER_SETTINGS = {"classifier_dropout_prob": "dropout_prob"}  # in `.keras` files of version 1
+
+
+class Storage(NamedTuple):
+    """Functions of a higher layer that read and write files.
+
+    Attributes:
+        load: loads a model of a class; see `ConfiguredModel.load`.
+        save_assets: stores what a `.keras` file contains in addition to weights.
+        load_assets: reads it.
+    """
+
+    load: Callable[..., Any]
+    save_assets: Callable[[Any, str], None]
+    load_assets: Callable[[Any, str], None]
+
+
+def _storage() -> Storage:
+    if ConfiguredModel.storage is None:
+        # The package imports the module of a public name when the name is first used.
+        albert_tf.load  # noqa: B018
+    assert ConfiguredModel.storage is not None
+    return ConfiguredModel.storage
+
+
 class ConfiguredModel(SavedSettings, keras.Model):
     """Base class of models whose constructor takes an `AlbertConfig`.
 
@@ -49,7 +74,7 @@ class ConfiguredModel(SavedSettings, keras.Model):
     Attributes:
         tokenizer: the tokenizer stored with the model, set by `load`; `None` if there is none.
         trained_task: the `TrainedTask` of the heads, set by `load`; `None` if it is unknown.
-            `.keras` files contain neither; `albert_tf.save` writes both.
+        input_rank: number of axes of the inputs: B and S, or B, C and S.
         head_weights: the original's names of the variables of the head, or their scopes, which end
             with "/". Empty if the model has no head.
         uses_pooler: whether an output depends on the pooler. Other libraries omit the pooler of
@@ -63,8 +88,10 @@ class ConfiguredModel(SavedSettings, keras.Model):
     uses_pooler = True
     head_weights: ClassVar[tuple[str, ...]] = ()
 
-    # Reads files and is therefore set by a higher layer, `checkpoints/loading.py`.
-    load_class: ClassVar[Any] = None
+    input_rank: ClassVar[int] = 2
+
+    # Set by `checkpoints/loading.py`, as this layer has no access to files.
+    storage: ClassVar[Storage | None] = None
 
     def __init__(
         self, config: ConfigLike, use_one_hot_embeddings: bool = False, **kwargs: Any
@@ -98,14 +125,61 @@ class ConfiguredModel(SavedSettings, keras.Model):
             ValueError: see `albert_tf.load`; the encoder or head is incomplete, or a new head has
                 no labels.
         """
-        if ConfiguredModel.load_class is None:
-            # The package imports the module of a public name when the name is first used.
-            albert_tf.load  # noqa: B018
-        return ConfiguredModel.load_class(cls, path, albert_config_file, allow_partial, settings)
+        model: M = _storage().load(cls, path, albert_config_file, allow_partial, settings)
+        return model
+
+    def save_assets(self, dir_path: str) -> None:
+        """Stores tokenizer and labels in a `.keras` file. Called by Keras."""
+        if self.tokenizer is not None or self.trained_task is not None:
+            _storage().save_assets(self, dir_path)
+
+    def load_assets(self, dir_path: str | None) -> None:
+        """Reads tokenizer and labels from a `.keras` file. Called by Keras."""
+        if dir_path is not None and os.path.isdir(dir_path):
+            _storage().load_assets(self, dir_path)
+
+    def export(
+        self,
+        filepath: str | os.PathLike,
+        format: str = "tf_saved_model",
+        verbose: bool | None = None,
+        input_signature: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        """Exports the model for serving; see `keras.Model.export`.
+
+        If `input_signature` is `None`, the inputs are `input_ids`, `input_mask` and `segment_ids`
+        of any batch size and length.
+        """
+        if input_signature is None:
+            shape = [None] * self.input_rank
+            names = ("input_ids", "input_mask", "segment_ids")
+            input_signature = [{name: tf.TensorSpec(shape, tf.int32, name) for name in names}]
+        super().export(filepath, format, verbose, input_signature, **kwargs)
+
+    def compute_loss(
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+        training: bool = True,
+    ) -> Any:
+        """Returns the loss; see `keras.Model.compute_loss`. Labels must have the names of outputs.
+
+        Raises:
+            ValueError: the model has no output of that name.
+        """
+        if isinstance(y, Mapping) and isinstance(y_pred, Mapping) and y.keys() - y_pred.keys():
+            raise UserError(
+                f"Labels must have the names of outputs: {sorted(y_pred)}. Received: {sorted(y)}"
+            )
+        return super().compute_loss(x, y, y_pred, sample_weight, training)
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> ConfiguredModel:
         """Builds a model from the result of `get_config`."""
+        config = {_FORMER_SETTINGS.get(name, name): value for name, value in config.items()}
         trainable = config.get("trainable", True)
         model = super().from_config({**config, "trainable": True}, custom_objects)
         if not trainable:
@@ -161,6 +235,7 @@ class AlbertEncoder(ConfiguredModel):
         inputs: Inputs,
         training: bool | None = None,
         dropout_seed: Seed = None,
+        output_hidden_states: bool = False,
         output_attentions: bool = False,
     ) -> dict[str, Any]:
         """Encodes a batch of token sequences.
@@ -173,13 +248,14 @@ class AlbertEncoder(ConfiguredModel):
             training: whether to apply dropout.
             dropout_seed: int32 [2]; determines every dropout mask of this call. If `None`, a
                 training call takes the next seed of the encoder's generator.
+            output_hidden_states: whether to return the outputs of all layers.
             output_attentions: whether to return the attention probabilities.
 
         Returns:
-            A dictionary of float tensors: `pooled_output` [B, H]; `sequence_output` [B, S, H];
-            `encoder_outputs`, a list with the output of every block run, L * inner_group_num
-            tensors [B, S, H]; `embedding_output` and
-            `word_embedding_output` [B, S, E]; and, with `output_attentions`, `attention_probs`, a
+            A dictionary of float tensors: `pooled_output` [B, H] and `sequence_output` [B, S, H].
+            With `output_hidden_states` also `encoder_outputs`, a list with the output [B, S, H] of
+            each of the L * inner_group_num block runs, and `embedding_output` and
+            `word_embedding_output` [B, S, E]. With `output_attentions` also `attention_probs`, a
             list with [B, N, S, S] for each block run.
 
         Raises:
@@ -211,13 +287,11 @@ class AlbertEncoder(ConfiguredModel):
                 encoder_outputs, attention_probs = self._run(x, attention_mask, block_seeds)
         x = encoder_outputs[-1]
 
-        outputs = {
-            "pooled_output": tf.tanh(self.pooler(x[:, 0])),
-            "sequence_output": x,
-            "encoder_outputs": encoder_outputs,
-            "embedding_output": embedded,
-            "word_embedding_output": words,
-        }
+        outputs = {"pooled_output": tf.tanh(self.pooler(x[:, 0])), "sequence_output": x}
+        if output_hidden_states:
+            outputs["encoder_outputs"] = encoder_outputs
+            outputs["embedding_output"] = embedded
+            outputs["word_embedding_output"] = words
         if output_attentions:
             outputs["attention_probs"] = attention_probs
         return outputs

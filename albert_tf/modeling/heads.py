@@ -40,25 +40,31 @@ class MaskedLmHead(ConfiguredLayer):
         self.built = True
 
     def call(
-        self, sequence_output: tf.Tensor, masked_lm_positions: tf.Tensor, word_embeddings: tf.Tensor
+        self,
+        sequence_output: tf.Tensor,
+        masked_lm_positions: tf.Tensor | None,
+        word_embeddings: tf.Tensor,
     ) -> tf.Tensor:
-        """Computes the scores of every token at the given positions.
+        """Computes the scores of every vocabulary entry at the given positions.
 
         Args:
             sequence_output: float [B, S, H].
-            masked_lm_positions: int32 [B, P], in 0..S-1; padding reads position 0.
+            masked_lm_positions: int32 [B, P], in 0..S-1; padding reads position 0. If `None`, all
+                positions are scored.
             word_embeddings: float [V, E], the embedding table of the encoder.
 
         Returns:
-            Logits, float32 [B, P, V].
+            Logits, float32 [B, P, V] or [B, S, V].
         """
-        gathered = tf.gather(sequence_output, masked_lm_positions, batch_dims=1)
+        gathered, shape = sequence_output, tf.shape(sequence_output)[:2]
+        if masked_lm_positions is not None:
+            gathered = tf.gather(sequence_output, masked_lm_positions, batch_dims=1)
+            shape = tf.shape(masked_lm_positions)
         rows = tf.reshape(gathered, [-1, self.config.hidden_size])
         transformed = self.layer_norm(self.transform(rows))
         logits = tf.matmul(transformed, tf.convert_to_tensor(word_embeddings), transpose_b=True)
         logits = kernels.as_float32(logits) + kernels.as_float32(self.output_bias)
-        shape = tf.concat([tf.shape(masked_lm_positions), [self.config.vocab_size]], axis=0)
-        return tf.reshape(logits, shape)
+        return tf.reshape(logits, tf.concat([shape, [self.config.vocab_size]], axis=0))
 
 
 @register

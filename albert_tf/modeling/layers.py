@@ -41,7 +41,15 @@ register = keras.saving.register_keras_serializable(package="albert_tf")
 
 def as_config(config: ConfigLike) -> AlbertConfig:
     """Returns a configuration given as itself or, from a saved model, as its dictionary."""
-    return config if isinstance(config, AlbertConfig) else AlbertConfig.from_dict(config)
+    if isinstance(config, AlbertConfig):
+        return config
+    if isinstance(config, Mapping):
+        return AlbertConfig.from_dict(config)
+    raise TypeError(
+        f"config must be an AlbertConfig. Received: {config!r}. Load a model by its path or name "
+        "with albert_tf.load or the class method load, such as AlbertEncoder.load('base_v2'). "
+        "AlbertConfig.from_preset('base_v2') is the configuration of a new model."
+    )
 
 
 def activation_function(name: str) -> Callable[[tf.Tensor], tf.Tensor]:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
+from albert_tf.data.errors import UserError
 from albert_tf.modeling import fused_kernels
 from albert_tf.modeling.layers import register
 
@@ -117,6 +118,14 @@ def accuracy(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> LossSu
     return LossSum(tf.reduce_sum(hits), tf.reduce_sum(weights))
 
 
+_LABELS = {
+    "cross_entropy": "class ids, int32",
+    "binary": "0 or 1, float32",
+    "multi_label": "0 or 1 for each class, float32",
+    "squared_error": "numbers, float32",
+}
+
+
 @register
 class HeadLoss(keras.losses.Loss):
     """The loss of one output in `compile`: a mean over examples or tokens, by their weights.
@@ -147,22 +156,45 @@ class HeadLoss(keras.losses.Loss):
         A label that is no class is an error, or where TensorFlow cannot raise one, as with XLA, it
         has the loss NaN, as has a binary one beyond 0 to 1.
         """
+        labels = self._check_shape(y_true, y_pred)
         if self.kind == "cross_entropy":
-            ids = tf.cast(y_true, tf.int32)
+            ids = tf.cast(labels, tf.int32)
             # A fraction, cut off, would be another class in silence; -1 is out of range.
-            ids = tf.where(tf.cast(ids, y_true.dtype) == y_true, ids, -1)
-            labels = tf.reshape(ids, tf.shape(y_pred)[:-1])
-            return self.factor * cross_entropy(y_pred, labels)
+            ids = tf.where(tf.cast(ids, labels.dtype) == labels, ids, -1)
+            return self.factor * cross_entropy(y_pred, ids)
         if self.kind == "multi_label":
-            return self.factor * tf.reduce_mean(_binary_losses(y_pred, y_true), axis=-1)
-        values, labels = tf.reshape(y_pred, [-1]), tf.reshape(y_true, [-1])
+            return self.factor * tf.reduce_mean(_binary_losses(y_pred, labels), axis=-1)
+        values = tf.reshape(y_pred, [-1])
         if self.kind == "squared_error":
             return self.factor * tf.square(values - labels)
         return self.factor * _binary_losses(values, labels)
 
+    def _check_shape(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
+        """Returns labels without a last axis of size 1; rejects labels of another shape."""
+        expected, size = y_pred.shape, tf.shape(y_pred)
+        if self.kind in ("cross_entropy", "squared_error"):
+            expected, size = expected[:-1], size[:-1]
+        given = y_true.shape
+        if given.rank == expected.rank + 1 and given[-1] == 1:
+            return tf.reshape(y_true, size)
+        if not given.is_compatible_with(expected):
+            advice = ""
+            if self.kind == "cross_entropy" and given.is_compatible_with(y_pred.shape):
+                advice = " For one-hot labels, use keras.losses.CategoricalCrossentropy."
+            raise UserError(
+                f"Expected labels of shape {_axes(expected)}: {_LABELS[self.kind]}. Received: "
+                f"labels of shape {_axes(given)} for an output of shape {_axes(y_pred.shape)}."
+                f"{advice}"
+            )
+        return y_true
+
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         return {**super().get_config(), "kind": self.kind, "factor": self.factor}
+
+
+def _axes(shape: tf.TensorShape) -> str:
+    return f"[{', '.join('any' if size is None else str(size) for size in shape)}]"
 
 
 def _binary_losses(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:

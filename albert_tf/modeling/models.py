@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -45,7 +46,8 @@ class EncoderAndHead(ConfiguredModel):
         inputs: Inputs,
         training: bool | None,
         dropout_seed: Seed,
-        output_attentions: bool = False,
+        output_hidden_states: bool,
+        output_attentions: bool,
     ) -> tuple[dict[str, Any], tf.Tensor | None]:
         """Returns the outputs of the encoder and the dropout seed of the head, or `None`."""
         head_seed = None
@@ -57,6 +59,7 @@ class EncoderAndHead(ConfiguredModel):
             inputs,
             training=training,
             dropout_seed=dropout_seed,
+            output_hidden_states=output_hidden_states,
             output_attentions=output_attentions,
         )
         return outputs, head_seed
@@ -67,6 +70,13 @@ class EncoderAndHead(ConfiguredModel):
         The commands minimize the sum of these losses. `fit` takes labels under the same names.
         """
         return {"logits": HeadLoss()}
+
+
+def _wanted(outputs: dict[str, Any], output_hidden_states: bool) -> dict[str, Any]:
+    """Returns all outputs of the encoder, or only `attention_probs` if present."""
+    if output_hidden_states:
+        return outputs
+    return {name: value for name, value in outputs.items() if name == "attention_probs"}
 
 
 @register
@@ -106,31 +116,40 @@ class AlbertForPretraining(EncoderAndHead):
 
     def call(
         self,
-        inputs: Mapping[str, tf.Tensor],
+        inputs: Inputs,
         training: bool | None = None,
         dropout_seed: Seed = None,
+        output_hidden_states: bool = False,
+        output_attentions: bool = False,
     ) -> dict[str, Any]:
         """Runs the encoder and the heads.
 
         Args:
-            inputs: the inputs of the encoder and `masked_lm_positions`, int32 [B, P].
+            inputs: the inputs of the encoder and optionally `masked_lm_positions`, int32 [B, P].
             training: whether to apply dropout.
             dropout_seed: int32 [2]; see `AlbertEncoder.call`.
+            output_hidden_states: whether to return all outputs of the encoder.
+            output_attentions: whether to return `attention_probs`; see `AlbertEncoder.call`.
 
         Returns:
-            The outputs of the encoder, `masked_lm_logits` float32 [B, P, V] and, with the
-            sentence-order head, `sentence_order_logits` float32 [B, 2].
+            `masked_lm_logits`, float32 [B, P, V], or [B, S, V] without `masked_lm_positions`; with
+            the sentence-order head `sentence_order_logits`, float32 [B, 2]; and the requested
+            outputs of the encoder.
         """
-        outputs = self.encoder(inputs, training=training, dropout_seed=dropout_seed)
-        masked_lm_logits = self.masked_lm_head(
-            outputs["sequence_output"],
-            tf.cast(inputs["masked_lm_positions"], tf.int32),
-            self.encoder.embeddings.word_embeddings,
+        outputs, _ = self.encode(
+            inputs, training, dropout_seed, output_hidden_states, output_attentions
         )
-        outputs = {**outputs, "masked_lm_logits": masked_lm_logits}
+        positions = inputs.get("masked_lm_positions") if isinstance(inputs, Mapping) else None
+        heads = {
+            "masked_lm_logits": self.masked_lm_head(
+                outputs["sequence_output"],
+                None if positions is None else tf.cast(positions, tf.int32),
+                self.encoder.embeddings.word_embeddings,
+            )
+        }
         if self.has_sentence_order_head:
-            outputs["sentence_order_logits"] = self.sentence_order_head(outputs["pooled_output"])
-        return outputs
+            heads["sentence_order_logits"] = self.sentence_order_head(outputs["pooled_output"])
+        return {**_wanted(outputs, output_hidden_states), **heads}
 
     def default_loss(self) -> dict[str, HeadLoss]:
         """See `EncoderAndHead`.
@@ -223,7 +242,7 @@ class AlbertForClassification(LabelModel):
     Args:
         config: the model's configuration.
         num_labels: K, number of classes; 1 for a regression. Default: the number of `labels`.
-        classifier_dropout_prob: dropout of the pooled output in training.
+        dropout_prob: dropout of the pooled output in training.
         use_one_hot_embeddings: see `FactorizedEmbedding`.
         labels: names of the classes, in the order of their ids; `None` if they have no names.
         multi_label: whether a text can have any number of classes, each with an independent
@@ -239,7 +258,7 @@ class AlbertForClassification(LabelModel):
         "config",
         "use_one_hot_embeddings",
         "num_labels",
-        "classifier_dropout_prob",
+        "dropout_prob",
         "labels",
         "multi_label",
     )
@@ -248,19 +267,22 @@ class AlbertForClassification(LabelModel):
         self,
         config: ConfigLike,
         num_labels: int | None = None,
-        classifier_dropout_prob: float = 0.1,
+        dropout_prob: float = 0.1,
         use_one_hot_embeddings: bool = False,
         labels: Sequence[str] | None = None,
         multi_label: bool = False,
         **kwargs: Any,
     ) -> None:
-        super().__init__(
-            config, num_labels, classifier_dropout_prob, use_one_hot_embeddings, labels, **kwargs
-        )
+        if "classifier_dropout_prob" in kwargs:
+            warnings.warn(
+                "classifier_dropout_prob is now dropout_prob.", DeprecationWarning, stacklevel=2
+            )
+            dropout_prob = kwargs.pop("classifier_dropout_prob")
+        super().__init__(config, num_labels, dropout_prob, use_one_hot_embeddings, labels, **kwargs)
         if multi_label and self.num_labels < 2:
             raise UserError(f"multi_label needs at least two labels. Received: {self.num_labels}")
         self.multi_label = multi_label
-        self.classifier_dropout_prob = classifier_dropout_prob
+        self.dropout_prob = dropout_prob
 
     def call(
         self,
@@ -282,7 +304,9 @@ class AlbertForClassification(LabelModel):
         Returns:
             `logits`, float32 [B, K], and the requested outputs of the encoder.
         """
-        outputs, head_seed = self.encode(inputs, training, dropout_seed, output_attentions)
+        outputs, head_seed = self.encode(
+            inputs, training, dropout_seed, output_hidden_states, output_attentions
+        )
         logits = self.classifier(outputs["pooled_output"], head_seed)
         return {**_wanted(outputs, output_hidden_states), "logits": logits}
 
@@ -356,7 +380,9 @@ class AlbertForTokenClassification(LabelModel):
             `logits`, float32 [B, S, K], also for padding and special tokens, and the requested
             outputs of the encoder.
         """
-        outputs, head_seed = self.encode(inputs, training, dropout_seed, output_attentions)
+        outputs, head_seed = self.encode(
+            inputs, training, dropout_seed, output_hidden_states, output_attentions
+        )
         logits = self.classifier(outputs["sequence_output"], head_seed)
         return {**_wanted(outputs, output_hidden_states), "logits": logits}
 
@@ -381,6 +407,7 @@ class AlbertForMultipleChoice(EncoderAndHead):
 
     SETTINGS = ("config", "use_one_hot_embeddings", "dropout_prob")
     head_weights = ("output_weights",)
+    input_rank = 3
 
     def __init__(
         self,
@@ -423,17 +450,10 @@ class AlbertForMultipleChoice(EncoderAndHead):
         """
         inputs = named_inputs(inputs)
         outputs, head_seed = self.encode(
-            _one_by_one(inputs), training, dropout_seed, output_attentions
+            _one_by_one(inputs), training, dropout_seed, output_hidden_states, output_attentions
         )
         logits = _by_example(self.classifier(outputs["pooled_output"], head_seed), inputs)
         return {**_wanted(outputs, output_hidden_states), "logits": logits}
-
-
-def _wanted(outputs: dict[str, Any], output_hidden_states: bool) -> dict[str, Any]:
-    """Returns all outputs of the encoder, or only `attention_probs` if present."""
-    if output_hidden_states:
-        return outputs
-    return {name: value for name, value in outputs.items() if name == "attention_probs"}
 
 
 def _one_by_one(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
@@ -487,7 +507,12 @@ class AlbertForQuestionAnswering(EncoderAndHead):
         self.built = True
 
     def call(
-        self, inputs: Inputs, training: bool | None = None, dropout_seed: Seed = None
+        self,
+        inputs: Inputs,
+        training: bool | None = None,
+        dropout_seed: Seed = None,
+        output_hidden_states: bool = False,
+        output_attentions: bool = False,
     ) -> dict[str, Any]:
         """Runs the encoder and the head.
 
@@ -495,14 +520,19 @@ class AlbertForQuestionAnswering(EncoderAndHead):
             inputs: the inputs of the encoder.
             training: whether to apply dropout.
             dropout_seed: int32 [2]; see `AlbertEncoder.call`.
+            output_hidden_states: whether to return all outputs of the encoder.
+            output_attentions: whether to return `attention_probs`; see `AlbertEncoder.call`.
 
         Returns:
-            The outputs of the encoder, and `start_logits` and `end_logits` float32 [B, S]. As in
-            the original, the scores of the question and of padding are not masked.
+            `start_logits` and `end_logits`, float32 [B, S], and the requested outputs of the
+            encoder. As in the original, the scores of the question and of padding are not masked.
         """
-        outputs = self.encoder(inputs, training=training, dropout_seed=dropout_seed)
+        outputs, _ = self.encode(
+            inputs, training, dropout_seed, output_hidden_states, output_attentions
+        )
         start_logits, end_logits = self.span_head(outputs["sequence_output"])
-        return {**outputs, "start_logits": start_logits, "end_logits": end_logits}
+        spans = {"start_logits": start_logits, "end_logits": end_logits}
+        return {**_wanted(outputs, output_hidden_states), **spans}
 
     def default_loss(self) -> dict[str, HeadLoss]:
         """See `EncoderAndHead`; the labels are `start_positions` and `end_positions` [B]."""
@@ -563,6 +593,8 @@ class AlbertForQuestionAnsweringWithBeamSearch(EncoderAndHead):
         inputs: Mapping[str, tf.Tensor],
         training: bool | None = None,
         dropout_seed: Seed = None,
+        output_hidden_states: bool = False,
+        output_attentions: bool = False,
     ) -> dict[str, Any]:
         """Scores the ends for given starts, or searches the best spans.
 
@@ -573,11 +605,13 @@ class AlbertForQuestionAnsweringWithBeamSearch(EncoderAndHead):
                 or at the first token, as in the features of the original.
             training: whether to apply dropout. Training requires `start_positions`.
             dropout_seed: int32 [2]; see `AlbertEncoder.call`.
+            output_hidden_states: whether to return all outputs of the encoder.
+            output_attentions: whether to return `attention_probs`; see `AlbertEncoder.call`.
 
         Returns:
-            The outputs of the encoder and of `SpanBeamHead.call`. Without `start_positions`,
-            sequences shorter than the beam are padded first. No result depends on the amount of
-            padding.
+            The outputs of `SpanBeamHead.call` and the requested outputs of the encoder. Without
+            `start_positions`, sequences shorter than the beam are padded first. No result depends
+            on the amount of padding.
 
         Raises:
             ValueError: a required input is missing.
@@ -588,11 +622,13 @@ class AlbertForQuestionAnsweringWithBeamSearch(EncoderAndHead):
         inputs = _completed(inputs)
         if start_positions is None:
             inputs = _padded(inputs, max(self.start_n_top, self.end_n_top))
-        outputs, head_seed = self.encode(inputs, training, dropout_seed)
+        outputs, head_seed = self.encode(
+            inputs, training, dropout_seed, output_hidden_states, output_attentions
+        )
         spans = self.span_head(
             outputs["sequence_output"], inputs["p_mask"], start_positions, head_seed
         )
-        return {**outputs, **spans}
+        return {**_wanted(outputs, output_hidden_states), **spans}
 
     def default_loss(self) -> dict[str, HeadLoss]:
         """See `EncoderAndHead`.

@@ -17,7 +17,6 @@ from albert_tf.data.errors import UserError
 from albert_tf.data.jobs import progress
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.tokenization.base import Tokenizer
-from albert_tf.tokenization.sentence_piece import WORD_START
 
 MASK = "[MASK]"
 
@@ -141,19 +140,12 @@ class FillMask:
     def _encode(self, index: int, text: str) -> list[int]:
         """[CLS], the ids of a text with `mask_id` at its blanks, [SEP]."""
         tokenizer = self.tokenizer
-        first, *rest = text.split(MASK)
-        if not rest:
+        if MASK not in text:
             raise UserError(
                 f"Every text must contain {MASK} where the model is to fill in a token. "
                 f"Received: texts[{index}]={text!r}"
             )
-        ids = tokenizer.encode(first)
-        for part in rest:
-            part_ids = tokenizer.encode(part)
-            # The tokenizer opens every text with a word; after "[MASK]." none is opened.
-            if part_ids and part[:1].strip() and tokenizer.tokens[part_ids[0]] == WORD_START:
-                del part_ids[0]
-            ids += [tokenizer.mask_id, *part_ids]
+        ids = tokenizer.encode_special(text, special_tokens=[MASK])
         ids = [tokenizer.cls_id, *ids, tokenizer.sep_id]
         self.model.config.check_sequence_length(len(ids), f"The number of tokens of texts[{index}]")
         return ids

@@ -184,7 +184,7 @@ def outputs_of(model: keras.Model, labels: Labels | None = None) -> Compute:
         threshold = labels.threshold if labels else Labels.threshold
 
     def compute(inputs: dict[str, tf.Tensor]) -> Outputs:
-        values = model(inputs, training=False)
+        values = model(inputs, training=False, output_hidden_states=True)
         if isinstance(model, AlbertForQuestionAnswering):
             return {"start_log_prob": values["start_logits"], "end_log_prob": values["end_logits"]}
         if isinstance(model, LabelModel):

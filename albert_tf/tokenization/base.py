@@ -1,10 +1,11 @@
 """What every tokenizer offers, whatever kind of vocabulary it was made from."""
 
 import abc
+import re
 import reprlib
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
-from typing import ClassVar, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from albert_tf.data.sequences import TokenSequences, check_room
 K = TypeVar("K")
 V = TypeVar("V")
 Batch = dict[str, np.ndarray]
+WORD_START = "▁"  # begins the SentencePiece pieces that open a word
 
 
 class FilledTable(dict[K, V]):
@@ -58,6 +60,7 @@ class Tokenizer(abc.ABC):
     Attributes:
         tokens: the vocabulary, str [V]; the place in the list is the id.
         vocab_size: number of tokens, V.
+        pad_token, unk_token, cls_token, sep_token, mask_token: the special tokens.
         pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special tokens.
         starts_word: bool [V]; whether a token opens a new word (whole-word masking).
         do_lower_case: whether text is lower-cased.
@@ -80,26 +83,38 @@ class Tokenizer(abc.ABC):
         self.cls_id = self._special_id("[CLS]")
         self.sep_id = self._special_id("[SEP]")
         self.mask_id = self._special_id("[MASK]")
+        special = (self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id)
+        self.pad_token, self.unk_token, self.cls_token, self.sep_token, self.mask_token = (
+            self.tokens[i] for i in special
+        )
         self.starts_word = np.array([self._starts_word(token) for token in self.tokens], bool)
 
     def __call__(
         self,
-        texts: Iterable[str],
-        text_pairs: Iterable[str] | None = None,
+        texts: str | Iterable[str],
+        text_pairs: str | Iterable[str] | None = None,
         max_length: int | None = None,
-        padding: Literal["longest", "max_length"] = "longest",
+        padding: Literal["longest", "max_length", True] = "longest",
         offsets: bool = False,
+        *,
+        truncation: bool = True,
+        split_special_tokens: bool = True,
     ) -> Batch:
         """Makes a batch that every model takes as it is, [CLS] a [SEP] or [CLS] a [SEP] b [SEP].
 
         Args:
-            texts: B texts, one or more.
+            texts: B texts, at least one. A single text is a batch of one.
             text_pairs: B second texts.
-            max_length: tokens of a sequence at most, special ones included; what is longer is cut,
-                see `TokenSequences.from_segments`. None cuts nothing.
-            padding: to the "longest" sequence of the batch, or to "max_length".
-            offsets: whether to tell where in its raw text each token comes from, see `Encoding`;
-                takes several times as long.
+            max_length: maximum number of tokens of a sequence, including special tokens. If `None`,
+                sequences have any length.
+            padding: length to which sequences are padded: the "longest" sequence of the batch,
+                also `True`, or "max_length".
+            offsets: whether to return the position of each token in its text, see `Encoding`. Takes
+                several times as long.
+            truncation: whether sequences longer than `max_length` are truncated, see
+                `TokenSequences.from_segments`. If `False`, they are rejected.
+            split_special_tokens: whether special tokens in the texts, such as "[MASK]", are
+                ordinary text. If `False`, they get their ids.
 
         Returns:
             int32 [B, S] each, zero in padding: `input_ids`; `input_mask`, 1 = real token; and
@@ -108,12 +123,19 @@ class Tokenizer(abc.ABC):
 
         Raises:
             TypeError: an argument is no list of texts, or `max_length` no whole number.
-            ValueError: there is no text, another number of second texts, or `max_length` is
-                missing or has no room for a token of each text.
+            ValueError: there is no text, another number of second texts, `max_length` is missing
+                or has no room for a token of each text, a sequence is too long without
+                `truncation`, or `offsets` with `split_special_tokens=False`.
         """
+        texts = [texts] if isinstance(texts, str) else texts
+        text_pairs = [text_pairs] if isinstance(text_pairs, str) else text_pairs
         first, second = texts_and_pairs(texts, text_pairs)
-        if padding not in ("longest", "max_length"):
-            raise UserError(f"padding must be 'longest' or 'max_length'. Received: {padding!r}")
+        if padding not in ("longest", "max_length", True):
+            raise UserError(
+                f"padding must be 'longest', True or 'max_length'. Received: {padding!r}"
+            )
+        if offsets and not split_special_tokens:
+            raise UserError("offsets=True needs split_special_tokens=True.")
         if max_length is not None:
             check_whole_number("max_length", max_length)
             check_room(second is not None, max_length, "max_length")
@@ -122,10 +144,21 @@ class Tokenizer(abc.ABC):
         rows = [(text,) for text in first] if second is None else zip(first, second, strict=True)
         ordered = list(chain.from_iterable(rows))
         encodings = list(map(self.encode_with_offsets, ordered)) if offsets else []
-        ids = [found.ids for found in encodings] if offsets else self.encode_batch(ordered)
+        if offsets:
+            ids = [found.ids for found in encodings]
+        elif split_special_tokens:
+            ids = self.encode_batch(ordered)
+        else:
+            ids = [self.encode_special(text) for text in ordered]
         lengths = np.zeros([len(first), 2], np.int64)
         counts = np.reshape([len(part) for part in ids], [len(first), -1])
         lengths[:, : counts.shape[1]] = counts
+        longest_given = int(lengths.sum(axis=1).max()) + (2 if second is None else 3)
+        if not truncation and max_length is not None and longest_given > max_length:
+            raise UserError(
+                f"A sequence has {longest_given} tokens, more than max_length={max_length}. Pass "
+                "truncation=True, or shorter texts."
+            )
 
         def padded(values: Iterable[Sequence[int]], cls_id: int, sep_id: int) -> Batch:
             tokens = np.fromiter(chain.from_iterable(values), np.int32, int(lengths.sum()))
@@ -133,7 +166,7 @@ class Tokenizer(abc.ABC):
                 tokens, lengths, cls_id=cls_id, sep_id=sep_id, max_length=max_length
             )
             longest = int(sequences.lengths.max())
-            length = longest if padding == "longest" else max_length or longest
+            length = max_length or longest if padding == "max_length" else longest
             return sequences.padded(np.arange(len(sequences)), length)
 
         batch = padded(ids, self.cls_id, self.sep_id)
@@ -170,9 +203,50 @@ class Tokenizer(abc.ABC):
     def encode_with_offsets(self, text: str) -> Encoding:
         """Gives the ids of a raw text and the characters each of them comes from."""
 
+    def encode_special(self, text: str, special_tokens: Sequence[str] | None = None) -> list[int]:
+        """Returns the ids of a text in which special tokens get their ids.
+
+        Args:
+            text: the text.
+            special_tokens: the recognized special tokens. If `None`, all are recognized.
+        """
+        if special_tokens is None:
+            special_tokens = (
+                self.pad_token,
+                self.unk_token,
+                self.cls_token,
+                self.sep_token,
+                self.mask_token,
+            )
+        first, *rest = re.split(f"({'|'.join(map(re.escape, special_tokens))})", text)
+        ids = self.encode(first)
+        for token, part in zip(rest[::2], rest[1::2], strict=True):
+            part_ids = self.encode(part)
+            # A text starts with a word, but the part after "[MASK]" in "[MASK]." does not.
+            if part_ids and part[:1].strip() and self.tokens[part_ids[0]] == WORD_START:
+                del part_ids[0]
+            ids += [self._ids[token], *part_ids]
+        return ids
+
+    def decode(self, ids: Iterable[Any], skip_special_tokens: bool = True) -> Any:
+        """Returns readable text for ids.
+
+        Args:
+            ids: ids of a text, or a batch [B, S] of them.
+            skip_special_tokens: whether to omit [CLS], [SEP] and padding.
+
+        Returns:
+            The text; for a batch, a list of B texts.
+        """
+        rows = list(ids)
+        if rows and isinstance(rows[0], Iterable):
+            return [self.decode(row, skip_special_tokens) for row in rows]
+        hidden = {self.pad_id, self.cls_id, self.sep_id} if skip_special_tokens else set()
+        return self._join(self.convert_ids_to_tokens(int(i) for i in rows if int(i) not in hidden))
+
     @abc.abstractmethod
-    def decode(self, ids: Iterable[int]) -> str:
-        """Gives readable text for ids, without [CLS], [SEP] and padding."""
+    def _join(self, tokens: list[str]) -> str:
+        """Joins tokens to readable text."""
 
     @staticmethod
     @abc.abstractmethod
@@ -192,11 +266,6 @@ class Tokenizer(abc.ABC):
                 raise IndexError(f"The vocabulary has the ids 0 to {self.vocab_size - 1}, not {i}.")
             tokens.append(self.tokens[i])
         return tokens
-
-    def _readable_tokens(self, ids: Iterable[int]) -> list[str]:
-        """The tokens worth showing to a reader."""
-        hidden = {self.pad_id, self.cls_id, self.sep_id}
-        return self.convert_ids_to_tokens(i for i in ids if i not in hidden)
 
     def _special_id(self, *names: str) -> int:
         for name in names:

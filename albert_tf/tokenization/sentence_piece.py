@@ -14,7 +14,7 @@ from sentencepiece.sentencepiece_pb2 import SentencePieceText  # type: ignore[at
 
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import write_then_rename
-from albert_tf.tokenization.base import Encoding, FilledTable, Tokenizer
+from albert_tf.tokenization.base import WORD_START, Encoding, FilledTable, Tokenizer
 
 _WORD = re.compile(r"\S+")
 
@@ -113,8 +113,6 @@ def _align_word(word: str, start: int, parts: list[str], ranges: list[tuple[int,
         parts.append(kept)
         ranges.extend([(position, position + 1)] * len(kept))
 
-
-WORD_START = "▁"
 
 # SentencePiece starts a thread for every batch, even when one thread is asked for.
 _WORTH_A_THREAD = 16
@@ -237,9 +235,8 @@ class SentencePieceTokenizer(Tokenizer):
             starts, ends = [start for start, _ in ranges], [end for _, end in ranges]
         return Encoding(ids, starts, ends)
 
-    def decode(self, ids: Iterable[int]) -> str:
-        """Joins pieces to text, without [CLS], [SEP] and padding."""
-        return "".join(self._readable_tokens(ids)).replace(WORD_START, " ").strip()
+    def _join(self, tokens: list[str]) -> str:
+        return "".join(tokens).replace(WORD_START, " ").strip()
 
     _starts_word = staticmethod(sentencepiece_starts_word)
 

@@ -3,7 +3,7 @@
 import re
 import string
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import chain, groupby
 from typing import NamedTuple
@@ -186,9 +186,8 @@ class WordPieceTokenizer(Tokenizer):
             begin += len(stretch)
         return encoding
 
-    def decode(self, ids: Iterable[int]) -> str:
-        """Joins pieces to words and words by blanks, without [CLS], [SEP] and padding."""
-        return " ".join(self._readable_tokens(ids)).replace(f" {CONTINUATION}", "")
+    def _join(self, tokens: list[str]) -> str:
+        return " ".join(tokens).replace(f" {CONTINUATION}", "")
 
     _starts_word = staticmethod(wordpiece_starts_word)
 

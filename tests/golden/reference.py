@@ -71,7 +71,7 @@ def pretraining_outputs(
     model: AlbertForPretraining, task: PretrainingTask, features: dict[str, tf.Tensor]
 ) -> dict[str, tf.Tensor]:
     """Everything golden/modeling recorded of a forward pass, under its names there."""
-    outputs = model(features)
+    outputs = model(features, output_hidden_states=True)
     losses = task.losses(outputs, features)
     labels = {
         "masked_lm": features["masked_lm_ids"],

@@ -34,7 +34,7 @@ def our_outputs(config, checkpoint, inputs):
     """The outputs of our model under the module's names."""
     model = AlbertForPretraining(config)
     load_weights(model, checkpoint).check_complete()
-    outputs = model(inputs)
+    outputs = model(inputs, output_hidden_states=True)
     return {
         "sequence_output": outputs["sequence_output"],
         "pooled_output": outputs["pooled_output"],

@@ -440,7 +440,6 @@ class TestCall:
     @pytest.mark.parametrize(
         ("arguments", "error", "message"),
         [
-            (("a text",), TypeError, "texts must be a list of texts.*'a text'"),
             (({"text": "a"},), TypeError, "texts must be a list of texts"),
             ((["a", None],), TypeError, r"texts\[1\] is None"),
             ((["a"], [3]), TypeError, r"text_pairs\[0\] is 3"),
@@ -457,3 +456,43 @@ class TestCall:
     def test_mistakes_are_named(self, tokenizer, arguments, error, message):
         with pytest.raises(error, match=message):
             tokenizer(*arguments)
+
+
+@pytest.mark.parametrize("kind", ["english", "chinese"])
+class TestCallsAsInTransformers:
+    @pytest.fixture
+    def tokenizer(self, kind, golden):
+        names = {"english": "small_1000.model", "chinese": "vocab.txt"}
+        return load_tokenizer(vocab_file=golden / "tokenizer" / names[kind])
+
+    def test_a_single_text_is_a_batch_of_one(self, tokenizer):
+        one = tokenizer("the house", "a river", padding=True, truncation=True, max_length=9)
+        for name, values in tokenizer(["the house"], ["a river"], max_length=9).items():
+            np.testing.assert_array_equal(one[name], values)
+
+    def test_long_texts_are_rejected_without_truncation(self, tokenizer):
+        length = tokenizer("the house").popitem()[1].shape[1]
+        tokenizer("the house", max_length=length, truncation=False)
+        with pytest.raises(ValueError, match=f"max_length={length - 1}"):
+            tokenizer(["a", "the house"], max_length=length - 1, truncation=False)
+
+    def test_special_tokens_in_texts(self, tokenizer):
+        ids = tokenizer("the [MASK].", split_special_tokens=False)["input_ids"][0]
+        assert list(ids).count(tokenizer.mask_id) == 1
+        assert tokenizer.mask_id not in tokenizer("the [MASK].")["input_ids"]
+        plain = tokenizer("the house", split_special_tokens=False)["input_ids"]
+        np.testing.assert_array_equal(plain, tokenizer("the house")["input_ids"])
+        for token, i in (
+            (tokenizer.mask_token, tokenizer.mask_id),
+            (tokenizer.cls_token, tokenizer.cls_id),
+            (tokenizer.sep_token, tokenizer.sep_id),
+            (tokenizer.pad_token, tokenizer.pad_id),
+            (tokenizer.unk_token, tokenizer.unk_id),
+        ):
+            assert tokenizer.convert_tokens_to_ids([token]) == [i]
+
+    def test_batches_are_decoded(self, tokenizer):
+        ids = tokenizer(["the house", "a"])["input_ids"]
+        assert tokenizer.decode(ids) == [tokenizer.decode(row.tolist()) for row in ids]
+        assert tokenizer.cls_token not in tokenizer.decode(ids[0])
+        assert tokenizer.decode(ids[0], skip_special_tokens=False).startswith(tokenizer.cls_token)

@@ -13,7 +13,6 @@ Source: sentencepiece_model.proto of SentencePiece.
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import os
 from collections.abc import Iterator
@@ -24,7 +23,7 @@ from absl import logging
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from albert_tf.checkpoints.huggingface.weights import read_content
-from albert_tf.checkpoints.names import cached
+from albert_tf.checkpoints.names import store_tokenizer
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
@@ -175,12 +174,7 @@ def _made_again(content: JsonValue) -> str:
         data = "".join(f"{token}\n" for token in wordpiece_tokens(content)).encode()
     else:
         name, data = SENTENCEPIECE_FILE, sentencepiece_model(content)
-    digest = hashlib.sha256(data).hexdigest()[:16]
-    path = cached("tokenizers", digest, name)
-    if not file_exists(path):
-        with write_then_rename(path) as file:
-            file.write(data)
-    return path
+    return store_tokenizer(name, data)
 
 
 def _write_json(directory: str, name: str, values: dict[str, Any]) -> None:

@@ -99,7 +99,9 @@ class EncoderFunctions:
             if training and self.dropout_state is not None:
                 seed = next_seed(self.dropout_state, checked["input_ids"])
             with self._reading("bert/"):
-                outputs = self._model.encoder(checked, training=training, dropout_seed=seed)
+                outputs = self._model.encoder(
+                    checked, training=training, dropout_seed=seed, output_hidden_states=True
+                )
             hidden = [_with_axes(output, inputs[0]) for output in outputs["encoder_outputs"]]
             pooled = _with_axes(outputs["pooled_output"], inputs[0][:, 0])
             return dict(zip(_ENCODER_OUTPUTS, (pooled, hidden[-1], hidden), strict=True))

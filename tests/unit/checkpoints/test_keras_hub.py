@@ -134,8 +134,7 @@ def their_inputs():
 
 def compare(model, theirs):
     """Holds all outputs of our model against those of KerasHub's."""
-    asked = {"output_hidden_states": True} if hasattr(model, "classifier") else {}
-    found, inputs = model(pretraining_inputs(), **asked), their_inputs()
+    found, inputs = model(pretraining_inputs(), output_hidden_states=True), their_inputs()
     positions = inputs.pop("mask_positions")
     encoded = getattr(theirs, "backbone", theirs)(inputs)
     for name in ("sequence_output", "pooled_output"):

@@ -204,8 +204,8 @@ def test_tensorflow_reports_errors_where_it_has_a_gpu(
     monkeypatch.setattr(app.os.path, "exists", lambda path: False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "0")
-    spec = app._QuietTensorFlow.find_spec("tensorflow", [str(tmp_path)])
-    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+    spec = importlib.util.spec_from_file_location("tensorflow", tmp_path / "tensorflow.py")
+    app._import_quietly(spec.loader.exec_module, importlib.util.module_from_spec(spec))
     assert os.environ["TF_CPP_MIN_LOG_LEVEL"] == level
 
 

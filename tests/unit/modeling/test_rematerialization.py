@@ -46,7 +46,9 @@ def gradient_function(model, inputs, **options):
     def compute(seed):
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(variables)
-            loss = loss_of(model(inputs, training=True, dropout_seed=seed))
+            loss = loss_of(
+                model(inputs, training=True, dropout_seed=seed, output_hidden_states=True)
+            )
         return loss, tape.gradient(loss, variables)
 
     return compute
@@ -122,7 +124,9 @@ class TestInTheEncoder:
             part = {name: values[number] for name, values in parts.items()}
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(variables)
-                outputs = model(part, training=True, dropout_seed=SEED + number)
+                outputs = model(
+                    part, training=True, dropout_seed=SEED + number, output_hidden_states=True
+                )
                 loss = loss_of(outputs)
             gradients = tape.gradient(loss, variables, unconnected_gradients="zero")
             return number + 1, [a + b for a, b in zip(sums, gradients, strict=True)]
@@ -153,7 +157,11 @@ class TestInTheEncoder:
             model.encoder.remat = bool(call)
             outputs.append(
                 model.encoder(
-                    pretraining_inputs(), training=True, dropout_seed=SEED, output_attentions=True
+                    pretraining_inputs(),
+                    training=True,
+                    dropout_seed=SEED,
+                    output_hidden_states=True,
+                    output_attentions=True,
                 )
             )
         tf.nest.map_structure(np.testing.assert_array_equal, *outputs)

@@ -79,7 +79,9 @@ def test_a_published_encoder_computes_what_its_own_graphs_computed(published, go
         "segment_ids": "input_type_ids",
         "masked_lm_positions": "masked_lm_positions",
     }
-    outputs = model({name: recorded[theirs] for name, theirs in names.items()})
+    outputs = model(
+        {name: recorded[theirs] for name, theirs in names.items()}, output_hidden_states=True
+    )
     pairs = [(outputs[name], recorded[name]) for name in ("pooled_output", "sequence_output")]
     pairs.append((outputs["masked_lm_logits"], recorded["mlm_logits"]))
     pairs += zip(outputs["encoder_outputs"], recorded["encoder_outputs"], strict=True)

@@ -90,7 +90,7 @@ def assert_same_structure(actual, expected):
 @pytest.fixture(scope="module")
 def expected(model):
     """The outputs of the four callables and signatures, from the model itself."""
-    outputs = model(pretraining_inputs())
+    outputs = model(pretraining_inputs(), output_hidden_states=True)
     encoder = {name: outputs[name] for name in ENCODER_OUTPUTS}
     order = outputs["sentence_order_logits"]
     return {
@@ -138,7 +138,7 @@ def test_variables_are_listed_where_they_are_used(used, model):
 def test_gradients_are_those_of_the_model(used, model):
     variables = original_names(model)
     with tf.GradientTape() as tape:
-        outputs = model(pretraining_inputs())
+        outputs = model(pretraining_inputs(), output_hidden_states=True)
         loss = tf.reduce_sum(tf.sin(outputs["sequence_output"]))
         loss += tf.reduce_mean(tf.cos(outputs["masked_lm_logits"]))
         loss += tf.reduce_sum(outputs["pooled_output"] ** 2)
@@ -252,7 +252,7 @@ def test_what_is_written_is_read_back(saved, contents, model):
 def test_proof_of_a_conversion_runs_the_graphs(saved, model):
     inputs = pretraining_inputs()
     computed = tf2_hub.compute(str(saved[0]), {k: v.numpy() for k, v in inputs.items()})
-    outputs = model(inputs)
+    outputs = model(inputs, output_hidden_states=True)
     for name in ("masked_lm_logits", "sentence_order_logits", *ENCODER_OUTPUTS[:2]):
         np.testing.assert_allclose(computed[name], outputs[name], **EXACT)
 

@@ -1,0 +1,118 @@
+"""Reads the `.keras` files that `model.save` of Keras writes, and their tokenizer and labels."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+
+import keras
+import numpy as np
+
+from albert_tf.checkpoints.heads import head_of
+from albert_tf.checkpoints.model_contents import ModelContents, StoredModel
+from albert_tf.checkpoints.model_directory import (
+    CONFIG_FILE,
+    LOWER_CASE_KEY,
+    ModelDirectory,
+    find_tokenizer_files,
+)
+from albert_tf.checkpoints.names import store_tokenizer
+from albert_tf.checkpoints.report import LoadError
+from albert_tf.checkpoints.trained_task import TrainedTask
+from albert_tf.config import AlbertConfig
+from albert_tf.data.errors import UserError
+from albert_tf.data.files import open_binary, reason_of
+from albert_tf.modeling.encoder import ConfiguredModel
+from albert_tf.modeling.original_names import original_names
+from albert_tf.tokenization.loading import load_tokenizer
+
+FORMAT = "keras"
+
+
+def save_assets(model: ConfiguredModel, directory: str) -> None:
+    """Writes tokenizer and `labels.json` into a directory."""
+    if model.tokenizer is not None:
+        extra = {**model.config.extra, LOWER_CASE_KEY: model.tokenizer.do_lower_case}
+        config_file = os.path.join(directory, CONFIG_FILE)
+        config = model.config.replace(extra=extra)
+        ModelDirectory(directory, config, config_file, model.tokenizer).write()
+    if (task := head_of(type(model)).task_of(model)) is not None:
+        task.write(directory)
+
+
+def load_assets(model: ConfiguredModel, directory: str) -> None:
+    """Reads tokenizer and `labels.json` from a directory, which can be deleted afterwards."""
+    model.trained_task = TrainedTask.read(directory)
+    if files := find_tokenizer_files(directory):
+        with open_binary(files[0], "rb") as file:
+            path = store_tokenizer(os.path.basename(files[0]), file.read())
+        config = AlbertConfig.from_json_file(os.path.join(directory, CONFIG_FILE))
+        lower_case = bool(config.extra.get(LOWER_CASE_KEY, True))
+        model.tokenizer = load_tokenizer(vocab_file=path, do_lower_case=lower_case)
+
+
+def is_here(path: str) -> bool:
+    """Returns whether a path is a `.keras` file."""
+    return path.endswith(".keras")
+
+
+def read(path: str) -> StoredModel:
+    """Reads a file.
+
+    Raises:
+        LoadError: the file is damaged, or contains another model.
+    """
+    model = _load(path)
+    tokenizer = model.tokenizer
+    return StoredModel(
+        path=path,
+        format=FORMAT,
+        checkpoint=path,
+        config=model.config,
+        config_file=path,
+        tokenizer_files=tokenizer.files[:1] if tokenizer else (),
+        do_lower_case=tokenizer.do_lower_case if tokenizer else None,
+        task=head_of(type(model)).task_of(model),
+        open_reader=partial(_Weights, model),
+    )
+
+
+def open_weights(checkpoint: str) -> _Weights:
+    """Reads the weights of a file."""
+    return _Weights(_load(checkpoint))
+
+
+def unsupported_weights(contents: ModelContents) -> list[str]:
+    """Raises an error: conversions write directories."""
+    raise UserError("Load the model with albert_tf.load and write it with model.save('x.keras').")
+
+
+def write(directory: str, contents: ModelContents) -> None:
+    """See `unsupported_weights`."""
+    unsupported_weights(contents)
+
+
+class _Weights:
+    """A `WeightsReader` of a model in memory."""
+
+    def __init__(self, model: ConfiguredModel) -> None:
+        self._variables = original_names(model)
+
+    def get_variable_to_shape_map(self) -> dict[str, list[int]]:
+        return {name: list(variable.shape) for name, variable in self._variables.items()}
+
+    def get_tensor(self, name: str) -> np.ndarray:
+        return np.asarray(self._variables[name])
+
+
+def _load(path: str) -> ConfiguredModel:
+    try:
+        model = keras.models.load_model(path, compile=False)
+    except Exception as error:  # Keras and its libraries raise errors of many classes
+        raise LoadError(f"{path} cannot be read by Keras: {reason_of(error)}") from error
+    if not isinstance(model, ConfiguredModel):
+        raise LoadError(
+            f"{path} contains a {type(model).__name__}. Expected an AlbertEncoder or AlbertFor... "
+            "model. Load other models with keras.models.load_model."
+        )
+    return model

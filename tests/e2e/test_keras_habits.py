@@ -1,0 +1,255 @@
+"""What Keras users do every day: save, load, export, predict, callbacks, strategies."""
+
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import albert_tf
+
+TEXTS = ["a moving film", "a waste of two hours and of money", "fine"]
+INPUTS = ("input_ids", "input_mask", "segment_ids")
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    model = albert_tf.AlbertForClassification.load("mini", labels=["no", "yes"], dropout_prob=0.2)
+    model.compile(albert_tf.AdamWeightDecay(1e-4), loss=model.default_loss(), metrics=["accuracy"])
+    model.fit(model.tokenizer(TEXTS), np.array([1, 0, 1]), verbose=0)
+    return model
+
+
+def run_fresh(program, *arguments):
+    """Runs a program in a new process, which has imported nothing."""
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+@pytest.mark.parametrize("imports", ["import albert_tf, keras", "import keras, albert_tf"])
+def test_a_keras_file_loads_in_a_new_process(tmp_path, classifier, imports):
+    file, outputs = tmp_path / "model.keras", tmp_path / "logits.npy"
+    classifier.save(file)
+    program = f"""
+{imports}
+import sys
+import numpy as np
+model = keras.models.load_model(sys.argv[1])
+assert type(model.optimizer).__name__ == "AdamWeightDecay"
+assert (model.labels, model.dropout_prob) == (("no", "yes"), 0.2)
+x = model.tokenizer({TEXTS!r})
+np.save(sys.argv[2], model.predict(x, verbose=0)["logits"])
+print(model.evaluate(x, np.array([1, 0, 1]), verbose=0, return_dict=True)["loss"])
+"""
+    loss = float(run_fresh(program, file, outputs))
+    x = classifier.tokenizer(TEXTS)
+    expected = classifier.predict(x, verbose=0)["logits"]
+    np.testing.assert_allclose(np.load(outputs), expected, rtol=0, atol=1e-6)
+    assert loss == pytest.approx(classifier.evaluate(x, np.array([1, 0, 1]), verbose=0)[0], 1e-5)
+
+
+def test_every_class_and_schedule_loads_in_a_new_process(tmp_path):
+    config = albert_tf.AlbertConfig(
+        vocab_size=31,
+        embedding_size=8,
+        hidden_size=12,
+        num_hidden_layers=2,
+        num_attention_heads=3,
+        intermediate_size=20,
+        max_position_embeddings=16,
+    )
+    models = [
+        albert_tf.AlbertEncoder(config),
+        albert_tf.AlbertForPretraining(config),
+        albert_tf.AlbertForMultipleChoice(config),
+        albert_tf.AlbertForTokenClassification(config, 3),
+        albert_tf.AlbertForQuestionAnswering(config),
+        albert_tf.AlbertForQuestionAnsweringWithBeamSearch(config, 3, 2),
+    ]
+    rate = albert_tf.WarmupPolynomialDecay(1e-3, num_train_steps=9, num_warmup_steps=2)
+    for number, model in enumerate(models):
+        model.compile(albert_tf.Lamb(rate))
+        model.save(tmp_path / f"{number}.keras")
+    program = """
+import sys
+import albert_tf, keras
+for path in sys.argv[1:]:
+    model = keras.models.load_model(path)
+    print(type(model).__name__, type(model.optimizer).__name__)
+    albert_tf.load(path)
+"""
+    paths = [tmp_path / f"{number}.keras" for number in range(len(models))]
+    printed = run_fresh(program, *paths).splitlines()
+    assert printed == [f"{type(model).__name__} Lamb" for model in models]
+
+
+def test_functions_take_keras_files(tmp_path, classifier):
+    file = tmp_path / "model.keras"
+    classifier.save(file)
+    x = classifier.tokenizer(TEXTS)
+    expected = classifier.predict(x, verbose=0)["logits"]
+    loaded = albert_tf.load(file)
+    assert loaded.labels == ("no", "yes")
+    np.testing.assert_allclose(loaded.predict(x, verbose=0)["logits"], expected, rtol=0, atol=1e-6)
+    predictions = albert_tf.TextClassifier.load(file)(TEXTS)
+    assert [p.label for p in predictions] == [("no", "yes")[i] for i in expected.argmax(-1)]
+    albert_tf.save(loaded, tmp_path / "directory")
+    assert albert_tf.load_tokenizer(tmp_path / "directory").tokens == loaded.tokenizer.tokens
+
+
+def test_a_keras_file_of_another_model_is_rejected(tmp_path):
+    file = tmp_path / "other.keras"
+    keras.Sequential([keras.Input([3]), keras.layers.Dense(2)]).save(file)
+    with pytest.raises(ValueError, match="contains a Sequential"):
+        albert_tf.load(file)
+
+
+def test_export_needs_no_arguments(tmp_path, classifier):
+    classifier.export(tmp_path / "exported", verbose=False)
+    program = f"""
+import sys
+import numpy as np
+import tensorflow as tf
+signature = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
+x = np.load(sys.argv[2])
+np.save(sys.argv[3], signature(**{{name: tf.constant(x[name]) for name in {INPUTS!r}}})["logits"])
+"""
+    for number in (1, 3):
+        x = classifier.tokenizer(TEXTS[:number])
+        np.savez(tmp_path / "x.npz", **x)
+        run_fresh(program, tmp_path / "exported", tmp_path / "x.npz", tmp_path / "logits.npy")
+        expected = classifier.predict(x, verbose=0)["logits"]
+        np.testing.assert_allclose(np.load(tmp_path / "logits.npy"), expected, rtol=0, atol=1e-5)
+
+
+def test_without_positions_all_tokens_are_scored():
+    model = albert_tf.load("mini")
+    x = model.tokenizer(TEXTS)
+    everything = model.predict(x, verbose=0)
+    assert everything.keys() == {"masked_lm_logits"}
+    assert everything["masked_lm_logits"].shape == (*x["input_ids"].shape, 8000)
+    positions = np.array([[1, 3], [5, 2], [1, 0]])
+    some = model({**x, "masked_lm_positions": positions})["masked_lm_logits"]
+    selected = np.take_along_axis(everything["masked_lm_logits"], positions[..., None], axis=1)
+    np.testing.assert_allclose(some, selected, rtol=1e-5, atol=1e-5)
+
+
+def test_predict_returns_only_the_outputs_of_the_heads(small_config):
+    x = {name: np.ones([3, 7], np.int32) for name in INPUTS}
+    outputs = {
+        albert_tf.AlbertEncoder: {"pooled_output", "sequence_output"},
+        albert_tf.AlbertForPretraining: {"masked_lm_logits", "sentence_order_logits"},
+        albert_tf.AlbertForQuestionAnswering: {"start_logits", "end_logits"},
+    }
+    for model_class, names in outputs.items():
+        model = model_class(small_config)
+        assert model.predict(x, verbose=0).keys() == names
+        more = model(x, output_hidden_states=True, output_attentions=True)
+        assert len(more["encoder_outputs"]) == len(more["attention_probs"]) == 2
+        assert more["attention_probs"][0].shape == [3, 3, 7, 7]
+
+
+@pytest.fixture
+def small_config():
+    return albert_tf.AlbertConfig(
+        vocab_size=31,
+        embedding_size=8,
+        hidden_size=12,
+        num_hidden_layers=2,
+        num_attention_heads=3,
+        intermediate_size=20,
+        max_position_embeddings=16,
+    )
+
+
+def test_labels_under_other_names_are_rejected(small_config):
+    model = albert_tf.AlbertForQuestionAnswering(small_config)
+    model.compile("sgd", loss=model.default_loss())
+    x = {name: np.ones([3, 7], np.int32) for name in INPUTS}
+    with pytest.raises(ValueError, match=r"end_logits.*start_logits"):
+        model.fit(x, {"start": np.ones(3), "end": np.ones(3)}, verbose=0)
+    model.compile("sgd", loss=model.default_loss())
+    model.fit(x, {"start_logits": np.ones(3), "end_logits": np.ones(3)}, verbose=0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "labels", "named"),
+    [
+        ({"num_labels": 3}, np.eye(3), r"shape \[(3|any)\].*CategoricalCrossentropy"),
+        ({"num_labels": 3, "multi_label": True}, np.ones(3), r"shape \[(3|any), 3\]"),
+    ],
+)
+def test_labels_of_another_shape_are_rejected(small_config, settings, labels, named):
+    model = albert_tf.AlbertForClassification(small_config, **settings)
+    model.compile("sgd", loss=model.default_loss())
+    with pytest.raises(ValueError, match=named):
+        model.fit(np.ones([3, 7], np.int32), labels, verbose=0)
+
+
+def test_one_hot_labels_work_with_the_loss_of_keras(small_config):
+    model = albert_tf.AlbertForClassification(small_config, 3)
+    loss = {"logits": keras.losses.CategoricalCrossentropy(from_logits=True)}
+    model.compile("sgd", loss=loss)
+    model.fit(np.ones([3, 7], np.int32), np.eye(3), verbose=0)
+
+
+def test_a_name_instead_of_a_configuration_is_rejected():
+    with pytest.raises(TypeError, match=r"AlbertEncoder\.load\('base_v2'\)"):
+        albert_tf.AlbertEncoder("base_v2")
+
+
+def test_a_former_argument_still_works(small_config):
+    with pytest.warns(DeprecationWarning, match="dropout_prob"):
+        model = albert_tf.AlbertForClassification(small_config, 3, classifier_dropout_prob=0.3)
+    assert model.dropout_prob == 0.3
+    former = {**model.get_config(), "classifier_dropout_prob": 0.4}
+    del former["dropout_prob"]
+    assert albert_tf.AlbertForClassification.from_config(former).dropout_prob == 0.4
+
+
+def test_fit_with_a_dataset_callbacks_and_frozen_encoder(tmp_path, small_config):
+    ids = np.random.default_rng(0).integers(5, 31, [12, 7])
+    dataset = tf.data.Dataset.from_tensor_slices((ids, ids[:, 0] % 2)).batch(5)
+    model = albert_tf.AlbertForClassification(small_config, 2)
+    model.encoder.trainable = False
+    model.compile(albert_tf.AdamWeightDecay(1e-2), loss=model.default_loss())
+    before = [np.array(weight) for weight in model.encoder.weights]
+    callbacks = [
+        keras.callbacks.EarlyStopping("loss", patience=3),
+        keras.callbacks.ModelCheckpoint(tmp_path / "best.keras", "loss", save_best_only=True),
+        keras.callbacks.TensorBoard(tmp_path / "logs"),
+    ]
+    history = model.fit(dataset, epochs=2, callbacks=callbacks, verbose=0).history["loss"]
+    for old, new in zip(before, model.encoder.weights, strict=True):
+        np.testing.assert_array_equal(old, new)
+    assert history[1] < history[0]
+    assert (tmp_path / "best.keras").exists()
+    assert any((tmp_path / "logs").rglob("events*"))
+    model.summary(print_fn=lambda *args, **kwargs: None)
+
+
+def test_mixed_precision_strategy_and_gradient_tape(small_config):
+    ids = np.random.default_rng(1).integers(5, 31, [6, 7])
+    with tf.distribute.MirroredStrategy(tf.config.list_logical_devices("CPU")[:2]).scope():
+        model = albert_tf.AlbertForClassification(small_config, 2, dtype="mixed_bfloat16")
+        model.compile(albert_tf.AdamWeightDecay(1e-2), loss=model.default_loss())
+    model.fit(ids, ids[:, 0] % 2, batch_size=4, verbose=0)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(model(ids, training=True)["logits"])
+    assert all(g is not None for g in tape.gradient(loss, model.classifier.trainable_variables))
+
+
+def test_the_encoder_in_a_functional_model_and_a_clone(small_config):
+    inputs = {name: keras.Input([None], dtype="int32", name=name) for name in INPUTS}
+    pooled = albert_tf.AlbertEncoder(small_config)(inputs)["pooled_output"]
+    model = keras.Model(inputs, keras.layers.Dense(2)(pooled))
+    x = {name: np.ones([3, 7], np.int32) for name in INPUTS}
+    expected = model.predict(x, verbose=0)
+    assert expected.shape == (3, 2)
+    clone = keras.models.clone_model(model)
+    clone.set_weights(model.get_weights())
+    np.testing.assert_array_equal(clone.predict(x, verbose=0), expected)
