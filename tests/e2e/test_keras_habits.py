@@ -237,6 +237,7 @@ def test_mixed_precision_strategy_and_gradient_tape(small_config):
     with tf.distribute.MirroredStrategy(tf.config.list_logical_devices("CPU")[:2]).scope():
         model = albert_tf.AlbertForClassification(small_config, 2, dtype="mixed_bfloat16")
         model.compile(albert_tf.AdamWeightDecay(1e-2), loss=model.default_loss())
+    model.test_on_batch(ids, ids[:, 0] % 2)  # see docs/python.md
     model.fit(ids, ids[:, 0] % 2, batch_size=4, verbose=0)
     with tf.GradientTape() as tape:
         loss = tf.reduce_mean(model(ids, training=True)["logits"])
