@@ -1,0 +1,73 @@
+"""The files that code hosts and other tools read: workflow, hooks, templates, citation."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+
+from albert_tf.version import __version__
+from tests.documentation import ROOT
+
+TEMPLATES = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
+WORKFLOW = ROOT / ".github" / "workflows" / "tests.yml"
+
+
+def read(path: Path):
+    return yaml.safe_load(path.read_text("utf-8"))
+
+
+def test_workflow_runs_all_checks_on_the_oldest_and_newest_python():
+    jobs = read(WORKFLOW)["jobs"]
+    assert jobs["tests"]["strategy"]["matrix"]["python"] == ["3.10", "3.13"]
+    assert 'requires-python = ">=3.10,<3.14"' in (ROOT / "pyproject.toml").read_text("utf-8")
+    commands = {name: job["steps"][-1]["run"] for name, job in jobs.items()}
+    assert commands == {
+        "tests": "PYTHON=python${{ matrix.python }} ./test.sh",
+        "slow": "PYTHON=python3.13 ./test.sh --all -m slow",
+    }
+
+
+def test_workflow_runs_slow_tests_weekly():
+    workflow = read(WORKFLOW)
+    triggers = workflow[True]  # YAML 1.1 reads the key `on` as a boolean
+    minute, hour, day, month, weekday = triggers["schedule"][0]["cron"].split()
+    assert minute.isdecimal()
+    assert hour.isdecimal()
+    assert (day, month, weekday) == ("*", "*", "1")
+    assert {"push", "pull_request"} <= triggers.keys()
+    assert "schedule" in workflow["jobs"]["slow"]["if"]
+
+
+def test_hooks_run_the_linters_of_test_sh():
+    (repository,) = read(ROOT / ".pre-commit-config.yaml")["repos"]
+    found = [shlex.split(hook["entry"])[2:] for hook in repository["hooks"]]
+    lines = (ROOT / "test.sh").read_text("utf-8").splitlines()
+    checks = [line.split()[1:] for line in lines if line.startswith(("run ruff", "run mypy"))]
+    assert found == checks
+
+
+@pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.stem)
+def test_issue_template(path):
+    form = read(path)
+    assert {"name", "description", "body"} <= form.keys()
+    identifiers = [field["id"] for field in form["body"]]
+    assert len(set(identifiers)) == len(identifiers) > 0
+    assert all(field["type"] == "textarea" and field["attributes"] for field in form["body"])
+
+
+def test_there_are_templates_for_issues_and_pull_requests():
+    assert [path.stem for path in TEMPLATES] == ["bug_report", "feature_request"]
+    assert "./test.sh" in (ROOT / ".github/pull_request_template.md").read_text("utf-8")
+
+
+def test_citation():
+    citation = read(ROOT / "CITATION.cff")
+    assert citation["cff-version"] == "1.2.0"
+    assert {"message", "title", "authors"} <= citation.keys()  # required by the format
+    assert citation["version"] == __version__
+    paper = citation["preferred-citation"]
+    assert paper["title"].startswith("ALBERT: A Lite BERT")
+    assert [author["family-names"] for author in paper["authors"]] == [
+        *("Lan", "Chen", "Goodman", "Gimpel", "Sharma", "Soricut"),
+    ]
