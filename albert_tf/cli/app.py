@@ -1,4 +1,7 @@
-"""How a command runs: flags parsed by absl, `--help`, errors and signals; imports nothing heavy."""
+"""Runs commands: flags (parsed by absl), `--help`, errors and signals.
+
+This module must not import TensorFlow, so that `--help` is fast.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +32,8 @@ from albert_tf.data.streams import (
 )
 from albert_tf.training.interruption import end_on_signals
 
-# Flags that earlier versions had, and what to use instead. A key is "--flag", or
-# "command --flag" if other commands still have the flag.
+# Flags of earlier versions, and what to use instead. A key is "--flag", or "command --flag" if
+# other commands still have the flag.
 REMOVED_FLAGS = {
     "export_litert --calibration_file": "--quantization=int8 needs no texts.",
     "run_pretraining --depth_schedule": "train a model with fewer layers, then start a run in "
@@ -59,14 +62,13 @@ def run_command(
 ) -> None:
     """Defines the flags, parses the command line and runs the command.
 
-    A `UserError`, or an `OSError` of the operating system, ends the process with its message and
-    exit status 1; with `--verbosity=1` its stack trace is shown, too. Any other exception shows
-    its stack trace and how to report it. A signal ends the process, after cleaning up, with exit
-    status 128 plus the number of the signal.
+    A `UserError` or an `OSError` of the operating system ends the process with a message and exit
+    status 1. `--verbosity=1` also shows its stack trace. Any other exception shows its stack trace
+    and how to report it. A signal ends the process with status 128 plus the signal number.
 
     Args:
-        define_flags: `--help` begins with the docstring of its module.
-        run: the command; reads `flags.FLAGS`.
+        define_flags: defines the flags. `--help` begins with the docstring of its module.
+        run: function that runs the command and reads `flags.FLAGS`.
         takes_arguments: whether `run` is called with the list of arguments after `--`.
         takes_paths: whether `run` is called with the list of all arguments that are not flags.
     """
@@ -104,7 +106,7 @@ def run_command(
         with end_on_signals():
             app.run(main, flags_parser=parse)
     except BrokenPipeError:
-        discard_standard_output()  # its reader, such as `head`, has ended
+        discard_standard_output()  # the reader, such as `head`, has closed the pipe
         sys.exit(1)
 
 
@@ -117,9 +119,10 @@ def is_user_error(error: Exception) -> bool:
 
 
 def explain(error: Exception, values: flags.FlagValues) -> str:
-    """Returns the message of an error, with the flags that set what it names, and advice.
+    """Returns the message of an error, with the related flags and advice.
 
-    `name` in the message becomes --name. The flags that contain the first path are put in front.
+    `name` in the message becomes --name. If the message contains a path from a flag, the flag is
+    put in front of the message.
     """
     message = re.sub(r"`(\w+)`", lambda m: f"--{m[1]}" if m[1] in values else m[0], str(error))
     places: dict[tuple[int, int], list[str]] = {}
@@ -170,13 +173,13 @@ def help_text(module: ModuleType) -> str:
 def _parse(
     module: ModuleType, argv: Sequence[str], *, takes_arguments: bool, takes_paths: bool
 ) -> list[str]:
-    """Sets the flags; returns the name of the program and the arguments that are not flags."""
+    """Parses the flags. Returns the program name and the arguments that are not flags."""
     end = argv.index("--") if "--" in argv else len(argv)
     before, after = argv[:end], argv[end + 1 :]
     if not _HELP.isdisjoint(before):
         print(help_text(module), flush=True)
         sys.exit()
-    _check_surroundings(argv[1:])
+    _check_process(argv[1:])
     flags.FLAGS.set_gnu_getopt(True)  # flags may follow paths
     try:
         program, *paths = flags.FLAGS(before)
@@ -184,12 +187,14 @@ def _parse(
         _check_arguments([] if takes_paths or takes_arguments else after)
     except (flags.Error, ValueError, OSError) as error:  # absl raises ValueError for --noflag=x
         command = inspect.getmodulename(module.__file__ or "")
-        sys.exit(f"error: {_about_removed(command, error) or error}\nUse --help to list the flags.")
+        sys.exit(
+            f"error: {_removed_flag_advice(command, error) or error}\nUse --help to list the flags."
+        )
     return [program, *paths, *after]
 
 
-def _check_surroundings(arguments: Sequence[str]) -> None:
-    """Exits if an argument is not text to Python, or the working directory was deleted."""
+def _check_process(arguments: Sequence[str]) -> None:
+    """Exits if an argument cannot be decoded or the working directory no longer exists."""
     malformed = [a for a in arguments if a.encode(errors="replace").decode() != a]
     if malformed:
         sys.exit(
@@ -210,8 +215,8 @@ def _check_arguments(unexpected: Sequence[str]) -> None:
         )
 
 
-def _about_removed(command: str | None, error: Exception) -> str | None:
-    """What to use instead of a flag that no longer exists; None for other errors."""
+def _removed_flag_advice(command: str | None, error: Exception) -> str | None:
+    """Returns what to use instead of a removed flag. `None` for other errors."""
     if isinstance(error, flags.UnrecognizedFlagError):
         for name in (error.flagname, error.flagname.removeprefix("no")):
             for key in (f"{command} --{name}", f"--{name}"):
@@ -237,9 +242,9 @@ def _hide_other_logs() -> None:
 
 
 def _import_quietly(execute: Callable[[ModuleType], None], module: ModuleType) -> None:
-    """Imports TensorFlow so that its C++ code logs nothing but errors, and these only with a GPU.
+    """Imports TensorFlow so that its C++ code logs only errors.
 
-    Without a GPU it reports as an error that it found none.
+    Without a GPU it logs nothing, because TensorFlow reports a missing GPU as an error.
     """
     has_gpu = glob.glob("/dev/nvidia*") or os.path.exists("/dev/dxg")  # WSL has dxg
     is_hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")

@@ -1,8 +1,8 @@
 """Checks training on this machine and writes a report.
 
-It lists the devices, compares training steps of a small net with recorded numbers in every
+It lists the devices, compares training steps of a small model with recorded numbers in every
 precision, with and without XLA, on one and on all devices, times ALBERT-base, and trains 200 steps.
-Attach the report in --output_dir to questions. The exit status is 0 if every check passed.
+Please attach the report to bug reports. The exit status is 0 if all checks passed.
 
     albert_tf check_accelerator --output_dir=report
 """
@@ -23,7 +23,7 @@ def define_flags() -> None:
                 Flag("full", False): "Also time ALBERT-base on a CPU.",
             },
             "Output": {
-                Flag("output_dir", required=True): "Required. Directory of the report.",
+                Flag("output_dir", required=True): "Required. Directory for the report.",
             },
         }
     )

@@ -1,7 +1,7 @@
-r"""Converts a model to another format and verifies that it computes the same.
+r"""Converts a model to another format and verifies the result.
 
-A new process loads the result and compares its outputs with those of --model. Tokenizer and
-configuration are converted, too.
+A new process loads the result and compares its outputs with the outputs of --model. The tokenizer
+and the configuration are also converted.
 
     albert_tf convert_checkpoint --model=albert_base --format=huggingface --output_dir=base_hf
 """
@@ -15,7 +15,7 @@ from absl import flags
 from albert_tf.cli.app import command
 from albert_tf.cli.flags import DRY_RUN, MODEL_PARTS, Flag, define, model_parts_from_flags
 
-# Those of `checkpoints/formats.py`, whose import takes seconds.
+# The formats of `checkpoints/formats.py`, whose import is slow.
 FORMATS = ("original", "huggingface", "keras_hub", "tf2_hub", "tf1_hub")
 
 
@@ -46,9 +46,9 @@ def define_flags() -> None:
 
 
 def run() -> None:
-    """Converts, and prints what became of every weight."""
-    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # both sides of the proof compute alike
-    # TensorFlow, which --help need not wait for.
+    """Converts the model and prints a report on its weights."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # so that both models compute on the same device
+    # These modules import TensorFlow, which --help does not need.
     from albert_tf.checkpoints.convert import convert
     from albert_tf.training.distribution import log_devices
 

@@ -1,6 +1,6 @@
 """Runs every step from raw text to an exported model, in a few minutes.
 
-It collects texts from Python's own documentation, trains a vocabulary, creates records, pretrains a
+It collects texts from Python's documentation, trains a vocabulary, creates records, pretrains a
 tiny model, exports it, and evaluates and queries the exported model. Finally it fine-tunes mini,
 the model that is part of albert_tf, to classify texts by their chapter of the documentation.
 
@@ -30,7 +30,7 @@ def define_flags() -> None:
                 "the classifier; 0 skips it.",
             },
             "Output": {
-                Flag("output_dir", "demo_output"): "Local directory of all results.",
+                Flag("output_dir", "demo_output"): "Local directory for all results.",
             },
         }
     )

@@ -1,6 +1,7 @@
 """Exports the weights of a pretrained model without its optimizer state.
 
-As in the original, optimizer moments and the step are omitted: a third of the file size remains.
+As in the original, optimizer moments and the step are omitted, which reduces the file size to a
+third.
 
     albert_tf export_checkpoints --albert_directory=pretrained --export_path=released/model.ckpt
 """
@@ -40,7 +41,7 @@ def define_flags() -> None:
 
 def run() -> None:
     """Reads the model and writes its weights."""
-    # TensorFlow, which --help need not wait for.
+    # These modules import TensorFlow, which --help does not need.
     from albert_tf.checkpoints.convert import export_weights
     from albert_tf.checkpoints.model_source import model_in
     from albert_tf.training.distribution import log_devices

@@ -1,7 +1,7 @@
 """Exports a model as a LiteRT (TensorFlow Lite) file.
 
-The file is run on sample sequences, and the difference of its outputs to those of the model is
-printed.
+The file is tested on sample sequences. The differences between its outputs and the outputs of the
+model are printed.
 
     albert_tf export_litert --model=mrpc --output_file=mrpc.tflite --quantization=int8
 """
@@ -54,9 +54,9 @@ def define_flags() -> None:
 
 
 def run() -> None:
-    """Exports, and prints the size of the file and how near its outputs are to the model's."""
-    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # both sides of the comparison compute alike
-    # TensorFlow, which --help need not wait for.
+    """Exports the model; prints the size of the file and the differences of its outputs."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # so that both models compute on the same device
+    # These modules import TensorFlow, which --help does not need.
     from albert_tf.checkpoints.loading import build_model, read_contents
     from albert_tf.serving.litert import LiteRTExport
     from albert_tf.training.distribution import log_devices
@@ -85,7 +85,7 @@ def run() -> None:
 
 
 def _length(given: int | None, contents: ModelContents) -> int | None:
-    """The length of all sequences; None for any."""
+    """Returns the length of all sequences. If `None`, any length is possible."""
     if given == 0:
         return None
     config, task = contents.config, contents.task

@@ -1,6 +1,6 @@
 r"""Exports a pretrained model for TF-Hub, for TensorFlow 2 or 1.
 
-A new process loads the result and compares its outputs with those of the model.
+A new process loads the result and compares its outputs with the outputs of the model.
 
     albert_tf export_to_tfhub --albert_directory=pretrained --export_path=hub/encoder \
         --preprocessor_path=hub/preprocessor
@@ -51,9 +51,9 @@ def define_flags() -> None:
 
 
 def run() -> None:
-    """Exports, and prints what became of every weight."""
-    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # both sides of the proof compute alike
-    # TensorFlow, which --help need not wait for.
+    """Exports the model and prints a report on its weights."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # so that both models compute on the same device
+    # These modules import TensorFlow, which --help does not need.
     from albert_tf.checkpoints.model_source import model_in
     from albert_tf.serving.hub import export_to_tfhub
     from albert_tf.training.distribution import log_devices

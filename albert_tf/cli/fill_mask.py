@@ -27,7 +27,7 @@ def define_flags() -> None:
             "Model": {
                 Flag("model_dir", required=True): "Required. Model of any supported format: a "
                 "directory, a checkpoint, a released tar file, a TF-Hub URL, or a name such as "
-                "base_v2, or mini, which is part of albert_tf.",
+                "base_v2 or mini (mini is part of albert_tf).",
                 Flag("do_lower_case", True): "Lower-case the text. If not set, the setting stored "
                 "with the model is used.",
             },
@@ -39,8 +39,8 @@ def define_flags() -> None:
 
 
 def run() -> None:
-    """Prints each text and, for each of its blanks, a line of tokens with their probabilities."""
-    # TensorFlow, which --help need not wait for.
+    """Prints each text, followed by a line of tokens and probabilities for each [MASK]."""
+    # These modules import TensorFlow, which --help does not need.
     from albert_tf.pretraining.fill_mask import FillMask, read_model
     from albert_tf.training.distribution import log_devices
 
@@ -49,7 +49,7 @@ def run() -> None:
     fill_mask = FillMask(
         *read_model(values.model_dir, "--model_dir", lower_case_from_flags(values))
     )
-    # The standard input is answered line by line, as it comes.
+    # The standard input is processed line by line, so that it can be interactive.
     groups = [values.text] if values.text else ([t] for t in map(str.strip, sys.stdin) if t)
     for texts in groups:
         for text, blanks in zip(texts, fill_mask(texts, values.top_k), strict=True):

@@ -1,7 +1,7 @@
 """Collects scores of run_glue.sh in a table and predictions in a zip file.
 
-For each task the table has the median, lowest and highest score over the seeds. It is printed and
-written to --results_dir, with a figure.
+The table contains the median, lowest and highest score of each task over all seeds. It is printed,
+and written to --results_dir together with a figure.
 
     albert_tf glue_results --results_dir=glue_results --model=base_v2 --submission=submission.zip
 """

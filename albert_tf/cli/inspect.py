@@ -1,7 +1,7 @@
-"""Shows what a path contains: a model of any format, records, a tokenizer.
+"""Describes a path: a model of any format, records or a tokenizer.
 
-For a model: its format, configuration, parameters, tokenizer and task, and its output for a sample
-text. Several paths are described one after the other. The command has no flags of its own.
+For a model, it prints format, configuration, parameters, tokenizer, task, and the output for a
+sample text. Several paths are described one after the other. The command has no flags.
 
     albert_tf inspect albert_base_v2.tar.gz
 
@@ -28,7 +28,7 @@ def run(paths: Sequence[str]) -> None:
             "Pass a path: python -m albert_tf.cli.inspect PATH. It may be a model of any format, "
             "a checkpoint, an exported model, a file of records, a tokenizer or a configuration."
         )
-    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # leaves the memory of busy devices alone
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # does not use the memory of busy devices
     from albert_tf.tools.inspect import compare_vocabularies, describe
     from albert_tf.training.distribution import log_devices
 

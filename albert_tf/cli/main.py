@@ -1,7 +1,7 @@
 """The command `albert_tf`, whose subcommands are the commands of this package.
 
 `albert_tf run_squad ...`, `python -m albert_tf run_squad ...` and
-`python -m albert_tf.cli.run_squad ...` are the same.
+`python -m albert_tf.cli.run_squad ...` are equivalent.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ COMMANDS = {
         "export_litert",
     ),
     "Planning and comparing": ("check_accelerator", "memory", "run_ablations", "glue_results"),
-    "To begin with": ("demo",),
+    "Getting started": ("demo",),
 }
 
 
 def main() -> None:
-    """Runs the command that the first argument names, with the arguments after it."""
+    """Runs the command named by the first argument with the remaining arguments."""
     arguments = sys.argv[1:]
     if not arguments:
         sys.exit(help_text())
@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def help_text() -> str:
-    """Returns what there is, a line a command."""
+    """Returns the list of commands with one line each."""
     width = max(map(len, _all_commands()))
     lines = [
         f"albert_tf {__version__}: ALBERT on TensorFlow 2.",
@@ -73,7 +73,7 @@ def help_text() -> str:
 
 
 def summary(name: str) -> str:
-    """Returns what a command is for: the first line of its module, which is not imported."""
+    """Returns the first line of a command's docstring, without importing the module."""
     source = resources.files("albert_tf.cli").joinpath(f"{name}.py").read_text(encoding="utf-8")
     return (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0].replace("`", "")
 

@@ -1,6 +1,6 @@
 """Prints the number of parameters and the training memory of a model.
 
-The model is not built; the estimate covers one training step on one device.
+The memory is estimated for one training step on one device, without building the model.
 
     albert_tf memory --preset=base_v2 --max_seq_length=512 --train_batch_size=8 --memory_gb=16
 """
@@ -36,7 +36,7 @@ def define_flags() -> None:
                 Flag(
                     "precision", "float32", choices=("float32", "bfloat16", "float16")
                 ): "Precision of matrix products.",
-                Flag("xla", False): "The step is compiled for a GPU or TPU by XLA.",
+                Flag("xla", False): "XLA compiles the step for a GPU or TPU.",
                 Flag("memory_gb", float): "Memory of the device in GB (10^9 bytes), for which the "
                 "largest batch size is printed. Default: no batch size is printed.",
             },

@@ -35,15 +35,15 @@ def define_flags() -> None:
                 Flag(
                     "comparisons",
                     ("embedding_size", "sharing", "sentence_loss", "dropout", "depth", "width"),
-                ): "Comparisons to make; a subset of the default.",
+                ): "Comparisons to make: all or some of the default.",
                 Flag("embedding_sizes", ()): "Embedding sizes. Default: half and double the "
                 "base's, and H.",
                 Flag("depths", ()): "Numbers of layers. Default: 1, and half and double the "
                 "base's.",
                 Flag("widths", ()): "Hidden sizes. Default: half and double the base's.",
-                Flag("seeds", ("12345",)): "Seeds with which every model is trained.",
-                Flag("base_seeds", ()): "Additional seeds of the base model, whose spread "
-                "estimates the noise of the table. Default: none.",
+                Flag("seeds", ("12345",)): "Seeds. Every model is trained with each of them.",
+                Flag("base_seeds", ()): "Additional seeds of the base model. The spread of its "
+                "scores estimates the noise in the table. Default: none.",
                 **DRY_RUN,
             },
             "Data": {
@@ -59,16 +59,16 @@ def define_flags() -> None:
             },
             "Model": {
                 Flag("albert_config_file", required=True): "Required. Configuration "
-                "(albert_config.json) of the base model, of which all others are variants.",
+                "(albert_config.json) of the base model. All other models are variants of it.",
             },
             "Training": {
                 Flag("num_train_steps", int, at_least=1, required=True): "Required. Training "
                 "steps of every run.",
             },
             "Output": {
-                Flag("output_dir", required=True): "Required. Directory of the results, with a "
-                "subdirectory for each run. Completed runs found there are not repeated, "
-                "interrupted ones are resumed.",
+                Flag("output_dir", required=True): "Required. Directory for the results, with a "
+                "subdirectory for each run. Completed runs in it are not repeated, and "
+                "interrupted runs are resumed.",
             },
         }
     )

@@ -1,8 +1,8 @@
 r"""Fine-tunes and applies a text classifier, on GLUE tasks or custom data.
 
-Custom files are TSV, CSV or JSON Lines with a column of texts and a column of labels, or of numbers
-with --regression. --do_train, --do_eval, --do_predict, --predict_file and --export_dir say what to
-do, in any combination.
+Custom files are TSV, CSV or JSON Lines with a column of texts and a column of labels (numbers with
+--regression). Select any combination of --do_train, --do_eval, --do_predict,
+--predict_file and --export_dir.
 
     albert_tf run_classifier --task_name=mrpc --data_dir=GLUE \
         --albert_hub_module_handle=albert_base --recipe=auto --do_train --do_eval \
@@ -42,8 +42,8 @@ def define_flags() -> None:
             "Actions": {
                 Flag("do_predict", False): "Write predictions for the test set to "
                 "test_results.tsv.",
-                Flag("predict_file"): "Classify the texts of this file, one per line, the two "
-                "texts of a pair separated by a tab; - is the standard input.",
+                Flag("predict_file"): "Classify the texts in this file: one per line, with a tab "
+                "between the two texts of a pair. - reads the standard input.",
                 Flag("predict_output_file"): "File for the predictions of --predict_file. "
                 "Default: the standard output.",
                 **DRY_RUN,
@@ -68,25 +68,24 @@ def define_flags() -> None:
                     f"--do_{action}: TSV, CSV or JSON Lines."
                     for name, action in (("train", "train"), ("dev", "eval"), ("test", "predict"))
                 },
-                Flag("text_a_column", "text_a"): "Column of the text: its name, or its number, "
-                "from 0, in files without a header.",
+                Flag("text_a_column", "text_a"): "Column of the text: its name, or its number in "
+                "files without a header, starting at 0.",
                 Flag("text_b_column"): "Column of the second text of a pair. Default: single "
                 "texts.",
                 Flag("label_column", "label"): "Column of the label.",
-                Flag("regression", False): "The labels are numbers to predict, not names of "
+                Flag("regression", False): "The labels are numbers to predict instead of names of "
                 "classes.",
-                Flag("multi_label", False): "A text has any number of labels, in a cell separated "
-                "by |, or a list in JSON Lines; an empty cell has none.",
-                Flag("multi_label_threshold", 0.5): "Probability at or above which a label of "
-                "--multi_label is predicted. If not set, a trained model keeps that of its "
-                "training.",
-                Flag("max_seq_length", 512): "Maximum number of tokens of a sequence; longer "
-                "texts are truncated. If not set, a trained model keeps the length of its "
-                "training.",
+                Flag("multi_label", False): "Texts have any number of labels, separated by | in a "
+                "cell, or in a list in JSON Lines. An empty cell means no labels.",
+                Flag("multi_label_threshold", 0.5): "Minimum probability at which a label is "
+                "predicted with --multi_label. If not set, a trained model keeps the threshold of "
+                "its training.",
+                Flag("max_seq_length", 512): "Maximum number of tokens per sequence. Longer texts "
+                "are truncated. If not set, a trained model keeps the length of its training.",
             },
             "Export": {
                 Flag("threshold_to_export", math.nan): "Number that the exported model returns as "
-                "the output threshold; nan for none.",
+                "the output threshold. nan: the model has no such output.",
             },
             "Training": {
                 Flag("classifier_dropout_prob", 0.1): "Dropout rate of the input of the "
@@ -99,8 +98,8 @@ def define_flags() -> None:
 
 
 def run() -> None:
-    """Does what the flags say."""
-    from albert_tf.classification import run  # TensorFlow, which --help need not wait for
+    """Runs the command."""
+    from albert_tf.classification import run  # imports TensorFlow
 
     run.run_classification(settings_from_flags(run.ClassificationSettings))
 

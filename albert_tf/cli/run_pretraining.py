@@ -50,24 +50,25 @@ def define_flags() -> None:
                 Flag("eval_input_file"): "Records to evaluate on: comma-separated files or globs. "
                 "Default: --input_file.",
                 Flag("max_seq_length", 512): "Number of tokens of a sequence in the records.",
-                Flag("max_predictions_per_seq", 20): "Number of prediction slots of a sequence in "
-                "the records, which is twice the value given to create_pretraining_data if that "
-                "permuted tokens. With --masked_lm_prob: maximum number of tokens to mask in a "
-                "sequence.",
+                Flag("max_predictions_per_seq", 20): "Number of prediction slots per sequence in "
+                "the records. For records created with --do_permutation, this is twice the value "
+                "that was passed to create_pretraining_data. With --masked_lm_prob: maximum "
+                "number of tokens to mask in a sequence.",
                 Flag("sentence_loss", SOP, choices=SENTENCE_LOSSES): "Loss on pairs of segments, "
-                "as in the records. sop: which segment comes first. nsp: whether the second "
-                "follows the first. none: no such loss and no sentence-order head.",
-                Flag("shuffle_buffer_size", 1000, at_least=1): "Number of records among which the "
-                "next training example is drawn.",
-                Flag("skip_damaged_records", False): "Skip, report and count records of "
-                "--input_file that cannot be read during training, instead of ending with an "
+                "which must match the records. sop: which segment comes first. nsp: whether the "
+                "second segment follows the first. none: no such loss and no sentence-order head.",
+                Flag("shuffle_buffer_size", 1000, at_least=1): "Number of records from which the "
+                "next training example is drawn at random.",
+                Flag("skip_damaged_records", False): "Skip records of --input_file that cannot be "
+                "read during training, and report their number. Without this flag they are an "
                 "error.",
             },
             "Masking": {
                 Flag("masked_lm_prob", 0.0): "Fraction of tokens to mask during training, "
-                "differently in every epoch; usually 0.15. For records made with "
-                "create_pretraining_data --masked_lm_prob=0. 0: the records are masked already.",
-                Flag("masked_lm_budget", 0.0): "Name of --masked_lm_prob in the original release.",
+                "differently in every epoch; usually 0.15. For records created with "
+                "create_pretraining_data --masked_lm_prob=0. 0: the records are already masked.",
+                Flag("masked_lm_budget", 0.0): "The name of --masked_lm_prob in the original "
+                "release.",
                 **NGRAMS,
             },
             "Evaluation": {
@@ -75,13 +76,13 @@ def define_flags() -> None:
                 "evaluation.",
                 Flag("max_eval_steps", 100, at_least=1): "Maximum number of batches to evaluate "
                 "on; the records are read at most once.",
-                Flag("eval_checkpoint", "newest"): "Checkpoint that --do_eval --nodo_train "
-                "evaluates: newest or best of --output_dir, or a path. all: every checkpoint of "
-                "--output_dir, of which the best is kept as model.ckpt-best, as during training. "
-                "If --output_dir has none, --init_checkpoint is used.",
+                Flag("eval_checkpoint", "newest"): "Checkpoint to evaluate with --do_eval "
+                "--nodo_train: newest or best in --output_dir, or a path. all: every checkpoint "
+                "in --output_dir; the best is kept as model.ckpt-best, as during training. If "
+                "--output_dir has none, --init_checkpoint is used.",
                 Flag("watch_secs", 0.0): "With --eval_checkpoint=all: wait for new checkpoints of "
-                "a running training until that of --num_train_steps, but at most this number of "
-                "seconds after the last new one. 0: do not wait.",
+                "a running training until the checkpoint of --num_train_steps exists, but at most "
+                "this number of seconds after the last new checkpoint. 0: do not wait.",
             },
             "Model": {
                 Flag("albert_config_file"): "Model configuration (albert_config.json). Default: "
@@ -90,14 +91,14 @@ def define_flags() -> None:
             },
             "Optimizer": {
                 Flag("num_decay_steps", int): "Keep the learning rate constant after the warm-up, "
-                "and let it decay to 0 over this number of last steps. Default: it decays from "
-                "step 0 on, as in the original.",
+                "and decay it to 0 over this number of steps at the end. Default: the decay "
+                "starts at step 0, as in the original.",
                 Flag("scale_from_batch_size", int, at_least=1): "Batch size for which "
                 "--learning_rate, --num_train_steps, --num_warmup_steps, --start_warmup_step and "
-                "--num_decay_steps are given; 4096 for the published settings. They are scaled to "
-                "--train_batch_size, and the result is logged: the learning rate by the square "
-                "root of the ratio, the steps so that the number of examples is the same. "
-                "Default: no scaling.",
+                "--num_decay_steps were chosen; 4096 for the published settings. They are scaled "
+                "to --train_batch_size, and the result is logged. The learning rate is scaled by "
+                "the square root of the ratio, and the steps so that the number of examples stays "
+                "the same. Default: no scaling.",
             },
         }
     )
@@ -105,8 +106,8 @@ def define_flags() -> None:
 
 
 def run() -> None:
-    """Does what the flags say."""
-    from albert_tf.pretraining import run  # TensorFlow, which --help need not wait for
+    """Runs the command."""
+    from albert_tf.pretraining import run  # imports TensorFlow
 
     run.run_pretraining(settings_from_flags(run.PretrainingSettings))
 

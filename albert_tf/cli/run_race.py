@@ -1,6 +1,6 @@
 r"""Fine-tunes and applies a model for multiple choice, on RACE or custom data.
 
-Custom data is in JSON Lines files with a context, a question, its options and the correct label.
+Custom data are JSON Lines with a context, a question, its options and the correct label.
 By default the command trains and evaluates.
 
     albert_tf run_race --data_dir=race_data --albert_hub_module_handle=albert_base --recipe=auto \
@@ -54,21 +54,22 @@ def define_flags() -> None:
     define(
         {
             "Data": {
-                Flag("task_name", "race"): "Only race, for the RACE data as well as for custom "
+                Flag("task_name", "race"): "Must be race, for the RACE data and for custom "
                 "questions.",
-                Flag("data_dir"): "Directory RACE with train, dev and test, or its parent "
-                "directory. Not needed with --train_choices, --dev_choices or --test_choices.",
+                Flag("data_dir"): "The directory RACE, which contains train, dev and test, or its "
+                "parent directory. Not required with --train_choices, --dev_choices or "
+                "--test_choices.",
                 Flag("high_only", False): "Use only the high-school level of RACE.",
                 Flag("middle_only", False): "Use only the middle-school level of RACE.",
                 **{
-                    Flag(f"{split}_choices"): f"The {split} set that replaces that of RACE: JSON "
+                    Flag(f"{split}_choices"): f"The {split} set, instead of the one of RACE: JSON "
                     "Lines with context, question, options (2 to 26) and label."
                     for split in ("train", "dev", "test")
                 },
-                Flag("max_seq_length", 512): "Maximum number of tokens of a sequence of context, "
-                "question and option; the context is truncated to fit.",
+                Flag("max_seq_length", 512): "Maximum number of tokens of a sequence, which "
+                "consists of context, question and option. The context is truncated to fit.",
                 Flag("max_qa_length", 128): "Maximum number of tokens of a question with an "
-                "option; longer ones are truncated at the front.",
+                "option. Longer texts are truncated at the front.",
             },
             "Training": {
                 Flag("dropout_prob", 0.1): "Dropout rate of the input of the head during training.",
@@ -81,8 +82,8 @@ def define_flags() -> None:
 
 
 def run() -> None:
-    """Does what the flags say."""
-    from albert_tf.multiple_choice import run  # TensorFlow, which --help need not wait for
+    """Runs the command."""
+    from albert_tf.multiple_choice import run  # imports TensorFlow
 
     run.run_multiple_choice(settings_from_flags(run.MultipleChoiceSettings))
 

@@ -1,8 +1,8 @@
 r"""Fine-tunes and applies a model for question answering, such as SQuAD.
 
-An answer is a span of the context that is given with a question. In version 1 every question has
-an answer, in version 2 some have none. --do_train, --do_predict, --predict_json and --export_dir
-say what to do, in any combination.
+Each question comes with a context, and its answer is a span of the context. In version 1 every
+question has an answer; in version 2 some questions have none. Select any combination of --do_train,
+--do_predict, --predict_json and --export_dir.
 
     albert_tf run_squad --squad_version=2 --train_file=train-v2.0.json \
         --predict_file=dev-v2.0.json --albert_hub_module_handle=albert_base --recipe=auto \
@@ -35,12 +35,12 @@ def define_flags() -> None:
         {
             "Actions": {
                 Flag("do_train", False): "Train on --train_file.",
-                Flag("do_predict", False): "Answer --predict_file. If it contains answers, every "
-                "saved checkpoint is scored on it during training and with --checkpoint=all, and "
-                "the best is kept as model.ckpt-best.",
+                Flag("do_predict", False): "Answer the questions in --predict_file. If the file "
+                "contains answers, every saved checkpoint is scored on it during training and "
+                "with --checkpoint=all. The best checkpoint is kept as model.ckpt-best.",
                 Flag("predict_json"): "Answer the questions of this file: JSON Lines or a JSON "
                 "list of objects with context, question and optionally id, or a file in the "
-                "format of SQuAD; - is the standard input. Answers are JSON Lines.",
+                "format of SQuAD. - reads the standard input. Answers are written as JSON Lines.",
                 Flag("predict_output_file"): "File for the answers to --predict_json. Default: "
                 "the standard output.",
                 **DRY_RUN,
@@ -51,33 +51,33 @@ def define_flags() -> None:
         TrainerConfig("-", train_batch_size=32, save_checkpoints_steps=1000),
         "windows",
         checkpoint="predict with the best, or with the newest if there is none",
-        padding="For SQuAD 1.1 the scores of padding take part in the softmax during training, so "
-        "the weights depend on this; max is what the original does, also for predictions.",
+        padding="For SQuAD 1.1, the softmax in training includes padding, so the weights depend "
+        "on this flag. The original uses max, also for predictions.",
     )
     define(
         {
             "Data": {
                 Flag("squad_version", int): "1: every question has an answer (SQuAD 1.1, CMRC "
-                "2018). 2: some have none (SQuAD 2.0). Default: the version of the model in "
-                "--output_dir.",
+                "2018). 2: some questions have no answer (SQuAD 2.0). Default: the version of the "
+                "model in --output_dir.",
                 Flag("train_file"): "Questions with answers to train on, in the JSON format of "
                 "SQuAD.",
-                Flag("predict_file"): "Questions to answer, in the JSON format of SQuAD. Answers "
-                "in it are used to score the model, and during training to choose the best "
+                Flag("predict_file"): "Questions to answer, in the JSON format of SQuAD. If the "
+                "file contains answers, they are used to score the model and to select the best "
                 "checkpoint.",
-                Flag("max_seq_length", 384): "Maximum number of tokens of a window, which is a "
-                "part of the context with the question.",
-                Flag("doc_stride", 128): "Number of tokens between the starts of two windows of a "
-                "context.",
+                Flag("max_seq_length", 384): "Maximum number of tokens of a window, which "
+                "consists of the question and a part of the context.",
+                Flag("doc_stride", 128): "Number of tokens between the starts of two consecutive "
+                "windows.",
                 Flag("max_query_length", 64): "Maximum number of tokens of a question; longer "
                 "questions are truncated.",
-                Flag("num_workers", int, at_least=1): "Number of processes that compute features. "
+                Flag("num_workers", int, at_least=1): "Number of processes that create features. "
                 "Default: depends on the size of the data. Does not change the features.",
             },
             "Prediction": {
                 Flag("n_best_size", 20): "Number of candidate answers to write per question. In "
-                "version 1 also the number of starts and of ends that are combined, so a small "
-                "number may leave no answer.",
+                "version 1 also the number of start and end positions that are combined, so a "
+                "small number may leave no answer.",
                 Flag("max_answer_length", 30): "Maximum number of tokens of an answer.",
                 Flag("start_n_top", 5): "Number of start positions to consider; only for version "
                 "2.",
@@ -85,24 +85,25 @@ def define_flags() -> None:
                 "only for version 2.",
                 Flag("null_score_diff_threshold", float): "Null odds at or above which a question "
                 "is left unanswered; only for version 2. Default: the threshold with the best F1 "
-                "on --predict_file, or if that has no answers, the one found when the best "
-                "checkpoint was selected.",
+                "on --predict_file. If that file has no answers, the threshold that was found "
+                "when the best checkpoint was selected.",
             },
             "Export": {
                 Flag("export_tflite", True): "Also write albert_model.tflite into --export_dir, "
                 "as the original does: float32, one sequence of --max_seq_length tokens; only for "
-                "version 1. export_litert writes others.",
+                "version 1. export_litert writes other variants.",
             },
             "Optimizer": {
                 Flag("num_train_epochs", 3.0): "Number of epochs. As in the original, steps = "
-                "questions / --train_batch_size * epochs, although a batch holds windows, of "
-                "which a long context has several. The log reports how often each window is used.",
+                "questions / --train_batch_size * epochs, although batches contain windows, and "
+                "long contexts have several windows. The log reports how often each window is "
+                "used.",
                 Flag("warmup_proportion", 0.1): "Fraction of the training steps used for the "
                 "warm-up.",
             },
             "Training": {
-                Flag("dropout_prob", 0.1): "Dropout rate before the score that there is no "
-                "answer, during training; only for version 2.",
+                Flag("dropout_prob", 0.1): "Dropout rate before the no-answer score during "
+                "training; only for version 2.",
             },
             "Accepted without effect": {
                 **unneeded(
@@ -116,7 +117,7 @@ def define_flags() -> None:
 
 
 def define_flags_of_version(version: int) -> None:
-    """Defines the same flags for one version, which --squad_version may name but not change."""
+    """Defines the flags of a command for one version; --squad_version must not differ."""
     define_flags()
     flags.FLAGS.set_default("squad_version", version)
     flags.register_validator(
@@ -128,8 +129,8 @@ def define_flags_of_version(version: int) -> None:
 
 
 def run() -> None:
-    """Does what the flags say."""
-    from albert_tf.squad import run  # TensorFlow, which --help need not wait for
+    """Runs the command."""
+    from albert_tf.squad import run  # imports TensorFlow
 
     run.run_squad(settings_from_flags(run.SquadSettings))
 

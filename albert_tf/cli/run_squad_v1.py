@@ -1,4 +1,4 @@
-r"""Runs run_squad with --squad_version=1, under the original's name.
+r"""Runs run_squad with --squad_version=1, as in the original release.
 
 Every question has an answer in its context, as in SQuAD 1.1.
 

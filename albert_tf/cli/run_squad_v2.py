@@ -1,4 +1,4 @@
-r"""Runs run_squad with --squad_version=2, under the original's name.
+r"""Runs run_squad with --squad_version=2, as in the original release.
 
 A question may have no answer in its context, as in SQuAD 2.0.
 

@@ -1,8 +1,8 @@
 r"""Fine-tunes and applies a token classifier, such as for named entities.
 
-Files have a word a line and blank lines between sentences, with columns as in CoNLL, or are JSON
-Lines. --do_train, --do_eval, --do_predict, --predict_file and --export_dir say what to do, in any
-combination.
+Files are in the column format of CoNLL (one word per line, blank lines between sentences) or in
+JSON Lines. Select any combination of --do_train, --do_eval, --do_predict, --predict_file and
+--export_dir.
 
     albert_tf run_token_classifier --train_file=train.conll --dev_file=dev.conll \
         --albert_hub_module_handle=albert_base --do_train --do_eval --max_seq_length=128 \
@@ -33,10 +33,10 @@ def define_flags() -> None:
         {
             "Actions": {
                 Flag("do_predict", False): "Write the test set with predicted labels to "
-                "test_results, in the form it came in.",
-                Flag("predict_file"): "Label this file, which is one as --test_file, and write "
-                "it in the form it came in; -, the standard input, has texts, one per line, which "
-                "become JSON Lines.",
+                "test_results, in the format of the test set.",
+                Flag("predict_file"): "Label this file, which has the format of --test_file, and "
+                "write it in the same format. - reads texts from the standard input, one per "
+                "line, and writes JSON Lines.",
                 Flag("predict_output_file"): "File for the predictions of --predict_file. "
                 "Default: the standard output.",
                 **DRY_RUN,
@@ -56,12 +56,12 @@ def define_flags() -> None:
                     "CoNLL, or JSON Lines."
                     for name, action in (("train", "train"), ("dev", "eval"), ("test", "predict"))
                 },
-                Flag("token_column", 0): "Number of the column of words, from 0; negative numbers "
-                "count from the last.",
+                Flag("token_column", 0): "Number of the column of words, starting at 0. Negative "
+                "numbers count from the last column.",
                 Flag("label_column", -1): "Number of the column of labels.",
-                Flag("max_seq_length", 512): "Maximum number of tokens of a sequence; longer "
-                "sentences go through overlapping windows. If not set, a trained model keeps the "
-                "length of its training.",
+                Flag("max_seq_length", 512): "Maximum number of tokens per sequence. Longer "
+                "sentences are split into overlapping windows. If not set, a trained model keeps "
+                "the length of its training.",
             },
             "Training": {
                 Flag("classifier_dropout_prob", 0.1): "Dropout rate of the input of the "
@@ -73,8 +73,8 @@ def define_flags() -> None:
 
 
 def run() -> None:
-    """Does what the flags say."""
-    from albert_tf.token_classification import run  # TensorFlow, which --help need not wait for
+    """Runs the command."""
+    from albert_tf.token_classification import run  # imports TensorFlow
 
     run.run_token_classification(settings_from_flags(run.TokenClassificationSettings))
 

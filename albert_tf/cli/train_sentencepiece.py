@@ -20,8 +20,8 @@ def define_flags() -> None:
             "Data": {
                 Flag("input_file", required=True): "Required. Text to read: comma-separated files "
                 "or globs. UTF-8, one sentence per line.",
-                Flag("do_lower_case", True): "Lower-case the text; must be the same when the "
-                "tokenizer is used.",
+                Flag("do_lower_case", True): "Lower-case the text. Use the same setting with the "
+                "tokenizer.",
                 Flag("vocab_size", 30000, at_least=1): "Number of pieces, including special "
                 "symbols.",
             },
@@ -35,7 +35,7 @@ def define_flags() -> None:
 
 
 def run() -> None:
-    """Learns the vocabulary that the flags ask for."""
+    """Trains the vocabulary."""
     values = flags.FLAGS
     train_sentencepiece(
         values.input_file,
