@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from albert_tf.checkpoints.loading import load
     from albert_tf.checkpoints.original.files import write_checkpoint
     from albert_tf.checkpoints.save import save
-    from albert_tf.classification.predict_texts import TextClassifier, TextPrediction
+    from albert_tf.classification.predict_texts import TextPrediction
     from albert_tf.classification.run import ClassificationSettings, run_classification
+    from albert_tf.classification.text_classifier import TextClassifier
     from albert_tf.config import PRESETS, AlbertConfig
     from albert_tf.finetuning.encode_texts import TextEncoder
     from albert_tf.modeling.encoder import AlbertEncoder
@@ -126,7 +127,7 @@ _MODULES = {
     "MultipleChoice": "multiple_choice.choose",
     "QuestionAnswer": "squad.ask",
     "QuestionAnswerer": "squad.ask",
-    "TextClassifier": "classification.predict_texts",
+    "TextClassifier": "classification.text_classifier",
     "TextEncoder": "finetuning.encode_texts",
     "TextPrediction": "classification.predict_texts",
     "TaggedEntity": "token_classification.tag",

@@ -72,15 +72,41 @@ def load_class(
     """Loads a model of a given class; see `ConfiguredModel.load`."""
     model_settings = ModelSettings(albert_config_file=albert_config_file)
     source, stored = find_source(as_path("path", path), model_settings)
+    return build_class(model_class, source, stored, path, allow_partial, settings)
+
+
+def build_class(
+    model_class: type[M],
+    source: ModelSource,
+    stored: StoredModel,
+    path: str | os.PathLike,
+    allow_partial: bool,
+    settings: Mapping[str, Any],
+) -> M:
+    """Builds a model of a given class from a stored model; see `ConfiguredModel.load`.
+
+    Raises:
+        ValueError: the stored head has other labels, and `settings` contain neither `new_head` nor
+            `rename_labels`; or the encoder or head is incomplete.
+    """
+    settings = dict(settings)
+    new_head, rename = settings.pop("new_head", False), settings.pop("rename_labels", False)
     task, shapes = stored.task, without_scope(stored.weights[1])
-    is_other = task is not None and _has_other_head(model_class, settings, shapes, task)
+    is_other = new_head or _is_other_head(model_class, settings, shapes, task)
     known = {} if is_other else head_of(model_class).settings(source.config, shapes, task)
+    if not (is_other or rename):
+        _check_labels(path, known, settings)
     num_labels = known.get("num_labels")
     if settings.get("num_labels", num_labels) != num_labels:
         known = {}
     elif "labels" in settings:
         known = {name: known[name] for name in known.keys() - {"labels", "num_labels"}}
     model = model_class(source.config, **{**known, **settings})
+    if rename and num_labels != getattr(model, "num_labels", None):
+        raise UserError(
+            f"rename_labels=True needs {num_labels} names, one for each class of {path!r}. "
+            f"Received: labels={settings.get('labels')}"
+        )
     of_head = [name for name in original_names(model) if not name.startswith(ENCODER_PREFIX)]
     report = load_weights(
         model,
@@ -98,30 +124,43 @@ def load_class(
             path,
             ", ".join(needed),
         )
-    model.tokenizer = source.tokenizer
-    model.trained_task = task if not is_other and report.mapped.keys() & {*of_head} else None
+    is_kept = not is_other and not rename and report.mapped.keys() & {*of_head}
+    model.tokenizer, model.trained_task = source.tokenizer, task if is_kept else None
     return model
 
 
 ConfiguredModel.storage = Storage(load_class, save_assets, load_assets)
 
 
-def _has_other_head(
+def _is_other_head(
     model_class: type[ConfiguredModel],
     settings: Mapping[str, Any],
     shapes: Shapes,
-    task: TrainedTask,
+    task: TrainedTask | None,
 ) -> bool:
-    """Returns whether the stored head was trained for another purpose."""
-    head = head_of(model_class)
-    if CLASSIFIER not in model_class.head_weights:
+    """Returns whether the stored head is of another kind."""
+    if task is None or CLASSIFIER not in model_class.head_weights:
         return False  # the variables of other heads have unique names
-    labels, several = settings.get("labels"), task.labels.multi_label
-    return (
-        head is not head_in(shapes, task)
-        or (labels is not None and task.labels.names != (*labels,))
-        or settings.get("multi_label", several) != several
-    )
+    several = task.labels.multi_label
+    is_kind = head_of(model_class) is head_in(shapes, task)
+    return not is_kind or settings.get("multi_label", several) != several
+
+
+def _check_labels(
+    path: str | os.PathLike, known: Mapping[str, Any], settings: Mapping[str, Any]
+) -> None:
+    """Rejects labels that are not those of the stored head."""
+    names, labels = known.get("labels"), settings.get("labels")
+    number = settings.get("num_labels", len(labels) if labels else None)
+    has_other_names = names and labels is not None and tuple(labels) != tuple(names)
+    has_other_number = number is not None and number != known.get("num_labels", number)
+    if has_other_names or has_other_number:
+        stored = f"the labels {list(names)}" if names else f"{known['num_labels']} outputs"
+        asked = f"labels={list(labels)}" if labels is not None else f"num_labels={number}"
+        raise UserError(
+            f"{os.fspath(path)!r} contains a trained head with {stored}. Received: {asked}. Pass "
+            "new_head=True to replace the head, or rename_labels=True to rename its classes."
+        )
 
 
 def _head_scope(name: str) -> str | None:

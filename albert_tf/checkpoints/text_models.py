@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from albert_tf.checkpoints.archives import is_indirect
 from albert_tf.checkpoints.heads import head_in, heads_in
-from albert_tf.checkpoints.loading import build, find_source, without_scope
+from albert_tf.checkpoints.loading import M, build, build_class, find_source, without_scope
 from albert_tf.checkpoints.model_contents import StoredModel
 from albert_tf.checkpoints.model_source import ModelSettings, ModelSource
 from albert_tf.checkpoints.trained_task import TrainedTask
@@ -18,7 +18,7 @@ from albert_tf.data.arguments import as_path, check_choice
 from albert_tf.data.errors import UserError
 from albert_tf.tokenization.base import Tokenizer
 
-_NAME = "where"  # the argument
+_NAME = "path"  # the argument
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,13 +26,13 @@ class FoundModel:
     """A model that was found; the values of its weights have not been read.
 
     Attributes:
-        where: the path or name that was given.
+        path: the path or name that was given.
         source: configuration and tokenizer.
         stored: weights and task.
         tokenizer: the tokenizer of `source`.
     """
 
-    where: str
+    path: str
     source: ModelSource
     stored: StoredModel
     tokenizer: Tokenizer
@@ -60,7 +60,7 @@ class FoundModel:
             heads = ", ".join(heads_in(shapes)) or "none"
             of_task = f" and was trained for the task {self.task.name!r}" if self.task else ""
             raise UserError(
-                f"{_NAME} must be {wanted}. Received: {self.where!r}, which has the heads: "
+                f"{_NAME} must be {wanted}. Received: {self.path!r}, which has the heads: "
                 f"{heads}{of_task}"
             )
         model, report = build(self.source, self.stored, task)
@@ -68,8 +68,13 @@ class FoundModel:
         return model
 
 
+def load_found(model_class: type[M], found: FoundModel, settings: dict[str, Any]) -> M:
+    """Returns a found model as a class, with a new head if it has none; see `load_class`."""
+    return build_class(model_class, found.source, found.stored, found.path, False, settings)
+
+
 def find_model(
-    where: object,
+    path: object,
     name: str = _NAME,
     *,
     prefers_best: bool = True,
@@ -78,26 +83,26 @@ def find_model(
     """Finds the model at a path or of a name.
 
     Args:
-        where: see `albert_tf.load`.
+        path: see `albert_tf.load`.
         name: the argument that contains it, for messages.
         prefers_best: whether to choose the best checkpoint of a training directory, or the newest
             if there is no best, as in commands that apply a model.
         do_lower_case: see `ModelSettings`.
 
     Raises:
-        TypeError: `where` is not a path or name.
+        TypeError: `path` is not a path or name.
         ValueError: there is no model, or it is incomplete or has no tokenizer.
     """
-    path = chosen = as_path(name, where)
+    given = chosen = as_path(name, path)
     check_choice("do_lower_case", do_lower_case)
-    if prefers_best and not is_indirect(path) and tf.io.gfile.isdir(path):
-        training = TrainingDirectory(path)
+    if prefers_best and not is_indirect(given) and tf.io.gfile.isdir(given):
+        training = TrainingDirectory(given)
         if training.best() or training.newest():
             chosen = choose_checkpoint(training, None, name=name)
     source, stored = find_source(chosen, ModelSettings(do_lower_case=do_lower_case))
     if source.tokenizer is None:
-        raise UserError(f"{name} must contain a tokenizer. Received: {path!r}, which has none")
-    return FoundModel(path, source, stored, source.tokenizer)
+        raise UserError(f"{name} must contain a tokenizer. Received: {given!r}, which has none")
+    return FoundModel(given, source, stored, source.tokenizer)
 
 
 def check_model(model: Any, kinds: Any, tokenizer: object) -> Tokenizer:

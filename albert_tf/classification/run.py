@@ -15,7 +15,7 @@ from albert_tf.checkpoints.trained_task import QUESTION_TASKS, TOKENS, TrainedTa
 from albert_tf.classification.data import LABEL, TEXT_A, CustomData, GlueData
 from albert_tf.classification.export import export_classifier, export_text_classifier
 from albert_tf.classification.features import text_features
-from albert_tf.classification.predict_texts import TextClassifier, check_file, predict_file
+from albert_tf.classification.predict_texts import TextPredictor, check_file, predict_file
 from albert_tf.classification.task import ClassificationTask
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import write_then_rename
@@ -266,8 +266,8 @@ class ClassifierJob(Job[ClassificationSettings]):
             self._predict()
         if settings.predict_file:
             predictor = self.predictor(settings.predict_batch_size)
-            classifier = TextClassifier._of(predictor, self.tokenizer, labels, self.is_pair)
-            predict_file(settings.predict_file, classifier, settings.predict_output_file)
+            text_predictor = TextPredictor(predictor, self.tokenizer, labels, self.is_pair)
+            predict_file(settings.predict_file, text_predictor, settings.predict_output_file)
         threshold = settings.threshold_to_export
         if settings.export_dir and settings.export_text_model:
             export_text_classifier(

@@ -2,13 +2,38 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import reprlib
-from collections.abc import Iterable, Mapping, Set, Sized
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Set, Sized
+from typing import Any, TypeVar
 
 import numpy as np
 
 from albert_tf.data.errors import UserError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def renamed_arguments(**names: str) -> Callable[[F], F]:
+    """Decorator that accepts former names of arguments, with a `DeprecationWarning`.
+
+    Args:
+        **names: new names by former names.
+    """
+
+    def decorate(function: F) -> F:
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            for former in names.keys() & kwargs.keys():
+                warnings.warn(f"{former} is now {names[former]}.", DeprecationWarning, stacklevel=2)
+                kwargs[names[former]] = kwargs.pop(former)
+            return function(*args, **kwargs)
+
+        return call  # type: ignore[return-value]
+
+    return decorate
 
 
 def as_texts(name: str, values: object) -> list[str]:

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from albert_tf.checkpoints.load_weights import load_weights
 from albert_tf.checkpoints.text_models import check_model, find_model
-from albert_tf.data.arguments import texts_and_pairs
+from albert_tf.data.arguments import renamed_arguments, texts_and_pairs
 from albert_tf.data.errors import UserError
 from albert_tf.data.sequences import check_room
 from albert_tf.finetuning.predictor import new_predictor
@@ -79,9 +79,10 @@ class TextEncoder:
         self.pooling = pooling
 
     @classmethod
+    @renamed_arguments(where="path")
     def load(
         cls,
-        where: str | os.PathLike,
+        path: str | os.PathLike,
         *,
         pooling: Literal["mean", "pooled"] = "mean",
         max_seq_length: int | None = None,
@@ -90,7 +91,7 @@ class TextEncoder:
         """Loads the encoder of any model.
 
         Args:
-            where: a model of any format, see `load`. For a training directory, its best checkpoint
+            path: a model of any format, see `load`. For a training directory, its best checkpoint
                 is used, otherwise the newest.
             pooling: see `TextEncoder`.
             max_seq_length: see `TextEncoder`.
@@ -102,13 +103,13 @@ class TextEncoder:
                 `TextEncoder`.
         """
         _check_pooling(pooling)
-        found = find_model(where)
+        found = find_model(path)
         encoder = AlbertEncoder(found.source.config)
         report = load_weights(encoder, found.stored, allow_partial=True)
         poolers = [name for name in report.missing if name.startswith(_POOLER)]
         if poolers and pooling == "pooled":
             raise UserError(
-                f"pooling='pooled' needs a model with a pooler. Received: where={found.where!r}, "
+                f"pooling='pooled' needs a model with a pooler. Received: path={found.path!r}, "
                 "which has none; use pooling='mean'"
             )
         dataclasses.replace(report, unused=poolers).check_encoder()

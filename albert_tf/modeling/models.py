@@ -206,6 +206,8 @@ class LabelModel(EncoderAndHead):
         labels: Sequence[str] | None = None,
         *,
         num_labels: int | None = None,
+        new_head: bool = False,
+        rename_labels: bool = False,
         albert_config_file: str | None = None,
         allow_partial: bool = False,
         **settings: Any,
@@ -214,19 +216,22 @@ class LabelModel(EncoderAndHead):
 
         Args:
             path: see `albert_tf.load`.
-            labels: names of the classes. The head is new unless it was trained for these labels,
-                or has the same number of classes without names. Default: the labels of the stored
-                model.
+            labels: names of the classes. If `None`, the labels of the stored model. A stored head
+                is kept if it has these labels in this order, or as many classes without names.
             num_labels: number of classes without names; 1 for a regression.
+            new_head: whether to replace a stored head by a new one with random weights.
+            rename_labels: whether to keep a stored head and rename its classes to `labels`.
             albert_config_file: see `AlbertEncoder.load`.
             allow_partial: see `AlbertEncoder.load`.
             **settings: see `AlbertEncoder.load`.
 
         Raises:
-            ValueError: see `AlbertEncoder.load`; a new head has no labels.
+            ValueError: see `AlbertEncoder.load`; a new head has no labels, or a stored head has
+                other labels.
         """
         given = {"labels": labels, "num_labels": num_labels}
         settings |= {name: value for name, value in given.items() if value is not None}
+        settings |= {"new_head": new_head, "rename_labels": rename_labels}
         return super().load(
             path,
             albert_config_file=albert_config_file,

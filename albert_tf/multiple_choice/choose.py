@@ -10,7 +10,13 @@ import numpy as np
 
 from albert_tf.checkpoints.text_models import check_model, find_model
 from albert_tf.checkpoints.trained_task import MULTIPLE_CHOICE, TrainedTask
-from albert_tf.data.arguments import as_list, as_texts, check_same_length, check_whole_number
+from albert_tf.data.arguments import (
+    as_list,
+    as_texts,
+    check_same_length,
+    check_whole_number,
+    renamed_arguments,
+)
 from albert_tf.data.errors import UserError
 from albert_tf.data.text_examples import Labels
 from albert_tf.finetuning import metrics
@@ -85,9 +91,10 @@ class MultipleChoice:
         self.batch_size = batch_size
 
     @classmethod
+    @renamed_arguments(where="path")
     def load(
         cls,
-        where: str | os.PathLike,
+        path: str | os.PathLike,
         *,
         max_seq_length: int | None = None,
         max_qa_length: int | None = None,
@@ -96,7 +103,7 @@ class MultipleChoice:
         """Loads a fine-tuned model.
 
         Args:
-            where: a model of any format, see `load`. For a training directory, its best checkpoint
+            path: a model of any format, see `load`. For a training directory, its best checkpoint
                 is used, otherwise the newest.
             max_seq_length: see `MultipleChoice`.
             max_qa_length: see `MultipleChoice`.
@@ -107,7 +114,7 @@ class MultipleChoice:
             ValueError: there is no model, it has no tokenizer or is not a multiple-choice model, or
                 a number is out of range.
         """
-        found = find_model(where)
+        found = find_model(path)
         model = found.load(AlbertForMultipleChoice, "a model of multiple choice", _UNKNOWN)
         return cls(
             model,

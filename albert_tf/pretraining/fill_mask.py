@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from albert_tf.checkpoints.load_weights import load_weights
 from albert_tf.checkpoints.text_models import check_model, find_model
-from albert_tf.data.arguments import as_texts, check_whole_number
+from albert_tf.data.arguments import as_texts, check_whole_number, renamed_arguments
 from albert_tf.data.errors import UserError
 from albert_tf.data.jobs import progress
 from albert_tf.modeling.models import AlbertForPretraining
@@ -54,9 +54,10 @@ class FillMask:
         self.batch_size = batch_size
 
     @classmethod
+    @renamed_arguments(where="path")
     def load(
         cls,
-        where: str | os.PathLike,
+        path: str | os.PathLike,
         *,
         batch_size: int = 8,
         do_lower_case: bool | None = None,
@@ -64,7 +65,7 @@ class FillMask:
         """Makes one of a pretrained model.
 
         Args:
-            where: a model of any format, see `load`; a directory means its newest checkpoint, as
+            path: a model of any format, see `load`; a directory means its newest checkpoint, as
                 in the command.
             batch_size: see `FillMask`.
             do_lower_case: whether the model was trained on lower-cased text; None takes what the
@@ -75,7 +76,7 @@ class FillMask:
             ValueError: there is no model, it has no masked-LM head or tokenizer, or they do not fit
                 each other.
         """
-        return cls(*read_model(where, "where", do_lower_case), batch_size=batch_size)
+        return cls(*read_model(path, "path", do_lower_case), batch_size=batch_size)
 
     def __call__(self, texts: Iterable[str], top_k: int = 5) -> list[list[list[Candidate]]]:
         """Finds the likeliest tokens of each [MASK], every blank seen on its own.
@@ -152,10 +153,10 @@ class FillMask:
 
 
 def read_model(
-    where: object, name: str, do_lower_case: bool | None = None
+    path: object, name: str, do_lower_case: bool | None = None
 ) -> tuple[AlbertForPretraining, Tokenizer]:
     """Reads what `FillMask.load` takes; `name` of the argument or flag stands in errors."""
-    found = find_model(where, name, prefers_best=False, do_lower_case=do_lower_case)
+    found = find_model(path, name, prefers_best=False, do_lower_case=do_lower_case)
     # Without the other head, models that were trained without it will do as well.
     model = AlbertForPretraining(found.source.config, has_sentence_order_head=False)
     load_weights(model, found.stored).check_complete()

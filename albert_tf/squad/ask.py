@@ -35,7 +35,12 @@ from absl import logging
 
 from albert_tf.checkpoints.text_models import check_model, find_model
 from albert_tf.checkpoints.trained_task import THRESHOLD, TrainedTask
-from albert_tf.data.arguments import as_texts, check_same_length, check_whole_number
+from albert_tf.data.arguments import (
+    as_texts,
+    check_same_length,
+    check_whole_number,
+    renamed_arguments,
+)
 from albert_tf.data.errors import UserError
 from albert_tf.data.streams import (
     can_be_read_twice,
@@ -305,13 +310,14 @@ class QuestionAnswerer:
         return answerer
 
     @classmethod
+    @renamed_arguments(where="path")
     def load(
-        cls, where: str | os.PathLike, *, batch_size: int = 8, **settings: Any
+        cls, path: str | os.PathLike, *, batch_size: int = 8, **settings: Any
     ) -> QuestionAnswerer:
         """Loads a fine-tuned model.
 
         Args:
-            where: a model of any format, see `load`. For a training directory, its best checkpoint
+            path: a model of any format, see `load`. For a training directory, its best checkpoint
                 is used, otherwise the newest.
             batch_size: see `QuestionAnswerer`.
             **settings: other arguments of `QuestionAnswerer`.
@@ -321,7 +327,7 @@ class QuestionAnswerer:
             ValueError: there is no model, it has no tokenizer or does not answer questions, or a
                 setting is out of range.
         """
-        found = find_model(where)
+        found = find_model(path)
         model = found.load(_MODELS, "a model that answers questions (SQuAD 1.1 or 2.0)")
         return cls(model, batch_size=batch_size, **settings)
 

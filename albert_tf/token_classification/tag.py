@@ -13,7 +13,7 @@ from absl import logging
 from scipy import special
 
 from albert_tf.checkpoints.text_models import check_model, find_model
-from albert_tf.data.arguments import as_list, as_texts
+from albert_tf.data.arguments import as_list, as_texts, renamed_arguments
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import decode_utf8
 from albert_tf.data.sequences import check_room
@@ -191,9 +191,10 @@ class TokenClassifier:
         return classifier
 
     @classmethod
+    @renamed_arguments(where="path")
     def load(
         cls,
-        where: str | os.PathLike,
+        path: str | os.PathLike,
         *,
         labels: Sequence[str] | None = None,
         max_seq_length: int | None = None,
@@ -202,7 +203,7 @@ class TokenClassifier:
         """Loads a fine-tuned model.
 
         Args:
-            where: a model of any format, see `load`. For a training directory, its best checkpoint
+            path: a model of any format, see `load`. For a training directory, its best checkpoint
                 is used, otherwise the newest.
             labels: see `TokenClassifier`. If `None`, the labels of the training (labels.json) are
                 used.
@@ -214,7 +215,7 @@ class TokenClassifier:
             ValueError: there is no model, it is not a token classifier, it has no tokenizer or
                 labels, or they do not match.
         """
-        found = find_model(where)
+        found = find_model(path)
         model = found.load(AlbertForTokenClassification, "a model that classifies tokens")
         if labels is None and model.labels is None and found.task is not None:
             labels = found.task.labels.names

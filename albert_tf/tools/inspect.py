@@ -27,7 +27,7 @@ from albert_tf.checkpoints.original.files import GLOBAL_STEP, read_variables
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.tf1_hub import GRAPH_FILE
 from albert_tf.checkpoints.training_directory import TrainingDirectory
-from albert_tf.classification.predict_texts import TextClassifier
+from albert_tf.classification.text_classifier import TextClassifier
 from albert_tf.config import PRESETS, AlbertConfig
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_size, open_binary

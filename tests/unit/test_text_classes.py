@@ -171,10 +171,10 @@ def test_invalid_models_and_settings_are_rejected(case, model, directory, tokeni
     for path in (tmp_path / "model").glob("30k-clean*"):
         path.unlink()
     for where, error, match in [
-        (None, TypeError, "where"),
-        ("", ValueError, "where"),
+        (None, TypeError, "path"),
+        ("", ValueError, "path"),
         (tmp_path / "nowhere", ValueError, "nowhere"),
-        (tmp_path / "model", ValueError, "where must contain a tokenizer"),
+        (tmp_path / "model", ValueError, "path must contain a tokenizer"),
     ]:
         with pytest.raises(error, match=match):
             case.kind.load(where)
@@ -195,5 +195,5 @@ def test_models_of_another_task_are_rejected(name, tokenizer, tmp_path):
             path = written(
                 tmp_path / other.kind.__name__, other.make_model(), tokenizer, other.task
             )
-            with pytest.raises(ValueError, match=r"where|whole model"):
+            with pytest.raises(ValueError, match=r"path|whole model"):
                 CASES[name].kind.load(path)

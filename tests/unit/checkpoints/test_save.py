@@ -104,12 +104,14 @@ def test_a_head_is_kept_for_its_labels_and_new_for_others(tmp_path):
     kind = albert_tf.AlbertForClassification
     same_outputs(kind.load(tmp_path / "classes", labels=["no", "maybe", "yes"]), model, "classes")
     for labels in (["no", "yes", "maybe"], ["no", "yes"]):
-        other = kind.load(tmp_path / "classes", labels=labels)
+        with pytest.raises(ValueError, match="new_head"):
+            kind.load(tmp_path / "classes", labels=labels)
+        other = kind.load(tmp_path / "classes", labels=labels, new_head=True)
         assert other.labels == tuple(labels)
         assert other.trained_task is None
         ours, theirs = (m.classifier.output_weights.numpy()[:2] for m in (other, model))
         assert (ours != theirs).any()
-    assert kind.load(tmp_path / "classes", num_labels=1).num_labels == 1
+    assert kind.load(tmp_path / "classes", num_labels=1, new_head=True).num_labels == 1
     kept = kind.load(tmp_path / "classes", num_labels=3)  # says nothing of the names
     same_outputs(kept, model, "classes")
     assert kept.labels == ("no", "maybe", "yes")

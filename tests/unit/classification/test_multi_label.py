@@ -194,7 +194,7 @@ def test_a_model_keeps_its_labels_and_threshold_in_every_format(tokenizer, tmp_p
     one = AlbertForClassification.load(directory, labels=NAMES, multi_label=False)
     assert (one.multi_label, one.trained_task) == (False, None)
     assert AlbertForClassification.load(directory, labels=NAMES).multi_label
-    assert not AlbertForClassification.load(directory, num_labels=3).multi_label
+    assert not AlbertForClassification.load(directory, num_labels=3, new_head=True).multi_label
 
 
 @pytest.mark.parametrize(

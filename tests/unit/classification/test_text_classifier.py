@@ -10,8 +10,8 @@ from albert_tf import AlbertForClassification, TextClassifier, TextPrediction
 from albert_tf.checkpoints import huggingface
 from albert_tf.checkpoints.loading import read_contents
 from albert_tf.checkpoints.trained_task import TrainedTask
-from albert_tf.classification import predict_texts
-from albert_tf.classification.predict_texts import predict_file
+from albert_tf.classification import predict_texts, text_classifier
+from albert_tf.classification.predict_texts import TextPredictor, predict_file
 from albert_tf.data.text_examples import Labels
 from albert_tf.finetuning.predictor import Predictor
 from albert_tf.training.distribution import create_strategy
@@ -37,16 +37,17 @@ def test_texts_get_the_same_numbers_as_the_lines_of_a_file(
     model, directory, tokenizer, tmp_path, monkeypatch
 ):
     """More texts than are predicted at once, in lines of very different numbers of bytes."""
-    monkeypatch.setattr(predict_texts, "_TEXTS_AT_ONCE", 64)
+    monkeypatch.setattr(predict_texts, "TEXTS_AT_ONCE", 64)
+    monkeypatch.setattr(text_classifier, "TEXTS_AT_ONCE", 64)
     texts = [*TEXTS[:70], "the " * 100_000, *TEXTS[70:]]
     classifier = TextClassifier.load(directory, batch_size=3)
     found = classifier(texts)
     predictor = Predictor(
         model, create_strategy("one_device"), max_seq_length=20, tokens_per_batch=60
     )
-    command = TextClassifier._of(predictor, tokenizer, TASK.labels, False)
+    command = TextPredictor(predictor, tokenizer, TASK.labels, False)
     seen: list[TextPrediction] = []
-    predict, command._predict = command._predict, lambda rows: seen.extend(predict(rows)) or seen
+    predict, command.predict = command.predict, lambda rows: seen.extend(predict(rows)) or seen
     source, target = tmp_path / "texts.txt", tmp_path / "out.tsv"
     source.write_text("\n".join(texts))
     predict_file(str(source), command, str(target))
@@ -114,10 +115,10 @@ def test_bad_input_is_refused(model, directory, tokenizer, tmp_path):
         (lambda: classifier(["a"], ["b"]), ValueError, "text_pairs must be None"),
         (lambda: pairs(["a"]), ValueError, "text_pairs must have the second texts"),
         (lambda: pairs(["a"], ["b", "c"]), ValueError, "text_pairs must have one entry .* 1.*2"),
-        (lambda: load("mini"), ValueError, "where must be a model with a classifier.*masked LM"),
-        (lambda: load(unlabelled), ValueError, "labels must name the 3 outputs.*unlabelled"),
+        (lambda: load("mini"), ValueError, "path must be a model with a classifier.*masked LM"),
+        (lambda: load(unlabelled), ValueError, "labels` must name the 3 classes.*unlabelled"),
         (lambda: load(mislabelled), ValueError, "labels must have a name for each output.*3 names"),
-        (lambda: load(directory, labels=["a"] * 3), ValueError, "unique"),
+        (lambda: load(directory, labels=["a"] * 3), ValueError, "new_head=True"),
         (lambda: load(directory, max_seq_length=2), ValueError, "max_seq_length must be at least"),
         (lambda: TextClassifier(model, tokenizer), ValueError, "labels must name the 3 outputs"),
         (

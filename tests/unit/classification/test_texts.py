@@ -12,11 +12,12 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.classification.predict_texts import (
-    TextClassifier,
+    TextPredictor,
     check_file,
     predict_file,
     predict_lines,
 )
+from albert_tf.classification.text_classifier import TextClassifier
 from albert_tf.config import AlbertConfig
 from albert_tf.data.streams import read_lines
 from albert_tf.data.text_examples import Labels
@@ -46,8 +47,8 @@ class LengthPredictor:
 
 @pytest.fixture
 def new_classifier(tokenizer):
-    def new(labels: Labels = CLASSES, is_pair: bool = False) -> TextClassifier:
-        return TextClassifier._of(LengthPredictor(labels), tokenizer, labels, is_pair)
+    def new(labels: Labels = CLASSES, is_pair: bool = False) -> TextPredictor:
+        return TextPredictor(LengthPredictor(labels), tokenizer, labels, is_pair)
 
     return new
 
@@ -57,7 +58,7 @@ def text_of(num_tokens: int) -> str:
     return " ".join(["the"] * num_tokens)
 
 
-def predicted(classifier: TextClassifier, data: bytes) -> list[str]:
+def predicted(classifier: TextPredictor, data: bytes) -> list[str]:
     """The lines of the output for the content of a file."""
     out = io.BytesIO()
     predict_lines(read_lines(io.BytesIO(data)), classifier, out, source="texts")

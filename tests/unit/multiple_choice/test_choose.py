@@ -66,7 +66,7 @@ def test_a_model_that_does_not_say_its_task_will_do_with_one_score(model, tokeni
     assert unknown(*COLUMNS) == MultipleChoice(model, tokenizer)(*COLUMNS)
     regression = TrainedTask("sts-b", Labels())
     other = written(tmp_path / "regression", model, tokenizer, regression)
-    with pytest.raises(ValueError, match=r"where must be a model of multiple choice.*'sts-b'"):
+    with pytest.raises(ValueError, match=r"path must be a model of multiple choice.*'sts-b'"):
         MultipleChoice.load(other)
     classes = AlbertForClassification(CONFIG, 3)
     with pytest.raises(ValueError, match="output_weights"):

@@ -104,7 +104,7 @@ def test_settings_are_those_of_the_training_or_those_given(version, model, direc
 def test_bad_input_is_refused(directory):
     load = QuestionAnswerer.load
     assert_refused([
-        (lambda: load("mini"), ValueError, "where must be a model that answers questions"),
+        (lambda: load("mini"), ValueError, "path must be a model that answers questions"),
         (lambda: load(directory, stride=3), TypeError, "stride"),
         (lambda: load(directory, doc_stride=0), ValueError, "doc_stride must be at least 1"),
         (lambda: load(directory, max_query_length=30), ValueError, "max_query_length"),

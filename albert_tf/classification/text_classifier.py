@@ -1,0 +1,356 @@
+"""Classifies texts in memory: loads, trains, evaluates, predicts and saves a classifier."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from albert_tf.checkpoints.save import save
+from albert_tf.checkpoints.text_models import check_model, find_model, load_found
+from albert_tf.checkpoints.trained_task import TrainedTask
+from albert_tf.classification.data import LABEL, TEXT_A, CustomData
+from albert_tf.classification.features import text_features
+from albert_tf.classification.predict_texts import TEXTS_AT_ONCE, TextPrediction, TextPredictor
+from albert_tf.classification.run import ClassificationSettings, run_classification
+from albert_tf.data.arguments import (
+    as_list,
+    as_texts,
+    check_choice,
+    check_same_length,
+    check_whole_number,
+    renamed_arguments,
+    texts_and_pairs,
+)
+from albert_tf.data.errors import UserError
+from albert_tf.data.sequences import check_room
+from albert_tf.data.streams import regrouped
+from albert_tf.data.strict_json import listed
+from albert_tf.data.text_examples import DEV, Labels
+from albert_tf.finetuning.metrics import batch_mean_loss, per_example_losses, scores
+from albert_tf.finetuning.predictor import new_predictor
+from albert_tf.finetuning.texts import text_examples
+from albert_tf.modeling.models import AlbertForClassification
+from albert_tf.tokenization.base import Tokenizer
+
+TEXT_B = "text_b"  # column of the second text
+
+
+class TextClassifier(TextPredictor):
+    """Predicts labels or numbers for texts or pairs of texts, and learns to.
+
+    Texts are tokenized, truncated and batched as by `run_classifier --predict_file`: the same texts
+    give the same numbers.
+
+    Args:
+        model: a classifier or a regression.
+        tokenizer: the tokenizer. Default: `model.tokenizer`.
+        labels: names of the K classes in the order of the model's outputs; empty for regression.
+            Default: `model.labels`.
+        pairs: whether inputs are pairs of texts. Default: as in the training, or both if unknown.
+        max_seq_length: maximum number of tokens of a sequence; longer ones are truncated. Default:
+            as in the training; otherwise 512, or the number of positions of the model if smaller.
+        batch_size: sequences of that length per batch; batches of shorter ones are larger.
+
+    Raises:
+        TypeError: an argument has the wrong type.
+        ValueError: the tokenizer or the labels do not match the model, or a number is out of range.
+    """
+
+    def __init__(
+        self,
+        model: AlbertForClassification,
+        tokenizer: Tokenizer | None = None,
+        *,
+        labels: Sequence[str] | None = None,
+        pairs: bool | None = None,
+        max_seq_length: int | None = None,
+        batch_size: int = 8,
+    ) -> None:
+        tokenizer = check_model(model, AlbertForClassification, tokenizer)
+        check_choice("pairs", pairs)
+        task = model.trained_task
+        if pairs is None and task is not None:
+            pairs = task.is_pair
+        if max_seq_length is None and task is not None:
+            max_seq_length = task.max_seq_length
+        predictor = new_predictor(
+            model, model.config, max_seq_length=max_seq_length, batch_size=batch_size
+        )
+        check_room(bool(pairs), predictor.max_seq_length, "max_seq_length")
+        super().__init__(predictor, tokenizer, _labels_of(labels, model), pairs)
+        self.model = model
+
+    @classmethod
+    @renamed_arguments(where="path")
+    def load(
+        cls,
+        path: str | os.PathLike,
+        *,
+        labels: Sequence[str] | None = None,
+        multi_label: bool = False,
+        new_head: bool = False,
+        rename_labels: bool = False,
+        max_seq_length: int | None = None,
+        batch_size: int = 8,
+    ) -> TextClassifier:
+        """Loads a model to predict with, or to `fit`.
+
+        Args:
+            path: a model of any format, see `load`. For a training directory, its best checkpoint
+                is used, otherwise the newest.
+            labels: names of the classes; empty for a regression. If `None`, the labels of the
+                stored classifier are used. A stored model without a classifier gets a new head
+                with random weights for these labels.
+            multi_label: whether a new head predicts any number of labels per text.
+            new_head: whether to discard a stored classifier that has other labels.
+            rename_labels: whether to keep a stored classifier and rename its classes to `labels`.
+            max_seq_length: see `TextClassifier`.
+            batch_size: see `TextClassifier`.
+
+        Raises:
+            TypeError: an argument has the wrong type.
+            ValueError: there is no model, it has no tokenizer, neither it nor the arguments have
+                labels, or `labels` are not those of the stored classifier.
+        """
+        found = find_model(path)
+        if labels is None:
+            model = found.load(AlbertForClassification, "a model with a classifier or a regression")
+            if found.task is None and model.num_labels > 1:
+                raise UserError(
+                    f"`labels` must name the {model.num_labels} classes of {found.path!r}, which "
+                    "contains no labels."
+                )
+        else:
+            settings: dict[str, Any] = {"new_head": new_head, "rename_labels": rename_labels}
+            is_regression = isinstance(labels, list | tuple) and not labels
+            settings |= {"num_labels": 1} if is_regression else {"labels": labels}
+            if multi_label:
+                settings["multi_label"] = True
+            model = load_found(AlbertForClassification, found, settings)
+        names = found.task.labels.names if labels is None and found.task else None
+        return cls(model, labels=names, max_seq_length=max_seq_length, batch_size=batch_size)
+
+    def __call__(
+        self, texts: Iterable[str], text_pairs: Iterable[str] | None = None
+    ) -> list[TextPrediction]:
+        """Predicts the label of each text.
+
+        Args:
+            texts: N >= 1 texts.
+            text_pairs: N second texts, for a model of pairs.
+
+        Returns:
+            N predictions in the order of the texts.
+
+        Raises:
+            TypeError: an argument is not a list of texts.
+            ValueError: there is no text, the number of second texts differs, second texts are
+                missing or unexpected, or the model's output is not finite.
+        """
+        first, second = texts_and_pairs(texts, text_pairs)
+        if self.pairs is not None and self.pairs != (second is not None):
+            raise UserError(
+                "text_pairs must have the second texts: the model was trained on pairs of texts. "
+                "Received: None"
+                if self.pairs
+                else "text_pairs must be None: the model was trained on single texts. Received: "
+                f"{len(second or [])} texts"
+            )
+        self.num_texts = 0
+        return [
+            prediction
+            for group in regrouped([text_examples(first, second)], TEXTS_AT_ONCE)
+            for prediction in self.predict(group)
+        ]
+
+    def fit(
+        self,
+        texts: Iterable[str],
+        labels: Iterable[Any],
+        pairs: Iterable[str] | None = None,
+        *,
+        validation_data: Sequence[Iterable[Any]] | None = None,
+        epochs: float = 3.0,
+        batch_size: int = 32,
+        learning_rate: float | None = None,
+        output_dir: str | os.PathLike | None = None,
+        **settings: Any,
+    ) -> dict[str, float]:
+        """Trains the model as `run_classifier` does with the same data and settings.
+
+        Args:
+            texts: N texts: a list, an array or a column of a table.
+            labels: N labels: names of classes; numbers for a regression; lists of names for a
+                multi-label model. Numbers that name classes are converted to text.
+            pairs: N second texts.
+            validation_data: texts, labels and, for pairs, second texts. The model is evaluated
+                after every epoch, and the best weights are kept. If `None`, the last are.
+            epochs: number of passes over the texts. The learning rate increases during the first
+                tenth and then decays to 0.
+            batch_size: number of examples per step.
+            learning_rate: the highest learning rate. If `None`, the default of `run_classifier`.
+            output_dir: directory for checkpoints and logs, from which the same call resumes. If
+                `None`, a temporary directory.
+            **settings: further `ClassificationSettings`, such as `seed`, `class_weights` or
+                `precision`.
+
+        Returns:
+            The scores of the best weights on `validation_data`, otherwise `{}`.
+
+        Raises:
+            TypeError: an argument has the wrong type.
+            ValueError: there is no text, the numbers of texts and labels differ, or a label is
+                unknown.
+        """
+        train = self._rows(texts, labels, pairs)
+        dev = self._rows(*validation_data) if validation_data is not None else []
+        is_pair = TEXT_B in train[0]
+        if dev and (TEXT_B in dev[0]) != is_pair:
+            raise UserError("`validation_data` must contain second texts if `pairs` is given.")
+        check_whole_number("batch_size", batch_size, 1)
+        steps_per_epoch = -(-len(train) // batch_size)
+        num_steps = max(1, round(steps_per_epoch * epochs))
+        if learning_rate is not None:
+            settings["learning_rate"] = learning_rate
+        with tempfile.TemporaryDirectory(prefix="albert_tf_") as folder:
+            start, run = os.path.join(folder, "start"), os.path.join(folder, "run")
+            run = os.fspath(output_dir) if output_dir is not None else run
+            # A new head has the random weights of the job's seed.
+            is_trained = self.model.trained_task is not None
+            save(self.model if is_trained else self.model.encoder, start, tokenizer=self._tokenizer)
+            columns = {"text_a_column": TEXT_A, "text_b_column": TEXT_B * is_pair}
+            task = TrainedTask(
+                CustomData.name,
+                self._labels,
+                is_pair,
+                {**columns, "label_column": LABEL},
+                self._predictor.max_seq_length,
+            )
+            os.makedirs(run, exist_ok=True)
+            if TrainedTask.read(run) is None:
+                task.write(run)  # sets the order of the labels
+            result = run_classification(
+                ClassificationSettings(
+                    task_name=CustomData.name,
+                    train_file=_write_rows(folder, "train.jsonl", train),
+                    dev_file=_write_rows(folder, "dev.jsonl", dev) if dev else None,
+                    init_checkpoint=start,
+                    output_dir=run,
+                    do_train=True,
+                    do_eval=bool(dev),
+                    train_step=num_steps,
+                    warmup_step=num_steps // 10,
+                    train_batch_size=batch_size,
+                    **{"save_checkpoints_steps": steps_per_epoch, **settings},
+                )
+            )
+            trained = find_model(run, "output_dir").load(AlbertForClassification, "a classifier")
+        self.model.set_weights(trained.get_weights())
+        self.model.trained_task = trained.trained_task
+        self.pairs = is_pair
+        return result.scores
+
+    def evaluate(
+        self, texts: Iterable[str], labels: Iterable[Any], pairs: Iterable[str] | None = None
+    ) -> dict[str, float]:
+        """Returns the scores that `run_classifier --do_eval` reports, such as `eval_accuracy`.
+
+        Args:
+            texts: see `fit`.
+            labels: see `fit`.
+            pairs: see `fit`.
+        """
+        rows = self._rows(texts, labels, pairs)
+        with tempfile.TemporaryDirectory(prefix="albert_tf_") as folder:
+            data = CustomData(
+                dev_file=_write_rows(folder, "dev.jsonl", rows),
+                text_b_column=TEXT_B if TEXT_B in rows[0] else "",
+                regression=self._labels.is_regression,
+                labels=self._labels,
+                multi_label=self._labels.multi_label,
+                threshold=self._labels.threshold,
+            )
+            examples = data.read(DEV)
+        length = self._predictor.max_seq_length
+        features = text_features(examples, self._labels, self._tokenizer, length)
+        assert features.label_ids is not None
+        logits = self._predictor.predict(features.sequences, "evaluating")["logits"]
+        losses = per_example_losses(logits, features.label_ids, self._labels)
+        found = scores(logits, features.label_ids, data.metrics, self._labels, losses=losses)
+        found["loss"] = batch_mean_loss(losses, ClassificationSettings.eval_batch_size)
+        return {name: float(np.float32(value)) for name, value in found.items()}
+
+    def save(self, directory: str | os.PathLike) -> None:
+        """Writes a directory that `load` and all commands can read; see `albert_tf.save`."""
+        model = self.model
+        if model.trained_task is None:  # also stores the labels of a model without names
+            model.trained_task = TrainedTask(
+                CustomData.name,
+                self._labels,
+                self.pairs,
+                max_seq_length=self._predictor.max_seq_length,
+            )
+        save(model, directory, tokenizer=self._tokenizer)
+
+    def _rows(
+        self, texts: Iterable[str], labels: Iterable[Any], pairs: Iterable[str] | None = None
+    ) -> list[dict[str, Any]]:
+        """Returns the content of a JSON Lines file."""
+        first, second = texts_and_pairs(texts, pairs)
+        given = as_list("labels", labels, "labels")
+        check_same_length("labels", given, "texts", first)
+        rows: list[dict[str, Any]] = []
+        names: Any
+        for index, (text, label) in enumerate(zip(first, given, strict=True)):
+            if self._labels.multi_label:
+                names = label if isinstance(label, str) else [str(name) for name in label]
+                is_known = set(names) <= set(self._labels.names)
+            elif self._labels.is_regression:
+                names, is_known = float(label), True
+            else:
+                names = str(label)
+                is_known = names in self._labels.names
+            if not is_known:
+                raise UserError(
+                    f"labels[{index}] must be {self._labels.allowed}. Received: {label!r}"
+                )
+            rows.append({TEXT_A: text, LABEL: names})
+            if second is not None:
+                rows[-1][TEXT_B] = second[index]
+        return rows
+
+
+def _write_rows(folder: str, name: str, rows: Sequence[dict[str, Any]]) -> str:
+    path = os.path.join(folder, name)
+    with open(path, "w", encoding="utf-8") as file:
+        file.writelines(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
+    return path
+
+
+def _labels_of(names: object, model: AlbertForClassification) -> Labels:
+    """Returns the argument `labels`, or the labels of the model."""
+    num_outputs = model.num_labels
+    names = model.labels if names is None else names
+    if names is None and num_outputs == 1:
+        return Labels()
+    if names is None:
+        raise UserError(
+            f"labels must name the {num_outputs} outputs of the model, which has no labels. "
+            "Received: None"
+        )
+    is_empty = isinstance(names, list | tuple) and not names
+    known = model.trained_task.labels if model.trained_task else Labels()
+    names = () if is_empty else tuple(as_texts("labels", names))
+    labels = Labels(names, model.multi_label, known.threshold)
+    if labels.num_outputs != num_outputs:
+        wanted = "none for a regression" if num_outputs == 1 else f"{num_outputs} names"
+        raise UserError(
+            f"labels must have a name for each output of the model: {wanted}. Received: "
+            f"{listed(labels.names)}"
+        )
+    return labels
