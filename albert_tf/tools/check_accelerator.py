@@ -1,6 +1,6 @@
 """Checks that training is correct and fast on this machine, and writes a report.
 
-Golden steps train a small net with weights and a batch from NumPy. Losses, gradient norms and
+Golden steps train a small model with weights and a batch from NumPy. Losses, gradient norms and
 updates are compared with numbers that were recorded on a CPU in float32.
 """
 
@@ -78,9 +78,8 @@ RECORDED = {
     "gradient_norm": [6.7481942, 10.3602800, 6.2639298],
     "update": [4.1751862, -1.0094502],  # norm, and dot product with random numbers
 }
-# Relative errors of gradient norms, and of updates relative to their norm; a tenth for losses. On a
-# CPU the largest errors were 1e-6, 2e-2 and 3e-4. A missing mask causes 7e-2. TF32 rounds like
-# float16.
+# Relative errors of gradient norms and updates; for losses, a tenth. On a CPU the largest errors
+# were 1e-6, 2e-2 and 3e-4. A missing mask causes 7e-2. TF32 rounds like float16.
 TOLERANCES = {FLOAT32: 1e-4, BFLOAT16: 5e-2, FLOAT16: 5e-3}
 # Dense bfloat16 (otherwise float16) TFLOP/s according to the manufacturer; the first match counts.
 _PEAKS = {
@@ -149,7 +148,7 @@ def check_accelerator(output_dir: str, *, full: bool = False, use_tpu: bool = Fa
 
 def _checks(full: bool, use_tpu: bool) -> Iterator[tuple[str, Callable[[], str]]]:
     """Yields the checks by name. Each returns its findings, and raises an error if it fails."""
-    device = "TPU" if use_tpu else "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
+    device = "TPU" if use_tpu else _gpu_or_cpu()
     yield "devices", partial(_check_devices, device)
     if device == "CPU":
         split_cpu(2)  # two logical devices
@@ -169,6 +168,10 @@ def _checks(full: bool, use_tpu: bool) -> Iterator[tuple[str, Callable[[], str]]
     yield "training", partial(_check_training, device)
 
 
+def _gpu_or_cpu() -> str:
+    return "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
+
+
 def _check_devices(device: str) -> str:
     if device == "CPU" and glob.glob("/dev/nvidia[0-9]*"):
         raise UserError(
@@ -181,24 +184,24 @@ def _check_devices(device: str) -> str:
     return ", ".join(device_names())
 
 
-def _golden_step(
-    strategy: tf.distribute.Strategy, **settings: Any
+def _training_step(
+    strategy: tf.distribute.Strategy,
+    config: AlbertConfig,
+    optimizer: OptimizerConfig,
+    B: int,
+    S: int,
+    P: int,
+    **settings: Any,
 ) -> tuple[PretrainingTask, TrainingStep]:
-    """Returns the task of the small net, and its step with the initial weights."""
+    """Returns a pretraining task and its step. `settings` are fields of `TrainerConfig`."""
     task = PretrainingTask(
-        CONFIG,
-        max_seq_length=_S,
-        max_predictions_per_seq=_P,
+        config,
+        max_seq_length=S,
+        max_predictions_per_seq=P,
         use_one_hot_embeddings=is_tpu(strategy),
     )
-    config = TrainerConfig("unused", train_batch_size=_B, **settings)
-    rate = OptimizerConfig(optimizer="lamb", learning_rate=0.01, num_warmup_steps=0)
-    step = TrainingStep(task, config, rate, strategy)
-    generator = np.random.default_rng(0)
-    for name, variable in sorted(original_names(step.model).items()):
-        noise = generator.random(variable.shape) - 0.5
-        variable.assign(1 + noise / 5 if name.endswith("gamma") else noise / 3)
-    return task, step
+    training = TrainerConfig("unused", train_batch_size=B, **settings)
+    return task, TrainingStep(task, training, optimizer, strategy)
 
 
 def _batch(vocab_size: int, B: int, S: int, P: int, shortest: int) -> dict[str, tf.Tensor]:
@@ -219,13 +222,9 @@ def _batch(vocab_size: int, B: int, S: int, P: int, shortest: int) -> dict[str, 
     return {**batch, "masked_lm_weights": weights, "example_weights": tf.ones(B)}
 
 
-def _golden_batch() -> dict[str, tf.Tensor]:
-    return _batch(CONFIG.vocab_size, _B, _S, _P, shortest=_S // 4)
-
-
 @process_state_kept()
 def golden_numbers(name: str, precision: str, xla: bool, attention: str) -> dict[str, list[float]]:
-    """Trains the small net; returns the numbers in `RECORDED`.
+    """Trains a small model for three steps; returns the numbers in `RECORDED`.
 
     Args:
         name: distribution strategy.
@@ -235,7 +234,8 @@ def golden_numbers(name: str, precision: str, xla: bool, attention: str) -> dict
 
     Raises:
         Skipped: the attention is not supported here, or the replicas cannot share the batch.
-        ValueError: the attention is supported, but its results differ from plain attention.
+        ValueError: variables are not on the device of this machine, or the attention is supported
+            but its results differ from plain attention.
     """
     if precision == FLOAT32:
         tf.config.experimental.enable_tensor_float_32_execution(False)
@@ -248,12 +248,21 @@ def golden_numbers(name: str, precision: str, xla: bool, attention: str) -> dict
     strategy = create_strategy(name)
     if _B % strategy.num_replicas_in_sync:
         raise Skipped(f"{strategy.num_replicas_in_sync} devices cannot share a batch of {_B}")
-    task, step = _golden_step(strategy, precision=precision, jit_compile=xla, attention=attention)
+    rate = OptimizerConfig(optimizer="lamb", learning_rate=0.01, num_warmup_steps=0)
+    settings: dict[str, Any] = {"precision": precision, "jit_compile": xla, "attention": attention}
+    task, step = _training_step(strategy, CONFIG, rate, _B, _S, _P, **settings)
     if attention == "cudnn" and step.attention is None:
         raise UserError("cuDNN attention differs from plain attention; see the log")
     variables = step.variables
+    device = "TPU" if is_tpu(strategy) else _gpu_or_cpu()
+    if misplaced := {v.value.device for v in variables if f":{device}:" not in v.value.device}:
+        raise UserError(f"variables must be on a {device}. Found on: {', '.join(misplaced)}")
+    generator = np.random.default_rng(0)
+    for variable_name, variable in sorted(original_names(step.model).items()):
+        noise = generator.random(variable.shape) - 0.5
+        variable.assign(1 + noise / 5 if variable_name.endswith("gamma") else noise / 3)
     before = [variable.numpy() for variable in variables]
-    batch = split_batch(strategy, _golden_batch())
+    batch = split_batch(strategy, _batch(CONFIG.vocab_size, _B, _S, _P, shortest=_S // 4))
     reports = [tf.nest.map_structure(float, step.update(batch)) for _ in range(_STEPS)]
     updates = [v.numpy() - old for v, old in zip(variables, before, strict=True)]
     generator = np.random.default_rng(2)
@@ -294,15 +303,8 @@ def _time_base(device: str, name: str, length: int, full: bool) -> str:
     strategy = create_strategy(name)
     batch_size = (_TIMED[length] if device != "CPU" else 2) * strategy.num_replicas_in_sync
     precision = {"TPU": BFLOAT16, "GPU": _half_of_gpu(), "CPU": FLOAT32}[device]
-    task = PretrainingTask(
-        config,
-        max_seq_length=length,
-        max_predictions_per_seq=P,
-        use_one_hot_embeddings=is_tpu(strategy),
-    )
     settings: dict[str, Any] = {"precision": precision, "jit_compile": device != "CPU"}
-    training = TrainerConfig("unused", train_batch_size=batch_size, **settings)
-    step = TrainingStep(task, training, OptimizerConfig(), strategy)
+    _, step = _training_step(strategy, config, OptimizerConfig(), batch_size, length, P, **settings)
     batch = _batch(config.vocab_size, batch_size, length, P, shortest=length)
     features = split_batch(strategy, batch)
     times: list[float] = []
@@ -347,12 +349,8 @@ def _half_of_gpu() -> str:
 
 def _operations(config: AlbertConfig, B: int, S: int, P: int) -> float:
     """Returns the floating-point operations of the matrix products of one forward pass."""
-    E, H, F, V = (
-        config.embedding_size,
-        config.hidden_size,
-        config.intermediate_size,
-        config.vocab_size,
-    )
+    E, H = config.embedding_size, config.hidden_size
+    F, V = config.intermediate_size, config.vocab_size
     layer = 2 * S * (4 * H * H + 2 * H * F) + 4 * S * S * H
     return B * (config.num_hidden_layers * layer + 2 * S * E * H + 2 * P * E * (H + V) + 2 * H * H)
 

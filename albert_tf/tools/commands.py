@@ -51,12 +51,17 @@ def run_command(name: str, arguments: Sequence[str], log: IO[bytes] | None = Non
         process.send_signal(number)
 
     root = os.path.dirname(os.path.dirname(albert_tf.__file__))
-    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = dict(os.environ)
+    paths = [root, *filter(None, [environment.get("PYTHONPATH")])]
+    environment["PYTHONPATH"] = os.pathsep.join(paths)
+    if environment.get("TF_CPP_MIN_LOG_LEVEL") in ("2", "3"):
+        # Set by this process. The command sets it again, and then also hides TensorFlow's start-up.
+        del environment["TF_CPP_MIN_LOG_LEVEL"]
     with subprocess.Popen(
         [sys.executable, "-m", f"albert_tf.cli.{name}", *arguments],
         stdout=log,
         stderr=log,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        env=environment,
         start_new_session=True,  # otherwise Ctrl-C would reach the command twice
     ) as process:
         earlier = {number: signal.signal(number, forward) for number in _SIGNALS}
