@@ -1,8 +1,8 @@
-"""Examples a second of classifier evaluation: padded to need, and everything padded to the maximum.
+"""Measures classifier evaluation with minimal padding and with padding to the maximum length.
 
-Both run in turns in this process, on a model with random weights; starting up and tracing are not
-counted. Padding to the maximum takes evenly spread rows only, so that it ends. The floor is the
-time that the matrix products of the real tokens alone would take (see benchmarks/matmul.py).
+Both are measured alternately in this process, on a model with random weights and without startup
+and tracing. To limit the time, padding to the maximum uses only a sample of the rows. The lower
+bound is the time of the matrix products of the real tokens (see benchmarks/matmul.py).
 
     python -m benchmarks.classifier_evaluation --data_dir=GLUE --spm_model_file=30k-clean.model
 """

@@ -1,19 +1,19 @@
-"""What a training step would be on an H200, from the program that XLA compiles for one.
+"""Estimates the speed of a training step on an H200 from the program that XLA compiles for it.
 
-No GPU is needed, and none runs anything. The step is traced under the precision policy of a GPU,
-exported as HLO, and compiled by XLA's GPU compiler, which is taken from JAX (see `xla_gpu`):
+No GPU is required. The step is traced with the precision policy of a GPU, exported as HLO, and
+compiled by XLA's GPU compiler from JAX (see `xla_gpu`):
 
     pip install --no-deps --target=jax_site --requirement benchmarks/jax.txt
     python -m benchmarks.compiled_step --jax_site=jax_site --preset=base_v2 --layers=2
 
-Printed are, for each sequence, what all kernels read and write, the step's temporaries, and two
-estimates of its time, at the 4.0 TB/s and 650 TFLOP/s that an H200 can sustain: of every kernel the
-longer of its bytes and its operations, and all bytes and all operations one after the other. The
-share of peak is that of 989 TFLOP/s which the matrix products of the model alone need in that time.
-Launches, atomics and host are not in it, and without a device nothing chose between kernels by
-timing them: compare programs, not seconds.
+The output per sequence is the number of bytes that all kernels read and write, the temporary
+buffers of the step, and two estimates of its time at 4.0 TB/s and 650 TFLOP/s, which an H200 can
+sustain. The first estimate adds the longer of memory time and arithmetic time of each kernel; the
+second adds both times. The share of peak is relative to 989 TFLOP/s and counts only the matrix
+products of the model. Kernel launches, atomics and the host are not included, and without a device
+the compiler cannot select kernels by timing them. Use the figures only to compare programs.
 
-With two numbers, `--layers=2,4`, the figures of the whole model are extrapolated from the two.
+With two numbers, such as `--layers=2,4`, the figures of the whole model are extrapolated.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def compile_for_h200(program: bytes, jax_site: str) -> Compiled:
 
 
 def kernels(module: hlo_pb2.HloModuleProto) -> list[Kernel]:
-    """Returns what a run of the program executes; of alternatives the one that moves most."""
+    """Returns the executed operations; of alternatives, the one that moves the most bytes."""
     computations = {computation.id: computation for computation in module.computations}
     return list(_kernels(computations[module.entry_computation_id], computations, 1))
 
@@ -186,7 +186,7 @@ def _size(shape: Any) -> int:
 
 
 def _read(one: Any, operand: Any, inner: Any | None) -> int:
-    """Bytes that an operation reads of an operand: of slices, in a fusion, what they cut out."""
+    """Returns the bytes that an operation reads of an operand; in fusions only the slices."""
     whole = _size(operand.shape)
     if inner is None:
         return whole

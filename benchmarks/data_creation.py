@@ -1,10 +1,10 @@
-"""How fast text becomes closed record files, next to SentencePiece alone, on one core.
+"""Measures the creation of record files from text, relative to SentencePiece, on one core.
 
     python -m benchmarks.data_creation --text=prose.txt --spm_model_file=30k-clean.model
 
-Bare SentencePiece gets the raw lines as one list and gives ids. Ours goes from the text file to
-closed record files: reading, clean-up, pieces, pairs, masking, serialising, shuffling, writing.
-Both run in turns in this process, and the median of each is compared. TensorFlow is not imported.
+SentencePiece encodes the raw lines as one list. This package reads the text file, cleans and
+tokenizes it, creates pairs, masks, serializes, shuffles and writes the records. Both are measured
+alternately in this process, and their medians are compared. TensorFlow is not imported.
 """
 
 import os
@@ -22,16 +22,18 @@ from albert_tf.pretraining.masking import MaskingSettings
 from albert_tf.pretraining.segments import SegmentSettings
 from albert_tf.tokenization.loading import load_tokenizer
 
-_TEXT = flags.DEFINE_string("text", None, "Text, one sentence a line.", required=True)
+_TEXT = flags.DEFINE_string("text", None, "Text, one sentence per line.", required=True)
 _MODEL = flags.DEFINE_string("spm_model_file", None, "SentencePiece model.", required=True)
-_LENGTH = flags.DEFINE_integer("max_seq_length", 512, "Positions of a sequence.")
-_PREDICTIONS = flags.DEFINE_integer("max_predictions_per_seq", 20, "Most predictions a sequence.")
+_LENGTH = flags.DEFINE_integer("max_seq_length", 512, "Tokens per sequence.")
+_PREDICTIONS = flags.DEFINE_integer(
+    "max_predictions_per_seq", 20, "Maximum predictions per sequence."
+)
 _WORKERS = flags.DEFINE_integer("num_workers", 1, "Processes.", lower_bound=1)
 _ROUNDS = flags.DEFINE_integer("rounds", 3, "How often to time each.", lower_bound=1)
 
 
 def seconds_of(action: Callable[[], int]) -> tuple[float, int]:
-    """Seconds that an action takes, and the number of tokens that it returns."""
+    """Returns the seconds that an action takes and the number of tokens that it returns."""
     begin = time.perf_counter()
     tokens = action()
     return time.perf_counter() - begin, tokens

@@ -1,12 +1,12 @@
-"""Whether the tokenizer inside a graph gives the ids of the Python one, and how fast, on one core.
+"""Compares ids and speed of the tokenizer in a TensorFlow graph and in Python, on one core.
 
     python -m benchmarks.graph_tokenizer --text=prose.txt,more.txt --spm_model_file=30k-clean.model
 
-Every line of the files is a text. All ways get the same lines in the same batches, and CPU time is
-counted, so that other work on the machine matters little. With --offsets positions are compared
-(and timed) as well. Lines that differ are counted and the first are shown; those for which
-SentencePiece finds two segmentations equally good are counted apart, for its versions settle such
-ties differently.
+Every line of the files is a text. All tokenizers get the same batches of lines. CPU time is
+measured, because other programs affect it less. With --offsets, positions are also compared and
+timed. Lines with differences are counted, and the first of them are printed. Lines with two equally
+good segmentations are counted separately, because versions of SentencePiece resolve such ties
+differently.
 """
 
 import os
@@ -24,7 +24,7 @@ from albert_tf.tokenization.base import Encoding, Tokenizer
 from albert_tf.tokenization.loading import load_tokenizer
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 
-_TEXT = flags.DEFINE_list("text", None, "Texts to encode, UTF-8, one a line.")
+_TEXT = flags.DEFINE_list("text", None, "Texts to encode, UTF-8, one per line.")
 _MODEL = flags.DEFINE_string("spm_model_file", None, "SentencePiece model.")
 _VOCAB = flags.DEFINE_string("vocab_file", None, "WordPiece vocabulary.")
 _LOWER = flags.DEFINE_boolean("do_lower_case", True, "Whether text is lower-cased.")
@@ -86,7 +86,7 @@ def report_differences(tokenizer: Tokenizer, lines: list[str], ours: list, pytho
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Prints what differs, then lines and megabytes a second of each way."""
+    """Prints differences, then lines and megabytes per second of each tokenizer."""
     del arguments
     stay_on_one_core()
     tokenizer = load_tokenizer(

@@ -1,12 +1,12 @@
-"""What a pretrained model knows of text that it has not seen: masked pieces and sentence order.
+"""Evaluates a pretrained model on held-out text: masked pieces and sentence order.
 
     python -m benchmarks.held_out --model=mini --text=heldout.txt
 
-The text has one sentence a line and a blank line between documents. Sentences 1 and 2, 3 and 4, ...
-of a document make a pair, left out where it is longer than --max_seq_length. Unlike in records for
-pretraining, every pair is one of true neighbours, the masked positions are chosen singly, and every
-one of them is replaced by [MASK]: none is told, none is misleading. Sentence order is judged on the
-unmasked pairs, each both ways round, so that guessing gives 50 %.
+The text has one sentence per line and a blank line between documents. Sentences 1 and 2, 3 and 4,
+... of a document are the pairs. Pairs longer than --max_seq_length are omitted. Unlike in
+pretraining records, all pairs are adjacent sentences, masked positions are selected individually,
+and every masked piece is replaced by [MASK]. Sentence order is evaluated on the unmasked pairs in
+both orders, so that guessing gives 50%.
 """
 
 import math
@@ -22,8 +22,8 @@ from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.tokenization.base import Tokenizer
 
 _MODEL = flags.DEFINE_string("model", "mini", "Pretrained model, of any format.")
-_TEXT = flags.DEFINE_string("text", None, "Held-out text, one sentence a line.", required=True)
-_LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Most positions of a pair.", lower_bound=5)
+_TEXT = flags.DEFINE_string("text", None, "Held-out text, one sentence per line.", required=True)
+_LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Maximum length of a pair.", lower_bound=5)
 _PROB = flags.DEFINE_float("masked_lm_prob", 0.15, "Share of the pieces to mask.", 0.0, 1.0)
 _BATCH = flags.DEFINE_integer("batch_size", 32, "Pairs at a time.", lower_bound=1)
 _SEED = flags.DEFINE_integer("seed", 12345, "Decides which pieces are masked.")

@@ -1,8 +1,8 @@
-"""Kills a small pretraining with SIGKILL at random moments; its end must equal an unbroken run's.
+"""Kills a small pretraining run at random moments and compares its result with an unbroken run.
 
-`run_pretraining.py` runs in processes of its own, saves every second step, and is killed while it
-starts, trains, saves or removes old checkpoints. However often that happens, the last checkpoint
-must equal that of a run that was left alone, bit for bit, and so must the recorded losses.
+`run_pretraining.py` runs in separate processes, saves every second step, and is killed by SIGKILL
+while it starts, trains, saves or removes old checkpoints. Its last checkpoint and its recorded
+losses must be identical to those of an unbroken run, bit for bit.
 
     python -m benchmarks.kill_and_resume --kills=20
 """
@@ -34,7 +34,7 @@ def committed_step(output: Path) -> int:
 
 
 def kill_once(run: PretrainingRun, steps: int) -> str:
-    """Starts the run, kills it at a random moment; returns what it was doing, by what it left."""
+    """Starts the run, kills it at a random moment, and returns what it was doing."""
     program = run.start(**flags(steps))
     before = committed_step(run.output)
     if random.random() < 0.2:  # while it starts
@@ -56,12 +56,12 @@ def kill_once(run: PretrainingRun, steps: int) -> str:
 
 
 def flags(steps: int) -> dict[str, int]:
-    """Of the run, besides those every small run has."""
+    """Returns the flags of the run in addition to the defaults of small runs."""
     return {"num_train_steps": steps, "save_checkpoints_steps": EVERY, "log_steps": EVERY}
 
 
 def numbers(run: PretrainingRun) -> dict[int, dict[str, float]]:
-    """What was recorded of each step, without what depends on the clock."""
+    """Returns the metrics of each step, except for rates and times."""
     return {
         step: {name: value for name, value in record.items() if name not in RATES}
         for step, record in run.metrics().items()

@@ -1,14 +1,14 @@
-"""Size, speed and agreement of LiteRT files, next to TensorFlow.
+"""Measures size, speed and accuracy of LiteRT files, compared with TensorFlow.
 
     python -m benchmarks.litert --preset=base_v2 --folder=litert_files --lengths=128,384
     python -m benchmarks.litert --model=mrpc --texts=texts.txt --folder=litert_files --lengths=128
 
-Of a preset the encoder is measured, with random weights on random ids; of a model what it is, on
-texts (one a line, those of a pair with a tab between them). Files that lie in the folder are used
-again, so that a second run only measures.
+With --preset, an encoder with random weights is measured on random ids. With --model, the model is
+measured on texts: one per line, with a tab between the texts of a pair. Files that already exist in
+the folder are used again.
 
-One sequence is given at a time, all of one length. All files take turns in one process, and the
-best time of each counts: other work on the machine only ever adds time.
+The input is one sequence at a time, and all sequences have one length. All files are measured
+alternately in one process. The best time is reported, because other programs can only add time.
 """
 
 import os
@@ -52,7 +52,7 @@ def random_sequences(config: AlbertConfig, length: int) -> TokenSequences:
 
 
 def model_and_sequences() -> tuple[keras.Model, Callable[[int], TokenSequences]]:
-    """The model, and what gives sequences of a length at most."""
+    """Returns the model, and a function that returns sequences up to a length."""
     if _PRESET.value:
         keras.utils.set_random_seed(1)
         config = AlbertConfig.from_preset(_PRESET.value)
@@ -65,7 +65,7 @@ def model_and_sequences() -> tuple[keras.Model, Callable[[int], TokenSequences]]
 
 
 def write_files(model: keras.Model, length: int) -> dict[str, str]:
-    """Writes what is not there yet; path of each kind of file."""
+    """Writes missing files; returns the path of each kind of file."""
     paths = {}
     for name in _FILES.value:
         quantization, _, is_any = name.partition("-")
@@ -99,7 +99,7 @@ def kinship(found: dict[str, list[np.ndarray]], wanted: dict[str, list[np.ndarra
 def real_outputs(
     run: Callable[..., dict], batches: Sequence[dict[str, np.ndarray]]
 ) -> dict[str, list[np.ndarray]]:
-    """Outputs of each batch of one sequence, those of padding left out."""
+    """Returns the outputs for each sequence, without padding."""
     outputs: dict[str, list[np.ndarray]] = {}
     for batch in batches:
         is_real = batch["input_mask"] == 1

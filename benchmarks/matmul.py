@@ -1,7 +1,7 @@
-"""The matrix products of the encoder as a floor: what a run would take if nothing else were to do.
+"""Lower bounds for the time of a model: the time of its matrix products.
 
-The rate of one large float32 product, measured in the same process between the timings, stands for
-the machine; so a busy or a slow one changes the ratio little.
+The rate is the rate of one large float32 product, measured in the same process between the timings,
+so that a busy or slow machine changes the ratio little.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Times the input, masked while training: alone, and read ahead of a step.
+"""Measures the input pipeline with masking during training: separately, and while a step runs.
 
-A step on an accelerator is stood in for by a wait, during which this process has nothing to do.
-What is beyond the wait is what the input adds to a step. Processor time counts where other
-programs share the machine.
+A wait replaces the step of an accelerator. The time in excess of the wait is the time that the
+input adds to a step. If other programs are running, use the processor time.
 
     python -m benchmarks.online_masking --shapes=4096x128,256x512
 """
@@ -76,7 +75,7 @@ def new_input(path: str, config: AlbertConfig, B: int, S: int) -> TrainingInput:
 
 
 def time_shape(B: int, S: int) -> None:
-    """Prints a line of the input alone, and one of steps with it."""
+    """Prints the times of the input, and of steps with it."""
     config, strategy = AlbertConfig.from_preset("base_v2"), create_strategy("mirrored")
 
     def split(batches: list[dict[str, tf.Tensor]]) -> object:

@@ -1,9 +1,9 @@
-"""What half precision gains and what it changes: time of a step, and losses of a real training.
+"""Measures half precision: the time of a step, and the losses of a training run.
 
-Without `--input_file` a step on random tokens is timed in float32 and in `--precision`. With it, a
-small model is trained on those records in both, and once more in float32 with another seed: what
-the precision changes should be small beside what the seed does. The batches are the same for all;
-the curves are drawn into `--curves`. Every run is a process of its own.
+Without `--input_file`, a step on random tokens is timed in float32 and in `--precision`. With it, a
+small model is trained on these records in both precisions, and in float32 with another seed. The
+precision should change the losses much less than the seed does. All runs read the same batches. The
+loss curves are drawn into `--curves`. Each run has its own process.
 
     python -m benchmarks.precision --precision=bfloat16 --preset=base_v2
     python -m benchmarks.precision --precision=bfloat16 --input_file=enwiki.tfrecord \
@@ -25,7 +25,7 @@ from absl import app, flags
 
 from albert_tf.config import FLOAT32, PRECISIONS, AlbertConfig
 
-flags.DEFINE_enum("precision", "bfloat16", PRECISIONS, "What is compared with float32.")
+flags.DEFINE_enum("precision", "bfloat16", PRECISIONS, "Precision to compare with float32.")
 flags.DEFINE_string("preset", "base_v2", "Model whose step is timed.")
 flags.DEFINE_string("input_file", None, "Records of pretraining; with them losses are compared.")
 flags.DEFINE_integer("vocab_size", 30000, "Of the records.")
@@ -102,7 +102,7 @@ def losses_of_training() -> list[float]:
 
 
 def run_elsewhere(precision: str, seed: int) -> list:
-    """The result of a run in a process of its own."""
+    """Returns the result of a run in a separate process."""
     command = [sys.executable, "-m", "benchmarks.precision", *sys.argv[1:]]
     command += [f"--precision={precision}", f"--seed={seed}"]
     output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
@@ -157,7 +157,7 @@ def draw(curves: dict[str, np.ndarray]) -> None:
 
 
 def main(_: list[str]) -> None:
-    """Compares what the flags say."""
+    """Runs the comparison."""
     if FLAGS.seed is not None:
         result = losses_of_training() if FLAGS.input_file else timed_steps()
         print(_RESULT + json.dumps(result))

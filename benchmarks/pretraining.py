@@ -1,4 +1,4 @@
-"""A pretraining to time: a trainer without records, and batches of random tokens for it."""
+"""A trainer without records, and batches of random tokens, for benchmarks of pretraining."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from albert_tf.training.trainer import Trainer
 def pretraining_trainer(
     config: AlbertConfig, S: int, P: int, *, optimizer: str = "lamb", **settings: Any
 ) -> Trainer:
-    """A trainer on one device, with random weights; it writes nothing.
+    """Returns a trainer on one device with random weights, which writes nothing.
 
     Args:
         config: the model.
-        S: positions of a sequence.
-        P: prediction slots of a sequence.
+        S: sequence length.
+        P: prediction slots per sequence.
         optimizer: update rule.
-        **settings: what else `TrainerConfig` takes.
+        **settings: other fields of `TrainerConfig`.
     """
     with tempfile.TemporaryDirectory() as directory:
         return Trainer(

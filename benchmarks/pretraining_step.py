@@ -1,11 +1,11 @@
-"""Times forward pass and training step of pretraining, as ratios to the machine's matmul peak.
+"""Measures the forward pass and the training step of pretraining relative to the matmul peak.
 
-The floor is the time the matrix products of a step would take at the rate of one large float32
-product, measured in the same process between the rounds: forward pass 1, training step 3 times.
-With --gradient_accumulation_steps the step in micro-batches is timed beside the whole one. A step
-of fused passes is timed beside that of plain operations, in turns, also by processor time, which
-other work on the machine disturbs less. Peaks of memory are those of the process so far, so what
-needs least runs first.
+The lower bound is the time of the matrix products at the rate of one large float32 product, which
+is measured in the same process between the rounds. A training step counts as three forward passes.
+With --gradient_accumulation_steps, the step with micro-batches is compared with the whole step. The
+step with fused operations is compared alternately with the step with plain operations, also by
+processor time, which other programs affect less. Peak memory is the peak of the process so far, so
+the step that requires the least memory runs first.
 
     python -m benchmarks.pretraining_step --preset=base_v2 --batch_size=8 --max_seq_length=128
     python -m benchmarks.pretraining_step --batch_size=16 --gradient_accumulation_steps=4

@@ -1,12 +1,12 @@
-"""How fast RACE becomes features, next to SentencePiece alone, on one thread.
+"""Measures the conversion of RACE to features, relative to SentencePiece, on one thread.
 
     python -m benchmarks.race_features --data_dir=RACE --spm_model_file=30k-clean.model
 
-Reads the middle-school part of the development set. Bare SentencePiece gets the same texts as one
-list and gives ids: every passage once, and every question with each of its options filled in. All
-run in turns in this process, and the best of each is compared: other work on the machine only ever
-adds time. Afterwards the peak of memory is measured for as many questions as --questions says, the
-data repeated, each repetition with passages of its own.
+The data are the middle-school part of the development set. SentencePiece encodes the same texts as
+one list: every passage once, and every question with each of its options. Both are measured
+alternately in this process. The best time is reported, because other programs can only add time.
+Finally the peak memory is measured for --questions questions. They are the same data repeated, with
+different passages in each repetition.
 """
 
 import resource
@@ -24,7 +24,7 @@ from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import load_tokenizer
 from benchmarks.timing import best_seconds
 
-_DATA = flags.DEFINE_string("data_dir", None, "What holds RACE, or the folder RACE itself.")
+_DATA = flags.DEFINE_string("data_dir", None, "The directory RACE, or its parent.")
 _MODEL = flags.DEFINE_string("spm_model_file", None, "SentencePiece model.")
 _LENGTH = flags.DEFINE_integer("max_seq_length", 512, "Tokens of a sequence.", lower_bound=4)
 _ROUNDS = flags.DEFINE_integer("rounds", 7, "How often to time each.", lower_bound=1)

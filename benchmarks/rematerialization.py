@@ -1,8 +1,9 @@
-"""Time and peak memory of a pretraining step with blocks kept and with blocks recomputed.
+"""Measures time and peak memory of a pretraining step with and without rematerialization.
 
-Each runs in a process of its own, whose peak is read from the operating system (Linux) and printed
-beside the estimate of `albert_tf.cli.memory`. Starting up, tracing and compiling count for memory,
-not for time. Processor time is printed too: other programs disturb it less than time on the clock.
+Each variant has its own process. The operating system (Linux) reports its peak memory, which is
+printed next to the estimate of `albert_tf.cli.memory`. Startup, tracing and compilation are
+included in the memory but not in the time. Processor time is also printed, because other programs
+affect it less.
 
     python -m benchmarks.rematerialization --preset=base_v2 --batch_size=8 --max_seq_length=512
 """
@@ -79,7 +80,7 @@ def run_steps(remat: bool) -> dict[str, float]:
 
 
 def run_elsewhere(remat: bool) -> dict[str, float]:
-    """The same in a process of its own."""
+    """Returns the same, measured in a separate process."""
     command = [sys.executable, "-m", "benchmarks.rematerialization", *sys.argv[1:]]
     command.append(f"--remat={'yes' if remat else 'no'}")
     output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout

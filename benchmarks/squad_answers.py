@@ -1,7 +1,8 @@
-"""Seconds from the outputs of all windows of SQuAD's development set to answers, files and scores.
+"""Measures the time from the outputs for all windows of SQuAD's development set to the scores.
 
-The questions are those of a file, the outputs random: with `peaks`, what a trained model's look
-like, a few likely places beside each other, which leaves the most pairs to choose from.
+This includes selecting the answers, writing the files and scoring. The questions are read from a
+file, and the outputs are random. With `peaks` they resemble the outputs of a trained model, with a
+few likely positions next to each other, which leaves the most pairs to choose from.
 
     python -m benchmarks.squad_answers --predict_file=dev-v1.1.json --spm_model_file=30k-clean.model
 """
@@ -46,7 +47,7 @@ def logits(shape: tuple[int, int], generator: np.random.Generator) -> np.ndarray
 
 
 def outputs_of(shape: tuple[int, int], generator: np.random.Generator) -> dict[str, np.ndarray]:
-    """What a model would say of a batch."""
+    """Returns random outputs for a batch."""
     starts, ends = logits(shape, generator), logits(shape, generator)
     if FLAGS.squad_version == "1":
         return {"start_logits": starts, "end_logits": ends}
@@ -75,7 +76,7 @@ def batches(
 
 @contextmanager
 def timed(name: str) -> Iterator[None]:
-    """Prints how long a part takes."""
+    """Context manager that prints the time of a part."""
     begin = time.perf_counter()
     yield
     print(f"{name}: {time.perf_counter() - begin:.2f} s")

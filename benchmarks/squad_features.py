@@ -1,10 +1,10 @@
-"""How fast questions become windows, next to SentencePiece alone.
+"""Measures the conversion of questions to windows, relative to SentencePiece.
 
     python -m benchmarks.squad_features --squad_file=dev-v1.1.json --spm_model_file=30k-clean.model
 
-Bare SentencePiece gets every context once and every question, and gives ids; ours gives windows
-with positions of answers and the characters of every token. Both run in turns in this process, and
-the best of each is compared: other work on the machine only ever adds time.
+SentencePiece encodes every context once and every question. This package creates windows with the
+positions of the answers and the characters of every token. Both are measured alternately in this
+process. The best time is reported, because other programs can only add time.
 """
 
 import time
@@ -19,12 +19,14 @@ from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import load_tokenizer
 from benchmarks.timing import best_seconds
 
-_DATA = flags.DEFINE_string("squad_file", None, "Questions in the layout of SQuAD.")
+_DATA = flags.DEFINE_string("squad_file", None, "Questions in the format of SQuAD.")
 _VERSION = flags.DEFINE_integer("squad_version", 1, "1 or 2.", lower_bound=1, upper_bound=2)
 _MODEL = flags.DEFINE_string("spm_model_file", None, "SentencePiece model.")
-_VOCAB = flags.DEFINE_string("vocab_file", None, "WordPiece vocabulary, instead of that.")
+_VOCAB = flags.DEFINE_string(
+    "vocab_file", None, "WordPiece vocabulary, instead of --spm_model_file."
+)
 _LENGTH = flags.DEFINE_integer("max_seq_length", 384, "Tokens of a window.")
-_STRIDE = flags.DEFINE_integer("doc_stride", 128, "Tokens from a window to the next.")
+_STRIDE = flags.DEFINE_integer("doc_stride", 128, "Tokens between the starts of windows.")
 _QUERY = flags.DEFINE_integer("max_query_length", 64, "Tokens of a question.")
 _WORKERS = flags.DEFINE_integer("num_workers", 1, "Processes that tokenize.", lower_bound=1)
 _ROUNDS = flags.DEFINE_integer("rounds", 3, "How often to time each.", lower_bound=1)

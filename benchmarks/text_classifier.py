@@ -1,11 +1,11 @@
-"""Times of `TextClassifier`, next to the command and to a pipeline of transformers.
+"""Measures `TextClassifier`, compared with the command and with a pipeline of transformers.
 
     python -m benchmarks.text_classifier
 
-Without --model, a classifier with a random head is made of mini. All classify the same texts of 3
-to 60 words. Of the command, `run_classifier --predict_file`, and of the same in Python the time of
-a process counts, its start included. Where transformers is installed, its pipeline and the
-classifier are timed without their starts.
+Without --model, the classifier is mini with a random head. All classify the same texts of 3 to 60
+words. For `run_classifier --predict_file` and for the same in Python, the time of a process with
+its startup is measured. If transformers is installed, its pipeline and the classifier are also
+timed without startup.
 """
 
 import os

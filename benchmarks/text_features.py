@@ -1,10 +1,10 @@
-"""How fast pairs of texts become features, next to SentencePiece alone, on one thread.
+"""Measures the conversion of pairs of texts to features, relative to SentencePiece, on one thread.
 
     python -m benchmarks.text_features --data_dir=GLUE --spm_model_file=30k-clean.model
 
-Reads MRPC's training data. Bare SentencePiece gets the same texts as one list and gives ids; ours
-gives cut sequences and label ids. Both run in turns in this process, and the best of each is
-compared: other work on the machine only ever adds time.
+The data are the training data of MRPC. SentencePiece encodes the same texts as one list. This
+package creates truncated sequences and label ids. Both are measured alternately in this process.
+The best time is reported, because other programs can only add time.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ _DATA = flags.DEFINE_string("data_dir", None, "GLUE download, or its MRPC folder
 _MODEL = flags.DEFINE_string("spm_model_file", None, "SentencePiece model.")
 _VOCAB = flags.DEFINE_string("vocab_file", None, "WordPiece vocabulary; not timed if not given.")
 _LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Tokens of a sequence.", lower_bound=5)
-_ROUNDS = flags.DEFINE_integer("rounds", 9, "How often to time each.", lower_bound=1)
+_ROUNDS = flags.DEFINE_integer("rounds", 9, "Number of repetitions.", lower_bound=1)
 
 
 def main(arguments: Sequence[str]) -> None:

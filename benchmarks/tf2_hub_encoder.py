@@ -1,9 +1,9 @@
-"""Size of a reusable SavedModel, time to write and to load it, and steps of training through it.
+"""Measures a reusable SavedModel: its size, the time to write and load it, and training steps.
 
-The model has random weights and both pretraining heads. Steps compute the gradients of a sum over
-the pooled output by all weights of the encoder: through the functions of the SavedModel, and
-through the model it was written from. Both are graphs, in turns in this process; the least of
-several wall times counts, as others may use the machine.
+The model has random weights and both pretraining heads. A step computes the gradients of the sum of
+the pooled output for all weights of the encoder, with the functions of the SavedModel and with the
+model from which it was written. Both are graphs and are measured alternately in this process. The
+best wall time is reported, because other programs can only add time.
 
     python -m benchmarks.tf2_hub_encoder --preset=base_v2
 """

@@ -7,22 +7,22 @@ from pathlib import Path
 
 
 def peak_memory() -> float:
-    """The most memory that this program has had so far, in GB; on Linux.
+    """Returns the peak memory of this program in GB; only on Linux.
 
-    `getrusage` also counts what the process was before: a copy of the one that started it.
+    `getrusage` would include the memory of the parent process before `exec`.
     """
     status = Path("/proc/self/status").read_text()
     return int(re.search(r"VmHWM:\s*(\d+) kB", status)[1]) * 1024 / 1e9
 
 
 def seconds(run: Callable[[], object]) -> float:
-    """Wall time of one run, which returns when its result is there."""
+    """Returns the wall time of one run. The function must wait for its result."""
     start = time.perf_counter()
     run()
     return time.perf_counter() - start
 
 
 def best_seconds(functions: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Times functions in turns; the shortest time of each, as other work only ever adds time."""
+    """Times functions alternately; returns the shortest time of each."""
     times = [{name: seconds(run) for name, run in functions.items()} for _ in range(rounds)]
     return {name: min(taken[name] for taken in times) for name in functions}

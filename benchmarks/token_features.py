@@ -1,9 +1,9 @@
-"""How fast words and labels become features, from the file on, and what memory that takes.
+"""Measures the conversion of words and labels to features, including reading, and its memory.
 
     python -m benchmarks.token_features --train_file=train.conll --model=mini --copies=20
 
-The file is repeated, which makes its words known to the cache of `WordTokenizer` sooner than a new
-text would: the first copy is timed by itself.
+The file is repeated. The cache of `WordTokenizer` contains its words after the first copy, so the
+first copy is timed separately.
 """
 
 import tempfile
@@ -20,12 +20,12 @@ from benchmarks.timing import peak_memory, seconds
 
 _FILE = flags.DEFINE_string("train_file", None, "Columns of words and labels.", required=True)
 _MODEL = flags.DEFINE_string("model", "mini", "Model whose tokenizer is used.")
-_COPIES = flags.DEFINE_integer("copies", 20, "How often the file is repeated.", lower_bound=1)
+_COPIES = flags.DEFINE_integer("copies", 20, "Number of copies of the file.", lower_bound=1)
 _LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Tokens of a window.", lower_bound=3)
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Prints words a second, both readings of the file included, and the peak of memory."""
+    """Prints words per second, including both readings of the file, and the peak memory."""
     del arguments
     tokenizer = load_tokenizer(_MODEL.value)
     text = Path(_FILE.value).read_bytes().rstrip() + b"\n\n"

@@ -1,10 +1,10 @@
-"""How fast texts become ids, next to SentencePiece alone, on one thread.
+"""Measures the conversion of texts to ids, relative to SentencePiece, on one thread.
 
     python -m benchmarks.tokenization --text=prose.txt --spm_model_file=30k-clean.model
 
-Bare SentencePiece gets the raw lines as one list and gives ids; ours gives ids after the clean-up
-and the digit-comma rule. Both run in turns in this process, and the median of each is compared.
-With --vocab_file WordPiece is timed as well.
+SentencePiece encodes the raw lines as one list. This package also cleans the text and applies the
+rule for digits and commas. Both are measured alternately in this process, and their medians are
+compared. With --vocab_file, WordPiece is also measured.
 """
 
 import statistics
@@ -17,11 +17,11 @@ from absl import app, flags
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import load_tokenizer
 
-_TEXT = flags.DEFINE_string("text", None, "Text to encode, UTF-8, one sentence a line.")
+_TEXT = flags.DEFINE_string("text", None, "Text to encode, UTF-8, one sentence per line.")
 _MODEL = flags.DEFINE_string("spm_model_file", None, "SentencePiece model.")
 _VOCAB = flags.DEFINE_string("vocab_file", None, "WordPiece vocabulary; not timed if not given.")
-_LINES = flags.DEFINE_integer("lines", 40_000, "How many lines of the text to use.", lower_bound=1)
-_ROUNDS = flags.DEFINE_integer("rounds", 7, "How often to time each.", lower_bound=1)
+_LINES = flags.DEFINE_integer("lines", 40_000, "Number of lines to use.", lower_bound=1)
+_ROUNDS = flags.DEFINE_integer("rounds", 7, "Number of repetitions.", lower_bound=1)
 
 Encode = Callable[[list[str]], list[list[int]]]
 

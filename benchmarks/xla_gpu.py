@@ -1,13 +1,13 @@
-"""Compiles a program for a GPU that is not there. Run by `benchmarks.compiled_step`, not imported.
+"""Compiles a program for a GPU that is not present. `benchmarks.compiled_step` runs this script.
 
-XLA's compiler for GPUs is taken from JAX, in an environment of its own, whose versions of shared
-packages must not meet those of TensorFlow:
+XLA's compiler for GPUs is part of JAX, which is installed in a separate directory, because its
+versions of shared packages conflict with those of TensorFlow:
 
     python -S benchmarks/xla_gpu.py JAX_SITE HLO TARGET COMPILED
 
-JAX_SITE is a directory that `pip install --no-deps --target=JAX_SITE --requirement
-benchmarks/jax.txt` made, HLO a serialized `HloModuleProto`, TARGET the description of the GPU.
-COMPILED is written: the optimised module, and to standard output its memory and the time, as JSON.
+JAX_SITE is a directory created with `pip install --no-deps --target=JAX_SITE --requirement
+benchmarks/jax.txt`, HLO is a serialized `HloModuleProto`, and TARGET is the description of the GPU.
+The optimized module is written to COMPILED. Its memory and the time are printed as JSON.
 """
 
 import json
@@ -19,10 +19,10 @@ from pathlib import Path
 
 
 def main(site: str, program: str, target: str, compiled: str) -> None:
-    """Compiles `program` and writes what became of it to `compiled`."""
+    """Compiles `program` and writes the result to `compiled`."""
     sys.path.insert(0, site)
     os.environ["JAX_SKIP_CUDA_CONSTRAINTS_CHECK"] = "1"
-    # Without a device no kernel can be timed: the compiler's first choices stay.
+    # Without a device, kernels cannot be timed, so autotuning is off.
     os.environ["XLA_FLAGS"] = "--xla_gpu_autotune_level=0"
     from jax._src.interpreters.mlir import make_ir_context
     from jax._src.lib import _jax, xla_client
