@@ -12,6 +12,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from absl import logging
+
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_exists, write_then_rename
 from albert_tf.data.strict_json import as_whole_number, is_number, read_json, shown
@@ -130,6 +132,13 @@ class AlbertConfig:
                 f"Received: hidden_act={shown(self.hidden_act)}"
             )
         _require_positive("AlbertConfig.initializer_range", self.initializer_range)
+        if self.intermediate_size > 8 * self.hidden_size:
+            logging.warning(
+                "intermediate_size=%d is more than 8 times hidden_size=%d. Usual is 4 times; the "
+                "default of intermediate_size belongs to the xxlarge model.",
+                self.intermediate_size,
+                self.hidden_size,
+            )
         if self.hidden_size % self.num_attention_heads:
             raise UserError(
                 "AlbertConfig.hidden_size must be a multiple of num_attention_heads, so that every "

@@ -70,9 +70,12 @@ class TextPredictor:
         self.pairs = pairs
         self.num_texts = 0
 
-    def predict(self, examples: Sequence[TextExample]) -> list[TextPrediction]:
-        """Predicts examples together; their labels are ignored."""
-        sequences = text_sequences(examples, self._tokenizer, self._predictor.max_seq_length)
+    def predict(
+        self, examples: Sequence[TextExample], *, warns: bool = False
+    ) -> list[TextPrediction]:
+        """Predicts examples together; ignores their labels. For `warns` see `text_sequences`."""
+        length = self._predictor.max_seq_length
+        sequences = text_sequences(examples, self._tokenizer, length, warns=warns)
         description = f"predicting from text {self.num_texts + 1}"
         logits = self._predictor.predict(sequences, description)["logits"]
         self.num_texts += len(examples)

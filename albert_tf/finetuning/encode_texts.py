@@ -141,7 +141,8 @@ class TextEncoder:
         if second is not None:
             check_room(True, self._predictor.max_seq_length, "max_seq_length")
         length = self._predictor.max_seq_length
-        sequences = text_sequences(text_examples(first, second), self.tokenizer, length)
+        examples = text_examples(first, second)
+        sequences = text_sequences(examples, self.tokenizer, length, warns=True)
         return self._predictor.predict(sequences, "encoding")[_VECTORS]
 
 

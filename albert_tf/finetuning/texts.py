@@ -25,9 +25,19 @@ def text_examples(texts: Sequence[str], text_pairs: Sequence[str] | None) -> lis
 
 
 def text_sequences(
-    examples: Sequence[TextExample], tokenizer: Tokenizer, max_seq_length: int
+    examples: Sequence[TextExample],
+    tokenizer: Tokenizer,
+    max_seq_length: int,
+    *,
+    warns: bool = False,
 ) -> TokenSequences:
-    """Tokenizes and truncates N texts or pairs; logs the number of truncated ones.
+    """Tokenizes and truncates N texts or pairs.
+
+    Args:
+        examples: N texts or pairs.
+        tokenizer: the tokenizer.
+        max_seq_length: maximum length of a sequence.
+        warns: whether the number of truncated examples is logged as a warning.
 
     Returns:
         N sequences of at most `max_seq_length` tokens, see `TokenSequences.from_segments`.
@@ -49,7 +59,9 @@ def text_sequences(
         cut += int((sequences.lengths < lengths.sum(axis=1) + 2 + (lengths[:, 1] > 0)).sum())
         parts.append(sequences)
     if cut:
-        logging.info("truncated=%d of=%d max_seq_length=%d", cut, len(examples), max_seq_length)
+        level = logging.WARNING if warns else logging.INFO
+        numbers = (cut, len(examples), max_seq_length)
+        logging.log(level, "truncated=%d of=%d max_seq_length=%d", *numbers)
     return TokenSequences.concatenate(parts)
 
 

@@ -9,8 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
+from albert_tf.checkpoints.heads import MASKED_LM_HEAD, heads_in
 from albert_tf.checkpoints.load_weights import load_weights
+from albert_tf.checkpoints.loading import without_scope
 from albert_tf.checkpoints.text_models import check_model, find_model
 from albert_tf.data.arguments import as_texts, check_whole_number, renamed_arguments
 from albert_tf.data.errors import UserError
@@ -92,8 +95,9 @@ class FillMask:
 
         Raises:
             TypeError: `texts` is no list of texts, or `top_k` no whole number.
-            ValueError: there is no text, a text has no [MASK] or is too long for the model, `top_k`
-                is less than 1, or the model's output is not finite.
+            ValueError: there is no text, a text has no [MASK], or has one after the number of
+                tokens that the model can read, `top_k` is less than 1, or the model's output is not
+                finite. Longer texts are truncated, with a warning.
         """
         given = as_texts("texts", texts)
         check_whole_number("top_k", top_k, 1)
@@ -148,7 +152,15 @@ class FillMask:
             )
         ids = tokenizer.encode_special(text, special_tokens=[MASK])
         ids = [tokenizer.cls_id, *ids, tokenizer.sep_id]
-        self.model.config.check_sequence_length(len(ids), f"The number of tokens of texts[{index}]")
+        longest = self.model.config.max_position_embeddings
+        if len(ids) > longest:
+            logging.warning("truncated: texts[%d] of %d tokens to %d", index, len(ids), longest)
+            ids, cut = [*ids[: longest - 1], tokenizer.sep_id], ids[longest - 1 :]
+            if tokenizer.mask_id in cut:
+                raise UserError(
+                    f"texts[{index}] has {MASK} after the first {longest} tokens, which are all "
+                    "that the model can read. Pass a shorter text."
+                )
         return ids
 
 
@@ -157,6 +169,13 @@ def read_model(
 ) -> tuple[AlbertForPretraining, Tokenizer]:
     """Reads what `FillMask.load` takes; `name` of the argument or flag stands in errors."""
     found = find_model(path, name, prefers_best=False, do_lower_case=do_lower_case)
+    shapes = without_scope(found.stored.weights[1])
+    if not any(weight.startswith(MASKED_LM_HEAD) for weight in shapes):
+        heads = ", ".join(heads_in(shapes)) or "none"
+        raise UserError(
+            f"{name} must be a model with a masked-LM head. Received: {path!r}, which has the "
+            f"heads: {heads}"
+        )
     # Without the other head, models that were trained without it will do as well.
     model = AlbertForPretraining(found.source.config, has_sentence_order_head=False)
     load_weights(model, found.stored).check_complete()

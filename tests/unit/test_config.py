@@ -261,3 +261,10 @@ def test_fine_tuning_names_its_own_flags():
         FineTuningOptimizerConfig(num_train_steps=0)
     with pytest.raises(ValueError, match="--warmup_step must be a whole number of at least 0"):
         FineTuningOptimizerConfig(num_warmup_steps=-1)
+
+
+def test_an_unusual_feed_forward_size_is_reported(caplog):
+    AlbertConfig(vocab_size=400, hidden_size=64, num_attention_heads=2, intermediate_size=256)
+    assert not caplog.records
+    AlbertConfig(vocab_size=400, hidden_size=64, num_attention_heads=2)
+    assert "intermediate_size=16384" in caplog.text

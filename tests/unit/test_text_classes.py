@@ -197,3 +197,30 @@ def test_models_of_another_task_are_rejected(name, tokenizer, tmp_path):
             )
             with pytest.raises(ValueError, match=r"path|whole model"):
                 CASES[name].kind.load(path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        (albert_tf.TextEncoder, {}),
+        (albert_tf.TextClassifier, {"labels": ["no", "yes"]}),
+        (albert_tf.FillMask, {}),
+    ],
+)
+def test_long_texts_are_truncated_with_one_warning(kind, settings, caplog):
+    model = kind.load("mini", **settings)
+    caplog.clear()
+    model(["A [MASK] " + "word " * 3000, "A [MASK]."])
+    warnings = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert [record.getMessage().startswith("truncated") for record in warnings] == [True]
+
+
+def test_a_mask_that_cannot_be_read_is_an_error():
+    with pytest.raises(ValueError, match=r"texts\[1\].*512 tokens"):
+        albert_tf.FillMask.load("mini")(["[MASK]", "word " * 3000 + "[MASK]"])
+
+
+def test_a_model_without_the_head_fills_no_mask(tmp_path):
+    albert_tf.TextClassifier.load("mini", labels=["no", "yes"]).save(tmp_path / "model")
+    with pytest.raises(ValueError, match=r"path must be a model with a masked-LM head.*2 classes"):
+        albert_tf.FillMask.load(tmp_path / "model")
