@@ -175,7 +175,7 @@ def test_sentence_losses(golden: Path, tmp_path: Path, no_tensorflow: str) -> No
         check_sentence_pairs([str(tmp_path / "none")], "sop")
 
 
-def test_beam_that_is_not_installed(golden: Path, tmp_path: Path) -> None:
+def test_a_missing_beam_is_an_error(golden: Path, tmp_path: Path) -> None:
     (tmp_path / "apache_beam.py").write_text("raise ModuleNotFoundError('no apache_beam')\n")
     result = run(
         str(tmp_path),

@@ -26,7 +26,7 @@ def run_demo(output_dir: Path, *flags: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_it_goes_from_text_to_a_release(tmp_path):
+def test_the_demo_pretrains_and_exports_a_model(tmp_path):
     result = run_demo(tmp_path, *SIZES, "--num_fine_tuning_steps=0")
     text = result.stdout
     assert result.returncode == 0, text + result.stderr
@@ -51,7 +51,7 @@ def test_it_goes_from_text_to_a_release(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_classifier_of_chapters_ends_it(tmp_path):
+def test_the_demo_fine_tunes_a_classifier(tmp_path):
     result = run_demo(tmp_path, *SIZES, "--num_fine_tuning_steps=3")
     assert result.returncode == 0, result.stdout + result.stderr
     end = result.stdout.partition("python -m albert_tf.cli.run_classifier")[2]
@@ -65,7 +65,7 @@ def test_a_classifier_of_chapters_ends_it(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_failing_step_ends_the_demo_with_its_name(tmp_path):
+def test_the_demo_reports_a_failed_command(tmp_path):
     result = run_demo(tmp_path, "--max_documents=40", "--vocab_size=30")
     assert result.returncode == 1
     assert "train_sentencepiece" in result.stderr.splitlines()[-1]

@@ -59,7 +59,7 @@ def shell_blocks(document: Path) -> list[Block]:
 
 
 @EVERY_DOCUMENT
-def test_blocks_say_what_they_are(document):
+def test_code_blocks_are_valid(document):
     for block in blocks_of(document):
         assert block.language in LANGUAGES, block.place
         if block.language == "python" and not has_test_of_its_own(document):
@@ -82,7 +82,7 @@ def test_command_lines_fit_their_commands(document):
 
 
 @EVERY_DOCUMENT
-def test_flags_in_the_text_exist(document):
+def test_flags_mentioned_in_prose_exist(document):
     named = set(re.findall(r"(?<![\w-])--([a-z]\w+)", prose_of(document)))
     unknown = {
         name
@@ -93,7 +93,7 @@ def test_flags_in_the_text_exist(document):
 
 
 @EVERY_DOCUMENT
-def test_files_of_the_project_that_the_text_names_exist(document):
+def test_files_mentioned_in_prose_exist(document):
     files = {
         f"/{path.relative_to(ROOT)}"
         for folder in ("albert_tf", "benchmarks", "docs", "notebooks", "scripts", "tests")
@@ -129,7 +129,7 @@ def test_small_sizes_are_flags_of_their_commands(name):
 
 @pytest.mark.slow
 @EVERY_DOCUMENT
-def test_commands_work_as_they_are_written(document, tmp_path, golden):
+def test_documented_commands_run(document, tmp_path, golden):
     blocks = blocks_of(document)
     if has_test_of_its_own(document):
         blocks = shell_blocks(document)

@@ -70,7 +70,7 @@ def assert_weights(prefix: Path, expected: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_pretraining_goes_on_with_another_order_and_says_so(tmp_path):
+def test_resumed_pretraining_logs_that_the_input_order_changed(tmp_path):
     run = PretrainingRun(tmp_path)
     log = go_on(run, "run_pretraining.py", "pretraining", keep_checkpoint_max=0)
     (line,) = (line for line in log.splitlines() if "reading it from the start" in line)
@@ -82,7 +82,7 @@ def test_a_pretraining_goes_on_with_another_order_and_says_so(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_fine_tuning_ends_with_the_same_weights(tmp_path, golden):
+def test_resumed_fine_tuning_ends_with_the_same_weights(tmp_path, golden):
     run = ClassifierRun(tmp_path, golden)
     shutil.copy(golden / "tokenizer" / "small_1000.model", tmp_path)
     go_on(

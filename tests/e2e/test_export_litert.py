@@ -7,7 +7,7 @@ from tests.programs import run_program
 SCRIPT = "albert_tf/cli/export_litert.py"
 
 
-def test_a_release_becomes_a_file_as_long_as_its_positions(tmp_path, golden):
+def test_a_released_model_is_exported_with_its_maximum_length(tmp_path, golden):
     model = golden / "hub" / "albert_directory"
     path = tmp_path / "new" / "encoder.tflite"
     flags = {"model": model, "output_file": path, "batch_size": 0}

@@ -24,7 +24,7 @@ def export(folder, **flags) -> str:
     return result.output
 
 
-def test_encoder_and_preprocessor_give_from_texts_what_the_model_gives(golden, tmp_path):
+def test_encoder_and_preprocessor_equal_the_model(golden, tmp_path):
     source = golden / "hub" / "albert_directory"
     before = tree(source)
     encoder_path, preprocessor_path = tmp_path / "new" / "encoder", tmp_path / "preprocessor"
@@ -54,7 +54,7 @@ def test_encoder_and_preprocessor_give_from_texts_what_the_model_gives(golden, t
         np.testing.assert_allclose(outputs["pooled_output"][row], expected, rtol=1e-5, atol=1e-5)
 
 
-def test_a_module_of_tf1_from_another_module(golden, tmp_path):
+def test_exporting_a_tf1_module_from_another_module(golden, tmp_path):
     source = golden / "hub" / "module_cased_matmul"
     printed = export(
         tmp_path, albert_directory=source, export_path=tmp_path / "module", format="tf1_hub"

@@ -136,7 +136,7 @@ TYPES = {type(None): "string", str: "string", bool: "bool", int: "int", float: "
         ("export_to_tfhub", {**EXPORT_CHECKPOINTS, "use_einsum": True}),
     ],
 )
-def test_types_and_defaults_are_those_of_the_original_and_help_lists_all(name, original):
+def test_types_and_defaults_equal_the_original(name, original):
     with flags_of(name) as values:
         text = help_text(importlib.import_module(f"albert_tf.cli.{name}"))
         for flag, default in original.items():
@@ -153,7 +153,7 @@ def test_types_and_defaults_are_those_of_the_original_and_help_lists_all(name, o
 
 
 @pytest.mark.slow
-def test_flags_that_change_nothing_say_so_and_a_long_warm_up_warns(tmp_path):
+def test_flags_without_effect_and_a_long_warm_up_are_logged(tmp_path):
     run = PretrainingRun(tmp_path)
     printed = run.must_work(
         num_train_steps=2,

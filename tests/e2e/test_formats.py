@@ -29,7 +29,7 @@ def released(golden, tmp_path_factory):
     return path
 
 
-def test_the_command_names_all_formats():
+def test_the_command_lists_all_formats():
     """It lists them itself: --help need not wait for TensorFlow."""
     assert set(convert_checkpoint.FORMATS) == set(FORMAT_NAMES)
 
@@ -60,7 +60,7 @@ def models(golden, tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize("target", NAMES)
 @pytest.mark.parametrize("source", NAMES)
-def test_every_direction(models, golden, tmp_path, source, target):
+def test_every_pair_of_formats(models, golden, tmp_path, source, target):
     """And back to the original's format: the numbers are those of the beginning."""
     flags = {"model": models / source, "format": target, "output_dir": tmp_path / "there"}
     result = Program("convert_checkpoint.py", tmp_path, flags).wait()
@@ -78,7 +78,7 @@ def test_every_direction(models, golden, tmp_path, source, target):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-def test_a_conversion_that_is_stopped_leaves_nothing_that_stays(golden, tmp_path, number):
+def test_an_interrupted_conversion_leaves_no_files(golden, tmp_path, number):
     target = tmp_path / "out" / "model"
     flags = {
         "model": golden / "hub" / "module",
@@ -118,7 +118,7 @@ def test_a_classifier_is_trained_from_any_format(models, golden, tmp_path, name)
 
 
 @pytest.mark.slow
-def test_pretraining_goes_on_from_another_format(tmp_path):
+def test_pretraining_starts_from_another_format(tmp_path):
     """Without a word on the command line about configuration and vocabulary."""
     run = PretrainingRun(tmp_path)
     prefix = run.fresh_checkpoint(tmp_path / "model")
@@ -137,7 +137,7 @@ def test_pretraining_goes_on_from_another_format(tmp_path):
 
 
 @pytest.mark.slow
-def test_pretraining_without_a_configuration_says_what_to_give(tmp_path):
+def test_pretraining_without_a_configuration_is_an_error(tmp_path):
     run = PretrainingRun(tmp_path)
     result = run(albert_config_file=None)
     assert result.code == 1

@@ -452,14 +452,14 @@ def test_invalid_flags_are_rejected_before_writing(run_of, golden, name, changes
 @pytest.mark.parametrize(
     ("name", "there"), [("classifier", "rte"), ("race", "squad1.1"), ("squad", "squad2.0")]
 )
-def test_the_directory_of_another_task_is_left_alone(run_of, tmp_path, name, there):
+def test_the_directory_of_another_task_is_not_overwritten(run_of, tmp_path, name, there):
     settings = {"labels": ["no", "yes"], "pairs": True} if there == "rte" else {"settings": {}}
     (tmp_path / "labels.json").write_text(json.dumps({"task_name": there, **settings}))
     flags = run_of(name).flags(do_train=True, output_dir=tmp_path)
     assert f"its labels.json contains '{there}'" in error_of(name, flags, tmp_path)
 
 
-def test_a_model_of_another_task_does_not_tell_the_version_of_squad(run_of, tmp_path):
+def test_squad_version_is_not_read_from_a_model_of_another_task(run_of, tmp_path):
     (tmp_path / "labels.json").write_text('{"task_name": "race", "settings": {}}')
     flags = {"do_predict": True, "squad_version": None, "output_dir": tmp_path}
     message = error_of("squad", run_of("squad").flags(**flags), tmp_path)
@@ -469,7 +469,7 @@ def test_a_model_of_another_task_does_not_tell_the_version_of_squad(run_of, tmp_
 
 @pytest.mark.parametrize("name", ["classifier", "squad"])
 @pytest.mark.parametrize("checkpoint", ["model.ckpt-best", "model.ckpt-3"])
-def test_the_directory_of_a_pretrained_model_is_left_alone(run_of, tmp_path, name, checkpoint):
+def test_the_directory_of_a_pretrained_model_is_not_overwritten(run_of, tmp_path, name, checkpoint):
     run = run_of(name)
     run.config.to_json_file(str(tmp_path / "albert_config.json"))
     for path in run.folder.glob("pretrained.ckpt.*"):
@@ -478,7 +478,7 @@ def test_the_directory_of_a_pretrained_model_is_left_alone(run_of, tmp_path, nam
     assert f"{checkpoint} in it has no head" in error_of(name, flags, tmp_path)
 
 
-def test_a_bad_record_later_in_the_file_is_named_when_it_is_read(run_of, tmp_path):
+def test_a_damaged_record_later_in_the_file_is_reported(run_of, tmp_path):
     columns = pretraining_columns(10, seed=3)
     columns["input_ids"][6, 2] = 31
     file = write_records(tmp_path / "large", columns)
@@ -489,7 +489,7 @@ def test_a_bad_record_later_in_the_file_is_named_when_it_is_read(run_of, tmp_pat
 
 
 @pytest.mark.slow
-def test_weights_that_overflow_end_a_training(run_of, tmp_path):
+def test_overflowing_weights_end_a_training_run(run_of, tmp_path):
     """The loss with the weights of the first checkpoint is not a number."""
     result = run_of("pretraining")(
         optimizer="adamw",

@@ -162,7 +162,7 @@ def test_pretraining_trains_resumes_and_fills_in_blanks(folder, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_plain", [False, True], ids=["entities", "plain labels"])
-def test_words_are_labeled_and_drawn(folder, tmp_path, model, is_plain):
+def test_words_are_labeled_and_displayed(folder, tmp_path, model, is_plain):
     for part in ("train", "dev"):
         (tmp_path / f"{part}.conll").write_text("the DET\ncat NOUN\n\nit PRON\nsat VERB\n\n" * 9)
     given = ["Florence <b>met</b> Anna & Tom.", "Nothing was said."]
@@ -189,9 +189,7 @@ def test_words_are_labeled_and_drawn(folder, tmp_path, model, is_plain):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", [1, 2])
-def test_questions_are_answered_by_the_exported_model_as_by_the_notebook(
-    folder, tmp_path, model, version
-):
+def test_the_exported_model_equals_the_notebook(folder, tmp_path, model, version):
     for part, count, seed in (("train", 15, 1), ("dev", 11, 2)):
         write_squad(tmp_path / f"{part}.json", questions(count, seed, 1))
     settings = {key: FEW_STEPS[key] for key in FEW_STEPS if not key.endswith("_step")}
@@ -221,7 +219,7 @@ def test_questions_are_answered_by_the_exported_model_as_by_the_notebook(
 
 
 @pytest.mark.slow  # a minute, and needs transformers
-def test_exports_compute_what_the_model_computes(folder, model):
+def test_exports_equal_the_model(folder, model):
     run = run_notebook("hub_and_exports", folder, MODEL=model, LEARNING_RATE=1e-2, EPOCHS=3)
     run.assert_clean(3)
     text = run.printed()

@@ -10,7 +10,7 @@ from tests.classifier_run import COUNTS, ClassifierRun
 SHORT = {"max_seq_length": 24, "train_step": 2, "albert_config_file": None, "spm_model_file": None}
 
 
-def test_a_classifier_starts_from_it_without_any_other_file(tmp_path, golden):
+def test_a_classifier_starts_from_mini(tmp_path, golden):
     run = ClassifierRun(tmp_path, golden)
     printed = run.must_work(
         albert_hub_module_handle="mini", do_train=True, do_predict=True, **SHORT

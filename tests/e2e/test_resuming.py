@@ -60,7 +60,7 @@ def end_after(run, flags, step, number=signal.SIGKILL):
     return result.output
 
 
-def test_killed_runs_end_bit_equal(run, flags, unkilled):
+def test_killed_runs_resume_bit_equal(run, flags, unkilled):
     """Two kills, a SIGTERM, and a newest checkpoint that was damaged before the last start."""
     metrics, weights = unkilled
     end_after(run, flags, 2 * EVERY)
@@ -94,7 +94,7 @@ RESULTS = ("eval_results.txt", "best_trial.txt", "labels.json")
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", list(FINE_TUNINGS))
-def test_a_killed_fine_tuning_ends_bit_equal(tmp_path, golden, kind):
+def test_a_killed_fine_tuning_run_resumes_bit_equal(tmp_path, golden, kind):
     kind_of_run, flags, last = FINE_TUNINGS[kind]
     run = kind_of_run(tmp_path, golden, hidden_dropout_prob=0.1)
     flags = {**flags, "do_train": True, "save_checkpoints_steps": 4, "keep_checkpoint_max": 2}
@@ -131,7 +131,7 @@ def test_resuming_does_not_read_the_input_again(run, tmp_path):
 
 
 @pytest.mark.slow
-def test_unreadable_input_loses_no_step(run, tmp_path):
+def test_unreadable_input_loses_no_steps(run, tmp_path):
     file = write_records(tmp_path / "long.tfrecord", pretraining_columns(90, seed=5))
     whole = file.read_bytes()
     flags = {"input_file": file, "output_dir": tmp_path, "save_checkpoints_steps": 100}

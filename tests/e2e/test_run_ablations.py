@@ -44,7 +44,7 @@ def flags(run, output, **changes):
 
 
 @pytest.mark.slow
-def test_an_interrupted_comparison_resumes_and_ends_like_an_unbroken_one(tmp_path):
+def test_an_interrupted_comparison_resumes_bit_equal(tmp_path):
     run = PretrainingRun(tmp_path, hidden_dropout_prob=0.2, num_hidden_groups=1)
     output = tmp_path / "ablations"
     before = tree(tmp_path)

@@ -61,7 +61,7 @@ class TestTraining:
                 if name in block:
                     assert np.float32(block[name]) == np.float32(recorded[name]), name
 
-    def test_leaves_a_whole_model_behind(self, trained):
+    def test_writes_a_complete_model(self, trained):
         names = {path.name for path in trained.output.iterdir()}
         assert names >= {
             "30k-clean.model",
@@ -89,7 +89,7 @@ class TestTraining:
         assert np.ptp(probabilities, axis=0).max() > 1e-3  # rows differ, so their order shows
 
     @pytest.mark.slow
-    def test_exports_one_for_texts_that_says_the_same(self, trained):
+    def test_exports_a_text_model_with_the_same_outputs(self, trained):
         (path,) = (trained.folder / "export" / "text").iterdir()
         texts = [text for _, text in trained.rows["test"]]
         (answer,) = serve_texts(trained.folder, [(str(path), {"texts": texts})])
@@ -101,7 +101,7 @@ class TestTraining:
         assert (path / "saved_model.pb").exists()
 
     @pytest.mark.slow
-    def test_depends_on_the_seed_and_on_nothing_else(self, trained, tmp_path, golden):
+    def test_weights_depend_only_on_the_seed(self, trained, tmp_path, golden):
         run = ClassifierRun(tmp_path, golden, hidden_dropout_prob=0.1)
         run.must_work(do_train=True)
         again = read_checkpoint(run.output / "model.ckpt-6")
@@ -142,7 +142,7 @@ class TestTraining:
 
 
 class TestWithoutTraining:
-    def test_predicts_from_the_output_directory_alone(self, copied):
+    def test_predicts_with_only_the_output_directory(self, copied):
         expected = copied.predicted()
         rows = [(row[1], row[0]) for row in copied.rows["test"]]
         backwards = copied.folder / "backwards.tsv"
@@ -167,7 +167,7 @@ class TestWithoutTraining:
         found = [list(one.probabilities.values()) for one in of_python]
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
-    def test_evaluates_all_there_is_or_the_one_that_is_meant(self, copied):
+    def test_evaluates_all_checkpoints_or_the_selected_one(self, copied):
         expected = blocks(copied.output / "eval_results.txt")
         (copied.output / "best_trial.txt").unlink()
         copied.must_work(do_eval=True, padding="max")
@@ -189,7 +189,7 @@ class TestWithoutTraining:
         assert block["global_step"] == "4"
         assert not (elsewhere / "best_trial.txt").exists()
 
-    def test_says_that_the_newest_predicts_where_none_is_the_best(self, copied):
+    def test_logs_that_the_newest_checkpoint_predicts_without_a_best_one(self, copied):
         (copied.output / "model.ckpt-best.index").unlink()
         printed = copied.must_work(**FROM_OUTPUT, do_predict=True)
         assert "has no best checkpoint" in printed
@@ -197,7 +197,7 @@ class TestWithoutTraining:
 
 
 @pytest.mark.slow
-def test_regression_from_json_lines_with_layers_that_share_attention_only(tmp_path, golden):
+def test_regression_from_json_lines_with_partial_sharing(tmp_path, golden):
     run = ClassifierRun(
         tmp_path, golden, num_hidden_layers=3, num_hidden_groups=2, parameter_sharing="attention"
     )

@@ -83,7 +83,7 @@ def glue(tmp_path: Path) -> Stubbed:
     return Stubbed(tmp_path)
 
 
-def test_mnli_comes_first_and_three_tasks_start_from_it(glue):
+def test_three_tasks_start_from_the_mnli_model(glue):
     commands, _ = glue.run("--tasks=rte CoLA MNLI rte", "--seeds=3 11", "--", "--x=a b")
     names = ("mnli", "mismnli", "ax", "rte", "cola")
     assert runs_of(commands) == [f"{task}-seed{seed}" for seed in (3, 11) for task in names]
@@ -138,7 +138,7 @@ def test_a_failed_run_is_repeated_and_finished_runs_are_not(glue):
     assert not (glue.results / "mnli-seed1" / "run_glue.unfinished").exists()
 
 
-def test_a_directory_of_other_settings_is_left_alone(glue):
+def test_a_run_with_other_settings_is_not_overwritten(glue):
     glue.run("--tasks=RTE", "--seeds=1", "--", "--learning_rate=1e-5")
     arguments = ("--tasks=RTE", "--seeds=1", "--", "--learning_rate=2e-5")
     commands, output = glue.run(*arguments, code=1)

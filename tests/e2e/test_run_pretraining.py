@@ -35,7 +35,7 @@ def trained(tmp_path_factory):
 
 
 class TestTraining:
-    def test_leaves_configuration_tokenizer_and_checkpoints_together(self, trained):
+    def test_writes_configuration_tokenizer_and_checkpoints(self, trained):
         model = trained.folder / "model"
         assert json.loads((trained.output / "albert_config.json").read_text()) == json.loads(
             (model / "albert_config.json").read_text()
@@ -53,7 +53,7 @@ class TestTraining:
         ]
         assert leftovers == []
 
-    def test_checkpoints_hold_weights_moments_and_step(self, trained):
+    def test_checkpoints_contain_weights_moments_and_step(self, trained):
         tensors = read_checkpoint(trained.output / "model.ckpt-12")
         assert tensors["global_step"] == 12
         assert tensors["global_step"].dtype == np.int64
@@ -64,7 +64,7 @@ class TestTraining:
             f"{name}/{slot}" for name in weights for slot in ("adam_m", "adam_v")
         }
 
-    def test_the_best_checkpoint_is_that_of_the_highest_accuracy_without_slots(self, trained):
+    def test_the_best_checkpoint_has_the_highest_accuracy_and_no_slots(self, trained):
         accuracies = {
             step: record["masked_lm_accuracy"] for step, record in trained.metrics("eval").items()
         }
@@ -92,7 +92,7 @@ class TestTraining:
         assert settings["config"]["trainer"]["train_batch_size"] == 6
         assert settings["config"]["sentence_loss"] == "sop"
 
-    def test_a_finished_run_started_again_changes_nothing(self, trained):
+    def test_restarting_a_finished_run_changes_nothing(self, trained):
         before = (trained.output / "model.ckpt-12.index").stat().st_mtime_ns
         printed = trained.must_work(do_eval=True, init_checkpoint="/nowhere")
         assert "--init_checkpoint=/nowhere is not used" in printed
@@ -115,7 +115,7 @@ class TestDryRun:
             assert {name: float(found[name]) for name in expected} == expected
         assert plan.keys() == real.keys()
 
-    def test_of_a_run_that_goes_on(self, trained, caplog):
+    def test_a_dry_run_of_a_resumed_run(self, trained, caplog):
         caplog.set_level("INFO", logger="absl")
         before = tree(trained.folder)
         run_here(run_pretraining, trained.flags(dry_run=True, num_train_steps=23))
@@ -123,7 +123,7 @@ class TestDryRun:
         plan = logged_plan(caplog.text)
         assert (plan["steps"], plan["last_step"], plan["checkpoints"]) == ("11", "23", "3")
 
-    def test_of_an_evaluation(self, trained):
+    def test_a_dry_run_of_an_evaluation(self, trained):
         before = tree(trained.folder)
         fresh = {"output_dir": trained.folder / "fresh", "eval_checkpoint": "all"}
         for changes, is_valid in (
@@ -140,7 +140,7 @@ class TestDryRun:
                 run_here(run_pretraining, flags)
             assert_unchanged(trained.folder, before)
 
-    def test_of_several_workers_waits_for_none(self, trained, tmp_path, monkeypatch):
+    def test_a_dry_run_does_not_wait_for_other_workers(self, trained, tmp_path, monkeypatch):
         """It refuses files that they could not share, too."""
         cluster = {"worker": ["localhost:1", "nowhere.invalid:2"]}
         config = {"cluster": cluster, "task": {"type": "worker", "index": 1}}
@@ -165,7 +165,7 @@ class TestEvaluation:
         assert "\nmasked_lm_accuracy = " in text
 
     @pytest.mark.parametrize("choice", ["best", "path"])
-    def test_of_one_checkpoint(self, trained, choice):
+    def test_evaluating_one_checkpoint(self, trained, choice):
         step = {"best": best_step(trained), "path": 5}[choice]
         if choice == "path":
             choice = trained.output / "model.ckpt-5.index"
@@ -179,7 +179,7 @@ class TestEvaluation:
         assert (trained.output / "best_trial.txt").read_text().startswith("12:")
 
     @pytest.mark.slow
-    def test_says_what_it_leaves_out(self, trained, tmp_path):
+    def test_logs_skipped_records(self, trained, tmp_path):
         output = tmp_path / "output"
         shutil.copytree(trained.output, output)
         other = trained.output / "model.ckpt-5"
@@ -194,7 +194,7 @@ class TestEvaluation:
         assert "Only the first" not in printed
 
     @pytest.mark.slow
-    def test_of_all_checkpoints_ends_when_nothing_new_comes(self, trained, tmp_path):
+    def test_waiting_for_checkpoints_times_out(self, trained, tmp_path):
         output = tmp_path / "output"
         shutil.copytree(trained.output, output)
         for name in ("best_trial.txt", "model.ckpt-best.index"):
@@ -215,7 +215,7 @@ class TestEvaluation:
         assert (output / "model.ckpt-best.index").exists()
 
     @pytest.mark.slow
-    def test_beside_a_training_that_removes_checkpoints_ends_with_it(self, tmp_path):
+    def test_evaluating_during_a_training_run_ends_with_the_run(self, tmp_path):
         run = PretrainingRun(tmp_path)
         training = run.start(num_train_steps=80, save_checkpoints_steps=1, keep_checkpoint_max=1)
         printed = run.must_work(
@@ -232,7 +232,7 @@ class TestEvaluation:
         assert (run.output / "best_trial.txt").read_text().startswith("80:")
 
     @pytest.mark.slow
-    def test_of_what_a_run_without_evaluation_left(self, trained, tmp_path):
+    def test_evaluating_checkpoints_of_a_run_without_evaluation(self, trained, tmp_path):
         """The state of a directory whose run was killed between checkpoint and evaluation."""
         output = tmp_path / "output"
         shutil.copytree(trained.output, output)
@@ -249,7 +249,7 @@ def best_step(run):
 
 @pytest.mark.slow
 class TestStartingFrom:
-    def test_a_shared_model_by_its_first_group(self, tmp_path):
+    def test_initializing_from_a_shared_model_with_its_first_group(self, tmp_path):
         run = PretrainingRun(tmp_path, num_hidden_groups=1)
         shared = read_checkpoint(run.fresh_checkpoint(tmp_path))
         run.config.replace(num_hidden_groups=2).to_json_file(
@@ -267,7 +267,7 @@ class TestStartingFrom:
         for group in (0, 1):
             np.testing.assert_array_equal(tensors[kernel.format(group)], shared[kernel.format(0)])
 
-    def test_a_model_with_fewer_layers(self, tmp_path):
+    def test_initializing_from_a_model_with_fewer_layers(self, tmp_path):
         run = PretrainingRun(tmp_path, num_hidden_groups=1, num_hidden_layers=4)
         shallow = read_checkpoint(run.fresh_checkpoint(tmp_path, num_hidden_layers=2))
         run.must_work(init_checkpoint=tmp_path / "model.ckpt-3", num_train_steps=1)
@@ -300,7 +300,7 @@ HEAD = ("cls/seq_relationship/output_bias", "cls/seq_relationship/output_weights
 
 @pytest.mark.slow
 class TestSentenceLosses:
-    def test_next_sentence_prediction_differs_in_names_alone(self, trained, tmp_path):
+    def test_next_sentence_prediction_differs_only_in_names(self, trained, tmp_path):
         run = PretrainingRun(tmp_path)
         run.must_work(**SHORT, sentence_loss="nsp")
         assert run.results().keys() == {
@@ -316,9 +316,7 @@ class TestSentenceLosses:
         printed = run.must_work(**SHORT, do_train=False)
         assert "--sentence_loss=nsp and is evaluated with --sentence_loss=sop" in printed
 
-    def test_without_one_the_model_has_no_head_and_nothing_is_reported_of_it(
-        self, trained, tmp_path
-    ):
+    def test_without_a_sentence_loss_the_model_has_no_head(self, trained, tmp_path):
         run = PretrainingRun(tmp_path)
         flags = {**SHORT, "sentence_loss": "none"}
         printed = run.must_work(**flags, init_checkpoint=trained.output / "model.ckpt-best")
@@ -331,7 +329,7 @@ class TestSentenceLosses:
 
 
 @pytest.mark.slow
-def test_xla_and_two_replicas_change_no_number(tmp_path):
+def test_xla_and_two_replicas_give_the_same_numbers(tmp_path):
     run = PretrainingRun(tmp_path, num_hidden_layers=1, num_hidden_groups=1)
     losses = {}
     for name, flags in {
@@ -355,7 +353,7 @@ def test_xla_and_two_replicas_change_no_number(tmp_path):
 
 
 @pytest.mark.slow
-def test_plain_records_are_masked_while_training(tmp_path):
+def test_plain_records_are_masked_during_training(tmp_path):
     """Both names of the flag; evaluation on plain records is the same at equal weights."""
     run = PretrainingRun(tmp_path)
     plain = write_records(tmp_path / "plain.tfrecord", plain_columns(20, seed=3))

@@ -79,7 +79,7 @@ class TestTraining:
                     np.mean(levels), float(block["eval_accuracy"]), rtol=0, atol=1e-6
                 )
 
-    def test_options_are_chosen_in_the_order_of_the_files(self, trained):
+    def test_predictions_are_in_the_order_of_the_files(self, trained):
         rows, values = trained.predicted(), probabilities(trained)
         assert len(rows) == trained.questions["test"]
         np.testing.assert_allclose(np.nansum(values, axis=1), 1.0, rtol=0, atol=1e-6)
@@ -94,7 +94,7 @@ class TestTraining:
             assert counts.tolist() == [5 - number % 3 for number in range(COUNTS["test"])]
         assert [row["id"] for row in rows] == ids
 
-    def test_scores_a_test_set_that_has_labels(self, trained):
+    def test_scores_a_labeled_test_set(self, trained):
         title, *lines = (trained.output / "predict_results.txt").read_text().splitlines()
         assert title == "***** Predict results *****"
         results = dict(line.split(" = ") for line in lines)
@@ -113,7 +113,7 @@ class TestTraining:
             ]
             assert float(results["eval_accuracy"]) == pytest.approx(np.mean(is_right), abs=1e-6)
 
-    def test_leaves_a_whole_model_behind(self, trained):
+    def test_writes_a_complete_model(self, trained):
         names = {path.name for path in trained.output.iterdir()}
         assert names >= {"30k-clean.model", "albert_config.json", "labels.json", "run_config.json"}
         description = json.loads((trained.output / "labels.json").read_text())
@@ -147,7 +147,7 @@ class TestWithoutTraining:
         np.testing.assert_allclose(probabilities(copied), expected, rtol=0, atol=1e-5)
         assert not (copied.output / "predict_results.txt").exists()
 
-    def test_evaluates_all_there_is(self, copied):
+    def test_evaluates_all_checkpoints(self, copied):
         (copied.output / "best_trial.txt").unlink()
         expected = blocks(copied.output / "eval_results.txt")
         copied.must_work(**copied.data, do_train=False)
@@ -161,7 +161,7 @@ class TestWithoutTraining:
 
 
 @pytest.mark.slow
-def test_starts_without_the_head_of_a_regression_and_with_that_of_its_own_kind(tmp_path, golden):
+def test_only_heads_of_the_same_task_are_loaded(tmp_path, golden):
     """Both have one output, in a variable of one name."""
     classifier = ClassifierRun(tmp_path, golden, max_position_embeddings=40)
     lines = [json.dumps({"a": "a cat", "y": n / 3}) + "\n" for n in range(7)]
@@ -192,7 +192,7 @@ def test_starts_without_the_head_of_a_regression_and_with_that_of_its_own_kind(t
 
 
 @pytest.mark.slow
-def test_a_model_for_texts_chooses_the_same(tmp_path, golden):
+def test_the_exported_text_model_selects_the_same_options(tmp_path, golden):
     run = ChoiceRun(tmp_path, golden)
     run.must_work(
         **run.own_data(), do_predict=True, export_dir=tmp_path / "export", export_text_model=True

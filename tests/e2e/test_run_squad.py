@@ -90,13 +90,13 @@ class TestTraining:
                 if name in block:
                     assert float(block[name]) == pytest.approx(recorded[name], abs=1e-9), name
 
-    def test_counts_questions_and_says_so(self, trained):
+    def test_the_number_of_steps_counts_questions(self, trained):
         assert "counts questions, as the original does: num_train_steps=6" in trained.printed
         windows = int(trained.printed.split("questions=15 windows=")[1].split(",")[0])
         assert windows > 15
         assert f"trained on {6 * 5 / windows:.2f} times" in trained.printed
 
-    def test_leaves_a_whole_model_behind(self, trained):
+    def test_writes_a_complete_model(self, trained):
         names = {path.name for path in trained.output.iterdir()}
         assert names >= {
             "30k-clean.model",
@@ -125,7 +125,7 @@ class TestTraining:
 
 
 class TestWithoutTraining:
-    def test_a_checkpoint_of_another_directory_is_all_it_needs(self, copied):
+    def test_predicts_with_a_checkpoint_of_another_directory(self, copied):
         """Batches and padding may differ: windows are answered alike."""
         expected = json.loads((copied.output / FILES[1]).read_text())
         checkpoint = copied.output / "model.ckpt-best"
@@ -190,7 +190,7 @@ class TestWithoutTraining:
 
 
 @pytest.mark.slow
-def test_a_given_threshold_leaves_questions_unanswered(tmp_path, golden):
+def test_a_null_threshold_leaves_questions_unanswered(tmp_path, golden):
     run = SquadRun(tmp_path, golden, version=2)
     run.must_work(do_train=True, do_predict=True, null_score_diff_threshold=-1e9)
     assert set(run.predictions().values()) == {""}
@@ -255,7 +255,7 @@ def test_the_published_settings_and_a_model_of_the_other_version(tmp_path, golde
 
 
 @pytest.mark.slow
-def test_a_model_for_texts_answers_the_same(tmp_path, golden):
+def test_the_exported_text_model_gives_the_same_answers(tmp_path, golden):
     run = SquadRun(tmp_path, golden, version=2)
     run.must_work(
         do_train=True, do_predict=True, export_dir=tmp_path / "export", export_text_model=True

@@ -42,7 +42,7 @@ def learnt(tmp_path_factory, golden):
 
 
 @pytest.mark.slow
-def test_learns_and_labels_the_test_set_in_its_form(learnt):
+def test_trains_and_labels_the_test_set_in_its_format(learnt):
     assert learnt.result.step in (75, 150)
     assert learnt.result.scores["f1"] > 0.9
     assert learnt.result.scores.keys() >= {"f1_animal", "f1_place", "eval_accuracy", "eval_loss"}
@@ -58,7 +58,7 @@ def test_learns_and_labels_the_test_set_in_its_form(learnt):
 
 
 @pytest.mark.slow
-def test_python_says_what_the_command_wrote(learnt):
+def test_the_python_class_equals_the_command(learnt):
     sentences = list(read_sentences(str(learnt.folder / "test.conll")))
     found = TokenClassifier.load(learnt.output)([sentence.words for sentence in sentences])
     rows = [row[2] for row in columns(learnt.output / "test_results.conll") if row]
@@ -68,7 +68,7 @@ def test_python_says_what_the_command_wrote(learnt):
     assert (entity.type, entity.text, entity.start, entity.end) == ("place", "this mat", 10, 18)
 
 
-def test_a_dry_run_checks_all_and_writes_nothing(tmp_path, golden, caplog):
+def test_a_dry_run_runs_all_checks_and_writes_nothing(tmp_path, golden, caplog):
     caplog.set_level("INFO", logger="absl")
     run = TokenRun(tmp_path, golden)
     flags = run.flags(do_train=True, do_eval=True, do_predict=True, dry_run=True)
@@ -80,7 +80,7 @@ def test_a_dry_run_checks_all_and_writes_nothing(tmp_path, golden, caplog):
     assert not run.output.exists()
 
 
-def test_another_command_refuses_the_model(tmp_path, golden):
+def test_another_command_rejects_the_model(tmp_path, golden):
     run = TokenRun(tmp_path, golden)
     run.output.mkdir()
     TrainedTask("tokens", Labels(tuple(LABELS)), False).write(str(run.output))
@@ -90,7 +90,7 @@ def test_another_command_refuses_the_model(tmp_path, golden):
 
 
 @pytest.mark.slow
-def test_a_resumed_training_is_the_unbroken_one(tmp_path, golden):
+def test_a_resumed_run_equals_an_unbroken_run(tmp_path, golden):
     run = TokenRun(tmp_path, golden, hidden_dropout_prob=0.1)
 
     def interrupt(record):
@@ -111,7 +111,7 @@ def test_a_resumed_training_is_the_unbroken_one(tmp_path, golden):
 
 
 @pytest.mark.slow
-def test_the_command_answers_all_kinds_of_files(learnt, tmp_path):
+def test_the_command_predicts_all_file_formats(learnt, tmp_path):
     """Columns without labels, JSON lines, texts, a sentence of 10,000 words, right-to-left text."""
     only = dict.fromkeys(("train_file", "dev_file", "test_file", "max_seq_length"))
     long = ["the"] * 9999 + ["mat"]

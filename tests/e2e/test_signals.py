@@ -43,7 +43,7 @@ def assert_stopped(status, printed, number):
 
 
 @pytest.mark.slow
-def test_before_the_first_step(tmp_path):
+def test_a_signal_before_the_first_step(tmp_path):
     run = PretrainingRun(tmp_path)
     program = run.start()
     while not (run.output / "run_config.json").exists():
@@ -60,7 +60,7 @@ def test_before_the_first_step(tmp_path):
     ]
 
 
-def test_while_tensorflow_is_imported(tmp_path):
+def test_a_signal_during_the_import_of_tensorflow(tmp_path):
     output = tmp_path / "output"
     program = start(
         "run_pretraining.py",
@@ -77,7 +77,7 @@ def test_while_tensorflow_is_imported(tmp_path):
 @pytest.mark.parametrize(
     "number", [signal.SIGINT, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)]
 )
-def test_of_a_terminal_end_the_processes_that_make_records(tmp_path, number):
+def test_a_terminal_signal_stops_the_worker_processes_of_record_creation(tmp_path, number):
     """A terminal sends its signals to all of them."""
     run = PretrainingRun(tmp_path)
     text = "\n".join("a b c d. e f g h." for _ in range(100)) + "\n\n"

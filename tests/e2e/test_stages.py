@@ -53,7 +53,7 @@ def run(tmp_path_factory):
     return run
 
 
-def test_weights_moments_and_step_go_on_and_the_input_begins_anew(run):
+def test_the_second_stage_keeps_weights_moments_and_step(run):
     assert f"Resuming from {run.output / 'model.ckpt-5'} at step 5" in run.printed
     (told,) = re.findall(r"model.ckpt-5 was saved \((.*)\): reading", run.printed)
     assert {"files", "features", "masking", "train_batch_size"} <= set(told.split(", "))
@@ -75,7 +75,7 @@ def test_weights_moments_and_step_go_on_and_the_input_begins_anew(run):
     np.testing.assert_allclose(rate, 0.0004 * 1 / LAST, rtol=1e-5)
 
 
-def test_the_best_checkpoint_is_not_compared_across_other_examples(run, tmp_path):
+def test_best_scores_on_different_examples_are_not_compared(run, tmp_path):
     output = tmp_path / "output"
     shutil.copytree(run.output, output)
     best = (output / "best_trial.txt").read_text()
@@ -91,7 +91,7 @@ def test_the_best_checkpoint_is_not_compared_across_other_examples(run, tmp_path
     assert settings["evaluation"]["files"][0][0] == str(run.short["eval_input_file"])
 
 
-def test_a_run_with_a_decay_at_its_end_is_prolonged_or_finished_from_a_copy(tmp_path):
+def test_a_run_with_a_final_decay_can_be_prolonged_or_finished_from_a_copy(tmp_path):
     run = PretrainingRun(tmp_path, num_hidden_layers=1, num_hidden_groups=1)
     flags = {"learning_rate": 0.01, "num_decay_steps": 2, "log_steps": 1}
     run.must_work(**flags, num_train_steps=7)

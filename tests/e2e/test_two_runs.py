@@ -57,7 +57,7 @@ def test_one_training_and_one_evaluation_at_a_time(tmp_path):
 
 
 @pytest.mark.slow
-def test_fine_tuning_is_refused_and_applying_is_not(tmp_path, golden):
+def test_a_second_fine_tuning_run_is_rejected_but_prediction_is_not(tmp_path, golden):
     run = ClassifierRun(tmp_path, golden)
     training = run.start(do_train=True, do_eval=True, train_step=ENDLESS)
     stop_at(training, run.output / "best_trial.txt")

@@ -88,7 +88,7 @@ def sorted_ranges(requirement: str) -> str:
     return name[:start] + ",".join(sorted(name[start:].split(","))) + marker + rest
 
 
-def test_the_package_and_nothing_else_is_inside(wheel):
+def test_the_wheel_contains_only_the_package(wheel):
     assert wheel.name == f"albert_tf-{__version__}-py3-none-any.whl"
     with zipfile.ZipFile(wheel) as archive:
         found = archive.namelist()
@@ -106,7 +106,7 @@ def test_the_pretrained_model_is_in_the_source_distribution(checkout):
 
 
 @pytest.mark.slow
-def test_the_pretrained_model_is_there_right_after_installation(wheel, tmp_path):
+def test_the_installed_package_contains_the_pretrained_model(wheel, tmp_path):
     """In a folder that holds nothing of the checkout; the requirements are those of this Python."""
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
     subprocess.run([*command, f"--target={tmp_path / 'site'}", wheel], check=True)
@@ -146,7 +146,7 @@ def test_each_requirement_is_that_of_its_file(metadata):
     assert {path.stem for path in (ROOT / "requirements").iterdir()} == {*EXTRAS, "gpu", "tpu"}
 
 
-def test_a_tpu_needs_the_same_but_for_tensorflow():
+def test_tpu_requirements_differ_only_in_tensorflow():
     """What names tensorflow in its metadata comes by commands of docs/scaling.md."""
     page = (ROOT / "docs" / "scaling.md").read_text("utf-8")
     names = re.findall(r'"([\w.-]+?)[<>=]', page[page.index("--no-deps") :].split("\n\n")[0])
@@ -157,7 +157,7 @@ def test_a_tpu_needs_the_same_but_for_tensorflow():
     }
 
 
-def test_the_description_has_no_link_that_an_index_cannot_follow(metadata):
+def test_the_description_has_no_relative_links(metadata):
     description = metadata.get_payload()
     assert description.strip().startswith("# albert_tf\n")
     targets = re.findall(r"\]\(([^)]*)\)|(?:src|href)=[\"']([^\"']*)", description)

@@ -78,7 +78,7 @@ def assert_close(actual, expected):
         np.testing.assert_allclose(actual[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
-def test_two_workers_train_as_one_process_does(run, two_workers):
+def test_two_workers_equal_one_process(run, two_workers):
     output, (chief, other) = two_workers
     train_alone(run, run.output)
     assert_close(
@@ -103,7 +103,7 @@ def test_two_workers_train_as_one_process_does(run, two_workers):
 
 
 @pytest.mark.slow
-def test_a_killed_worker_ends_the_others_and_all_resume_bit_equal(run, two_workers):
+def test_a_killed_worker_stops_all_and_they_resume_bit_equal(run, two_workers):
     expected, _ = two_workers
     output = run.folder / "killed"
     flags = flags_of(run, output_dir=output)
@@ -149,7 +149,7 @@ def copy_until(step, output, copy):
 
 
 @pytest.mark.slow
-def test_another_number_of_workers_goes_on_with_the_same_batches(run, two_workers, tmp_path):
+def test_another_number_of_workers_resumes_with_the_same_batches(run, two_workers, tmp_path):
     """Two workers, one process, two workers; only the order of summing differs."""
     output, _ = two_workers
     expected = read_checkpoint(output / f"model.ckpt-{STEPS}")
@@ -166,7 +166,7 @@ def test_another_number_of_workers_goes_on_with_the_same_batches(run, two_worker
 
 
 @pytest.mark.slow
-def test_the_chief_tells_of_what_every_worker_leaves_out(run, tmp_path):
+def test_the_chief_reports_skipped_records_of_all_workers(run, tmp_path):
     for n in range(EVEN_FILES):
         shutil.copy(run.folder / f"even-{n}.tfrecord", tmp_path)
     damaged = [tmp_path / f"even-{n}.tfrecord" for n in (1, 4)]
@@ -182,7 +182,7 @@ def test_the_chief_tells_of_what_every_worker_leaves_out(run, tmp_path):
 
 
 @pytest.mark.slow
-def test_workers_without_streams_of_their_own_write_nothing(run, tmp_path):
+def test_workers_without_separate_streams_write_nothing(run, tmp_path):
     flags = {"input_file": "even-0.tfrecord"}
     for printed in train(run, tmp_path / "run", code=1, **flags):
         assert "error: 2 workers cannot share the input evenly: the 1 files" in printed
@@ -191,7 +191,7 @@ def test_workers_without_streams_of_their_own_write_nothing(run, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_chief_alone_evaluates_and_predicts(tmp_path, golden):
+def test_only_the_chief_evaluates_and_predicts(tmp_path, golden):
     """Fine-tuning: what the chief writes on two workers is what one process writes."""
     dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     classifier = ClassifierRun(tmp_path, golden, **dropout)
@@ -213,7 +213,7 @@ def test_the_chief_alone_evaluates_and_predicts(tmp_path, golden):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [EVERY, STEPS - EVERY], ids="after step {}".format)
-def test_workers_stop_at_one_step_near_a_checkpoint_and_near_the_end(run, two_workers, after):
+def test_workers_stop_at_the_same_step(run, two_workers, after):
     """The step is saved, and nothing is read beyond it: all go on bit-equal."""
     expected, _ = two_workers
     output = run.folder / f"stopped-{after}"

@@ -22,7 +22,7 @@ INPUTS = 60
         pytest.param(sorted(NEED_TORCH), id="torch", marks=pytest.mark.slow),
     ],
 )
-def test_damaged_files_are_read_or_refused_in_one_line(names):
+def test_damaged_files_are_read_or_rejected_in_one_line(names):
     if sys.version_info < (3, 11):  # which keras-hub needs
         names = [name for name in names if not name.startswith("keras_hub")]
     command = ["-m", "tests.fuzz", f"--inputs={INPUTS}", f"--parsers={','.join(names)}"]
@@ -65,7 +65,7 @@ def read_otherwise():
 
 
 @pytest.mark.slow
-def test_whatever_becomes_of_an_input_is_told(monkeypatch):
+def test_all_outcomes_are_reported(monkeypatch):
     """The inputs are called by what becomes of them."""
     kinds = [
         *("equal", "abort", "read", "clear error", "stack trace", "sleep", "several lines"),
@@ -82,7 +82,7 @@ def test_whatever_becomes_of_an_input_is_told(monkeypatch):
     assert found == [ends.get(kind, kind) for kind in kinds]
 
 
-def test_an_input_is_a_function_of_its_number():
+def test_inputs_are_reproducible_by_number():
     parser = PARSERS["config"]
     inputs = [engine.damaged(parser, parser.good(), number) for number in range(50)]
     assert inputs == [engine.damaged(parser, parser.good(), number) for number in range(50)]

@@ -73,7 +73,7 @@ def environment(**variables: str) -> dict[str, str]:
     return {**kept, **variables}
 
 
-def test_a_reader_that_leaves_early_is_no_error() -> None:
+def test_a_closed_pipe_prints_no_error() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "wb") as pipe:
@@ -96,7 +96,7 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
         (">&-", "error: The standard output ", ""),
     ],
 )
-def test_output_that_cannot_be_written_is_one_line(tmp_path, unbuffered, output, said):
+def test_unwritable_output_is_a_one_line_error(tmp_path, unbuffered, output, said):
     (tmp_path / "program.py").write_text(PRINTING_COMMAND)
     done = subprocess.run(
         # No file can be written to.
@@ -112,7 +112,7 @@ def test_output_that_cannot_be_written_is_one_line(tmp_path, unbuffered, output,
     assert line.startswith(said)
 
 
-def test_a_command_without_output_does_not_need_any(tmp_path):
+def test_a_command_without_output_runs_with_closed_standard_output(tmp_path):
     done = subprocess.run(
         ["sh", "-c", '"$0" "$@" >&-', sys.executable, ROOT / "create_pretraining_data.py",
          f"--input_file={ROOT}/README.md", f"--output_file={tmp_path}/records", "--dupe_factor=1",
@@ -126,7 +126,7 @@ def test_a_command_without_output_does_not_need_any(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", ["export_checkpoints.py", "export_to_tfhub.py"])
-def test_an_export_in_a_fresh_process_shows_lines_of_its_own_alone(golden, tmp_path, program):
+def test_an_export_shows_only_log_lines_of_this_package(golden, tmp_path, program):
     done = subprocess.run(
         [
             sys.executable,
@@ -158,7 +158,9 @@ def test_an_export_in_a_fresh_process_shows_lines_of_its_own_alone(golden, tmp_p
         ([], {"PYTHONWARNINGS": "default"}, {"level 3", "of Python"}, {"at its start"}),
     ],
 )  # fmt: skip
-def test_what_others_say_is_shown_on_demand(tmp_path, arguments, variables, shown, hidden):
+def test_logs_of_other_packages_are_hidden_by_default(
+    tmp_path, arguments, variables, shown, hidden
+):
     (tmp_path / "program.py").write_text(COMMAND)
     (tmp_path / "tensorflow.py").write_text(TENSORFLOW)
     done = subprocess.run(
@@ -173,7 +175,7 @@ def test_what_others_say_is_shown_on_demand(tmp_path, arguments, variables, show
     assert {text for text in shown | hidden if text in done.stderr} == shown
 
 
-def test_what_tensorflow_says_before_it_aborts_is_shown(tmp_path):
+def test_output_of_an_aborted_import_is_shown(tmp_path):
     (tmp_path / "program.py").write_text(COMMAND)
     (tmp_path / "tensorflow.py").write_text(f"{TENSORFLOW}os.abort()")
     done = subprocess.run(
@@ -251,7 +253,7 @@ def test_flags_are_written_in_every_form_of_absl(arguments):
         (["--flagfile=/"], "/"),
     ],
 )
-def test_a_mistake_is_named(arguments, named):
+def test_invalid_command_lines_are_rejected(arguments, named):
     needed = ["--output_dir=out"] if arguments else []
     with pytest.raises(SystemExit) as error:
         parse("run_classifier", [*needed, *arguments])
@@ -313,16 +315,16 @@ def test_removed_flags_no_longer_exist():
         ({"takes_arguments": True}, ["--verbosity=0", "--", "--a", "b"], ["--a", "b"]),
     ],
 )
-def test_arguments_go_where_they_are_taken(options, arguments, rest):
+def test_arguments_are_passed_to_commands_that_accept_them(options, arguments, rest):
     assert parse("inspect", arguments, **options) == (rest, None)
 
 
-def test_what_precedes_two_dashes_is_a_mistake_if_only_what_follows_is_taken():
+def test_arguments_before_two_dashes_are_rejected():
     with pytest.raises(SystemExit, match="path"):
         parse("inspect", ["path", "--", "--a"], takes_arguments=True)
 
 
-def test_an_argument_that_is_not_text_is_shown():
+def test_undecodable_arguments_are_rejected():
     with pytest.raises(SystemExit) as error:
         parse("inspect", ["a\udcff"], takes_paths=True)
     assert r"'a\udcff'" in error.value.code
@@ -362,7 +364,7 @@ def test_a_path_without_a_file_system_is_an_error_without_a_stack_trace(scheme):
     assert "Traceback" not in done.stderr
 
 
-def test_a_command_runs_with_a_file_of_flags_and_what_follows_wins(tmp_path):
+def test_flags_after_a_flagfile_take_precedence(tmp_path):
     text = tmp_path / "two words.txt"
     text.write_text("A cat sat on a mat.\nA dog lay on the rug.\n" * 20)
     common, own = tmp_path / "common.flags", tmp_path / "own.flags"

@@ -43,7 +43,7 @@ def command(request, release, tmp_path, monkeypatch):
     return module, {model_flag: release, **flags}
 
 
-def test_nothing_is_written(command, tmp_path, capsys):
+def test_a_dry_run_writes_nothing(command, tmp_path, capsys):
     module, flags = command
     before = tree(tmp_path)
     run_here(module, {**flags, **DRY})

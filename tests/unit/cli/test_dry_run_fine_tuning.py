@@ -47,7 +47,7 @@ def without_machine(plan):
     indirect=True,
 )
 @pytest.mark.slow
-def test_the_plan_is_that_of_the_real_run_and_nothing_is_written(command, tmp_path, capsys, caplog):
+def test_a_dry_run_logs_the_plan_and_writes_nothing(command, tmp_path, capsys, caplog):
     caplog.set_level("INFO", logger="absl")
     module, run, actions = command
     before = tree(tmp_path)
@@ -85,7 +85,7 @@ def write_classifiers(run: ClassifierRun, *steps: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["classifier"], indirect=True)
-def test_a_damaged_checkpoint_is_refused_before_it_is_evaluated_or_applied(command, tmp_path):
+def test_a_damaged_checkpoint_is_rejected(command, tmp_path):
     module, run, _ = command
     write_classifiers(run, 2)
     data = run.output / "model.ckpt-2.data-00000-of-00001"

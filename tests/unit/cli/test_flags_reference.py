@@ -13,7 +13,7 @@ def page():
     return flags_reference.REFERENCE.read_text(encoding="utf-8")
 
 
-def test_the_page_is_what_the_commands_say_now(page):
+def test_the_page_is_up_to_date(page):
     stale = "docs/flags.md is stale: python -m scripts.flags_reference writes it anew"
     assert page == flags_reference.reference(), stale
 

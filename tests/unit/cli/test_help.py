@@ -23,7 +23,7 @@ def module_of(name):
 
 
 @EVERY_COMMAND
-def test_every_flag_has_one_group_and_a_meaning_and_says_if_it_is_required(name):
+def test_every_flag_has_a_group_and_a_help_text(name):
     others = set(flags.FLAGS)
     with flags_of(name) as values:
         grouped = [flag for title in GROUPS for flag in values.get_key_flags_for_module(title)]
@@ -38,7 +38,7 @@ def test_every_flag_has_one_group_and_a_meaning_and_says_if_it_is_required(name)
 
 
 @EVERY_COMMAND
-def test_help_begins_with_what_the_command_does_and_lists_its_flags_by_group(name):
+def test_help_lists_the_flags_by_group(name):
     others = set(flags.FLAGS)
     with flags_of(name) as values:
         own = set(values) - others
@@ -51,7 +51,7 @@ def test_help_begins_with_what_the_command_does_and_lists_its_flags_by_group(nam
 
 
 @EVERY_COMMAND
-def test_examples_are_command_lines_without_mistakes(name):
+def test_examples_in_help_are_valid(name):
     examples = commands_in("\n".join(re.findall(r"^ {4}.*", module_of(name).__doc__, re.MULTILINE)))
     assert examples
     for words in examples:
@@ -59,7 +59,7 @@ def test_examples_are_command_lines_without_mistakes(name):
         assert mistakes(words) == []
 
 
-def test_no_command_needs_tensorflow_for_its_flags_or_defines_any_on_import():
+def test_defining_flags_does_not_import_tensorflow():
     program = (
         "import importlib, sys\n"
         "from absl import flags\n"
@@ -74,7 +74,7 @@ def test_no_command_needs_tensorflow_for_its_flags_or_defines_any_on_import():
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
 
 
-def test_a_script_prints_its_help_and_ends_well():
+def test_a_script_prints_its_help():
     done = subprocess.run(
         [sys.executable, "export_checkpoints.py", "--trian", "--help"],
         cwd=ROOT,
@@ -88,7 +88,7 @@ def test_a_script_prints_its_help_and_ends_well():
     assert not done.stderr
 
 
-def test_an_inner_group_wins():
+def test_flags_of_an_inner_group_stay_in_it():
     def registered(title):
         return [flag.name for flag in flags.FLAGS.get_key_flags_for_module(title)]
 

@@ -55,12 +55,12 @@ def test_the_version(monkeypatch, capsys):
         ("", "usage: albert_tf COMMAND"),
     ],
 )
-def test_a_mistake_is_named_and_the_command_meant_suggested(monkeypatch, typed, message):
+def test_unknown_commands_are_rejected_with_a_suggestion(monkeypatch, typed, message):
     with pytest.raises(SystemExit, match=message):
         run(monkeypatch, *typed.split())
 
 
-def test_listing_commands_loads_nothing_that_takes_long():
+def test_listing_commands_does_not_import_tensorflow():
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "albert_tf", "--help"],
         capture_output=True,
@@ -82,7 +82,7 @@ def test_a_command_gets_its_arguments_and_the_name_for_its_usage(monkeypatch):
 
 
 @pytest.mark.parametrize(("name", "version"), [("run_squad_v1", 1), ("run_squad_v2", 2)])
-def test_the_original_names_for_squad_set_its_version_and_refuse_another(name, version):
+def test_the_original_squad_commands_set_the_version(name, version):
     for given in ([], [f"--squad_version={version}"]):
         with flags_of(name) as values:
             values([name, "--output_dir=squad", *given])

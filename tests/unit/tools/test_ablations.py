@@ -69,7 +69,7 @@ def test_variants_differ_from_the_base_in_one_respect():
     }
 
 
-def test_given_values_replace_the_defaults_and_the_base_is_not_repeated():
+def test_given_values_replace_the_defaults():
     values = {"depth": [3, 4, 3, 12], "width": [16], "embedding_size": []}
     records = {"sop": RECORDS["sop"], "none": RECORDS["none"]}
     comparisons = ["depth", "width", "embedding_size", "sentence_loss"]
@@ -118,7 +118,7 @@ def compare(monkeypatch, tmp_path):
     return compare
 
 
-def test_the_base_comes_first_and_only_model_and_seed_differ(compare, tmp_path):
+def test_runs_differ_only_in_model_and_seed(compare, tmp_path):
     calls = compare("depth", seeds=(1, 2), base_seeds=(2, 3), values={"depth": [3]})
     names = ["base-seed1", "base-seed2", "base-seed3", "depth-3-seed1", "depth-3-seed2"]
     assert [call["run"] for call in calls] == names

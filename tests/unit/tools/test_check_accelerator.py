@@ -28,7 +28,7 @@ def run(*arguments):
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-def test_the_recorded_numbers_are_those_of_a_cpu():
+def test_a_cpu_reproduces_the_recorded_numbers():
     numbers = module.golden_numbers(*GOLDEN)
     assert numbers.keys() == module.RECORDED.keys()
     for name, values in numbers.items():
@@ -48,7 +48,7 @@ def test_each_recorded_number_counts(monkeypatch, index):
             module._check_golden(*GOLDEN)
 
 
-def test_a_failure_keeps_no_other_check_from_running(monkeypatch, tmp_path):
+def test_checks_run_after_a_failed_check(monkeypatch, tmp_path):
     def fail():
         raise RuntimeError("no\n|kernel|")
 
@@ -65,7 +65,7 @@ def test_a_failure_keeps_no_other_check_from_running(monkeypatch, tmp_path):
     assert "\n1 of 3 checks failed." in report
 
 
-def test_gpus_are_checked_in_every_precision_one_and_all(monkeypatch):
+def test_gpus_are_checked_in_every_precision(monkeypatch):
     monkeypatch.setattr(module.tf.config, "list_physical_devices", lambda *_: ["GPU:0", "GPU:1"])
     names = [name for name, _ in module._checks(False, False)]
     assert len(names) == len(set(names)) == 1 + 2 * (6 + 2) + 2 * 2 + 1
@@ -91,7 +91,7 @@ def test_peaks_are_found_by_the_names_of_devices():
 
 
 @pytest.mark.parametrize(("cores", "hosts", "chips"), [(1, 1, 1), (4, 1, 4), (8, 1, 4), (4, 2, 8)])
-def test_the_peak_of_a_tpu_is_that_of_the_chips_in_use(monkeypatch, cores, hosts, chips):
+def test_the_peak_of_a_tpu_counts_the_chips_in_use(monkeypatch, cores, hosts, chips):
     extended = SimpleNamespace(num_replicas_per_host=cores, num_hosts=hosts)
     monkeypatch.setattr(module, "tpu_chips", lambda: [("v5e", 16_000_000_000)] * 4)
     assert module._total_peak("TPU", SimpleNamespace(extended=extended)) == 197 * chips
@@ -99,14 +99,14 @@ def test_the_peak_of_a_tpu_is_that_of_the_chips_in_use(monkeypatch, cores, hosts
     assert module._total_peak("TPU", SimpleNamespace(extended=extended)) == 0
 
 
-def test_a_number_of_devices_that_shares_no_batch_is_no_failure(monkeypatch):
+def test_a_number_of_devices_that_cannot_share_a_batch_is_skipped(monkeypatch):
     strategy = SimpleNamespace(num_replicas_in_sync=6)
     monkeypatch.setattr(module, "create_strategy", lambda *_: strategy)
     with pytest.raises(module.Skipped, match="6 devices cannot share a batch of 8"):
         module.golden_numbers("mirrored", "float32", False, "plain")
 
 
-def test_several_workers_are_not_waited_for(monkeypatch, tmp_path):
+def test_several_workers_are_rejected(monkeypatch, tmp_path):
     config = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}
     monkeypatch.setenv("TF_CONFIG", json.dumps(config))
     with pytest.raises(ValueError, match="TF_CONFIG names 2 workers"):
@@ -115,7 +115,7 @@ def test_several_workers_are_not_waited_for(monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_changed_number_ends_the_command_with_status_1(tmp_path):
+def test_a_failed_check_ends_the_command_with_status_1(tmp_path):
     done = run("-c", ONE_CHECK, f"--output_dir={tmp_path}")
     assert done.returncode == 1
     assert "1 of 1 checks failed (golden)" in done.stderr

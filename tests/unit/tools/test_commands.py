@@ -13,7 +13,7 @@ def test_flags_become_arguments():
     assert command_arguments(flags) == typed
 
 
-def test_a_command_is_shown_and_its_failure_raises(tmp_path, capfd, monkeypatch):
+def test_a_command_is_printed_and_its_failure_raises_an_error(tmp_path, capfd, monkeypatch):
     (tmp_path / "text.txt").write_text("A cat sat on a mat.\nA dog lay on the rug.\n" * 20)
     monkeypatch.chdir(tmp_path)
     run("train_sentencepiece", input_file="text.txt", model_prefix="a b/small", vocab_size=29)

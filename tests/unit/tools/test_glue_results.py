@@ -115,7 +115,7 @@ def write_predictions(folder, *runs):
         (path / GLUE_TASKS[task].submission_file).write_text(f"index\tprediction\n0\t{task}{seed}")
 
 
-def test_the_best_seed_with_predictions_is_submitted_and_one_model_for_all_sets_of_mnli(tmp_path):
+def test_the_best_seed_with_predictions_is_submitted(tmp_path):
     scores = {
         "rte": {1: 0.5, 2: 0.7, 3: 0.9},
         "mnli": {1: 0.5, 2: 0.7},
@@ -133,7 +133,7 @@ def test_the_best_seed_with_predictions_is_submitted_and_one_model_for_all_sets_
     }
 
 
-def test_a_submission_has_all_tasks_unless_some_may_be_missing(tmp_path):
+def test_a_submission_requires_all_tasks_unless_missing_ones_are_allowed(tmp_path):
     write_predictions(tmp_path, *((task, 1) for task in GLUE_TASKS))
     files = choose_files(str(tmp_path), {task: {1: {}} for task in GLUE_TASKS})
     write_submission(str(tmp_path / "all.zip"), files)

@@ -153,7 +153,7 @@ def test_outputs_that_are_not_finite_are_an_error(tmp_path, tokenizer, build):
         described(written(tmp_path, model, tokenizer, TrainedTask("race")))
 
 
-def test_an_exported_classifier_by_its_folder_of_exports(tmp_path):
+def test_an_exported_classifier_in_a_numbered_directory(tmp_path):
     model = AlbertForClassification(CONFIG, 2)
     path = export_classifier(model, Labels(("a", "b")), str(tmp_path), 16)
     shutil.copytree(path, tmp_path / "9")  # older than any second of our time
@@ -183,7 +183,7 @@ def test_files(golden, tmp_path):
     assert facts(tokenizer)["mask"] == "4 [MASK]"
 
 
-def test_a_lite_model(tmp_path):
+def test_a_litert_model(tmp_path):
     function = tf.function(lambda ids: {"doubled": 2 * ids})
     concrete = function.get_concrete_function(tf.TensorSpec([1, 7], tf.int32, name="ids"))
     converter = tf.lite.TFLiteConverter.from_concrete_functions([concrete])

@@ -50,7 +50,7 @@ class Table:
         "Apples pears plums cherries grapes.",
     ],
 )
-def test_noise_is_dropped_and_its_neighbors_stay(noise):
+def test_noise_is_removed(noise):
     before, after = "This sentence is before it.", "This sentence is after it."
     assert prose_sentences(f"{before}\n\n{noise}\n\n{after}") == [before, after]
 
@@ -93,7 +93,7 @@ def test_clauses_have_at_least_four_words(sentence, parts):
     assert " ".join(found) == sentence
 
 
-def test_sources_give_a_document_per_module_and_class(tmp_path):
+def test_modules_and_classes_are_documents(tmp_path):
     (tmp_path / "package" / "tests").mkdir(parents=True)
     for name in ("package/numbers.py", "package/tests/cases.py"):
         (tmp_path / name).write_text(SOURCE)
