@@ -71,14 +71,14 @@ class Variant(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class AblationSettings:
-    """What is compared, and how all models are trained. Fields are named after flags.
+    """Settings of a study. Fields are named after the flags of `run_ablations`.
 
     Attributes:
         output_dir: directory of the runs and results.
         base: configuration of the base model.
         records: files for training and for evaluation, by sentence loss; "sop" is required.
         training_flags: additional flags of `run_pretraining` for every run.
-        values: values of a comparison that replace the default.
+        values: values to compare, instead of the defaults, by comparison.
     """
 
     output_dir: str
@@ -188,7 +188,7 @@ def run_ablations(settings: AblationSettings, *, dry_run: bool = False) -> None:
 def _jobs(
     settings: AblationSettings, variant: Variant, configs: str
 ) -> Iterator[tuple[str, list[str]]]:
-    """Yields directory and arguments of a training, and of its evaluation with the other loss."""
+    """Yields directory and arguments of a run, and of its evaluation with the other loss."""
     config_file = os.path.join(configs, f"{variant.name}.json")
     variant.config.to_json_file(config_file)
     steps, run_dir = settings.num_train_steps, settings.run_dir(variant)
@@ -260,16 +260,16 @@ def write_results(output_dir: str, runs: Sequence[Mapping[str, Any]]) -> str:
             spread = f" ({texts[1]} to {texts[2]})" if len(values) > 1 else ""
             rows[-1].append(texts[0] + spread)
     note = (
-        "Each model differs from the base in one respect. Parameters are those of the encoder with "
-        "its pooler. Losses and accuracies (in percent) are measured on held-out records; for "
-        "several seeds, the mean with the lowest and highest value."
+        "Each model differs from the base in one respect. Parameters are counted for the encoder "
+        "with its pooler. Losses and accuracies (in percent) are measured on held-out records; for "
+        "several seeds, the table shows the mean with the lowest and highest value."
     )
     path = os.path.join(output_dir, "ablations")
     return write_table(path, rows, [note], runs, _figure(models)) if runs else ""
 
 
 def _figure(models: Mapping[str, Sequence[Mapping[str, Any]]]) -> bytes:
-    """Held-out masked-LM accuracy by step: a panel per comparison, a line per model."""
+    """Returns a plot of held-out masked-LM accuracy: a panel per comparison, a line per model."""
     from matplotlib.figure import Figure  # slow to import
 
     found = {runs[0]["comparison"] for runs in models.values()} - {BASE}

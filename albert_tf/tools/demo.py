@@ -1,6 +1,6 @@
-"""Every step from text to an exported model and a classifier, in a few minutes on two cores.
+"""The demo: all steps from text to an exported model and a classifier.
 
-Each step is a command, which is printed before it runs.
+Each step is a command, which is printed before it runs. On two cores it takes a few minutes.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def run_demo(
     marker = out / "demo_settings.json"  # exists in directories of a demo
     if is_remote(output_dir) or (out.exists() and not marker.exists() and any(out.glob("*"))):
         raise UserError(
-            "--output_dir must be a local directory that is empty, does not exist, or is from an "
+            "`output_dir` must be a local directory that is empty, does not exist, or contains an "
             f"earlier demo. Received: {output_dir!r}"
         )
     for name in ("model", "pretraining", "published", "evaluation", "chapters", "classifier"):
@@ -143,7 +143,7 @@ def run_demo(
     _title("Filling in blanks")
     run("fill_mask", model_dir=published, text=TEXTS)
     if num_fine_tuning_steps:
-        _title("Which chapter is this paragraph from? mini learns it")
+        _title("Fine-tuning mini: which chapter is this paragraph from?")
         _classify_chapters(out, num_fine_tuning_steps)
     print(f"\nAll output is in {out} ({time.monotonic() - start:.0f} s in total).")
     print(f"Use the model in any command with --albert_hub_module_handle={published}")
@@ -154,7 +154,7 @@ def _title(text: str) -> None:
 
 
 def _compare_with_baselines(evaluation: Path, records: Path, published: Path) -> None:
-    """Prints the accuracies next to always giving the most frequent answer."""
+    """Prints the accuracies and the accuracies of the most frequent answers."""
     specs = pretraining_feature_specs(**_SIZES)
     tokens: Counter[int] = Counter()
     orders: Counter[int] = Counter()
@@ -176,7 +176,7 @@ def _compare_with_baselines(evaluation: Path, records: Path, published: Path) ->
 
 
 def _classify_chapters(out: Path, steps: int) -> None:
-    """Fine-tunes mini to tell chapters apart, and prints an answer per chapter."""
+    """Fine-tunes mini to classify paragraphs by chapter; prints a prediction per chapter."""
     _, dev = write_chapters(out / "chapters")
     chapters = Counter(chapter for _, chapter in dev)
     asked = [next(row for row in dev if row[1] == chapter) for chapter in chapters]

@@ -31,9 +31,9 @@ from albert_tf.data.text_examples import GLUE_TASKS
 from albert_tf.training.curves import png
 
 Scores = dict[str, float]  # by the names in eval_results.txt
-Runs = Mapping[str, Mapping[int, Scores]]  # by task and seed; no scores if a run is incomplete
-_NO_SCORES = {"global_step", "best"}
-# Task, title, metric and title, in the order of the GLUE leaderboard. AX has no labels.
+Runs = Mapping[str, Mapping[int, Scores]]  # by task and seed; incomplete runs have no scores
+_NO_SCORES = {"global_step", "best"}  # other numbers in eval_results.txt
+# Task, its title, metric, its title; in the order of the GLUE leaderboard. AX has no labels.
 _ROWS = (
     ("cola", "CoLA", "matthew_corr", "Matthews"),
     ("sst-2", "SST-2", "eval_accuracy", "accuracy"),
@@ -64,8 +64,8 @@ def read_runs(results_dir: str) -> Runs:
             runs.setdefault(task, {})[int(seed)] = _best_scores(os.path.join(results_dir, name))
     if not runs:
         raise UserError(
-            f"--results_dir {results_dir!r} contains no results of run_glue.sh: expected "
-            "directories <task>-seed<seed>, such as rte-seed1."
+            f"`results_dir` must contain results of run_glue.sh: directories <task>-seed<seed>, "
+            f"such as rte-seed1. Received: {results_dir!r}"
         )
     return runs
 
@@ -81,7 +81,7 @@ def _best_scores(path: str) -> Scores:
 
 
 def read_evaluations(output_dir: str) -> dict[int, Scores]:
-    """Returns the finite numbers in `eval_results.txt` by step; none if there is no file."""
+    """Returns the finite numbers in `eval_results.txt` by step. Without a file, it is empty."""
     path = os.path.join(output_dir, "eval_results.txt")
     evaluations = {}
     for block in read_utf8(path).split("=" * 50) if file_exists(path) else ():
@@ -105,7 +105,7 @@ def published_scores(model: str) -> tuple[str | None, dict[tuple[str, str], floa
     Raises:
         ValueError: there is no such model.
     """
-    # These imports load TensorFlow, which other tables do not need.
+    # These modules import TensorFlow, which the other functions do not need.
     from albert_tf.checkpoints.formats import locate, open_model
     from albert_tf.config import PRESETS
     from albert_tf.finetuning.recipes import SIZES, VERSIONS, recipe_for, released_name
@@ -221,8 +221,8 @@ def write_submission(path: str, files: Mapping[str, str], *, allow_missing: bool
     missing = [task for task in GLUE_TASKS if task not in files]
     if missing and not (files and allow_missing):
         raise UserError(
-            "--submission: the GLUE server requires predictions for all tasks; those for "
-            f"{', '.join(missing)} are missing. Run these tasks, or pass --allow_missing."
+            f"{path!r} cannot be submitted: the GLUE server requires predictions for all tasks. "
+            f"Missing: {', '.join(missing)}. Run these tasks, or set `allow_missing`."
         )
     if missing:
         logging.warning("The submission lacks %s and will be rejected", ", ".join(missing))

@@ -1,4 +1,4 @@
-"""Describes paths: models of any format with a sample output, exported models, records, files."""
+"""Describes files and directories: models with a sample output, exported models, records."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from albert_tf.token_classification.tag import TokenClassifier
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import load_tokenizer
 
-_SHOWN = 8  # values of a list
+_SHOWN = 8  # printed values of a list
 _KINDS = {
     "original": "a release directory or training directory with checkpoints in the original format",
     "huggingface": "a Hugging Face directory",
@@ -88,14 +88,14 @@ _CHINESE = (
 
 
 def describe(path: str) -> Iterator[str]:
-    """Yields lines about a path, most reliable facts first.
+    """Yields lines that describe a path.
 
     Args:
         path: a model of any format (see `albert_tf.load`), a SavedModel, a LiteRT model, a file of
             records, a tokenizer, or a configuration.
 
     Raises:
-        ValueError: nothing is there, or it cannot be read. Readable parts are yielded first.
+        ValueError: the path does not exist or cannot be read. Readable parts are yielded first.
     """
     if is_indirect(path):
         yield from _model(path)
@@ -182,7 +182,7 @@ def _values(values: Sequence[Any]) -> str:
 
 
 def describe_file(path: str) -> Iterator[str] | None:
-    """Returns lines about a file that does not contain weights, `None` for other files."""
+    """Returns lines that describe a file. `None` for files that may contain weights."""
     with open_binary(path, "rb") as file:
         start = file.read(12)
     if start[4:8] == b"TFL3":

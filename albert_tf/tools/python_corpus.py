@@ -1,8 +1,8 @@
-"""English texts from Python's own documentation: a corpus, and a small classification task.
+"""English texts from Python's documentation: a corpus, and a small classification task.
 
 The topics of the manual (`pydoc_data.topics`) and the docstrings of the standard library contain a
-few hundred kilobytes of English prose. Source files are parsed, not imported. The task is to tell
-which chapter of the documentation a paragraph is from.
+few hundred kilobytes of English prose. Source files are parsed, not imported. The task is to
+classify paragraphs by the chapter of the documentation.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from albert_tf.data.files import write_then_rename
 TRAINING_FILE, HELD_OUT_FILE = "training.txt", "held_out.txt"  # of the corpus
 TRAIN_FILE, DEV_FILE = "train.csv", "dev.csv"  # of the task
 TEXT_COLUMN, LABEL_COLUMN = "paragraph", "chapter"
-# Top-level modules of each chapter. The language has the topics of the manual.
+# Top-level modules of each chapter. The chapter "language" consists of the topics of the manual.
 CHAPTERS = {
     "language": "",
     "graphics": "tkinter turtle",
@@ -43,7 +43,7 @@ CHAPTERS = {
 }
 MAX_PARAGRAPHS = (200, 40)  # per chapter, for training and for evaluation
 _CHAPTER_OF = {module: chapter for chapter, text in CHAPTERS.items() for module in text.split()}
-# Sentences with these names would give the answer away.
+# Sentences with these names would reveal the chapter.
 _NAMES = re.compile(rf"\b(?:{'|'.join({*CHAPTERS, *_CHAPTER_OF})})\b", re.IGNORECASE)
 _SKIPPED_FOLDER = re.compile(
     r"(?:^|/)(?:site-packages|dist-packages|tests?|idlelib|lib2to3|turtledemo|pydoc_data)/"
@@ -51,7 +51,7 @@ _SKIPPED_FOLDER = re.compile(
 _MIN_SENTENCES = 3  # of a document
 _MIN_WORDS = 4  # of a sentence or clause
 _PARAGRAPH_WORDS = 25  # of the task
-_SHARED_WORDS = 8  # a held-out sentence that shares so many words in a row is dropped
+_SHARED_WORDS = 8  # held-out sentences with this many consecutive training words are dropped
 _PARAGRAPH_END = re.compile(r"\n\s*\n|\n\s*(?=[*+o•-] |\(?(?:\d+|[a-z])[.)] )")  # or a list item
 _NOISE = re.compile(r"\s*(?:\.\. |:[\w ]+:|@\w+|\|)|.*>>>", re.DOTALL)  # directives and examples
 _MARKUP = re.compile(

@@ -17,7 +17,7 @@ def test_only_directories_of_a_demo_are_replaced(tmp_path, monkeypatch):
     mine.parent.mkdir()
     mine.write_text("mine")
     for folder in (mine.parent, "gs://bucket/demo"):
-        with pytest.raises(ValueError, match="--output_dir"):
+        with pytest.raises(ValueError, match="`output_dir`"):
             demo.run_demo(str(folder), num_train_steps=3, vocab_size=90)
     assert mine.read_text() == "mine"
 
