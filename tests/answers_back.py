@@ -1,4 +1,4 @@
-"""Reference answers, taken to the tokens that a model is trained on and back."""
+"""Reference answers, converted to the tokens of training and back."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ from albert_tf.squad.features import squad_features
 
 
 def answers_through_tokens(data, tokenizer):
-    """Each reference answer, and the characters that its tokens come from."""
+    """Yields each reference answer and the text of its tokens."""
     asked = [
         replace(question, question="", answers=(answer,), is_impossible=False)
         for question in data.questions

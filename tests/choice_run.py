@@ -1,4 +1,4 @@
-"""A small model of multiple choice: its data, its command, and what it leaves behind."""
+"""A small multiple-choice model: its data, its command, and its output."""
 
 import csv
 import json
@@ -14,7 +14,7 @@ COUNTS = {"train": 13, "dev": 9, "test": 7}
 
 
 class ChoiceRun(FineTuningRun):
-    """RACE's folders, questions of one's own, a model, and `run_race.py` on them."""
+    """RACE directories, custom questions, a model, and `run_race.py` with them."""
 
     script = "run_race.py"
 
@@ -26,7 +26,7 @@ class ChoiceRun(FineTuningRun):
                 write_race(folder / "RACE" / split / level, choices(count, seed + len(level), 4))
 
     def flags(self, **changes: Any) -> dict[str, Any]:
-        """RACE, six steps with a checkpoint at every second."""
+        """Returns flags for six steps on RACE with a checkpoint every two steps."""
         data = {
             "data_dir": self.folder,
             "max_qa_length": 17,
@@ -38,7 +38,7 @@ class ChoiceRun(FineTuningRun):
         return super().flags(**{**data, **changes})
 
     def own_data(self) -> dict[str, Any]:
-        """Flags of questions of one's own in place of RACE."""
+        """Returns flags for custom questions instead of RACE."""
         files = {f"{split}_choices": self.folder / f"{split}.jsonl" for split in COUNTS}
         return {"data_dir": None, **files}
 
@@ -49,7 +49,7 @@ class ChoiceRun(FineTuningRun):
 
 
 def choices(count: int, seed: int, most_options: int) -> list[dict[str, Any]]:
-    """Questions with at least two options; of RACE, four."""
+    """Returns questions with at least two options, or four for RACE."""
     source = random.Random(seed)
     rows = []
     for number in range(count):
@@ -64,13 +64,13 @@ def choices(count: int, seed: int, most_options: int) -> list[dict[str, Any]]:
 
 
 def write_choices(path: Path, rows: list[dict[str, Any]]) -> Path:
-    """Writes JSON lines; rows without `label` are questions to predict."""
+    """Writes JSON Lines. Rows without `label` are questions to predict."""
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 
 
 def write_race(folder: Path, rows: list[dict[str, Any]]) -> None:
-    """Writes one JSON file a passage, as the download has them."""
+    """Writes one JSON file per passage, like the download."""
     folder.mkdir(parents=True)
     for number, row in enumerate(rows):
         passage = {

@@ -1,4 +1,4 @@
-"""A small classifier: its texts, its model, its command, and what it leaves behind."""
+"""A small classifier: its texts, its model, its command, and its output."""
 
 import csv
 import random
@@ -15,7 +15,7 @@ COUNTS = {"train": 17, "dev": 11, "test": 13}
 
 
 class ClassifierRun(FineTuningRun):
-    """Files of labelled texts of one to thirty words, a model, and `run_classifier.py` on them."""
+    """Files of labeled texts, a model, and `run_classifier.py` with them."""
 
     script = "run_classifier.py"
 
@@ -28,7 +28,7 @@ class ClassifierRun(FineTuningRun):
             write_csv(folder / f"{split}.csv", rows)
 
     def flags(self, **changes: Any) -> dict[str, Any]:
-        """Custom data, six steps with a checkpoint at every second."""
+        """Returns flags for six steps on custom data with a checkpoint every two steps."""
         data = {
             "task_name": "custom",
             "train_file": self.folder / "train.csv",
@@ -48,7 +48,7 @@ class ClassifierRun(FineTuningRun):
 
 
 def texts(count: int, seed: int) -> list[tuple[str, str]]:
-    """Rows of a label and a text; the length of a text tells its label."""
+    """Returns rows of a label and a text. The label is determined by the length of the text."""
     source = random.Random(seed)
     rows = []
     for number in range(count):
@@ -66,7 +66,7 @@ def write_csv(path: Path, rows: list[tuple[str, str]]) -> Path:
 
 
 def blocks(path: Path) -> list[dict[str, str]]:
-    """The blocks of an eval_results.txt, as text."""
+    """Returns the blocks of an eval_results.txt."""
     parts = path.read_text().split("=" * 50 + "\n")
     assert not parts.pop()
     return [

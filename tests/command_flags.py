@@ -1,4 +1,4 @@
-"""Whether a command line that somebody wrote down fits the command."""
+"""Checks of documented command lines."""
 
 import ast
 import contextlib
@@ -21,7 +21,7 @@ _FLAG = re.compile(r"--(\w+)(?:=(.*))?$", re.DOTALL)
 
 
 def mistakes(words: list[str], is_whole: bool = True) -> list[str]:
-    """What is wrong with a command line.
+    """Returns the errors in a command line.
 
     Args:
         words: of `python X.py ...`, `python -m X ...`, `python -c CODE`, `albert_tf X ...` or
@@ -93,7 +93,7 @@ def _mistakes_of_command(name: str, arguments: list[str], is_whole: bool) -> lis
 
 @contextlib.contextmanager
 def flags_of(name: str) -> Iterator[flags.FlagValues]:
-    """The flags of a command, which are gone afterwards."""
+    """Context manager that defines the flags of a command."""
     values = flags.FLAGS
     others = set(values)
     importlib.import_module(f"albert_tf.cli.{name}").define_flags()
@@ -107,7 +107,7 @@ def flags_of(name: str) -> Iterator[flags.FlagValues]:
 
 @functools.cache
 def all_flags() -> frozenset[str]:
-    """The flags of all commands, benchmarks and shell scripts."""
+    """Returns the flags of all commands, benchmarks and shell scripts."""
     found = {"help", "helpfull", "flagfile", "verbosity"}
     for name in NAMES:
         with flags_of(name) as values:
@@ -119,7 +119,7 @@ def all_flags() -> frozenset[str]:
 
 
 def written_flags(file: Path) -> set[str]:
-    """The flags that a program which is no command takes, by its text."""
+    """Returns the flags in the source of a program that is not a command."""
     text = file.read_text(encoding="utf-8")
     found = re.findall(r"DEFINE_\w+\(\s*\"(\w+)\"", text)
     found += re.findall(r"add_argument\(\s*\"--(\w+)\"", text)
@@ -135,7 +135,7 @@ def _source(name: str) -> Path:
 
 
 def _flag_name(word: str, known: flags.FlagValues | set[str]) -> str | None:
-    """The flag that a word gives: `--name`, `--name=value` or `--noname`."""
+    """Returns the flag in a word: `--name`, `--name=value` or `--noname`."""
     match = _FLAG.match(word)
     if not match:
         return None

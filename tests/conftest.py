@@ -1,4 +1,4 @@
-"""Where the reference data of the original release lie, for every test."""
+"""Fixtures for all tests: reference data of the original release."""
 
 import contextlib
 import gc
@@ -42,14 +42,14 @@ def pytest_sessionfinish():
 
 @pytest.fixture(scope="session")
 def golden() -> Path:
-    """The folder of numbers recorded with the original release; a missing one fails the test."""
+    """Returns the directory of numbers recorded with the original release, which must exist."""
     assert GOLDEN.is_dir(), f"{GOLDEN} is missing: the checkout is incomplete"
     return GOLDEN
 
 
 @pytest.fixture(scope="session")
 def tokenizer(golden):
-    """The tokenizer of the recorded SentencePiece model of 1000 pieces."""
+    """Returns the tokenizer of the recorded SentencePiece model with 1,000 pieces."""
     from albert_tf.tokenization.loading import load_tokenizer
 
     return load_tokenizer(spm_model_file=golden / "tokenizer" / "small_1000.model")

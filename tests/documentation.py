@@ -1,4 +1,4 @@
-"""The code of the documentation's pages, to be run as it stands there."""
+"""Runs the Python code of documentation pages."""
 
 import importlib.util
 import sys
@@ -12,18 +12,18 @@ DOCS = ROOT / "docs"
 
 
 def python_blocks(page: str) -> list[str]:
-    """The fenced blocks of Python in a page of docs/, in their order."""
+    """Returns the Python blocks of a page in docs/."""
     return [block.text for block in blocks_of(DOCS / page) if block.language == "python"]
 
 
 def write_module(page: str, path: Path, blocks: slice = slice(None)) -> Path:
-    """Writes blocks of a page as one file of Python."""
+    """Writes blocks of a page to one Python file."""
     path.write_text("\n\n".join(python_blocks(page)[blocks]), encoding="utf-8")
     return path
 
 
 def import_module(path: Path, name: str) -> ModuleType:
-    """Imports a file under a name; who calls removes it from `sys.modules`."""
+    """Imports a file under a name. The caller removes it from `sys.modules`."""
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None

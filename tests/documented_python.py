@@ -77,7 +77,7 @@ def name_of(arguments):
 
 
 def with_small_sizes(arguments):
-    """The arguments with further flags: at the end, or before a `--`."""
+    """Returns the arguments with additional flags at the end or before `--`."""
     line = " ".join(arguments)
     further = [
         flag
@@ -90,7 +90,7 @@ def with_small_sizes(arguments):
 
 
 def link_exports(workspace):
-    """Gives the newest exports the names that the documentation has for them."""
+    """Links the newest exports to the names in the documentation."""
     with open(os.path.join(workspace, EXPORTS)) as file:
         names = json.load(file)
     for name in names:

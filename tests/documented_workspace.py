@@ -1,4 +1,4 @@
-"""A clone, and beside its files those that the documentation names, all of them tiny."""
+"""A clone of the project with tiny versions of the files that the documentation uses."""
 
 import csv
 import json
@@ -57,7 +57,7 @@ _FINE_TUNED: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
 
 
 class Workspace:
-    """A folder in which the commands of documents run.
+    """A directory in which documented commands run.
 
     Args:
         folder: where it is made.
@@ -106,7 +106,7 @@ class Workspace:
                 self.path(source.name).symlink_to(source)
 
     def _make_environment(self) -> None:
-        """`.venv` as demo.sh leaves it; its `python` is the one of documented commands."""
+        """Creates `.venv` as demo.sh does, with the `python` of documented commands."""
         helper = f"{sys.executable} -I -S {documented_python.__file__}"
         python = f"{helper} {warm_python()} {self.folder}"
         self._program(".venv/bin/python", f'exec {python} "$@"')
@@ -125,7 +125,7 @@ class Workspace:
         path.chmod(0o755)
 
     def _write_texts(self) -> None:
-        """The project's own documentation, one sentence a line, as text to train on."""
+        """Writes the documentation of the project, one sentence per line, as training text."""
         documents = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
         lines = []
         for document in documents:
@@ -179,7 +179,7 @@ class Workspace:
             shutil.copy(f"{tokenizer}.model", self.path(name))
 
     def _write_model(self, name: str, checkpoint: str) -> AlbertForPretraining:
-        """Random weights with configuration and tokenizer, as pretraining leaves them."""
+        """Writes random weights with configuration and tokenizer, like pretraining."""
         model = AlbertForPretraining(self._config)
         prefix = self.path(f"{name}/{checkpoint}")
         write_checkpoint(str(prefix), original_names(model), global_step=3)

@@ -1,4 +1,4 @@
-"""Commands run in this process, what they planned, and whether they left anything behind."""
+"""Runs commands in this process; compares directories; reads training plans."""
 
 import hashlib
 import re
@@ -18,7 +18,7 @@ from tests.programs import command_line
 
 @contextmanager
 def given(module: ModuleType, values: Mapping[str, Any]) -> Iterator[None]:
-    """The flags of a command, with these values, for as long as the block lasts."""
+    """Context manager that defines and sets the flags of a command."""
     others = set(flags.FLAGS)
     module.define_flags()
     try:
@@ -30,7 +30,7 @@ def given(module: ModuleType, values: Mapping[str, Any]) -> Iterator[None]:
 
 
 def run_here(module: ModuleType, values: Mapping[str, Any], *arguments: Any) -> None:
-    """Runs a command in this process; its errors have the messages that the command shows.
+    """Runs a command in this process. Its errors have the messages that the command shows.
 
     Args:
         module: of the command.
@@ -47,7 +47,7 @@ def run_here(module: ModuleType, values: Mapping[str, Any], *arguments: Any) -> 
 
 
 def tree(folder: Path) -> dict[str, Any]:
-    """Everything below a folder: what files hold, and when anything was changed last."""
+    """Returns modification times and checksums of all files in a folder."""
     return {
         str(path): (
             path.stat().st_mtime_ns,
@@ -58,7 +58,7 @@ def tree(folder: Path) -> dict[str, Any]:
 
 
 def assert_unchanged(folder: Path, before: dict[str, Any]) -> None:
-    """Fails if anything below a folder was written, removed or touched since.
+    """Checks that nothing in a folder was written, removed or touched.
 
     Args:
         folder: what `Program` captures in it does not count.
@@ -70,6 +70,6 @@ def assert_unchanged(folder: Path, before: dict[str, Any]) -> None:
 
 
 def logged_plan(printed: str) -> dict[str, str]:
-    """The names and values of the training plans in what was logged, the last of each."""
+    """Returns the names and last values of the logged training plans."""
     lines = re.findall(r" plan: (.*)$", printed, re.MULTILINE)
     return dict(pair.split("=", 1) for line in lines for pair in line.split())

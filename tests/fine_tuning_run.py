@@ -1,4 +1,4 @@
-"""What the small runs of all commands that fine-tune have in common."""
+"""Shared parts of the small fine-tuning runs."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ from tests.small_model import small_config
 
 
 def run_context(settings, config, tokenizer, task_name, trained=None):
-    """The context of a job that a test creates without `prepare`."""
+    """Returns the context of a job without calling `prepare`."""
     settings = resolve(settings)
     return RunContext(
         settings=settings,
@@ -35,7 +35,7 @@ def run_context(settings, config, tokenizer, task_name, trained=None):
 
 
 class FineTuningRun:
-    """A folder with a model of two layers, and a command on what lies in it.
+    """A directory with a model of two layers, and a fine-tuning command.
 
     Args:
         folder: takes the files; the output directory is `output` in it.
@@ -58,7 +58,7 @@ class FineTuningRun:
         self.config.to_json_file(str(self.config_file))
 
     def flags(self, **changes: Any) -> dict[str, Any]:
-        """A short training with a checkpoint at every second step; subclasses add their data."""
+        """Returns flags for a short training run. Subclasses add data."""
         return {
             "output_dir": self.output,
             "albert_config_file": self.config_file,
@@ -78,13 +78,13 @@ class FineTuningRun:
         return run_program(self.script, self.folder, self.flags(**changes))
 
     def must_work(self, **changes: Any) -> str:
-        """Runs the command, which must succeed, and returns what it printed."""
+        """Runs the command, which must succeed, and returns its output."""
         result = self(**changes)
         assert result.code == 0, result.output
         return result.output
 
     def must_fail(self, **changes: Any) -> str:
-        """Runs the command, which must end with a message for its user, and returns that."""
+        """Runs the command, which must fail with an error message, and returns the message."""
         result = self(**changes)
         assert result.code == 1, result.output
         assert "Traceback" not in result.output, result.output
@@ -97,7 +97,7 @@ class FineTuningRun:
         return prefix
 
     def metrics(self, phase: str) -> dict[int, dict[str, float]]:
-        """The records of metrics.jsonl by step; a step that appears twice fails."""
+        """Returns the records of metrics.jsonl by step. Each step must appear once."""
         lines = (self.output / "metrics.jsonl").read_text().splitlines()
         records = [record for record in map(json.loads, lines) if record["phase"] == phase]
         steps = [record["step"] for record in records]
@@ -105,5 +105,5 @@ class FineTuningRun:
         return {record["step"]: record for record in records}
 
     def written(self, *names: str) -> dict[str, bytes]:
-        """The content of files of the output directory."""
+        """Returns the contents of files in the output directory."""
         return {name: (self.output / name).read_bytes() for name in names}

@@ -1,4 +1,4 @@
-"""Texts that tokenizers, byte counts and cutting trip over."""
+"""Texts that are difficult for tokenization, byte offsets and truncation."""
 
 from albert_tf.multiple_choice.data import ChoiceExample
 
@@ -21,7 +21,7 @@ HOSTILE_TEXTS = (
 
 
 def hostile_choices() -> list[ChoiceExample]:
-    """Each text as a question, with 2 to 4 options."""
+    """Returns examples with each text as a question and 2 to 4 options."""
     texts, examples = HOSTILE_TEXTS, []
     for number, question in enumerate(texts):
         options = tuple(texts[(number + step) % len(texts)] or " " for step in (1, 3, 5, 8))
@@ -31,7 +31,7 @@ def hostile_choices() -> list[ChoiceExample]:
 
 
 def choice_texts(examples: list[ChoiceExample]) -> dict[str, list]:
-    """What a model for texts takes: options that are not there are empty."""
+    """Returns the inputs of a text model. Missing options are empty."""
     return {
         "contexts": [example.context for example in examples],
         "questions": [example.question for example in examples],

@@ -26,7 +26,7 @@ with temporary_folder(path) if is_folder else write_then_rename(path) as made:
 
 
 class Writer:
-    """A process that has written half of a file or directory.
+    """A process that has written a part of a file or directory.
 
     Args:
         kind: "file" or "folder".

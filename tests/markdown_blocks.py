@@ -1,4 +1,4 @@
-"""The fenced blocks of the documentation, and the commands in them.
+"""Fenced blocks of the documentation, and the commands in them.
 
 A comment in the line above a block, which readers do not see, tells the tests about it:
 
@@ -48,7 +48,7 @@ class Block:
 
 
 def blocks_of(file: Path) -> list[Block]:
-    """The blocks of a document, in order; one without an end fails."""
+    """Returns the blocks of a document. A block without an end is an error."""
     blocks, lines = [], file.read_text(encoding="utf-8").splitlines()
     numbered = enumerate(lines, 1)
     for number, line in numbered:
@@ -71,7 +71,7 @@ def blocks_of(file: Path) -> list[Block]:
 
 
 def prose_of(file: Path) -> str:
-    """A document without its blocks; lines keep their numbers."""
+    """Returns a document without its blocks, with unchanged line numbers."""
     kept, inside = [], False
     for line in file.read_text(encoding="utf-8").splitlines():
         is_fence = bool(_FENCE.match(line))
@@ -81,7 +81,7 @@ def prose_of(file: Path) -> str:
 
 
 def commands_in(text: str) -> list[list[str]]:
-    """The words of each program that a shell script starts, redirections left out.
+    """Returns the words of each program that a shell script starts, without redirections.
 
     It knows what documentation needs: comments, continued lines, pipes, here-documents, variables
     before a command, loops.

@@ -1,4 +1,4 @@
-"""Running a notebook without a screen, and the form in which notebooks are committed.
+"""Runs notebooks without a display; checks the stored form of notebooks.
 
 `python -m tests.notebooks` removes outputs, execution counts and editor metadata from all
 notebooks.
@@ -57,7 +57,7 @@ class NotebookRun:
         return [output for cell in self.notebook.cells for output in cell.get("outputs", ())]
 
     def data(self, kind: str) -> list[str]:
-        """The outputs of a MIME type."""
+        """Returns the outputs of a MIME type."""
         return [o.data[kind] for o in self.outputs() if kind in o.get("data", {})]
 
     def printed(self) -> str:
@@ -81,7 +81,7 @@ class NotebookRun:
 
 
 def run_notebook(name: str, folder: Path, **parameters: Any) -> NotebookRun:
-    """Runs every cell of a notebook in a separate process; the first error fails.
+    """Runs all cells of a notebook in a separate process. An error fails the test.
 
     Args:
         name: of the file, without its ending.
@@ -120,7 +120,7 @@ def run_notebook(name: str, folder: Path, **parameters: Any) -> NotebookRun:
 
 
 def insert_parameters(notebook: NotebookNode, parameters: dict[str, Any]) -> None:
-    """Adds a cell after the only one tagged `parameters`, which must set all these names."""
+    """Adds a cell after the cell tagged `parameters`, which must set all of these names."""
     (place,) = (
         place
         for place, cell in enumerate(notebook.cells)
@@ -136,7 +136,7 @@ def insert_parameters(notebook: NotebookNode, parameters: dict[str, Any]) -> Non
 
 
 def small_pretrained(folder: Path, golden: Path) -> Path:
-    """Writes an encoder of two layers with its configuration and its tokenizer."""
+    """Writes an encoder with two layers, its configuration and its tokenizer."""
     config = small_config(
         vocab_size=1000, num_hidden_layers=2, inner_group_num=1, max_position_embeddings=48
     )
@@ -150,7 +150,7 @@ def small_pretrained(folder: Path, golden: Path) -> Path:
 
 
 def as_committed(notebook: NotebookNode) -> str:
-    """The text of a notebook's file: sources and tags only."""
+    """Returns the text of a notebook file with only sources and tags."""
     notebook = nbformat.from_dict(notebook)
     notebook.metadata = nbformat.from_dict(METADATA)
     for cell in notebook.cells:

@@ -1,4 +1,4 @@
-"""A small pretraining run: its inputs, its command, and what it leaves behind."""
+"""A small pretraining run: its inputs, its command, and its output."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ RECORDS = (7, 4, 9)  # of each file
 
 
 class PretrainingRun:
-    """Three record files, a configuration and a vocabulary, and `run_pretraining.py` on them.
+    """Three record files, a configuration and a vocabulary, and `run_pretraining.py` with them.
 
     Args:
         folder: takes the files; the output directory is `output` in it.
@@ -42,7 +42,7 @@ class PretrainingRun:
         self.eval_file = write_records(folder / "eval.tfrecord", pretraining_columns(10, seed=9))
 
     def flags(self, **changes: Any) -> dict[str, Any]:
-        """A training of twelve steps with LAMB; XLA, which takes long to compile, is off."""
+        """Returns flags for twelve steps with LAMB. XLA is off, because compilation is slow."""
         return {
             "input_file": self.folder / "train-*.tfrecord",
             "eval_input_file": self.eval_file,
@@ -68,20 +68,20 @@ class PretrainingRun:
         return run_program(SCRIPT, self.folder, self.flags(**changes))
 
     def must_work(self, **changes: Any) -> str:
-        """Runs the command, which must succeed, and returns what it printed."""
+        """Runs the command, which must succeed, and returns its output."""
         result = self(**changes)
         assert result.code == 0, result.output
         return result.output
 
     def fresh_checkpoint(self, folder: Path, **config: Any) -> str:
-        """Writes random weights, without moments, as step 3; returns the prefix."""
+        """Writes random weights without moments as step 3; returns the prefix."""
         model = AlbertForPretraining(self.config.replace(**config))
         prefix = str(folder / "model.ckpt-3")
         write_checkpoint(prefix, original_names(model), global_step=3)
         return prefix
 
     def metrics(self, phase: str = "train") -> dict[int, dict[str, float]]:
-        """The records of metrics.jsonl by step; a step that appears twice fails."""
+        """Returns the records of metrics.jsonl by step. Each step must appear once."""
         lines = (self.output / "metrics.jsonl").read_text().splitlines()
         records = [record for record in map(json.loads, lines) if record["phase"] == phase]
         steps = [record["step"] for record in records]
@@ -89,7 +89,7 @@ class PretrainingRun:
         return {record["step"]: record for record in records}
 
     def results(self) -> dict[str, float]:
-        """The content of eval_results.txt."""
+        """Returns the contents of eval_results.txt."""
         lines = (self.output / "eval_results.txt").read_text().splitlines()
         return {key: float(value) for key, value in (line.split(" = ") for line in lines)}
 
@@ -98,13 +98,13 @@ class PretrainingRun:
 
 
 def read_checkpoint(prefix: str | Path) -> dict[str, np.ndarray]:
-    """Every tensor of a checkpoint by its name."""
+    """Returns the tensors of a checkpoint by name."""
     reader = tf.train.load_checkpoint(str(prefix))
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
 def assert_same_bits(actual: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
-    """Fails unless both checkpoints hold the same names and, bit for bit, the same values."""
+    """Checks that two checkpoints have the same names and bit-equal values."""
     assert actual.keys() == expected.keys()
     for name, value in expected.items():
         assert actual[name].dtype == value.dtype, name

@@ -1,4 +1,4 @@
-"""Running the real scripts as a user does, in processes of their own.
+"""Runs the scripts in separate processes.
 
 They are forked from one process that has imported TensorFlow already, which saves seconds each
 time; nothing else is shared.
@@ -51,7 +51,7 @@ _processes.set_forkserver_preload(
 
 @dataclass
 class Result:
-    """How a script ended.
+    """Result of a script.
 
     Attributes:
         code: exit status, or minus the number of the signal that ended it.
@@ -97,19 +97,19 @@ class Program:
         return self._process.is_alive()
 
     def printed(self) -> str:
-        """What it has printed so far."""
+        """Returns the output up to now."""
         return self._printed.read_text() if self._printed.exists() else ""
 
     def kill(self) -> None:
-        """Ends it as a power cut would."""
+        """Kills the process."""
         self.send(signal.SIGKILL)
 
     def send(self, number: signal.Signals) -> None:
-        """Sends it a signal."""
+        """Sends a signal to the process."""
         os.kill(self._process.pid, number)
 
     def wait(self, seconds: float = 120.0) -> Result:
-        """Waits for its end, which must come in time."""
+        """Waits for the end of the process, with a timeout."""
         self._process.join(seconds)
         if self.is_running():
             self.kill()
@@ -118,13 +118,13 @@ class Program:
 
 
 def run_program(script: str, folder: Path, flags: Mapping[str, Any]) -> Result:
-    """Runs a script to its end; see `Program`."""
+    """Runs a script and waits for its end; see `Program`."""
     return Program(script, folder, flags).wait()
 
 
 @functools.cache
 def warm_python() -> Path:
-    """What runs like `python`, for programs that start others; see tests/warm_python.py."""
+    """Returns a `python` for programs that start other programs; see tests/warm_python.py."""
     folder, client = _new_client()
     server = new_process(_serve, folder)
     atexit.register(server.terminate)
@@ -134,7 +134,7 @@ def warm_python() -> Path:
 
 @functools.cache
 def strangers_python() -> Path:
-    """The same for programs of strangers: it has imported TensorFlow, and nothing else.
+    """Returns a `python` that has imported only TensorFlow.
 
     Our package is on its path only where a program's folder or environment puts it there.
     """
@@ -165,7 +165,7 @@ def _await_server(folder: Path, is_alive: Callable[[], bool]) -> None:
 
 
 def command_line(flags: Mapping[str, Any]) -> list[str]:
-    """Flags as a user types them."""
+    """Returns flags as command-line arguments."""
     arguments = []
     for name, value in flags.items():
         if isinstance(value, bool):
@@ -176,7 +176,7 @@ def command_line(flags: Mapping[str, Any]) -> list[str]:
 
 
 def new_process(target: Callable[..., None], *arguments: Any) -> Any:
-    """Starts a process that is forked from the one with TensorFlow; returns it."""
+    """Forks a process from the one that has imported TensorFlow, and returns it."""
     _start_server()
     process = _processes.Process(target=target, args=arguments)
     process.start()
@@ -195,7 +195,7 @@ def _start_server() -> None:
 def start_workers(
     script: str, folder: Path, flags: Mapping[str, Any], count: int = 2
 ) -> list[Program]:
-    """Starts a script once for each worker of a cluster on this machine, the chief first."""
+    """Starts a script for each worker of a cluster on this machine, the chief first."""
     cluster = {"worker": [f"localhost:{port}" for port in _free_ports(count)]}
     configs = (
         {"cluster": cluster, "task": {"type": "worker", "index": index}} for index in range(count)

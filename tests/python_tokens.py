@@ -1,4 +1,4 @@
-"""The Python tokenizer with the methods of the one in the graph; runs eagerly only."""
+"""The Python tokenizer with the methods of `GraphTokenizer`. It only runs eagerly."""
 
 import tensorflow as tf
 
@@ -6,7 +6,7 @@ from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 
 
 class PythonTokens:
-    """What `GraphTokenizer` should say.
+    """Reference implementation of `GraphTokenizer`.
 
     Args:
         tokenizer: the tokenizer in Python.

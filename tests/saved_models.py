@@ -1,4 +1,4 @@
-"""The graphs of a SavedModel, read and changed."""
+"""Reads and changes the graphs of a SavedModel."""
 
 from tensorflow.core.protobuf import saved_model_pb2
 

@@ -1,4 +1,4 @@
-"""Exported models, served by a process that has TensorFlow and nothing of ours."""
+"""Runs exported models in a process that has TensorFlow but not this package."""
 
 import os
 import pickle
@@ -42,7 +42,7 @@ def batch(rows: int, length: int) -> dict[str, np.ndarray]:
 
 
 def serialized(features: dict[str, np.ndarray]) -> list[bytes]:
-    """The rows of a batch as `tf.train.Example`s."""
+    """Returns the rows of a batch as `tf.train.Example`s."""
     examples = []
     for row in range(len(features["input_ids"])):
         example = tf.train.Example()

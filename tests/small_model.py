@@ -1,4 +1,4 @@
-"""A model whose sizes all differ, and a ragged batch for it."""
+"""A small model whose sizes differ pairwise, and a ragged batch."""
 
 import numpy as np
 import tensorflow as tf
@@ -11,7 +11,7 @@ REAL_TOKENS = (7, 4, 5)  # of each row; the rest is padding
 
 
 def small_config(**changes) -> AlbertConfig:
-    """Four layers in two groups of two blocks; no dropout."""
+    """Returns a configuration with four layers in two groups of two blocks, without dropout."""
     sizes = {
         "vocab_size": 31,
         "embedding_size": 8,
@@ -29,7 +29,7 @@ def small_config(**changes) -> AlbertConfig:
 
 
 def dropping_config(**changes) -> AlbertConfig:
-    """The same with dropout in every place."""
+    """Returns the same configuration with all kinds of dropout."""
     return small_config(hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.3, **changes)
 
 
@@ -51,5 +51,5 @@ def pretraining_inputs() -> dict[str, tf.Tensor]:
 
 
 def resolve(**settings) -> ModelSource:
-    """Resolves the model that flags of these names and values mean."""
+    """Resolves the model for settings of these names and values."""
     return resolve_model(ModelSettings(**settings))

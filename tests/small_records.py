@@ -1,4 +1,4 @@
-"""Pretraining records for the model of `small_model`, and files of them."""
+"""Pretraining records for the model of `small_model`."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +14,7 @@ LENGTH, PREDICTIONS, VOCABULARY = 11, 3, 31
 def pretraining_columns(
     count: int, seed: int, *, length: int = LENGTH, vocabulary: int = VOCABULARY
 ) -> dict[str, np.ndarray]:
-    """Ragged examples, [count, ...] by feature; example i has 1 + i % 3 predictions."""
+    """Returns ragged examples, [count, ...] by feature. Example i has 1 + i % 3 predictions."""
     random = np.random.default_rng(seed)
     tokens = random.integers(5, length + 1, (count, 1))
     is_token = np.arange(length) < tokens
@@ -33,13 +33,13 @@ def pretraining_columns(
 
 
 def plain_columns(count: int, seed: int) -> dict[str, np.ndarray]:
-    """The same examples without anything that masking adds."""
+    """Returns the same examples without the features that masking adds."""
     columns = pretraining_columns(count, seed)
     return {name: values for name, values in columns.items() if name not in PREDICTION_FEATURES}
 
 
 def write_records(path: Path, columns: Mapping[str, np.ndarray]) -> Path:
-    """Writes an example for each row of the columns, with TensorFlow's own writer."""
+    """Writes an example per row of the columns with TensorFlow's writer."""
     with tf.io.TFRecordWriter(str(path)) as writer:
         for row in zip(*columns.values(), strict=True):
             features = dict(zip(columns, map(_feature, row), strict=True))
@@ -55,7 +55,7 @@ def _feature(values: np.ndarray) -> tf.train.Feature:
 
 
 def pretraining_batch(count: int, seed: int) -> dict[str, tf.Tensor]:
-    """Examples as the input pipeline hands them to a step."""
+    """Returns examples in the form of the input pipeline."""
     columns = pretraining_columns(count, seed)
     del columns["token_boundary"]
     batch = {
@@ -66,7 +66,7 @@ def pretraining_batch(count: int, seed: int) -> dict[str, tf.Tensor]:
 
 
 def record_offset(path: Path, number: int) -> int:
-    """Where the record with this number, counted from 1, begins."""
+    """Returns the offset of a record. Numbers start at 1."""
     data, position = path.read_bytes(), 0
     for _ in range(number - 1):
         position += 12 + int.from_bytes(data[position : position + 8], "little") + 4

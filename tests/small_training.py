@@ -1,4 +1,4 @@
-"""Short pretraining runs inside the test's own process."""
+"""Short pretraining runs in the process of the test."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -26,7 +26,7 @@ def make_task(
     config: AlbertConfig | None = None,
     **settings: Any,
 ) -> PretrainingTask:
-    """A task on record files, of one layer with dropout where no configuration is given."""
+    """Returns a task on record files. The default configuration has one layer with dropout."""
     return kind(
         config or dropping_config(**ONE_BLOCK),
         train_files=[str(file) for file in files],
@@ -46,7 +46,7 @@ def make_trainer(
     optimizer: Mapping[str, Any] | None = None,
     **config: Any,
 ) -> Trainer:
-    """A trainer that saves every third step; `config` and `optimizer` are settings of both."""
+    """Returns a trainer that saves every third step."""
     trainer_config = {"train_batch_size": 4, "save_checkpoints_steps": 3, "log_steps": 2, **config}
     optimizer_config = {"num_warmup_steps": 1, "learning_rate": 0.01, **(optimizer or {})}
     return Trainer(
@@ -58,7 +58,7 @@ def make_trainer(
 
 
 def reports_of(trainer: Trainer, batches: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What the trainer reports of a step with each batch, as numbers."""
+    """Returns the reports of a step with each batch as numbers."""
     return [
         tf.nest.map_structure(float, trainer.train_step(split_batch(trainer.strategy, batch)))
         for batch in batches
@@ -66,14 +66,14 @@ def reports_of(trainer: Trainer, batches: Iterable[Mapping[str, Any]]) -> list[d
 
 
 class PlainLog(RunLog):
-    """A log without the picture of the curves, which takes longer than a short run."""
+    """A log without the plot of the curves, which takes longer than a short run."""
 
     def _draw_curves(self) -> None:
-        """Draws nothing; test_curves.py and test_run_log.py do."""
+        """Draws nothing. test_curves.py and test_run_log.py test the plot."""
 
 
 def train(trainer: Trainer, log_type: type[RunLog] = PlainLog, **log_settings: Any) -> Trainer:
-    """Trains, or trains on, to the end."""
+    """Trains, or resumes training, to the end."""
     trainer.initialize()
     log = log_type(
         trainer.config.output_dir,
@@ -89,7 +89,7 @@ def train(trainer: Trainer, log_type: type[RunLog] = PlainLog, **log_settings: A
 
 
 def forget_after(step: int, folder: Path) -> None:
-    """Makes the directory of a run what it was when it had saved `step`."""
+    """Restores the state of a run directory at `step`."""
     for path in [*folder.glob("*-*.*"), *folder.glob("train_state/*.*")]:
         if int(path.name.split("-")[-1].split(".")[0]) > step:
             path.unlink()
@@ -97,13 +97,13 @@ def forget_after(step: int, folder: Path) -> None:
 
 
 def state_of(trainer: Trainer) -> dict[str, np.ndarray]:
-    """Weights and moments by name."""
+    """Returns weights and moments by name."""
     names = {**original_names(trainer.model), **slot_variables(trainer.model, trainer.optimizer)}
     return {name: variable.numpy() for name, variable in names.items()}
 
 
 def assert_same_state(trainer: Trainer, expected: dict[str, np.ndarray]) -> None:
-    """Fails unless weights and moments equal the expected ones bit for bit."""
+    """Checks that weights and moments are bit-equal to the expected ones."""
     actual = state_of(trainer)
     assert actual.keys() == expected.keys()
     for name, values in expected.items():

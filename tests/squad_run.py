@@ -1,4 +1,4 @@
-"""A small model that answers questions: its data, its command, and what it leaves behind."""
+"""A small question-answering model: its data, its command, and its output."""
 
 import json
 import random
@@ -14,7 +14,7 @@ FILES = ("predictions.json", "nbest_predictions.json")
 
 
 class SquadRun(FineTuningRun):
-    """Questions about contexts of one to three windows, a model, and `run_squad.py` on them.
+    """Questions about contexts of one to three windows, a model, and `run_squad.py` with them.
 
     Args:
         folder: see `FineTuningRun`.
@@ -32,7 +32,7 @@ class SquadRun(FineTuningRun):
             write_squad(folder / f"{name}.json", questions(count, seed, version))
 
     def flags(self, **changes: Any) -> dict[str, Any]:
-        """Six steps with a checkpoint at every second."""
+        """Returns flags for six steps with a checkpoint every two steps."""
         data = {
             "squad_version": self.version,
             "train_file": self.folder / "train.json",
@@ -47,7 +47,7 @@ class SquadRun(FineTuningRun):
         return super().flags(**{**data, **changes})
 
     def ids(self, name: str = "dev.json") -> list[str]:
-        """The questions of a file, in order."""
+        """Returns the questions of a file in order."""
         paragraphs = json.loads((self.folder / name).read_text())["data"][0]["paragraphs"]
         return [question["id"] for paragraph in paragraphs for question in paragraph["qas"]]
 
@@ -56,7 +56,7 @@ class SquadRun(FineTuningRun):
 
 
 def questions(count: int, seed: int, version: int) -> list[tuple[str, str, str | None]]:
-    """Contexts, questions and answers; None where there is none."""
+    """Returns contexts, questions and answers. Missing answers are `None`."""
     source = random.Random(seed)
     rows: list[tuple[str, str, str | None]] = []
     for number in range(count):
@@ -71,7 +71,7 @@ def questions(count: int, seed: int, version: int) -> list[tuple[str, str, str |
 
 
 def chinese_questions(count: int, seed: int) -> list[tuple[str, str, str | None]]:
-    """The same in Chinese."""
+    """Returns Chinese contexts, questions and answers."""
     source = random.Random(seed)
     rows: list[tuple[str, str, str | None]] = []
     for number in range(count):
@@ -81,7 +81,7 @@ def chinese_questions(count: int, seed: int) -> list[tuple[str, str, str | None]
 
 
 def write_squad(path: Path, rows: list[tuple[str, str, str | None]], **changes: Any) -> Path:
-    """Writes questions in the layout of SQuAD; answers are found where they occur first.
+    """Writes questions in the format of SQuAD. Answers start at their first occurrence.
 
     Args:
         path: the file.
@@ -103,7 +103,7 @@ def write_squad(path: Path, rows: list[tuple[str, str, str | None]], **changes: 
 
 
 def without_answers(path: Path, source: Path) -> Path:
-    """Copies a file of questions as one has it who wants to know the answers."""
+    """Copies a file of questions without the answers."""
     content = json.loads(source.read_text())
     for paragraph in content["data"][0]["paragraphs"]:
         for question in paragraph["qas"]:

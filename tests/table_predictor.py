@@ -1,4 +1,4 @@
-"""Scores of windows without a model: tables that say the same whatever the batch."""
+"""Window scores without a model, from tables that do not depend on batches."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Small models on disk with a tokenizer, and calls that are refused."""
+"""Small models on disk with a tokenizer, and checks of rejected calls."""
 
 import os
 
@@ -19,7 +19,7 @@ CONFIG = small_config(
 
 
 def written(path, model, tokenizer, task=None, checkpoint="model.ckpt-best") -> str:
-    """Writes a model as a training leaves it behind."""
+    """Writes a model in the form of a training directory."""
     ModelDirectory(str(path), model.config, "", tokenizer).write()
     write_checkpoint(os.path.join(path, checkpoint), original_names(model), global_step=1)
     if task is not None:
@@ -28,7 +28,7 @@ def written(path, model, tokenizer, task=None, checkpoint="model.ckpt-best") -> 
 
 
 def assert_refused(cases) -> None:
-    """Each of the calls raises an error of the kind, whose message matches."""
+    """Checks that each call raises an error of a type with a matching message."""
     for call, kind, message in cases:
         with pytest.raises(kind, match=message):
             call()

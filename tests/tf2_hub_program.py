@@ -1,4 +1,4 @@
-"""A stranger's program: trains and runs a reusable SavedModel in the three ways there are.
+"""A program without this package that trains and runs a reusable SavedModel in three ways.
 
     python tf2_hub_program.py SAVED_MODEL BATCH.npz RESULTS.pickle WAY...
 
@@ -106,7 +106,7 @@ def with_tensorflow(path, batch):
 
 
 def with_xla(path, batch):
-    """The loaded function, compiled: logits, and what it says of a mask of one row."""
+    """Returns the outputs of the compiled function, and its error for a mask with one row."""
     loaded = tf.saved_model.load(path)
     compiled = tf.function(
         lambda inputs: loaded.mlm(inputs)["mlm_logits"], jit_compile=True, autograph=False
@@ -116,7 +116,7 @@ def with_xla(path, batch):
 
 
 def with_replicas(path, batch):
-    """Two replicas count training calls for themselves, and see different rows."""
+    """Two replicas count training calls separately and receive different rows."""
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     with strategy.scope():
         loaded = tf.saved_model.load(path)

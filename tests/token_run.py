@@ -18,7 +18,7 @@ COUNTS = {"train": 60, "dev": 17, "test": 13}
 
 
 class TokenRun(FineTuningRun):
-    """Files of one to eight parts a sentence, a model, and `run_token_classifier.py` on them."""
+    """Files with tagged sentences, a model, and `run_token_classifier.py` with them."""
 
     script = "run_token_classifier.py"
 
@@ -28,7 +28,7 @@ class TokenRun(FineTuningRun):
             write_conll(folder / f"{split}.conll", tagged_sentences(count, seed))
 
     def flags(self, **changes: Any) -> dict[str, Any]:
-        """Six steps with a checkpoint at every second."""
+        """Returns flags for six steps with a checkpoint every two steps."""
         data = {f"{split}_file": self.folder / f"{split}.conll" for split in COUNTS}
         steps = {"train_step": 6, "warmup_step": 1, "eval_batch_size": 4, "predict_batch_size": 3}
         return super().flags(**{**data, **steps, **changes})

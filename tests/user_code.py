@@ -1,4 +1,4 @@
-"""What users write, for the type checker: signatures and results of the public names are typed."""
+"""Code of users for the type checker: signatures and results of public names are typed."""
 
 from collections.abc import Mapping
 from typing import Any

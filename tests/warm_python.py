@@ -1,4 +1,4 @@
-"""A `python` that has imported TensorFlow already, for programs that start other programs.
+"""A `python` that has already imported TensorFlow, for programs that start other programs.
 
 Each process that `albert_tf.cli.demo`, `run_glue.sh` or a notebook starts would spend five seconds
 of a processor on imports. This one is a file that runs like any `python` (`-m`, `-c` or a script),
@@ -44,7 +44,7 @@ sys.exit(status)
 
 
 def write_client(folder: Path) -> Path:
-    """Writes the file that runs like `python`; `serve` must be given the same folder."""
+    """Writes the executable that replaces `python`. `serve` must use the same folder."""
     client = folder / "bin" / "python"
     client.parent.mkdir()
     client.write_text(CLIENT.format(python=sys.executable, address=_address(folder)))
@@ -53,7 +53,7 @@ def write_client(folder: Path) -> Path:
 
 
 def serve(folder: Path, parent: int) -> None:
-    """Runs programs until `parent` can be read, as that of a process which ended."""
+    """Runs programs until `parent` becomes readable, because its process has ended."""
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(_address(folder))
         server.listen()
@@ -115,7 +115,7 @@ def _run(arguments: Sequence[str]) -> None:
 
 
 def _watch(program: int, connection: socket.socket) -> int:
-    """Passes signals on until the program ends, and returns how; without a client it is killed."""
+    """Forwards signals until the program ends; returns its status. Kills it without a client."""
     ended = os.pidfd_open(program)
     while ended not in (ready := select.select([ended, connection], [], [])[0]):
         numbers = connection.recv(1) if ready else b""

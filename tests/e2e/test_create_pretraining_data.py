@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def no_tensorflow(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A module path on which importing TensorFlow fails."""
+    """Returns a module path on which importing TensorFlow fails."""
     folder = tmp_path_factory.mktemp("modules")
     (folder / "tensorflow.py").write_text("raise ImportError('TensorFlow is not needed here')\n")
     return str(folder)
@@ -56,7 +56,7 @@ def run(path: str, *options: str, **flags: Any) -> subprocess.CompletedProcess[s
 
 
 def kill_while_it_writes(folder: Path, path: str, flags: Mapping[str, Any]) -> None:
-    """Ends the command as a power cut would; its files are there under temporary names then."""
+    """Kills the command while its files have temporary names."""
     process = start(path, **flags)
     while not list(folder.glob("tokens.tmp-*/*.npz")):
         assert process.poll() is None

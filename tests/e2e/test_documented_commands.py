@@ -1,4 +1,4 @@
-"""Every command in the documentation: quickly by its flags, slowly by running it as written.
+"""Every command in the documentation: a quick check of its flags, and a slow run as written.
 
 How a block says that it cannot be run here is told in `tests/markdown_blocks.py`; the small
 sizes of what is run are in `tests/documented_python.py`.
@@ -50,7 +50,7 @@ OF_READERS = {"ablations.md", "accelerator_report.md", "glue_results.md", "train
 
 
 def has_test_of_its_own(document: Path) -> bool:
-    """Whether its blocks of Python are parts of one example, which another test puts together."""
+    """Returns whether another test runs the Python blocks of a page as one example."""
     return (ROOT / "tests" / "docs" / f"test_{document.stem}.py").exists()
 
 
@@ -146,7 +146,7 @@ def test_documented_commands_run(document, tmp_path, golden):
 
 
 def run_blocks(folder: Path, blocks: list[Block]) -> str:
-    """Runs blocks of a document in one shell; returns what they printed. A failure fails."""
+    """Runs blocks of a document in one shell, which must succeed; returns their output."""
     script = [SHELL]
     for number, block in enumerate(blocks):
         if block.is_run:

@@ -1,4 +1,4 @@
-"""What version 0.1.0 wrote, before modules and classes moved, is read and continued by this one.
+"""Files of version 0.1.0 are read, and its training runs are resumed.
 
 `tests/earlier` holds a training directory of `run_pretraining.py` at step 5 of 12, one of
 `run_classifier.py` at step 2 of 6, the weights they ended with, and three `.keras` files with the
@@ -42,7 +42,7 @@ runpy.run_path({script!r}, run_name="__main__")
 
 
 def go_on(run, script: str, folder: str, **changes) -> str:
-    """Continues a training, with paths as relative as they were; returns the log."""
+    """Resumes a run with relative paths as in the original run; returns the log."""
     shutil.copytree(EARLIER / folder, run.output)
     flags = {name: value for name, value in run.flags(**changes).items() if value is not None}
     line = [

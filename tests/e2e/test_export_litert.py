@@ -1,4 +1,4 @@
-"""The command that writes LiteRT files, run as a user does."""
+"""The command that writes LiteRT files."""
 
 import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""The script that exports for TF-Hub, in both formats, from directories and from modules."""
+"""The command that exports for TF-Hub, in both formats, from directories and modules."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Every flag of the original release's commands is there, with its type and default."""
+"""All flags of the original release exist with the same types and defaults."""
 
 import importlib
 import re

@@ -1,4 +1,4 @@
-"""Commands on models of every format, and conversions that are cut off."""
+"""Commands with models of all formats, and interrupted conversions."""
 
 import signal
 import sys
@@ -22,7 +22,7 @@ NAMES = [name for name in FORMAT_NAMES if name != "keras_hub" or sys.version_inf
 
 @pytest.fixture(scope="module")
 def released(golden, tmp_path_factory):
-    """The small model as the released ones come: a tar file with one folder."""
+    """Returns a small model in the form of the released models: a tar file with one directory."""
     path = tmp_path_factory.mktemp("released") / "albert_small.tar.gz"
     with tarfile.open(path, "w:gz") as archive:
         archive.add(golden / "hub" / "albert_directory", "albert_small")
@@ -30,7 +30,7 @@ def released(golden, tmp_path_factory):
 
 
 def test_the_command_lists_all_formats():
-    """It lists them itself: --help need not wait for TensorFlow."""
+    """The command has its own list, because --help does not import TensorFlow."""
     assert set(convert_checkpoint.FORMATS) == set(FORMAT_NAMES)
 
 
@@ -48,7 +48,7 @@ def test_a_released_file_is_converted(released, tmp_path):
 
 @pytest.fixture(scope="module")
 def models(golden, tmp_path_factory):
-    """The folder of the small model in every format, under the format's name."""
+    """Returns a directory with the small model in every format."""
     contents, _ = read_contents(str(golden / "hub" / "albert_directory"))
     folder = tmp_path_factory.mktemp("models")
     for name in NAMES:
@@ -61,7 +61,7 @@ def models(golden, tmp_path_factory):
 @pytest.mark.parametrize("target", NAMES)
 @pytest.mark.parametrize("source", NAMES)
 def test_every_pair_of_formats(models, golden, tmp_path, source, target):
-    """And back to the original's format: the numbers are those of the beginning."""
+    """Converts to a format and back to the original's format, which restores the same numbers."""
     flags = {"model": models / source, "format": target, "output_dir": tmp_path / "there"}
     result = Program("convert_checkpoint.py", tmp_path, flags).wait()
     assert result.code == 0, result.output
@@ -103,7 +103,7 @@ def test_an_interrupted_conversion_leaves_no_files(golden, tmp_path, number):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_classifier_is_trained_from_any_format(models, golden, tmp_path, name):
-    """Configuration and tokenizer are those inside."""
+    """Configuration and tokenizer come from the model."""
     run = ClassifierRun(tmp_path, golden)
     output = run.must_work(
         albert_config_file=None,
@@ -119,7 +119,7 @@ def test_a_classifier_is_trained_from_any_format(models, golden, tmp_path, name)
 
 @pytest.mark.slow
 def test_pretraining_starts_from_another_format(tmp_path):
-    """Without a word on the command line about configuration and vocabulary."""
+    """The command line names neither configuration nor vocabulary."""
     run = PretrainingRun(tmp_path)
     prefix = run.fresh_checkpoint(tmp_path / "model")
     contents, _ = read_contents(prefix)

@@ -1,4 +1,4 @@
-"""Invalid flags and files: commands name them before they write anything.
+"""Invalid flags and files are rejected before anything is written.
 
 The commands run in this process, except where the test is about how a program ends.
 """
@@ -232,7 +232,7 @@ LITERT = [
 
 
 class Files:
-    """A folder of files, and valid flags of a command that uses them."""
+    """A directory of files, and valid flags of a command that uses them."""
 
     def __init__(self, folder: Path, **flags) -> None:
         self.folder = folder
@@ -355,7 +355,7 @@ def ablation_run(folder, golden):
 
 
 def conversion_run(folder, golden):
-    """With a model that other formats cannot represent."""
+    """The model cannot be represented in other formats."""
     config = small_config(parameter_sharing="attention", num_hidden_groups=1, inner_group_num=1)
     (folder / "whole_attention").mkdir()
     prefix = str(folder / "whole_attention" / "model.ckpt")
@@ -405,7 +405,7 @@ COMMANDS = {
 
 @pytest.fixture(scope="module")
 def run_of(tmp_path_factory, golden):
-    """The run of a command, created once."""
+    """Returns the files of a command, which are created once."""
     return functools.cache(lambda name: COMMANDS[name][1](tmp_path_factory.mktemp(name), golden))
 
 
@@ -415,7 +415,7 @@ def caches(tmp_path, monkeypatch):
 
 
 def error_of(name, flags, folder):
-    """The error of a command, in a dry run and in a real one, which must not change the folder."""
+    """Returns the error of a command, in a dry run and a real run. The folder must not change."""
     module = COMMANDS[name][0]
     takes_arguments = module in (create_pretraining_data, run_ablations)
     arguments = [flags.pop("arguments", [])] if takes_arguments else []
@@ -430,7 +430,7 @@ def error_of(name, flags, folder):
 
 
 def contents(folder):
-    """The files in a folder. Modification times are left out: a lock is created and removed."""
+    """Returns the files in a folder. Locks change modification times, so these are not compared."""
     return {path: content for path, (_, content) in tree(folder).items()}
 
 
@@ -490,7 +490,7 @@ def test_a_damaged_record_later_in_the_file_is_reported(run_of, tmp_path):
 
 @pytest.mark.slow
 def test_overflowing_weights_end_a_training_run(run_of, tmp_path):
-    """The loss with the weights of the first checkpoint is not a number."""
+    """The loss with the weights of the first checkpoint is NaN."""
     result = run_of("pretraining")(
         optimizer="adamw",
         learning_rate=1e36,

@@ -1,4 +1,4 @@
-"""The notebooks, each run whole on tiny settings, and how they are committed."""
+"""The notebooks, each executed with tiny settings, and their stored form."""
 
 import ast
 import html
@@ -66,13 +66,13 @@ def model(tmp_path, golden) -> Path:
 
 @pytest.fixture
 def folder(tmp_path) -> Path:
-    """The working directory of the notebook; inputs are next to it."""
+    """Returns the working directory of a notebook. Its inputs are in the parent directory."""
     (tmp_path / "folder").mkdir()
     return tmp_path / "folder"
 
 
 def assert_trained(run: NotebookRun, steps: int, loss: str = "loss", name: str = "") -> list[dict]:
-    """Checks the steps in metrics.jsonl; returns the records of the evaluations."""
+    """Checks the steps in metrics.jsonl and returns the records of the evaluations."""
     lines = (run.output / name / "metrics.jsonl").read_text().splitlines()
     records = [json.loads(line) for line in lines]
     trained, evaluated = (

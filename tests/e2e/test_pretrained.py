@@ -1,4 +1,4 @@
-"""The model that comes with the package, by its name in real commands."""
+"""The model that is part of the package, used by its name."""
 
 import json
 

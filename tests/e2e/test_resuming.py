@@ -1,4 +1,4 @@
-"""A run that is killed and started again is the run that was never killed."""
+"""Killed runs that are resumed end with the same weights as unbroken runs."""
 
 import os
 import random
@@ -34,7 +34,7 @@ def flags():
 
 @pytest.fixture(scope="module")
 def unkilled(run, flags):
-    """Metrics and last checkpoint of a run that was left alone."""
+    """Returns metrics and last checkpoint of an unbroken run."""
     run.must_work(**flags)
     left = run.metrics(), read_checkpoint(run.output / f"model.ckpt-{STEPS}")
     shutil.rmtree(run.output)
@@ -47,7 +47,7 @@ def committed_step(output):
 
 
 def end_after(run, flags, step, number=signal.SIGKILL):
-    """Ends the run at some moment after the checkpoint of a step; returns what it printed."""
+    """Ends the run at a random moment after the checkpoint of a step; returns its output."""
     program = run.start(**flags)
     while committed_step(run.output) < step:
         assert program.is_running(), program.wait().output

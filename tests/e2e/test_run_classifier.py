@@ -1,4 +1,4 @@
-"""The command `run_classifier.py`: training, evaluation, prediction, and what they leave behind."""
+"""The command `run_classifier.py`: training, evaluation, prediction, and the files they write."""
 
 import json
 import shutil
@@ -23,7 +23,7 @@ FROM_OUTPUT = dict.fromkeys(
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory, golden):
-    """Three labels from a CSV file: training with evaluation, prediction and an export."""
+    """Returns a run with three labels: training with evaluation, prediction, export."""
     folder = tmp_path_factory.mktemp("trained")
     run = ClassifierRun(folder, golden, hidden_dropout_prob=0.1)
     run.printed = run.must_work(
@@ -38,7 +38,7 @@ def trained(tmp_path_factory, golden):
 
 @pytest.fixture
 def copied(trained, tmp_path, golden):
-    """A run of its own in a copy of what was trained."""
+    """Returns a run in a copy of the trained directory."""
     run = ClassifierRun(tmp_path, golden, hidden_dropout_prob=0.1)
     shutil.copytree(trained.output, run.output)
     return run

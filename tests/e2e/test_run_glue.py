@@ -1,4 +1,4 @@
-"""run_glue.sh: the commands it runs, their order, failures, and a run from end to end."""
+"""run_glue.sh: its commands, their order, failures, and a complete run."""
 
 import json
 import os
@@ -29,7 +29,7 @@ done
 
 
 class Stubbed:
-    """run_glue.sh with a stub of Python, in a folder with a blank in its name."""
+    """run_glue.sh with a stub of Python, in a directory with a space in its name."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "a folder"
@@ -43,7 +43,7 @@ class Stubbed:
         self.results = self.folder / "my results"
 
     def run(self, *arguments: str, code: int = 0) -> tuple[list[list[str]], str]:
-        """Returns the commands it ran, and what it printed."""
+        """Returns the commands and the output."""
         self.log.write_text("")
         result = subprocess.run(
             ["bash", str(ROOT / "run_glue.sh"), "--data_dir=data", "--model=a model",
@@ -62,14 +62,14 @@ class Stubbed:
 
 
 def environment(bin_folder: Path, **variables: Path) -> dict[str, str]:
-    """An environment in which the virtual environment with this folder is active."""
+    """Returns environment variables in which the virtual environment with this folder is active."""
     others = {name: str(value) for name, value in variables.items()}
     path = f"{bin_folder}:{os.environ['PATH']}"
     return {**os.environ, "PATH": path, "VIRTUAL_ENV": str(bin_folder.parent), **others}
 
 
 def runs_of(commands: list[list[str]]) -> list[str]:
-    """Names of the output directories of run_classifier."""
+    """Returns the names of the output directories of run_classifier."""
     return [
         Path(flag).name
         for command in commands

@@ -1,4 +1,4 @@
-"""The command `run_pretraining.py`: training, evaluation, both, and what they leave behind."""
+"""The command `run_pretraining.py`: training, evaluation, both, and the files they write."""
 
 import json
 import re
@@ -28,7 +28,7 @@ RESULTS = {
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """Twelve steps with evaluation."""
+    """Returns a run of twelve steps with evaluation."""
     run = PretrainingRun(tmp_path_factory.mktemp("trained"), hidden_dropout_prob=0.2)
     run.printed = run.must_work(do_eval=True)
     return run
@@ -141,7 +141,7 @@ class TestDryRun:
             assert_unchanged(trained.folder, before)
 
     def test_a_dry_run_does_not_wait_for_other_workers(self, trained, tmp_path, monkeypatch):
-        """It refuses files that they could not share, too."""
+        """A dry run also rejects files that the workers could not share."""
         cluster = {"worker": ["localhost:1", "nowhere.invalid:2"]}
         config = {"cluster": cluster, "task": {"type": "worker", "index": 1}}
         flags = trained.flags(output_dir=trained.folder / "fresh", dry_run=True)
@@ -354,7 +354,7 @@ def test_xla_and_two_replicas_give_the_same_numbers(tmp_path):
 
 @pytest.mark.slow
 def test_plain_records_are_masked_during_training(tmp_path):
-    """Both names of the flag; evaluation on plain records is the same at equal weights."""
+    """Tests both names of the flag. Evaluations of equal weights on plain records are equal."""
     run = PretrainingRun(tmp_path)
     plain = write_records(tmp_path / "plain.tfrecord", plain_columns(20, seed=3))
     flags = {"input_file": plain, "eval_input_file": None, "do_eval": True, "masked_lm_prob": 0.3}

@@ -1,4 +1,4 @@
-"""The command `run_race.py`: training, evaluation, prediction, and what they leave behind."""
+"""The command `run_race.py`: training, evaluation, prediction, and the files they write."""
 
 import json
 import shutil
@@ -40,7 +40,7 @@ def trained(request, tmp_path_factory, golden):
 
 @pytest.fixture
 def copied(trained, tmp_path, golden):
-    """A run of its own in a copy of what was trained."""
+    """Returns a run in a copy of the trained directory."""
     run = ChoiceRun(tmp_path, golden)
     run.is_race, run.questions = trained.is_race, trained.questions
     run.data = {} if run.is_race else run.own_data()
@@ -49,7 +49,7 @@ def copied(trained, tmp_path, golden):
 
 
 def probabilities(run):
-    """The rows of predictions.tsv, [N, C]; NaN where a question has no such option."""
+    """Returns the rows of predictions.tsv, [N, C]. Missing options are NaN."""
     return np.array(
         [
             [float(row[letter] or "nan") for letter in LETTERS if letter in row]
@@ -162,7 +162,7 @@ class TestWithoutTraining:
 
 @pytest.mark.slow
 def test_only_heads_of_the_same_task_are_loaded(tmp_path, golden):
-    """Both have one output, in a variable of one name."""
+    """Both heads have one output and the same variable name."""
     classifier = ClassifierRun(tmp_path, golden, max_position_embeddings=40)
     lines = [json.dumps({"a": "a cat", "y": n / 3}) + "\n" for n in range(7)]
     (tmp_path / "numbers.jsonl").write_text("".join(lines))

@@ -1,4 +1,4 @@
-"""The command `run_squad.py`: training, evaluation, prediction, and what they leave behind."""
+"""The command `run_squad.py`: training, evaluation, prediction, and the files they write."""
 
 import json
 import shutil
@@ -55,14 +55,14 @@ def trained(request, tmp_path_factory, golden):
 
 @pytest.fixture
 def copied(trained, tmp_path, golden):
-    """A run of its own in a copy of what was trained."""
+    """Returns a run in a copy of the trained directory."""
     run = SquadRun(tmp_path, golden, version=trained.version)
     shutil.copytree(trained.output, run.output)
     return run
 
 
 def blocks(path):
-    """The blocks of an eval_results.txt, and what follows them."""
+    """Returns the blocks of an eval_results.txt, and the text after them."""
     *parts, ending = path.read_text().split(RULE)
     return [dict(line.split(" = ") for line in part.splitlines()) for part in parts], ending
 
@@ -126,7 +126,7 @@ class TestTraining:
 
 class TestWithoutTraining:
     def test_predicts_with_a_checkpoint_of_another_directory(self, copied):
-        """Batches and padding may differ: windows are answered alike."""
+        """Answers do not depend on batches and padding."""
         expected = json.loads((copied.output / FILES[1]).read_text())
         checkpoint = copied.output / "model.ckpt-best"
         copied.output = copied.folder / "elsewhere"

@@ -1,4 +1,4 @@
-"""The command `run_token_classifier.py`: training, evaluation, prediction, and what it leaves."""
+"""The command `run_token_classifier.py`: training, evaluation, prediction, and its files."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ def columns(path: Path) -> list[list[str]]:
 
 @pytest.fixture(scope="module")
 def learnt(tmp_path_factory, golden):
-    """A net that has learnt; what was said of it, and the result."""
+    """Returns a trained run, its output and the result."""
     run = TokenRun(tmp_path_factory.mktemp("learnt"), golden)
     run.result = run_token_classification(
         TokenClassificationSettings(

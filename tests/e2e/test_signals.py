@@ -1,4 +1,4 @@
-"""Signals outside of training steps: one line, status 128 + number, and nothing half done."""
+"""Signals outside of training steps: one line, status 128 + number, and no partial files."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ def wait_until(condition, program):
 
 
 def start(*arguments):
-    """Starts Python as a user does, in a session, and so a process group, of its own."""
+    """Starts Python in a new session and process group."""
     environment = {name: os.environ[name] for name in os.environ if name != "TF_CPP_MIN_LOG_LEVEL"}
     return subprocess.Popen(
         [sys.executable, *map(str, arguments)],
@@ -78,7 +78,7 @@ def test_a_signal_during_the_import_of_tensorflow(tmp_path):
     "number", [signal.SIGINT, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)]
 )
 def test_a_terminal_signal_stops_the_worker_processes_of_record_creation(tmp_path, number):
-    """A terminal sends its signals to all of them."""
+    """A terminal sends its signals to all processes."""
     run = PretrainingRun(tmp_path)
     text = "\n".join("a b c d. e f g h." for _ in range(100)) + "\n\n"
     (tmp_path / "text.txt").write_text(text * 3000)

@@ -1,4 +1,4 @@
-"""Stages of one pretraining: separate commands on one --output_dir, each with other settings."""
+"""Pretraining in stages: commands with one --output_dir and different settings."""
 
 import json
 import re
@@ -27,7 +27,7 @@ LAST = 8
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """Five steps on short sequences, and three on longer ones."""
+    """Returns a run of five steps on short sequences and three steps on longer ones."""
     folder = tmp_path_factory.mktemp("stages")
     run = PretrainingRun(folder, num_hidden_groups=1, hidden_dropout_prob=0.2)
     run.short = {

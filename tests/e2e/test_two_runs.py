@@ -18,7 +18,7 @@ WATCHING = {
 
 
 def stop_at(program, path):
-    """Stops a program, which keeps its locks, once it has written a file."""
+    """Suspends a program, which keeps its locks, once it has written a file."""
     while not path.exists():
         assert program.is_running(), program.wait().output
         time.sleep(0.01)
@@ -26,7 +26,7 @@ def stop_at(program, path):
 
 
 def error_of(program):
-    """The error with which a program ended, a line."""
+    """Returns the one-line error of a program."""
     result = program.wait()
     assert result.code == 1, result.output
     assert "Traceback" not in result.output

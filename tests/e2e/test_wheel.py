@@ -1,4 +1,4 @@
-"""What `pip install` brings: the files of the wheel, and the commands that run from it."""
+"""The wheel: its files, its metadata, and the installed commands."""
 
 import re
 import shutil
@@ -41,7 +41,7 @@ print(model.config.vocab_size == tokenizer.vocab_size == 8000)
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy: what an earlier build left in the checkout must have no say."""
+    """Returns a copy without the files of earlier builds."""
     checkout = tmp_path_factory.mktemp("checkout")
     for name in ("albert_tf", "benchmarks", "scripts", "requirements", "docs"):
         shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -55,7 +55,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def built(checkout: Path, kind: str) -> Path:
-    """Builds a "wheel" or an "sdist" in a folder of its own; returns its path."""
+    """Builds a "wheel" or an "sdist" and returns its path."""
     folder = checkout.parent / f"{checkout.name}-{kind}"
     command = [sys.executable, "-c", BUILD.format(kind), folder]
     subprocess.run(command, cwd=checkout, check=True, capture_output=True)
@@ -75,14 +75,14 @@ def metadata(wheel: Path) -> Message:
 
 
 def requirements(*files: str) -> set[str]:
-    """The lines of files of requirements, without comments and spaces."""
+    """Returns the lines of requirements files, without comments and spaces."""
     lines = [line for name in files for line in (ROOT / name).read_text().splitlines()]
     bare = (re.sub(r"#.*|\s", "", line) for line in lines)
     return {sorted_ranges(line) for line in bare if line}
 
 
 def sorted_ranges(requirement: str) -> str:
-    """The same requirement with its ranges and quotes in one order."""
+    """Returns a requirement with normalized order and quotes."""
     name, marker, rest = requirement.replace("'", '"').partition(";")
     start = re.search(r"[<>=!~]|$", name).start()
     return name[:start] + ",".join(sorted(name[start:].split(","))) + marker + rest
@@ -107,7 +107,7 @@ def test_the_pretrained_model_is_in_the_source_distribution(checkout):
 
 @pytest.mark.slow
 def test_the_installed_package_contains_the_pretrained_model(wheel, tmp_path):
-    """In a folder that holds nothing of the checkout; the requirements are those of this Python."""
+    """Runs outside of the checkout, with the requirements of this Python."""
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
     subprocess.run([*command, f"--target={tmp_path / 'site'}", wheel], check=True)
     elsewhere = tmp_path / "elsewhere"
@@ -147,7 +147,7 @@ def test_each_requirement_is_that_of_its_file(metadata):
 
 
 def test_tpu_requirements_differ_only_in_tensorflow():
-    """What names tensorflow in its metadata comes by commands of docs/scaling.md."""
+    """Packages that require tensorflow are installed by commands in docs/scaling.md."""
     page = (ROOT / "docs" / "scaling.md").read_text("utf-8")
     names = re.findall(r'"([\w.-]+?)[<>=]', page[page.index("--no-deps") :].split("\n\n")[0])
     assert names == ["tensorflow-text", "tf-keras", "tensorflow-hub"]
@@ -166,7 +166,7 @@ def test_the_description_has_no_relative_links(metadata):
 
 @pytest.fixture(scope="module")
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A fresh environment with the wheel and what it requires; holds nothing of the checkout."""
+    """Returns a new environment with the wheel and its requirements."""
     folder = tmp_path_factory.mktemp("environment")
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     subprocess.run([folder / "bin" / "pip", "install", "--quiet", wheel], check=True)
@@ -174,7 +174,7 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(environment: Path, folder: Path, command: str, **flags: object) -> str:
-    """Runs the installed command in a folder; returns what it printed."""
+    """Runs the installed command in a folder; returns its output."""
     done = subprocess.run(
         [environment / "bin" / "albert_tf", *command.split(), *command_line(flags)],
         cwd=folder,

@@ -1,4 +1,4 @@
-"""Several processes train as one: the same weights, one set of files, and no end without a word."""
+"""Training on several workers: the same weights, one set of files, and clear errors."""
 
 import json
 import shutil
@@ -27,7 +27,7 @@ FLAGS = {
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """A run without dropout, whose masks would differ from replica to replica."""
+    """Returns a run without dropout, because dropout masks differ between replicas."""
     run = PretrainingRun(tmp_path_factory.mktemp("workers"))
     for n in range(EVEN_FILES):
         columns = pretraining_columns(RECORDS, seed=n)
@@ -36,18 +36,18 @@ def run(tmp_path_factory):
 
 
 def committed_step(output):
-    """The step of the newest checkpoint."""
+    """Returns the step of the newest checkpoint."""
     return int(tf.train.latest_checkpoint(str(output)).rsplit("-", 1)[1])
 
 
 def flags_of(run, **changes):
-    """The flags of a run; its records lie in its folder."""
+    """Returns the flags of a run."""
     flags = run.flags(**{**FLAGS, **changes})
     return {**flags, "input_file": run.folder / flags["input_file"]}
 
 
 def train(run, output, code=0, **changes):
-    """Trains on two workers; returns what each printed."""
+    """Trains on two workers; returns the output of each."""
     flags = flags_of(run, output_dir=output, **changes)
     results = [worker.wait() for worker in start_workers(SCRIPT, run.folder, flags)]
     for result in results:
@@ -56,13 +56,13 @@ def train(run, output, code=0, **changes):
 
 
 def train_alone(run, output, **changes):
-    """Trains in one process; returns what it printed."""
+    """Trains in one process; returns its output."""
     return run.must_work(**flags_of(run, output_dir=output, **changes))
 
 
 @pytest.fixture(scope="module")
 def two_workers(run):
-    """The output directory of a training on two workers, and what they printed."""
+    """Returns the output directory of a run on two workers, and their output."""
     output = run.folder / "two-workers"
     return output, train(run, output)
 
@@ -138,7 +138,7 @@ def test_a_killed_worker_stops_all_and_they_resume_bit_equal(run, two_workers):
 
 
 def copy_until(step, output, copy):
-    """Copies a directory as it was after the checkpoint of a step."""
+    """Copies a directory in its state after the checkpoint of a step."""
     shutil.copytree(output, copy)
     for path in [*copy.glob("model.ckpt-*"), *copy.glob("train_state/*")]:
         number = path.name.removeprefix("model.ckpt-").split(".")[0]
@@ -192,7 +192,7 @@ def test_workers_without_separate_streams_write_nothing(run, tmp_path):
 
 @pytest.mark.slow
 def test_only_the_chief_evaluates_and_predicts(tmp_path, golden):
-    """Fine-tuning: what the chief writes on two workers is what one process writes."""
+    """In fine-tuning, the chief of two workers writes the same files as a single process."""
     dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     classifier = ClassifierRun(tmp_path, golden, **dropout)
     actions = {"do_train": True, "do_eval": True, "do_predict": True}
@@ -214,7 +214,7 @@ def test_only_the_chief_evaluates_and_predicts(tmp_path, golden):
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [EVERY, STEPS - EVERY], ids="after step {}".format)
 def test_workers_stop_at_the_same_step(run, two_workers, after):
-    """The step is saved, and nothing is read beyond it: all go on bit-equal."""
+    """The step is saved and nothing is read beyond it, so that all workers resume bit-equal."""
     expected, _ = two_workers
     output = run.folder / f"stopped-{after}"
     flags = flags_of(run, output_dir=output)

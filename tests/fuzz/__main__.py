@@ -1,4 +1,4 @@
-"""Damages files of every kind that is read, and checks what becomes of them.
+"""Damages files of all formats, and checks how they are read.
 
     python -m tests.fuzz --inputs=100000
     python -m tests.fuzz --parsers=config,csv --inputs=1000

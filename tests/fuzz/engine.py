@@ -1,4 +1,4 @@
-"""Damaged files read by the thousand, in processes that may die of them."""
+"""Reads thousands of damaged files in processes that may crash."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _INPUTS_A_PROCESS = 10_000  # memory that readers lose stays small
 
 
 class Outcome(NamedTuple):
-    """What became of an input: one of `GOOD`, or a failure with what is wrong."""
+    """Outcome of an input: one of `GOOD`, or a failure with details."""
 
     parser: str
     number: int
@@ -41,14 +41,14 @@ class Outcome(NamedTuple):
 
 
 def damaged(parser: Parser, good: list[bytes], number: int) -> bytes:
-    """The input of a number: a function of the parser, its good files and the number alone."""
+    """Returns the input with a number, which is determined by the parser and the number."""
     random = Random(f"{parser.name} {number}")
     mutation = random.choice((*parser.mutations, damage_bytes))
     return mutation(random, random.choice(good))
 
 
 def run(names: list[str], numbers: range, processes: int = 2) -> Iterator[Outcome]:
-    """Yields the outcome of every input of some parsers; what kills a process is one, too."""
+    """Yields the outcome of every input of some parsers, including crashes."""
     step = _INPUTS_A_PROCESS
     parts = [
         (name, numbers[start : start + step])
@@ -61,7 +61,7 @@ def run(names: list[str], numbers: range, processes: int = 2) -> Iterator[Outcom
 
 
 class Judge:
-    """Reads inputs of one parser in the working directory, and says what became of each."""
+    """Reads inputs of one parser in the working directory, and returns their outcomes."""
 
     def __init__(self, parser: Parser) -> None:
         self.parser = parser
@@ -133,7 +133,7 @@ def _peak() -> int:
 
 
 def _outcomes(part: tuple[str, range]) -> list[Outcome]:
-    """Of the inputs of a parser: a process reads them until one kills it, then another the rest."""
+    """Returns the outcomes of a parser's inputs. After a crash, another process reads the rest."""
     name, numbers = part
     found: list[Outcome] = []
     memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
@@ -160,7 +160,7 @@ def _outcomes(part: tuple[str, range]) -> list[Outcome]:
 
 
 def _read_in_child(name: str, numbers: range, told: Path, printed: Path) -> None:
-    """Writes what becomes of inputs, line by line, and ends the process."""
+    """Writes the outcomes of inputs line by line, and ends the process."""
     status = 1
     try:
         faulthandler.disable()  # the end of a process is told, its stack is of no interest

@@ -1,4 +1,4 @@
-"""Ways to damage a file: its bytes, or one of its parts.
+"""Mutations of files: of their bytes, or of one of their parts.
 
 A mutation is a function of a random number generator and of the content of a good file. Formats
 differ in how a file is split into parts, in how one part is damaged, and in how the parts are
@@ -34,7 +34,7 @@ _ODD_NUMBERS = (
 def change_parts(
     random: Random, parts: Sequence[bytes], damage: Mutation, odd: Sequence[bytes] = ()
 ) -> list[bytes]:
-    """Removes, repeats, swaps, joins or damages one of the parts, or inserts an odd one."""
+    """Removes, repeats, swaps, joins or damages a part, or inserts an unusual one."""
     parts = list(parts)
     place, other = random.randrange(len(parts)), random.randrange(len(parts))
     change = random.randrange(12)
@@ -54,7 +54,7 @@ def change_parts(
 
 
 def damage_bytes(random: Random, data: bytes) -> bytes:
-    """A few runs of bytes replaced: flipped, lost, repeated, zeros, noise."""
+    """Replaces a few runs of bytes: flipped, removed, repeated, zeros, noise."""
     for _ in range(random.choice((1, 1, 1, 2, 4))):
         start = random.randrange(len(data) + 1)
         longest = random.choice((0, 1, 1, 4, 16, 64, len(data)))
@@ -73,7 +73,7 @@ def damage_bytes(random: Random, data: bytes) -> bytes:
 
 
 def damage_text(random: Random, data: bytes) -> bytes:
-    """One of the lines, or all separators, line ends or the encoding."""
+    """Changes a line, or all separators, line ends or the encoding."""
     for _ in range(random.choice((1, 1, 2))):
         change = random.randrange(14)
         if change < 9:
@@ -105,7 +105,7 @@ def _damage_line(random: Random, line: bytes) -> bytes:
 
 
 def damage_table(random: Random, data: bytes) -> bytes:
-    """Cells of a table changed, moved, lost, added, quoted by halves."""
+    """Changes, moves, removes or adds cells of a table, or leaves quotes open."""
     separator = b"\t" if b"\t" in data else b","
     rows = data.rstrip(b"\n").split(b"\n")
     for _ in range(random.choice((1, 1, 2, 3))):
@@ -136,7 +136,7 @@ _JSON_KEY = re.compile(rb'\s*"(?:[^"\\]|\\.)*"\s*:')
 
 
 def damage_json(random: Random, data: bytes) -> bytes:
-    """Members lost, doubled and moved, keys and values of other types and sizes."""
+    """Removes, repeats and moves members; changes types and sizes of keys and values."""
     for _ in range(random.choice((1, 1, 1, 2, 3))):
         containers = _json_containers(data)
         if not containers:
@@ -151,7 +151,7 @@ def damage_json(random: Random, data: bytes) -> bytes:
 
 
 def _json_containers(data: bytes) -> list[list[int]]:
-    """For each object and array, where its brackets and its commas are."""
+    """Returns the positions of brackets and commas of each object and array."""
     found: list[list[int]] = []
     opened: list[list[int]] = []
     for token in _JSON_TOKEN.finditer(data):
@@ -186,13 +186,13 @@ def _odd_json(random: Random) -> bytes:
 
 
 def damage_json_lines(random: Random, data: bytes) -> bytes:
-    """One line of JSON lines."""
+    """Changes a line of JSON Lines."""
     lines = data.rstrip(b"\n").split(b"\n")
     return b"\n".join(change_parts(random, lines, damage_json)) + b"\n"
 
 
 def damage_header_of_safetensors(random: Random, data: bytes) -> bytes:
-    """The JSON of the header with its correct length, or only the length."""
+    """Changes the JSON of the header with a correct length, or only the length."""
     length = int.from_bytes(data[:8], "little")
     header, values = data[8 : 8 + length], data[8 + length :]
     if random.random() < 0.15:
@@ -203,7 +203,7 @@ def damage_header_of_safetensors(random: Random, data: bytes) -> bytes:
 
 
 def split_records(data: bytes) -> list[bytes]:
-    """Good records with their lengths and checksums; the payload is `record[12:-4]`."""
+    """Splits a file into records with lengths and checksums. The payload is `record[12:-4]`."""
     records, place = [], 0
     while place < len(data):
         end = place + 16 + int.from_bytes(data[place : place + 8], "little")
@@ -213,7 +213,7 @@ def split_records(data: bytes) -> list[bytes]:
 
 
 def _record_mutation(*lengths: int) -> Mutation:
-    """Records that are empty, short, zeros, of a false length, or valid around damage."""
+    """Returns a mutation of records: empty, short, zeros, wrong length, or valid around damage."""
 
     def damage(random: Random, record: bytes) -> bytes:
         payload, change = record[12:-4], random.randrange(8)
@@ -237,7 +237,7 @@ damage_records_at_will = _record_mutation(0, 10**6, 2**31, 2**40, 2**63, 2**64 -
 
 
 def damage_zip(random: Random, data: bytes) -> bytes:
-    """One member of a zip file, with its correct checksum."""
+    """Changes a member of a zip file, with a correct checksum."""
     if not zipfile.is_zipfile(io.BytesIO(data)):
         return damage_bytes(random, data)
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -258,7 +258,7 @@ def _damage_zip_member(random: Random, member: bytes) -> bytes:
 
 
 def damage_tar(random: Random, data: bytes) -> bytes:
-    """One block of a tar file; headers have a correct checksum."""
+    """Changes a block of a tar file. Headers have a correct checksum."""
     is_gzip = data[:2] == b"\x1f\x8b"
     content = gzip.decompress(data) if is_gzip else data
     used = range(0, len(content.rstrip(b"\0")), 512)
@@ -284,7 +284,7 @@ _ODD_FIELDS = (0, 1, 2, 7, 127, 128, 255, 2**31 - 1, 2**31, 2**32, 2**40, 2**62,
 
 
 def damage_message(random: Random, data: bytes) -> bytes:
-    """One field somewhere in a protocol buffer; all lengths around it are correct."""
+    """Changes a field of a protocol buffer. All lengths around it are correct."""
     fields = _split_message(data)
     if not fields:
         return data + b"\x0a\x03" + random.randbytes(3)
@@ -317,7 +317,7 @@ def _damage_value(random: Random, value: bytes) -> bytes:
 
 
 def _split_message(data: bytes) -> list[bytes]:
-    """The fields of a message; empty if the bytes are not a message."""
+    """Returns the fields of a message. The result is empty if the bytes are not a message."""
     fields, place = [], 0
     try:
         while place < len(data):
@@ -337,7 +337,7 @@ def _split_message(data: bytes) -> list[bytes]:
 
 
 def _read_varint(data: bytes, place: int) -> tuple[int, int]:
-    """The number at a place, and the place behind it."""
+    """Returns the number at a position, and the position after it."""
     value = shift = 0
     while shift < 70:
         byte = data[place]

@@ -1,4 +1,4 @@
-"""The readers of users' files: how each is called, good files for it, who else reads them.
+"""All functions that read user files, with valid files and independent readers.
 
 Readers run in a folder of their own, which holds the damaged file and those that belong to it.
 """
@@ -85,14 +85,14 @@ File = bytes | Path | Callable[[], bytes]
 
 
 def content_of(file: File) -> bytes:
-    """The content of a good file: itself, on disk, or made when it is asked for."""
+    """Returns the content of a valid file: bytes, a file on disk, or the result of a function."""
     if isinstance(file, Path):
         return file.read_bytes()
     return file if isinstance(file, bytes) else file()
 
 
 def same(ours: Any, theirs: Any) -> bool:
-    """Whether two values are equal, NaN and arrays included."""
+    """Returns whether two values are equal, including NaN and arrays."""
     if isinstance(ours, np.ndarray) or isinstance(theirs, np.ndarray):
         is_float = ours.dtype.kind == "f"
         return ours.dtype == theirs.dtype and np.array_equal(ours, theirs, equal_nan=is_float)
@@ -106,7 +106,7 @@ def same(ours: Any, theirs: Any) -> bool:
 
 
 def _shares_values(ours: Any, theirs: Any) -> bool:
-    """Whether a file's values, as far as they are kept, are what the other reader says."""
+    """Returns whether the values that both readers return are equal."""
     if ours is None or not isinstance(theirs, dict):
         return ours is None
     there = {key: value for key, value in theirs.items() if value is not None}
@@ -115,7 +115,7 @@ def _shares_values(ours: Any, theirs: Any) -> bool:
 
 @dataclass(frozen=True)
 class Parser:
-    """A kind of file that users give, and what reads it.
+    """A kind of user file and the function that reads it.
 
     Attributes:
         name: on the command line of the fuzzers.
@@ -436,7 +436,7 @@ for _name in _PRESET:
 
 
 def _small_tf1_graph() -> bytes:
-    """The recorded module, but of its graphs only what names the tokenizer's file and settings."""
+    """Returns the recorded module with only the parts of its graphs that describe the tokenizer."""
     from tensorflow.core.protobuf import saved_model_pb2
 
     saved_model = saved_model_pb2.SavedModel()
@@ -465,7 +465,7 @@ def _tf2_file(name: str) -> bytes:
 
 
 def _small_tf2_graph() -> bytes:
-    """The recorded encoder, without the nodes of its graphs, of which nothing is read."""
+    """Returns the recorded encoder without the nodes of its graphs, which are not read."""
     from tensorflow.core.protobuf import saved_model_pb2
 
     saved_model = saved_model_pb2.SavedModel()
@@ -674,7 +674,7 @@ def _records() -> bytes:
 
 
 def _in_one_step(make: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that gives all elements of a data set at once.
+    """Returns a function that returns all elements of a data set at once.
 
     An iterator takes 20 ms and more to be made, a graph that gives one element less than 1 ms.
     """
@@ -712,7 +712,7 @@ def _pipeline() -> None:
 
 
 def _asked_records() -> None:
-    """What is asked of a file before a run: its kind, and whether it holds pairs."""
+    """Runs the checks before a run: the kind of the records, and whether they contain pairs."""
     batching.are_masked(_PART, 4)
     batching.check_sentence_pairs([_PART], "sop")
 
@@ -729,7 +729,7 @@ def _skipping() -> Any:
 
 
 def _sound_records() -> Any:
-    """The payloads before the first checksum that differs: nothing says where others begin."""
+    """Returns the payloads before the first wrong checksum."""
     data, place, found = Path(_PART).read_bytes(), 0, []
     while place < len(data):
         header = data[place : place + 8]
@@ -744,7 +744,7 @@ def _sound_records() -> Any:
 
 
 def _keeps_good_records(ours: Any, theirs: Any) -> bool:
-    """Whether all records that nobody changed were read, and none that is not whole."""
+    """Returns whether all unchanged records were read, and no damaged ones."""
     good = {record[12:-4] for record in m.split_records(_records())}
     return all(payload in theirs for payload in ours) and (
         [payload for payload in ours if payload in good]

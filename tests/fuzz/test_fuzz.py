@@ -1,4 +1,4 @@
-"""A sample of the fuzzers' inputs, and that whatever becomes of an input is told."""
+"""A sample of the fuzzers' inputs, and the detection of all outcomes."""
 
 import os
 import subprocess
@@ -66,7 +66,7 @@ def read_otherwise():
 
 @pytest.mark.slow
 def test_all_outcomes_are_reported(monkeypatch):
-    """The inputs are called by what becomes of them."""
+    """Each input has the name of its outcome."""
     kinds = [
         *("equal", "abort", "read", "clear error", "stack trace", "sleep", "several lines"),
         *("loop", "no file named", "long message", "another answer", "memory", "equal"),

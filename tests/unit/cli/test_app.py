@@ -1,4 +1,4 @@
-"""How commands start and end."""
+"""Start and end of commands: flags, errors, logs."""
 
 import importlib.util
 import os
@@ -46,7 +46,7 @@ def run():
 run_command(define_flags, run)
 '''
 PRINTING_COMMAND = '''
-"""Answers as those commands do that predict."""
+"""Writes to the standard output, like the commands that predict."""
 
 from albert_tf.cli.app import run_command
 from albert_tf.data.streams import open_output
@@ -67,7 +67,7 @@ TENSORFLOW = 'import os\nos.write(2, b"WARNING: at its start\\n")\n'
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """That of a user who has set these variables alone."""
+    """Returns environment variables of a user who has set only these variables."""
     settings = ("TF_CPP_MIN_LOG_LEVEL", "CUDA_VISIBLE_DEVICES", "PYTHONWARNINGS")
     kept = {name: value for name, value in os.environ.items() if name not in settings}
     return {**kept, **variables}

@@ -1,4 +1,4 @@
-"""`--dry_run` of conversions and exports: all is checked, nothing is written."""
+"""`--dry_run` of conversions and exports: everything is checked, nothing is written."""
 
 import tempfile
 
@@ -29,7 +29,7 @@ def release(golden):
 
 @pytest.fixture(autouse=True)
 def caches(tmp_path, monkeypatch):
-    """Whatever a command keeps anywhere lies below `tmp_path`."""
+    """Moves all caches of commands into `tmp_path`."""
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     monkeypatch.setenv("ALBERT_TF_HOME", str(tmp_path / "cache"))
@@ -37,7 +37,7 @@ def caches(tmp_path, monkeypatch):
 
 @pytest.fixture(params=COMMANDS)
 def command(request, release, tmp_path, monkeypatch):
-    """The module of a command, and its flags; paths are those below `tmp_path`."""
+    """Returns the module of a command and its flags, with paths in `tmp_path`."""
     monkeypatch.chdir(tmp_path)
     module, model_flag, flags = COMMANDS[request.param]
     return module, {model_flag: release, **flags}

@@ -1,4 +1,4 @@
-"""`--dry_run` of the commands that fine-tune: all is checked, the plan logged, nothing written."""
+"""`--dry_run` of fine-tuning commands: checks everything, logs the plan, writes nothing."""
 
 import json
 
@@ -31,13 +31,13 @@ def kind(request):
 
 @pytest.fixture
 def command(kind, tmp_path, golden):
-    """The module of a command, a run of it, and the flags of all it does."""
+    """Returns the module of a command, a run, and flags for all actions."""
     module, run, actions = KINDS[kind]
     return module, run(tmp_path, golden), {**actions, "do_train": True, "dry_run": True}
 
 
 def without_machine(plan):
-    """What a plan says of the training alone."""
+    """Returns the part of a plan that concerns training."""
     return {name: value for name, value in plan.items() if name[:4] not in ("free", "avai")}
 
 
@@ -70,7 +70,7 @@ def test_a_dry_run_logs_the_plan_and_writes_nothing(command, tmp_path, capsys, c
 
 
 def write_classifiers(run: ClassifierRun, *steps: int) -> None:
-    """Writes random weights as checkpoints of a training, and what they were trained for."""
+    """Writes random weights and the task as the checkpoints of a training run."""
     run.output.mkdir()
     task = TrainedTask("custom", Labels(LABELS), False, {"text_a_column": "review"}, 24)
     task.write(str(run.output))

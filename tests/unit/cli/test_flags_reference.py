@@ -1,4 +1,4 @@
-"""docs/flags.md is what the commands say."""
+"""docs/flags.md is up to date."""
 
 import re
 

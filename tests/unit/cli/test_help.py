@@ -1,4 +1,4 @@
-"""What `--help` says of every command."""
+"""`--help` of all commands."""
 
 import importlib
 import re

@@ -1,4 +1,4 @@
-"""Ablations: the models, the order and flags of the runs, and the results."""
+"""Ablations: models, order and flags of the runs, results."""
 
 import json
 
