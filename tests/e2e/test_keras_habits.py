@@ -234,7 +234,11 @@ def test_fit_with_a_dataset_callbacks_and_frozen_encoder(tmp_path, small_config)
 
 def test_mixed_precision_strategy_and_gradient_tape(small_config):
     ids = np.random.default_rng(1).integers(5, 31, [6, 7])
-    with tf.distribute.MirroredStrategy(tf.config.list_logical_devices("CPU")[:2]).scope():
+    # Without collective operations: their keys clash with those of other strategies in a process.
+    strategy = tf.distribute.MirroredStrategy(
+        tf.config.list_logical_devices("CPU")[:2], tf.distribute.ReductionToOneDevice()
+    )
+    with strategy.scope():
         model = albert_tf.AlbertForClassification(small_config, 2, dtype="mixed_bfloat16")
         model.compile(albert_tf.AdamWeightDecay(1e-2), loss=model.default_loss())
     model.test_on_batch(ids, ids[:, 0] % 2)  # see docs/python.md
