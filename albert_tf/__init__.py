@@ -57,6 +57,14 @@ if TYPE_CHECKING:
         TaggedWord,
         TokenClassifier,
     )
+    from albert_tf.tools.exports import (
+        convert,
+        estimate_memory,
+        export_hub_module,
+        export_litert,
+        export_saved_model,
+        inspect,
+    )
     from albert_tf.training.job_result import JobResult
     from albert_tf.training.optimization import AdamWeightDecay, Lamb, WarmupPolynomialDecay
 
@@ -94,7 +102,13 @@ __all__ = [
     "TokenClassifier",
     "WarmupPolynomialDecay",
     "__version__",
+    "convert",
     "create_pretraining_data",
+    "estimate_memory",
+    "export_hub_module",
+    "export_litert",
+    "export_saved_model",
+    "inspect",
     "load",
     "load_tokenizer",
     "load_weights",
@@ -156,6 +170,17 @@ _MODULES = {
     "run_squad": "squad.run",
     "run_token_classification": "token_classification.run",
     "write_checkpoint": "checkpoints.original.files",
+    **dict.fromkeys(
+        (
+            "convert",
+            "estimate_memory",
+            "export_hub_module",
+            "export_litert",
+            "export_saved_model",
+            "inspect",
+        ),
+        "tools.exports",
+    ),
 }
 
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shutil
 
 import keras
 import numpy as np
 from absl import logging
 
 from albert_tf.checkpoints.convert import check_target, new_directory
+from albert_tf.checkpoints.formats import FORMAT_NAMES, format_module
 from albert_tf.checkpoints.heads import head_of
 from albert_tf.checkpoints.model_contents import ModelContents
 from albert_tf.checkpoints.model_directory import LOWER_CASE_KEY
-from albert_tf.checkpoints.original import directory as original
 from albert_tf.checkpoints.text_models import check_model
 from albert_tf.data.arguments import as_path, check_choice, check_whole_number
+from albert_tf.data.errors import UserError
+from albert_tf.data.files import is_remote, random_name
 from albert_tf.data.sequences import check_room
 from albert_tf.modeling.encoder import ConfiguredModel
 from albert_tf.modeling.original_names import original_names
@@ -29,22 +32,29 @@ def save(
     tokenizer: Tokenizer | None = None,
     max_seq_length: int | None = None,
     pairs: bool | None = None,
+    format: str = "original",
+    overwrite: bool = False,
 ) -> None:
     """Writes a directory that `load`, all commands and `convert_checkpoint.py` can read.
 
-    The directory contains the weights by the original's names (`model.ckpt-best`), the
-    configuration, the tokenizer and, if the model is fine-tuned, `labels.json`. It can be used as
-    --output_dir of the command of its task. The optimizer is not saved; use `model.save` of Keras
-    to save it in a `.keras` file.
+    In the format "original" the directory contains the weights by the original's names
+    (`model.ckpt-best`), the configuration, the tokenizer and, if the model is fine-tuned,
+    `labels.json`. It can be used as --output_dir of the command of its task. The optimizer is not
+    saved; use `model.save` of Keras to save it in a `.keras` file.
 
     Args:
         model: an `AlbertEncoder` or any `AlbertFor...`.
-        directory: a new or an empty directory. If saving fails, it is left unchanged.
+        directory: a new or an empty directory, or with `overwrite` any directory. If saving fails,
+            it is left unchanged.
         tokenizer: tokenizer of the model. If `None`, `model.tokenizer` is used.
         max_seq_length: number of tokens to which texts are truncated. If `None`, the value of the
             training is used, or the number of positions of the model if it is unknown.
         pairs: whether a classifier takes pairs of texts. If `None`, the value of the training is
             used, or both are accepted if it is unknown.
+        format: "original", "huggingface", "keras_hub", "tf2_hub" or "tf1_hub". Weights that a
+            format does not support are omitted with a warning. Use `albert_tf.convert` to verify
+            the result.
+        overwrite: whether to replace an existing directory with all its content.
 
     Raises:
         TypeError: the model is not a model of this package, or another argument has a wrong type.
@@ -79,7 +89,14 @@ def save(
             max_seq_length=length,
             is_pair=task.is_pair if pairs is None else pairs,
         )
-    check_target(directory)
+    if format not in FORMAT_NAMES:
+        raise UserError(f"`format` must be one of {', '.join(FORMAT_NAMES)}. Received: {format!r}")
+    if overwrite and is_remote(directory):
+        raise UserError(f"`overwrite` needs a local directory. Received: {directory!r}")
+    target = directory
+    if overwrite and os.path.isdir(directory):
+        target = random_name(os.path.abspath(directory))
+    check_target(target)
     lower_case = bool(config.extra.get(LOWER_CASE_KEY, True))
     contents = ModelContents(
         config,
@@ -88,5 +105,13 @@ def save(
         tokenizer.do_lower_case if tokenizer else lower_case,
         task=task,
     )
-    with new_directory(directory) as made:
-        original.write(made, contents)
+    writer = format_module(format)
+    if omitted := writer.unsupported_weights(contents):
+        logging.warning("%s does not support %s", format, ", ".join(omitted))
+    with new_directory(target) as made:
+        writer.write(made, contents)
+    if target != directory:
+        former = f"{target}.former"
+        os.rename(directory, former)
+        os.rename(target, directory)
+        shutil.rmtree(former)

@@ -9,16 +9,12 @@ model are printed.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from absl import flags
 
 from albert_tf.cli.app import command
 from albert_tf.cli.flags import DRY_RUN, MODEL_PARTS, Flag, define, model_parts_from_flags
 from albert_tf.data.files import file_size
-
-if TYPE_CHECKING:
-    from albert_tf.checkpoints.model_contents import ModelContents
 
 _QUANTIZATIONS = ("none", "float16", "int8")
 _LENGTH = 128
@@ -57,20 +53,18 @@ def run() -> None:
     """Exports the model; prints the size of the file and the differences of its outputs."""
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # so that both models compute on the same device
     # These modules import TensorFlow, which --help does not need.
-    from albert_tf.checkpoints.loading import build_model, read_contents
-    from albert_tf.serving.litert import LiteRTExport
+    from albert_tf.tools.exports import litert_export
     from albert_tf.training.distribution import log_devices
 
     values = flags.FLAGS
     log_devices()
-    contents, _ = read_contents(values.model, **model_parts_from_flags(values))
-    export = LiteRTExport(
-        build_model(contents),
+    export = litert_export(
+        values.model,
         values.output_file,
-        quantization=values.quantization,
-        max_seq_length=_length(values.max_seq_length, contents),
-        batch_size=values.batch_size or None,
-        labels=contents.task.labels if contents.task else None,
+        values.quantization,
+        values.max_seq_length,
+        values.batch_size,
+        **model_parts_from_flags(values),
     )
     if values.dry_run:
         return
@@ -82,17 +76,6 @@ def run() -> None:
             f"  {name}: max_difference={found.difference:.2g} largest={found.largest:.2g} "
             f"cosine={found.cosine:.6f}"
         )
-
-
-def _length(given: int | None, contents: ModelContents) -> int | None:
-    """Returns the length of all sequences. If `None`, any length is possible."""
-    if given == 0:
-        return None
-    config, task = contents.config, contents.task
-    trained = task.max_seq_length if task else None
-    length = given or trained or min(_LENGTH, config.max_position_embeddings)
-    config.check_sequence_length(length, "--max_seq_length")
-    return length
 
 
 main = command(define_flags, run)

@@ -1,0 +1,250 @@
+"""Functions for the commands that convert, export and inspect models."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import Any
+
+from albert_tf.checkpoints.convert import ConversionReport
+from albert_tf.checkpoints.convert import convert as convert_model
+from albert_tf.checkpoints.loading import build_model, read_contents
+from albert_tf.checkpoints.text_models import find_model
+from albert_tf.checkpoints.trained_task import UNNAMED, TrainedTask
+from albert_tf.classification.export import export_classifier, export_text_classifier
+from albert_tf.config import AlbertConfig
+from albert_tf.data.arguments import as_path
+from albert_tf.data.errors import UserError
+from albert_tf.modeling.models import (
+    AlbertForClassification,
+    AlbertForMultipleChoice,
+    AlbertForQuestionAnswering,
+    AlbertForQuestionAnsweringWithBeamSearch,
+    AlbertForTokenClassification,
+)
+from albert_tf.multiple_choice.choose import MultipleChoice
+from albert_tf.multiple_choice.export import export_choice, export_text_choice
+from albert_tf.serving.hub import export_to_tfhub
+from albert_tf.serving.litert import Agreement, LiteRTExport
+from albert_tf.squad.ask import QuestionAnswerer
+from albert_tf.squad.export import export_spans, export_text_spans
+from albert_tf.token_classification.export import (
+    export_text_token_classifier,
+    export_token_classifier,
+)
+from albert_tf.tools.inspect import describe
+from albert_tf.training.memory import MemoryEstimate, TrainingSetting
+from albert_tf.training.memory import estimate_memory as estimate
+
+_KINDS = (
+    AlbertForClassification,
+    AlbertForTokenClassification,
+    AlbertForQuestionAnswering,
+    AlbertForQuestionAnsweringWithBeamSearch,
+    AlbertForMultipleChoice,
+)
+_LENGTH, _LITERT_LENGTH = 512, 128
+
+Path = str | os.PathLike
+
+
+def convert(
+    path: Path,
+    format: str,
+    output_dir: Path,
+    *,
+    with_optimizer: bool = False,
+    dtype: str = "float32",
+) -> ConversionReport:
+    """Writes a model in another format and verifies it, as `convert_checkpoint.py` does.
+
+    Args:
+        path: a model of any format, see `albert_tf.load`.
+        format: "original", "huggingface", "keras_hub", "tf2_hub" or "tf1_hub".
+        output_dir: a new or an empty directory. If the conversion fails, it is left unchanged.
+        with_optimizer: whether to include the optimizer's moments and the step; only for
+            "original".
+        dtype: type of the stored weights, "float32", or "float16" for "huggingface".
+
+    Returns:
+        A report on every weight, with the largest difference of each output.
+
+    Raises:
+        ValueError: the model cannot be read, the format does not support it, or the outputs of the
+            result are different.
+        OSError: the directory cannot be written.
+    """
+    return convert_model(
+        as_path("path", path),
+        format,
+        as_path("output_dir", output_dir, "path of a directory"),
+        with_optimizer=with_optimizer,
+        dtype=dtype,
+    )
+
+
+def export_hub_module(
+    path: Path,
+    export_path: Path,
+    *,
+    format: str = "tf2",
+    preprocessor_path: Path | None = None,
+    do_lower_case: bool | None = None,
+) -> ConversionReport:
+    """Writes a TF-Hub encoder or module and verifies it, as `export_to_tfhub.py` does.
+
+    Args:
+        path: a model of any format, see `albert_tf.load`.
+        export_path: a new or an empty directory.
+        format: "tf2" for an encoder, or "tf1_hub" for a module for TensorFlow 1.
+        preprocessor_path: for "tf2", directory of a preprocessor, from texts to the inputs of the
+            encoder. If `None`, no preprocessor is written.
+        do_lower_case: whether texts are lower-cased. If `None`, as the model specifies.
+
+    Raises:
+        ValueError: the model cannot be read or exported, a directory is not empty, or the outputs
+            of the result are different.
+        OSError: a directory cannot be written.
+    """
+    if format not in ("tf2", "tf1_hub"):
+        raise UserError(f"`format` must be 'tf2' or 'tf1_hub'. Received: {format!r}")
+    return export_to_tfhub(
+        as_path("path", path),
+        format,
+        as_path("export_path", export_path, "path of a directory"),
+        None if preprocessor_path is None else os.fspath(preprocessor_path),
+        do_lower_case,
+    )
+
+
+def export_saved_model(path: Path, export_dir: Path, *, texts: bool = False) -> str:
+    """Writes a SavedModel of a fine-tuned model, with the settings of its training.
+
+    docs/exporting.md describes the inputs and outputs of all models.
+
+    Args:
+        path: a fine-tuned model of any format, see `albert_tf.load`. For a training directory, the
+            best checkpoint is used, otherwise the newest.
+        export_dir: directory in which a subdirectory is created, named after the time in seconds.
+        texts: whether the SavedModel takes texts instead of token ids.
+
+    Returns:
+        Path of the subdirectory.
+
+    Raises:
+        ValueError: there is no fine-tuned model, its labels are unknown, or the directory cannot be
+            written.
+    """
+    found = find_model(path)
+    model: Any = found.load(_KINDS, "a fine-tuned model")
+    tokenizer, directory = found.tokenizer, os.fspath(export_dir)
+    task = found.task or TrainedTask(UNNAMED, is_pair=False)
+    length = task.max_seq_length or min(_LENGTH, model.config.max_position_embeddings)
+    if isinstance(model, AlbertForClassification):
+        if not texts:
+            return export_classifier(model, task.labels, directory, length)
+        pairs = bool(task.is_pair)
+        return export_text_classifier(model, task.labels, tokenizer, directory, length, pairs)
+    if isinstance(model, AlbertForTokenClassification):
+        if not texts:
+            return export_token_classifier(model, task.labels, directory)
+        return export_text_token_classifier(model, task.labels, tokenizer, directory, length)
+    if isinstance(model, AlbertForMultipleChoice):
+        if not texts:
+            return export_choice(model, directory)
+        max_qa_length = MultipleChoice(model).max_qa_length
+        return export_text_choice(model, tokenizer, directory, length, max_qa_length)
+    if not texts:
+        return export_spans(model, directory)
+    return export_text_spans(model, tokenizer, QuestionAnswerer(model).settings, directory)
+
+
+def export_litert(
+    path: Path,
+    output_file: Path,
+    *,
+    quantization: str = "none",
+    max_seq_length: int | None = None,
+    batch_size: int = 1,
+    **parts: Any,
+) -> dict[str, Agreement]:
+    """Writes a LiteRT file and compares its outputs with those of the model.
+
+    Args:
+        path: an encoder, pretrained model, classifier or model of SQuAD 1.1, of any format.
+        output_file: the file. It appears when it is complete.
+        quantization: "none", "float16" or "int8".
+        max_seq_length: number of tokens of a sequence, including padding; 0 for any number. If
+            `None`, the length used in training, or 128.
+        batch_size: number of sequences per batch; 0 for any number.
+        **parts: files that replace parts of the model: `albert_config_file`, `spm_model_file`,
+            `vocab_file`, `do_lower_case`.
+
+    Returns:
+        The agreement of each output with the model.
+
+    Raises:
+        ValueError: the model is not supported, a value is out of range, or the outputs differ.
+        OSError: the file cannot be written.
+    """
+    export = litert_export(path, output_file, quantization, max_seq_length, batch_size, **parts)
+    return export.write()
+
+
+def litert_export(
+    path: Path,
+    output_file: Path,
+    quantization: str,
+    max_seq_length: int | None,
+    batch_size: int,
+    **parts: Any,
+) -> LiteRTExport:
+    """Returns the checked export of `export_litert`; nothing is written yet."""
+    contents, _ = read_contents(as_path("path", path), **parts)
+    config, task = contents.config, contents.task
+    if max_seq_length is None:
+        trained = task.max_seq_length if task else None
+        max_seq_length = trained or min(_LITERT_LENGTH, config.max_position_embeddings)
+    if max_seq_length:
+        config.check_sequence_length(max_seq_length, "max_seq_length")
+    return LiteRTExport(
+        build_model(contents),
+        as_path("output_file", output_file, "path of a file"),
+        quantization=quantization,
+        max_seq_length=max_seq_length or None,
+        batch_size=batch_size or None,
+        labels=task.labels if task else None,
+    )
+
+
+def inspect(path: Path) -> str:
+    """Returns a description of a file or directory, as `albert_tf inspect` prints it.
+
+    Args:
+        path: a model of any format, a SavedModel, a LiteRT file, TFRecords, a tokenizer or a
+            configuration.
+
+    Raises:
+        ValueError: nothing is there, or it cannot be read.
+    """
+    return "\n".join(describe(as_path("path", path)))
+
+
+def estimate_memory(config: AlbertConfig | str, **settings: Any) -> MemoryEstimate:
+    """Estimates the memory of a training step on one device, in bytes.
+
+    Args:
+        config: a configuration, or the name of a released model such as "base_v2".
+        **settings: `train_batch_size`, `max_seq_length`, `max_predictions_per_seq`, `remat`,
+            `gradient_accumulation_steps`, `precision` and `xla`, as in the command.
+
+    Raises:
+        TypeError: a setting is unknown.
+        ValueError: a setting does not fit the model.
+    """
+    if isinstance(config, str):
+        config = AlbertConfig.from_preset(config)
+    unknown = settings.keys() - {field.name for field in dataclasses.fields(TrainingSetting)}
+    if unknown:
+        raise TypeError(f"Unknown settings: {', '.join(sorted(unknown))}")
+    return estimate(config, TrainingSetting(**settings))

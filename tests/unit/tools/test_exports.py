@@ -1,0 +1,94 @@
+"""The functions of the commands that convert, export and inspect models."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import albert_tf
+
+TEXTS = ["a moving film", "a waste of two hours"]
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    path = tmp_path_factory.mktemp("saved") / "model"
+    classifier = albert_tf.TextClassifier.load("mini", labels=["no", "yes"], max_seq_length=16)
+    classifier.save(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def expected(saved):
+    return [list(p.probabilities.values()) for p in albert_tf.TextClassifier.load(saved)(TEXTS)]
+
+
+def test_a_saved_model_of_texts(tmp_path, saved, expected):
+    exported = albert_tf.export_saved_model(saved, tmp_path, texts=True)
+    signature = tf.saved_model.load(exported).signatures["serving_default"]
+    outputs = signature(texts=tf.constant(TEXTS))
+    np.testing.assert_allclose(outputs["probabilities"], expected, rtol=0, atol=1e-5)
+
+
+def test_a_saved_model_of_token_ids(tmp_path, saved, expected):
+    exported = albert_tf.export_saved_model(saved, tmp_path)
+    batch = albert_tf.load_tokenizer(saved)(TEXTS)
+    tokens = {name: tf.constant(values) for name, values in batch.items()}
+    outputs = tf.saved_model.load(exported).signatures["tokens"](**tokens)
+    np.testing.assert_allclose(outputs["probabilities"], expected, rtol=0, atol=1e-5)
+
+
+def test_a_saved_model_needs_a_fine_tuned_model(tmp_path):
+    with pytest.raises(ValueError, match="path must be a fine-tuned model"):
+        albert_tf.export_saved_model("mini", tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_conversion_and_modules_are_verified(tmp_path, saved, expected):
+    report = albert_tf.convert(saved, "huggingface", tmp_path / "hf")
+    assert max(report.differences.values()) < 1e-5
+    found = albert_tf.TextClassifier.load(tmp_path / "hf")(TEXTS)
+    values = [list(p.probabilities.values()) for p in found]
+    np.testing.assert_allclose(values, expected, rtol=0, atol=1e-6)
+    albert_tf.export_hub_module(saved, tmp_path / "encoder")
+    assert "pooled_output" in albert_tf.inspect(tmp_path / "encoder")
+    with pytest.raises(ValueError, match="`format`"):
+        albert_tf.export_hub_module(saved, tmp_path / "other", format="tf3")
+
+
+def test_litert(tmp_path, saved):
+    agreement = albert_tf.export_litert(saved, tmp_path / "model.tflite", max_seq_length=9)
+    assert agreement["probabilities"].difference < 1e-5
+    text = albert_tf.inspect(tmp_path / "model.tflite")
+    assert "[1, 9]" in text or "1 x 9" in text
+
+
+def test_memory():
+    small, large = (
+        albert_tf.estimate_memory("base_v2", train_batch_size=size).peak for size in (4, 8)
+    )
+    assert small < large < 2 * small
+    with pytest.raises(TypeError, match="batch"):
+        albert_tf.estimate_memory("base_v2", batch=3)
+
+
+@pytest.mark.parametrize("name", ["original", "huggingface"])
+def test_save_in_a_format_and_overwrite(tmp_path, saved, name):
+    model = albert_tf.load(saved)
+    directory = tmp_path / "kept"
+    directory.mkdir()
+    (directory / "notes.txt").write_text("former")
+    with pytest.raises(ValueError, match="kept"):
+        albert_tf.save(model, directory, format=name)
+    albert_tf.save(model, directory, format=name, overwrite=True)
+    assert not (directory / "notes.txt").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+    again = albert_tf.load(directory)
+    assert again.labels == model.labels
+    for ours, theirs in zip(again.weights, model.weights, strict=True):
+        if "dropout" not in ours.path and "seed" not in ours.path:
+            np.testing.assert_array_equal(ours, theirs)
+
+
+def test_an_unknown_format_is_rejected(tmp_path, saved):
+    with pytest.raises(ValueError, match="`format`"):
+        albert_tf.save(albert_tf.load(saved), tmp_path / "x", format="keras")
