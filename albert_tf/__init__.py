@@ -51,12 +51,8 @@ if TYPE_CHECKING:
         TokenClassificationSettings,
         run_token_classification,
     )
-    from albert_tf.token_classification.tag import (
-        TaggedEntity,
-        TaggedText,
-        TaggedWord,
-        TokenClassifier,
-    )
+    from albert_tf.token_classification.tag import TaggedEntity, TaggedText, TaggedWord
+    from albert_tf.token_classification.token_classifier import TokenClassifier
     from albert_tf.tools.exports import (
         convert,
         estimate_memory,
@@ -147,7 +143,7 @@ _MODULES = {
     "TaggedEntity": "token_classification.tag",
     "TaggedText": "token_classification.tag",
     "TaggedWord": "token_classification.tag",
-    "TokenClassifier": "token_classification.tag",
+    "TokenClassifier": "token_classification.token_classifier",
     "Lamb": "training.optimization",
     "WarmupPolynomialDecay": "training.optimization",
     "load": "checkpoints.loading",

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
@@ -124,9 +125,16 @@ def build_class(
             path,
             ", ".join(needed),
         )
-    is_kept = not is_other and not rename and report.mapped.keys() & {*of_head}
-    model.tokenizer, model.trained_task = source.tokenizer, task if is_kept else None
+    model.tokenizer = source.tokenizer
+    model.has_new_head = is_other or not report.mapped.keys() & {*of_head}
+    if task and not model.has_new_head:
+        names = settings.get("labels") if rename else None
+        model.trained_task = _renamed(task, names) if names else task
     return model
+
+
+def _renamed(task: TrainedTask, names: Sequence[str]) -> TrainedTask:
+    return dataclasses.replace(task, labels=dataclasses.replace(task.labels, names=tuple(names)))
 
 
 ConfiguredModel.storage = Storage(load_class, save_assets, load_assets)

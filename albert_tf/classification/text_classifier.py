@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -22,7 +21,6 @@ from albert_tf.data.arguments import (
     as_texts,
     check_choice,
     check_same_length,
-    check_whole_number,
     renamed_arguments,
     texts_and_pairs,
 )
@@ -31,6 +29,7 @@ from albert_tf.data.sequences import check_room
 from albert_tf.data.streams import regrouped
 from albert_tf.data.strict_json import listed
 from albert_tf.data.text_examples import DEV, Labels
+from albert_tf.finetuning.in_memory import fit_rows, write_rows
 from albert_tf.finetuning.metrics import batch_mean_loss, per_example_losses, scores
 from albert_tf.finetuning.predictor import new_predictor
 from albert_tf.finetuning.texts import text_examples
@@ -212,48 +211,31 @@ class TextClassifier(TextPredictor):
         is_pair = TEXT_B in train[0]
         if dev and (TEXT_B in dev[0]) != is_pair:
             raise UserError("`validation_data` must contain second texts if `pairs` is given.")
-        check_whole_number("batch_size", batch_size, 1)
-        steps_per_epoch = -(-len(train) // batch_size)
-        num_steps = max(1, round(steps_per_epoch * epochs))
-        if learning_rate is not None:
-            settings["learning_rate"] = learning_rate
-        with tempfile.TemporaryDirectory(prefix="albert_tf_") as folder:
-            start, run = os.path.join(folder, "start"), os.path.join(folder, "run")
-            run = os.fspath(output_dir) if output_dir is not None else run
-            # A new head has the random weights of the job's seed.
-            is_trained = self.model.trained_task is not None
-            save(self.model if is_trained else self.model.encoder, start, tokenizer=self._tokenizer)
-            columns = {"text_a_column": TEXT_A, "text_b_column": TEXT_B * is_pair}
-            task = TrainedTask(
-                CustomData.name,
-                self._labels,
-                is_pair,
-                {**columns, "label_column": LABEL},
-                self._predictor.max_seq_length,
-            )
-            os.makedirs(run, exist_ok=True)
-            if TrainedTask.read(run) is None:
-                task.write(run)  # sets the order of the labels
-            result = run_classification(
-                ClassificationSettings(
-                    task_name=CustomData.name,
-                    train_file=_write_rows(folder, "train.jsonl", train),
-                    dev_file=_write_rows(folder, "dev.jsonl", dev) if dev else None,
-                    init_checkpoint=start,
-                    output_dir=run,
-                    do_train=True,
-                    do_eval=bool(dev),
-                    train_step=num_steps,
-                    warmup_step=num_steps // 10,
-                    train_batch_size=batch_size,
-                    **{"save_checkpoints_steps": steps_per_epoch, **settings},
-                )
-            )
-            trained = find_model(run, "output_dir").load(AlbertForClassification, "a classifier")
-        self.model.set_weights(trained.get_weights())
-        self.model.trained_task = trained.trained_task
+        columns = {"text_a_column": TEXT_A, "text_b_column": TEXT_B * is_pair}
+        task = TrainedTask(
+            CustomData.name,
+            self._labels,
+            is_pair,
+            {**columns, "label_column": LABEL},
+            self._predictor.max_seq_length,
+        )
+        found = fit_rows(
+            self.model,
+            self._tokenizer,
+            task,
+            train,
+            dev,
+            lambda given: run_classification(
+                ClassificationSettings(task_name=CustomData.name, **given)
+            ),
+            epochs=epochs,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            output_dir=output_dir,
+            settings=settings,
+        )
         self.pairs = is_pair
-        return result.scores
+        return found
 
     def evaluate(
         self, texts: Iterable[str], labels: Iterable[Any], pairs: Iterable[str] | None = None
@@ -268,7 +250,7 @@ class TextClassifier(TextPredictor):
         rows = self._rows(texts, labels, pairs)
         with tempfile.TemporaryDirectory(prefix="albert_tf_") as folder:
             data = CustomData(
-                dev_file=_write_rows(folder, "dev.jsonl", rows),
+                dev_file=write_rows(os.path.join(folder, "dev.jsonl"), rows),
                 text_b_column=TEXT_B if TEXT_B in rows[0] else "",
                 regression=self._labels.is_regression,
                 labels=self._labels,
@@ -323,13 +305,6 @@ class TextClassifier(TextPredictor):
             if second is not None:
                 rows[-1][TEXT_B] = second[index]
         return rows
-
-
-def _write_rows(folder: str, name: str, rows: Sequence[dict[str, Any]]) -> str:
-    path = os.path.join(folder, name)
-    with open(path, "w", encoding="utf-8") as file:
-        file.writelines(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
-    return path
 
 
 def _labels_of(names: object, model: AlbertForClassification) -> Labels:

@@ -74,6 +74,7 @@ class ConfiguredModel(SavedSettings, keras.Model):
     Attributes:
         tokenizer: the tokenizer stored with the model, set by `load`; `None` if there is none.
         trained_task: the `TrainedTask` of the heads, set by `load`; `None` if it is unknown.
+        has_new_head: whether `load` found no weights for the head, which then are random.
         input_rank: number of axes of the inputs: B and S, or B, C and S.
         head_weights: the original's names of the variables of the head, or their scopes, which end
             with "/". Empty if the model has no head.
@@ -85,6 +86,7 @@ class ConfiguredModel(SavedSettings, keras.Model):
 
     tokenizer: Any = None
     trained_task: Any = None
+    has_new_head = False
     uses_pooler = True
     head_weights: ClassVar[tuple[str, ...]] = ()
 

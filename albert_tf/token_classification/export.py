@@ -97,11 +97,10 @@ def export_text_token_classifier(
 ) -> str:
     """Writes a SavedModel that takes texts into a new subdirectory of `export_dir`/text.
 
-    It needs TensorFlow and the operations of TensorFlow Text, and predicts like
-    `token_classification.tag.TokenClassifier`: texts of more than `max_seq_length` tokens are split
-    into overlapping windows, and each word is predicted once, in the window with most context. Its
-    signature `serving_default` takes `texts`, string [B], UTF-8. Outputs, with W words and N
-    entities at most per text:
+    It needs TensorFlow and the operations of TensorFlow Text, and predicts like `TokenClassifier`:
+    texts of more than `max_seq_length` tokens are split into overlapping windows, and each word is
+    predicted once, in the window with most context. Its signature `serving_default` takes `texts`,
+    string [B], UTF-8. Outputs, with W words and N entities at most per text:
 
     * `words`, string [B, W]; `word_labels`, string [B, W], the most probable labels of the first
       pieces; `word_probabilities`, float32 [B, W].

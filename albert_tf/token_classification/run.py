@@ -6,7 +6,6 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,6 @@ from albert_tf.data.text_examples import (
     TEST,
     TRAIN,
     Labels,
-    label_cell,
     warn_of_doubtful_labels,
 )
 from albert_tf.finetuning import flow
@@ -43,10 +41,11 @@ from albert_tf.token_classification.labels import (
     recognize_scheme,
     scheme_of,
 )
-from albert_tf.token_classification.metrics import best_metric, scores
+from albert_tf.token_classification.metrics import best_metric
 from albert_tf.token_classification.tag import (
     FLAG,
-    TokenClassifier,
+    WordTagger,
+    evaluation_scores,
     is_text,
     predict_file,
     predict_in_form,
@@ -259,27 +258,15 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
         return features
 
     def evaluate(self) -> dict[str, float]:
-        """Returns the scores of the model, rounded to float32; the loss is a mean over words."""
-        features, names = self.features[DEV], np.array(self.labels.names, object)
-        predicted = predict_labels(
-            features, self.predictor(self.settings.eval_batch_size), "evaluating"
-        )
-        label_ids, losses = features.label_ids, predicted.losses
-        assert label_ids is not None, "words of the dev set have labels"
-        assert losses is not None
-
-        def sentences(ids: np.ndarray) -> Iterator[list[str]]:
-            for start, end in pairwise(features.sentence_starts.tolist()):
-                yield names[ids[start:end]].tolist()
-
-        results = scores(sentences(label_ids), sentences(predicted.label_ids), self.scheme)
-        results["eval_loss"] = float(losses.mean(dtype=np.float64))
-        count = len(names)
-        cells = np.bincount(
-            label_ids.astype(np.int64) * count + predicted.label_ids, minlength=count**2
-        )
-        self._confusions = cells.reshape(count, count)
-        return {label_cell(name): float(np.float32(value)) for name, value in results.items()}
+        """Returns the scores of the model; see `evaluation_scores`."""
+        features = self.features[DEV]
+        predictor = self.predictor(self.settings.eval_batch_size)
+        predicted = predict_labels(features, predictor, "evaluating")
+        assert features.label_ids is not None
+        count = len(self.labels.names)
+        cells = features.label_ids.astype(np.int64) * count + predicted.label_ids
+        self._confusions = np.bincount(cells, minlength=count**2).reshape(count, count)
+        return evaluation_scores(features, predicted, self.labels, self.scheme)
 
     def record(
         self, step: int, results: Mapping[str, float], best: BestCheckpoint, *, keeps_best: bool
@@ -294,17 +281,17 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
         settings = self.settings
         if settings.do_predict or settings.predict_file:
             predictor = self.predictor(settings.predict_batch_size)
-            classifier = TokenClassifier._of(predictor, self.tokenizer, self.labels)
+            tagger = WordTagger(predictor, self.tokenizer, self.labels)
         if settings.do_predict and settings.test_file:
             ending = os.path.splitext(settings.test_file)[1]
             path = os.path.join(settings.output_dir, f"test_results{ending}")
             with write_then_rename(path) as file:
-                predict_in_form(settings.test_file, classifier, file, settings.token_column)
+                predict_in_form(settings.test_file, tagger, file, settings.token_column)
             logging.info("Labelled %s: %s", settings.test_file, path)
         if settings.predict_file:
             predict_file(
                 settings.predict_file,
-                classifier,
+                tagger,
                 settings.predict_output_file,
                 settings.token_column,
             )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, pairwise
 from typing import IO, Any, NamedTuple, overload
@@ -12,11 +11,8 @@ import numpy as np
 from absl import logging
 from scipy import special
 
-from albert_tf.checkpoints.text_models import check_model, find_model
-from albert_tf.data.arguments import as_list, as_texts, renamed_arguments
-from albert_tf.data.errors import UserError
+from albert_tf.data.arguments import as_list, as_texts
 from albert_tf.data.files import decode_utf8
-from albert_tf.data.sequences import check_room
 from albert_tf.data.streams import (
     can_be_read_twice,
     open_input,
@@ -25,10 +21,8 @@ from albert_tf.data.streams import (
     regrouped,
     source_name,
 )
-from albert_tf.data.strict_json import listed
-from albert_tf.data.text_examples import Labels
-from albert_tf.finetuning.predictor import Predictor, new_predictor
-from albert_tf.modeling.models import AlbertForTokenClassification
+from albert_tf.data.text_examples import Labels, label_cell
+from albert_tf.finetuning.predictor import Predictor
 from albert_tf.token_classification.data import (
     Sentence,
     read_sentences,
@@ -38,6 +32,7 @@ from albert_tf.token_classification.data import (
 )
 from albert_tf.token_classification.features import TokenFeatures, WordTokenizer, token_features
 from albert_tf.token_classification.labels import PLAIN, scheme_of
+from albert_tf.token_classification.metrics import scores
 from albert_tf.tokenization.base import Tokenizer
 
 # Sentences of lists and files are grouped in the same way, so batches and numbers are equal.
@@ -130,96 +125,46 @@ def predict_labels(
     return Predicted(label_ids, probabilities, None if features.label_ids is None else losses)
 
 
-class TokenClassifier:
-    """Finds entities in texts, or labels their words.
+def evaluation_scores(
+    features: TokenFeatures, predicted: Predicted, labels: Labels, scheme: str
+) -> dict[str, float]:
+    """Returns the scores of predictions for features with labels, rounded to float32.
 
-    Texts are split into words at blanks and punctuation; given words are not changed. Longer inputs
-    are split into overlapping windows, and every word is predicted once, in the window with most
-    context. Predictions are those of `run_token_classifier --predict_file`: the same texts give the
-    same numbers.
+    They are those of `metrics.scores`, and `eval_loss`, a mean over words.
+    """
+    assert features.label_ids is not None
+    assert predicted.losses is not None
+    names = np.array(labels.names, object)
+
+    def sentences(ids: np.ndarray) -> Iterator[list[str]]:
+        for start, end in pairwise(features.sentence_starts.tolist()):
+            yield names[ids[start:end]].tolist()
+
+    found = scores(sentences(features.label_ids), sentences(predicted.label_ids), scheme)
+    found["eval_loss"] = float(predicted.losses.mean(dtype=np.float64))
+    return {label_cell(name): float(np.float32(value)) for name, value in found.items()}
+
+
+class WordTagger:
+    """Labels the words of texts.
 
     Args:
-        model: a token classifier.
-        tokenizer: the tokenizer. Default: `model.tokenizer`.
-        labels: names of the K labels in the order of the model's outputs. Default: `model.labels`.
-        max_seq_length: maximum number of tokens of a window. Default: as in the training; otherwise
-            512, or the number of positions of the model if smaller.
-        batch_size: windows of that length per batch; batches of shorter ones are larger.
+        predictor: runs the model.
+        tokenizer: the tokenizer of the model.
+        labels: labels of the model.
 
-    Raises:
-        TypeError: an argument has the wrong type.
-        ValueError: the tokenizer or the labels do not match the model, or a number is out of range.
+    Attributes:
+        num_sentences: number of predicted sentences.
+        scheme: scheme of the labels.
     """
 
-    def __init__(
-        self,
-        model: AlbertForTokenClassification,
-        tokenizer: Tokenizer | None = None,
-        *,
-        labels: Sequence[str] | None = None,
-        max_seq_length: int | None = None,
-        batch_size: int = 8,
-    ) -> None:
-        tokenizer = check_model(model, AlbertForTokenClassification, tokenizer)
-        task = model.trained_task
-        if max_seq_length is None and task is not None:
-            max_seq_length = task.max_seq_length
-        predictor = new_predictor(
-            model, model.config, max_seq_length=max_seq_length, batch_size=batch_size
-        )
-        check_room(False, predictor.max_seq_length, "max_seq_length")
-        names = model.labels if labels is None else as_texts("labels", labels)
-        if names is None or len(names) != model.num_labels:
-            raise UserError(
-                f"labels must name the {model.num_labels} outputs of the model. Received: "
-                f"{None if names is None else listed(names)}"
-            )
-        self._set(predictor, tokenizer, Labels(tuple(names)))
-
-    def _set(self, predictor: Predictor, tokenizer: Tokenizer, labels: Labels) -> None:
+    def __init__(self, predictor: Predictor, tokenizer: Tokenizer, labels: Labels) -> None:
         self._predictor = predictor
+        self._tokenizer = tokenizer
         self._tokenize = WordTokenizer(tokenizer)
         self._labels = labels
         self.scheme = scheme_of(labels.names)
-        self.num_sentences = 0  # number of predicted sentences
-
-    @classmethod
-    def _of(cls, predictor: Predictor, tokenizer: Tokenizer, labels: Labels) -> TokenClassifier:
-        """Creates a classifier from the parts that a command has."""
-        classifier = cls.__new__(cls)
-        classifier._set(predictor, tokenizer, labels)
-        return classifier
-
-    @classmethod
-    @renamed_arguments(where="path")
-    def load(
-        cls,
-        path: str | os.PathLike,
-        *,
-        labels: Sequence[str] | None = None,
-        max_seq_length: int | None = None,
-        batch_size: int = 8,
-    ) -> TokenClassifier:
-        """Loads a fine-tuned model.
-
-        Args:
-            path: a model of any format, see `load`. For a training directory, its best checkpoint
-                is used, otherwise the newest.
-            labels: see `TokenClassifier`. If `None`, the labels of the training (labels.json) are
-                used.
-            max_seq_length: see `TokenClassifier`.
-            batch_size: see `TokenClassifier`.
-
-        Raises:
-            TypeError: an argument has the wrong type.
-            ValueError: there is no model, it is not a token classifier, it has no tokenizer or
-                labels, or they do not match.
-        """
-        found = find_model(path)
-        model = found.load(AlbertForTokenClassification, "a model that classifies tokens")
-        if labels is None and model.labels is None and found.task is not None:
-            labels = found.task.labels.names
-        return cls(model, labels=labels, max_seq_length=max_seq_length, batch_size=batch_size)
+        self.num_sentences = 0
 
     @overload
     def __call__(self, texts: str) -> TaggedText: ...  # type: ignore[overload-overlap]
@@ -248,7 +193,7 @@ class TokenClassifier:
         if isinstance(rows[0], str):
             rows = as_texts("texts", rows)
         else:
-            rows = [_words(f"texts[{index}]", row) for index, row in enumerate(rows)]
+            rows = [as_words(f"texts[{index}]", row) for index, row in enumerate(rows)]
         self.num_sentences = 0
         return [
             tagged for group in regrouped([rows], _SENTENCES_AT_ONCE) for tagged in self._tag(group)
@@ -295,18 +240,18 @@ class TokenClassifier:
         return [(names[start:end], probabilities[start:end]) for start, end in pairwise(bounds)]
 
 
-def _words(name: str, value: object) -> list[str]:
-    """Returns the words of a row of the argument `texts`, which may be empty."""
+def as_words(name: str, value: object) -> list[str]:
+    """Returns a list of words, which may be empty; TypeError names it."""
     return as_texts(name, value) if not isinstance(value, list | tuple) or value else []
 
 
 def predict_sentences(
-    sentences: Iterable[Sentence], classifier: TokenClassifier
+    sentences: Iterable[Sentence], tagger: WordTagger
 ) -> Iterator[tuple[list[str], list[float]]]:
     """Yields labels and probabilities of the words of each sentence; memory use is constant."""
     rest = iter(sentences)
     while group := list(islice(rest, _SENTENCES_AT_ONCE)):
-        yield from classifier._predict([sentence.words for sentence in group])
+        yield from tagger._predict([sentence.words for sentence in group])
 
 
 def is_text(path: str) -> bool:
@@ -314,9 +259,7 @@ def is_text(path: str) -> bool:
     return not can_be_read_twice(path, "a file of words")
 
 
-def predict_file(
-    path: str, classifier: TokenClassifier, output_path: str | None, token_column: int
-) -> None:
+def predict_file(path: str, tagger: WordTagger, output_path: str | None, token_column: int) -> None:
     """Labels a file, or the lines of the standard input, "-".
 
     Files are written in their own format, see `write_predictions`. The standard input and pipes
@@ -330,23 +273,21 @@ def predict_file(
     try:
         with open_output(output_path) as out:
             if is_text(path):
-                _predict_texts(path, classifier, out)
+                _predict_texts(path, tagger, out)
             else:
-                predict_in_form(path, classifier, out, token_column)
+                predict_in_form(path, tagger, out, token_column)
     finally:
-        logging.info("Predicted %d sentences", classifier.num_sentences)
+        logging.info("Predicted %d sentences", tagger.num_sentences)
 
 
-def predict_in_form(
-    path: str, classifier: TokenClassifier, out: IO[bytes], token_column: int
-) -> None:
+def predict_in_form(path: str, tagger: WordTagger, out: IO[bytes], token_column: int) -> None:
     """Writes a file of sentences with predictions, see `write_predictions`."""
     sentences = read_sentences(path, token_column=token_column, label_column=None)
-    predicted = predict_sentences(sentences, classifier)
-    write_predictions(path, out, predicted, classifier.scheme, token_column=token_column)
+    predicted = predict_sentences(sentences, tagger)
+    write_predictions(path, out, predicted, tagger.scheme, token_column=token_column)
 
 
-def _predict_texts(path: str, classifier: TokenClassifier, out: IO[bytes]) -> None:
+def _predict_texts(path: str, tagger: WordTagger, out: IO[bytes]) -> None:
     with open_input(path) as file:
         for texts in _texts(read_lines(file), path):
             spans = [split_words(text) for text in texts]
@@ -354,12 +295,10 @@ def _predict_texts(path: str, classifier: TokenClassifier, out: IO[bytes]) -> No
                 [text[start:end] for start, end in found]
                 for text, found in zip(texts, spans, strict=True)
             ]
-            for text, found, predicted in zip(
-                texts, spans, classifier._predict(words), strict=True
-            ):
+            for text, found, predicted in zip(texts, spans, tagger._predict(words), strict=True):
                 answer = {
                     "text": text,
-                    "predicted_entities": text_entities(found, *predicted, classifier.scheme),
+                    "predicted_entities": text_entities(found, *predicted, tagger.scheme),
                 }
                 out.write(json.dumps(answer, ensure_ascii=False).encode() + b"\n")
             out.flush()

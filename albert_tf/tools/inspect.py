@@ -48,7 +48,7 @@ from albert_tf.multiple_choice.choose import MultipleChoice
 from albert_tf.pretraining.fill_mask import FillMask
 from albert_tf.pretraining.vocabulary import stored_fingerprint, vocabulary_fingerprint
 from albert_tf.squad.ask import QuestionAnswerer
-from albert_tf.token_classification.tag import TokenClassifier
+from albert_tf.token_classification.token_classifier import TokenClassifier
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import load_tokenizer
 

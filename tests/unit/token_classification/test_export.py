@@ -23,7 +23,7 @@ from albert_tf.token_classification.export import (
     export_text_token_classifier,
     export_token_classifier,
 )
-from albert_tf.token_classification.tag import TokenClassifier
+from albert_tf.token_classification.token_classifier import TokenClassifier
 from albert_tf.tokenization.loading import load_tokenizer
 from tests.hostile_texts import HOSTILE_TEXTS
 from tests.serving import batch, serve, serve_texts

@@ -1,0 +1,94 @@
+"""Trains models of the text classes on examples in memory, through the job of a command."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from albert_tf.checkpoints.save import save
+from albert_tf.checkpoints.text_models import find_model
+from albert_tf.checkpoints.trained_task import TrainedTask
+from albert_tf.data.arguments import check_whole_number
+from albert_tf.modeling.models import AlbertForClassification, AlbertForTokenClassification
+from albert_tf.tokenization.base import Tokenizer
+from albert_tf.training.job_result import JobResult
+
+Row = Mapping[str, Any]
+
+
+def write_rows(path: str, rows: Iterable[Row]) -> str:
+    """Writes a JSON Lines file; returns its path."""
+    with open(path, "w", encoding="utf-8") as file:
+        file.writelines(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
+    return path
+
+
+def fit_rows(
+    model: AlbertForClassification | AlbertForTokenClassification,
+    tokenizer: Tokenizer,
+    task: TrainedTask,
+    train: Sequence[Row],
+    dev: Sequence[Row],
+    run: Callable[[dict[str, Any]], JobResult],
+    *,
+    epochs: float,
+    batch_size: int,
+    learning_rate: float | None,
+    output_dir: str | os.PathLike | None,
+    settings: Mapping[str, Any],
+) -> dict[str, float]:
+    """Trains a model and sets its weights and its `trained_task`.
+
+    Args:
+        model: the model. A head that `load` could not find starts from the random weights of the
+            job's seed.
+        tokenizer: the tokenizer of the model.
+        task: what to train for.
+        train: the rows of `train_file`.
+        dev: the rows of `dev_file`; empty for no evaluation.
+        run: runs the job with these settings.
+        epochs: number of passes over the rows. The learning rate increases during the first tenth.
+        batch_size: rows per step.
+        learning_rate: highest learning rate. If `None`, the default of the job.
+        output_dir: directory of the job. If `None`, a temporary directory.
+        settings: further settings of the job.
+
+    Returns:
+        The scores of the best weights, `{}` without `dev`.
+    """
+    check_whole_number("batch_size", batch_size, 1)
+    steps_per_epoch = -(-len(train) // batch_size)
+    num_steps = max(1, round(steps_per_epoch * epochs))
+    with tempfile.TemporaryDirectory(prefix="albert_tf_") as folder:
+        start = os.path.join(folder, "start")
+        directory = os.path.join(folder, "run") if output_dir is None else os.fspath(output_dir)
+        if not model.has_new_head and model.trained_task is None:
+            model.trained_task = task
+        # The job draws a new head from its seed.
+        save(model.encoder if model.has_new_head else model, start, tokenizer=tokenizer)
+        os.makedirs(directory, exist_ok=True)
+        if TrainedTask.read(directory) is None:
+            task.write(directory)  # sets the order of the labels
+        job_settings = {
+            "train_file": write_rows(os.path.join(folder, "train.jsonl"), train),
+            "dev_file": write_rows(os.path.join(folder, "dev.jsonl"), dev) if dev else None,
+            "init_checkpoint": start,
+            "output_dir": directory,
+            "do_train": True,
+            "do_eval": bool(dev),
+            "train_step": num_steps,
+            "warmup_step": num_steps // 10,
+            "train_batch_size": batch_size,
+            "save_checkpoints_steps": steps_per_epoch,
+        }
+        if learning_rate is not None:
+            job_settings["learning_rate"] = learning_rate
+        result = run({**job_settings, **settings})
+        found = find_model(directory, "output_dir", prefers_best=bool(dev))
+        trained = found.load(type(model), "a trained model")
+    model.set_weights(trained.get_weights())
+    model.trained_task, model.has_new_head = trained.trained_task, False
+    return result.scores

@@ -1,0 +1,214 @@
+"""Labels words in memory: loads, trains, evaluates, predicts with and saves a token classifier."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from albert_tf.checkpoints.save import save
+from albert_tf.checkpoints.text_models import check_model, find_model, load_found
+from albert_tf.checkpoints.trained_task import TOKENS, TrainedTask
+from albert_tf.data.arguments import as_list, as_texts, check_same_length, renamed_arguments
+from albert_tf.data.errors import UserError
+from albert_tf.data.sequences import check_room
+from albert_tf.data.strict_json import listed
+from albert_tf.data.text_examples import Labels
+from albert_tf.finetuning.in_memory import fit_rows
+from albert_tf.finetuning.predictor import new_predictor
+from albert_tf.modeling.models import AlbertForTokenClassification
+from albert_tf.token_classification.features import token_features
+from albert_tf.token_classification.run import TokenClassificationSettings, run_token_classification
+from albert_tf.token_classification.tag import (
+    WordTagger,
+    as_words,
+    evaluation_scores,
+    predict_labels,
+)
+from albert_tf.tokenization.base import Tokenizer
+
+
+class TokenClassifier(WordTagger):
+    """Finds entities in texts or labels their words, and learns to.
+
+    Texts are split into words at blanks and punctuation; given words are not changed. Longer inputs
+    are split into overlapping windows, and every word is predicted once, in the window with most
+    context. Predictions are those of `run_token_classifier --predict_file`: the same texts give the
+    same numbers.
+
+    Args:
+        model: a token classifier.
+        tokenizer: the tokenizer. Default: `model.tokenizer`.
+        labels: names of the K labels in the order of the model's outputs. Default: `model.labels`.
+        max_seq_length: maximum number of tokens of a window. Default: as in the training; otherwise
+            512, or the number of positions of the model if smaller.
+        batch_size: windows of that length per batch; batches of shorter ones are larger.
+
+    Raises:
+        TypeError: an argument has the wrong type.
+        ValueError: the tokenizer or the labels do not match the model, or a number is out of range.
+    """
+
+    def __init__(
+        self,
+        model: AlbertForTokenClassification,
+        tokenizer: Tokenizer | None = None,
+        *,
+        labels: Sequence[str] | None = None,
+        max_seq_length: int | None = None,
+        batch_size: int = 8,
+    ) -> None:
+        tokenizer = check_model(model, AlbertForTokenClassification, tokenizer)
+        task = model.trained_task
+        if max_seq_length is None and task is not None:
+            max_seq_length = task.max_seq_length
+        predictor = new_predictor(
+            model, model.config, max_seq_length=max_seq_length, batch_size=batch_size
+        )
+        check_room(False, predictor.max_seq_length, "max_seq_length")
+        names = model.labels if labels is None else as_texts("labels", labels)
+        if names is None or len(names) != model.num_labels:
+            raise UserError(
+                f"labels must name the {model.num_labels} outputs of the model. Received: "
+                f"{None if names is None else listed(names)}"
+            )
+        super().__init__(predictor, tokenizer, Labels(tuple(names)))
+        self.model = model
+
+    @classmethod
+    @renamed_arguments(where="path")
+    def load(
+        cls,
+        path: str | os.PathLike,
+        *,
+        labels: Sequence[str] | None = None,
+        new_head: bool = False,
+        rename_labels: bool = False,
+        max_seq_length: int | None = None,
+        batch_size: int = 8,
+    ) -> TokenClassifier:
+        """Loads a model to predict with, or to `fit`.
+
+        Args:
+            path: a model of any format, see `load`. For a training directory, its best checkpoint
+                is used, otherwise the newest.
+            labels: names of the labels, such as `["O", "B-person", "I-person"]`. If `None`, the
+                labels of the stored classifier are used. A stored model without a classifier of
+                tokens gets a new head with random weights for these labels.
+            new_head: whether to discard a stored classifier that has other labels.
+            rename_labels: whether to keep a stored classifier and rename its labels to `labels`.
+            max_seq_length: see `TokenClassifier`.
+            batch_size: see `TokenClassifier`.
+
+        Raises:
+            TypeError: an argument has the wrong type.
+            ValueError: there is no model, it has no tokenizer, neither it nor the arguments have
+                labels, or `labels` are not those of the stored classifier.
+        """
+        found = find_model(path)
+        if labels is None:
+            model = found.load(AlbertForTokenClassification, "a model that classifies tokens")
+            labels = found.task.labels.names if found.task and model.labels is None else None
+        else:
+            settings = {"labels": labels, "new_head": new_head, "rename_labels": rename_labels}
+            model = load_found(AlbertForTokenClassification, found, settings)
+        return cls(model, labels=labels, max_seq_length=max_seq_length, batch_size=batch_size)
+
+    def fit(
+        self,
+        sentences: Iterable[Sequence[str]],
+        labels: Iterable[Sequence[str]],
+        *,
+        validation_data: Sequence[Iterable[Sequence[str]]] | None = None,
+        epochs: float = 3.0,
+        batch_size: int = 32,
+        learning_rate: float | None = None,
+        output_dir: str | os.PathLike | None = None,
+        **settings: Any,
+    ) -> dict[str, float]:
+        """Trains the model as `run_token_classifier` does with the same data and settings.
+
+        Args:
+            sentences: N lists of words.
+            labels: N lists of labels, one for each word.
+            validation_data: sentences and labels. The model is evaluated after every epoch, and
+                the best weights are kept. If `None`, the last are.
+            epochs: number of passes over the sentences. The learning rate increases during the
+                first tenth and then decays to 0.
+            batch_size: number of sentences per step.
+            learning_rate: the highest learning rate. If `None`, the default of
+                `run_token_classifier`.
+            output_dir: directory for checkpoints and logs, from which the same call resumes. If
+                `None`, a temporary directory.
+            **settings: further `TokenClassificationSettings`, such as `seed` or `precision`.
+
+        Returns:
+            The scores of the best weights on `validation_data`, otherwise `{}`.
+
+        Raises:
+            TypeError: an argument has the wrong type.
+            ValueError: there is no sentence, the numbers of sentences, words and labels differ, or
+                a label is unknown.
+        """
+        columns = {"token_column": "0", "label_column": "-1"}
+        length = self._predictor.max_seq_length
+        return fit_rows(
+            self.model,
+            self._tokenizer,
+            TrainedTask(TOKENS, self._labels, False, columns, length),
+            self._rows(sentences, labels),
+            self._rows(*validation_data) if validation_data is not None else [],
+            lambda given: run_token_classification(TokenClassificationSettings(**given)),
+            epochs=epochs,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            output_dir=output_dir,
+            settings=settings,
+        )
+
+    def evaluate(
+        self, sentences: Iterable[Sequence[str]], labels: Iterable[Sequence[str]]
+    ) -> dict[str, float]:
+        """Returns the scores that `run_token_classifier --do_eval` reports, such as `f1`.
+
+        Args:
+            sentences: see `fit`.
+            labels: see `fit`.
+        """
+        ids = {name: index for index, name in enumerate(self._labels.names)}
+        rows = self._rows(sentences, labels)
+        features = token_features(
+            ((row["tokens"], [ids[label] for label in row["labels"]]) for row in rows),
+            self._tokenize,
+            self._predictor.max_seq_length,
+        )
+        predicted = predict_labels(features, self._predictor, "evaluating")
+        return evaluation_scores(features, predicted, self._labels, self.scheme)
+
+    def save(self, directory: str | os.PathLike) -> None:
+        """Writes a directory that `load` and all commands can read; see `albert_tf.save`."""
+        if self.model.trained_task is None:  # also stores the labels of a model without names
+            self.model.trained_task = TrainedTask(
+                TOKENS, self._labels, False, max_seq_length=self._predictor.max_seq_length
+            )
+        save(self.model, directory, tokenizer=self._tokenizer)
+
+    def _rows(
+        self, sentences: Iterable[Sequence[str]], labels: Iterable[Sequence[str]]
+    ) -> list[dict[str, Any]]:
+        """Returns the content of a JSON Lines file."""
+        given = as_list("sentences", sentences, "lists of words")
+        given_labels = as_list("labels", labels, "lists of labels")
+        check_same_length("labels", given_labels, "sentences", given)
+        rows = []
+        for index, pair in enumerate(zip(given, given_labels, strict=True)):
+            words = as_words(f"sentences[{index}]", pair[0])
+            names = as_words(f"labels[{index}]", pair[1])
+            check_same_length(f"labels[{index}]", names, f"sentences[{index}]", words)
+            for name in names:
+                if name not in self._labels.names:
+                    raise UserError(
+                        f"labels[{index}] must be {self._labels.allowed}. Received: {name!r}"
+                    )
+            rows.append({"tokens": words, "labels": names})
+        return rows
