@@ -28,9 +28,9 @@ def predict() -> None:
     for prediction in albert_tf.TextClassifier(model)(["a"], ["b"]):
         assert_type(prediction.probabilities, dict[str, float])
     assert_type(albert_tf.TextEncoder.load("mini", pooling="pooled")(["a"]), np.ndarray)
-    answers = albert_tf.QuestionAnswerer.load("squad")(["Who?"], ["She did."])
+    answers = albert_tf.QuestionAnswerer.load("squad")(["Who?"], contexts=["She did."])
     assert_type(answers[0].start, int | None)
-    choices = albert_tf.MultipleChoice.load("race")(["c"], ["q"], [["a", "b"]])
+    choices = albert_tf.MultipleChoice.load("race")(["q"], contexts=["c"], options=[["a", "b"]])
     assert_type(choices[0].probabilities, list[float])
     blanks = albert_tf.FillMask.load("mini")(["[MASK]"], top_k=2)
     assert_type(blanks[0][0][0].token, str)

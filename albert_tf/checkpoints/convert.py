@@ -156,7 +156,7 @@ def convert(
     if with_optimizer and not any(map(is_slot, contents.weights)):
         raise UserError(
             f"--with_optimizer: {loaded.source} contains no optimizer moments. Omit the flag, or "
-            "use a checkpoint of a training run (model.ckpt-<step>)."
+            "name a checkpoint of a training run, such as --checkpoint_name=model.ckpt-1000."
         )
     unsupported_weights = format_module(format_name).unsupported_weights(contents)
     if unsupported_weights:

@@ -5,15 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import tensorflow as tf
-
-from albert_tf.checkpoints.archives import is_indirect
 from albert_tf.checkpoints.heads import head_in, heads_in
 from albert_tf.checkpoints.loading import M, build, build_class, find_source, without_scope
 from albert_tf.checkpoints.model_contents import StoredModel
 from albert_tf.checkpoints.model_source import ModelSettings, ModelSource
 from albert_tf.checkpoints.trained_task import TrainedTask
-from albert_tf.checkpoints.training_directory import TrainingDirectory, choose_checkpoint
 from albert_tf.data.arguments import as_path, check_choice
 from albert_tf.data.errors import UserError
 from albert_tf.tokenization.base import Tokenizer
@@ -77,7 +73,6 @@ def find_model(
     path: object,
     name: str = _NAME,
     *,
-    prefers_best: bool = True,
     do_lower_case: bool | None = None,
 ) -> FoundModel:
     """Finds the model at a path or of a name.
@@ -85,21 +80,15 @@ def find_model(
     Args:
         path: see `albert_tf.load`.
         name: the argument that contains it, for messages.
-        prefers_best: whether to choose the best checkpoint of a training directory, or the newest
-            if there is no best, as in commands that apply a model.
         do_lower_case: see `ModelSettings`.
 
     Raises:
         TypeError: `path` is not a path or name.
         ValueError: there is no model, or it is incomplete or has no tokenizer.
     """
-    given = chosen = as_path(name, path)
+    given = as_path(name, path)
     check_choice("do_lower_case", do_lower_case)
-    if prefers_best and not is_indirect(given) and tf.io.gfile.isdir(given):
-        training = TrainingDirectory(given)
-        if training.best() or training.newest():
-            chosen = choose_checkpoint(training, None, name=name)
-    source, stored = find_source(chosen, ModelSettings(do_lower_case=do_lower_case))
+    source, stored = find_source(given, ModelSettings(do_lower_case=do_lower_case))
     if source.tokenizer is None:
         raise UserError(f"{name} must contain a tokenizer. Received: {given!r}, which has none")
     return FoundModel(given, source, stored, source.tokenizer)

@@ -28,6 +28,7 @@ from albert_tf.checkpoints.directory_lock import check_unlocked, locked
 from albert_tf.checkpoints.formats import find_weights
 from albert_tf.checkpoints.load_weights import open_checkpoint
 from albert_tf.checkpoints.original.files import (
+    BEST,
     DATA_SUFFIX,
     GLOBAL_STEP,
     READ_ERRORS,
@@ -53,7 +54,6 @@ from albert_tf.modeling.original_names import original_names
 CHOICES = ("all", "best", "newest")  # names of checkpoints; any other value is a path
 _POLL_SECONDS = 2.0
 CHECKPOINT = "model.ckpt"
-BEST = "model.ckpt-best"
 TRAIN_STATE = "train_state"
 # In a description: a checksum of each worker's train state (TensorFlow may crash on damaged files),
 # and the names of its iterators. Earlier versions wrote a single checksum.

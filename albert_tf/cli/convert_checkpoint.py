@@ -27,8 +27,8 @@ def define_flags() -> None:
                 Flag("model", required=True): "Required. Model to convert, of any supported "
                 "format: a directory, a checkpoint, a released tar file, the URL of a TF-Hub "
                 "module, or a name such as base_v2 or mini. It is not modified.",
-                Flag("checkpoint_name"): "Checkpoint in --model, if it has several. Default: the "
-                "newest.",
+                Flag("checkpoint_name"): "Checkpoint in --model, if it has several. Default: "
+                "model.ckpt-best, or the newest if there is no best.",
                 **MODEL_PARTS,
             },
             "Output": {

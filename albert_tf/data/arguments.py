@@ -36,6 +36,28 @@ def renamed_arguments(**names: str) -> Callable[[F], F]:
     return decorate
 
 
+def keyword_arguments(*former_order: str) -> Callable[[F], F]:
+    """Decorator of methods that accepts several positional arguments, with a `DeprecationWarning`.
+
+    Args:
+        *former_order: names of the positional arguments, in the order of earlier versions.
+    """
+
+    def decorate(method: F) -> F:
+        @functools.wraps(method)
+        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if len(args) > 1:
+                named = ", ".join(f"{name}=..." for name in former_order)
+                warnings.warn(f"Pass these arguments by name: {named}", DeprecationWarning, 2)
+                kwargs |= zip(former_order, args, strict=False)
+                args = ()
+            return method(self, *args, **kwargs)
+
+        return call  # type: ignore[return-value]
+
+    return decorate
+
+
 def as_texts(name: str, values: object) -> list[str]:
     """Returns the texts of an argument, at least one; TypeError or ValueError names it."""
     if getattr(values, "ndim", 1) != 1:  # iterating over a pandas table yields its column names

@@ -87,7 +87,7 @@ def fit_rows(
         if learning_rate is not None:
             job_settings["learning_rate"] = learning_rate
         result = run({**job_settings, **settings})
-        found = find_model(directory, "output_dir", prefers_best=bool(dev))
+        found = find_model(directory, "output_dir")
         trained = found.load(type(model), "a trained model")
     model.set_weights(trained.get_weights())
     model.trained_task, model.has_new_head = trained.trained_task, False

@@ -15,6 +15,7 @@ from albert_tf.data.arguments import (
     as_texts,
     check_same_length,
     check_whole_number,
+    keyword_arguments,
     renamed_arguments,
 )
 from albert_tf.data.errors import UserError
@@ -123,18 +124,19 @@ class MultipleChoice:
             batch_size=batch_size,
         )
 
+    @keyword_arguments("contexts", "questions", "options")
     def __call__(
         self,
-        contexts: Iterable[str],
         questions: Iterable[str],
+        *,
+        contexts: Iterable[str],
         options: Iterable[Iterable[str]],
     ) -> list[ChosenOption]:
         """Chooses an option for each question.
 
         Args:
-            contexts: N texts.
-            questions: N questions about them. The option replaces each "_" of the question, or
-                follows it.
+            questions: N questions. The option replaces each "_" of the question, or follows it.
+            contexts: N texts that the questions are about.
             options: N lists of 2 to 26 texts; their lengths may differ.
 
         Returns:

@@ -168,7 +168,7 @@ def read_model(
     path: object, name: str, do_lower_case: bool | None = None
 ) -> tuple[AlbertForPretraining, Tokenizer]:
     """Reads what `FillMask.load` takes; `name` of the argument or flag stands in errors."""
-    found = find_model(path, name, prefers_best=False, do_lower_case=do_lower_case)
+    found = find_model(path, name, do_lower_case=do_lower_case)
     shapes = without_scope(found.stored.weights[1])
     if not any(weight.startswith(MASKED_LM_HEAD) for weight in shapes):
         heads = ", ".join(heads_in(shapes)) or "none"

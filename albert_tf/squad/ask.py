@@ -39,6 +39,7 @@ from albert_tf.data.arguments import (
     as_texts,
     check_same_length,
     check_whole_number,
+    keyword_arguments,
     renamed_arguments,
 )
 from albert_tf.data.errors import UserError
@@ -331,7 +332,10 @@ class QuestionAnswerer:
         model = found.load(_MODELS, "a model that answers questions (SQuAD 1.1 or 2.0)")
         return cls(model, batch_size=batch_size, **settings)
 
-    def __call__(self, questions: Iterable[str], contexts: Iterable[str]) -> list[QuestionAnswer]:
+    @keyword_arguments("questions", "contexts")
+    def __call__(
+        self, questions: Iterable[str], *, contexts: Iterable[str]
+    ) -> list[QuestionAnswer]:
         """Answers each question by a part of its context.
 
         Args:

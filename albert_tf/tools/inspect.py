@@ -336,13 +336,13 @@ def _sample_output(model: Any) -> Iterator[str]:
     elif isinstance(model, AlbertForQuestionAnswering | AlbertForQuestionAnsweringWithBeamSearch):
         size |= {"max_query_length": min(64, positions // 2)}
         (answer,) = QuestionAnswerer(model, **size, null_score_diff_threshold=math.inf)(
-            [question], [context]
+            [question], contexts=[context]
         )
         odds = "" if answer.null_odds is None else f"  (null odds {answer.null_odds:.2f})"
         yield f"{question}  {context}"
         yield f"  {answer.answer} {answer.probability or 0:.1%}{odds}"
     elif isinstance(model, AlbertForMultipleChoice):
-        chosen = MultipleChoice(model, **size)([context], [question], [options])[0]
+        chosen = MultipleChoice(model, **size)([question], contexts=[context], options=[options])[0]
         yield f"{question}  {context}"
         yield "  " + _shares(dict(zip(options, chosen.probabilities, strict=True)))
     elif isinstance(model, AlbertForClassification):

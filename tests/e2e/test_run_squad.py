@@ -174,7 +174,7 @@ class TestWithoutTraining:
         )
         paragraphs = json.loads(path.read_text())["data"][0]["paragraphs"]
         questions = [paragraph["qas"][0]["question"] for paragraph in paragraphs]
-        found = answerer(questions, [paragraph["context"] for paragraph in paragraphs])
+        found = answerer(questions, contexts=[p["context"] for p in paragraphs])
         objects = [a.to_json(name) for name, a in zip(copied.ids(), found, strict=True)]
         assert [json.loads(line) for line in lines] == objects  # of floats every digit
         assert not (copied.output / "eval_results.txt").exists()

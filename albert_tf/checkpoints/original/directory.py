@@ -21,13 +21,14 @@ from albert_tf.checkpoints.model_directory import (
     find_tokenizer_files,
 )
 from albert_tf.checkpoints.original.files import (
+    BEST,
     find_checkpoint,
     open_tensorflow_checkpoint,
     prefixes_in,
     write_checkpoint,
 )
 from albert_tf.checkpoints.trained_task import TrainedTask
-from albert_tf.checkpoints.training_directory import BEST, CHECKPOINT, name_newest
+from albert_tf.checkpoints.training_directory import CHECKPOINT, name_newest
 from albert_tf.config import AlbertConfig
 from albert_tf.data.files import write_then_rename
 from albert_tf.modeling.original_names import is_slot

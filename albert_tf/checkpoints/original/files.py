@@ -29,6 +29,8 @@ from albert_tf.data.files import (
 )
 from albert_tf.modeling.original_names import original_names
 
+BEST = "model.ckpt-best"  # name of the checkpoint with the best scores
+
 GLOBAL_STEP = "global_step"
 DATA_SUFFIX = ".data-00000-of-00001"
 
@@ -52,8 +54,8 @@ def find_checkpoint(path: str) -> str:
 
     Args:
         path: a prefix (`model.ckpt-100`), one of its files (`model.ckpt-100.index`), or a
-            directory: the newest checkpoint according to its `checkpoint` file, otherwise
-            `model.ckpt-best`, otherwise the only checkpoint in it.
+            directory: `model.ckpt-best`, otherwise the newest checkpoint according to the file
+            `checkpoint`, otherwise the only checkpoint in it.
 
     Raises:
         LoadError: there is no checkpoint, or several and none is preferred.
@@ -65,19 +67,18 @@ def find_checkpoint(path: str) -> str:
         raise LoadError(
             f"There is no checkpoint {path!r}: no file {prefix + '.index'!r}. {suggestion(path)}"
         )
-    named = named_checkpoint(path)
-    if named and tf.io.gfile.exists(os.path.join(path, named) + ".index"):
-        return os.path.join(path, named)
+    for name in (BEST, named_checkpoint(path)):
+        if name and tf.io.gfile.exists(os.path.join(path, name) + ".index"):
+            return os.path.join(path, name)
     found = prefixes_in(path)
     if not found:
         raise LoadError(_no_model(path))
-    best = [prefix for prefix in found if prefix.endswith("model.ckpt-best")]
-    if len(best or found) != 1:
+    if len(found) != 1:
         raise LoadError(
             f"Expected one checkpoint in the directory {path!r}, found {len(found)}: "
             f"{', '.join(found)}. Pass the prefix of one."
         )
-    return (best or found)[0]
+    return found[0]
 
 
 def named_checkpoint(directory: str) -> str | None:

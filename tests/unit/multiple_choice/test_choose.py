@@ -17,7 +17,14 @@ from tests.text_models import CONFIG, assert_refused, written
 
 TASK = TrainedTask("race", max_seq_length=22, settings={"max_qa_length": 9})
 ROWS = choices(13, 2, 5)
-COLUMNS = [[row[name] for row in ROWS] for name in ("context", "question", "options")]
+COLUMNS = {
+    argument: [row[name] for row in ROWS]
+    for argument, name in {
+        "questions": "question",
+        "contexts": "context",
+        "options": "options",
+    }.items()
+}
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +55,7 @@ def test_options_are_chosen_as_by_the_command(model, directory, tokenizer, tmp_p
     job.apply(1)
     with (tmp_path / "predictions.tsv").open(newline="") as file:
         expected = list(csv.DictReader(file, delimiter="\t"))
-    found = MultipleChoice.load(directory)(*COLUMNS)
+    found = MultipleChoice.load(directory)(**COLUMNS)
     for choice, row, asked in zip(found, expected, ROWS, strict=True):
         assert LETTERS[choice.index] == row["prediction"]
         assert choice.option == asked["options"][choice.index]
@@ -63,7 +70,7 @@ def test_options_are_chosen_as_by_the_command(model, directory, tokenizer, tmp_p
 def test_a_model_that_does_not_say_its_task_will_do_with_one_score(model, tokenizer, tmp_path):
     unknown = MultipleChoice.load(written(tmp_path / "unknown", model, tokenizer))
     assert unknown.max_qa_length == 128
-    assert unknown(*COLUMNS) == MultipleChoice(model, tokenizer)(*COLUMNS)
+    assert unknown(**COLUMNS) == MultipleChoice(model, tokenizer)(**COLUMNS)
     regression = TrainedTask("sts-b", Labels())
     other = written(tmp_path / "regression", model, tokenizer, regression)
     with pytest.raises(ValueError, match=r"path must be a model of multiple choice.*'sts-b'"):
@@ -76,11 +83,18 @@ def test_a_model_that_does_not_say_its_task_will_do_with_one_score(model, tokeni
 def test_bad_input_is_refused(model, tokenizer):
     choose = MultipleChoice(model, tokenizer)
     assert_refused([
-        (lambda: choose(["a"], ["b"], ["cd"]), TypeError, r"options\[0\] must be a list of texts"),
-        (lambda: choose(["a"], ["b"], [["c"]]), ValueError, r"options\[0\] must have 2 to 26.*1"),
+        (lambda: choose(["b"], contexts=["a"], options=["cd"]), TypeError, r"options\[0\]"),
+        (lambda: choose(["b"], contexts=["a"], options=[["c"]]), ValueError, "options.*2 to 26"),
         (
             lambda: MultipleChoice(model, tokenizer, max_qa_length=0),
             ValueError,
             "max_qa_length must be at least 1",
         ),
     ])  # fmt: skip
+
+
+def test_positional_arguments_of_earlier_versions(model, tokenizer):
+    choose = MultipleChoice(model, tokenizer)
+    expected = choose(**COLUMNS)
+    with pytest.warns(DeprecationWarning, match="contexts=.*questions=.*options="):
+        assert choose(COLUMNS["contexts"], COLUMNS["questions"], COLUMNS["options"]) == expected

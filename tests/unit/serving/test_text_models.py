@@ -150,7 +150,7 @@ def test_questions_are_answered_as_in_python(served, models, tokenizer, version)
     answer = served[name]
     options = {**SETTINGS, "null_score_diff_threshold": settings(version).threshold}
     answerer = QuestionAnswerer(models[name], tokenizer, **options)
-    expected = answerer(*zip(*((q.question, q.context) for q in QUESTIONS), strict=True))
+    expected = answerer([q.question for q in QUESTIONS], contexts=[q.context for q in QUESTIONS])
     is_answered = [found.start is not None for found in expected]
     assert [text.decode() for text in answer["answers"]] == [found.answer for found in expected]
     for key, place in (("start", -1), ("end", -1), ("probabilities", 0)):
@@ -178,7 +178,11 @@ def test_questions_are_answered_as_in_python(served, models, tokenizer, version)
 def test_options_are_chosen_as_in_python(served, models, tokenizer):
     answer, examples = served["choices"], hostile_choices()
     choose = MultipleChoice(models["choices"], tokenizer, max_qa_length=QA_LENGTH)
-    expected = choose(*zip(*((e.context, e.question, e.options) for e in examples), strict=True))
+    expected = choose(
+        [e.question for e in examples],
+        contexts=[e.context for e in examples],
+        options=[e.options for e in examples],
+    )
     for row, found in zip(answer["probabilities"], expected, strict=True):
         wanted = found.probabilities + [0] * (4 - len(found.probabilities))
         np.testing.assert_allclose(row, wanted, rtol=0, atol=1e-5)

@@ -54,7 +54,7 @@ def test_questions_get_the_same_answers_as_those_of_a_file(
     """More of them than are read or answered at once."""
     monkeypatch.setattr(streams, "_LINES_AT_ONCE", 7)
     monkeypatch.setattr(ask, "_QUESTIONS_AT_ONCE", 16)
-    found = QuestionAnswerer.load(directory)(QUESTIONS, CONTEXTS)
+    found = QuestionAnswerer.load(directory)(QUESTIONS, contexts=CONTEXTS)
     predictor = Predictor(
         model,
         create_strategy("one_device"),
@@ -78,7 +78,7 @@ def test_questions_get_the_same_answers_as_those_of_a_file(
 def test_an_answer_is_plain_and_a_part_of_its_context(version, directory, caplog):
     answerer = QuestionAnswerer.load(directory, null_score_diff_threshold=math.inf)
     assert ("null_score_diff_threshold has no effect" in caplog.text) == (version == 1)
-    answers = zip(CONTEXTS[:9], answerer(QUESTIONS[:9], CONTEXTS[:9]), strict=True)
+    answers = zip(CONTEXTS[:9], answerer(QUESTIONS[:9], contexts=CONTEXTS[:9]), strict=True)
     answered = [(context, found) for context, found in answers if found.start is not None]
     assert answered
     for context, found in answered:

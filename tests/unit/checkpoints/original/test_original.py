@@ -74,12 +74,14 @@ class TestFinding:
         prefix = write(tmp_path / "model.ckpt-100")
         assert find_checkpoint(prefix + suffix) == prefix
 
-    def test_a_directory_stands_for_its_newest(self, tmp_path):
-        for name in ("model.ckpt-best", "model.ckpt-20", "model.ckpt-100"):
+    def test_a_directory_stands_for_its_best_or_newest(self, tmp_path):
+        for name in ("model.ckpt-20", "model.ckpt-100"):
             write(tmp_path / name)
         tf.compat.v1.train.update_checkpoint_state(str(tmp_path), "model.ckpt-20")
         assert find_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-20")
         assert find_checkpoint(f"{tmp_path}/") == f"{tmp_path}/model.ckpt-20"
+        best = write(tmp_path / "model.ckpt-best")
+        assert find_checkpoint(str(tmp_path)) == best
 
     def test_a_copied_directory_stands_for_the_copy(self, tmp_path):
         there, here = tmp_path / "there", tmp_path / "here"
@@ -89,13 +91,11 @@ class TestFinding:
         shutil.copytree(there, here)
         assert find_checkpoint(str(here)) == str(here / "model.ckpt-20")
 
-    def test_else_for_its_best_else_for_its_only_one(self, tmp_path):
+    def test_else_for_its_only_one(self, tmp_path):
         only = write(tmp_path / "model.ckpt-7")
         assert find_checkpoint(str(tmp_path)) == only
         tf.compat.v1.train.update_checkpoint_state(str(tmp_path), "model.ckpt-99")  # long gone
         assert find_checkpoint(str(tmp_path)) == only
-        best = write(tmp_path / "model.ckpt-best")
-        assert find_checkpoint(str(tmp_path)) == best
 
     @pytest.mark.parametrize("content", [b"", b"\xff", b'model_checkpoint_path: "a\xff"'])
     def test_a_damaged_state_file_is_named_and_passed_over(self, tmp_path, caplog, content):
