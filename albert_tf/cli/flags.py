@@ -263,6 +263,20 @@ def define_optimizer_flags(defaults: OptimizerConfig) -> None:
     )
 
 
+def define_epoch_flags() -> None:
+    """Defines the flags that count the steps in epochs."""
+    define(
+        {
+            "Optimizer": {
+                Flag("num_train_epochs", float): "Number of passes over the training examples, "
+                "instead of --train_step and --warmup_step. Default: --train_step.",
+                Flag("warmup_proportion", 0.1): "With --num_train_epochs, fraction of the training "
+                "steps used for the warm-up.",
+            },
+        }
+    )
+
+
 def define_rate_flags(defaults: OptimizerConfig) -> None:
     """Defines the flags of optimizer and learning rate."""
     define(
@@ -419,6 +433,7 @@ def define_development_flags(
         }
     )
     define_optimizer_flags(optimizer)
+    define_epoch_flags()
 
 
 def _batch_size(name: str) -> Flag:

@@ -78,7 +78,7 @@ def run(kind: type[Job[S]], settings: S, on_log: OnLog | None = None) -> JobResu
         trainer = new_trainer(
             task,
             context.trainer_config,
-            job.optimizer_config(),
+            job.optimizer_config(task.num_examples),
             strategy,
             settings.profile_steps,
         )

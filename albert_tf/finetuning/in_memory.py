@@ -60,8 +60,6 @@ def fit_rows(
         The scores of the best weights, `{}` without `dev`.
     """
     check_whole_number("batch_size", batch_size, 1)
-    steps_per_epoch = -(-len(train) // batch_size)
-    num_steps = max(1, round(steps_per_epoch * epochs))
     with tempfile.TemporaryDirectory(prefix="albert_tf_") as folder:
         start = os.path.join(folder, "start")
         directory = os.path.join(folder, "run") if output_dir is None else os.fspath(output_dir)
@@ -79,10 +77,9 @@ def fit_rows(
             "output_dir": directory,
             "do_train": True,
             "do_eval": bool(dev),
-            "train_step": num_steps,
-            "warmup_step": num_steps // 10,
+            "num_train_epochs": epochs,
             "train_batch_size": batch_size,
-            "save_checkpoints_steps": steps_per_epoch,
+            "save_checkpoints_steps": -(-len(train) // batch_size),
         }
         if learning_rate is not None:
             job_settings["learning_rate"] = learning_rate

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -10,6 +11,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import keras
 import tensorflow as tf
+from absl import logging
 
 from albert_tf.checkpoints.model_directory import ModelDirectory
 from albert_tf.checkpoints.trained_task import TrainedTask
@@ -53,12 +55,18 @@ class FineTuningSettings(TrainingSettings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepSettings(FineTuningSettings):
-    """Settings of commands with a development set and a number of training steps."""
+    """Settings of commands with a development set and a number of training steps.
+
+    The steps are `train_step` and `warmup_step`, or with `num_train_epochs` a number of passes over
+    the training examples, with the share `warmup_proportion` of the steps for the warm-up.
+    """
 
     do_eval: bool = False
     eval_batch_size: int = limited(8, at_least=1)
     train_step: int = unless_given(FineTuningOptimizerConfig.num_train_steps)
     warmup_step: int = unless_given(FineTuningOptimizerConfig.num_warmup_steps)
+    num_train_epochs: float | None = None
+    warmup_proportion: float = 0.1
 
 
 S = TypeVar("S", bound=FineTuningSettings)
@@ -148,6 +156,8 @@ class Job(ABC, Generic[S]):
         rate = getattr(settings, cls.DROPOUT)
         if rate is not None:
             check_rate(rate, f"--{cls.DROPOUT}")
+        if isinstance(settings, StepSettings):
+            check_epochs(settings)
 
     @classmethod
     @abstractmethod
@@ -169,12 +179,20 @@ class Job(ABC, Generic[S]):
     def make_task(self) -> InMemoryTask:
         """Creates the features of all data and returns the task to train."""
 
-    def optimizer_config(self) -> OptimizerConfig:
-        """Returns the update rule, the learning rate and the steps."""
-        steps: Any = self.settings
-        return self.settings.optimizer_config(
-            FineTuningOptimizerConfig, steps.train_step, steps.warmup_step
-        )
+    def optimizer_config(self, num_examples: int) -> OptimizerConfig:
+        """Returns the update rule, the learning rate and the steps.
+
+        Args:
+            num_examples: number of training examples.
+        """
+        settings: Any = self.settings
+        steps, warmup_steps = settings.train_step, settings.warmup_step
+        if settings.num_train_epochs is not None:
+            steps_per_epoch = -(-num_examples // settings.train_batch_size)
+            steps = max(1, round(steps_per_epoch * settings.num_train_epochs))
+            warmup_steps = int(steps * settings.warmup_proportion)
+            logging.info("train_step=%d warmup_step=%d", steps, warmup_steps)
+        return settings.optimizer_config(FineTuningOptimizerConfig, steps, warmup_steps)
 
     def use(self, model: keras.Model) -> None:
         """Takes the model to evaluate and apply before anything is written or weights are read."""
@@ -210,6 +228,25 @@ class Job(ABC, Generic[S]):
                 jit_compile=settings.xla,
             )
         return self._predictors[batch_size]
+
+
+def check_epochs(settings: StepSettings) -> None:
+    """Raises ValueError unless the number of steps is given in one way."""
+    epochs = settings.num_train_epochs
+    if not 0 <= settings.warmup_proportion <= 1:
+        raise UserError(
+            f"`warmup_proportion` must be in [0, 1]. Received: {settings.warmup_proportion}"
+        )
+    if epochs is None:
+        return
+    if not 0 < epochs < math.inf:
+        raise UserError(f"`num_train_epochs` must be above 0. Received: {epochs}")
+    for name in ("train_step", "warmup_step"):
+        if getattr(settings, name) is not None:
+            raise UserError(
+                f"`num_train_epochs` and `{name}` exclude each other. Pass one of them. Received: "
+                f"{epochs} and {getattr(settings, name)}"
+            )
 
 
 def check_answers(path: str | None, read: str | None, read_flag: str) -> None:

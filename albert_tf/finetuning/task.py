@@ -61,6 +61,11 @@ class InMemoryTask(Task, ABC):
     def _training_data(self) -> TrainingData:
         """Returns the training data; raises ValueError if there are none."""
 
+    @property
+    def num_examples(self) -> int:
+        """Number of training examples."""
+        return len(self._training_data()[0]) // self.sequences_per_example
+
     def train_dataset(self, batch_size: int, seed: int, shard: Shard = WHOLE) -> tf.data.Dataset:
         """See `Task`."""
         sequences, columns = self._training_data()
@@ -83,7 +88,7 @@ class InMemoryTask(Task, ABC):
         """See `Task`."""
         sequences, columns = self._training_data()
         return {
-            "examples": len(sequences) // self.sequences_per_example,
+            "examples": self.num_examples,
             "digest": _digest(
                 sequences.tokens, sequences.starts, sequences.first_lengths, *columns.values()
             ),

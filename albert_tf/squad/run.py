@@ -241,8 +241,11 @@ class SquadJob(Job[SquadSettings]):
             or min(available_cores(), 1 + len(data.questions) // _QUESTIONS_A_PROCESS),
         )
 
-    def optimizer_config(self) -> OptimizerConfig:
+    def optimizer_config(self, num_examples: int) -> OptimizerConfig:
         """Converts epochs over the questions into steps, and logs the epochs over windows.
+
+        Args:
+            num_examples: number of windows.
 
         Raises:
             ValueError: a value is out of range, or there is no step; names the flag.
@@ -254,7 +257,7 @@ class SquadJob(Job[SquadSettings]):
             raise UserError(f"--num_train_epochs must be above 0. Received: {epochs}")
         if not 0 <= proportion <= 1:
             raise UserError(f"--warmup_proportion must be in [0, 1]. Received: {proportion}")
-        num_questions, num_windows = len(self.train.questions), len(self.features[True])
+        num_questions = len(self.train.questions)
         batch_size = max(settings.train_batch_size, 1)
         num_steps = int(num_questions / batch_size * epochs)
         if not num_steps:
@@ -265,7 +268,7 @@ class SquadJob(Job[SquadSettings]):
         num_warmup_steps = int(num_steps * proportion)
         config = settings.optimizer_config(SquadOptimizerConfig, num_steps, num_warmup_steps)
         logging.log(
-            logging.WARNING if num_windows > _MANY_WINDOWS * num_questions else logging.INFO,
+            logging.WARNING if num_examples > _MANY_WINDOWS * num_questions else logging.INFO,
             "--num_train_epochs=%g counts questions, as the original does: num_train_steps=%d "
             "num_warmup_steps=%d questions=%d windows=%d, each window trained on %.2f times on "
             "average",
@@ -273,8 +276,8 @@ class SquadJob(Job[SquadSettings]):
             num_steps,
             num_warmup_steps,
             num_questions,
-            num_windows,
-            num_steps * batch_size / num_windows,
+            num_examples,
+            num_steps * batch_size / num_examples,
         )
         return config
 

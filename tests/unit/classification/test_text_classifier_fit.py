@@ -53,8 +53,7 @@ def test_the_same_data_and_settings_give_the_weights_of_the_command(tmp_path):
             do_eval=True,
             max_seq_length=16,
             train_batch_size=2,
-            train_step=6,
-            warmup_step=0,
+            num_train_epochs=2,
             save_checkpoints_steps=3,
             **SETTINGS,
         )

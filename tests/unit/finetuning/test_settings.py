@@ -5,6 +5,7 @@ import inspect
 import math
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,8 +13,9 @@ import pytest
 from albert_tf.classification.run import ClassificationSettings
 from albert_tf.cli.flags import settings_from_flags
 from albert_tf.config import AlbertConfig
+from albert_tf.finetuning.job import Job
 from albert_tf.finetuning.recipes import recipe_settings
-from albert_tf.multiple_choice.run import MultipleChoiceSettings
+from albert_tf.multiple_choice.run import MultipleChoiceSettings, run_multiple_choice
 from albert_tf.pretraining.create_data import PretrainingDataSettings
 from albert_tf.pretraining.run import PretrainingSettings
 from albert_tf.squad.run import SquadSettings
@@ -168,3 +170,32 @@ def test_what_was_given_counts_before_the_trained_model_the_recipe_and_the_defau
     assert "--max_seq_length" not in caplog.text
     all_settings = recipe_settings("v2", "squad2.0", config, missing(settings), is_training=True)
     assert resolve(settings, all_settings).max_seq_length == 300
+
+
+@pytest.mark.parametrize(
+    "kind", [ClassificationSettings, TokenClassificationSettings, MultipleChoiceSettings]
+)
+def test_epochs_give_the_number_of_steps(kind):
+    settings = kind(
+        output_dir="unused", num_train_epochs=2.5, train_batch_size=4, warmup_proportion=0.3
+    )
+    job = SimpleNamespace(settings=resolve(settings))
+    config = Job.optimizer_config(job, num_examples=21)  # 6 batches per epoch
+    assert (config.num_train_steps, config.num_warmup_steps) == (15, 4)
+    job = SimpleNamespace(settings=resolve(kind(output_dir="unused", train_step=7, warmup_step=2)))
+    config = Job.optimizer_config(job, num_examples=21)
+    assert (config.num_train_steps, config.num_warmup_steps) == (7, 2)
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"num_train_epochs": 2, "train_step": 5}, "`num_train_epochs` and `train_step`"),
+        ({"num_train_epochs": 2, "warmup_step": 5}, "`num_train_epochs` and `warmup_step`"),
+        ({"num_train_epochs": 0}, "`num_train_epochs`"),
+        ({"warmup_proportion": 1.5}, "`warmup_proportion`"),
+    ],
+)
+def test_steps_are_given_in_one_way(given, named):
+    with pytest.raises(ValueError, match=named):
+        run_multiple_choice(MultipleChoiceSettings(output_dir="unused", **given))
