@@ -197,20 +197,20 @@ class AlbertConfig:
         """
         return layer * self.num_hidden_groups // self.num_hidden_layers
 
-    def check_sequence_length(self, length: int, flag: str = "max_seq_length") -> None:
-        """Refuses sequences of which some tokens would have no position embedding.
+    def check_sequence_length(self, length: int, name: str = "`max_seq_length`") -> None:
+        """Checks that there is a position embedding for every token.
 
         Args:
-            length: S, tokens of the longest sequence; at least 1.
-            flag: where it came from, for the message.
+            length: number of tokens of the longest sequence.
+            name: what the length is, for the message.
 
         Raises:
-            ValueError: S is larger than `max_position_embeddings`, or less than 1.
+            ValueError: it is above `max_position_embeddings`, or below 1.
         """
         if not 1 <= length <= self.max_position_embeddings:
             raise UserError(
-                f"{flag} must be in 1..{self.max_position_embeddings}, the number of position "
-                f"embeddings (max_position_embeddings) of this model. Received: {flag}={length}"
+                f"{name} must be in 1..{self.max_position_embeddings}, the number of position "
+                f"embeddings (max_position_embeddings) of this model. Received: {name}={length}"
             )
 
     def replace(self, **changes: Any) -> AlbertConfig:
@@ -262,7 +262,7 @@ class AlbertConfig:
         Differs: the original uses defaults for missing `REQUIRED_KEYS` other than `vocab_size`.
         """
         if not file_exists(path):
-            raise UserError(f"There is no configuration file {path!r} (--albert_config_file).")
+            raise UserError(f"There is no configuration file {path!r} (`albert_config_file`).")
         values = read_json(path, repr(path))
         try:
             if not isinstance(values, dict):
@@ -410,18 +410,18 @@ class OptimizerConfig:
     num_decay_steps: int | None = None
 
     # What the command calls them, for messages.
-    STEPS_FLAG: ClassVar[str] = "--num_train_steps"
-    WARMUP_FLAG: ClassVar[str] = "--num_warmup_steps"
+    STEPS_FLAG: ClassVar[str] = "`num_train_steps`"
+    WARMUP_FLAG: ClassVar[str] = "`num_warmup_steps`"
 
     def __post_init__(self) -> None:
         """Refuses values no training can use."""
         if self.optimizer not in ("lamb", "adamw"):
-            raise UserError(f"--optimizer must be 'lamb' or 'adamw'. Received: {self.optimizer!r}")
-        _require_positive("--learning_rate", self.learning_rate)
+            raise UserError(f"`optimizer` must be 'lamb' or 'adamw'. Received: {self.optimizer!r}")
+        _require_positive("`learning_rate`", self.learning_rate)
         _require_whole_number(self.STEPS_FLAG, self.num_train_steps, 1)
         _require_whole_number(self.WARMUP_FLAG, self.num_warmup_steps, 0)
-        _require_whole_number("--start_warmup_step", self.start_warmup_step, 0)
-        _require_not_negative("--poly_power", self.poly_power)
+        _require_whole_number("`start_warmup_step`", self.start_warmup_step, 0)
+        _require_not_negative("`poly_power`", self.poly_power)
         if self.num_decay_steps is not None:
             self._check_decay(self.num_decay_steps)
         _require_not_negative("OptimizerConfig.weight_decay_rate", self.weight_decay_rate)
@@ -432,14 +432,14 @@ class OptimizerConfig:
 
     def _check_decay(self, steps: int) -> None:
         """Refuses a decay that begins before the warm-up ends."""
-        _require_whole_number("--num_decay_steps", steps, 1)
+        _require_whole_number("`num_decay_steps`", steps, 1)
         warm = self.start_warmup_step + self.num_warmup_steps
         if warm + steps > self.num_train_steps:
             raise UserError(
-                f"--num_decay_steps must leave the warm-up its steps: at most "
+                f"`num_decay_steps` must leave the warm-up its steps: at most "
                 f"{self.num_train_steps - warm} of {self.STEPS_FLAG}={self.num_train_steps}, whose "
-                f"warm-up ends at step {warm} (--start_warmup_step, {self.WARMUP_FLAG}). "
-                f"Received: --num_decay_steps={steps}"
+                f"warm-up ends at step {warm} (`start_warmup_step`, {self.WARMUP_FLAG}). "
+                f"Received: `num_decay_steps`={steps}"
             )
 
 
@@ -455,8 +455,8 @@ class FineTuningOptimizerConfig(OptimizerConfig):
     num_train_steps: int = 1000
     num_warmup_steps: int = 0
 
-    STEPS_FLAG: ClassVar[str] = "--train_step"
-    WARMUP_FLAG: ClassVar[str] = "--warmup_step"
+    STEPS_FLAG: ClassVar[str] = "`train_step`"
+    WARMUP_FLAG: ClassVar[str] = "`warmup_step`"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -466,8 +466,8 @@ class SquadOptimizerConfig(FineTuningOptimizerConfig):
     Source: run_squad_v1.py of the original release.
     """
 
-    STEPS_FLAG: ClassVar[str] = "--num_train_epochs"
-    WARMUP_FLAG: ClassVar[str] = "--warmup_proportion"
+    STEPS_FLAG: ClassVar[str] = "`num_train_epochs`"
+    WARMUP_FLAG: ClassVar[str] = "`warmup_proportion`"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -529,33 +529,33 @@ class TrainerConfig:
             "gradient_accumulation_steps",
             "iterations_per_loop",
         ):
-            _require_whole_number(f"--{name}", getattr(self, name), 1)
-        _require_whole_number("--keep_checkpoint_max", self.keep_checkpoint_max, 0)
-        _require_whole_number("--seed", self.seed, 0)
+            _require_whole_number(f"`{name}`", getattr(self, name), 1)
+        _require_whole_number("`keep_checkpoint_max`", self.keep_checkpoint_max, 0)
+        _require_whole_number("`seed`", self.seed, 0)
         if self.seed >= 2**31:
-            raise UserError(f"--seed must be below 2^31, to fit an int32. Received: {self.seed}")
+            raise UserError(f"`seed` must be below 2^31, to fit an int32. Received: {self.seed}")
         if self.on_divergence not in ON_DIVERGENCE:
             raise UserError(
-                f"--on_divergence must be one of {', '.join(ON_DIVERGENCE)}. "
+                f"`on_divergence` must be one of {', '.join(ON_DIVERGENCE)}. "
                 f"Received: {self.on_divergence!r}"
             )
-        _require_not_negative("--max_loss_spike", self.max_loss_spike)
+        _require_not_negative("`max_loss_spike`", self.max_loss_spike)
         if 0 < self.max_loss_spike <= 1:
             raise UserError(
-                "--max_loss_spike must be above 1, because half of all losses are above their "
+                "`max_loss_spike` must be above 1, because half of all losses are above their "
                 f"median, or 0 to disable the check. Received: {self.max_loss_spike}"
             )
         if self.freeze not in (None, *FREEZES):
             raise UserError(
-                f"--freeze must be one of {', '.join(FREEZES)}. Received: {self.freeze!r}"
+                f"`freeze` must be one of {', '.join(FREEZES)}. Received: {self.freeze!r}"
             )
         if self.precision not in PRECISIONS:
             raise UserError(
-                f"--precision must be one of {', '.join(PRECISIONS)}. Received: {self.precision!r}"
+                f"`precision` must be one of {', '.join(PRECISIONS)}. Received: {self.precision!r}"
             )
         if self.attention not in ATTENTIONS:
             raise UserError(
-                f"--attention must be one of {', '.join(ATTENTIONS)}. Received: {self.attention!r}"
+                f"`attention` must be one of {', '.join(ATTENTIONS)}. Received: {self.attention!r}"
             )
         if not self.output_dir:
-            raise UserError("--output_dir must name a directory. Received: ''")
+            raise UserError("`output_dir` must name a directory. Received: ''")

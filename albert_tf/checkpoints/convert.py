@@ -142,21 +142,21 @@ def convert(
     check_target(output_dir, format_name not in ("huggingface", "keras_hub"))
     if with_optimizer and format_name != ORIGINAL:
         raise UserError(
-            f"--with_optimizer: of the formats {', '.join(FORMAT_NAMES)} only {ORIGINAL} supports "
-            f"optimizer moments. Received: --format={format_name}"
+            f"`with_optimizer`: of the formats {', '.join(FORMAT_NAMES)} only {ORIGINAL} supports "
+            f"optimizer moments. Received: `format`={format_name}"
         )
     if dtype != "float32" and format_name != "huggingface":
         raise UserError(
-            f"--dtype={dtype}: of the formats {', '.join(FORMAT_NAMES)} only huggingface stores "
-            f"it. Received: --format={format_name}"
+            f"`dtype`={dtype}: of the formats {', '.join(FORMAT_NAMES)} only huggingface stores "
+            f"it. Received: `format`={format_name}"
         )
     contents, loaded = read_contents(model, with_optimizer=with_optimizer, **parts)
     if dtype != "float32":
         contents = dataclasses.replace(contents, weights=_rounded(contents.weights, dtype))
     if with_optimizer and not any(map(is_slot, contents.weights)):
         raise UserError(
-            f"--with_optimizer: {loaded.source} contains no optimizer moments. Omit the flag, or "
-            "name a checkpoint of a training run, such as --checkpoint_name=model.ckpt-1000."
+            f"`with_optimizer`: {loaded.source} contains no optimizer moments. Omit the flag, or "
+            "name a checkpoint of a training run, such as `checkpoint_name`=model.ckpt-1000."
         )
     unsupported_weights = format_module(format_name).unsupported_weights(contents)
     if unsupported_weights:
@@ -184,7 +184,7 @@ def _rounded(weights: Mapping[str, np.ndarray], dtype: str) -> dict[str, np.ndar
         largest = float(np.abs(values).max())
         if largest > limit:
             raise UserError(
-                f"--dtype={dtype}: {name} has a value of {largest:g}, and the largest possible "
+                f"`dtype`={dtype}: {name} has a value of {largest:g}, and the largest possible "
                 f"value is {limit:g}. Omit the flag."
             )
     return {name: values.astype(dtype) for name, values in weights.items()}

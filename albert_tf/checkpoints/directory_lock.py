@@ -77,8 +77,8 @@ def _locked_file(path: str, kind: str, *, create: bool = True) -> Iterator[None]
         raise
     except BlockingIOError as error:
         raise DirectoryLockedError(
-            f"--output_dir {path!r} is in use by another {kind}: {_read_holder(name)}. Wait until "
-            "that run has ended, or use another --output_dir."
+            f"`output_dir` {path!r} is in use by another {kind}: {_read_holder(name)}. Wait until "
+            "that run has ended, or use another `output_dir`."
         ) from error
     except OSError as error:
         _warn(path, str(error))

@@ -17,7 +17,7 @@ from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.config import AlbertConfig
 from albert_tf.tokenization.base import Tokenizer
 
-HANDLE_FLAG = "--albert_hub_module_handle"
+HANDLE_FLAG = "`albert_hub_module_handle`"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -120,7 +120,7 @@ class ModelDirectory:
         if self.tokenizer is not None and self.tokenizer.vocab_size != config.vocab_size:
             raise UserError(
                 f"The vocabulary {self.tokenizer.files[0]} has {self.tokenizer.vocab_size} "
-                f"entries, but {config_file} (--albert_config_file) sets vocab_size "
+                f"entries, but {config_file} (`albert_config_file`) sets vocab_size "
                 f"{config.vocab_size}."
             )
         if tf.io.gfile.exists(self._config_path):
@@ -135,8 +135,8 @@ class ModelDirectory:
         changes, essential = _changes(there, self.config)
         if essential:
             raise UserError(
-                f"--output_dir belongs to another model: {self._config_path} differs from "
-                f"--albert_config_file ({'; '.join(changes.values())}). Use a new --output_dir or "
+                f"`output_dir` belongs to another model: {self._config_path} differs from "
+                f"`albert_config_file` ({'; '.join(changes.values())}). Use a new `output_dir` or "
                 "the same configuration."
             )
         for change in changes.values():
@@ -146,8 +146,8 @@ class ModelDirectory:
         if there is None or self.tokenizer is None or there.tokens == self.tokenizer.tokens:
             return
         raise UserError(
-            f"--output_dir belongs to another model: its vocabulary {there.files[0]} is not that "
-            f"of {self.tokenizer.files[0]}. Use a new --output_dir or the same vocabulary."
+            f"`output_dir` belongs to another model: its vocabulary {there.files[0]} is not that "
+            f"of {self.tokenizer.files[0]}. Use a new `output_dir` or the same vocabulary."
         )
 
     def write(self) -> None:

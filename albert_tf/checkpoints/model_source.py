@@ -32,10 +32,10 @@ from albert_tf.data.errors import UserError
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import existing_files, load_tokenizer
 
-CONFIG_FLAG = "--albert_config_file"
-CHECKPOINT_FLAG = "--init_checkpoint"
-EVAL_FLAG = "--eval_checkpoint"
-OUTPUT_FLAG = "--output_dir"
+CONFIG_FLAG = "`albert_config_file`"
+CHECKPOINT_FLAG = "`init_checkpoint`"
+EVAL_FLAG = "`eval_checkpoint`"
+OUTPUT_FLAG = "`output_dir`"
 FROM_HUB = "from_tf_hub"  # value of --spm_model_file that means the module's tokenizer
 
 # Keys of the configuration that determine the shapes of the weights, and keys that do not.
@@ -46,7 +46,7 @@ _WAYS = f"""Name a model by one of:
     module, the name of a released model such as base_v2, {NAMES[0]}, bundled with
     albert_tf, or a checkpoint with {CONFIG_FILE} and tokenizer next to it;
   {HANDLE_FLAG}, of commands that fine-tune: the same, but for a checkpoint;
-  {CONFIG_FLAG} and --spm_model_file or --vocab_file, with {CHECKPOINT_FLAG} for its weights;
+  {CONFIG_FLAG} and `spm_model_file` or `vocab_file`, with {CHECKPOINT_FLAG} for its weights;
   {OUTPUT_FLAG}: a directory where this command has trained before."""
 
 
@@ -102,7 +102,7 @@ class ModelSource:
         if self.tokenizer is None:
             raise UserError(
                 f"No tokenizer is given, and none exists next to the model ({self.config_file}): "
-                "pass --spm_model_file or --vocab_file."
+                "pass `spm_model_file` or `vocab_file`."
             )
         return self.tokenizer
 
@@ -166,7 +166,7 @@ def resolve_model(settings: ModelSettings, model: StoredModel | None = None) -> 
         raise UserError(
             f"The vocabulary {tokenizer.files[0]} has {tokenizer.vocab_size} entries, but "
             f"{config_from.config_file} sets vocab_size {config.vocab_size}. "
-            "Use the vocabulary of this model (--spm_model_file, --vocab_file), or the "
+            "Use the vocabulary of this model (`spm_model_file`, `vocab_file`), or the "
             f"configuration that belongs to it ({CONFIG_FLAG})."
         )
     weights = next((s.checkpoint for s in locations_of("weights")), None) or None
@@ -319,7 +319,7 @@ def _choose_tokenizer(
         inside = of_hub or next((s for s in having if s.checkpoint), None)
         if inside is None:
             raise UserError(
-                f"--spm_model_file={FROM_HUB} needs a {HANDLE_FLAG} or {CHECKPOINT_FLAG} that "
+                f"`spm_model_file`={FROM_HUB} needs a {HANDLE_FLAG} or {CHECKPOINT_FLAG} that "
                 "contains a tokenizer."
             )
         spm_model_file, vocab_file, having = None, None, [inside, *having]
@@ -372,7 +372,7 @@ def _compare_tokenizers(tokenizer: Tokenizer, stored: StoredModel) -> None:
     message = (
         f"{tokenizer.files[0]} ({tokenizer.vocab_size} tokens) is a different vocabulary from "
         f"{theirs.files[0]} ({theirs.vocab_size} tokens), which {stored.given} provides: the "
-        "weights were trained with other token ids. Omit --spm_model_file and --vocab_file to use "
+        "weights were trained with other token ids. Omit `spm_model_file` and `vocab_file` to use "
         "it."
     )
     if stored.is_fixed:

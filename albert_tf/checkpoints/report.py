@@ -105,9 +105,9 @@ class LoadReport:
             raise LoadError(
                 f"{self.source} does not fill the encoder: {len(unfilled)} of its variables would "
                 "keep random values. Expected a checkpoint of the model that the configuration "
-                "describes (--albert_config_file names another one). In commands that train, "
-                "--init_from_group0 fills models that share less or have more layers, and "
-                f"--allow_partial_checkpoint accepts missing variables.\n{self.summary()}"
+                "describes (`albert_config_file` names another one). In commands that train, "
+                "`init_from_group0` fills models that share less or have more layers, and "
+                f"`allow_partial_checkpoint` accepts missing variables.\n{self.summary()}"
             )
 
     def check_no_block_is_left(self) -> None:
@@ -124,9 +124,9 @@ class LoadReport:
                 f"{self.source} is of a model that shares less: {len(left)} variables of its "
                 f"blocks do not exist in the model, such as {left[0]}. Expected "
                 "num_hidden_groups, inner_group_num and parameter_sharing of that model in its "
-                "configuration (--albert_config_file names another one). In commands that train, "
-                "--init_from_group0 initializes each layer from the checkpoint at the same "
-                "relative depth, and --allow_partial_checkpoint uses only the variables with the "
+                "configuration (`albert_config_file` names another one). In commands that train, "
+                "`init_from_group0` initializes each layer from the checkpoint at the same "
+                "relative depth, and `allow_partial_checkpoint` uses only the variables with the "
                 "same names."
             )
 
@@ -134,7 +134,7 @@ class LoadReport:
         """Checks that all variables, including heads, were filled. Raises `LoadError` otherwise."""
         if self._needed:
             raise LoadError(
-                f"{self.source} does not contain the whole model that --albert_config_file "
+                f"{self.source} does not contain the whole model that `albert_config_file` "
                 "describes; results with random weights would be meaningless.\n"
                 f"{self.summary()}"
             )

@@ -78,8 +78,8 @@ def save(
     check_choice("pairs", pairs)
     if max_seq_length is not None:
         check_whole_number("max_seq_length", max_seq_length)
-        config.check_sequence_length(max_seq_length, "max_seq_length")
-        check_room(bool(pairs), max_seq_length, "max_seq_length")
+        config.check_sequence_length(max_seq_length)
+        check_room(bool(pairs), max_seq_length)
         max_seq_length = int(max_seq_length)  # JSON does not support NumPy's numbers
     task = head_of(type(model)).task_of(model)
     if task is not None:

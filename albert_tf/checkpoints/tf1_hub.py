@@ -352,8 +352,8 @@ def _tokenizer_files(tokenizer: Tokenizer | None) -> dict[str, bytes]:
     """Returns the contents of the tokenizer's assets; `tokenization_info` names the first one."""
     if tokenizer is None:
         raise UserError(
-            "A TF1 module (--format=tf1_hub) needs the model's tokenizer, and none was found: "
-            "pass --spm_model_file or --vocab_file."
+            "A TF1 module (`format`=tf1_hub) needs the model's tokenizer, and none was found: "
+            "pass `spm_model_file` or `vocab_file`."
         )
     if isinstance(tokenizer, SentencePieceTokenizer):
         pieces = piece_list(tokenizer.model_proto).encode()

@@ -106,7 +106,7 @@ class TrainedTask:
         if self.name != name and (is_training or not is_same_kind):
             raise UserError(
                 f"{directory!r} belongs to another task: its {LABELS_FILE} contains "
-                f"{self.name!r}, this command runs {name!r}. Use a new --output_dir or the same "
+                f"{self.name!r}, this command runs {name!r}. Use a new `output_dir` or the same "
                 "task."
             )
 
@@ -122,13 +122,13 @@ class TrainedTask:
             raise UserError(
                 f"{directory!r} belongs to another task: the labels in {path} are "
                 f"{described(self.labels)}, those of the data {described(asked.labels)}. Use a "
-                "new --output_dir or the same data."
+                "new `output_dir` or the same data."
             )
         if self.is_pair not in (asked.is_pair, None):
             raise UserError(
                 f"{directory!r} belongs to another task: according to {path} the model was "
                 f"trained on {_texts(self.is_pair)}, the data are {_texts(asked.is_pair)} "
-                "(--text_b_column)."
+                "(`text_b_column`)."
             )
 
 

@@ -285,8 +285,8 @@ class TrainingDirectory:
         if damages:
             self._damaged.clear()
             raise DamagedError(
-                f"All checkpoints in --output_dir {self.path!r} are damaged. To start from "
-                "scratch, use a new --output_dir. " + " ".join(damages)
+                f"All checkpoints in `output_dir` {self.path!r} are damaged. To start from "
+                "scratch, use a new `output_dir`. " + " ".join(damages)
             )
         return None
 
@@ -320,15 +320,15 @@ class TrainingDirectory:
         for name in (*variables, GLOBAL_STEP):
             if name not in shapes:
                 raise LoadError(
-                    f"{prefix} cannot be resumed: it has no {name!r}. Is --output_dir "
+                    f"{prefix} cannot be resumed: it has no {name!r}. Is `output_dir` "
                     f"{self.path!r} the directory of another model? To start from its weights "
-                    "only, pass the checkpoint as --init_checkpoint and use a new --output_dir."
+                    "only, pass the checkpoint as `init_checkpoint` and use a new `output_dir`."
                 )
         for name, variable in variables.items():
             if tuple(shapes[name]) != tuple(variable.shape):
                 raise LoadError(
                     f"{prefix} cannot be resumed: {name!r} is {shapes[name]} there and "
-                    f"{list(variable.shape)} in the model of --albert_config_file."
+                    f"{list(variable.shape)} in the model of `albert_config_file`."
                 )
         values = read_variables(reader, prefix, [*variables, GLOBAL_STEP])
         for name, variable in variables.items():

@@ -215,7 +215,7 @@ def log_labels(path: str, split: str, examples: Sequence[TextExample], labels: L
         )
 
 
-FLAG = "--data_dir"
+FLAG = "`data_dir`"
 _ID_NAMES = ("index", "id", "idx")
 _LABEL_NAMES = ("gold_label", "label", "score", "quality", "is_duplicate")
 
@@ -279,7 +279,7 @@ class GlueData:
         path = self.file(split)
         if not file_exists(path):
             raise UserError(
-                f"there is no file {path!r}, the {split} data of --task_name={self.name}. "
+                f"there is no file {path!r}, the {split} data of `task_name`={self.name}. "
                 f"{FLAG} must be the directory that contains {self._task.folder}/, or that "
                 f"directory itself. Received: {self.data_dir!r}"
             )
@@ -343,7 +343,7 @@ class GlueData:
                 f"{listed(table.columns)}), but {self._task.folder} has "
                 f"{' or '.join(map(str, columns.widths))}, "
                 f"{' and '.join(repr(options[0]) for options in self._task.text_names)} among "
-                "them. --task_name=custom reads any columns."
+                "them. `task_name`=custom reads any columns."
             )
         if table.columns is not None or columns.has_header:
             logging.warning(
@@ -384,9 +384,9 @@ def _required_index(table: Table, options: Sequence[str]) -> int:
 
 TEXT_A, TEXT_B, LABEL = "text_a", "text_b", "label"
 
-FILE_FLAGS = {TRAIN: "--train_file", DEV: "--dev_file", TEST: "--test_file"}
+FILE_FLAGS = {TRAIN: "`train_file`", DEV: "`dev_file`", TEST: "`test_file`"}
 
-_A_FLAG, _B_FLAG, _LABEL_FLAG = "--text_a_column", "--text_b_column", "--label_column"
+_A_FLAG, _B_FLAG, _LABEL_FLAG = "`text_a_column`", "`text_b_column`", "`label_column`"
 
 
 class CustomData:
@@ -453,17 +453,17 @@ class CustomData:
         if labels is not None and labels.is_regression != regression:
             kind = "numbers" if labels.is_regression else f"the classes {labels.allowed}"
             raise UserError(
-                f"The model predicts {kind}, but --regression is {regression}; "
-                f"set it to {labels.is_regression}, or train into another --output_dir."
+                f"The model predicts {kind}, but `regression` is {regression}; "
+                f"set it to {labels.is_regression}, or train into another `output_dir`."
             )
         self._multi_label = multi_label
         if multi_label and regression:
-            raise UserError("--multi_label is for classes, --regression for numbers: use one.")
+            raise UserError("`multi_label` is for classes, `regression` for numbers: use one.")
         if labels is not None and labels.multi_label != multi_label:
             several = "any number of labels" if labels.multi_label else "one label"
             raise UserError(
-                f"The model predicts {several} a text, but --multi_label is {multi_label}; set it "
-                f"to {labels.multi_label}, or train into another --output_dir."
+                f"The model predicts {several} a text, but `multi_label` is {multi_label}; set it "
+                f"to {labels.multi_label}, or train into another `output_dir`."
             )
         found = labels or (Labels() if regression else self._found_labels())
         self.labels = replace(found, threshold=threshold) if multi_label else found
@@ -496,7 +496,7 @@ class CustomData:
         """Returns the path of a split; raises ValueError with the flag if it is not given."""
         path = self._files[split]
         if not path:
-            raise UserError(f"--task_name={self.name} needs {FILE_FLAGS[split]} for this.")
+            raise UserError(f"`task_name`={self.name} needs {FILE_FLAGS[split]} for this.")
         return path
 
     def read(self, split: str) -> list[TextExample]:
@@ -516,8 +516,8 @@ class CustomData:
         """Returns the classes of the training file and keeps its examples for `read`."""
         if not self._files[TRAIN]:
             raise UserError(
-                "The classes are not known: pass --train_file to read them from, or an "
-                "--output_dir with a model that was saved with its labels."
+                "The classes are not known: pass `train_file` to read them from, or an "
+                "`output_dir` with a model that was saved with its labels."
             )
         examples = self._examples(TRAIN, None)
         cells = [example.label for example in examples if example.label is not None]
@@ -525,7 +525,7 @@ class CustomData:
             names = sorted_labels(name for cell in cells for name in split_labels(cell))
             if len(names) < 2:
                 raise UserError(
-                    "--train_file: --multi_label needs at least two different labels in "
+                    "`train_file`: `multi_label` needs at least two different labels in "
                     f"{self.file(TRAIN)}, which has {listed(names) or 'none'}. {_LABEL_FLAG} names "
                     "the column."
                 )
@@ -533,7 +533,7 @@ class CustomData:
             names = sorted_labels(cells)
         if len(names) == 1:
             raise UserError(
-                f"--train_file: all {len(examples)} rows of {self.file(TRAIN)} that have a label "
+                f"`train_file`: all {len(examples)} rows of {self.file(TRAIN)} that have a label "
                 f"have {shown(names[0])}; there is nothing to learn. {_LABEL_FLAG} names the "
                 "column."
             )

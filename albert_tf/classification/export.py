@@ -74,7 +74,7 @@ def export_classifier(
     Differs: the original cannot export a regression, and has no `tokens`.
     """
     check_labels(model, labels)
-    model.config.check_sequence_length(max_seq_length, "--max_seq_length")
+    model.config.check_sequence_length(max_seq_length)
     copy = float32_copy(model)
     outputs = partial(_outputs, copy, labels, threshold)
     signatures = {
@@ -146,7 +146,7 @@ def export_text_classifier(
     """
     check_labels(model, labels)
     check_room(is_pair, max_seq_length)
-    model.config.check_sequence_length(max_seq_length, "--max_seq_length")
+    model.config.check_sequence_length(max_seq_length)
     copy = float32_copy(model)
     graph_tokenizer = GraphTokenizer(tokenizer)
 

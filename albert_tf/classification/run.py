@@ -100,11 +100,11 @@ class ClassifierJob(Job[ClassificationSettings]):
     def check(cls, settings: ClassificationSettings) -> None:
         """See `Job`."""
         super().check(settings)
-        check_answers(settings.predict_output_file, settings.predict_file, "--predict_file")
+        check_answers(settings.predict_output_file, settings.predict_file, "`predict_file`")
         threshold = settings.multi_label_threshold
         if threshold is not None and not 0 < threshold < 1:
             raise UserError(
-                "--multi_label_threshold must be a probability between 0 and 1. Received: "
+                "`multi_label_threshold` must be a probability between 0 and 1. Received: "
                 f"{threshold}"
             )
 
@@ -117,7 +117,7 @@ class ClassifierJob(Job[ClassificationSettings]):
         name = settings.task_name or known
         if not name:
             raise UserError(
-                f"--task_name is needed: {settings.output_dir!r} contains no model with a known "
+                f"`task_name` is needed: {settings.output_dir!r} contains no model with a known "
                 "task. Use a GLUE task, or custom for other files."
             )
         return name.lower() if name.lower() == CustomData.name else glue_task_name(name)
@@ -172,7 +172,7 @@ class ClassifierJob(Job[ClassificationSettings]):
             return None
         if labels.is_regression:
             raise UserError(
-                f"--class_weights is for classes, and --task_name={self.context.task_name} "
+                f"`class_weights` is for classes, and `task_name`={self.context.task_name} "
                 f"predicts numbers. Received: {setting!r}"
             )
         found = [example.label for example in self.examples[TRAIN] if example.label is not None]
@@ -189,14 +189,14 @@ class ClassifierJob(Job[ClassificationSettings]):
         settings, name, trained = context.settings, context.task_name, context.trained
         if settings.multi_label and name != CustomData.name:
             raise UserError(
-                f"--multi_label is for --task_name={CustomData.name}. Received: --task_name="
+                f"`multi_label` is for `task_name`={CustomData.name}. Received: `task_name`="
                 f"{name}, whose texts have one label each."
             )
         is_given = settings.multi_label_threshold != Labels.threshold
         is_given &= not (trained and trained.labels.multi_label)  # otherwise of the training
         if is_given and not settings.multi_label:
             raise UserError(
-                f"--multi_label_threshold={settings.multi_label_threshold} is for --multi_label, "
+                f"`multi_label_threshold`={settings.multi_label_threshold} is for `multi_label`, "
                 "which is not given."
             )
         if name == CustomData.name:
@@ -211,7 +211,7 @@ class ClassifierJob(Job[ClassificationSettings]):
                 threshold=settings.multi_label_threshold,
             )
         if is_read and not settings.data_dir:
-            raise UserError(f"--task_name={name} needs --data_dir, GLUE's download.")
+            raise UserError(f"`task_name`={name} needs `data_dir`, GLUE's download.")
         return GlueData(name, settings.data_dir or "")
 
     def make_task(self) -> ClassificationTask:

@@ -80,7 +80,7 @@ class TextClassifier(TextPredictor):
         predictor = new_predictor(
             model, model.config, max_seq_length=max_seq_length, batch_size=batch_size
         )
-        check_room(bool(pairs), predictor.max_seq_length, "max_seq_length")
+        check_room(bool(pairs), predictor.max_seq_length)
         super().__init__(predictor, tokenizer, _labels_of(labels, model), pairs)
         self.model = model
 

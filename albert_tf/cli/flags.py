@@ -251,11 +251,11 @@ def define_optimizer_flags(defaults: OptimizerConfig) -> None:
         {
             "Optimizer": {
                 Flag(
-                    defaults.STEPS_FLAG.removeprefix("--"), defaults.num_train_steps
+                    defaults.STEPS_FLAG.strip("`"), defaults.num_train_steps
                 ): "Number of training steps, including the steps before a run was resumed. The "
                 "learning rate reaches 0 at the last step.",
                 Flag(
-                    defaults.WARMUP_FLAG.removeprefix("--"), defaults.num_warmup_steps
+                    defaults.WARMUP_FLAG.strip("`"), defaults.num_warmup_steps
                 ): "Number of warm-up steps, during which the learning rate rises linearly from "
                 "0; 0 disables the warm-up.",
             },

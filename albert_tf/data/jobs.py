@@ -64,7 +64,7 @@ def worker_processes(number: int, shared: Any) -> Iterator[OrderedMap]:
     except BrokenProcessPool as error:
         raise ChildProcessError(
             f"One of {number} processes was killed by the system, probably because memory ran "
-            "out. Use a smaller --num_workers."
+            "out. Use a smaller `num_workers`."
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)

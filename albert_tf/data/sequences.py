@@ -119,12 +119,12 @@ class TokenSequences:
         }
 
 
-def check_room(is_pair: bool, max_length: int, name: str = "--max_seq_length") -> None:
+def check_room(is_pair: bool, max_length: int, name: str = "max_seq_length") -> None:
     """Raises ValueError unless a sequence has room for a token of each text."""
     needed = 5 if is_pair else 3
     if max_length < needed:
         raise UserError(
-            f"{name} must be at least {needed} for {'pairs of ' * is_pair}texts: "
+            f"`{name}` must be at least {needed} for {'pairs of ' * is_pair}texts: "
             f"[CLS], [SEP] and a token of each text. Received: {max_length}"
         )
 

@@ -385,7 +385,7 @@ def glue_task_name(name: str) -> str:
         if plain_name(name) in (plain_name(known), *_OTHER_NAMES.get(known, ())):
             return known
     raise UserError(
-        f"--task_name must be one of {', '.join(GLUE_TASKS)}, or custom for other files. "
+        f"`task_name` must be one of {', '.join(GLUE_TASKS)}, or custom for other files. "
         f"Received: {name!r}"
     )
 

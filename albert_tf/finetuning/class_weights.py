@@ -12,7 +12,7 @@ from albert_tf.data.strict_json import listed, shown
 from albert_tf.data.text_examples import decimal_number
 
 BALANCED = "balanced"
-_FLAG = "--class_weights"
+_FLAG = "`class_weights`"
 
 
 def class_weights(setting: str, labels: Sequence[str], counts: np.ndarray) -> np.ndarray:

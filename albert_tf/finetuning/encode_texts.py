@@ -75,7 +75,7 @@ class TextEncoder:
             max_seq_length=max_seq_length,
             batch_size=batch_size,
         )
-        check_room(False, self._predictor.max_seq_length, "max_seq_length")
+        check_room(False, self._predictor.max_seq_length)
         self.pooling = pooling
 
     @classmethod
@@ -139,7 +139,7 @@ class TextEncoder:
         """
         first, second = texts_and_pairs(texts, text_pairs)
         if second is not None:
-            check_room(True, self._predictor.max_seq_length, "max_seq_length")
+            check_room(True, self._predictor.max_seq_length)
         length = self._predictor.max_seq_length
         examples = text_examples(first, second)
         sequences = text_sequences(examples, self.tokenizer, length, warns=True)

@@ -106,7 +106,7 @@ def prepare(kind: type[Job[S]], settings: S) -> RunContext[S]:
     _check_outputs(settings, kind.EXPORT_FOLDER, writes=bool(actions & _TO_OUTPUT_DIR))
     kind.check(settings)
     if not actions:
-        flags = [f"--{name}" for name in kind.ACTIONS]
+        flags = [f"`{name}`" for name in kind.ACTIONS]
         raise UserError(f"Nothing to do: pass {', '.join(flags[:-1])} or {flags[-1]}.")
     strategy = strategy_of(settings)
 
@@ -151,9 +151,9 @@ def prepare(kind: type[Job[S]], settings: S) -> RunContext[S]:
     extra = {**source.config.extra, LOWER_CASE_KEY: tokenizer.do_lower_case}
     config, rate = source.config.replace(extra=extra), settings.encoder_dropout_prob
     if rate is not None:
-        check_rate(rate, "--encoder_dropout_prob")
+        check_rate(rate, "`encoder_dropout_prob`")
         config = with_dropout(config, rate)
-    config.check_sequence_length(settings.max_seq_length, "--max_seq_length")
+    config.check_sequence_length(settings.max_seq_length)
     return RunContext(
         settings=settings,
         actions=actions,
@@ -172,7 +172,7 @@ def prepare(kind: type[Job[S]], settings: S) -> RunContext[S]:
 def _check_outputs(settings: FineTuningSettings, export_folder: str, *, writes: bool) -> None:
     """Raises ValueError unless everything can be written, the export at the end included."""
     if settings.export_text_model and not settings.export_dir:
-        raise UserError("--export_text_model needs --export_dir, the directory to write it below.")
+        raise UserError("`export_text_model` needs `export_dir`, the directory to write it below.")
     if settings.export_dir:
         names = filter(None, (export_folder, TEXT_FOLDER if settings.export_text_model else ""))
         for path in (settings.export_dir, *(os.path.join(settings.export_dir, n) for n in names)):
@@ -194,9 +194,9 @@ def _checkpoint_elsewhere(settings: FineTuningSettings) -> str | None:
     own = os.path.abspath(settings.output_dir)
     if path and own not in (os.path.abspath(path), os.path.dirname(os.path.abspath(path))):
         raise UserError(
-            f"With --do_train, --checkpoint must be one of {', '.join(CHOICES)} or a "
-            f"checkpoint in --output_dir {settings.output_dir!r}; to start from another, pass "
-            f"--init_checkpoint. Received: {path!r}"
+            f"With `do_train`, `checkpoint` must be one of {', '.join(CHOICES)} or a "
+            f"checkpoint in `output_dir` {settings.output_dir!r}; to start from another, pass "
+            f"`init_checkpoint`. Received: {path!r}"
         )
     return None
 
@@ -210,7 +210,7 @@ def _check_data(context: RunContext[S], job: Job[S]) -> None:
         check_head_in(context.output, job.task)
     if settings.do_train and settings.early_stopping and not job.evaluates:
         raise UserError(
-            f"--early_stopping={settings.early_stopping} counts evaluations during the training, "
+            f"`early_stopping`={settings.early_stopping} counts evaluations during the training, "
             f"of which there are none: it needs {job.EVALUATING}."
         )
 
@@ -238,7 +238,7 @@ def check_head_in(directory: TrainingDirectory, task: TrainedTask) -> None:
         raise UserError(
             f"{directory.path!r} belongs to another model: {os.path.basename(prefix)} in it has no "
             f"head for {task.name if task.name in QUESTION_TASKS else what}. Use a new "
-            "--output_dir; to start from that model, pass it as --init_checkpoint."
+            "`output_dir`; to start from that model, pass it as `init_checkpoint`."
         )
 
 

@@ -138,7 +138,7 @@ class Job(ABC, Generic[S]):
 
     ACTIONS: ClassVar[tuple[str, ...]] = ("do_train", "do_eval", "do_predict", "export_dir")
     DROPOUT: ClassVar[str] = "dropout_prob"  # setting with the rate of the head
-    EVALUATING: ClassVar[str] = "--do_eval"  # what makes a training evaluate its checkpoints
+    EVALUATING: ClassVar[str] = "`do_eval`"  # what makes a training evaluate its checkpoints
     EXPORT_FOLDER: ClassVar[str] = ""  # subdirectory of --export_dir for models of token ids
     RESULTS: ClassVar[type[EvaluationResults]] = EvaluationResults
 
@@ -155,7 +155,7 @@ class Job(ABC, Generic[S]):
         """Raises ValueError if settings are wrong for every model and all data."""
         rate = getattr(settings, cls.DROPOUT)
         if rate is not None:
-            check_rate(rate, f"--{cls.DROPOUT}")
+            check_rate(rate, f"`{cls.DROPOUT}`")
         if isinstance(settings, StepSettings):
             check_epochs(settings)
 
@@ -265,12 +265,12 @@ def check_answers(path: str | None, read: str | None, read_flag: str) -> None:
     check_file(path)
     if not read:
         raise UserError(
-            f"--predict_output_file={path} is for the predictions of {read_flag}, which is not "
+            f"`predict_output_file`={path} is for the predictions of {read_flag}, which is not "
             "given."
         )
     if real_name(path) == real_name(read):
         raise UserError(
-            f"--predict_output_file would overwrite {read_flag}: {read}. Use another name."
+            f"`predict_output_file` would overwrite {read_flag}: {read}. Use another name."
         )
 
 

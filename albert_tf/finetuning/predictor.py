@@ -199,7 +199,7 @@ def new_predictor(
     if max_seq_length is None:
         max_seq_length = min(longest, config.max_position_embeddings)
     check_whole_number("max_seq_length", max_seq_length)
-    config.check_sequence_length(max_seq_length, "max_seq_length")
+    config.check_sequence_length(max_seq_length)
     return Predictor(
         model,
         tf.distribute.get_strategy(),

@@ -145,7 +145,7 @@ def recipe_for(task_name: str, size: str | None = None, version: str = "v2") -> 
             scores = _published(task, size, version) if size else {}
             return dataclasses.replace(recipe, published=scores)
     raise UserError(
-        f"There is no published recipe for the task {task_name!r} (--task_name, --recipe=auto); "
+        f"There is no published recipe for the task {task_name!r} (`task_name`, `recipe`=auto); "
         f"there are {', '.join(recipe_names())}. Pass the settings as flags instead."
     )
 
@@ -186,7 +186,7 @@ def recipe_settings(
     if recipe.init_from and is_training:
         logging.info(
             "The published runs of this task started from a model fine-tuned on %s: pass one as "
-            "--init_checkpoint",
+            "`init_checkpoint`",
             recipe.init_from,
         )
     return taken

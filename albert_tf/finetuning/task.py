@@ -51,7 +51,7 @@ class InMemoryTask(Task, ABC):
         padding: str,
         use_one_hot_embeddings: bool,
     ) -> None:
-        config.check_sequence_length(max_seq_length, "--max_seq_length")
+        config.check_sequence_length(max_seq_length)
         self.config = config
         self.max_seq_length = max_seq_length
         self.padding = padding
@@ -121,7 +121,7 @@ def padded_length(longest: int, max_seq_length: int, padding: str) -> int:
         raise UserError(f"The padding must be one of {', '.join(PADDINGS)}. Received: {padding!r}")
     if longest > max_seq_length:
         raise UserError(
-            f"A sequence has {longest} tokens, more than --max_seq_length={max_seq_length}."
+            f"A sequence has {longest} tokens, more than `max_seq_length`={max_seq_length}."
         )
     if padding == "max":
         return max_seq_length

@@ -64,8 +64,8 @@ class FusedAttention:
         is_known = query.shape.is_fully_defined()
         if not is_known and self._is_required:
             raise UserError(
-                "--attention=cudnn needs batches of one padded length, which fine-tuning has with "
-                f"--padding=max. Received: queries of shape {query.shape}"
+                "`attention`=cudnn needs batches of one padded length, which fine-tuning has with "
+                f"`padding`=max. Received: queries of shape {query.shape}"
             )
         name = "cudnn" if is_known else "plain, as batches have several padded lengths"
         if name != self._logged:
@@ -248,7 +248,7 @@ def choose(
     reasons = unsupported(config, precision, capabilities, jit_compile=jit_compile)
     if name == "cudnn" and reasons:
         raise UserError(
-            f"--attention=cudnn cannot be used: {'; '.join(reasons)}. Use --attention=auto or plain"
+            f"`attention`=cudnn cannot be used: {'; '.join(reasons)}. Use `attention`=auto or plain"
         )
     if name == "plain" or reasons:
         explains = capabilities and name != "plain"
@@ -278,14 +278,14 @@ def unsupported(
     conditions = {
         "it needs NVIDIA GPUs of compute capability 8.0 or higher": bool(capabilities)
         and min(capabilities) >= _MIN_CAPABILITY,
-        "it needs --xla": jit_compile,
-        f"it does not compute in --precision={precision}": precision != FLOAT32,
+        "it needs `xla`": jit_compile,
+        f"it does not compute in `precision`={precision}": precision != FLOAT32,
         f"it needs a head size that is a multiple of 8 and at most {_MAX_HEAD_SIZE}, and that of "
         f"the model is {size}": size % 8 == 0 and size <= _MAX_HEAD_SIZE,
         # Its seed is part of the compiled program: every step would drop the same.
         "it does not support attention dropout, and the model has "
         f"attention_probs_dropout_prob={rate:g}": rate == 0.0,
-        "it is not deterministic, as --deterministic requires": not is_op_determinism_enabled(),
+        "it is not deterministic, as `deterministic` requires": not is_op_determinism_enabled(),
     }
     return [reason for reason, is_met in conditions.items() if not is_met]
 

@@ -577,8 +577,8 @@ class AlbertForQuestionAnsweringWithBeamSearch(EncoderAndHead):
         if max(start_n_top, end_n_top) > longest:
             raise UserError(
                 f"Beams cannot be wider than the {longest} positions of the model "
-                f"(max_position_embeddings). Received: --start_n_top={start_n_top}, "
-                f"--end_n_top={end_n_top}"
+                f"(max_position_embeddings). Received: `start_n_top`={start_n_top}, "
+                f"`end_n_top`={end_n_top}"
             )
         self.start_n_top = start_n_top
         self.end_n_top = end_n_top

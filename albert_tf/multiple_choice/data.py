@@ -185,7 +185,7 @@ def chosen_levels(high_only: bool, middle_only: bool) -> tuple[str, ...]:
     """Returns the levels that the two flags select; raises ValueError if both are set."""
     if high_only and middle_only:
         raise UserError(
-            "--high_only and --middle_only exclude each other; set neither to use both levels."
+            "`high_only` and `middle_only` exclude each other; set neither to use both levels."
         )
     return (HIGH,) if high_only else (MIDDLE,) if middle_only else LEVELS
 
@@ -229,9 +229,9 @@ def _passages(folder: str, level: str, data_dir: str) -> Iterator[tuple[str, Jso
     if not names:
         other = LEVELS[1 - LEVELS.index(level)]
         raise UserError(
-            f"--data_dir: no passages (*.txt) exist in {level_folder!r}. --data_dir must be the "
+            f"`data_dir`: no passages (*.txt) exist in {level_folder!r}. `data_dir` must be the "
             "directory that contains RACE/, or that directory itself; "
-            f"--{other}_only reads {other} alone. Received: {data_dir!r}"
+            f"`{other}_only` reads {other} alone. Received: {data_dir!r}"
         )
     names = ["all.txt"] if "all.txt" in names else sorted(names, key=_by_number)
     for name in progress(names, level):

@@ -74,7 +74,7 @@ def export_text_choice(
             supported in a graph, or the directory cannot be written.
     """
     check_lengths(max_seq_length, max_qa_length)
-    model.config.check_sequence_length(max_seq_length, "--max_seq_length")
+    model.config.check_sequence_length(max_seq_length)
     copy = float32_copy(model)
     graph_tokenizer = GraphTokenizer(tokenizer)
 

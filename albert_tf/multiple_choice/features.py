@@ -157,11 +157,11 @@ def check_lengths(max_seq_length: int, max_qa_length: int) -> None:
     """Raises ValueError unless there is room for a token."""
     if max_seq_length <= _SPECIAL:
         raise UserError(
-            f"--max_seq_length must be at least {_SPECIAL + 1}: [CLS], two [SEP] and a token. "
+            f"`max_seq_length` must be at least {_SPECIAL + 1}: [CLS], two [SEP] and a token. "
             f"Received: {max_seq_length}"
         )
     if max_qa_length < 1:
-        raise UserError(f"--max_qa_length must be at least 1. Received: {max_qa_length}")
+        raise UserError(f"`max_qa_length` must be at least 1. Received: {max_qa_length}")
 
 
 def _encoded(

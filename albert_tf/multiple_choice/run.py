@@ -79,8 +79,8 @@ class MultipleChoiceJob(Job[MultipleChoiceSettings]):
         """See `Job`."""
         if settings.task_name.lower() != MULTIPLE_CHOICE:
             raise UserError(
-                f"--task_name must be {MULTIPLE_CHOICE}, also for custom questions "
-                f"(--train_choices and similar). Received: {settings.task_name!r}"
+                f"`task_name` must be {MULTIPLE_CHOICE}, also for custom questions "
+                f"(`train_choices` and similar). Received: {settings.task_name!r}"
             )
         return MULTIPLE_CHOICE
 
@@ -107,7 +107,7 @@ class MultipleChoiceJob(Job[MultipleChoiceSettings]):
         if not settings.data_dir:
             is_default = getattr(MultipleChoiceSettings, action)
             default = f" (set unless --no{action} is given)" if is_default else ""
-            raise UserError(f"--{action}{default} needs --data_dir, or --{flag} for custom data.")
+            raise UserError(f"`{action}`{default} needs `data_dir`, or `{flag}` for custom data.")
         levels = chosen_levels(settings.high_only, settings.middle_only)
         return read_race(settings.data_dir, split, levels=levels)
 

@@ -157,13 +157,13 @@ def check_workers(files: Sequence[str], batch_size: int, workers: int) -> int:
         return count
     shards = range(_MAX_STREAMS // workers * workers, 0, -workers)
     fitting = next((n for n in shards if num_streams([1] * n, batch_size) == n), None)
-    advice = "another --train_batch_size: no number of files fits this one"
+    advice = "another `train_batch_size`: no number of files fits this one"
     if fitting:
-        name = f"--output_file=train.tfrecord@{fitting}"
+        name = f"`output_file`=train.tfrecord@{fitting}"
         advice = f"{fitting} files of equal size: create_pretraining_data.py {name}"
     raise UserError(
-        f"{workers} workers cannot share the input evenly: the {len(files)} files of --input_file "
-        f"({min(sizes)} to {max(sizes)} bytes) and --train_batch_size={batch_size} make {count} "
+        f"{workers} workers cannot share the input evenly: the {len(files)} files of `input_file` "
+        f"({min(sizes)} to {max(sizes)} bytes) and `train_batch_size`={batch_size} make {count} "
         "streams of nearly equal length. Use a number of workers that divides "
         f"{count}, or {advice}."
     )
@@ -332,7 +332,7 @@ def are_masked_alike(files: Sequence[str], mask_id: int) -> bool:
     if True in first and False in first:
         raise RecordError(
             f"{first[True]} holds records that are masked already and {first[False]} plain ones: "
-            "evaluate on files of one kind (--eval_input_file)."
+            "evaluate on files of one kind (`eval_input_file`)."
         )
     return True in first
 
@@ -346,15 +346,15 @@ def check_masking(files: Sequence[str], mask_id: int | None) -> None:
         masked = are_masked(path, mask_id)
         if masked and mask_id is not None:
             raise RecordError(
-                f"{path}: its records were masked when they were created, and --masked_lm_prob "
-                "(or --masked_lm_budget) would mask them again. Omit that flag, or create plain "
-                "records: create_pretraining_data.py --masked_lm_prob=0."
+                f"{path}: its records were masked when they were created, and `masked_lm_prob` "
+                "(or `masked_lm_budget`) would mask them again. Omit that flag, or create plain "
+                "records: create_pretraining_data.py `masked_lm_prob`=0."
             )
         if masked is False and mask_id is None:
             raise RecordError(
-                f"{path}: its records are plain, no token is masked. Pass --masked_lm_prob=0.15 "
+                f"{path}: its records are plain, no token is masked. Pass `masked_lm_prob`=0.15 "
                 "to mask them during training, or create masked records: "
-                "create_pretraining_data.py without --masked_lm_prob=0."
+                "create_pretraining_data.py without `masked_lm_prob`=0."
             )
 
 
@@ -368,7 +368,7 @@ def check_sentence_pairs(files: Sequence[str], sentence_loss: str) -> None:
         for payload in islice(read_records(path), 1):
             if not any(example_features(payload, path, 1)["segment_ids"].int64_list.value):
                 raise RecordError(
-                    f"{path} holds single runs of text (created with --sentence_loss={NONE}), not "
-                    f"pairs of segments: --sentence_loss={sentence_loss} has nothing to learn "
-                    f"there. Use --sentence_loss={NONE}, or records created with {SOP} or {NSP}."
+                    f"{path} holds single runs of text (created with `sentence_loss`={NONE}), not "
+                    f"pairs of segments: `sentence_loss`={sentence_loss} has nothing to learn "
+                    f"there. Use `sentence_loss`={NONE}, or records created with {SOP} or {NSP}."
                 )

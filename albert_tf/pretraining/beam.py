@@ -62,14 +62,14 @@ def beam_options(runner: str, arguments: Sequence[str]) -> PipelineOptions:
     try:
         runner_class = type(create_runner(name))
     except (ValueError, ImportError, AttributeError) as error:
-        raise UserError(f"--runner={runner}: {error}") from error
+        raise UserError(f"`runner`={runner}: {error}") from error
     for before, argument in pairwise(["", *arguments]):
         is_value = before.startswith("--") and "=" not in before
         if not (argument.startswith("-") or is_value):  # Beam passes over it
             raise UserError(f"{argument!r} is no option of Beam; write --name=value after the --.")
     given = PipelineOptions(list(arguments))
     if given.get_all_options().get("runner"):
-        raise UserError("--runner goes before the --, among the flags of this command.")
+        raise UserError("`runner` goes before the --, among the flags of this command.")
     unknown = given.get_all_options(retain_unknown_options=True).keys() - given.get_all_options()
     if unknown and not issubclass(runner_class, PortableRunner):
         names = ", ".join(f"--{option}" for option in sorted(unknown))
@@ -158,8 +158,8 @@ def create_records(
         counts = _run(pipeline, runner)
     if lost := [path for path in output_files if not file_exists(path)]:
         raise UserError(
-            f"--runner={runner} has finished, but {lost[0]} is not on this machine. Use an "
-            "--output_file that all machines share, such as gs://bucket/name."
+            f"`runner`={runner} has finished, but {lost[0]} is not on this machine. Use an "
+            "`output_file` that all machines share, such as gs://bucket/name."
         )
     write_fingerprints(output_files, tokenizer.tokens)
     return CreationReport(settings, counts, time.monotonic() - start)
@@ -248,7 +248,7 @@ def _publish(file: tuple[int, str], output_files: Sequence[str]) -> None:
         rename(path, output_files[number])
     elif not file_exists(output_files[number]):  # else an earlier attempt has renamed it
         raise UserError(
-            f"{path} is not on this worker. Use an --output_file that all machines share, such as "
+            f"{path} is not on this worker. Use an `output_file` that all machines share, such as "
             "gs://bucket/name."
         )
 
@@ -274,8 +274,8 @@ def _run(pipeline: beam.Pipeline, runner: str) -> Counter[str]:
         result = pipeline.run()
         state = result.wait_until_finish()
     except RuntimeError as error:  # the error of a worker, with its stack
-        raise UserError(f"--runner={runner} failed: {error}") from error
+        raise UserError(f"`runner`={runner} failed: {error}") from error
     if state not in (None, PipelineState.DONE):
-        raise UserError(f"--runner={runner} ended in the state {state}; see the log of the job.")
+        raise UserError(f"`runner`={runner} ended in the state {state}; see the log of the job.")
     found = result.metrics().query(MetricsFilter().with_namespace(_METRICS))["counters"]
     return Counter({counter.key.metric.name: counter.result or 0 for counter in found})

@@ -129,7 +129,7 @@ def _decode(span: Span) -> str:
             line += file.read(min(BLOCK_BYTES, span.start - start)).count(b"\n")
     raise UserError(
         f"{span.path} is not UTF-8 text: byte {span.start + place} (line {line}) is "
-        f"0x{data[place]:02x}. --input_file takes plain text; convert or unpack it first."
+        f"0x{data[place]:02x}. `input_file` takes plain text; convert or unpack it first."
     )
 
 

@@ -66,7 +66,7 @@ def train_sentencepiece(
     do_lower_case = as_type("do_lower_case", do_lower_case, bool)
     dry_run = as_type("dry_run", dry_run, bool)
     if vocab_size < 1:
-        raise UserError(f"--vocab_size must be at least 1. Received: {vocab_size}")
+        raise UserError(f"`vocab_size` must be at least 1. Received: {vocab_size}")
     files = match_files(input_file)
     for path in model_files(model_prefix):
         check_file(path)
@@ -146,8 +146,8 @@ class PretrainingDataSettings(Settings):
         loss = self.sentence_loss or (NSP if is_random else SOP)
         if is_random is not None and is_random != (loss == NSP):
             raise UserError(
-                f"--random_next_sentence={is_random} contradicts --sentence_loss={loss}: it is "
-                f"true for {NSP} and false for the others. Use --sentence_loss only."
+                f"`random_next_sentence`={is_random} contradicts `sentence_loss`={loss}: it is "
+                f"true for {NSP} and false for the others. Use `sentence_loss` only."
             )
         return loss
 
@@ -206,18 +206,18 @@ def _beam(settings: PretrainingDataSettings) -> ModuleType | None:
         raise TypeError(f"beam_options must be a list. Received: {settings.beam_options!r}")
     if settings.runner is None:
         if settings.beam_options:
-            raise UserError(f"{' '.join(settings.beam_options)}: options of Beam need --runner.")
+            raise UserError(f"{' '.join(settings.beam_options)}: options of Beam need `runner`.")
         return None
     if settings.num_workers is not None:
         raise UserError(
-            f"--num_workers={settings.num_workers} is for processes of this machine; with --runner "
+            f"`num_workers`={settings.num_workers} is for processes of this machine; with `runner` "
             "pass the runner's own option after a --, such as -- --direct_num_workers=2."
         )
     try:
         from albert_tf.pretraining import beam
     except ModuleNotFoundError as error:
         raise UserError(
-            f"--runner={settings.runner} needs Apache Beam ({error}). Install it with: "
+            f"`runner`={settings.runner} needs Apache Beam ({error}). Install it with: "
             'pip install "albert_tf[beam]" (and "apache-beam[gcp]" for Dataflow); in a checkout: '
             "pip install -r requirements/beam.txt."
         ) from error

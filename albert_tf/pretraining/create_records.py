@@ -312,7 +312,7 @@ def check_text(
             has_text |= found
             progress.update(block.size)
     if not has_text:
-        raise UserError(f"There is no text in --input_file: {', '.join(input_files)}")
+        raise UserError(f"There is no text in `input_file`: {', '.join(input_files)}")
     return blocks
 
 
@@ -323,16 +323,16 @@ def _check(shared: None, block: Block) -> bool:
 def check_outputs(input_files: Sequence[str], output_files: Sequence[str]) -> None:
     """Refuses output names that would destroy an input or each other, or cannot be written."""
     if not output_files:
-        raise UserError("--output_file names no file.")
+        raise UserError("`output_file` names no file.")
     inputs = {real_name(path): path for path in input_files}
     seen: set[str] = set()
     for path in output_files:
         name = real_name(path)
         if name in inputs:
-            raise UserError(f"--output_file would overwrite the input {inputs[name]}.")
+            raise UserError(f"`output_file` would overwrite the input {inputs[name]}.")
         if name in seen:
             raise UserError(
-                f"--output_file names {path} twice; use a different name for each file."
+                f"`output_file` names {path} twice; use a different name for each file."
             )
         check_file(path)
         seen.add(name)

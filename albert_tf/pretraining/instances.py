@@ -40,7 +40,7 @@ class InstanceSettings:
 
     def __post_init__(self) -> None:
         if self.dupe_factor < 1:
-            raise UserError(f"--dupe_factor must be at least 1: {self.dupe_factor}")
+            raise UserError(f"`dupe_factor` must be at least 1: {self.dupe_factor}")
 
     @property
     def feature_specs(self) -> tuple[FeatureSpec, ...]:

@@ -76,11 +76,11 @@ class MaskingSettings:
     def __post_init__(self) -> None:
         if not 0 <= self.masked_lm_prob < 1:
             raise UserError(
-                f"--masked_lm_prob must be in [0, 1), usually 0.15. Received: {self.masked_lm_prob}"
+                f"`masked_lm_prob` must be in [0, 1), usually 0.15. Received: {self.masked_lm_prob}"
             )
         for name in ("max_predictions_per_seq", "ngram"):
             if getattr(self, name) < 1:
-                raise UserError(f"--{name} must be at least 1: {getattr(self, name)}")
+                raise UserError(f"`{name}` must be at least 1: {getattr(self, name)}")
 
     @property
     def prediction_slots(self) -> int:

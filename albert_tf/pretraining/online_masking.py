@@ -79,7 +79,7 @@ class OnlineMasking:
 
     def __post_init__(self) -> None:
         if self.settings.masked_lm_prob == 0:
-            raise UserError("--masked_lm_prob must be above 0 for masking while training: 0")
+            raise UserError("`masked_lm_prob` must be above 0 for masking while training: 0")
         if self.settings.do_permutation:
             raise UserError("Masking while training does not permute: do_permutation=True")
 

@@ -147,19 +147,15 @@ def scaling_report(
         f"--learning_rate={given.learning_rate:g} becomes {used.learning_rate:g}: times the square "
         f"root of {batch_size}/{reference}, LAMB's rule",
     ]
-    for flag, name in (
-        (given.STEPS_FLAG, "num_train_steps"),
-        ("--start_warmup_step", "start_warmup_step"),
-        ("--num_decay_steps", "num_decay_steps"),
-    ):
+    for name in ("num_train_steps", "start_warmup_step", "num_decay_steps"):
         before, after = getattr(given, name), getattr(used, name)
         if before:
             lines.append(
-                f"{flag}={before} becomes {after}: times {reference}/{batch_size}, for as many "
+                f"--{name}={before} becomes {after}: times {reference}/{batch_size}, for as many "
                 "examples"
             )
     if given.num_warmup_steps:
-        lines.append(f"{given.WARMUP_FLAG}={given.num_warmup_steps} stays as it is, LAMB's rule")
+        lines.append(f"--num_warmup_steps={given.num_warmup_steps} stays as it is, LAMB's rule")
     if given.optimizer != "lamb":
         lines.append(f"No rule was published for --optimizer={given.optimizer}: watch the loss")
     return lines
@@ -196,7 +192,7 @@ def run_pretraining(
     """
     check_arguments(settings, PretrainingSettings, on_log)
     if not (settings.do_train or settings.do_eval):
-        raise UserError("Nothing to do: pass --do_train, --do_eval or both.")
+        raise UserError("Nothing to do: pass `do_train`, `do_eval` or both.")
     settings = with_xla(settings)
     trainer_config = settings.trainer_config()
     optimizer_config = _optimizer_config(settings)
@@ -244,7 +240,7 @@ def _masking(settings: PretrainingSettings, tokenizer: Tokenizer | None) -> Onli
     prob, budget = settings.masked_lm_prob, settings.masked_lm_budget
     if prob and budget and prob != budget:
         raise UserError(
-            f"--masked_lm_prob={prob:g} and --masked_lm_budget={budget:g} are two names of one "
+            f"`masked_lm_prob`={prob:g} and `masked_lm_budget`={budget:g} are two names of one "
             "setting; pass only one of them, or the same value."
         )
     if not (prob or budget):
@@ -262,8 +258,8 @@ def _masking(settings: PretrainingSettings, tokenizer: Tokenizer | None) -> Onli
     )
     if tokenizer is None:
         raise UserError(
-            "--masked_lm_prob needs the tokenizer that the records were created with, for its "
-            "[MASK]: pass --spm_model_file or --vocab_file."
+            "`masked_lm_prob` needs the tokenizer that the records were created with, for its "
+            "[MASK]: pass `spm_model_file` or `vocab_file`."
         )
     if warning := masking_limit_warning(settings.max_seq_length, masking):
         logging.warning(warning)
@@ -452,7 +448,7 @@ def _check_depth(directory: str, step: int) -> None:
     match = re.fullmatch(r"([0-9]+):.*:([0-9]+)", schedule if isinstance(schedule, str) else "")
     if match and 0 < step <= int(match[2]):
         raise UserError(
-            f"{directory!r} contains {step} steps of a run with --depth_schedule={schedule}, which "
+            f"{directory!r} contains {step} steps of a run with `depth_schedule`={schedule}, which "
             "is no longer supported, before its last stage. Start a new run with another "
             f"output_dir and init_checkpoint={directory!r}."
         )

@@ -24,7 +24,7 @@ SENTENCE_LOSSES = SOP, NSP, NONE = "sop", "nsp", "none"
 # How the pairs of "sop" are made: as the original makes them, or of neighbours alone.
 SENTENCE_PAIRS = ORIGINAL, ADJACENT = "original", "adjacent"
 NO_RECORD = (
-    f"--input_file contains no token or, with --sentence_pairs={ADJACENT}, no document of two "
+    f"`input_file` contains no token or, with `sentence_pairs`={ADJACENT}, no document of two "
     "lines."
 )
 
@@ -54,22 +54,22 @@ class SegmentSettings:
     def __post_init__(self) -> None:
         if self.max_seq_length < SPECIAL_TOKENS + 2:
             raise UserError(
-                f"--max_seq_length must be at least {SPECIAL_TOKENS + 2} ([CLS] A [SEP] B [SEP] "
+                f"`max_seq_length` must be at least {SPECIAL_TOKENS + 2} ([CLS] A [SEP] B [SEP] "
                 f"with a token in each part): {self.max_seq_length}"
             )
         if not 0 <= self.short_seq_prob <= 1:
-            raise UserError(f"--short_seq_prob must lie in [0, 1]: {self.short_seq_prob}")
+            raise UserError(f"`short_seq_prob` must lie in [0, 1]: {self.short_seq_prob}")
         check_sentence_loss(self.sentence_loss)
         if self.sentence_pairs not in SENTENCE_PAIRS:
             raise UserError(
-                f"--sentence_pairs must be one of {', '.join(SENTENCE_PAIRS)}. "
+                f"`sentence_pairs` must be one of {', '.join(SENTENCE_PAIRS)}. "
                 f"Received: {self.sentence_pairs!r}"
             )
         if self.sentence_pairs == ADJACENT and self.sentence_loss == NSP:
             raise UserError(
-                f"--sentence_pairs={ADJACENT} contradicts --sentence_loss={NSP}, which takes "
-                f"second segments from other documents. Use --sentence_loss={SOP} or "
-                f"--sentence_pairs={ORIGINAL}."
+                f"`sentence_pairs`={ADJACENT} contradicts `sentence_loss`={NSP}, which takes "
+                f"second segments from other documents. Use `sentence_loss`={SOP} or "
+                f"`sentence_pairs`={ORIGINAL}."
             )
 
     @property
@@ -82,7 +82,7 @@ def check_sentence_loss(sentence_loss: str) -> None:
     """Refuses, naming the flag, what is not in `SENTENCE_LOSSES`."""
     if sentence_loss not in SENTENCE_LOSSES:
         raise UserError(
-            f"--sentence_loss must be one of {', '.join(SENTENCE_LOSSES)}. Received: "
+            f"`sentence_loss` must be one of {', '.join(SENTENCE_LOSSES)}. Received: "
             f"{sentence_loss!r}"
         )
 

@@ -92,7 +92,7 @@ class PretrainingTask:
         masking: OnlineMasking | None = None,
         skip_damaged_records: bool = False,
     ) -> None:
-        config.check_sequence_length(max_seq_length, "--max_seq_length")
+        config.check_sequence_length(max_seq_length)
         check_sentence_loss(sentence_loss)
         self.config = config
         self.train_files = list(train_files)
@@ -159,7 +159,7 @@ class PretrainingTask:
             # A file may begin with a record that does not parse, and go on with good ones.
             if self._readable.isdisjoint(files) and not has_good_record(files, self.specs):
                 raise RecordError(
-                    f"--skip_damaged_records: no record of stream {number} of {count} can be read; "
+                    f"`skip_damaged_records`: no record of stream {number} of {count} can be read; "
                     f"all its files are damaged or empty: {', '.join(files)}. Omit these files."
                 )
 
@@ -269,9 +269,9 @@ def check_continued_loss(output_dir: str, sentence_loss: str) -> None:
     known = trained_sentence_loss(output_dir)
     if known not in (None, sentence_loss):
         raise UserError(
-            f"--output_dir {output_dir!r} holds a run with --sentence_loss={known}, which cannot "
-            f"be resumed with --sentence_loss={sentence_loss}. Use the same loss, or a new "
-            "--output_dir with a checkpoint of that run as --init_checkpoint."
+            f"`output_dir` {output_dir!r} holds a run with `sentence_loss`={known}, which cannot "
+            f"be resumed with `sentence_loss`={sentence_loss}. Use the same loss, or a new "
+            "`output_dir` with a checkpoint of that run as `init_checkpoint`."
         )
 
 

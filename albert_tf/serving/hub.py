@@ -12,8 +12,8 @@ from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import load_tokenizer
 
 FORMATS = {"tf2": "tf2_hub", "tf1_hub": "tf1_hub"}  # the flag's values
-DIRECTORY_FLAG = "--albert_directory"
-PREPROCESSOR_FLAG = "--preprocessor_path"
+DIRECTORY_FLAG = "`albert_directory`"
+PREPROCESSOR_FLAG = "`preprocessor_path`"
 _PREPROCESSOR_LENGTH = 128  # where a caller names none, as of TF-Hub's; less for short models
 
 
@@ -68,13 +68,13 @@ def export_to_tfhub(
 def _check_preprocessor(path: str, format_name: str, export_path: str) -> None:
     if format_name != "tf2":
         raise UserError(
-            f"{PREPROCESSOR_FLAG} belongs to --format=tf2: TF1 modules take token ids and include "
-            f"the tokenizer as a file. Received: --format={format_name}"
+            f"{PREPROCESSOR_FLAG} belongs to `format`=tf2: TF1 modules take token ids and include "
+            f"the tokenizer as a file. Received: `format`={format_name}"
         )
     targets = [os.path.abspath(target) for target in (path, export_path)]
     if os.path.commonpath(targets) in targets:
         raise UserError(
-            f"{PREPROCESSOR_FLAG} and --export_path must be different directories, neither in the "
+            f"{PREPROCESSOR_FLAG} and `export_path` must be different directories, neither in the "
             f"other. Received: {path} and {export_path}"
         )
     check_target(path)

@@ -108,13 +108,13 @@ class LiteRTExport:
         _check_model(self.exported, self.labels)
         if self.quantization not in QUANTIZATIONS:
             raise UserError(
-                f"--quantization must be one of {', '.join(QUANTIZATIONS)}. Received: "
+                f"`quantization` must be one of {', '.join(QUANTIZATIONS)}. Received: "
                 f"{self.quantization!r}"
             )
         if self.max_seq_length is not None:
-            self.exported.config.check_sequence_length(self.max_seq_length, "--max_seq_length")
+            self.exported.config.check_sequence_length(self.max_seq_length)
         if self.batch_size is not None and self.batch_size < 1:
-            raise UserError(f"--batch_size must be at least 1. Received: {self.batch_size}")
+            raise UserError(f"`batch_size` must be at least 1. Received: {self.batch_size}")
         check_file(self.output_file)
 
     @property
@@ -164,7 +164,7 @@ def _check_model(model: keras.Model, labels: Labels | None) -> None:
     if not isinstance(model, (AlbertEncoder, LabelModel, AlbertForQuestionAnswering)):
         raise UserError(
             "LiteRT files are made of encoders, pretrained models, classifiers and models of SQuAD "
-            f"1.1, not of {type(model).__name__}. --export_dir of run_squad.py and run_race.py "
+            f"1.1, not of {type(model).__name__}. `export_dir` of run_squad.py and run_race.py "
             "writes those of SQuAD 2.0 and of multiple choice as a SavedModel."
         )
     if labels is not None and isinstance(model, LabelModel):

@@ -117,7 +117,7 @@ class SquadAnswers:
 
 def check_sizes(n_best_size: int, max_answer_length: int) -> None:
     """Raises ValueError unless both numbers are at least 1."""
-    for flag, value in (("--n_best_size", n_best_size), ("--max_answer_length", max_answer_length)):
+    for flag, value in (("`n_best_size`", n_best_size), ("`max_answer_length`", max_answer_length)):
         if value < 1:
             raise UserError(f"{flag} must be at least 1. Received: {value}")
 

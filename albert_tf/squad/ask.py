@@ -74,7 +74,7 @@ _WANTED = (
     "object per line; or a file as of SQuAD"
 )
 
-FLAG = "--predict_json"
+FLAG = "`predict_json`"
 # Questions of lists and files are grouped in the same way, so batches and numbers are equal.
 _QUESTIONS_AT_ONCE = 256
 _MODELS = (AlbertForQuestionAnswering, AlbertForQuestionAnsweringWithBeamSearch)

@@ -130,7 +130,7 @@ def read_squad(path: str, *, version: int, is_training: bool) -> SquadData:
                     answers = ()
                 elif not answers and version == 1:
                     raise JsonError(
-                        f"{where} has no answer; with --squad_version=1 training needs one for "
+                        f"{where} has no answer; with `squad_version`=1 training needs one for "
                         "every question. Is this a file to predict from, or SQuAD 2.0?"
                     )
                 else:

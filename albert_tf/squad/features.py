@@ -311,13 +311,13 @@ def squad_features(
 
 def check_lengths(max_seq_length: int, doc_stride: int, max_query_length: int) -> None:
     """Raises ValueError unless a window has room for a token next to the longest question."""
-    for flag, value in (("--doc_stride", doc_stride), ("--max_query_length", max_query_length)):
+    for flag, value in (("`doc_stride`", doc_stride), ("`max_query_length`", max_query_length)):
         if value < 1:
             raise UserError(f"{flag} must be at least 1. Received: {value}")
     if max_query_length + _SPECIAL_TOKENS >= max_seq_length:
         raise UserError(
-            f"--max_seq_length={max_seq_length} leaves no tokens for the context next to a "
-            f"question of --max_query_length={max_query_length} tokens, [CLS] and two [SEP]: make "
+            f"`max_seq_length`={max_seq_length} leaves no tokens for the context next to a "
+            f"question of `max_query_length`={max_query_length} tokens, [CLS] and two [SEP]: make "
             f"the first at least {max_query_length + _SPECIAL_TOKENS + 1}, or the second smaller."
         )
 
@@ -359,7 +359,7 @@ def _labels(data: SquadData, tokens: _Tokens, windows: Windows) -> dict[str, np.
         raise UserError(
             f"{data.path}: no window holds a whole answer, so there is nothing to train on: "
             f"{answered} of {len(data.questions)} questions have an answer. A larger "
-            "--max_seq_length makes longer windows."
+            "`max_seq_length` makes longer windows."
         )
     shown = set(owners[is_whole].tolist())
     hidden = [

@@ -117,7 +117,7 @@ class SquadJob(Job[SquadSettings]):
     """
 
     ACTIONS = ("do_train", "do_predict", "predict_json", "export_dir")
-    EVALUATING = "--do_predict, and a --predict_file with answers"
+    EVALUATING = "`do_predict`, and a `predict_file` with answers"
     EXPORT_FOLDER = SPANS_FOLDER
     RESULTS = SquadEvaluationResults
 
@@ -127,15 +127,15 @@ class SquadJob(Job[SquadSettings]):
     def check(cls, settings: SquadSettings) -> None:
         """See `Job`."""
         super().check(settings)
-        check_answers(settings.predict_output_file, settings.predict_json, "--predict_json")
+        check_answers(settings.predict_output_file, settings.predict_json, "`predict_json`")
         check_sizes(settings.n_best_size, settings.max_answer_length)
         for name in ("start_n_top", "end_n_top"):
             value = getattr(settings, name)
             if value is not None and value < 1:
-                raise UserError(f"--{name} must be at least 1. Received: {value}")
+                raise UserError(f"`{name}` must be at least 1. Received: {value}")
         threshold = settings.null_score_diff_threshold
         if threshold is not None and math.isnan(threshold):
-            raise UserError(f"--{THRESHOLD} must be a number. Received: {threshold}")
+            raise UserError(f"`{THRESHOLD}` must be a number. Received: {threshold}")
 
     @classmethod
     def task_name(cls, settings: SquadSettings, trained: TrainedTask | None) -> str:
@@ -146,12 +146,12 @@ class SquadJob(Job[SquadSettings]):
         if version is None:
             of_other = f"a model of another task, {trained.name!r}" if trained else ""
             raise UserError(
-                f"--squad_version is needed: {settings.output_dir!r} contains "
+                f"`squad_version` is needed: {settings.output_dir!r} contains "
                 f"{of_other or 'no model with a known task'}. Use 1 (every question has an "
                 "answer) or 2 (some have none)."
             )
         if version not in SQUAD_TASKS:
-            raise UserError(f"--squad_version must be 1 or 2. Received: {version}")
+            raise UserError(f"`squad_version` must be 1 or 2. Received: {version}")
         return SQUAD_TASKS[version]
 
     def __init__(self, context: RunContext[SquadSettings]) -> None:
@@ -192,15 +192,15 @@ class SquadJob(Job[SquadSettings]):
     def _read(self, action: str, *, is_wanted: bool) -> SquadData | None:
         if not is_wanted:
             return None
-        flag, path = f"--{action}_file", getattr(self.settings, f"{action}_file")
+        flag, path = f"`{action}_file`", getattr(self.settings, f"{action}_file")
         if not path:
-            raise UserError(f"--do_{action} needs {flag}.")
+            raise UserError(f"`do`_{action} needs {flag}.")
         return read_squad(path, version=self.version, is_training=action == "train")
 
     def _explain_no_references(self, path: str) -> None:
         if self.settings.checkpoint == "all":
             raise UserError(
-                f"--checkpoint=all chooses among checkpoints, but --predict_file {path} has no "
+                f"`checkpoint`=all chooses among checkpoints, but `predict_file` {path} has no "
                 "answers to score them by. Use best, newest or a path."
             )
         if self.settings.do_train:
@@ -254,16 +254,16 @@ class SquadJob(Job[SquadSettings]):
         settings = self.settings
         epochs, proportion = settings.num_train_epochs, settings.warmup_proportion
         if not 0 < epochs < float("inf"):
-            raise UserError(f"--num_train_epochs must be above 0. Received: {epochs}")
+            raise UserError(f"`num_train_epochs` must be above 0. Received: {epochs}")
         if not 0 <= proportion <= 1:
-            raise UserError(f"--warmup_proportion must be in [0, 1]. Received: {proportion}")
+            raise UserError(f"`warmup_proportion` must be in [0, 1]. Received: {proportion}")
         num_questions = len(self.train.questions)
         batch_size = max(settings.train_batch_size, 1)
         num_steps = int(num_questions / batch_size * epochs)
         if not num_steps:
             raise UserError(
-                f"--num_train_epochs={epochs} of {num_questions} questions are less than one batch "
-                f"of --train_batch_size={batch_size}: there is nothing to train."
+                f"`num_train_epochs`={epochs} of {num_questions} questions are less than one batch "
+                f"of `train_batch_size`={batch_size}: there is nothing to train."
             )
         num_warmup_steps = int(num_steps * proportion)
         config = settings.optimizer_config(SquadOptimizerConfig, num_steps, num_warmup_steps)

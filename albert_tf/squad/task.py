@@ -62,7 +62,7 @@ class SquadTask(InMemoryTask):
             use_one_hot_embeddings=use_one_hot_embeddings,
         )
         if version not in (1, 2):
-            raise UserError(f"--squad_version must be 1 or 2. Received: {version!r}")
+            raise UserError(f"`squad_version` must be 1 or 2. Received: {version!r}")
         self.version = version
         self.train = train
         self.start_n_top = start_n_top

@@ -88,7 +88,7 @@ def read_sentences(
     for sentence in filter(None, read):
         is_empty = False
         if needs_labels and sentence.labels is None:
-            missing = f"no column --label_column={label_column} beside its words"
+            missing = f"no column `label_column`={label_column} beside its words"
             if is_json_lines(path):
                 missing = 'no "labels"' if sentence.text is None else 'no "entities"'
             raise UserError(f"{sentence.guid} has {missing}; labels are needed here.")
@@ -195,7 +195,7 @@ def _conll_sentences(path: str, columns: tuple[int, int | None]) -> Iterator[Sen
             if "" in labels:
                 raise UserError(
                     f"line {lines[labels.index('')]} of {path} has an empty label in "
-                    f"--label_column={label_column}."
+                    f"`label_column`={label_column}."
                 )
             span = range(lines[0], lines[-1] + 1)
             yield Sentence(
@@ -214,14 +214,14 @@ def _indices(path: str, width: int, columns: tuple[int, int | None]) -> tuple[in
     token, label = columns
     if not -width <= token < width:
         raise UserError(
-            f"{path} has {_columns(width)}: --token_column must be from {-width} to "
+            f"{path} has {_columns(width)}: `token_column` must be from {-width} to "
             f"{width - 1}. Received: {token}"
         )
     if label is None or width == 1 or not -width <= label < width:
         return token % width, -1
     if token % width == label % width:
         raise UserError(
-            f"--token_column and --label_column are the same of the {width} columns of {path}. "
+            f"`token_column` and `label_column` are the same of the {width} columns of {path}. "
             f"Received: {token} and {label}"
         )
     return token % width, label % width

@@ -123,7 +123,7 @@ def export_text_token_classifier(
     """
     check_labels(model, labels)
     check_room(False, max_seq_length)
-    model.config.check_sequence_length(max_seq_length, "--max_seq_length")
+    model.config.check_sequence_length(max_seq_length)
     copy = float32_copy(model)
     graph_tokenizer = GraphTokenizer(tokenizer)
     tagger = GraphTagger(

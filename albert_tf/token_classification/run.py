@@ -103,7 +103,7 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
         check_answers(settings.predict_output_file, settings.predict_file, FLAG)
         for split, action in _ACTIONS.items():
             if getattr(settings, action) and not getattr(settings, f"{split}_file"):
-                raise UserError(f"--{action} needs --{split}_file.")
+                raise UserError(f"`{action}` needs `{split}_file`.")
 
     @classmethod
     def task_name(cls, settings: TokenClassificationSettings, trained: TrainedTask | None) -> str:
@@ -126,7 +126,7 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
         is_new = not self.labels.names
         if is_new and not settings.train_file:
             raise UserError(
-                "The labels are not known: pass --train_file to read them from, or an --output_dir "
+                "The labels are not known: pass `train_file` to read them from, or an `output_dir` "
                 "with a model that was saved with its labels."
             )
         schemes = {}
@@ -144,7 +144,7 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
         found = {scheme: split for split, scheme in schemes.items() if scheme != PLAIN}
         if len(found) > 1:
             raise UserError(
-                f"--dev_file: the labels of {settings.dev_file} are {schemes[DEV]}, those of "
+                f"`dev_file`: the labels of {settings.dev_file} are {schemes[DEV]}, those of "
                 f"{settings.train_file} {schemes[TRAIN]}. Label both in one scheme."
             )
         self.scheme = scheme_of(self.labels.names)
@@ -215,8 +215,8 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
         """Returns the labels of the training file: `O`, then the others by code points."""
         if len(counts) < 2:
             raise UserError(
-                f"--train_file: all words of {self.settings.train_file} have the label "
-                f"{listed(counts)}; there is nothing to learn. --label_column names the column."
+                f"`train_file`: all words of {self.settings.train_file} have the label "
+                f"{listed(counts)}; there is nothing to learn. `label_column` names the column."
             )
         names = sorted(counts, key=lambda name: (name != OUTSIDE, name))
         warn_of_doubtful_labels(str(self.settings.train_file), names)

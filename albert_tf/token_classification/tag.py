@@ -37,7 +37,7 @@ from albert_tf.tokenization.base import Tokenizer
 
 # Sentences of lists and files are grouped in the same way, so batches and numbers are equal.
 _SENTENCES_AT_ONCE = 1024
-FLAG = "--predict_file"
+FLAG = "`predict_file`"
 
 
 class TaggedWord(NamedTuple):

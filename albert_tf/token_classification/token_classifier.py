@@ -65,7 +65,7 @@ class TokenClassifier(WordTagger):
         predictor = new_predictor(
             model, model.config, max_seq_length=max_seq_length, batch_size=batch_size
         )
-        check_room(False, predictor.max_seq_length, "max_seq_length")
+        check_room(False, predictor.max_seq_length)
         names = model.labels if labels is None else as_texts("labels", labels)
         if names is None or len(names) != model.num_labels:
             raise UserError(

@@ -275,5 +275,5 @@ class Tokenizer(abc.ABC):
         raise UserError(
             f"{source} has no {' or '.join(names)} among its {self.vocab_size} tokens (it begins "
             f"with {reprlib.repr(self.tokens)}). An ALBERT vocabulary has [CLS], [SEP], [MASK], "
-            "<pad> or [PAD], and <unk> or [UNK]; check --spm_model_file and --vocab_file."
+            "<pad> or [PAD], and <unk> or [UNK]; check `spm_model_file` and `vocab_file`."
         )

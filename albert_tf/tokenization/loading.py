@@ -126,7 +126,7 @@ def _model_beside(piece_list: _Asset) -> _Asset:
     if not file_exists(path):
         raise UserError(
             f"{piece_list.path} only lists the pieces of a SentencePiece model, and {path} does "
-            "not exist next to it. Pass the model itself as --spm_model_file."
+            "not exist next to it. Pass the model itself as `spm_model_file`."
         )
     with open_binary(path, "rb") as file:
         return _Asset(path, file.read())
@@ -165,7 +165,7 @@ def _check_agreement(tokenizer: Tokenizer, other: _Asset) -> None:
         return
     raise UserError(
         f"{tokenizer.files[0]} ({tokenizer.vocab_size} tokens) and {other.path} ({len(tokens)} "
-        "tokens) are different vocabularies. Pass only one of --spm_model_file and --vocab_file, "
+        "tokens) are different vocabularies. Pass only one of `spm_model_file` and `vocab_file`, "
         "or two that belong together."
     )
 

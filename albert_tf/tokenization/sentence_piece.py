@@ -164,7 +164,7 @@ class SentencePieceTokenizer(Tokenizer):
             name = files[0] if files else "The data"
             raise UserError(
                 f"{name} is neither a SentencePiece model nor a vocabulary in UTF-8 text "
-                f"({error}). Check --spm_model_file and --vocab_file."
+                f"({error}). Check `spm_model_file` and `vocab_file`."
             ) from error
         super().__init__(pieces, do_lower_case, files)
         self.model_proto = model_proto
@@ -338,7 +338,7 @@ CONTROL_SYMBOLS = ["[CLS]", "[SEP]", "[MASK]"]
 USER_SYMBOLS = ["(", ")", '"', "-", ".", "–", "£", "€"]
 CHARACTER_COVERAGE = 0.99995
 SAMPLED_SENTENCES = 10_000_000
-NO_TEXT = "There is nothing to train on: --input_file has no line of text."
+NO_TEXT = "There is nothing to train on: `input_file` has no line of text."
 
 
 def train_sentence_piece(
@@ -387,7 +387,7 @@ def train_sentence_piece(
         )
     except RuntimeError as error:
         raise UserError(
-            f"Cannot train a vocabulary with --vocab_size={vocab_size}: {error}"
+            f"Cannot train a vocabulary with `vocab_size`={vocab_size}: {error}"
         ) from error
     model_file, list_file = model_files(model_prefix)
     with write_then_rename(model_file) as file:

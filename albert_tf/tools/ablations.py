@@ -159,7 +159,7 @@ def run_ablations(settings: AblationSettings, *, dry_run: bool = False) -> None:
                 print(f"\nWith --sentence_loss={loss}:", flush=True)
                 _, arguments = next(_jobs(settings, variant, folder))
                 if run_command("run_pretraining", [*arguments, "--dry_run"]):
-                    raise UserError(f"Runs with --sentence_loss={loss} would fail; see above.")
+                    raise UserError(f"Runs with `sentence_loss`={loss} would fail; see above.")
         return
     with write_then_rename(path) as file:
         file.write(text.encode())

@@ -206,7 +206,7 @@ def litert_export(
         trained = task.max_seq_length if task else None
         max_seq_length = trained or min(_LITERT_LENGTH, config.max_position_embeddings)
     if max_seq_length:
-        config.check_sequence_length(max_seq_length, "max_seq_length")
+        config.check_sequence_length(max_seq_length)
     return LiteRTExport(
         build_model(contents),
         as_path("output_file", output_file, "path of a file"),

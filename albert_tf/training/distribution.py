@@ -124,7 +124,7 @@ def split_cpu(num_devices: int) -> None:
     try:
         tf.config.set_logical_device_configuration(cpu, parts)
     except RuntimeError as error:
-        raise UserError(f"--num_logical_cpu_devices came too late: {error}") from error
+        raise UserError(f"`num_logical_cpu_devices` came too late: {error}") from error
 
 
 def resolve_strategy(name: str, *, num_logical_cpu_devices: int = 1) -> str:
@@ -135,7 +135,7 @@ def resolve_strategy(name: str, *, num_logical_cpu_devices: int = 1) -> str:
     """
     if name not in STRATEGIES:
         raise UserError(
-            f"--distribution_strategy must be one of {', '.join(STRATEGIES)}. Received: {name!r}"
+            f"`distribution_strategy` must be one of {', '.join(STRATEGIES)}. Received: {name!r}"
         )
     workers = num_workers()
     if name == "auto" and workers > 1:
@@ -143,19 +143,19 @@ def resolve_strategy(name: str, *, num_logical_cpu_devices: int = 1) -> str:
     if name == "multi_worker":
         if cluster_from_environment() is None:
             raise UserError(
-                "--distribution_strategy=multi_worker needs the addresses of the workers in the "
+                "`distribution_strategy`=multi_worker needs the addresses of the workers in the "
                 f"environment variable {TF_CONFIG}; for the first of two: {_EXAMPLE}"
             )
         if num_logical_cpu_devices > 1:
             raise UserError(
-                "--num_logical_cpu_devices is not supported with several workers: TensorFlow uses "
+                "`num_logical_cpu_devices` is not supported with several workers: TensorFlow uses "
                 "one CPU device of each. Start more workers instead."
             )
     elif workers > 1:
         raise UserError(
-            f"{TF_CONFIG} names {workers} workers, but with --distribution_strategy={name} each"
-            " would train for itself, in the same --output_dir. Use "
-            f"--distribution_strategy=multi_worker, or unset {TF_CONFIG}."
+            f"{TF_CONFIG} names {workers} workers, but with `distribution_strategy`={name} each"
+            " would train for itself, in the same `output_dir`. Use "
+            f"`distribution_strategy`=multi_worker, or unset {TF_CONFIG}."
         )
     return name
 
@@ -214,7 +214,7 @@ def communication_options(all_reduce: str) -> tf.distribute.experimental.Communi
     has_gpus = bool(tf.config.list_physical_devices("GPU"))
     if all_reduce == "nccl" and not has_gpus:
         raise UserError(
-            "--all_reduce=nccl needs GPUs, and this machine has none. Use auto or ring."
+            "`all_reduce`=nccl needs GPUs, and this machine has none. Use auto or ring."
         )
     implementation = tf.distribute.experimental.CommunicationImplementation
     uses_nccl = has_gpus and all_reduce != "ring"
@@ -284,10 +284,10 @@ def _tpu(address: TpuAddress) -> tf.distribute.TPUStrategy:
     name = address.name or _LOCAL_TPU
     if not has_tpu_kernels():
         raise UserError(
-            f"No TPU can be reached as --tpu_name={name}: the installed TensorFlow "
+            f"No TPU can be reached as `tpu_name`={name}: the installed TensorFlow "
             f"{tf.__version__} has no kernels for TPUs. They are in the package tensorflow-tpu, "
             "which is installed in place of tensorflow: docs/scaling.md, A TPU, has the commands. "
-            "Without a TPU omit --use_tpu."
+            "Without a TPU omit `use_tpu`."
         )
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
@@ -301,9 +301,9 @@ def _tpu(address: TpuAddress) -> tf.distribute.TPUStrategy:
         tf.tpu.experimental.initialize_tpu_system(resolver)
     except (tf.errors.OpError, RuntimeError, ValueError, OSError, ImportError) as error:
         raise UserError(
-            f"No TPU can be reached as --tpu_name={name}: {_first_line(error)} Pass the name of a "
-            "TPU with --tpu_zone and --gcp_project, its address as --tpu_name=grpc://host:8470, "
-            "or on a TPU machine itself --tpu_name=local. Without a TPU omit --use_tpu."
+            f"No TPU can be reached as `tpu_name`={name}: {_first_line(error)} Pass the name of a "
+            "TPU with `tpu_zone` and `gcp_project`, its address as `tpu_name`=grpc://host:8470, "
+            "or on a TPU machine itself `tpu_name`=local. Without a TPU omit `use_tpu`."
         ) from error
     strategy = tf.distribute.TPUStrategy(resolver)
     if strategy.extended.num_hosts > 1:
@@ -314,7 +314,7 @@ def _tpu(address: TpuAddress) -> tf.distribute.TPUStrategy:
     if address.num_cores not in (None, strategy.num_replicas_in_sync):
         raise UserError(
             f"The TPU {name} has {strategy.num_replicas_in_sync} cores. Received: "
-            f"--num_tpu_cores={address.num_cores}; omit it, or pass that number."
+            f"`num_tpu_cores`={address.num_cores}; omit it, or pass that number."
         )
     return strategy
 
@@ -346,7 +346,7 @@ def _strategy_name(settings: TrainingSettings) -> str:
     name = settings.distribution_strategy
     if settings.use_tpu and name not in ("auto", "tpu"):
         raise UserError(
-            f"--use_tpu and --distribution_strategy={name} contradict each other: omit one."
+            f"`use_tpu` and `distribution_strategy`={name} contradict each other: omit one."
         )
     name = resolve_strategy(
         "tpu" if settings.use_tpu else name,
@@ -465,7 +465,7 @@ def check_batch_size(replicas: int, batch_size: int, flag: str, *, micro_batches
     sharers = [f"{replicas} replicas"] if replicas > 1 else []
     what = "replicas"
     if micro_batches > 1:
-        sharers.append(f"--gradient_accumulation_steps={micro_batches}")
+        sharers.append(f"`gradient_accumulation_steps`={micro_batches}")
         what = "replicas and accumulation steps"
     raise UserError(
         f"{flag} is the batch of all {what} together and must be a multiple of their number"

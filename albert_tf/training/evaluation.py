@@ -90,7 +90,7 @@ class Evaluator:
         jit_compile: bool = False,
         shares: bool = False,
     ) -> None:
-        check_batch_size(local_replicas(strategy), batch_size, "--eval_batch_size")
+        check_batch_size(local_replicas(strategy), batch_size, "`eval_batch_size`")
         self.task = task
         self.model = model
         self.strategy = strategy

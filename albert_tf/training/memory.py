@@ -62,7 +62,7 @@ class TrainingSetting:
         """Checks that the batch can be split."""
         if self.train_batch_size % self.gradient_accumulation_steps:
             raise UserError(
-                "--train_batch_size must be a multiple of --gradient_accumulation_steps. Received: "
+                "`train_batch_size` must be a multiple of `gradient_accumulation_steps`. Received: "
                 f"{self.train_batch_size} and {self.gradient_accumulation_steps}"
             )
 
@@ -100,7 +100,7 @@ def estimate_memory(config: AlbertConfig, setting: TrainingSetting) -> MemoryEst
     Raises:
         ValueError: the sequences are longer than the positions of the model.
     """
-    config.check_sequence_length(setting.max_seq_length, "--max_seq_length")
+    config.check_sequence_length(setting.max_seq_length)
     parameters = parameter_counts(config).pretraining
     accumulates = setting.gradient_accumulation_steps > 1
     examples = setting.train_batch_size // setting.gradient_accumulation_steps
@@ -189,7 +189,7 @@ def memory_report(
         ValueError: the setting does not fit the model, or `memory_gb` is not positive.
     """
     if memory_gb is not None and memory_gb <= 0:
-        raise UserError(f"--memory_gb must be above 0. Received: {memory_gb}")
+        raise UserError(f"`memory_gb` must be above 0. Received: {memory_gb}")
     counts, estimate = parameter_counts(config), estimate_memory(config, setting)
     parts = {
         **dataclasses.asdict(counts),

@@ -56,7 +56,7 @@ class TrainingPlan:
         check_batch_size(
             self.replicas,
             config.train_batch_size,
-            "--train_batch_size",
+            "`train_batch_size`",
             micro_batches=config.gradient_accumulation_steps,
         )
 

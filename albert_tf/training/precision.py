@@ -55,7 +55,7 @@ def device_type(strategy: tf.distribute.Strategy) -> str:
 
 def _check(precision: str, device: str) -> None:
     if precision == FLOAT16 and device == "TPU":
-        raise UserError("TPUs do not support float16. Use --precision=bfloat16.")
+        raise UserError("TPUs do not support float16. Use `precision`=bfloat16.")
     if precision == BFLOAT16 and device == "CPU" and _has_bfloat16_products() is False:
         logging.warning(
             "This processor has no instructions for bfloat16 (avx512_bf16 or amx_bf16): "

@@ -95,7 +95,7 @@ def profiler_of(
     first, last = map(int, match.groups()) if match else (0, 0)
     if not 1 <= first <= last <= num_steps:
         raise UserError(
-            "--profile_steps must be the first and the last step to profile, such as 100,110, of "
+            "`profile_steps` must be the first and the last step to profile, such as 100,110, of "
             f"the steps 1 to {num_steps} of the run. Received: {profile_steps!r}"
         )
     return StepProfiler(output_dir, first, last) if records else None

@@ -70,10 +70,10 @@ def check_settings(settings: Any) -> None:
         object.__setattr__(settings, field.name, value)
         at_least, choices = limits_of(field)
         if at_least is not None and not value >= at_least:
-            raise UserError(f"--{field.name} must be at least {at_least}. Received: {value}")
+            raise UserError(f"`{field.name}` must be at least {at_least}. Received: {value}")
         if choices and value not in choices:
             raise UserError(
-                f"--{field.name} must be one of {', '.join(choices)}. Received: {value!r}"
+                f"`{field.name}` must be one of {', '.join(choices)}. Received: {value!r}"
             )
 
 
@@ -89,7 +89,7 @@ def as_type(name: str, value: Any, expected: type) -> Any:
     is_other = isinstance(value, bool) and expected is not bool  # a bool is an int in Python
     if is_other or not isinstance(value, _KINDS[expected]):
         raise TypeError(
-            f"--{name} must be of type {expected.__name__}. Received: {value!r}, of type "
+            f"`{name}` must be of type {expected.__name__}. Received: {value!r}, of type "
             f"{type(value).__name__}"
         )
     return expected(value)

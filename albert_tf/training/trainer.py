@@ -90,7 +90,7 @@ class Trainer:
         check_batch_size(
             strategy.num_replicas_in_sync,
             config.train_batch_size,
-            "--train_batch_size",
+            "`train_batch_size`",
             micro_batches=config.gradient_accumulation_steps,
         )
         self.task = task
@@ -482,8 +482,8 @@ class Trainer:
             if newest
             else "Nothing was saved since; there is no checkpoint yet.",
             self._guard.advice(has_checkpoint=newest is not None),
-            "A lower --learning_rate, a longer warm-up "
-            f"({self.optimizer_config.WARMUP_FLAG}) or a larger --train_batch_size may help.",
+            "A lower `learning_rate`, a longer warm-up "
+            f"({self.optimizer_config.WARMUP_FLAG}) or a larger `train_batch_size` may help.",
         )
         return TrainingDivergedError(what, " ".join(filter(None, sentences)))
 
@@ -548,7 +548,7 @@ class DivergenceGuard:
             usual = statistics.median(self._losses)
             if loss > self._max_spike * usual:
                 return (
-                    f"Step {step}: loss={loss:.6g} is more than --max_loss_spike="
+                    f"Step {step}: loss={loss:.6g} is more than `max_loss_spike`="
                     f"{self._max_spike:g} times the median of the {len(self._losses)} steps "
                     f"before it, {usual:.6g}"
                 )
@@ -574,11 +574,11 @@ class DivergenceGuard:
     def advice(self, has_checkpoint: bool) -> str:
         """What became of going back, and how to turn it on where there is a checkpoint."""
         if not self._rolls_back:
-            flag = "--on_divergence=rollback"
+            flag = "`on_divergence`=rollback"
             return f"{flag} rolls back to it and skips the batches since." if has_checkpoint else ""
         if self._returns:
             return f"Rolling back to it and skipping batches did not help {self._returns} times."
-        return "Without a checkpoint --on_divergence=rollback cannot roll back."
+        return "Without a checkpoint `on_divergence`=rollback cannot roll back."
 
     def state(self) -> dict[str, Any]:
         """Returns what a resumed run must know to decide as this one does, as JSON."""

@@ -84,7 +84,7 @@ def check_same_step(strategy: tf.distribute.Strategy, step: int, output_dir: str
     if len(set(steps)) > 1:
         seen = ", ".join(f"worker {number}: {step}" for number, step in enumerate(steps))
         raise UserError(
-            f"The workers do not see the same checkpoints in --output_dir={output_dir} (newest "
+            f"The workers do not see the same checkpoints in `output_dir`={output_dir} (newest "
             f"step of {seen}). It must be one directory that all of them reach by this name: on a "
             "shared file system, or gs://."
         )
@@ -116,7 +116,7 @@ def explain_lost_workers() -> Iterator[None]:
         raise LostWorkerError(
             "Another worker ended or cannot be reached, so this one stops, too; see the log of "
             "the other worker for the reason. Start all workers again with the same flags: "
-            "training resumes from the newest checkpoint in --output_dir. TensorFlow said: "
+            "training resumes from the newest checkpoint in `output_dir`. TensorFlow said: "
             f"{_reason(error)}"
         ) from error
 

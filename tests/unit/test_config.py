@@ -124,7 +124,7 @@ class TestAlbertConfig:
 
     def test_refuses_a_missing_file_and_a_directory(self, tmp_path):
         for path in (tmp_path, tmp_path / "nothing.json"):
-            with pytest.raises(ValueError, match=r"no configuration file .*--albert_config_file"):
+            with pytest.raises(ValueError, match=r"no configuration file .*`albert_config_file`"):
                 AlbertConfig.from_json_file(str(path))
 
     @pytest.mark.parametrize("mode", ["attention", "ffn", "none"])
@@ -172,8 +172,8 @@ class TestAlbertConfig:
     def test_sequences_must_fit_the_position_table(self):
         small_config().check_sequence_length(16)
         for length in (0, 17):
-            with pytest.raises(ValueError, match=rf"--max_seq_length must be in 1..16.*={length}"):
-                small_config().check_sequence_length(length, "--max_seq_length")
+            with pytest.raises(ValueError, match=rf"`max_seq_length` must be in 1..16.*={length}"):
+                small_config().check_sequence_length(length, "`max_seq_length`")
 
 
 RELEASED = {  # H, L, heads
@@ -216,36 +216,36 @@ class TestPresets:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"optimizer": "sgd"}, "--optimizer must be 'lamb' or 'adamw'. Received: 'sgd'"),
-        ({"learning_rate": 0.0}, "--learning_rate must be a number above 0"),
-        ({"learning_rate": float("inf")}, "--learning_rate must be a number above 0"),
-        ({"num_train_steps": 0}, "--num_train_steps must be a whole number of at least 1"),
-        ({"num_warmup_steps": -1}, "--num_warmup_steps must be a whole number of at least 0"),
-        ({"start_warmup_step": 0.5}, "--start_warmup_step must be a whole number of at least 0"),
-        ({"poly_power": float("nan")}, "--poly_power must be a number of at least 0"),
-        ({"num_decay_steps": 0}, "--num_decay_steps must be a whole number of at least 1"),
-        ({"num_decay_steps": 121876}, "--num_decay_steps must leave the warm-up its steps"),
+        ({"optimizer": "sgd"}, "`optimizer` must be 'lamb' or 'adamw'. Received: 'sgd'"),
+        ({"learning_rate": 0.0}, "`learning_rate` must be a number above 0"),
+        ({"learning_rate": float("inf")}, "`learning_rate` must be a number above 0"),
+        ({"num_train_steps": 0}, "`num_train_steps` must be a whole number of at least 1"),
+        ({"num_warmup_steps": -1}, "`num_warmup_steps` must be a whole number of at least 0"),
+        ({"start_warmup_step": 0.5}, "`start_warmup_step` must be a whole number of at least 0"),
+        ({"poly_power": float("nan")}, "`poly_power` must be a number of at least 0"),
+        ({"num_decay_steps": 0}, "`num_decay_steps` must be a whole number of at least 1"),
+        ({"num_decay_steps": 121876}, "`num_decay_steps` must leave the warm-up its steps"),
         ({"weight_decay_rate": -0.01}, "weight_decay_rate must be a number of at least 0"),
         ({"clip_norm": 0.0}, "clip_norm must be a number above 0"),
         ({"beta_1": 1.0}, "beta_1 must be a rate in [0, 1)"),
         ({"beta_2": -0.5}, "beta_2 must be a rate in [0, 1)"),
         ({"epsilon": 0.0}, "epsilon must be a number above 0"),
-        ({"output_dir": ""}, "--output_dir must name a directory"),
-        ({"train_batch_size": 0}, "--train_batch_size must be a whole number of at least 1"),
-        ({"save_checkpoints_steps": 0}, "--save_checkpoints_steps must be a whole number"),
-        ({"log_steps": 1.5}, "--log_steps must be a whole number of at least 1"),
-        ({"keep_checkpoint_max": -1}, "--keep_checkpoint_max must be a whole number of at least 0"),
+        ({"output_dir": ""}, "`output_dir` must name a directory"),
+        ({"train_batch_size": 0}, "`train_batch_size` must be a whole number of at least 1"),
+        ({"save_checkpoints_steps": 0}, "`save_checkpoints_steps` must be a whole number"),
+        ({"log_steps": 1.5}, "`log_steps` must be a whole number of at least 1"),
+        ({"keep_checkpoint_max": -1}, "`keep_checkpoint_max` must be a whole number of at least 0"),
         (
             {"gradient_accumulation_steps": 0},
-            "--gradient_accumulation_steps must be a whole number of at least 1",
+            "`gradient_accumulation_steps` must be a whole number of at least 1",
         ),
-        ({"seed": -1}, "--seed must be a whole number of at least 0"),
-        ({"seed": 2**31}, "--seed must be below 2^31"),
-        ({"max_loss_spike": -1.0}, "--max_loss_spike must be a number of at least 0"),
-        ({"max_loss_spike": 0.5}, "--max_loss_spike must be above 1"),
-        ({"max_loss_spike": 1.0}, "--max_loss_spike must be above 1"),
-        ({"max_loss_spike": math.nan}, "--max_loss_spike must be a number of at least 0"),
-        ({"on_divergence": "ignore"}, "--on_divergence must be one of stop, rollback"),
+        ({"seed": -1}, "`seed` must be a whole number of at least 0"),
+        ({"seed": 2**31}, "`seed` must be below 2^31"),
+        ({"max_loss_spike": -1.0}, "`max_loss_spike` must be a number of at least 0"),
+        ({"max_loss_spike": 0.5}, "`max_loss_spike` must be above 1"),
+        ({"max_loss_spike": 1.0}, "`max_loss_spike` must be above 1"),
+        ({"max_loss_spike": math.nan}, "`max_loss_spike` must be a number of at least 0"),
+        ({"on_divergence": "ignore"}, "`on_divergence` must be one of stop, rollback"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(changes, message):
@@ -257,9 +257,9 @@ def test_settings_that_cannot_work_are_refused(changes, message):
 
 
 def test_fine_tuning_names_its_own_flags():
-    with pytest.raises(ValueError, match=r"--train_step must be .* at least 1\. Received: 0"):
+    with pytest.raises(ValueError, match=r"`train_step` must be .* at least 1\. Received: 0"):
         FineTuningOptimizerConfig(num_train_steps=0)
-    with pytest.raises(ValueError, match="--warmup_step must be a whole number of at least 0"):
+    with pytest.raises(ValueError, match="`warmup_step` must be a whole number of at least 0"):
         FineTuningOptimizerConfig(num_warmup_steps=-1)
 
 

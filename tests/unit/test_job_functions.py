@@ -310,12 +310,12 @@ def test_a_dry_run_of_data_functions_checks_and_writes_nothing(tmp_path, golden)
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"beam_options": "--region=x"}, TypeError, "beam_options must be a list"),
-        ({"beam_options": ["--region=x"]}, ValueError, "--region=x: .* need --runner"),
-        ({"max_seq_length": "512"}, TypeError, "--max_seq_length must be of type int"),
-        ({"sentence_pairs": "near"}, ValueError, "--sentence_pairs must be one of"),
+        ({"beam_options": "`region`=x"}, TypeError, "beam_options must be a list"),
+        ({"beam_options": ["`region`=x"]}, ValueError, "`region`=x: .* need `runner`"),
+        ({"max_seq_length": "512"}, TypeError, "`max_seq_length` must be of type int"),
+        ({"sentence_pairs": "near"}, ValueError, "`sentence_pairs` must be one of"),
         ({"random_next_sentence": True, "sentence_loss": "sop"}, ValueError, "contradicts"),
-        ({"num_workers": 0}, ValueError, "--num_workers must be at least 1"),
+        ({"num_workers": 0}, ValueError, "`num_workers` must be at least 1"),
     ],
 )
 def test_wrong_settings_of_records_are_refused(changes, error, message):
@@ -328,11 +328,11 @@ def test_wrong_settings_of_records_are_refused(changes, error, message):
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"vocab_size": "300"}, TypeError, "--vocab_size must be of type int"),
-        ({"vocab_size": 0}, ValueError, "--vocab_size must be at least 1"),
-        ({"do_lower_case": "no"}, TypeError, "--do_lower_case must be of type bool"),
-        ({"dry_run": "no"}, TypeError, "--dry_run must be of type bool"),
-        ({"input_file": ["text.txt"]}, TypeError, "--input_file must be of type str"),
+        ({"vocab_size": "300"}, TypeError, "`vocab_size` must be of type int"),
+        ({"vocab_size": 0}, ValueError, "`vocab_size` must be at least 1"),
+        ({"do_lower_case": "no"}, TypeError, "`do_lower_case` must be of type bool"),
+        ({"dry_run": "no"}, TypeError, "`dry_run` must be of type bool"),
+        ({"input_file": ["text.txt"]}, TypeError, "`input_file` must be of type str"),
     ],
 )
 def test_wrong_settings_of_a_vocabulary_are_refused(changes, error, message, tmp_path):

@@ -402,14 +402,14 @@ def test_a_model_of_other_labels_gives_what_fits(tmp_path):
     np.testing.assert_array_equal(weights(trainer)["output_weights"], fresh["output_weights"])
     np.testing.assert_array_equal(weights(trainer)["output_bias"], trained["output_bias"])
 
-    with pytest.raises(ValueError, match="--albert_config_file"):
+    with pytest.raises(ValueError, match="`albert_config_file`"):
         load_weights(make_task("number").build_model(), three).check_complete()
 
 
 def test_a_run_that_diverges_names_the_flags_of_fine_tuning(tmp_path):
     features = some_features("number")
     features.label_ids[:] = np.inf
-    with pytest.raises(TrainingDivergedError, match=r"a longer warm-up \(--warmup_step\)"):
+    with pytest.raises(TrainingDivergedError, match=r"a longer warm-up \(`warmup_step`\)"):
         train(tmp_path, make_task("number", features), last_step=2)
 
 
@@ -451,11 +451,11 @@ def test_refuses_what_cannot_be_trained_on(name, features, message):
     [(ClassificationTask, [LABELS["classes"]]), (SquadTask, [1]), (MultipleChoiceTask, [])],
 )
 def test_refuses_lengths_versions_and_training_without_data(task, arguments):
-    with pytest.raises(ValueError, match="--max_seq_length"):
+    with pytest.raises(ValueError, match="`max_seq_length`"):
         task(PLAIN, *arguments, max_seq_length=17)
     with pytest.raises(ValueError, match="training data"):
         task(PLAIN, *arguments, max_seq_length=LENGTH).train_dataset(4, seed=1)
-    with pytest.raises(ValueError, match=r"--squad_version must be 1 or 2\. Received: 3"):
+    with pytest.raises(ValueError, match=r"`squad_version` must be 1 or 2\. Received: 3"):
         SquadTask(PLAIN, 3, max_seq_length=LENGTH)
 
 

@@ -184,7 +184,7 @@ def test_invalid_models_and_settings_are_rejected(case, model, directory, tokeni
         case.kind(model, "mini", **case.settings)
     names = ("batch_size",) if case.kind is FillMask else ("batch_size", "max_seq_length")
     for name in names:
-        with pytest.raises(ValueError, match=f"{name} must be"):
+        with pytest.raises(ValueError, match=f"{name}`? must be"):
             case.kind.load(directory, **{name: 0})
 
 

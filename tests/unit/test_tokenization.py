@@ -295,7 +295,7 @@ def test_a_model_with_a_piece_that_is_no_text_is_named(model_file, tmp_path):
 def test_a_list_of_pieces_needs_its_model(model_file, tmp_path):
     lone = tmp_path / "lone.vocab"
     lone.write_bytes(model_file.with_suffix(".vocab").read_bytes())
-    with pytest.raises(ValueError, match=r"lone\.vocab .*lone\.model.*--spm_model_file"):
+    with pytest.raises(ValueError, match=r"lone\.vocab .*lone\.model.*`spm_model_file`"):
         load_tokenizer(vocab_file=lone)
     tokenizer = load_tokenizer(spm_model_file=model_file, vocab_file=lone)
     assert tokenizer.files == [str(model_file), str(lone)]

@@ -50,10 +50,10 @@ def test_the_same_text_gives_the_same_bytes(sentences, tmp_path):
 @pytest.mark.parametrize(
     ("text", "size", "message"),
     [
-        (["a few words"], 5000, "--vocab_size=5000"),
-        (["a few words"], 9, "--vocab_size=9"),
-        ([], SIZE, "--input_file has no line of text"),
-        ([" ", "\n"], SIZE, "--input_file has no line of text"),
+        (["a few words"], 5000, "`vocab_size`=5000"),
+        (["a few words"], 9, "`vocab_size`=9"),
+        ([], SIZE, "`input_file` has no line of text"),
+        ([" ", "\n"], SIZE, "`input_file` has no line of text"),
     ],
 )
 def test_an_impossible_vocabulary_is_refused_and_nothing_is_written(tmp_path, text, size, message):

@@ -312,7 +312,7 @@ def _check_can_be_written(config: AlbertConfig) -> None:
         raise UserError(
             "Hugging Face's format does not support parameter_sharing "
             f"{config.parameter_sharing!r}: its layers share either all parameters or none. Use "
-            "--format=original."
+            "`format`=original."
         )
     _check_groups(config)
 

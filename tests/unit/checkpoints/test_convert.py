@@ -276,9 +276,9 @@ def test_a_failed_proof_shows_why(module, target, monkeypatch):
 
 
 def test_moments_need_a_format_and_a_source_that_hold_them(source, module, target):
-    with pytest.raises(ValueError, match=r"--with_optimizer.*--format=keras_hub"):
+    with pytest.raises(ValueError, match=r"`with_optimizer`.*`format`=keras_hub"):
         convert(source, "keras_hub", str(target), with_optimizer=True)
-    with pytest.raises(ValueError, match=r"--with_optimizer: .*moments"):
+    with pytest.raises(ValueError, match=r"`with_optimizer`: .*moments"):
         convert(module, "original", str(target), with_optimizer=True)
 
 
@@ -296,7 +296,7 @@ def test_half_precision_is_stored_and_proved_as_rounded(source, target):
 
 
 def test_half_precision_needs_a_format_and_values_for_it(source, target, monkeypatch):
-    with pytest.raises(ValueError, match=r"--dtype=float16.*--format=keras_hub"):
+    with pytest.raises(ValueError, match=r"`dtype`=float16.*`format`=keras_hub"):
         convert(source, "keras_hub", str(target), dtype="float16")
     read = conversion.read_contents
 
@@ -307,7 +307,7 @@ def test_half_precision_needs_a_format_and_values_for_it(source, target, monkeyp
         return dataclasses.replace(contents, weights=weights), report
 
     monkeypatch.setattr(conversion, "read_contents", with_a_large_value)
-    with pytest.raises(ValueError, match=r"--dtype=float16: bert/pooler/dense/bias .*65600"):
+    with pytest.raises(ValueError, match=r"`dtype`=float16: bert/pooler/dense/bias .*65600"):
         convert(source, "huggingface", str(target), dtype="float16")
     assert not target.exists()
 

@@ -137,9 +137,9 @@ def test_from_tf_hub_means_the_modules_tokenizer(hub, other_tokenizer):
 
 
 def test_a_tokenizer_that_is_needed_and_nowhere_is_an_error(bare):
-    with pytest.raises(ValueError, match="from_tf_hub needs a --albert_hub_module_handle"):
+    with pytest.raises(ValueError, match="from_tf_hub needs a `albert_hub_module_handle`"):
         resolve(init_checkpoint=str(bare), spm_model_file="from_tf_hub")
-    with pytest.raises(ValueError, match="--spm_model_file or --vocab_file"):
+    with pytest.raises(ValueError, match="`spm_model_file` or `vocab_file`"):
         _ = resolve(init_checkpoint=str(bare)).required_tokenizer
 
 
@@ -154,11 +154,11 @@ def test_nothing_named_lists_the_ways(tmp_path):
         resolve(albert_hub_module_handle="", output_dir=str(tmp_path / "fresh"))
     ways = {field.name for field in dataclasses.fields(ModelSettings)}
     for flag in ways - {"eval_checkpoint", "do_lower_case"}:
-        assert f"--{flag}" in str(error.value)
+        assert f"`{flag}`" in str(error.value)
 
 
 def test_an_empty_checkpoint_is_no_way_to_random_weights(hub):
-    with pytest.raises(ValueError, match="--init_checkpoint is given but empty"):
+    with pytest.raises(ValueError, match="`init_checkpoint` is given but empty"):
         resolve(
             albert_config_file=str(hub / "albert_directory" / "albert_config.json"),
             albert_hub_module_handle="",
@@ -225,7 +225,7 @@ def test_another_vocabulary_than_the_checkpoints_is_said_aloud(release, other_to
     source = resolve(init_checkpoint=str(release), vocab_file=str(other_tokenizer))
     assert source.tokenizer.files == [str(other_tokenizer)]
     assert len(warnings) == 1
-    assert "--spm_model_file and --vocab_file" in warnings[0]
+    assert "`spm_model_file` and `vocab_file`" in warnings[0]
 
 
 def test_a_vocabulary_of_another_size_is_rejected(release, tmp_path):
@@ -236,7 +236,7 @@ def test_a_vocabulary_of_another_size_is_rejected(release, tmp_path):
 
 
 def test_a_missing_model_is_rejected(release):
-    message = "directory.*--init_checkpoint"
+    message = "directory.*`init_checkpoint`"
     for path in ("/absent/module", str(release / "model.ckpt-best")):
         with pytest.raises(ValueError, match=message):
             resolve(albert_hub_module_handle=path)

@@ -222,7 +222,7 @@ def test_labels_of_other_types_are_refused(arguments):
 )
 def test_what_could_not_be_loaded_is_not_saved(arguments, error, tmp_path):
     target = {"directory": tmp_path / "new", **arguments}
-    with pytest.raises(error, match=f"{next(iter(arguments))} must be"):
+    with pytest.raises(error, match=f"{next(iter(arguments))}`? must be"):
         albert_tf.save(make("classes"), **target)
     assert not [*tmp_path.iterdir()]
 

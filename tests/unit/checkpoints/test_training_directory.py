@@ -346,7 +346,7 @@ class TestDamage:
         assert three.restore_newest(blank.model, blank.optimizer)[1] == 2
         cut(os.path.join(three.path, "model.ckpt-2.index"))
         names = sorted(all_files(three))
-        with pytest.raises(DamagedError, match="--output_dir"):
+        with pytest.raises(DamagedError, match="`output_dir`"):
             TrainingDirectory(three.path).restore_newest(blank.model, blank.optimizer)
         assert sorted(all_files(three)) == names
 

@@ -158,7 +158,7 @@ class TestRefusals:
             load_weights(new_model(5, 1, "none"), prefix)
         first, _, *blocks = str(error.value).splitlines()
         assert "128 of its variables would keep random values" in first
-        assert "--init_from_group0" in first
+        assert "`init_from_group0`" in first
         line = "  not in the checkpoint, randomly initialized: "
         assert blocks == [
             f"{line}{INNER.format(group, inner, '*')} (16 variables)"

@@ -158,7 +158,7 @@ def test_second_text_is_taken_only_where_wanted(file):
 def test_files_must_agree_on_pairs(file):
     pairs, single = "text_a\ttext_b\tlabel\nI\tx\t1\nyou\ty\t0\n", "label\ttext_a\n1\tI\n"
     data = CustomData(file("a.tsv", pairs), file("b.tsv", single))
-    with pytest.raises(ValueError, match=r"a.tsv.*b.tsv.*--text_b_column"):
+    with pytest.raises(ValueError, match=r"a.tsv.*b.tsv.*`text_b_column`"):
         data.read(DEV)
     data = CustomData(file("a.tsv", pairs), file("b.tsv", single), text_b_column="text_b")
     with pytest.raises(ValueError, match=r"b.tsv.*'text_b'"):
@@ -206,9 +206,9 @@ def test_labels_of_a_model_hold(file):
     assert [example.label for example in data.read(DEV)] == ["neutral"]
     with pytest.raises(ValueError, match=r"line 2 of .*a.tsv.*'good'"):
         CustomData(train, labels=Labels(("x", "y"))).read(TRAIN)
-    with pytest.raises(ValueError, match="--regression"):
+    with pytest.raises(ValueError, match="`regression`"):
         CustomData(train, labels=Labels(("x", "y")), regression=True)
-    with pytest.raises(ValueError, match="--regression"):
+    with pytest.raises(ValueError, match="`regression`"):
         CustomData(train, labels=Labels())
 
 
@@ -280,7 +280,7 @@ def test_file_with_a_header_only_is_refused(name, file):
 
 WRONG = {
     "label missing": ({}, r"'label'.*'id', 'x', 'text_a'.*`label_column`"),
-    "number and name": ({"text_a_column": "1", "label_column": "x"}, r"--text_a_column"),
+    "number and name": ({"text_a_column": "1", "label_column": "x"}, r"`text_a_column`"),
     "number too large": ({"text_a_column": "3", "label_column": "0"}, r"0 to 2.*'3'"),
     "one column for two": ({"label_column": "text_a"}, r"'text_a'"),
     "one label only": ({"label_column": "x"}, r".*'same'"),
@@ -295,11 +295,11 @@ def test_columns_that_are_not_there_are_refused(name, file):
 
 
 def test_files_not_given_are_asked_for(file):
-    with pytest.raises(ValueError, match="--train_file"):
+    with pytest.raises(ValueError, match="`train_file`"):
         CustomData(dev_file=file("a.tsv", TRAIN_TSV))
     data = CustomData(labels=GOOD_BAD)
     for split in (TRAIN, DEV, TEST):
-        with pytest.raises(ValueError, match=f"--{split}_file"):
+        with pytest.raises(ValueError, match=f"`{split}_file`"):
             data.read(split)
     with pytest.raises(ValueError, match=r"'/no/where.tsv'"):
         CustomData(dev_file="/no/where.tsv", labels=GOOD_BAD).read(DEV)

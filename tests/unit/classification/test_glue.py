@@ -33,7 +33,7 @@ def test_task_names_are_taken_in_any_form():
         "sts-b",
         "mismnli",
     ]
-    with pytest.raises(ValueError, match=r"--task_name must be one of cola, mnli, .*'snli'"):
+    with pytest.raises(ValueError, match=r"`task_name` must be one of cola, mnli, .*'snli'"):
         GlueData("snli", "")
 
 
@@ -105,7 +105,7 @@ def test_missing_file_is_named(tmp_path):
     with pytest.raises(ValueError, match=r".*MNLI/dev_mismatched.tsv', the dev data of"):
         GlueData("mismnli", str(tmp_path)).read(DEV)
     for split in (TRAIN, DEV, TEST):
-        with pytest.raises(ValueError, match="--task_name=qnli"):
+        with pytest.raises(ValueError, match="`task_name`=qnli"):
             GlueData("qnli", str(tmp_path / "nowhere")).read(split)
 
 

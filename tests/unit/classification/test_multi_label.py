@@ -66,7 +66,7 @@ def test_cells_and_lists_hold_any_number_of_labels(name, text, tmp_path):
     [
         ("label,text_a\nx,I\nx|x,you\n", "a.csv", "line 3 .*'x|x'"),
         ("label,text_a\nx|y,I\nx||y,you\n", "a.csv", "line 3 "),
-        ("label,text_a\nx,I\n,you\n", "a.csv", "--multi_label needs at least two .*'x'"),
+        ("label,text_a\nx,I\n,you\n", "a.csv", "`multi_label` needs at least two .*'x'"),
         ('{"label": ["x|y", "z"], "text_a": "I"}\n', "a.jsonl", "line 1 .*list"),
         ('{"label": ["x", ""], "text_a": "I"}\n', "a.jsonl", "line 1 .*list"),
     ],
@@ -85,7 +85,7 @@ def test_labels_of_other_files_must_be_known(tmp_path):
 
 @pytest.mark.parametrize("settings", [{"labels": Labels(("a", "b"))}, {"regression": True}])
 def test_what_contradicts_several_labels_is_refused(settings, tmp_path):
-    with pytest.raises(ValueError, match="--multi_label"):
+    with pytest.raises(ValueError, match="`multi_label`"):
         data(tmp_path, CSV, **settings)
 
 
@@ -200,10 +200,10 @@ def test_a_model_keeps_its_labels_and_threshold_in_every_format(tokenizer, tmp_p
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"multi_label_threshold": 1.0}, "--multi_label_threshold must"),
-        ({"multi_label_threshold": 0.7, "multi_label": False}, "is for --multi_label"),
-        ({"task_name": "cola"}, "--multi_label is for --task_name=custom"),
-        ({"class_weights": "fear=2"}, "--class_weights must .*fear"),
+        ({"multi_label_threshold": 1.0}, "`multi_label_threshold` must"),
+        ({"multi_label_threshold": 0.7, "multi_label": False}, "is for `multi_label`"),
+        ({"task_name": "cola"}, "`multi_label` is for `task_name`=custom"),
+        ({"class_weights": "fear=2"}, "`class_weights` must .*fear"),
     ],
 )
 def test_flags_that_do_not_go_with_several_labels_are_refused(changes, named, tmp_path, golden):
@@ -218,7 +218,7 @@ def test_a_model_of_several_labels_is_refused_as_one_of_a_single_label(tmp_path,
     small = several_labels(tmp_path, golden)
     small.output.mkdir()
     TrainedTask("custom", Labels(NAMES, True, 0.3), False).write(str(small.output))
-    with pytest.raises(ValueError, match="predicts any number of labels a text, but --multi_label"):
+    with pytest.raises(ValueError, match="predicts any number of labels a text, but `multi_label`"):
         albert_tf.run_classification(settings(small, do_train=True, multi_label=False))
 
 

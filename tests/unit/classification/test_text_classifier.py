@@ -119,7 +119,7 @@ def test_bad_input_is_refused(model, directory, tokenizer, tmp_path):
         (lambda: load(unlabelled), ValueError, "labels` must name the 3 classes.*unlabelled"),
         (lambda: load(mislabelled), ValueError, "labels must have a name for each output.*3 names"),
         (lambda: load(directory, labels=["a"] * 3), ValueError, "new_head=True"),
-        (lambda: load(directory, max_seq_length=2), ValueError, "max_seq_length must be at least"),
+        (lambda: load(directory, max_seq_length=2), ValueError, "`max_seq_length` must be"),
         (lambda: TextClassifier(model, tokenizer), ValueError, "labels must name the 3 outputs"),
         (
             lambda: TextClassifier(model, tokenizer, labels=NAMES, pairs="no"),

@@ -87,8 +87,8 @@ def test_no_example_gives_no_sequence(tokenizer):
 @pytest.mark.parametrize(
     ("second", "max_seq_length", "message"),
     [
-        ("b", 4, r"--max_seq_length must be at least 5 for pairs of texts.*Received: 4"),
-        (None, 2, r"--max_seq_length must be at least 3 for texts.*Received: 2"),
+        ("b", 4, r"`max_seq_length` must be at least 5 for pairs of texts.*Received: 4"),
+        (None, 2, r"`max_seq_length` must be at least 3 for texts.*Received: 2"),
     ],
 )
 def test_no_room_is_refused(tokenizer, second, max_seq_length, message):

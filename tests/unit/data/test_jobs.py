@@ -32,7 +32,7 @@ def die(shared: int, item: int) -> None:
 
 
 def test_a_process_that_was_ended_is_an_error_for_the_user():
-    with pytest.raises(OSError, match="--num_workers"), worker_processes(2, 1) as run:
+    with pytest.raises(OSError, match="`num_workers`"), worker_processes(2, 1) as run:
         list(run(die, range(9)))
 
 

@@ -52,12 +52,12 @@ def test_balanced_is_that_of_scikit_learn():
     ],
 )
 def test_what_gives_no_weights_is_refused(setting, named):
-    with pytest.raises(ValueError, match=f"--class_weights must .*{named}"):
+    with pytest.raises(ValueError, match=f"`class_weights` must .*{named}"):
         class_weights(setting, NAMES, COUNTS)
 
 
 def test_balanced_weights_need_examples_of_every_label():
-    with pytest.raises(ValueError, match=r"--class_weights=balanced .*'b'"):
+    with pytest.raises(ValueError, match=r"`class_weights`=balanced .*'b'"):
         class_weights("balanced", NAMES, COUNTS * [1, 0, 1, 1, 1, 1, 1])
 
 
@@ -131,10 +131,10 @@ def test_a_job_refuses_weights_that_do_not_fit_before_it_writes(tmp_path, golden
         }
         albert_tf.run_classification(albert_tf.ClassificationSettings(**flags))
 
-    with pytest.raises(ValueError, match=r"--class_weights must be .*'awful=2'"):
+    with pytest.raises(ValueError, match=r"`class_weights` must be .*'awful=2'"):
         run(class_weights="awful=2")
     numbers = tmp_path / "numbers.csv"
     numbers.write_text("label,review\n0.5,good\n2,bad\n")
-    with pytest.raises(ValueError, match="--class_weights is for classes"):
+    with pytest.raises(ValueError, match="`class_weights` is for classes"):
         run(class_weights="balanced", regression=True, train_file=numbers)
     assert not small.output.exists()

@@ -93,7 +93,7 @@ def test_a_training_without_evaluations_is_refused(kind, settings, job, needed, 
         name: str(value) if name != "do_train" and hasattr(value, "parts") else value
         for name, value in flags.items()
     }
-    with pytest.raises(ValueError, match=f"--early_stopping=2 .*--{needed}"):
+    with pytest.raises(ValueError, match=f"`early_stopping`=2 .*`{needed}`"):
         job(settings(**flags))
     assert not (tmp_path / "output").exists()
 

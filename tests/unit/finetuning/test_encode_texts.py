@@ -65,7 +65,7 @@ def test_bad_input_is_refused(model, tokenizer):
         (
             lambda: TextEncoder(model, tokenizer, max_seq_length=4)(["a"], ["b"]),
             ValueError,
-            "max_seq_length must be at least 5 for pairs",
+            "`max_seq_length` must be at least 5 for pairs",
         ),
         (lambda: TextEncoder(model, tokenizer, pooling="max"), ValueError, "pooling must be"),
         (

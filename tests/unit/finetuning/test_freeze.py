@@ -130,7 +130,7 @@ def test_the_gradient_norm_is_that_of_the_trained_variables(freeze, tmp_path):
 
 def test_what_cannot_be_frozen_is_refused():
     for make in (albert_tf.ClassificationSettings, TrainerConfig):
-        with pytest.raises(ValueError, match="--freeze must be one of encoder, embeddings"):
+        with pytest.raises(ValueError, match="`freeze` must be one of encoder, embeddings"):
             make(output_dir="out", freeze="head")
 
 

@@ -60,7 +60,7 @@ def test_lengths_are_multiples_of_what_suits_the_device():
 
 
 def test_what_cannot_be_padded_is_refused():
-    with pytest.raises(ValueError, match=r"41 tokens, more than --max_seq_length=40"):
+    with pytest.raises(ValueError, match=r"41 tokens, more than `max_seq_length`=40"):
         padded_length(41, 40, "longest")
     with pytest.raises(ValueError, match=r"one of longest, buckets, max\. Received: 'shortest'"):
         padded_length(3, 40, "shortest")
@@ -198,7 +198,7 @@ def test_inputs_that_do_not_go_together_are_refused():
         training_batches(sequences, {}, 2, seed=1, max_seq_length=32, sequences_per_example=4)
     with pytest.raises(ValueError, match="0 sequences"):
         training_set(TokenSequences.concatenate([]), 2)
-    with pytest.raises(ValueError, match=r"more than --max_seq_length=20"):
+    with pytest.raises(ValueError, match=r"more than `max_seq_length`=20"):
         training_set(sequences, 2, max_seq_length=20)
 
 

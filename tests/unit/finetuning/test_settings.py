@@ -94,7 +94,7 @@ def test_every_setting_has_the_limits_of_its_flag(command):
     ],
 )
 def test_a_value_of_another_type_is_refused_with_its_name(name, value, expected):
-    with pytest.raises(TypeError, match=f"--{name} must be of type {expected}. Received: "):
+    with pytest.raises(TypeError, match=f"`{name}` must be of type {expected}. Received: "):
         ClassificationSettings(**{"output_dir": "out", name: value})
 
 
@@ -113,7 +113,7 @@ def test_an_unknown_setting_is_refused_with_its_name():
     ],
 )
 def test_a_value_beyond_the_limits_is_refused_with_its_name(kind, name, value):
-    with pytest.raises(ValueError, match=f"--{name} must be .*Received: {value!r}"):
+    with pytest.raises(ValueError, match=f"`{name}` must be .*Received: {value!r}"):
         kind(output_dir="out", **{name: value})
 
 

@@ -135,7 +135,7 @@ def test_lengths_known_only_to_the_graph_are_left_to_plain_attention_or_refused(
         return attend.get_concrete_function().structured_outputs[1]
 
     assert run(REFERENCE) is not None
-    with pytest.raises(ValueError, match="--padding=max"):
+    with pytest.raises(ValueError, match="`padding`=max"):
         run(FusedAttention(forward, backward, is_required=True))
 
 
@@ -153,7 +153,7 @@ H200 = [(9, 0)]
         ({"num_attention_heads": 3}, "float16", [(8, 0), (8, 6)], True, None),
         ({}, "bfloat16", [], True, "capability"),
         ({}, "bfloat16", [(9, 0), (7, 5)], True, "capability"),
-        ({}, "bfloat16", H200, False, "--xla"),
+        ({}, "bfloat16", H200, False, "`xla`"),
         ({}, "float32", H200, True, "float32"),
         ({"num_attention_heads": 4}, "bfloat16", H200, True, "12"),
         ({"hidden_size": 816}, "bfloat16", H200, True, "136"),
@@ -181,14 +181,14 @@ def test_the_choice_and_the_log_follow_the_flag_and_the_check(monkeypatch, caplo
     caplog.set_level("INFO", logger="absl")
     with pytest.raises(ValueError, match=r"capability 8\.0.*float32") as error:
         choose("cudnn", "float32")
-    assert "--attention=auto" in str(error.value)
+    assert "`attention`=auto" in str(error.value)
     assert choose("auto") is None
     assert "attention=plain" in caplog.text
     monkeypatch.setattr(fused_attention, "compute_capabilities", lambda: H200)
     assert choose("plain") is None
     assert choose("auto", "float32") is None
     assert (
-        "attention=plain (cudnn cannot be used: it does not compute in --precision=float32"
+        "attention=plain (cudnn cannot be used: it does not compute in `precision`=float32"
         in caplog.text
     )
     # This machine has no such kernels: the check finds it, and says so.

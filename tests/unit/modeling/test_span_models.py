@@ -144,5 +144,5 @@ def test_refuses_inputs_without_what_is_needed(inputs, message):
 
 
 def test_refuses_beams_wider_than_the_model_has_positions():
-    with pytest.raises(ValueError, match=r"16 positions.*--start_n_top=6, --end_n_top=17"):
+    with pytest.raises(ValueError, match=r"16 positions.*`start_n_top`=6, `end_n_top`=17"):
         beam_model(end_n_top=17)

@@ -156,7 +156,7 @@ def test_no_question_gives_no_sequence(tokenizer):
 
 @pytest.mark.parametrize(
     ("lengths", "message"),
-    [((3, 9), "--max_seq_length must be at least 4.*3"), ((9, 0), "--max_qa_length .*1.*0")],
+    [((3, 9), "`max_seq_length` must be at least 4.*3"), ((9, 0), "`max_qa_length` .*1.*0")],
 )
 def test_lengths_leave_room_for_a_token(tokenizer, lengths, message):
     with pytest.raises(ValueError, match=message):

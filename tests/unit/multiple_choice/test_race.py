@@ -53,7 +53,7 @@ def test_levels_are_chosen_by_two_flags():
     assert chosen_levels(False, False) == ("middle", "high")
     assert chosen_levels(True, False) == ("high",)
     assert chosen_levels(False, True) == ("middle",)
-    with pytest.raises(ValueError, match="--high_only and --middle_only"):
+    with pytest.raises(ValueError, match="`high_only` and `middle_only`"):
         chosen_levels(True, True)
 
 
@@ -175,7 +175,7 @@ def test_bytes_that_are_no_text_are_refused(race, tmp_path):
 def test_a_missing_level_is_named_and_what_to_do(race):
     race.write("1.txt", passage(1))
     with pytest.raises(
-        ValueError, match=r"no passages .*RACE/dev/high.*--middle_only reads middle"
+        ValueError, match=r"no passages .*RACE/dev/high.*`middle_only` reads middle"
     ):
         race.read("middle", "high")
     with pytest.raises(ValueError, match=r"no passages .*RACE/train/middle.*Received: "):

@@ -156,7 +156,7 @@ def test_streams_are_even_and_fit_many_numbers_of_workers(sizes, batch_size, exp
     [
         (1, 12, 2, r"the 1 files .* make 1 streams.*train\.tfrecord@6"),
         (6, 12, 4, r"the 6 files .* make 6 streams.*train\.tfrecord@4"),
-        (12, 12, 12, "another --train_batch_size"),
+        (12, 12, 12, "another `train_batch_size`"),
     ],
 )
 def test_workers_that_cannot_share_the_streams(even_files, count, batch_size, workers, advice):

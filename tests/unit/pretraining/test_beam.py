@@ -128,7 +128,7 @@ def fails(message, inputs, folder, tokenizer, options=(), runner="DirectRunner")
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (b"\n \n", "--input_file contains no token"),
+        (b"\n \n", "`input_file` contains no token"),
         (b"the road\n\x80\n", "text is not UTF-8 text: byte 9 .line 2"),
     ],
 )
@@ -141,9 +141,9 @@ def test_bad_input_leaves_the_output_alone(text, message, tmp_path, tokenizer):
     ("runner", "options", "message"),
     [
         ("DirectRunner", ("--direct_num_worker=2",), "Beam has no option --direct_num_worker"),
-        ("DirectRunner", ("--runner=FlinkRunner",), "--runner goes before the --"),
-        ("NoRunner", (), "--runner=NoRunner: .*NoRunner"),
-        ("no.such.Runner", (), "--runner=no.such.Runner: No module named 'no'"),
+        ("DirectRunner", ("--runner=FlinkRunner",), "`runner` goes before the --"),
+        ("NoRunner", (), "`runner`=NoRunner: .*NoRunner"),
+        ("no.such.Runner", (), "`runner`=no.such.Runner: No module named 'no'"),
     ],
 )
 def test_unknown_options_and_runners(runner, options, message, inputs, tmp_path, tokenizer):
@@ -156,5 +156,5 @@ def test_output_that_cannot_be_written(inputs, tmp_path, tokenizer):
         beam.create_records(
             "DirectRunner", (), inputs, [str(tmp_path / "file" / "0")], tokenizer, SETTINGS
         )
-    with pytest.raises(ValueError, match="--output_file would overwrite the input"):
+    with pytest.raises(ValueError, match="`output_file` would overwrite the input"):
         beam.create_records("DirectRunner", (), inputs, inputs, tokenizer, SETTINGS)

@@ -146,7 +146,7 @@ def test_files_that_are_no_text_are_named(tmp_path):
     text = b"the road\n" * 2000 + b"\n" + b"was \xff\xfe long\n"
     path = write(tmp_path / "text", text)
     blocks = cut_into_blocks([path], 9000)
-    message = r"text is not UTF-8 text: byte 18005 \(line 2002\) is 0xff.*--input_file"
+    message = r"text is not UTF-8 text: byte 18005 \(line 2002\) is 0xff.*`input_file`"
     assert check_block(blocks[0])
     with pytest.raises(ValueError, match=message):
         check_block(blocks[-1])

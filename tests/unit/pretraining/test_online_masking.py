@@ -110,7 +110,7 @@ def test_the_masks_of_a_seed_stay_what_they_are():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (MaskingSettings(masked_lm_prob=0), "--masked_lm_prob must be above 0"),
+        (MaskingSettings(masked_lm_prob=0), "`masked_lm_prob` must be above 0"),
         (MaskingSettings(do_permutation=True), "does not permute"),
     ],
 )

@@ -129,5 +129,5 @@ def test_vocabulary_limits_the_ids():
 
 
 def test_dupe_factor_is_checked():
-    with pytest.raises(ValueError, match="--dupe_factor must be at least 1: 0"):
+    with pytest.raises(ValueError, match="`dupe_factor` must be at least 1: 0"):
         InstanceSettings(dupe_factor=0)

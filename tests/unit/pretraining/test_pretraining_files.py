@@ -127,9 +127,9 @@ def fails(message: str, inputs: list[str], outputs: list[str], tokenizer: Tokeni
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (b"", "--input_file"),
-        (b"\n\n \n", "--input_file"),
-        ("\u200b\n".encode(), "--input_file contains no token"),
+        (b"", "`input_file`"),
+        (b"\n\n \n", "`input_file`"),
+        ("\u200b\n".encode(), "`input_file` contains no token"),
         (b"the road\n\x80\n", "text is not UTF-8 text: byte 9 .line 2"),
     ],
     ids=["empty", "blank", "without tokens", "binary"],
@@ -140,7 +140,7 @@ def test_bad_input_leaves_the_output_alone(text, message, tmp_path, tokenizer):
     outputs = [str(tmp_path / "o"), str(tmp_path / "new" / "file")]
     fails(message, [str(tmp_path / "text")], outputs, tokenizer)
     assert (tmp_path / "o").read_text() == "before"
-    assert message.startswith("--input_file contains no token") or not (tmp_path / "new").exists()
+    assert message.startswith("`input_file` contains no token") or not (tmp_path / "new").exists()
 
 
 def test_output_must_not_be_an_input(tmp_path, tokenizer):
@@ -148,7 +148,7 @@ def test_output_must_not_be_an_input(tmp_path, tokenizer):
     (tmp_path / "link").symlink_to(tmp_path / "text")
     for name in ("text", "link", "../" + tmp_path.name + "/text"):
         fails(
-            "--output_file would overwrite the input",
+            "`output_file` would overwrite the input",
             [str(tmp_path / "text")],
             [str(tmp_path / name)],
             tokenizer,
@@ -158,9 +158,9 @@ def test_output_must_not_be_an_input(tmp_path, tokenizer):
 
 def test_outputs_must_be_files_of_their_own(corpus, tmp_path, tokenizer):
     path = str(tmp_path / "o")
-    fails("--output_file names .*o twice", [corpus], [path, path], tokenizer)
+    fails("`output_file` names .*o twice", [corpus], [path, path], tokenizer)
     fails(str(tmp_path), [corpus], [str(tmp_path)], tokenizer)
-    fails("--output_file names no file", [corpus], [], tokenizer)
+    fails("`output_file` names no file", [corpus], [], tokenizer)
     (tmp_path / "file").write_text("x")
     fails("file/o cannot be written", [corpus], [path, str(tmp_path / "file" / "o")], tokenizer)
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
@@ -188,7 +188,7 @@ def test_one_sentence_documents_make_no_pair_of_neighbours(tmp_path, tokenizer):
     assert (report.counts["random_parts"], report.counts["one_segment_documents"]) == (0, 2)
     assert any(line.startswith("2 of 3 documents have one line") for line in report.warnings())
     (tmp_path / "none").write_text("the road\n\nwas long\n")
-    with pytest.raises(ValueError, match=r"--sentence_pairs=adjacent.*two lines.*none"):
+    with pytest.raises(ValueError, match=r"`sentence_pairs`=adjacent.*two lines.*none"):
         create(str(tmp_path / "none"), tmp_path / "b", tokenizer, OF_NEIGHBOURS)
     assert not list((tmp_path / "b").iterdir())
 

@@ -123,13 +123,13 @@ def test_evaluation_takes_masked_records_beside_plain_ones(files):
 
 @pytest.mark.parametrize("kind", ["masked", "masked_without_predictions", "masked_but_the_first"])
 def test_masked_records_are_not_masked_again(files, kind):
-    with pytest.raises(RecordError, match=rf"{files[kind]}: .* masked when .*--masked_lm_prob"):
+    with pytest.raises(RecordError, match=rf"{files[kind]}: .* masked when .*`masked_lm_prob`"):
         task_on([files["plain"], files[kind]])
 
 
 @pytest.mark.parametrize("kind", ["plain", "zeros"])
 def test_plain_records_need_masking(files, kind):
-    with pytest.raises(RecordError, match=rf"{files[kind]}: .* plain.*--masked_lm_prob"):
+    with pytest.raises(RecordError, match=rf"{files[kind]}: .* plain.*`masked_lm_prob`"):
         task_on([files["masked"], files[kind]], masking=None)
     with pytest.raises(RecordError, match=files[kind]):
         task_on([files["masked"]], [files[kind]], masking=None)
@@ -198,7 +198,7 @@ def pairs_and_runs(tmp_path: Path) -> list[str]:
 def test_a_loss_of_pairs_refuses_single_runs(pairs_and_runs, loss):
     pairs, single, nothing = pairs_and_runs
     check_sentence_pairs([pairs, nothing], loss)
-    with pytest.raises(RecordError, match=f"^{single} .*--sentence_loss={loss}"):
+    with pytest.raises(RecordError, match=f"^{single} .*`sentence_loss`={loss}"):
         check_sentence_pairs(pairs_and_runs, loss)
     check_sentence_pairs(pairs_and_runs, "none")
 

@@ -65,12 +65,12 @@ def test_shortest_length_leaves_a_token_in_each_part():
     ],
 )
 def test_settings_are_checked(name, value):
-    with pytest.raises(ValueError, match=f"--{name} must .*{value}"):
+    with pytest.raises(ValueError, match=f"`{name}` must .*{value}"):
         SegmentSettings(**{name: value})
 
 
 def test_sentence_pairs_are_for_losses_of_order():
-    with pytest.raises(ValueError, match=r"--sentence_pairs=adjacent contradicts.*_loss=nsp"):
+    with pytest.raises(ValueError, match=r"`sentence_pairs`=adjacent contradicts.*nsp"):
         SegmentSettings(sentence_pairs="adjacent", sentence_loss="nsp")
     runs = [
         pairs_of(documents([7, 9, 30]), sentence_loss="none", sentence_pairs=pairs)

@@ -99,7 +99,7 @@ def test_without_a_sentence_loss_masked_tokens_alone_count():
 
 
 def test_unknown_losses_are_refused():
-    with pytest.raises(ValueError, match=r"--sentence_loss must be one of.*'random'"):
+    with pytest.raises(ValueError, match=r"`sentence_loss` must be one of.*'random'"):
         PretrainingTask(small_config(), max_seq_length=LENGTH, sentence_loss="random")
 
 
@@ -125,7 +125,7 @@ def test_is_unknown_without_a_run_of_pretraining(tmp_path, content):
 
 def test_a_run_goes_on_with_its_own_loss_only(directory):
     check_continued_loss(directory, "nsp")
-    with pytest.raises(ValueError, match=r"--sentence_loss=nsp, which cannot .*=sop.*--output_dir"):
+    with pytest.raises(ValueError, match=r"`sentence_loss`=nsp, which cannot .*=sop.*`output_dir`"):
         check_continued_loss(directory, "sop")
 
 

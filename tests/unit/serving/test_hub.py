@@ -36,7 +36,7 @@ def test_encoder_and_preprocessor_must_not_share_a_directory(release, tmp_path, 
 
 
 def test_modules_of_tf1_have_no_preprocessor(release, tmp_path):
-    with pytest.raises(ValueError, match="--preprocessor_path belongs to --format=tf2"):
+    with pytest.raises(ValueError, match="`preprocessor_path` belongs to `format`=tf2"):
         export_to_tfhub(release, "tf1_hub", f"{tmp_path}/a", f"{tmp_path}/b")
 
 
@@ -44,7 +44,9 @@ def test_without_a_tokenizer_there_is_no_preprocessor(release, tmp_path):
     source = shutil.copytree(
         release, tmp_path / "source", ignore=shutil.ignore_patterns("30k-clean*")
     )
-    with pytest.raises(ValueError, match="--preprocessor_path needs a tokenizer, and --albert_dir"):
+    with pytest.raises(
+        ValueError, match="`preprocessor_path` needs a tokenizer, and `albert_directory`"
+    ):
         export_to_tfhub(str(source), "tf2", f"{tmp_path}/a", f"{tmp_path}/b")
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
 

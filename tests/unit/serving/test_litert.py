@@ -251,10 +251,10 @@ def test_nothing_agrees_with_a_model_whose_numbers_are_not_finite(is_exact):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"quantization": "int4"}, "--quantization"),
-        ({"quantization": "int8_calibrated"}, "--quantization.*int8"),
-        ({"max_seq_length": 17}, "--max_seq_length.*17"),
-        ({"batch_size": 0}, "--batch_size"),
+        ({"quantization": "int4"}, "`quantization`"),
+        ({"quantization": "int8_calibrated"}, "`quantization`.*int8"),
+        ({"max_seq_length": 17}, "`max_seq_length`.*17"),
+        ({"batch_size": 0}, "`batch_size`"),
         ({"labels": Labels(("yes", "no"))}, "yes, no"),
     ],
 )

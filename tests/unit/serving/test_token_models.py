@@ -322,7 +322,7 @@ def test_a_failed_or_killed_export_leaves_nothing_that_stays(tmp_path):
 
 def test_mistakes_are_named_before_anything_is_written(tmp_path):
     model, path = new_model("classes", layers=1), tmp_path / "exports"
-    with pytest.raises(ValueError, match=r"--max_seq_length must be in 1\.\.16.*17"):
+    with pytest.raises(ValueError, match=r"`max_seq_length` must be in 1\.\.16.*17"):
         export_classifier(model, CLASSES, str(path), 17)
     with pytest.raises(ValueError, match=r"has 3 outputs, the labels need 2: yes, no"):
         export_classifier(model, Labels(("yes", "no")), str(path), LENGTH)

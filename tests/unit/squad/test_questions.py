@@ -292,7 +292,7 @@ def test_what_was_odd_is_said_once_at_the_end(new_answerer, tmp_path, monkeypatc
         ("info", "Answered 8 questions"),
         (
             "warning",
-            "--predict_json: rows=3 with a question longer than --max_query_length=12, cut off "
+            "`predict_json`: rows=3 with a question longer than --max_query_length=12, cut off "
             "(ids e0, e1, e2)",
         ),
     ]

@@ -194,7 +194,7 @@ def test_what_is_no_file_of_questions(tmp_path, text, words):
         ({"id": None}, ["qas[1]", "`id`"]),
         ({"id": "a"}, ["'a'", "data[0].paragraphs[0].qas[0]", "qas[1]"]),
         ({"question": ["x"]}, ["qas[1].question", "['x']"]),
-        ({"answers": []}, ["'b'", "has no answer", "--squad_version=1"]),
+        ({"answers": []}, ["'b'", "has no answer", "`squad_version`=1"]),
         ({"answers": [{"answer_start": 3}]}, ["qas[1].answers[0].text"]),
         ({"answers": [{"text": "x", "answer_start": "3"}]}, ["answers[0].answer_start", "'3'"]),
         ({"answers": [{"text": "the sea", "answer_start": 41}]}, ["'b'", "41", "45 char"]),

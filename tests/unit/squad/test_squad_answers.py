@@ -293,5 +293,5 @@ def test_windows_without_outputs_are_reported(data, features):
 
 @pytest.mark.parametrize("name", ["n_best_size", "max_answer_length"])
 def test_numbers_below_1_are_refused(data, features, name):
-    with pytest.raises(ValueError, match=rf"--{name} must be at least 1. Received: 0"):
+    with pytest.raises(ValueError, match=rf"`{name}` must be at least 1. Received: 0"):
         AnswerSelector(data, features, version=1, **{name: 0})

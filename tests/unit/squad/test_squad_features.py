@@ -278,10 +278,10 @@ def test_an_empty_context_has_a_window(word_pieces):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"doc_stride": 0}, "--doc_stride must be at least 1. Received: 0"),
-        ({"max_query_length": 0}, "--max_query_length must be at least 1. Received: 0"),
-        ({"max_query_length": 20}, "--max_seq_length=23 .* at least 24"),
-        ({"max_query_length": 64}, "--max_query_length=64 .* at least 68"),
+        ({"doc_stride": 0}, "`doc_stride` must be at least 1. Received: 0"),
+        ({"max_query_length": 0}, "`max_query_length` must be at least 1. Received: 0"),
+        ({"max_query_length": 20}, "`max_seq_length`=23 .* at least 24"),
+        ({"max_query_length": 64}, "`max_query_length`=64 .* at least 68"),
     ],
 )
 def test_lengths_that_leave_no_room(word_pieces, changes, words):
@@ -317,7 +317,7 @@ def test_answers_that_fit_into_no_window(word_pieces, caplog):
         "(ids long21, long22, long23, long24, long25, ...)"
     )
     for questions, found in ((long, "7 of 7"), ([unanswerable], "0 of 1")):
-        with pytest.raises(ValueError, match=rf"x.json.*{found} .* --max_seq_length"):
+        with pytest.raises(ValueError, match=rf"x.json.*{found} .* `max_seq_length`"):
             squad_features(
                 SquadData(contexts, questions, "x.json"), word_pieces, is_training=True, **LENGTHS
             )

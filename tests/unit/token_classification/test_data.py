@@ -88,7 +88,7 @@ def test_a_file_without_labels(read):
     assert words_and_labels(read("a\nb\n\nc")) == [("a|b", None), ("c", None)]
     assert words_and_labels(read("a DT\n", label_column=2)) == [("a", None)]
     assert words_and_labels(read("a O\n", label_column=None)) == [("a", None)]
-    with pytest.raises(ValueError, match=r".*t\.conll:2 .*--label_column=2"):
+    with pytest.raises(ValueError, match=r".*t\.conll:2 .*`label_column`=2"):
         read("\na DT\n", label_column=2, needs_labels=True)
     with pytest.raises(ValueError, match=r't\.jsonl:2 has no "labels"; labels are needed'):
         read('{"tokens": ["a"], "labels": ["X"]}\n{"tokens": ["a"]}', "t.jsonl", needs_labels=True)
@@ -140,11 +140,11 @@ def test_conllu(read, tmp_path):
     [
         ("a O\nb\n", {}, ["line 2", "1 column ", "2, separated by blanks"]),
         ("a\tO\n\nb\tX\tO\n", {}, ["line 3", "3 columns", "line 1 has 2, separated by tabs"]),
-        ("a\tO\nb\t\n", {}, ["line 2", "empty label", "--label_column"]),
+        ("a\tO\nb\t\n", {}, ["line 2", "empty label", "`label_column`"]),
         ("a\tO\rb\tO\r", {}, ["line 1", "carriage return"]),
         ("", {}, ["no words"]),
-        ("a O\n", {"token_column": 2}, ["--token_column", "-2 to 1", "2"]),
-        ("a O\n", {"token_column": 1}, ["--label_column", "1 and -1"]),
+        ("a O\n", {"token_column": 2}, ["`token_column`", "-2 to 1", "2"]),
+        ("a O\n", {"token_column": 1}, ["`label_column`", "1 and -1"]),
         ("a O\nb\u00e9 O\n".encode("latin-1"), {}, ["line 2", "0xe9", "UTF-8"]),
         ("a O\n".encode("utf-16-le"), {}, ["line 1", "0x00", "UTF-8"]),
         (b"a O\n" * 3000 + b"b \xff\n", {}, ["line 3001", "0xff"]),

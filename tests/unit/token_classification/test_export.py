@@ -209,7 +209,7 @@ def test_mistakes_are_named_before_anything_is_written(tokenizer, tmp_path):
     with pytest.raises(ValueError, match="has 5 outputs, the labels need 3"):
         export_text_token_classifier(model, PLAIN, tokenizer, str(tmp_path), LENGTH)
     for length in (2, LENGTH + 1):
-        with pytest.raises(ValueError, match=f"--max_seq_length.*{length}"):
+        with pytest.raises(ValueError, match=f"`max_seq_length`.*{length}"):
             export_text_token_classifier(model, IOB2, tokenizer, str(tmp_path), length)
     with pytest.raises(ValueError, match="has 5 outputs"):
         LiteRTExport(model, str(tmp_path / "model.tflite"), labels=PLAIN)

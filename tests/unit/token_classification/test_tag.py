@@ -156,6 +156,6 @@ def test_bad_input_is_refused(model, directory, tokenizer, tmp_path):
         (
             lambda: TokenClassifier(model, tokenizer, labels=NAMES, max_seq_length=2),
             ValueError,
-            "max_seq_length must be at least 3",
+            "`max_seq_length` must be at least 3",
         ),
     ])  # fmt: skip

@@ -124,8 +124,8 @@ def test_micro_batches_draw_masks_of_their_own(tmp_path):
 @pytest.mark.parametrize(
     ("replicas", "batch_size", "message"),
     [
-        (1, 7, "--train_batch_size=7 with --gradient_accumulation_steps=3; 9 would do"),
-        (2, 9, "=9 with 2 replicas and --gradient_accumulation_steps=3; 12 would do"),
+        (1, 7, "`train_batch_size`=7 with `gradient_accumulation_steps`=3; 9 would do"),
+        (2, 9, "=9 with 2 replicas and `gradient_accumulation_steps`=3; 12 would do"),
     ],
 )
 def test_a_batch_that_cannot_be_split_is_refused(tmp_path, replicas, batch_size, message):

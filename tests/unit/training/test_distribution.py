@@ -65,7 +65,7 @@ def test_an_unknown_strategy_is_refused():
 def test_devices_cannot_be_split_once_tensorflow_uses_them():
     tf.config.list_logical_devices()
     split_cpu(1)
-    with pytest.raises(ValueError, match="--num_logical_cpu_devices came too late"):
+    with pytest.raises(ValueError, match="`num_logical_cpu_devices` came too late"):
         split_cpu(3)
 
 
@@ -99,9 +99,9 @@ def test_tf_config_with_several_workers_decides_what_auto_is(monkeypatch):
 def test_workers_do_not_train_each_for_itself(monkeypatch):
     set_cluster(monkeypatch, 3)
     for name in ("one_device", "mirrored", "tpu"):
-        with pytest.raises(ValueError, match=f"3 workers, but with --distribution_strategy={name}"):
+        with pytest.raises(ValueError, match=f"3 workers, but with `distribution_strategy`={name}"):
             resolve_strategy(name)
-    with pytest.raises(ValueError, match="--num_logical_cpu_devices"):
+    with pytest.raises(ValueError, match="`num_logical_cpu_devices`"):
         resolve_strategy("auto", num_logical_cpu_devices=2)
 
 
@@ -178,7 +178,7 @@ def test_float32_products_are_not_rounded_unless_asked_for(monkeypatch, settings
 
 
 def test_nccl_needs_gpus():
-    with pytest.raises(ValueError, match="--all_reduce=nccl needs GPUs"):
+    with pytest.raises(ValueError, match="`all_reduce`=nccl needs GPUs"):
         communication_options("nccl")
 
 
@@ -223,7 +223,7 @@ def test_a_tpu_that_is_not_there_is_missed_at_once(monkeypatch):
         address = f"grpc://localhost:{unused.getsockname()[1]}"
     for name in (address, "my-tpu", None):
         start = time.monotonic()
-        with pytest.raises(ValueError, match="No TPU can be reached as --tpu_name="):
+        with pytest.raises(ValueError, match="No TPU can be reached as `tpu_name`="):
             create_strategy("tpu", TpuAddress(name, "us-central1-a", "my-project"))
         assert time.monotonic() - start < 20.0
 

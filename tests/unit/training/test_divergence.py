@@ -80,8 +80,8 @@ def test_stops_with_advice_and_saves_nothing_bad(records, tmp_path):
     with pytest.raises(TrainingDivergedError, match=r"Step 5: loss=nan") as raised:
         train(trainer)
     assert f"last good checkpoint is {tmp_path}/model.ckpt-3" in str(raised.value)
-    assert "--on_divergence=rollback" in str(raised.value)
-    assert "--learning_rate" in str(raised.value)
+    assert "`on_divergence`=rollback" in str(raised.value)
+    assert "`learning_rate`" in str(raised.value)
     assert trainer.directory.newest().endswith("model.ckpt-3")
 
 
@@ -195,7 +195,7 @@ class TestSpikes:
     def test_a_jump_above_the_factor_is_found(self):
         problem = problem_of(guard(max_loss_spike=2.0), [*self.LOSSES, 8.5], first=31)
         assert problem is not None
-        assert problem.startswith("Step 46: loss=8.5 is more than --max_loss_spike=2 times")
+        assert problem.startswith("Step 46: loss=8.5 is more than `max_loss_spike`=2 times")
 
     @pytest.mark.parametrize(("factor", "loss"), [(2.0, 7.9), (0.0, 1e9)])
     def test_less_is_none_and_neither_is_anything_without_the_flag(self, factor, loss):

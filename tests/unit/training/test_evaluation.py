@@ -164,7 +164,7 @@ def test_results_are_a_line_each_in_alphabetical_order(tmp_path):
 
 def test_a_batch_that_replicas_cannot_share_is_refused(model):
     task = PretrainingTask(model.config, max_seq_length=11)
-    with pytest.raises(ValueError, match="--eval_batch_size=7 with 2 replicas; 8 would do"):
+    with pytest.raises(ValueError, match="`eval_batch_size`=7 with 2 replicas; 8 would do"):
         Evaluator(task, model, create_strategy("mirrored"), batch_size=7)
 
 

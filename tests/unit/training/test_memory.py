@@ -149,7 +149,7 @@ def test_the_largest_batch_fits_and_the_next_does_not(remat, steps):
 
 
 def test_a_batch_that_cannot_be_split_is_refused():
-    with pytest.raises(ValueError, match=r"--gradient_accumulation_steps.* 8 and 3"):
+    with pytest.raises(ValueError, match=r"`gradient_accumulation_steps`.* 8 and 3"):
         TrainingSetting(gradient_accumulation_steps=3)
 
 
@@ -164,9 +164,9 @@ def test_the_report_has_parameters_peaks_and_batches_that_fit():
     assert peaks[1] == numbers["peak"]
     fitting = [largest_batch(BASE, TrainingSetting(remat=remat), 4e9) for remat in (False, True)]
     assert fit == [str(batch) for batch in fitting]
-    with pytest.raises(ValueError, match=r"--memory_gb.* -1"):
+    with pytest.raises(ValueError, match=r"`memory_gb`.* -1"):
         memory_report(BASE, TrainingSetting(), memory_gb=-1)
-    with pytest.raises(ValueError, match="--max_seq_length"):
+    with pytest.raises(ValueError, match="`max_seq_length`"):
         memory_report(BASE, TrainingSetting(max_seq_length=513))
 
 

@@ -104,7 +104,7 @@ def test_all_workers_share_the_batch(tmp_path, monkeypatch):
     monkeypatch.setenv(
         "TF_CONFIG", json.dumps({**config, "cluster": {"worker": ["a:1", "b:1", "c:1"]}})
     )
-    with pytest.raises(ValueError, match=r"--train_batch_size=12 with 6 replicas"):
+    with pytest.raises(ValueError, match=r"`train_batch_size`=12 with 6 replicas"):
         plan_of(trainer)
 
 

@@ -78,5 +78,5 @@ def test_the_flag_is_two_steps_of_the_run(tmp_path):
     profiler = profiler_of("2, 9", str(tmp_path), 9)
     assert (profiler.first, profiler.last) == (2, 9)
     for text in ("", "5", "0,3", "5,4", "5,10", "1,2,3", "a,b", "-1,3", "1.0,2", "1,²"):
-        with pytest.raises(ValueError, match="--profile_steps"):
+        with pytest.raises(ValueError, match="`profile_steps`"):
             profiler_of(text, str(tmp_path), 9)

@@ -132,7 +132,7 @@ class TestLoading:
         assert "initialized: cls/predictions/output_bias" in report.summary()
         after = original_names(model)["cls/seq_relationship/output_weights"]
         np.testing.assert_array_equal(after, before)
-        with pytest.raises(LoadError, match="--albert_config_file"):
+        with pytest.raises(LoadError, match="`albert_config_file`"):
             report.check_complete()
 
     @pytest.mark.parametrize("name", ["lamb_base_checkpoint", "adamw_base_checkpoint"])
@@ -162,7 +162,7 @@ class TestClassifierHeads:
     def assert_fresh_head(self, model, report):
         assert len(report.mapped) == len(original_names(model)) - 2
         np.testing.assert_array_equal(model.classifier.output_bias, np.zeros(model.num_labels))
-        with pytest.raises(LoadError, match="--albert_config_file"):
+        with pytest.raises(LoadError, match="`albert_config_file`"):
             report.check_complete()
 
     def test_pretraining_leaves_the_head_fresh(self, reference):

@@ -171,6 +171,6 @@ def test_another_activation_another_sharing_and_no_heads(word_piece, tmp_path):
 
 
 def test_without_a_tokenizer_nothing_is_written(model, weights, tmp_path):
-    with pytest.raises(ValueError, match=r"tf1_hub\) needs the model's tokenizer.*--vocab_file"):
+    with pytest.raises(ValueError, match=r"tf1_hub\) needs the model's tokenizer.*`vocab_file`"):
         write(tmp_path, model, weights, None)
     assert not list(tmp_path.iterdir())

@@ -106,7 +106,7 @@ def test_an_encoder_that_does_not_say_how_many_layers_it_has(published, tmp_path
     stored = tf2_hub.read(str(tmp_path))
     assert stored.config is None
     assert stored.config_file is None
-    with pytest.raises(ValueError, match="--albert_config_file"):
+    with pytest.raises(ValueError, match="`albert_config_file`"):
         read_contents(str(tmp_path))
     model = AlbertForPretraining(CONFIG, has_sentence_order_head=False)
     assert not load_weights(model, str(tmp_path)).missing
