@@ -179,7 +179,7 @@ def _check_devices(device: str) -> str:
         )
     if device == "TPU":
         if not has_tpu_kernels():
-            raise UserError("this TensorFlow has no kernels for TPUs: docs/scaling.md, A TPU")
+            raise UserError("this TensorFlow has no kernels for TPUs: docs/scaling.md, TPU")
         return f"TPU, {create_strategy('tpu').num_replicas_in_sync} cores"
     return ", ".join(device_names())
 

@@ -286,7 +286,7 @@ def _tpu(address: TpuAddress) -> tf.distribute.TPUStrategy:
         raise UserError(
             f"No TPU can be reached as `tpu_name`={name}: the installed TensorFlow "
             f"{tf.__version__} has no kernels for TPUs. They are in the package tensorflow-tpu, "
-            "which is installed in place of tensorflow: docs/scaling.md, A TPU, has the commands. "
+            "which is installed in place of tensorflow: docs/scaling.md, TPU, has the commands. "
             "Without a TPU omit `use_tpu`."
         )
     try:

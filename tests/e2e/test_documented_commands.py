@@ -34,10 +34,8 @@ OTHER_PROGRAMS = {"cat", "cd", "curl", "docker", "echo", "git", "head", "ls", "p
                   "paste", "pip", "printf", "python3", "scontrol", "sed", "sha256sum", "source",
                   "tensorboard", "."}  # fmt: skip
 # Flags of other programs that the text speaks of.
-OTHER_FLAGS = {"all", "check", "flink_job_server_jar", "model_base_path", "signal",
-               "spark_job_server_jar", "strict", "undefok", "xla_gpu_autotune_level",
-               "xla_gpu_dump_autotune_results_to",
-               "xla_gpu_load_autotune_results_from"}  # fmt: skip
+OTHER_FLAGS = {"all", "check", "model_base_path", "signal", "strict", "undefok",
+               "xla_gpu_autotune_level"}  # fmt: skip
 
 
 # Reports each command of a document that fails, and continues.
