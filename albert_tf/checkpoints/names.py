@@ -20,7 +20,6 @@ import urllib.request
 from typing import IO, Any
 
 from absl import logging
-from tqdm import tqdm
 
 from albert_tf.checkpoints.directory_lock import open_locked
 from albert_tf.checkpoints.report import LoadError
@@ -36,6 +35,7 @@ from albert_tf.data.files import (
     remove,
     write_then_rename,
 )
+from albert_tf.data.jobs import progress_bar
 
 CACHE_VARIABLE = "ALBERT_TF_HOME"
 _FORMER_VARIABLE = "ALBERT_TF_CACHE_DIR"
@@ -276,8 +276,8 @@ def _receive_more(url: str, file: IO[bytes], path: str) -> tuple[int | None, str
             file.truncate(file.seek(0))
         name = os.path.basename(url)
         since, before = time.monotonic(), file.tell()
-        with tqdm(
-            total=size, initial=file.tell(), desc=name, unit="B", unit_scale=True, disable=None
+        with progress_bar(
+            total=size, initial=file.tell(), desc=name, unit="B", unit_scale=True
         ) as bar:
             while block := response.read1(_CHUNK):
                 if max(size or 0, file.tell() + len(block)) > _MAX_BYTES:

@@ -25,10 +25,17 @@ _ITEMS_AHEAD = 2  # per process
 _shared: Any = None  # in a worker process: the argument of `worker_processes`
 
 
+def progress_bar(*args: Any, hidden: bool = False, **kwargs: Any) -> tqdm:
+    """Returns a bar that is shown on terminals and in notebooks; the arguments are tqdm's."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    is_notebook = hasattr(shell, "kernel")
+    # With `disable=None`, tqdm shows the bar only on a terminal.
+    return tqdm(*args, disable=True if hidden else False if is_notebook else None, **kwargs)
+
+
 def progress(items: Iterable[T], description: str, total: int | None = None) -> Iterable[T]:
-    """Yields the items, with a progress bar on a terminal if they take more than three seconds."""
-    delay = _SECONDS_WITHOUT_BAR
-    return tqdm(items, description, total, leave=False, disable=None, delay=delay)
+    """Yields the items, with a progress bar if they take more than three seconds."""
+    return progress_bar(items, description, total, leave=False, delay=_SECONDS_WITHOUT_BAR)
 
 
 def available_cores() -> int:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
-from tqdm import tqdm
 
 from albert_tf.config import AlbertConfig
 from albert_tf.data.arguments import check_whole_number
 from albert_tf.data.errors import UserError
+from albert_tf.data.jobs import progress_bar
 from albert_tf.data.sequences import TokenSequences
 from albert_tf.finetuning.task import padded_length
 from albert_tf.training.distribution import is_tpu, local_replicas
@@ -104,9 +104,7 @@ class Predictor:
             padding=self.padding,
             multiple_of=local_replicas(self.strategy),
         )
-        bar = tqdm(
-            total=len(sequences), desc=description, unit="example", disable=None, leave=False
-        )
+        bar = progress_bar(total=len(sequences), desc=description, unit="example", leave=False)
         with bar:
             # Each batch starts before the previous results are fetched, so that an accelerator
             # computes while the next batch is padded and copied.

@@ -16,7 +16,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 from absl import logging
-from tqdm import tqdm
 
 from albert_tf.checkpoints.load_weights import load_weights, read_global_step
 from albert_tf.checkpoints.model_directory import warn_of_another_config
@@ -26,6 +25,7 @@ from albert_tf.checkpoints.run_records import Record as LoggedRecord
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import read_utf8, write_then_rename
+from albert_tf.data.jobs import progress_bar
 from albert_tf.modeling.losses import means
 from albert_tf.training.distribution import (
     check_batch_size,
@@ -118,9 +118,11 @@ class Evaluator:
         own: dict[int, Mapping[str, Any]] = {}  # sums on the device, by number of the batch
         count, outputs = 0, None
         data = self.task.eval_dataset(self.batch_size)
-        disable = True if shard.index else None
+        bar = progress_bar(
+            data, desc="evaluating", unit="batch", hidden=shard.index > 0, leave=False
+        )
         with self.task.explain_read_errors():
-            for batch in tqdm(data, desc="evaluating", unit="batch", disable=disable, leave=False):
+            for batch in bar:
                 raise_if_interrupted()
                 if count == self.max_batches:
                     logging.warning(

@@ -23,7 +23,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 from absl import logging
-from tqdm import tqdm
 
 from albert_tf.checkpoints.run_records import (
     METRICS_FILE,
@@ -36,6 +35,7 @@ from albert_tf.checkpoints.run_records import (
     to_line,
 )
 from albert_tf.data.files import raise_write_errors, write_then_rename
+from albert_tf.data.jobs import progress_bar
 from albert_tf.data.strict_json import parse_json
 from albert_tf.training.curves import draw_curves
 from albert_tf.training.distribution import device_names
@@ -87,11 +87,8 @@ class RunLog:
             with raise_write_errors(output_dir):
                 tf.io.gfile.makedirs(output_dir)
             self._forget_after(start_step)
-        self._bar = tqdm(
-            total=total_steps,
-            initial=start_step,
-            unit="step",
-            disable=None if write else True,  # None: shown on a terminal, and nowhere else
+        self._bar = progress_bar(
+            total=total_steps, initial=start_step, unit="step", hidden=not write
         )
 
     @property
@@ -102,25 +99,37 @@ class RunLog:
     def write_config(self, config: Mapping[str, Any]) -> None:
         """Writes `run_config.json`: `config` and the circumstances of this start.
 
-        A warning tells of every setting in which a resumed run differs from its last start.
+        A warning tells of every setting in which a resumed run differs from its last start. The
+        file of a finished run is kept, because its settings are those of the weights.
 
         Args:
             config: settings of the run; values that JSON cannot hold are written as text.
         """
         if not self._write:
             return
-        if self._interval_step:  # not a new run
+        step = self._interval_step
+        if step:  # not a new run
             before = _leaves(read_run_config(self._output_dir))
             now = _leaves(parse_json(json.dumps(config, default=str), "config"))
-            for name, value in now.items():
-                if name in before and before[name] != value:
-                    logging.warning(
-                        "%s changes at step %d: %.80r until now, %.80r from now on",
-                        name,
-                        self._interval_step,
-                        before[name],
-                        value,
-                    )
+            changes = {
+                name: (before[name], value)
+                for name, value in now.items()
+                if name in before and before[name] != value
+            }
+            if step >= self._total_steps and changes:
+                values = (f"{n} is {a!r:.80}, not {b!r:.80}" for n, (a, b) in changes.items())
+                logging.warning(
+                    "Nothing is trained: the run in %s has reached step %d of %d. These settings "
+                    "have no effect: %s. Use another output_dir, or train more steps",
+                    self._output_dir,
+                    step,
+                    self._total_steps,
+                    "; ".join(values),
+                )
+                return
+            text = "%s changes at step %d: %.80r until now, %.80r from now on"
+            for name, (old, new) in changes.items():
+                logging.warning(text, name, step, old, new)
         content = {
             "time": iso_time(self._clock()),
             "start_step": self._interval_step,

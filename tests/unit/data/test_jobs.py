@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from jupyter_client.manager import start_new_kernel
 
 from albert_tf.data.jobs import available_cores, worker_processes
 
@@ -50,3 +51,16 @@ def test_processes_of_a_script_start_without_tensorflow(script):
 
 def test_there_is_a_core():
     assert available_cores() >= 1
+
+
+def test_progress_is_shown_in_a_notebook_without_a_terminal():
+    code = "from albert_tf.data.jobs import progress_bar; [*progress_bar(range(3), desc='steps')]"
+    manager, client = start_new_kernel()
+    try:
+        messages = []
+        client.execute_interactive(code, output_hook=messages.append, timeout=60)
+    finally:
+        manager.shutdown_kernel(now=True)
+    assert "3/3" in "".join(message["content"].get("text", "") for message in messages)
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stderr == ""

@@ -191,6 +191,14 @@ class TestFiles:
             "optimizer.optimizer changes at step 4: 'sgd' until now, 'adamw' from now on"
         ]
 
+    def test_changes_of_a_finished_run_have_no_effect(self, tmp_path, caplog):
+        for rate, step in ((0.5, 0), (0.1, 9)):
+            log = RunLog(str(tmp_path), total_steps=9, start_step=step)
+            log.write_config({"optimizer": {"learning_rate": rate}})
+            log.close()
+        assert "optimizer.learning_rate is 0.5, not 0.1" in caplog.text
+        assert read_run_config(str(tmp_path)) == {"optimizer": {"learning_rate": 0.5}}
+
     def test_a_damaged_run_config_is_named_and_written_anew(self, tmp_path, caplog):
         path = tmp_path / "run_config.json"
         for content in (b"[]", b"{}", b'{"config": 3}'):  # of another program, which says nothing
