@@ -515,7 +515,7 @@ class TrainerConfig:
     on_divergence: str = "stop"
     max_loss_spike: float = 0.0
     precision: str = FLOAT32
-    attention: str = "auto"
+    attention: str = "plain"
     iterations_per_loop: int = 1
     early_stopping: int | None = None
     freeze: str | None = None

@@ -19,6 +19,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 from tensorflow.compiler.tf2xla.python import xla
+from tensorflow.compiler.xla import xla_data_pb2
 from tensorflow.python.framework.config import is_op_determinism_enabled
 
 from albert_tf.config import FLOAT32, AlbertConfig
@@ -26,6 +27,7 @@ from albert_tf.data.errors import UserError
 
 _MIN_CAPABILITY = (8, 0)
 _MAX_HEAD_SIZE = 128  # in backward passes, of GPUs before Hopper
+MASKED_SCORE = -10000.0  # added to the attention scores of padding keys
 # By which a kernel may differ from plain attention in float32, of the norm of a tensor. Rounding to
 # bfloat16 comes to a quarter of it; a wrong mask or scale to ten times as much.
 TOLERANCE = 0.01
@@ -102,13 +104,71 @@ class FusedAttention:
         return attend(query, key, value) + tf.cast(poison, query.dtype)
 
 
-_present: contextvars.ContextVar[FusedAttention | None] = contextvars.ContextVar(
+class CompiledAttention:
+    """Attention for XLA in half precision, without attention dropout.
+
+    XLA keeps the exponentials of a softmax in float32, and reads and writes them several times.
+    Here they are rounded once, their sums come out of the product with the values (of which a
+    column of ones is part), and the context is divided instead of the probabilities.
+    """
+
+    def takes(self, query: tf.Tensor) -> bool:
+        """Returns True: sequences of any length are supported."""
+        return True
+
+    def __call__(
+        self, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, attention_mask: tf.Tensor
+    ) -> tf.Tensor:
+        """Returns the context; for the arguments see `FusedAttention`, with any mask."""
+        lowered = MASKED_SCORE * (1.0 - tf.cast(attention_mask, tf.float32))[:, None, None, :]
+
+        @tf.custom_gradient
+        def attend(*tensors: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
+            query, key, value = map(tf.identity, tensors)
+            scores = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32) + lowered
+            shifted = scores - tf.reduce_max(scores, axis=-1, keepdims=True)
+            # Without the barrier, XLA would keep them in float32 as well.
+            (exponentials,) = xla.optimization_barrier(tf.cast(tf.exp(shifted), query.dtype))
+            with_ones = tf.concat([value, tf.ones_like(value[..., :1])], axis=-1)
+            sums = xla.dot_general(
+                exponentials, with_ones, _BATCHED_PRODUCT, preferred_element_type=tf.float32
+            )
+            total = sums[..., -1:]
+            context = sums[..., :-1] / total
+
+            def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+                scaled = tf.cast(upstream, tf.float32) / total
+                mean = tf.reduce_sum(scaled * context, axis=-1, keepdims=True)
+                scaled = tf.cast(scaled, query.dtype)
+                to_exponentials = tf.cast(tf.matmul(scaled, value, transpose_b=True), tf.float32)
+                to_scores = tf.cast(exponentials, tf.float32) * (to_exponentials - mean)
+                (to_scores,) = xla.optimization_barrier(tf.cast(to_scores, query.dtype))
+                return (
+                    tf.matmul(to_scores, key),
+                    tf.matmul(to_scores, query, transpose_a=True),
+                    tf.matmul(exponentials, scaled, transpose_a=True),
+                )
+
+            return tf.cast(context, query.dtype), gradient
+
+        return attend(query, key, value)
+
+
+# [B, N, S, T] x [B, N, T, D] to [B, N, S, D].
+_BATCHED_PRODUCT = xla_data_pb2.DotDimensionNumbers(
+    lhs_contracting_dimensions=[3],
+    rhs_contracting_dimensions=[2],
+    lhs_batch_dimensions=[0, 1],
+    rhs_batch_dimensions=[0, 1],
+)
+Attention = FusedAttention | CompiledAttention
+_present: contextvars.ContextVar[Attention | None] = contextvars.ContextVar(
     "attention", default=None
 )
 
 
 @contextmanager
-def attending(attention: FusedAttention | None) -> Iterator[None]:
+def attending(attention: Attention | None) -> Iterator[None]:
     """Inside, layers attend so, in this thread; None is for the plain attention."""
     token = _present.set(attention)
     try:
@@ -117,7 +177,7 @@ def attending(attention: FusedAttention | None) -> Iterator[None]:
         _present.reset(token)
 
 
-def present() -> FusedAttention | None:
+def present() -> Attention | None:
     """Returns the attention of `attending`; it returns no probabilities."""
     return _present.get()
 

@@ -28,9 +28,9 @@ import tensorflow as tf
 from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
 from albert_tf.modeling import fused_attention, kernels
+from albert_tf.modeling.fused_attention import MASKED_SCORE
 
 LAYER_NORM_EPSILON = 1e-12
-MASKED_SCORE = -10000.0  # added to the attention scores of padding keys
 
 ConfigLike: TypeAlias = AlbertConfig | dict[str, Any]  # a dictionary from a saved model
 Inputs: TypeAlias = Mapping[str, tf.Tensor] | tf.Tensor  # by name, or token ids alone

@@ -251,7 +251,7 @@ def golden_numbers(name: str, precision: str, xla: bool, attention: str) -> dict
     rate = OptimizerConfig(optimizer="lamb", learning_rate=0.01, num_warmup_steps=0)
     settings: dict[str, Any] = {"precision": precision, "jit_compile": xla, "attention": attention}
     task, step = _training_step(strategy, CONFIG, rate, _B, _S, _P, **settings)
-    if attention == "cudnn" and step.attention is None:
+    if step.attention_name != attention:
         raise UserError("cuDNN attention differs from plain attention; see the log")
     variables = step.variables
     device = "TPU" if is_tpu(strategy) else _gpu_or_cpu()
@@ -316,7 +316,7 @@ def _time_base(device: str, name: str, length: int, full: bool) -> str:
             raise UserError("the gradient norm is not finite")
         times.append((time.perf_counter() - start) / count)
     best = min(times[1:])
-    attention = "cudnn" if step.attention else "plain"
+    attention = step.attention_name
     text = (
         f"{best * 1e3:.1f} ms per step of {batch_size}, {batch_size / best:.0f} sequences/s, "
         f"{precision}, attention={attention}; compiled in {times[0]:.0f} s"

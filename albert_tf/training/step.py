@@ -150,7 +150,7 @@ class TrainingStep:
             count, of_all = map(_num_parameters, (self.variables, named.values()))
             logging.info("--freeze=%s: training %d of %d parameters", config.freeze, count, of_all)
         self.fuses = self._fuses()
-        self.attention = fused_attention.choose(
+        self.attention: fused_attention.Attention | None = fused_attention.choose(
             config.attention,
             self.model.encoder.config,
             self.model.compute_dtype,
@@ -158,12 +158,16 @@ class TrainingStep:
             jit_compile=config.jit_compile,
         )
         # TPUs always compile everything.
+        self.compiles = config.jit_compile or is_tpu(strategy)
+        is_half = self.model.compute_dtype != FLOAT32
+        rate = self.model.encoder.config.attention_probs_dropout_prob
+        if self.attention is None and self.compiles and is_half and not rate:
+            self.attention = fused_attention.CompiledAttention()
         jit_compile = (config.jit_compile and not is_tpu(strategy)) or None
         self._gradients = tf.function(
             self._loss_sums_and_gradients, jit_compile=jit_compile, autograph=False
         )
         self._jit_compile = jit_compile
-        self.compiles = config.jit_compile or is_tpu(strategy)
         # Traced for the first length and once more for all others; on a TPU for each length,
         # because TPUStrategy pads dynamic shapes.
         self.update = tf.function(
@@ -193,12 +197,17 @@ class TrainingStep:
             ),
         )
 
+    @property
+    def attention_name(self) -> str:
+        """The attention of the steps, "cudnn" or "plain"."""
+        is_cudnn = isinstance(self.attention, fused_attention.FusedAttention)
+        return "cudnn" if is_cudnn else "plain"
+
     def describe(self) -> str:
         """Returns one line about program, precision and attention of the step."""
         plain = f"TensorFlow operations{' and fused passes' if self.fuses else ''}"
         program = "compiled by XLA" if self.compiles else plain
-        attention = "cudnn" if self.attention else "plain"
-        return f"{program}, {self._config.precision}, attention={attention}"
+        return f"{program}, {self._config.precision}, attention={self.attention_name}"
 
     def _fuses(self) -> bool:
         """Returns whether steps use fused passes: large steps on a CPU with XLA support."""

@@ -10,9 +10,11 @@ from tensorflow.compiler.xla.service import hlo_pb2
 from albert_tf.config import AlbertConfig
 from albert_tf.modeling import fused_attention
 from albert_tf.modeling.encoder import AlbertEncoder
-from albert_tf.modeling.fused_attention import FusedAttention, attending
+from albert_tf.modeling.fused_attention import CompiledAttention, FusedAttention, attending
+from albert_tf.modeling.kernels import masked_softmax
 from albert_tf.modeling.layers import SelfAttention
 from benchmarks.compiled_step import export_step
+from benchmarks.pretraining import pretraining_trainer
 from tests.small_model import small_config
 
 B, S, H = 4, 10, 12
@@ -278,3 +280,48 @@ def test_a_training_step_calls_cudnn_once_for_each_layer_and_direction():
         "__cudnn$fmhaSoftmax": 2,
         "__cudnn$fmhaSoftmaxBackward": 2,
     }
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("bfloat16", 0.02)])
+def test_compiled_attention_is_plain_attention(dtype, tolerance):
+    """Also with masks that are not ones, then zeros; relative to the largest entry."""
+    shape = [B, 3, S, 5]
+    tensors = [tf.random.stateless_normal(shape, [0, n]) for n in range(4)]
+    mask = tf.constant([[1] * 9 + [0], [1, 0] * 5, [0] * 10, [0] * 9 + [1]])
+
+    def plain(query, key, value, mask):
+        scores = tf.matmul(query, key, transpose_b=True)
+        probabilities = masked_softmax(scores, mask, fused_attention.MASKED_SCORE)
+        return tf.matmul(probabilities, value)
+
+    @tf.function(jit_compile=True, autograph=False)
+    def run(attend, tensors):
+        *inputs, upstream = tensors
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            context = attend(*inputs, mask)
+        return [context, *tape.gradient(context, inputs, upstream)]
+
+    found = run(CompiledAttention(), [tf.cast(tensor, dtype) for tensor in tensors])
+    for ours, theirs in zip(found, run(plain, tensors), strict=True):
+        assert ours.dtype == dtype
+        # Where all scores are lowered by 10,000, float32 has three digits after the point.
+        atol = max(tolerance, 2e-3) * np.abs(theirs).max()
+        np.testing.assert_allclose(tf.cast(ours, tf.float32), theirs, rtol=0, atol=atol)
+        rows = [0, 1, 3]
+        atol = tolerance * np.abs(theirs).max()
+        np.testing.assert_allclose(
+            tf.cast(ours, tf.float32).numpy()[rows], theirs.numpy()[rows], rtol=0, atol=atol
+        )
+
+
+def test_compiled_attention_is_used_by_compiled_steps_in_half_precision():
+    def attention_of(rate=0.0, **settings):
+        config = small_config(attention_probs_dropout_prob=rate)
+        return pretraining_trainer(config, 8, 2, train_batch_size=2, **settings)._training.attention
+
+    compiled = {"precision": "bfloat16", "jit_compile": True}
+    assert isinstance(attention_of(**compiled), CompiledAttention)
+    assert attention_of(0.1, **compiled) is None
+    assert attention_of(precision="bfloat16") is None
+    assert attention_of(jit_compile=True) is None
