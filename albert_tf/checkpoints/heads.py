@@ -36,6 +36,11 @@ Settings = Callable[[AlbertConfig, Shapes, TrainedTask | None], dict[str, Any]]
 
 CLASSIFIER = "output_weights"  # of text and token classifiers, and of multiple choice
 MASKED_LM_HEAD, SENTENCE_ORDER_HEAD = PRETRAINING_HEADS
+# A variable of the head of each SQuAD task.
+SPAN_HEADS = {
+    SQUAD_TASKS[1]: "cls/squad/output_weights",
+    SQUAD_TASKS[2]: "answer_class/dense_1/kernel",
+}
 _BEAM_SETTINGS = ("start_n_top", "end_n_top")
 
 
@@ -178,8 +183,8 @@ HEADS = (
 _DESCRIPTIONS = {
     "cls/predictions/output_bias": "masked LM",
     "cls/seq_relationship/output_weights": "sentence order",
-    "cls/squad/output_weights": "answer spans (SQuAD 1.1)",
-    "answer_class/dense_1/kernel": "answer spans or none (SQuAD 2.0)",
+    SPAN_HEADS[SQUAD_TASKS[1]]: "answer spans (SQuAD 1.1)",
+    SPAN_HEADS[SQUAD_TASKS[2]]: "answer spans or none (SQuAD 2.0)",
 }
 
 

@@ -1,4 +1,4 @@
-"""Weights of the classes in the training loss: --class_weights."""
+"""Weights of the classes in the training loss (`class_weights`)."""
 
 from __future__ import annotations
 

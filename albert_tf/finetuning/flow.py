@@ -15,6 +15,7 @@ from absl import logging
 
 from albert_tf.checkpoints.directory_lock import EVALUATION, TRAINING, check_unlocked
 from albert_tf.checkpoints.formats import find_weights, trained_task
+from albert_tf.checkpoints.heads import CLASSIFIER, SPAN_HEADS
 from albert_tf.checkpoints.load_weights import open_checkpoint
 from albert_tf.checkpoints.model_directory import LOWER_CASE_KEY, ModelDirectory
 from albert_tf.checkpoints.model_source import ModelSettings, resolve_model
@@ -47,10 +48,6 @@ from albert_tf.training.settings import missing, resolve
 from albert_tf.training.trainer import Trainer
 
 _TO_OUTPUT_DIR = frozenset({"do_train", "do_eval", "do_predict"})  # actions that write results
-_HEAD_VARIABLES = ("output_weights", "output_bias")
-
-# Variables that identify a head other than a classifier's.
-_SPAN_HEADS = {"squad1.1": "cls/squad/output_weights", "squad2.0": "answer_class/dense_1/kernel"}
 
 
 @process_state_kept()
@@ -59,13 +56,13 @@ def run(kind: type[Job[S]], settings: S, on_log: OnLog | None = None) -> JobResu
 
     Args:
         kind: the job.
-        settings: what to do.
+        settings: the settings of the job.
         on_log: called by the chief with each record of `JobResult.history` as it is logged. An
             error in it ends the job; checkpoints remain.
 
     Raises:
-        ValueError: settings or data are wrong; names the flag. Nothing was written.
-        DirectoryLockedError: another run uses --output_dir.
+        ValueError: settings or data are wrong. Nothing was written.
+        DirectoryLockedError: another run uses `output_dir`.
         TrainingInterrupted, KeyboardInterrupt: a signal ended the training; see `Trainer.train`.
     """
     context = prepare(kind, settings)
@@ -229,10 +226,10 @@ def check_head_in(directory: TrainingDirectory, task: TrainedTask) -> None:
     if not prefix:
         return
     _, shapes = open_checkpoint(prefix)
-    if task.name in _SPAN_HEADS:
-        has_head = _SPAN_HEADS[task.name] in shapes
+    if task.name in SPAN_HEADS:
+        has_head = SPAN_HEADS[task.name] in shapes
     else:
-        has_head = list(shapes.get(_HEAD_VARIABLES[0], ()))[:1] == [task.labels.num_outputs]
+        has_head = list(shapes.get(CLASSIFIER, ()))[:1] == [task.labels.num_outputs]
     if not has_head:
         what = f"these labels, {described(task.labels)}"
         raise UserError(
@@ -253,11 +250,11 @@ def fresh_head(task: TrainedTask, checkpoint: str) -> dict[str, str]:
         return {}
     _, shapes = open_checkpoint(checkpoint)
     reason = f"of the task {there.name}"
-    return {name: reason for name in _HEAD_VARIABLES if name in shapes}
+    return {name: reason for name in (CLASSIFIER, "output_bias") if name in shapes}
 
 
 def _write_output(context: RunContext[S], task: TrainedTask) -> None:
-    """Writes model and task to --output_dir; without training, existing files are kept."""
+    """Writes model and task to `output_dir`; without training, existing files are kept."""
     directory = context.model_directory
     if context.settings.do_train:
         directory.write()

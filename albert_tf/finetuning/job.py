@@ -250,7 +250,7 @@ def check_epochs(settings: StepSettings) -> None:
 
 
 def check_answers(path: str | None, read: str | None, read_flag: str) -> None:
-    """Checks that --predict_output_file can be written and is not the file to predict.
+    """Checks that `predict_output_file` can be written and is not the file to predict.
 
     Args:
         path: --predict_output_file.

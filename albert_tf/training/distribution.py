@@ -1,12 +1,11 @@
-"""Where a run computes: the only module that names a strategy class.
+"""Distribution strategies and the workers of a cluster. Only this module names strategy classes.
 
-A run has one process, or one on each machine of a cluster: its workers. Each worker drives one or
-more devices, the replicas. What a user must not notice is where a batch was computed: the same
-global batch gives the same weights. The chief, the first of the workers, is the only one that
-writes what all share.
+A run has one process (worker) per machine. Each worker drives one or more devices (replicas). The
+same global batch gives the same weights on any number of workers and replicas. Only the first
+worker, the chief, writes shared files.
 
-A process finds the addresses of all workers, and which of them it is, in the environment variable
-TF_CONFIG, which is checked before TensorFlow waits for machines to answer.
+The environment variable TF_CONFIG contains the addresses of all workers and the index of this
+process. It is validated before TensorFlow connects to other machines.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from typing import TypeVar
 
 import tensorflow as tf
 from absl import logging
-from tensorflow.python.framework import kernels  # nothing public lists them
+from tensorflow.python.framework import kernels  # no public API lists kernels
 
 from albert_tf.config import FLOAT32, STRATEGIES
 from albert_tf.data.errors import UserError
@@ -37,7 +36,7 @@ TF_CONFIG = "TF_CONFIG"
 _EXAMPLE = (
     '{"cluster": {"worker": ["one:2222", "two:2222"]}, "task": {"type": "worker", "index": 0}}'
 )
-_LOCAL_TPU = "local"  # that of the machine the program runs on
+_LOCAL_TPU = "local"  # the TPU of this machine
 _PORT_SECONDS = 10.0
 _SECONDS_BETWEEN_WORDS = 30.0
 _MOST_COMPILED_LENGTHS = 4
@@ -45,16 +44,16 @@ T = TypeVar("T", bound=TrainingSettings)
 
 
 class LostWorkerError(ConnectionError):
-    """Another worker has ended, or cannot be reached any more."""
+    """Another worker has ended or cannot be reached."""
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """The workers of a training, and which of them this process is.
+    """The workers of a run and the index of this process.
 
     Attributes:
-        workers: addresses, host:port; that of the chief first.
-        index: of this process among them; 0 is the chief.
+        workers: addresses as host:port; the chief is first.
+        index: index of this process in `workers`; 0 is the chief.
     """
 
     workers: tuple[str, ...]
@@ -196,10 +195,7 @@ def _local(name: str) -> tf.distribute.Strategy:
 
 @cache
 def _mirrored(devices: tuple[str, ...]) -> tf.distribute.MirroredStrategy:
-    """One strategy a process: a second one would number its reductions like the first.
-
-    TensorFlow takes reductions of one number for the same, and fails where their shapes differ.
-    """
+    """Returns the strategy of the process; a second one would reuse its reduction keys and fail."""
     return tf.distribute.MirroredStrategy(devices)
 
 

@@ -1,16 +1,15 @@
-"""What a job changes in its process, and puts back when it ends.
+"""Restores the global state of the process that a job changes.
 
-Put back are signal handlers (see `interruption`), the random states of Python and NumPy, the seed
-of TensorFlow, Keras's dtype policy, and what `--tf32` and `--deterministic` set.
-Logging and warnings are left alone. What TensorFlow cannot take back:
+`process_state_kept` restores the random states of Python and NumPy, TensorFlow's seed, and the
+settings `tf32` and `deterministic`. `interruption` restores signal handlers, `precision` restores
+Keras's dtype policy. TensorFlow cannot undo the following:
 
-*   It finds its devices. Settings that must come before, such as numbers of threads or the growth
-    of GPU memory, must come before the first job.
-*   `num_logical_cpu_devices` above 1 splits the CPU for as long as the process lives, and must
-    come before TensorFlow has computed anything, or be the number it was split into before.
-*   Several workers (TF_CONFIG) and TPUs stay connected, and workers must be connected before
-    TensorFlow has computed anything.
-*   TensorFlow's global seed gets its value back, but the sequence it decides starts over.
+*   Devices are initialized. Configure threads and GPU memory growth before the first job.
+*   `num_logical_cpu_devices` above 1 splits the CPU until the process ends. It must be set before
+    TensorFlow computes anything, and cannot change afterwards.
+*   Workers (TF_CONFIG) and TPUs stay connected. Workers must connect before TensorFlow computes
+    anything.
+*   TensorFlow's global seed is restored, but its random sequence starts over.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ import tensorflow as tf
 from tensorflow.python.framework import config as framework_config  # nothing public turns it off
 
 _is_running = threading.Lock()
-_UNSEEDED = 87654321  # what TensorFlow uses where there is no seed
+_UNSEEDED = 87654321  # TensorFlow's value if no seed is set
 
 
 @contextmanager
 def process_state_kept() -> Iterator[None]:
-    """Puts back on leaving what the module's docstring lists.
+    """Restores the state that the module docstring lists when the context ends.
 
     Raises:
         RuntimeError: another job is running in this process.

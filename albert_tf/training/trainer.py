@@ -326,10 +326,9 @@ class Trainer:
         return self._training.update if self._steps_per_call == 1 else self._training.updates
 
     def _trace(self, source: TrainingInput, log: RunLog) -> None:
-        """Makes the graph of the step; one for all lengths but on a TPU.
+        """Traces the step once for all lengths, so that resumed runs round alike.
 
-        One made for the length that happens to come first rounds otherwise, and a resumed run
-        begins with another length than the unbroken one.
+        Not on TPUs if lengths differ.
         """
         if is_tpu(self.strategy) and not source.has_one_shape:
             return
@@ -389,12 +388,7 @@ class Trainer:
         return iter(self.task.train_dataset(self.config.train_batch_size, order_seed, shard))
 
     def _save(self, source: TrainingInput) -> None:
-        """Writes a checkpoint, unless it is there already; never of weights that went bad.
-
-        Raises:
-            SaveError: it cannot be written.
-            TrainingDivergedError: a weight is not finite.
-        """
+        """Writes a checkpoint of finite weights unless the checkpoint of this step exists."""
         if self.step == self._saved_step:
             return
         # The losses cannot tell: they were computed before the last update.
@@ -424,10 +418,7 @@ class Trainer:
     def _save_other_positions(
         self, positions: Mapping[str, Any] | None, skipped: SkippedRecords
     ) -> list[dict[str, Any]]:
-        """Writes the positions of all workers but the chief, who is given what they wrote.
-
-        When it returns, all are there, and the chief knows of every record that was left out.
-        """
+        """Saves the position of a worker other than the chief; the chief gets all of them."""
         shard = worker_shard(self.strategy)
         # Reading fails on one worker alone, and the others do not come here.
         if shard.count == 1 or positions is None:
@@ -444,11 +435,7 @@ class Trainer:
         return positions_of_others
 
     def _report(self, log: RunLog, steps: list[Mapping[str, Any]], source: TrainingInput) -> None:
-        """Tells the log of the steps since its last report.
-
-        Raises:
-            TrainingDivergedError: a number among them is not finite.
-        """
+        """Logs the steps since the last report; raises if one of their values is not finite."""
         if not steps:
             return
         steps = [step for results in steps for step in _each_step(results)]
