@@ -76,7 +76,7 @@ def test_a_dry_run_runs_all_checks_and_writes_nothing(tmp_path, golden, caplog):
     assert run_token_classification(TokenClassificationSettings(**flags)).history == []
     assert "split=train sentences=60" in caplog.text
     assert "scheme=IOB2" in caplog.text
-    assert "--class_weights: O=0.5, B-animal=1, B-place=2" in caplog.text
+    assert "O=0.5, B-animal=1, B-place=2" in caplog.text
     assert not run.output.exists()
 
 
