@@ -26,26 +26,26 @@ from albert_tf.training.distribution import create_strategy
 from benchmarks.matmul import encoder_operations, matmul_rate
 from benchmarks.timing import seconds
 
-flags.DEFINE_string("data_dir", None, "GLUE, or the folder of the task.", required=True)
+flags.DEFINE_string("data_dir", None, "Directory of the GLUE data, or of the task.", required=True)
 flags.DEFINE_string("spm_model_file", None, "SentencePiece model.", required=True)
-flags.DEFINE_string("task_name", "MRPC", "Task whose dev set is taken.")
+flags.DEFINE_string("task_name", "MRPC", "Task whose development set is evaluated.")
 flags.DEFINE_string("preset", "base_v2", "Model.")
-flags.DEFINE_integer("max_seq_length", 512, "What is padded to.")
-flags.DEFINE_integer("tokens_per_batch", 4096, "Positions of a batch.")
-flags.DEFINE_integer("max_rows", 16, "Rows padded to the maximum.")
-flags.DEFINE_integer("rounds", 3, "Timings of each; the median is printed.")
+flags.DEFINE_integer("max_seq_length", 512, "Length to which sequences are padded.")
+flags.DEFINE_integer("tokens_per_batch", 4096, "Number of positions of a batch.")
+flags.DEFINE_integer("max_rows", 16, "Number of sequences to pad to the maximum.")
+flags.DEFINE_integer("rounds", 3, "Number of timings of each variant; the median is printed.")
 FLAGS = flags.FLAGS
 
 
 def dev_sequences() -> TokenSequences:
-    """The dev set as tokens."""
+    """Returns the token sequences of the development set."""
     tokenizer = load_tokenizer(spm_model_file=FLAGS.spm_model_file)
     examples = GlueData(FLAGS.task_name, FLAGS.data_dir).read(DEV)
     return text_sequences(examples, tokenizer, FLAGS.max_seq_length)
 
 
 def some_rows(sequences: TokenSequences, count: int) -> TokenSequences:
-    """Evenly spread rows."""
+    """Returns `count` evenly spaced sequences."""
     rows = np.unique(np.linspace(0, len(sequences) - 1, count).astype(int))
     starts, ends = sequences.starts[rows], sequences.starts[rows + 1]
     parts = [sequences.tokens[start:end] for start, end in zip(starts, ends, strict=True)]
@@ -57,7 +57,7 @@ def some_rows(sequences: TokenSequences, count: int) -> TokenSequences:
 
 
 def main(_: list[str]) -> None:
-    """Prints examples a second, their ratio, and the share of the floor."""
+    """Prints examples per second, their ratio, and the share of the matmul peak."""
     config = AlbertConfig.from_preset(FLAGS.preset)
     sequences = dev_sequences()
     subsets = {"longest": sequences, "max": some_rows(sequences, FLAGS.max_rows)}

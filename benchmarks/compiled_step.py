@@ -39,8 +39,8 @@ from benchmarks.matmul import pretraining_operations
 from benchmarks.pretraining import pretraining_trainer, random_batch
 
 FLAGS = flags.FLAGS
-BANDWIDTH = 4.0e12  # bytes a second that an H200 sustains
-SUSTAINED = 650e12  # operations a second in half precision
+BANDWIDTH = 4.0e12  # bytes per second that an H200 sustains
+SUSTAINED = 650e12  # operations per second in half precision
 PEAK = 989e12
 _HERE = Path(__file__).parent
 _MOVES_NOTHING = {"parameter", "constant", "bitcast", "tuple", "get-tuple-element", "after-all"}
@@ -51,10 +51,10 @@ class Kernel(NamedTuple):
     """One operation of a compiled program, with its repetitions in loops.
 
     Attributes:
-        name: in the program.
-        bytes: read and written.
-        operations: floating-point operations of matrix products.
-        runs: of the kernel in one run of the program.
+        name: name in the program.
+        bytes: number of bytes read and written.
+        operations: number of floating-point operations of matrix products.
+        runs: number of executions in one run of the program.
     """
 
     name: str
@@ -64,12 +64,12 @@ class Kernel(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """Estimated time of all runs."""
+        """Estimated time of all runs in seconds."""
         return self.runs * max(self.bytes / BANDWIDTH, self.operations / SUSTAINED)
 
     @property
     def serial_seconds(self) -> float:
-        """The same, with nothing computed while memory is read."""
+        """Estimated time in seconds if memory access and arithmetic do not overlap."""
         return self.runs * (self.bytes / BANDWIDTH + self.operations / SUSTAINED)
 
 
@@ -77,9 +77,9 @@ class Compiled(NamedTuple):
     """A compiled program.
 
     Attributes:
-        module: as the compiler left it.
-        temporaries: bytes that it needs beside arguments and results.
-        seconds: that the compiler took.
+        module: the optimized program.
+        temporaries: bytes of memory in addition to arguments and results.
+        seconds: time of the compilation.
     """
 
     module: hlo_pb2.HloModuleProto
@@ -88,14 +88,14 @@ class Compiled(NamedTuple):
 
 
 def export_step(config: AlbertConfig, B: int, S: int, P: int, **settings: Any) -> bytes:
-    """Returns the update of B sequences as a serialized `HloModuleProto`, as a GPU would run it.
+    """Returns a training step for a GPU as a serialized `HloModuleProto`.
 
     Args:
-        config: the model.
-        B: sequences.
-        S: positions of a sequence.
-        P: prediction slots of a sequence.
-        **settings: what else `TrainerConfig` takes.
+        config: configuration of the model.
+        B: batch size.
+        S: sequence length.
+        P: number of prediction slots per sequence.
+        **settings: other fields of `TrainerConfig`.
     """
     pretended = {
         (precision, "device_type"): "GPU",
@@ -128,7 +128,7 @@ def compile_for_h200(program: bytes, jax_site: str) -> Compiled:
 
 
 def kernels(module: hlo_pb2.HloModuleProto) -> list[Kernel]:
-    """Returns the executed operations; of alternatives, the one that moves the most bytes."""
+    """Returns the executed operations. Of a conditional, the branch with the most bytes counts."""
     computations = {computation.id: computation for computation in module.computations}
     return list(_kernels(computations[module.entry_computation_id], computations, 1))
 
@@ -163,7 +163,7 @@ def _kernels(computation: Any, computations: Mapping[int, Any], runs: int) -> It
 
 
 def _trip_count(loop: Any) -> int:
-    """Of a loop; the compiler knows all of ours."""
+    """Returns the number of iterations of a loop, which the compiler knows for all of our loops."""
     return int(json.loads(loop.backend_config)["known_trip_count"]["n"])
 
 
@@ -172,7 +172,7 @@ def _root(computation: Any) -> Any:
 
 
 def _size(shape: Any) -> int:
-    """Bytes of an array, or of all arrays of a tuple."""
+    """Returns the bytes of an array, or of all arrays of a tuple."""
     if shape.tuple_shapes:
         return sum(map(_size, shape.tuple_shapes))
     name = (
@@ -186,7 +186,7 @@ def _size(shape: Any) -> int:
 
 
 def _read(one: Any, operand: Any, inner: Any | None) -> int:
-    """Returns the bytes that an operation reads of an operand; in fusions only the slices."""
+    """Returns the bytes that an operation reads from an operand; in fusions only the slices."""
     whole = _size(operand.shape)
     if inner is None:
         return whole
@@ -209,7 +209,7 @@ def _read(one: Any, operand: Any, inner: Any | None) -> int:
 
 
 def _written(one: Any, inner: Any | None) -> int:
-    """Bytes that an operation writes: of an array updated in place the new part."""
+    """Returns the bytes that an operation writes. Of updates in place, only the new part counts."""
     if inner is None:
         return _size(one.shape)
     by_id = {i.id: i for i in inner.instructions}
@@ -225,7 +225,7 @@ def _written(one: Any, inner: Any | None) -> int:
 
 
 def _operations(one: Any, by_id: Mapping[int, Any], computations: Mapping[int, Any]) -> int:
-    """Floating-point operations of the matrix products in one operation."""
+    """Returns the floating-point operations of the matrix products in one operation."""
     if one.opcode == "fusion":
         inner = computations[one.called_computation_ids[0]].instructions
         ids = {i.id: i for i in inner}
@@ -247,14 +247,14 @@ def _operations(one: Any, by_id: Mapping[int, Any], computations: Mapping[int, A
 
 
 class Figures(NamedTuple):
-    """Of a step, for one sequence of its batch, but for temporaries, which are the step's.
+    """Figures of a step per sequence of its batch, except `temporaries`, which is per step.
 
     Attributes:
-        gigabytes: read and written by all kernels.
-        temporaries: in GB, beside arguments and results.
-        milliseconds: estimate, see `Kernel.seconds`.
-        serial_milliseconds: see `Kernel.serial_seconds`.
-        gigaflops: of the model's matrix products.
+        gigabytes: GB read and written by all kernels.
+        temporaries: memory in GB in addition to arguments and results.
+        milliseconds: estimated time, see `Kernel.seconds`.
+        serial_milliseconds: estimated time, see `Kernel.serial_seconds`.
+        gigaflops: floating-point operations of the matrix products of the model, in 10^9.
     """
 
     gigabytes: float
@@ -264,14 +264,14 @@ class Figures(NamedTuple):
     gigaflops: float
 
     def __str__(self) -> str:
-        """One line."""
+        """Returns the figures as one line."""
         share, serial_share = (
             self.gigaflops * 1e12 / time / PEAK
             for time in (self.milliseconds, self.serial_milliseconds)
         )
         return (
-            f"{self.gigabytes:.2f} GB a sequence, {self.temporaries:.2f} GB temporaries, estimated "
-            f"{self.milliseconds:.2f} to {self.serial_milliseconds:.2f} ms a sequence, "
+            f"{self.gigabytes:.2f} GB per sequence, {self.temporaries:.2f} GB temporaries, "
+            f"estimated {self.milliseconds:.2f} to {self.serial_milliseconds:.2f} ms per sequence, "
             f"{share:.1%} to {serial_share:.1%} of peak"
         )
 
@@ -289,25 +289,25 @@ def figures(compiled: Compiled, config: AlbertConfig, B: int, S: int, P: int) ->
 
 
 def extrapolate(few: Figures, more: Figures, layers: Sequence[int], wanted: int) -> Figures:
-    """Returns the figures of a model of `wanted` layers, each like those between the two."""
+    """Extrapolates the figures of models with two numbers of layers to `wanted` layers."""
     factor = (wanted - layers[0]) / (layers[1] - layers[0])
     return Figures(*(a + factor * (b - a) for a, b in zip(few, more, strict=True)))
 
 
 def define_flags() -> None:
     """Defines the flags of this program."""
-    flags.DEFINE_string("jax_site", None, "Directory of JAX's packages.", required=True)
+    flags.DEFINE_string("jax_site", None, "Directory with the packages of JAX.", required=True)
     flags.DEFINE_string("preset", "base_v2", "Model.")
-    flags.DEFINE_list("layers", None, "Layers to compile, one or two numbers. Default: all.")
-    flags.DEFINE_integer("batch_size", 32, "Sequences.")
-    flags.DEFINE_integer("max_seq_length", 512, "Positions of a sequence.")
-    flags.DEFINE_integer("max_predictions_per_seq", 77, "Prediction slots of a sequence.")
+    flags.DEFINE_list("layers", None, "Number of layers to compile, or two numbers. Default: all.")
+    flags.DEFINE_integer("batch_size", 32, "Number of sequences.")
+    flags.DEFINE_integer("max_seq_length", 512, "Sequence length.")
+    flags.DEFINE_integer("max_predictions_per_seq", 77, "Prediction slots per sequence.")
     flags.DEFINE_enum("precision", BFLOAT16, PRECISIONS, "As in run_pretraining.py.")
-    flags.DEFINE_float("dropout", 0.0, "Rate of hidden states.")
-    flags.DEFINE_float("attention_dropout", None, "Rate of attention. Default: --dropout.")
+    flags.DEFINE_float("dropout", 0.0, "Dropout rate of hidden states.")
+    flags.DEFINE_float("attention_dropout", None, "Dropout rate of attention. Default: --dropout.")
     flags.DEFINE_enum("attention", "auto", ATTENTIONS, "As in run_pretraining.py.")
     flags.DEFINE_bool("remat", False, "As in run_pretraining.py.")
-    flags.DEFINE_integer("top", 0, "Kernels to list, those first that take longest.")
+    flags.DEFINE_integer("top", 0, "Number of kernels to list, slowest first.")
 
 
 def main(_: list[str]) -> None:

@@ -29,7 +29,7 @@ _PREDICTIONS = flags.DEFINE_integer(
     "max_predictions_per_seq", 20, "Maximum predictions per sequence."
 )
 _WORKERS = flags.DEFINE_integer("num_workers", 1, "Processes.", lower_bound=1)
-_ROUNDS = flags.DEFINE_integer("rounds", 3, "How often to time each.", lower_bound=1)
+_ROUNDS = flags.DEFINE_integer("rounds", 3, "Number of timings of each.", lower_bound=1)
 
 
 def seconds_of(action: Callable[[], int]) -> tuple[float, int]:
@@ -40,7 +40,7 @@ def seconds_of(action: Callable[[], int]) -> tuple[float, int]:
 
 
 def create(output_file: str) -> int:
-    """Makes the records; returns the number of tokens read from the text."""
+    """Creates the records. Returns the number of tokens of the text."""
     settings = InstanceSettings(
         SegmentSettings(_LENGTH.value),
         MaskingSettings(max_predictions_per_seq=_PREDICTIONS.value),
@@ -52,7 +52,7 @@ def create(output_file: str) -> int:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Prints tokens of text a second of both, and their ratio."""
+    """Prints the tokens per second of both, and their ratio."""
     del arguments
     with open(_TEXT.value, encoding="utf-8", newline="\n") as file:
         lines = file.read().split("\n")

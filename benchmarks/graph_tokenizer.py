@@ -28,23 +28,23 @@ _TEXT = flags.DEFINE_list("text", None, "Texts to encode, UTF-8, one per line.")
 _MODEL = flags.DEFINE_string("spm_model_file", None, "SentencePiece model.")
 _VOCAB = flags.DEFINE_string("vocab_file", None, "WordPiece vocabulary.")
 _LOWER = flags.DEFINE_boolean("do_lower_case", True, "Whether text is lower-cased.")
-_LINES = flags.DEFINE_integer("lines", 100_000, "How many lines to use.", lower_bound=1)
-_BATCH = flags.DEFINE_integer("batch_size", 1000, "Lines at a time.", lower_bound=1)
-_OFFSETS = flags.DEFINE_boolean("offsets", False, "Whether to compare positions, too.")
-_SHOWN = flags.DEFINE_integer("shown", 5, "How many differing lines to show.", lower_bound=0)
+_LINES = flags.DEFINE_integer("lines", 100_000, "Number of lines to use.", lower_bound=1)
+_BATCH = flags.DEFINE_integer("batch_size", 1000, "Lines per batch.", lower_bound=1)
+_OFFSETS = flags.DEFINE_boolean("offsets", False, "Also compare positions.")
+_SHOWN = flags.DEFINE_integer("shown", 5, "Number of differing lines to print.", lower_bound=0)
 
 Batches = list[list[str]]
 
 
 def stay_on_one_core() -> None:
-    """Before TensorFlow starts threads: they would share the core with the measured one."""
+    """Limits the process to one core. Must be called before TensorFlow starts its threads."""
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
 
 
 def timed(encode: Callable[[Any], Iterable], batches: Iterable[Any]) -> tuple[list, float]:
-    """Gives the results for all lines and the seconds of CPU time they took."""
+    """Returns the results for all lines and the CPU time in seconds."""
     begin = time.process_time()
     results = [encode(batch) for batch in batches]
     seconds = time.process_time() - begin
@@ -52,7 +52,7 @@ def timed(encode: Callable[[Any], Iterable], batches: Iterable[Any]) -> tuple[li
 
 
 def in_bytes(line: str, encoding: Encoding) -> tuple[list[int], list[int], list[int]]:
-    """An encoding with its positions counted in bytes."""
+    """Returns an encoding with positions in bytes instead of characters."""
     if line.isascii():
         return tuple(encoding)  # type: ignore[return-value]
     before = [0]
@@ -63,7 +63,7 @@ def in_bytes(line: str, encoding: Encoding) -> tuple[list[int], list[int], list[
 
 
 def is_tie(tokenizer: Tokenizer, ids: list[int], others: list[int]) -> bool:
-    """Whether SentencePiece has to find both segmentations of a text equally good."""
+    """Returns whether two segmentations have the same score in SentencePiece."""
     if not isinstance(tokenizer, SentencePieceTokenizer):
         return False
     processor = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.model_proto)
@@ -72,7 +72,7 @@ def is_tie(tokenizer: Tokenizer, ids: list[int], others: list[int]) -> bool:
 
 
 def report_differences(tokenizer: Tokenizer, lines: list[str], ours: list, python: list) -> None:
-    """Counts the lines whose results differ, and shows the first of them."""
+    """Prints the number of lines with different results, and the first of these lines."""
     pairs = zip(lines, ours, python, strict=True)
     differing = [(line, a, b) for line, a, b in pairs if a != b]
     ties = shown = 0
@@ -86,7 +86,7 @@ def report_differences(tokenizer: Tokenizer, lines: list[str], ours: list, pytho
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Prints differences, then lines and megabytes per second of each tokenizer."""
+    """Prints the differences, and lines and megabytes per second of each tokenizer."""
     del arguments
     stay_on_one_core()
     tokenizer = load_tokenizer(

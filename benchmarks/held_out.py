@@ -24,15 +24,15 @@ from albert_tf.tokenization.base import Tokenizer
 _MODEL = flags.DEFINE_string("model", "mini", "Pretrained model, of any format.")
 _TEXT = flags.DEFINE_string("text", None, "Held-out text, one sentence per line.", required=True)
 _LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Maximum length of a pair.", lower_bound=5)
-_PROB = flags.DEFINE_float("masked_lm_prob", 0.15, "Share of the pieces to mask.", 0.0, 1.0)
-_BATCH = flags.DEFINE_integer("batch_size", 32, "Pairs at a time.", lower_bound=1)
-_SEED = flags.DEFINE_integer("seed", 12345, "Decides which pieces are masked.")
+_PROB = flags.DEFINE_float("masked_lm_prob", 0.15, "Fraction of the pieces to mask.", 0.0, 1.0)
+_BATCH = flags.DEFINE_integer("batch_size", 32, "Pairs per batch.", lower_bound=1)
+_SEED = flags.DEFINE_integer("seed", 12345, "Random seed of the masks.")
 
 Pair = tuple[list[int], list[int]]
 
 
 def neighbours(path: str, tokenizer: Tokenizer) -> Iterator[Pair]:
-    """Yields the ids of each two sentences that follow each other, no sentence twice."""
+    """Yields the ids of pairs of adjacent sentences. Each sentence is used once."""
     with open(path, encoding="utf-8") as file:
         waiting: str | None = None
         for line in map(str.strip, file):
@@ -44,7 +44,7 @@ def neighbours(path: str, tokenizer: Tokenizer) -> Iterator[Pair]:
 
 
 def features(pairs: Sequence[Pair], tokenizer: Tokenizer, length: int) -> dict[str, np.ndarray]:
-    """Pads pairs to `input_ids`, `input_mask` and `segment_ids`, int32 [B, S]."""
+    """Returns padded pairs as `input_ids`, `input_mask` and `segment_ids`, int32 [B, S]."""
     ids = np.zeros((len(pairs), length), np.int32)
     mask, types = np.zeros_like(ids), np.zeros_like(ids)
     for row, (first, second) in enumerate(pairs):
@@ -57,7 +57,7 @@ def features(pairs: Sequence[Pair], tokenizer: Tokenizer, length: int) -> dict[s
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Prints accuracy and bits per character of masked pieces, and the accuracy of the order."""
+    """Prints accuracy and bits per character of masked pieces, and sentence-order accuracy."""
     del arguments
     model, tokenizer = albert_tf.load(_MODEL.value), albert_tf.load_tokenizer(_MODEL.value)
     if not isinstance(model, AlbertForPretraining):
@@ -91,7 +91,7 @@ def main(arguments: Sequence[str]) -> None:
         hits += int(((log_probs.argmax(axis=2) == labels) * weights).sum())
         masked += int(weights.sum())
         pieces = tokenizer.convert_ids_to_tokens(labels[weights > 0].tolist())
-        characters += sum(map(len, pieces))  # the blank before a word is one of them
+        characters += sum(map(len, pieces))  # including the space before a word
         if model.has_sentence_order_head:
             backwards = [(second, first) for first, second in batch]
             for swapped, order in enumerate((batch, backwards)):

@@ -31,19 +31,19 @@ from albert_tf.serving.litert import QUANTIZATIONS, LiteRTExport, agreement, out
 from benchmarks.timing import best_seconds
 
 _PRESET = flags.DEFINE_string("preset", None, "Shape of an encoder with random weights.")
-_MODEL = flags.DEFINE_string("model", None, "A model of any format instead.")
+_MODEL = flags.DEFINE_string("model", None, "Model of any format, instead of --preset.")
 _TEXTS = flags.DEFINE_string("texts", None, "Texts for --model.")
-_FOLDER = flags.DEFINE_string("folder", None, "Where the files are put.", required=True)
-_LENGTHS = flags.DEFINE_list("lengths", ["128"], "Tokens of all sequences, padding included.")
-_ROUNDS = flags.DEFINE_integer("rounds", 5, "How often to time each.", lower_bound=1)
-_COMPARED = flags.DEFINE_integer("compared", 20, "Sequences to compare.", lower_bound=1)
-# Those with a suffix take any number of sequences of any length.
+_FOLDER = flags.DEFINE_string("folder", None, "Directory for the files.", required=True)
+_LENGTHS = flags.DEFINE_list("lengths", ["128"], "Sequence lengths, including padding.")
+_ROUNDS = flags.DEFINE_integer("rounds", 5, "Number of timings of each.", lower_bound=1)
+_COMPARED = flags.DEFINE_integer("compared", 20, "Number of sequences to compare.", lower_bound=1)
+# Files with a suffix accept any number of sequences of any length.
 _KINDS = (*QUANTIZATIONS, "none-any", "int8-any")
 _FILES = flags.DEFINE_list("files", list(_KINDS), "Files to measure.")
 
 
 def random_sequences(config: AlbertConfig, length: int) -> TokenSequences:
-    """Sequences of a quarter of the length and more."""
+    """Returns sequences of random ids, whose lengths are between a quarter and all of `length`."""
     random = np.random.default_rng(1)
     lengths = random.integers(length // 4, length + 1, _COMPARED.value)
     starts = np.concatenate([[0], np.cumsum(lengths)])
@@ -77,7 +77,7 @@ def write_files(model: keras.Model, length: int) -> dict[str, str]:
 
 
 def kinship(found: dict[str, list[np.ndarray]], wanted: dict[str, list[np.ndarray]]) -> str:
-    """How near outputs are, as cells of a table."""
+    """Returns the differences between outputs as cells of a table."""
     name = next(name for name in wanted if name != "end_log_prob")
     near = agreement(*(np.concatenate([v.ravel() for v in side[name]]) for side in (found, wanted)))
     same = "–"
@@ -111,7 +111,7 @@ def real_outputs(
 
 
 def measure(model: keras.Model, sequences: TokenSequences, length: int) -> None:
-    """Prints a row for each kind of file, and one of TensorFlow's own."""
+    """Prints a row for TensorFlow and for each kind of file."""
     rows = np.arange(min(len(sequences), _COMPARED.value))
     batches = [sequences.padded(rows[i : i + 1], length) for i in rows]
     paths = write_files(model, length)
@@ -127,7 +127,7 @@ def measure(model: keras.Model, sequences: TokenSequences, length: int) -> None:
             functions[f"{name} {threads}"] = lambda run=run: run(**full)
         found = real_outputs(lambda batch, run=run: run(**batch), batches)
         cells[name] = kinship(found, wanted)
-    best_seconds(functions, 1)  # the first run prepares
+    best_seconds(functions, 1)  # the first run allocates memory
     best = {name: 1000 * value for name, value in best_seconds(functions, _ROUNDS.value).items()}
     base = best[f"{next(iter(paths))} 1"]
     print(f"| TensorFlow, {length} | – | – | {best['tensorflow']:.1f} | – | – | – |")

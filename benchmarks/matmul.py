@@ -16,11 +16,11 @@ from benchmarks.timing import seconds
 
 
 def encoder_operations(config: AlbertConfig, lengths: np.ndarray) -> float:
-    """Floating-point operations of the matrix products of one forward pass, pooler included.
+    """Returns the floating-point operations of the matrix products of a forward pass with pooler.
 
     Args:
-        config: the model.
-        lengths: integer [B]; positions of each sequence.
+        config: configuration of the model.
+        lengths: number of positions of each sequence, integer [B].
     """
     E, H, F = config.embedding_size, config.hidden_size, config.intermediate_size
     tokens, pairs = float(np.sum(lengths)), float(np.sum(np.square(lengths, dtype=np.float64)))
@@ -31,18 +31,18 @@ def encoder_operations(config: AlbertConfig, lengths: np.ndarray) -> float:
 
 
 def pretraining_operations(config: AlbertConfig, B: int, S: int, P: int) -> float:
-    """Floating-point operations of the matrix products of one forward pass of pretraining."""
+    """Returns the floating-point operations of matrix products of a pretraining forward pass."""
     E, H, V = config.embedding_size, config.hidden_size, config.vocab_size
     heads = 2 * B * P * (H * E + E * V) + 2 * B * 2 * H
     return encoder_operations(config, np.full(B, S)) + heads
 
 
 def matmul_rate(config: AlbertConfig, rows: int) -> Callable[[], float]:
-    """Returns a function that measures operations a second of the widest product of a block.
+    """Returns a function that measures operations per second of the widest product of a block.
 
     Args:
-        config: the model; the product is [rows, H] by [H, F].
-        rows: tokens of a batch.
+        config: configuration of the model. The product is [rows, H] by [H, F].
+        rows: number of tokens of a batch.
     """
     H, F = config.hidden_size, config.intermediate_size
     left, right = tf.random.normal([rows, H]), tf.random.normal([H, F])

@@ -30,15 +30,15 @@ from albert_tf.training.task import SkippedRecords
 from albert_tf.training.training_input import TrainingInput
 
 flags.DEFINE_list("shapes", ["4096x128", "4096x512"], "Examples x positions of a batch.")
-flags.DEFINE_integer("records", 8192, "Records of the file that is read again and again.")
+flags.DEFINE_integer("records", 8192, "Number of records of the file, which is read repeatedly.")
 flags.DEFINE_float("masked_lm_prob", 0.15, "Fraction of the tokens to mask; 0 masks nothing.")
-flags.DEFINE_float("step_seconds", 0.5, "Length of the wait that stands in for a step.")
-flags.DEFINE_integer("steps", 20, "Steps, and batches of the input alone, to time.")
+flags.DEFINE_float("step_seconds", 0.5, "Duration of the wait that replaces a step.")
+flags.DEFINE_integer("steps", 20, "Number of steps to time, and of batches without a step.")
 FLAGS = flags.FLAGS
 
 
 def plain_records(config: AlbertConfig, count: int, S: int) -> list[bytes]:
-    """Full sequences of two segments; three tokens in four start a word, as in English."""
+    """Writes unpadded pairs of segments in which 75% of the tokens start a word, as in English."""
     rng = np.random.default_rng(0)
     columns = {
         "input_ids": rng.integers(5, config.vocab_size, (count, S)),
@@ -51,7 +51,7 @@ def plain_records(config: AlbertConfig, count: int, S: int) -> list[bytes]:
 
 
 def times_of(function: Callable[[], object]) -> tuple[float, float]:
-    """Median seconds of a call, and its mean processor seconds."""
+    """Returns the median wall time and the mean processor time of a call, in seconds."""
     function()
     seconds, start = [], time.process_time()
     for _ in range(FLAGS.steps):
@@ -62,7 +62,7 @@ def times_of(function: Callable[[], object]) -> tuple[float, float]:
 
 
 def new_input(path: str, config: AlbertConfig, B: int, S: int) -> TrainingInput:
-    """The input of a training on the records, as the trainer makes it."""
+    """Returns the training input that the trainer would create from the records."""
     P = round(S * FLAGS.masked_lm_prob)
     task = PretrainingTask(
         config,
@@ -75,7 +75,7 @@ def new_input(path: str, config: AlbertConfig, B: int, S: int) -> TrainingInput:
 
 
 def time_shape(B: int, S: int) -> None:
-    """Prints the times of the input, and of steps with it."""
+    """Prints the time of the input, and of steps with this input."""
     config, strategy = AlbertConfig.from_preset("base_v2"), create_strategy("mirrored")
 
     def split(batches: list[dict[str, tf.Tensor]]) -> object:
@@ -109,7 +109,7 @@ def time_shape(B: int, S: int) -> None:
 
 
 def main(_: list[str]) -> None:
-    """Prints the lines of each shape."""
+    """Prints the times for each shape."""
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
     )

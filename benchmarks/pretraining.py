@@ -1,4 +1,4 @@
-"""A trainer without records, and batches of random tokens, for benchmarks of pretraining."""
+"""Trainers without records and batches of random tokens, for benchmarks of pretraining."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from albert_tf.training.trainer import Trainer
 def pretraining_trainer(
     config: AlbertConfig, S: int, P: int, *, optimizer: str = "lamb", **settings: Any
 ) -> Trainer:
-    """Returns a trainer on one device with random weights, which writes nothing.
+    """Returns a trainer on one device with random weights. It writes no files.
 
     Args:
-        config: the model.
+        config: configuration of the model.
         S: sequence length.
-        P: prediction slots per sequence.
-        optimizer: update rule.
+        P: number of prediction slots per sequence.
+        optimizer: settings of the optimizer.
         **settings: other fields of `TrainerConfig`.
     """
     with tempfile.TemporaryDirectory() as directory:
@@ -36,7 +36,7 @@ def pretraining_trainer(
 
 
 def random_batch(config: AlbertConfig, B: int, S: int, P: int) -> dict[str, tf.Tensor]:
-    """A full batch of random tokens, as records would give it."""
+    """Returns a batch of random tokens without padding, with the features of records."""
     rng = np.random.default_rng(0)
     columns = {
         "input_ids": rng.integers(5, config.vocab_size, (B, S)),

@@ -28,19 +28,19 @@ from benchmarks.pretraining import pretraining_trainer, random_batch
 from benchmarks.timing import peak_memory, seconds
 
 flags.DEFINE_string("preset", "base_v2", "Model.")
-flags.DEFINE_string("albert_config_file", None, "Model, in place of a preset.")
-flags.DEFINE_integer("batch_size", 8, "Examples.")
-flags.DEFINE_integer("max_seq_length", 128, "Positions of a sequence.")
-flags.DEFINE_integer("max_predictions_per_seq", 20, "Prediction slots of a sequence.")
-flags.DEFINE_integer("gradient_accumulation_steps", 1, "Micro-batches, beside the whole batch.")
-flags.DEFINE_integer("rounds", 5, "Timings of each; the median ratio is printed.")
+flags.DEFINE_string("albert_config_file", None, "Model, instead of a preset.")
+flags.DEFINE_integer("batch_size", 8, "Number of examples.")
+flags.DEFINE_integer("max_seq_length", 128, "Sequence length.")
+flags.DEFINE_integer("max_predictions_per_seq", 20, "Prediction slots per sequence.")
+flags.DEFINE_integer("gradient_accumulation_steps", 1, "Number of micro-batches to compare.")
+flags.DEFINE_integer("rounds", 5, "Number of timings; the median ratio is printed.")
 flags.DEFINE_enum("precision", FLOAT32, PRECISIONS, "As in run_pretraining.py.")
 flags.DEFINE_bool("xla", False, "As in run_pretraining.py.")
 FLAGS = flags.FLAGS
 
 
 def make_trainer(config: AlbertConfig, micro_batches: int) -> Trainer:
-    """A trainer of the flags' batches."""
+    """Returns a trainer with the settings of the flags."""
     return pretraining_trainer(
         config,
         FLAGS.max_seq_length,
@@ -53,7 +53,7 @@ def make_trainer(config: AlbertConfig, micro_batches: int) -> Trainer:
 
 
 def name_of_parts(micro_batches: int) -> str:
-    """What the step in micro-batches is called."""
+    """Returns the name of the step with micro-batches."""
     return f"step in {micro_batches} micro-batches"
 
 

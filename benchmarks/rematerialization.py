@@ -23,21 +23,21 @@ from albert_tf.training.memory import TrainingSetting, estimate_memory
 from benchmarks.timing import peak_memory
 
 flags.DEFINE_string("preset", "base_v2", "Model.")
-flags.DEFINE_integer("batch_size", 8, "Examples.")
-flags.DEFINE_integer("max_seq_length", 512, "Positions of a sequence.")
-flags.DEFINE_integer("max_predictions_per_seq", 20, "Prediction slots of a sequence.")
-flags.DEFINE_integer("gradient_accumulation_steps", 1, "Micro-batches.")
-flags.DEFINE_enum("optimizer", "lamb", ["lamb", "adamw"], "Update rule.")
+flags.DEFINE_integer("batch_size", 8, "Number of examples.")
+flags.DEFINE_integer("max_seq_length", 512, "Sequence length.")
+flags.DEFINE_integer("max_predictions_per_seq", 20, "Prediction slots per sequence.")
+flags.DEFINE_integer("gradient_accumulation_steps", 1, "Number of micro-batches.")
+flags.DEFINE_enum("optimizer", "lamb", ["lamb", "adamw"], "Optimizer.")
 flags.DEFINE_bool("xla", False, "As in run_pretraining.py.")
-flags.DEFINE_integer("steps", 4, "Steps; the first is not timed.")
-flags.DEFINE_enum("remat", "both", ["both", "no", "yes"], "What is run; one of them, alone.")
+flags.DEFINE_integer("steps", 4, "Number of steps; the first is not timed.")
+flags.DEFINE_enum("remat", "both", ["both", "no", "yes"], "Variants to run.")
 FLAGS = flags.FLAGS
 
 _RESULT = "result: "
 
 
 def setting(remat: bool) -> TrainingSetting:
-    """The step the flags describe."""
+    """Returns the settings of the step."""
     return TrainingSetting(
         train_batch_size=FLAGS.batch_size,
         max_seq_length=FLAGS.max_seq_length,
@@ -48,7 +48,7 @@ def setting(remat: bool) -> TrainingSetting:
 
 
 def run_steps(remat: bool) -> dict[str, float]:
-    """Trains in this process; returns medians in seconds and the peak in GB."""
+    """Trains in this process. Returns median times in seconds and the peak memory in GB."""
     from benchmarks.pretraining import pretraining_trainer, random_batch
 
     config, step = AlbertConfig.from_preset(FLAGS.preset), setting(remat)
@@ -80,7 +80,7 @@ def run_steps(remat: bool) -> dict[str, float]:
 
 
 def run_elsewhere(remat: bool) -> dict[str, float]:
-    """Returns the same, measured in a separate process."""
+    """Returns the results of `run_steps` in a separate process."""
     command = [sys.executable, "-m", "benchmarks.rematerialization", *sys.argv[1:]]
     command.append(f"--remat={'yes' if remat else 'no'}")
     output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
@@ -89,7 +89,7 @@ def run_elsewhere(remat: bool) -> dict[str, float]:
 
 
 def main(_: list[str]) -> None:
-    """Prints the figures, and the ratios where both were run."""
+    """Prints the times and memory, and their ratios if both variants were run."""
     if FLAGS.remat != "both":
         print(_RESULT + json.dumps(run_steps(FLAGS.remat == "yes")))
         return

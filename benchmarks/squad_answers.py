@@ -26,19 +26,19 @@ from albert_tf.tokenization.loading import load_tokenizer
 
 flags.DEFINE_string("predict_file", None, "Questions with answers.", required=True)
 flags.DEFINE_string("spm_model_file", None, "SentencePiece model.", required=True)
-flags.DEFINE_enum("squad_version", "1", ["1", "2"], "Which head's outputs.")
-flags.DEFINE_integer("max_seq_length", 384, "Longest window.")
-flags.DEFINE_integer("doc_stride", 128, "How far apart windows begin.")
-flags.DEFINE_integer("n_best_size", 20, "Candidates of a question.")
-flags.DEFINE_integer("max_answer_length", 30, "Longest answer in tokens.")
-flags.DEFINE_boolean("peaks", True, "Likely places beside each other, as of a trained model.")
+flags.DEFINE_enum("squad_version", "1", ["1", "2"], "Version of SQuAD.")
+flags.DEFINE_integer("max_seq_length", 384, "Maximum number of tokens per window.")
+flags.DEFINE_integer("doc_stride", 128, "Tokens between the starts of windows.")
+flags.DEFINE_integer("n_best_size", 20, "Candidates per question.")
+flags.DEFINE_integer("max_answer_length", 30, "Maximum number of tokens per answer.")
+flags.DEFINE_boolean("peaks", True, "Imitate the outputs of a trained model.")
 FLAGS = flags.FLAGS
 
 _BEAMS = 5
 
 
 def logits(shape: tuple[int, int], generator: np.random.Generator) -> np.ndarray:
-    """Random logits, float32 [n, S]."""
+    """Returns random logits, float32 [n, S]."""
     values = generator.normal(size=shape)
     if FLAGS.peaks:
         places = generator.integers(0, shape[1], [shape[0], 1])
@@ -66,7 +66,7 @@ def outputs_of(shape: tuple[int, int], generator: np.random.Generator) -> dict[s
 def batches(
     features: SquadFeatures, generator: np.random.Generator
 ) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
-    """The outputs of all windows."""
+    """Yields the outputs for all windows in batches."""
     length = FLAGS.max_seq_length
     for rows, batch_length in batches_by_length(
         features.sequences.lengths, 8 * length, max_seq_length=length, padding="longest"
@@ -76,14 +76,14 @@ def batches(
 
 @contextmanager
 def timed(name: str) -> Iterator[None]:
-    """Context manager that prints the time of a part."""
+    """Context manager that prints the time of its block."""
     begin = time.perf_counter()
     yield
     print(f"{name}: {time.perf_counter() - begin:.2f} s")
 
 
 def main(_: list[str]) -> None:
-    """Prints the seconds of each part."""
+    """Prints the time of each part in seconds."""
     version = int(FLAGS.squad_version)
     data = read_squad(FLAGS.predict_file, version=version, is_training=False)
     features = squad_features(

@@ -29,11 +29,11 @@ _LENGTH = flags.DEFINE_integer("max_seq_length", 384, "Tokens of a window.")
 _STRIDE = flags.DEFINE_integer("doc_stride", 128, "Tokens between the starts of windows.")
 _QUERY = flags.DEFINE_integer("max_query_length", 64, "Tokens of a question.")
 _WORKERS = flags.DEFINE_integer("num_workers", 1, "Processes that tokenize.", lower_bound=1)
-_ROUNDS = flags.DEFINE_integer("rounds", 3, "How often to time each.", lower_bound=1)
+_ROUNDS = flags.DEFINE_integer("rounds", 3, "Number of timings of each.", lower_bound=1)
 
 
 def print_speed(data: SquadData, tokenizer: Tokenizer) -> None:
-    """Prints questions a second of each way, and the ratio of ours to bare SentencePiece."""
+    """Prints the questions per second of both, and their ratio."""
     functions: dict[str, Callable[[], object]] = {
         "squad_features": lambda: squad_features(
             data,
@@ -59,7 +59,7 @@ def print_speed(data: SquadData, tokenizer: Tokenizer) -> None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Prints speed and answers."""
+    """Prints the speed, and the number of windows and answers."""
     del arguments
     tokenizer = load_tokenizer(vocab_file=_VOCAB.value, spm_model_file=_MODEL.value)
     begin = time.perf_counter()

@@ -18,15 +18,15 @@ from albert_tf.data.text_examples import TRAIN
 from albert_tf.tokenization.loading import load_tokenizer
 from benchmarks.timing import best_seconds
 
-_DATA = flags.DEFINE_string("data_dir", None, "GLUE download, or its MRPC folder.")
+_DATA = flags.DEFINE_string("data_dir", None, "Directory of GLUE, or its subdirectory MRPC.")
 _MODEL = flags.DEFINE_string("spm_model_file", None, "SentencePiece model.")
-_VOCAB = flags.DEFINE_string("vocab_file", None, "WordPiece vocabulary; not timed if not given.")
+_VOCAB = flags.DEFINE_string("vocab_file", None, "WordPiece vocabulary. Default: not timed.")
 _LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Tokens of a sequence.", lower_bound=5)
 _ROUNDS = flags.DEFINE_integer("rounds", 9, "Number of repetitions.", lower_bound=1)
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Prints pairs a second of each way, and its ratio to bare SentencePiece."""
+    """Prints the pairs per second of both, and their ratio."""
     del arguments
     data = GlueData("mrpc", _DATA.value)
     examples = data.read(TRAIN)

@@ -26,14 +26,14 @@ from albert_tf.modeling.original_names import original_names
 from benchmarks.timing import best_seconds, seconds
 
 flags.DEFINE_string("preset", "base_v2", "Model.")
-flags.DEFINE_integer("batch_size", 4, "Examples of a step.")
-flags.DEFINE_integer("length", 128, "Tokens of an example.")
-flags.DEFINE_integer("rounds", 5, "Timings of each; the least is printed.")
+flags.DEFINE_integer("batch_size", 4, "Number of examples per step.")
+flags.DEFINE_integer("length", 128, "Number of tokens per example.")
+flags.DEFINE_integer("rounds", 5, "Number of timings of each; the shortest is printed.")
 FLAGS = flags.FLAGS
 
 
 def gradients(call: Callable, variables: list, inputs: dict) -> Callable:
-    """A compiled graph of a training step without its update."""
+    """Returns the graph function of a training step without the weight update."""
 
     @tf.function
     def step() -> list[tf.Tensor]:
@@ -46,7 +46,7 @@ def gradients(call: Callable, variables: list, inputs: dict) -> Callable:
 
 
 def main(_: list[str]) -> None:
-    """Prints megabytes and seconds."""
+    """Prints the size in MB and the times in seconds."""
     model = AlbertForPretraining(AlbertConfig.from_preset(FLAGS.preset))
     weights = {name: variable.numpy() for name, variable in original_names(model).items()}
     contents = ModelContents(model.config, weights)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def peak_memory() -> float:
-    """Returns the peak memory of this program in GB; only on Linux.
+    """Returns the peak memory of this process in GB. Only Linux is supported.
 
     `getrusage` would include the memory of the parent process before `exec`.
     """
@@ -16,13 +16,13 @@ def peak_memory() -> float:
 
 
 def seconds(run: Callable[[], object]) -> float:
-    """Returns the wall time of one run. The function must wait for its result."""
+    """Returns the wall time of one call in seconds. The function must wait for its result."""
     start = time.perf_counter()
     run()
     return time.perf_counter() - start
 
 
 def best_seconds(functions: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Times functions alternately; returns the shortest time of each."""
+    """Calls functions alternately. Returns the shortest time of each in seconds."""
     times = [{name: seconds(run) for name, run in functions.items()} for _ in range(rounds)]
     return {name: min(taken[name] for taken in times) for name in functions}

@@ -19,7 +19,7 @@ from albert_tf.tokenization.loading import load_tokenizer
 
 _TEXT = flags.DEFINE_string("text", None, "Text to encode, UTF-8, one sentence per line.")
 _MODEL = flags.DEFINE_string("spm_model_file", None, "SentencePiece model.")
-_VOCAB = flags.DEFINE_string("vocab_file", None, "WordPiece vocabulary; not timed if not given.")
+_VOCAB = flags.DEFINE_string("vocab_file", None, "WordPiece vocabulary. Default: not timed.")
 _LINES = flags.DEFINE_integer("lines", 40_000, "Number of lines to use.", lower_bound=1)
 _ROUNDS = flags.DEFINE_integer("rounds", 7, "Number of repetitions.", lower_bound=1)
 
@@ -27,7 +27,7 @@ Encode = Callable[[list[str]], list[list[int]]]
 
 
 def median_seconds(encoders: dict[str, Encode], lines: list[str]) -> dict[str, float]:
-    """Times the encoders in turns, so that a busy machine slows all of them alike."""
+    """Returns the median time of each encoder. They run alternately, so that load affects all."""
     seconds: dict[str, list[float]] = {name: [] for name in encoders}
     for _ in range(_ROUNDS.value):
         for name, encode in encoders.items():
@@ -38,12 +38,12 @@ def median_seconds(encoders: dict[str, Encode], lines: list[str]) -> dict[str, f
 
 
 def with_offsets(tokenizer: Tokenizer) -> Encode:
-    """Encoding one by one with character offsets."""
+    """Encodes texts one by one, with character offsets."""
     return lambda lines: [tokenizer.encode_with_offsets(line).ids for line in lines]
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Prints characters a second of each way, and its ratio to bare SentencePiece."""
+    """Prints the characters per second of each tokenizer, and its ratio to SentencePiece."""
     del arguments
     with open(_TEXT.value, encoding="utf-8") as file:
         lines = [line for _, line in zip(range(_LINES.value), file, strict=False)]

@@ -34,7 +34,7 @@ def main(site: str, program: str, target: str, compiled: str) -> None:
     devices = topology.devices
     computation = xla_client.XlaComputation(Path(program).read_bytes())
     text = _jax.mlir.xla_computation_to_mlir_module(computation)
-    # TensorFlow's snapshots of values come as copies, which the importer does not know.
+    # TensorFlow exports barriers as copies, an operation that the importer does not support.
     text = re.sub(r"mhlo\.copy\b", "stablehlo.optimization_barrier", text)
     module = ir.Module.parse(text, context=make_ir_context())
     start = time.perf_counter()

@@ -16,8 +16,6 @@ import time
 
 LOG = "commands.jsonl"  # of the workspace: what was run, and how long it took, for people
 EXPORTS = "exports.json"  # of the workspace: directories named by the time of an export
-# Starts programs from a server of its own, for whose end a process forked from ours would wait.
-RUN_AFRESH = "kill_and_resume"
 
 # Command: what its command line must have (a regular expression), and the flags that are added.
 SMALL = {
@@ -55,9 +53,7 @@ SMALL = {
     ],
     "run_glue": [("", "--seeds=1")],
     "pretraining_step": [("", "--batch_size=4 --max_seq_length=16 --rounds=1")],
-    "precision": [("", "--batch_size=2 --max_seq_length=16 --steps=2")],
     "rematerialization": [("", "--preset=base_v2 --max_seq_length=16 --batch_size=1 --steps=1")],
-    "kill_and_resume": [("", "--kills=1")],
     "classifier_evaluation": [("", "--max_seq_length=16 --max_rows=2 --rounds=1")],
     "text_features": [("", "--rounds=1")],
     "data_creation": [("", "--rounds=1")],
@@ -102,12 +98,8 @@ def link_exports(workspace):
 def main(interpreter, workspace, *arguments):
     start = time.time()
     command = with_small_sizes(list(arguments))
-    environment = dict(os.environ)
-    if name_of(command) == RUN_AFRESH:
-        interpreter = sys.executable
-        environment["PYTHONPATH"] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     program = [] if command[0].endswith(".sh") else [interpreter]
-    status = subprocess.call([*program, *command], env=environment)
+    status = subprocess.call([*program, *command])
     if "--help" in command and status == 1:
         status = 0  # as absl ends it
     if status == 0:
