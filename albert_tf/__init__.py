@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from albert_tf.checkpoints.load_tokenizer import load_tokenizer
     from albert_tf.checkpoints.load_weights import load_weights
     from albert_tf.checkpoints.loading import load
-    from albert_tf.checkpoints.original.files import write_checkpoint
+    from albert_tf.checkpoints.original import write_checkpoint
     from albert_tf.checkpoints.save import save
     from albert_tf.classification.predict_texts import TextPrediction
     from albert_tf.classification.run import ClassificationSettings, run_classification
@@ -165,7 +165,7 @@ _MODULES = {
     "run_pretraining": "pretraining.run",
     "run_squad": "squad.run",
     "run_token_classification": "token_classification.run",
-    "write_checkpoint": "checkpoints.original.files",
+    "write_checkpoint": "checkpoints.original",
     **dict.fromkeys(
         (
             "convert",

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from albert_tf.checkpoints.model_directory import ModelDirectory
-from albert_tf.checkpoints.original.files import write_checkpoint
+from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.finetuning.job import RunContext
 from albert_tf.modeling.models import AlbertForPretraining

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.checkpoints.original.files import slot_variables
+from albert_tf.checkpoints.original import slot_variables
 from albert_tf.config import AlbertConfig, OptimizerConfig, TrainerConfig
 from albert_tf.modeling.original_names import original_names
 from albert_tf.pretraining.task import PretrainingTask

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from albert_tf.checkpoints.model_directory import ModelDirectory
-from albert_tf.checkpoints.original.files import write_checkpoint
+from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.modeling.original_names import original_names
 from tests.small_model import small_config
 

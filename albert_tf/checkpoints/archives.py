@@ -1,22 +1,36 @@
-"""Models that are named by a URL or a name, or stored in a tar file.
+"""Finds models that are named by a URL or a name, or stored in a tar file, which is unpacked.
 
-A tar file is unpacked once, into a cache. A released tar file contains one directory with the
-model's files. Archives from TF-Hub contain the files without a directory.
+Tar files may come from untrusted sources. Every member except regular files and directories is
+rejected; without links, comparing names is enough to keep all files inside the target directory.
+The archive is read as a stream, and this module parses the headers itself: `tarfile` reads headers
+of any size into memory, and the members that its filters reject depend on the version of Python.
 """
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import os
 import re
+import tarfile
+import zlib
 from contextlib import suppress
+from typing import IO
 
 from absl import logging
 
-from albert_tf.checkpoints.names import CACHE_VARIABLE, ENDINGS, TAR, cached, fetch, is_released
+from albert_tf.checkpoints.names import (
+    CACHE_VARIABLE,
+    ENDINGS,
+    GZIP,
+    TAR,
+    bundled_directory,
+    cached,
+    fetch,
+    is_bundled,
+    is_released,
+)
 from albert_tf.checkpoints.report import LoadError
-from albert_tf.checkpoints.shipped import is_shipped, shipped_directory
-from albert_tf.checkpoints.tar_files import DamagedArchiveError, UnsafeArchiveError, extract
 from albert_tf.data.files import (
     file_exists,
     file_size,
@@ -27,13 +41,28 @@ from albert_tf.data.files import (
     temporary_folder,
 )
 
+_MAX_ENTRIES = 10_000  # headers, and files and directories to create
+_MAX_HEADER = 64 << 10  # bytes of one extended header
+_MAX_NAME, _MAX_PART = 1024, 255  # bytes of a path, and of a name in it
+_MAX_DEPTH = 32  # directories
+_CHUNK = 1 << 20  # bytes
+
+_EXTENDED = (
+    tarfile.XHDTYPE,
+    tarfile.SOLARIS_XHDTYPE,
+    tarfile.XGLTYPE,
+    tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+)
+_REGULAR = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE)
+
 # Compression hardly reduces the size of weights.
 _MAX_RATIO, _MAX_EXTRA_BYTES = 100, 100 << 20
 
 
 def is_indirect(path: str) -> bool:
     """Returns whether a path is a URL, a tar file, or the name of a model."""
-    if _is_url(path) or is_shipped(path) or is_released(path):
+    if _is_url(path) or is_bundled(path) or is_released(path):
         return True
     return path.endswith(ENDINGS) and file_exists(path)
 
@@ -51,8 +80,8 @@ def local_directory(path: str) -> str:
     Raises:
         LoadError: the model cannot be downloaded, read or stored, or is damaged or unsafe.
     """
-    if is_shipped(path):
-        return shipped_directory(path)
+    if is_bundled(path):
+        return bundled_directory(path)
     try:
         return _descended(_found(path))
     except OSError as error:
@@ -91,7 +120,7 @@ def _unpacked(path: str, directory: str) -> str:
     logging.info("%s is unpacked to %s", path, directory)
     try:
         with temporary_folder(directory) as temporary:
-            _extract(path, temporary)
+            extract(path, temporary)
             os.rename(temporary, directory)
     except OSError:  # another process may have unpacked the same file
         if not os.path.isdir(directory):
@@ -107,18 +136,6 @@ def _cache_name(path: str) -> str:
     return f"{os.path.basename(path)[:40]}-{hashlib.sha256(os.fsencode(key)).hexdigest()[:16]}"
 
 
-def _extract(path: str, directory: str) -> None:
-    with open_binary(path, "rb") as file:
-        try:
-            extract(file, directory, _MAX_RATIO * file_size(path) + _MAX_EXTRA_BYTES)
-        except UnsafeArchiveError as error:
-            raise LoadError(
-                f"{path} is not unpacked: {error}. Check that it is a model archive."
-            ) from error
-        except DamagedArchiveError as error:
-            raise LoadError(f"{path} is damaged or not a tar file: {reason_of(error)}.") from error
-
-
 def _descended(directory: str) -> str:
     """Returns the innermost directory of directories that contain nothing else."""
     while True:
@@ -127,3 +144,144 @@ def _descended(directory: str) -> str:
         if not os.path.isdir(inner):
             return directory
         directory = inner
+
+
+class _ArchiveError(Exception):
+    """Raised if an archive is damaged, exceeds a limit, or contains a member of another kind."""
+
+
+def extract(path: str, directory: str) -> None:
+    """Extracts a tar file, which may be compressed with gzip, into an empty directory.
+
+    Members whose name starts with `._`, which macOS adds, are skipped.
+
+    Raises:
+        LoadError: the archive is truncated or damaged, exceeds a limit, or contains a member that
+            is neither a regular file nor a directory, or that is outside of the directory.
+        OSError: a file cannot be written.
+    """
+    with open_binary(path, "rb") as file:
+        is_gzip = file.read(len(GZIP)) == GZIP
+        file.seek(0)
+        max_bytes = _MAX_RATIO * file_size(path) + _MAX_EXTRA_BYTES
+        try:
+            source = gzip.GzipFile(fileobj=file) if is_gzip else file
+            _extract(_Source(source, max_bytes), directory)
+        except (_ArchiveError, tarfile.TarError, ValueError, OverflowError) as error:
+            raise LoadError(
+                f"{path} cannot be unpacked: {reason_of(error)}. Check that it is a complete tar "
+                "file of a model."
+            ) from error
+
+
+class _Source:
+    """Reads exact numbers of bytes, up to a limit for the whole archive."""
+
+    def __init__(self, file: IO[bytes] | gzip.GzipFile, max_bytes: int) -> None:
+        self._file, self._max, self._left = file, max_bytes, max_bytes
+
+    def read(self, size: int) -> bytes:
+        self.check(size)
+        data = self.read_up_to(size)
+        if len(data) < size:
+            raise _ArchiveError("it ends too early")
+        return data
+
+    def read_up_to(self, size: int) -> bytes:
+        try:
+            data = self._file.read(size)
+        except (OSError, EOFError, zlib.error) as error:
+            raise _ArchiveError(reason_of(error)) from error
+        self.check(len(data))
+        self._left -= len(data)
+        return data
+
+    def check(self, size: int) -> None:
+        if size > self._left:
+            raise _ArchiveError(f"it has more than {self._max} bytes after decompression")
+
+
+def _extract(source: _Source, directory: str) -> None:
+    entries, records = 0, dict[bytes, bytes]()
+    while any(block := source.read(tarfile.BLOCKSIZE)):
+        member = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
+        entries += 1
+        if member.type in _EXTENDED:
+            records = _read_extended_header(source, member) | records
+        else:
+            size = int(records.get(b"size", member.size))
+            name = os.fsdecode(records[b"path"]) if b"path" in records else member.name
+            parts = _checked_parts(name, member)
+            entries += len(parts)
+            try:
+                if member.type in _REGULAR:
+                    _write(source, size, directory, parts)
+                else:
+                    os.makedirs(os.path.join(directory, *parts), exist_ok=True)
+            except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
+                raise _ArchiveError(
+                    f"its member {name[:100]!r} is both a file and a directory"
+                ) from error
+            records = {}
+        if entries > _MAX_ENTRIES:
+            raise _ArchiveError(f"it has more than {_MAX_ENTRIES} members")
+    while source.read_up_to(_CHUNK):
+        pass  # gzip compares the checksum at the end
+
+
+def _read_extended_header(source: _Source, member: tarfile.TarInfo) -> dict[bytes, bytes]:
+    """Returns the `path` and `size` that apply to the next member."""
+    if not 0 <= member.size <= _MAX_HEADER:
+        raise _ArchiveError(f"it has a header of {member.size} bytes; the maximum is {_MAX_HEADER}")
+    data = source.read(member.size + -member.size % tarfile.BLOCKSIZE)
+    if member.type == tarfile.GNUTYPE_LONGLINK:
+        return {}
+    if member.type == tarfile.GNUTYPE_LONGNAME:
+        return {b"path": data.partition(b"\0")[0]}
+    records, place = dict[bytes, bytes](), 0
+    while place < member.size:  # "length key=value\n", with the length of the whole record
+        blank = data.find(b" ", place, place + 20)
+        end = place + int(data[place : max(blank, place)])
+        key, _, value = data[blank + 1 : end].partition(b"=")
+        if key.startswith(b"GNU.sparse."):
+            raise _ArchiveError("it has a sparse file")
+        if key in (b"path", b"size"):
+            records[key] = value[:-1]
+        if not value.endswith(b"\n") or (records and member.type == tarfile.XGLTYPE):
+            raise _ArchiveError("it has an invalid PAX header")
+        place = end
+    return records
+
+
+def _checked_parts(name: str, member: tarfile.TarInfo) -> list[str]:
+    """Splits a member's path; a leading `/` and `.` are dropped."""
+    parts = [part for part in name.split("/") if part not in ("", ".")]
+    is_file = member.type in _REGULAR
+    problem = None
+    if not (is_file or member.type == tarfile.DIRTYPE):
+        problem = "is neither a regular file nor a directory"
+    elif ".." in parts:
+        problem = "is outside of the archive's directory"
+    elif (is_file and not parts) or "\0" in name:
+        problem = "is not a valid file name"
+    elif max(map(len, map(os.fsencode, parts)), default=0) > _MAX_PART or (
+        len(os.fsencode(name)) > _MAX_NAME or len(parts) > _MAX_DEPTH
+    ):
+        problem = "is too long or too deep"
+    if problem:
+        raise _ArchiveError(f"its member {name[:100]!r} {problem}")
+    return parts
+
+
+def _write(source: _Source, size: int, directory: str, parts: list[str]) -> None:
+    source.check(size)
+    if size < 0:
+        raise _ArchiveError(f"its member {'/'.join(parts)[:100]!r} has {size} bytes")
+    is_skipped = parts[-1].startswith("._")
+    if not is_skipped:
+        os.makedirs(os.path.join(directory, *parts[:-1]), exist_ok=True)
+    with open(os.devnull if is_skipped else os.path.join(directory, *parts), "wb") as target:
+        left = size
+        while left:
+            left -= target.write(source.read(min(left, _CHUNK)))
+    source.read(-size % tarfile.BLOCKSIZE)

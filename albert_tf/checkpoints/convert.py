@@ -25,7 +25,7 @@ from absl import logging
 from albert_tf.checkpoints.formats import FORMAT_NAMES, ORIGINAL, format_module
 from albert_tf.checkpoints.loading import build_model, read_contents
 from albert_tf.checkpoints.model_contents import ModelContents
-from albert_tf.checkpoints.original.files import write_checkpoint
+from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.checkpoints.report import LoadReport
 from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError

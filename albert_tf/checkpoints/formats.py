@@ -69,7 +69,7 @@ _KERAS_FILE = r"\.keras$"
 
 # In the order of detection. The original's format has priority and is the default.
 _FORMATS = {
-    ORIGINAL: _Format("original.directory", r"$^"),
+    ORIGINAL: _Format("original", r"$^"),
     "keras_hub": _Format("keras_hub", r"(^|/)(model|task)\.weights\.(h5|json)$"),
     "huggingface": _Format("huggingface", r"(\.safetensors|pytorch_model\.bin)(\.index\.json)?$"),
     "tf2_hub": _Format("tf2_hub", _SAVED_MODEL_VARIABLES),
@@ -155,7 +155,7 @@ def open_weights(path: str) -> StoredModel:
     location = locate(path)
     weights = location.weights
     if location.format == ORIGINAL:
-        from albert_tf.checkpoints.original.files import find_checkpoint
+        from albert_tf.checkpoints.original import find_checkpoint
 
         weights = find_checkpoint(location.path)
     if weights is None:

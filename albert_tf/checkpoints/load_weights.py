@@ -16,7 +16,7 @@ from absl import logging
 
 from albert_tf.checkpoints.formats import format_module, format_of_weights, open_weights
 from albert_tf.checkpoints.model_contents import StoredModel, WeightsReader
-from albert_tf.checkpoints.original.files import GLOBAL_STEP, read_variables
+from albert_tf.checkpoints.original import GLOBAL_STEP, read_variables
 from albert_tf.checkpoints.report import LoadReport
 from albert_tf.config import AlbertConfig
 from albert_tf.modeling.encoder import AlbertEncoder

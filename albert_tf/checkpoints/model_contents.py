@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from albert_tf.checkpoints.shipped import is_shipped
+from albert_tf.checkpoints.names import is_bundled
 from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.config import AlbertConfig
 from albert_tf.tokenization.base import Tokenizer
@@ -101,4 +101,4 @@ class StoredModel:
     @property
     def is_fixed(self) -> bool:
         """Whether every other configuration and vocabulary is rejected."""
-        return self.flag == HANDLE_FLAG or is_shipped(self.given)
+        return self.flag == HANDLE_FLAG or is_bundled(self.given)

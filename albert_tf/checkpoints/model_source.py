@@ -25,8 +25,7 @@ from albert_tf.checkpoints.model_directory import (
     essential_differences,
     find_tokenizer_files,
 )
-from albert_tf.checkpoints.names import suggestion
-from albert_tf.checkpoints.shipped import NAMES
+from albert_tf.checkpoints.names import BUNDLED, suggestion
 from albert_tf.config import PRESETS, AlbertConfig
 from albert_tf.data.errors import UserError
 from albert_tf.tokenization.base import Tokenizer
@@ -43,7 +42,7 @@ _SHAPES = ("vocab_size", "embedding_size", "hidden_size", "intermediate_size", "
 _SHAPELESS = ("num_attention_heads", "hidden_act")
 _WAYS = f"""Name a model by one of:
   {CHECKPOINT_FLAG}: a directory of any format, a released tar file, the URL of a TF-Hub
-    module, the name of a released model such as base_v2, {NAMES[0]}, bundled with
+    module, the name of a released model such as base_v2, {BUNDLED[0]}, bundled with
     albert_tf, or a checkpoint with {CONFIG_FILE} and tokenizer next to it;
   {HANDLE_FLAG}, of commands that fine-tune: the same, but for a checkpoint;
   {CONFIG_FLAG} and `spm_model_file` or `vocab_file`, with {CHECKPOINT_FLAG} for its weights;

@@ -1,7 +1,8 @@
-"""Downloads models by name or URL into a cache.
+"""Finds models by name or URL: those bundled with this package, and those to download into a cache.
 
-The original release: "base_v2", or its URL on TF-Hub; every name of a model refers to the same tar
-file. Hugging Face: "albert/albert-base-v2", or any other id; huggingface_hub stores these models.
+Bundled: `albert_tf/pretrained/<name>/`, with SHA-256 checksums, which are checked before use.
+The original release: "base_v2", or its URL on TF-Hub; all names of a model refer to one tar file.
+Hugging Face: "albert/albert-base-v2", or any other id; huggingface_hub stores these models.
 Any other URL: a tar file.
 """
 
@@ -9,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import difflib
-import errno
 import functools
 import hashlib
 import http.client
@@ -22,15 +22,13 @@ from typing import IO, Any
 from absl import logging
 
 from albert_tf.checkpoints.directory_lock import open_locked
-from albert_tf.checkpoints.report import LoadError
-from albert_tf.checkpoints.shipped import NAMES, is_path
+from albert_tf.checkpoints.report import DamagedError, LoadError
 from albert_tf.config import PRESETS
 from albert_tf.data.files import (
     WriteError,
     file_exists,
     folder_names,
     raise_write_errors,
-    random_name,
     reason_of,
     remove,
     write_then_rename,
@@ -42,7 +40,7 @@ _FORMER_VARIABLE = "ALBERT_TF_CACHE_DIR"
 TAR = ".tar.gz"
 ENDINGS = (".tar", TAR, ".tgz")
 _PART = ".part"
-_GZIP = b"\x1f\x8b"  # first bytes of a .tar.gz
+GZIP = b"\x1f\x8b"  # first bytes of a .tar.gz
 
 # Source: README.md of the original release.
 _ADDRESS = "https://storage.googleapis.com/albert_models/albert_{}" + TAR
@@ -72,6 +70,13 @@ _MAX_BYTES = 8 << 30  # per file
 _CHUNK = 1 << 20  # bytes
 
 
+BUNDLED = ("mini",)  # names of the models in albert_tf/pretrained
+CHECKSUMS = "SHA256SUMS"
+CARD = "README.md"
+_FOLDER = os.path.join(os.path.dirname(os.path.dirname(__file__)), "pretrained")
+_LINE = re.compile(r"([0-9a-f]{64}) [ *]([^/\0]+)")
+
+
 def cached(*names: str) -> str:
     """Returns a path in the cache."""
     default = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
@@ -98,6 +103,79 @@ def is_released(name: str) -> bool:
     return _repository(name) is not None and not os.path.lexists(name.split("/")[0])
 
 
+def is_bundled(name: str) -> bool:
+    """Returns whether a name is the name of a bundled model. Existing paths have priority."""
+    return name in BUNDLED and not is_path(name)
+
+
+def is_path(name: str) -> bool:
+    """Returns whether a path or checkpoint exists, and logs that it has priority over a model."""
+    if not (os.path.exists(name) or os.path.exists(f"{name}.index")):
+        return False
+    logging.log_first_n(
+        logging.WARNING,
+        "%r refers to the existing path %s, not to the model of that name",
+        1,
+        name,
+        os.path.abspath(name),
+    )
+    return True
+
+
+def bundled_directory(name: str) -> str:
+    """Returns the directory of a bundled model, one of `BUNDLED`.
+
+    Raises:
+        DamagedError: a file is missing or has another checksum.
+    """
+    directory = os.path.join(_FOLDER, name)
+    try:
+        check_sums(directory)
+    except DamagedError as error:
+        raise DamagedError(
+            f"The model {name!r} bundled with albert_tf is damaged. {error} Install "
+            "albert_tf again (pip install --force-reinstall --no-deps)."
+        ) from error
+    logging.log_first_n(
+        logging.INFO, "%r is the model bundled with albert_tf, %s", 1, name, directory
+    )
+    return directory
+
+
+def check_sums(directory: str) -> None:
+    """Compares the files in a directory with its list of checksums, in the format of `sha256sum`.
+
+    Raises:
+        DamagedError: the list is damaged, or a file is missing, not listed or different.
+    """
+    path = os.path.join(directory, CHECKSUMS)
+    sums = {}
+    for line in _read(path).decode("utf-8", "replace").splitlines():
+        found = _LINE.fullmatch(line)
+        if found is None:
+            raise DamagedError(f"{path} has the line {line[:80]!r}; expected a SHA-256 and a name.")
+        sums[found[2]] = found[1]
+    names = {name for name in os.listdir(directory) if not name.startswith(".")}
+    unlisted = names - {CARD, CHECKSUMS, *sums}
+    if unlisted:
+        raise DamagedError(f"{path} has no checksum of {', '.join(sorted(unlisted))}.")
+    for name, expected in sums.items():
+        received = hashlib.sha256(_read(os.path.join(directory, name))).hexdigest()
+        if received != expected:
+            raise DamagedError(
+                f"{os.path.join(directory, name)} is not the file that was released: expected "
+                f"SHA-256 {expected}, received {received}."
+            )
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise DamagedError(f"{path!r} cannot be read: {error.strerror}.") from error
+
+
 def _release(name: str) -> str | None:
     """Returns the name in `PRESETS` of a model of the original release."""
     if name in PRESETS:
@@ -113,12 +191,12 @@ def _repository(name: str) -> str | None:
 
 def suggestion(name: str) -> str:
     """Returns a sentence with similar names, for messages about unknown names."""
-    near = difflib.get_close_matches(name, (*NAMES, *PRESETS, *_HUGGING_FACE))
+    near = difflib.get_close_matches(name, (*BUNDLED, *PRESETS, *_HUGGING_FACE))
     if near:
         return f"Did you mean {' or '.join(map(repr, near))}?"
     return (
-        f"The model bundled with albert_tf is called {NAMES[0]!r}; released models have names such "
-        "as 'base_v2'."
+        f"The model bundled with albert_tf is called {BUNDLED[0]!r}; released models have names "
+        "such as 'base_v2'."
     )
 
 
@@ -178,8 +256,8 @@ def _from_hugging_face(repository: str, name: str) -> str:
 def _download(url: str, path: str, given: str) -> str:
     """Downloads a tar file, resuming from a `.part` file; other processes wait for it."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    part, descriptor = _open_part(path)
-    with os.fdopen(descriptor, "r+b") as file:
+    part = path + _PART
+    with os.fdopen(_open_part(part), "r+b") as file:
         try:
             if any(map(os.path.exists, (path, path.removesuffix(TAR)))):
                 return path  # another process has downloaded or unpacked it
@@ -191,28 +269,21 @@ def _download(url: str, path: str, given: str) -> str:
                     f"{given}: what {url} sent is not the released file: {problem}. It was "
                     "removed; try again, or download the file elsewhere and pass its path."
                 )
-            os.fsync(descriptor)
+            os.fsync(file.fileno())
             os.replace(part, path)
             return path
         finally:
-            if not (os.fstat(descriptor).st_size and part.endswith(_PART)):
+            if not os.fstat(file.fileno()).st_size:
                 remove(part)  # while it is locked, so that no other process uses it
 
 
-def _open_part(path: str) -> tuple[str, int]:
-    """Returns name and locked descriptor of the `.part` file."""
-    part = path + _PART
+def _open_part(part: str) -> int:
+    """Returns the descriptor of a `.part` file, which is locked against other processes."""
     try:
-        try:
-            return part, open_locked(part, os.O_CREAT)
-        except BlockingIOError:
-            logging.info("Another process is downloading %s: waiting for it", path)
-            return part, open_locked(part, os.O_CREAT, waits=True)
-    except OSError as error:
-        if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
-            raise
-        part = random_name(path)  # the file system has no locks: one file per process
-        return part, os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+        return open_locked(part, os.O_CREAT)
+    except BlockingIOError:
+        logging.info("Another process is downloading %s: waiting for it", part)
+        return open_locked(part, os.O_CREAT, waits=True)
 
 
 def _receive(url: str, file: IO[bytes], path: str, given: str) -> tuple[int | None, str | None]:
@@ -303,7 +374,7 @@ def _problem(file: IO[bytes], size: int | None, md5: str | None) -> str | None:
     """Returns why a file differs from the server's file, or `None`."""
     file.seek(0)
     head = file.read(512)
-    if not (head.startswith(_GZIP) or head[257:262] == b"ustar"):
+    if not (head.startswith(GZIP) or head[257:262] == b"ustar"):
         return "it is not a .tar.gz"
     file.seek(0)
     received = hashlib.md5(usedforsecurity=False)

@@ -30,7 +30,7 @@ from albert_tf.checkpoints.model_directory import (
     SENTENCEPIECE_LIST_FILE,
     WORDPIECE_FILE,
 )
-from albert_tf.checkpoints.original.files import open_tensorflow_checkpoint, write_checkpoint
+from albert_tf.checkpoints.original import open_tensorflow_checkpoint, write_checkpoint
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError

@@ -27,11 +27,13 @@ from absl import logging
 from albert_tf.checkpoints.directory_lock import check_unlocked, locked
 from albert_tf.checkpoints.formats import find_weights
 from albert_tf.checkpoints.load_weights import open_checkpoint
-from albert_tf.checkpoints.original.files import (
+from albert_tf.checkpoints.original import (
     BEST,
+    CHECKPOINT,
     DATA_SUFFIX,
     GLOBAL_STEP,
     READ_ERRORS,
+    name_newest,
     named_checkpoint,
     new_checkpoint,
     read_variables,
@@ -53,19 +55,10 @@ from albert_tf.modeling.original_names import original_names
 
 CHOICES = ("all", "best", "newest")  # names of checkpoints; any other value is a path
 _POLL_SECONDS = 2.0
-CHECKPOINT = "model.ckpt"
 TRAIN_STATE = "train_state"
 # In a description: a checksum of each worker's train state (TensorFlow may crash on damaged files),
 # and the names of its iterators. Earlier versions wrote a single checksum.
 _STATES, _CHECKSUM, _ITERATORS = "states", "sha256", "iterators"
-
-
-def name_newest(directory: str, names: list[str]) -> None:
-    """Writes the file `checkpoint`, a text protocol buffer; the last name is the newest."""
-    lines = [f"model_checkpoint_path: {json.dumps(names[-1])}"]
-    lines += [f"all_model_checkpoint_paths: {json.dumps(name)}" for name in names]
-    with write_then_rename(os.path.join(directory, "checkpoint")) as file:
-        file.write("".join(f"{line}\n" for line in lines).encode())
 
 
 class TrainingDirectory:

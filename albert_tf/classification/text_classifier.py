@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from albert_tf.checkpoints.loading import check_model, find_model, load_found
 from albert_tf.checkpoints.save import save
-from albert_tf.checkpoints.text_models import check_model, find_model, load_found
 from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.classification.data import LABEL, TEXT_A, CustomData
 from albert_tf.classification.features import text_features

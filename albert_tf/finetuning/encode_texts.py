@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.checkpoints.load_weights import load_weights
-from albert_tf.checkpoints.text_models import check_model, find_model
+from albert_tf.checkpoints.loading import check_model, find_model
 from albert_tf.data.arguments import renamed_arguments, texts_and_pairs
 from albert_tf.data.errors import UserError
 from albert_tf.data.sequences import check_room

@@ -8,8 +8,8 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from albert_tf.checkpoints.loading import find_model
 from albert_tf.checkpoints.save import save
-from albert_tf.checkpoints.text_models import find_model
 from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.data.arguments import check_whole_number
 from albert_tf.modeling.models import AlbertForClassification, AlbertForTokenClassification

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from albert_tf.checkpoints.text_models import check_model, find_model
+from albert_tf.checkpoints.loading import check_model, find_model
 from albert_tf.checkpoints.trained_task import MULTIPLE_CHOICE, TrainedTask
 from albert_tf.data.arguments import (
     as_list,

@@ -1,20 +1,43 @@
-"""A model as TF-Hub's users take it: an encoder and its preprocessor, or a module of TF1."""
+"""Exports a model for TF-Hub: an encoder with its text preprocessor, or a module of TensorFlow 1.
+
+A preprocessor is a SavedModel. Its users import tensorflow_text and load it with `hub.load` or
+`tf.saved_model.load`:
+
+* `preprocessor(texts)` maps string [B] to `input_word_ids`, `input_mask` and `input_type_ids`,
+  int32 [B, seq_length]; `seq_length` is an optional argument;
+* `preprocessor.tokenize(texts)` returns ids without special tokens, int32 [B, (tokens)];
+* `preprocessor.tokenize.get_special_tokens_dict()` returns the ids of the special tokens;
+* `preprocessor.tokenize_with_offsets(texts)` returns ids and their byte ranges in the texts;
+* `preprocessor.bert_pack_inputs([segment])` or `([first, second])` maps ids to the three inputs of
+  an encoder; `seq_length` is an optional argument;
+* the signature `serving_default` has the input `sentences`.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from functools import partial
+
+import tensorflow as tf
+import tensorflow_text
 
 from albert_tf.checkpoints.convert import ConversionReport, check_target, convert, new_directory
 from albert_tf.checkpoints.model_source import stored_model
+from albert_tf.checkpoints.tf2_hub.writing import DEFAULT_SIGNATURE
 from albert_tf.data.errors import UserError
+from albert_tf.serving.tokenizer_graph import GraphTokenizer, Offsets
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import load_tokenizer
+from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 
-FORMATS = {"tf2": "tf2_hub", "tf1_hub": "tf1_hub"}  # the flag's values
-DIRECTORY_FLAG = "`albert_directory`"
-PREPROCESSOR_FLAG = "`preprocessor_path`"
-_PREPROCESSOR_LENGTH = 128  # where a caller names none, as of TF-Hub's; less for short models
+FORMATS = {"tf2": "tf2_hub", "tf1_hub": "tf1_hub"}  # by the value of the argument
+_LENGTH = 128  # default of the preprocessors on TF-Hub; less for short models
+_TEXTS = tf.TensorSpec([None], tf.string, name="sentences")
+_LENGTH_SPEC = tf.TensorSpec([], tf.int32, name="seq_length")
+
+# Ids of texts, or of words of texts.
+_IDS = (tf.RaggedTensorSpec([None, None], tf.int32), tf.RaggedTensorSpec([None] * 3, tf.int32))
 
 
 def export_to_tfhub(
@@ -26,27 +49,27 @@ def export_to_tfhub(
     *,
     dry_run: bool = False,
 ) -> ConversionReport:
-    """Writes a model for TF-Hub, and checks in a fresh process that it computes the same.
+    """Writes a model for TF-Hub and compares its outputs in a new process, see `convert`.
 
     Args:
-        model: of any format; is only read.
-        format_name: "tf2", an encoder, or "tf1_hub", a module as the original writes it.
-        export_path: must not exist, or be empty; has everything in the end, or is as it was.
-        preprocessor_path: for "tf2", the same for a preprocessor, from texts to the encoder's
-            inputs; None writes none.
-        do_lower_case: whether texts are lower-cased; None takes what the model says of itself, and
-            True where it says nothing.
-        dry_run: check all that can be known before, and write nothing.
+        model: a model of any format.
+        format_name: "tf2" for an encoder, "tf1_hub" for a module as the original writes it.
+        export_path: a new or an empty directory. If the export fails, it is left unchanged.
+        preprocessor_path: for "tf2", a new or an empty directory for the preprocessor. If `None`,
+            no preprocessor is written.
+        do_lower_case: whether to lower-case text. If `None`, the value stored with the model is
+            used, or `True` if there is none.
+        dry_run: whether to run only the checks.
 
     Raises:
-        ValueError: the model cannot be read or exported, a target is not empty, or what was
-            written computes something else.
-        WriteError: it cannot be written.
+        ValueError: the model cannot be read or exported, a target is not empty, or the outputs of
+            the result are different.
+        WriteError: a directory cannot be written.
     """
     check_target(export_path)
     if preprocessor_path:
         _check_preprocessor(preprocessor_path, format_name, export_path)
-        tokenizer, length = _preprocessor(model, do_lower_case)
+        tokenizer, length = _tokenizer_and_length(model, do_lower_case)
     export = partial(
         convert,
         model,
@@ -57,43 +80,155 @@ def export_to_tfhub(
     )
     if dry_run or not preprocessor_path:
         return export()
-    from albert_tf.serving import preprocessor
-
     with new_directory(preprocessor_path) as directory:
-        preprocessor.write(directory, tokenizer, length)
-        # What comes of the encoder decides whether the preprocessor gets its name.
-        return export()
+        write_preprocessor(directory, tokenizer, length)
+        return export()  # if it fails, the preprocessor is removed as well
 
 
 def _check_preprocessor(path: str, format_name: str, export_path: str) -> None:
     if format_name != "tf2":
         raise UserError(
-            f"{PREPROCESSOR_FLAG} belongs to `format`=tf2: TF1 modules take token ids and include "
+            "`preprocessor_path` belongs to `format`=tf2: TF1 modules take token ids and include "
             f"the tokenizer as a file. Received: `format`={format_name}"
         )
     targets = [os.path.abspath(target) for target in (path, export_path)]
     if os.path.commonpath(targets) in targets:
         raise UserError(
-            f"{PREPROCESSOR_FLAG} and `export_path` must be different directories, neither in the "
+            "`preprocessor_path` and `export_path` must be different directories, neither in the "
             f"other. Received: {path} and {export_path}"
         )
     check_target(path)
 
 
-def _preprocessor(model: str, do_lower_case: bool | None) -> tuple[Tokenizer, int]:
-    """The tokenizer of a preprocessor, and the length of its results."""
-    from albert_tf.serving.preprocessor import check_length  # tensorflow-text
-
+def _tokenizer_and_length(model: str, do_lower_case: bool | None) -> tuple[Tokenizer, int]:
     stored = stored_model(model)
     if stored is None or stored.tokenizer_file is None:
         raise UserError(
-            f"{PREPROCESSOR_FLAG} needs a tokenizer, and {DIRECTORY_FLAG}={model} has none."
+            f"`preprocessor_path` needs a tokenizer, and `albert_directory`={model} has none."
         )
     if do_lower_case is None:
         do_lower_case = stored.do_lower_case is not False
     tokenizer = load_tokenizer(vocab_file=stored.tokenizer_file, do_lower_case=do_lower_case)
-    length = _PREPROCESSOR_LENGTH
-    if stored.config is not None:
-        length = min(length, stored.config.max_position_embeddings)
-    check_length(length)
+    length = min(_LENGTH, stored.config.max_position_embeddings if stored.config else _LENGTH)
+    _check_length(length)
     return tokenizer, length
+
+
+def write_preprocessor(directory: str, tokenizer: Tokenizer, seq_length: int) -> None:
+    """Writes a preprocessor into a new or an empty directory.
+
+    The SavedModel contains the vocabulary twice: in the graph, and as an asset.
+
+    Args:
+        directory: the directory.
+        tokenizer: tokenizer of the model.
+        seq_length: default number of tokens, including special tokens.
+
+    Raises:
+        ValueError: `seq_length` leaves no room for text; nothing is written.
+    """
+    _check_length(seq_length)
+    preprocessor = Preprocessor(tokenizer, seq_length)
+    served = preprocessor.__call__.get_concrete_function(_TEXTS)
+    preprocessor.__call__.get_concrete_function(_TEXTS, _LENGTH_SPEC)
+    for ids in _IDS:
+        for segments in ([ids], [ids, ids]):
+            preprocessor.bert_pack_inputs.get_concrete_function(segments)
+            preprocessor.bert_pack_inputs.get_concrete_function(segments, _LENGTH_SPEC)
+    tf.saved_model.save(preprocessor, directory, {DEFAULT_SIGNATURE: served})
+
+
+def _check_length(seq_length: int) -> None:
+    least = _least_length(1)
+    if seq_length < least:
+        raise UserError(f"`seq_length` must be at least {least}. Received: {seq_length}")
+
+
+def _least_length(segments: int) -> int:
+    return 2 * segments + 1  # a token per segment, and the special tokens
+
+
+class Preprocessor(tf.Module):
+    """Maps texts to the inputs of an encoder; the module docstring lists its functions."""
+
+    def __init__(self, tokenizer: Tokenizer, seq_length: int) -> None:
+        super().__init__()
+        graph = GraphTokenizer(tokenizer)
+        self.tokenize = _Tokenize(graph)
+        self.tokenize_with_offsets = _TokenizeWithOffsets(graph)
+        self._seq_length = seq_length
+        if tokenizer.files:
+            asset = tf.saved_model.Asset(os.fspath(tokenizer.files[0]))
+            if isinstance(tokenizer, SentencePieceTokenizer):
+                self.sp_model_file = asset
+            else:
+                self.vocab_file = asset
+
+    @tf.function(autograph=False)
+    def __call__(
+        self, sentences: tf.Tensor, seq_length: tf.Tensor | int | None = None
+    ) -> dict[str, tf.Tensor]:
+        """Returns the inputs of an encoder for texts, string [B]."""
+        return self._inputs([self.tokenize.graph.tokenize(sentences)], seq_length)
+
+    @tf.function(autograph=False)
+    def bert_pack_inputs(
+        self, inputs: Sequence[tf.RaggedTensor], seq_length: tf.Tensor | int | None = None
+    ) -> dict[str, tf.Tensor]:
+        """Returns the inputs of an encoder for one or two segments of ids, int32 [B, (tokens)]."""
+        return self._inputs(inputs, seq_length)
+
+    def _inputs(
+        self, segments: Sequence[tf.RaggedTensor], seq_length: tf.Tensor | int | None
+    ) -> dict[str, tf.Tensor]:
+        ids = [ids.merge_dims(1, -1) if ids.shape.rank > 2 else ids for ids in segments]
+        if seq_length is not None:
+            return self._pack(ids, tf.convert_to_tensor(seq_length))
+        rows = self._pack(ids, tf.constant(self._seq_length))
+        return {name: tf.ensure_shape(row, [None, self._seq_length]) for name, row in rows.items()}
+
+    @tf.function(reduce_retracing=True, autograph=False)
+    def _pack(self, segments: list[tf.RaggedTensor], length: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Truncates, joins and pads the segments; traced once per number of segments."""
+        least = _least_length(len(segments))
+        message = f"seq_length must be at least {least} for {len(segments)} segments"
+        with tf.control_dependencies([tf.debugging.assert_greater_equal(length, least, message)]):
+            room = length - (len(segments) + 1)
+        graph = self.tokenize.graph
+        segments = tensorflow_text.RoundRobinTrimmer(room).trim(segments)
+        ids, types = tensorflow_text.combine_segments(segments, graph.cls_id, graph.sep_id)
+        ids, mask = tensorflow_text.pad_model_inputs(ids, length, graph.pad_id)
+        types, _ = tensorflow_text.pad_model_inputs(types, length)
+        return {"input_word_ids": ids, "input_mask": mask, "input_type_ids": types}
+
+
+class _Subobject(tf.Module):
+    """An attribute of a preprocessor that can be called."""
+
+    def __init__(self, graph: GraphTokenizer) -> None:
+        super().__init__()
+        self.graph = graph
+
+    @tf.function(input_signature=[], autograph=False)
+    def get_special_tokens_dict(self) -> dict[str, tf.Tensor]:
+        """Returns the ids of the special tokens and the size of the vocabulary, int32 []."""
+        numbers = {
+            "start_of_sequence_id": self.graph.cls_id,
+            "end_of_segment_id": self.graph.sep_id,
+            "padding_id": self.graph.pad_id,
+            "mask_id": self.graph.mask_id,
+            "vocab_size": self.graph.vocab_size,
+        }
+        return {name: tf.constant(number, tf.int32) for name, number in numbers.items()}
+
+
+class _Tokenize(_Subobject):
+    @tf.function(input_signature=[_TEXTS], autograph=False)
+    def __call__(self, sentences: tf.Tensor) -> tf.RaggedTensor:
+        return self.graph.tokenize(sentences)
+
+
+class _TokenizeWithOffsets(_Subobject):
+    @tf.function(input_signature=[_TEXTS], autograph=False)
+    def __call__(self, sentences: tf.Tensor) -> Offsets:
+        return self.graph.tokenize_with_offsets(sentences)

@@ -33,7 +33,7 @@ from typing import IO, Any, NamedTuple
 
 from absl import logging
 
-from albert_tf.checkpoints.text_models import check_model, find_model
+from albert_tf.checkpoints.loading import check_model, find_model
 from albert_tf.checkpoints.trained_task import THRESHOLD, TrainedTask
 from albert_tf.data.arguments import (
     as_texts,

@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from albert_tf.checkpoints.loading import check_model, find_model, load_found
 from albert_tf.checkpoints.save import save
-from albert_tf.checkpoints.text_models import check_model, find_model, load_found
 from albert_tf.checkpoints.trained_task import TOKENS, TrainedTask
 from albert_tf.data.arguments import as_list, as_texts, check_same_length, renamed_arguments
 from albert_tf.data.errors import UserError

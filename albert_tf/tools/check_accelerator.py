@@ -27,7 +27,7 @@ from absl import logging
 
 from albert_tf.checkpoints.huggingface import read_config
 from albert_tf.checkpoints.model_directory import make_output_dir
-from albert_tf.checkpoints.shipped import shipped_directory
+from albert_tf.checkpoints.names import bundled_directory
 from albert_tf.config import (
     BFLOAT16,
     FLOAT16,
@@ -357,7 +357,7 @@ def _operations(config: AlbertConfig, B: int, S: int, P: int) -> float:
 
 def _check_training(device: str) -> str:
     """Trains on Python's documentation. The loss must decrease."""
-    mini = shipped_directory("mini")
+    mini = bundled_directory("mini")
     config, steps = CONFIG.replace(vocab_size=8000), 20
     if device != "CPU":
         config, steps = read_config(os.path.join(mini, "config.json")), 200

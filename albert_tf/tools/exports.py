@@ -8,8 +8,7 @@ from typing import Any
 
 from albert_tf.checkpoints.convert import ConversionReport
 from albert_tf.checkpoints.convert import convert as convert_model
-from albert_tf.checkpoints.loading import build_model, read_contents
-from albert_tf.checkpoints.text_models import find_model
+from albert_tf.checkpoints.loading import build_model, find_model, read_contents
 from albert_tf.checkpoints.trained_task import UNNAMED, TrainedTask
 from albert_tf.classification.export import export_classifier, export_text_classifier
 from albert_tf.config import AlbertConfig

@@ -23,7 +23,7 @@ from albert_tf.checkpoints.model_contents import StoredModel
 from albert_tf.checkpoints.model_directory import essential_differences
 from albert_tf.checkpoints.model_source import ModelSettings, resolve_model
 from albert_tf.checkpoints.names import suggestion
-from albert_tf.checkpoints.original.files import GLOBAL_STEP, read_variables
+from albert_tf.checkpoints.original import GLOBAL_STEP, read_variables
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.tf1_hub import GRAPH_FILE
 from albert_tf.checkpoints.training_directory import TrainingDirectory

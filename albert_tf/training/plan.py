@@ -9,7 +9,7 @@ from functools import cached_property
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints.original.files import slot_variables
+from albert_tf.checkpoints.original import slot_variables
 from albert_tf.data.files import free_bytes
 from albert_tf.modeling.original_names import original_names
 from albert_tf.training.distribution import (

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albert_tf.checkpoints.original.files import write_checkpoint
+from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.cli import (
     convert_checkpoint,
     create_pretraining_data,

@@ -38,9 +38,9 @@ from albert_tf.checkpoints.huggingface.tokenizer import (
 )
 from albert_tf.checkpoints.huggingface.weights import HuggingFaceWeights, open_tensors
 from albert_tf.checkpoints.load_weights import open_checkpoint
-from albert_tf.checkpoints.original.files import find_checkpoint, read_variables
+from albert_tf.checkpoints.names import check_sums
+from albert_tf.checkpoints.original import find_checkpoint, read_variables
 from albert_tf.checkpoints.run_records import read_run_config
-from albert_tf.checkpoints.shipped import check_sums
 from albert_tf.checkpoints.trained_task import QUESTION_TASKS, TrainedTask
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.classification.data import CustomData, GlueData

@@ -19,7 +19,7 @@ from tensorflow.core.protobuf import saved_model_pb2, trackable_object_graph_pb2
 
 from albert_tf.checkpoints import tf1_hub
 from albert_tf.checkpoints.model_contents import StoredModel, WeightsReader
-from albert_tf.checkpoints.original.files import open_tensorflow_checkpoint, read_variables
+from albert_tf.checkpoints.original import open_tensorflow_checkpoint, read_variables
 from albert_tf.checkpoints.report import DamagedError, LoadError
 from albert_tf.checkpoints.tf1_hub import GRAPH_FILE, OBJECT_GRAPH, VARIABLES
 from albert_tf.checkpoints.tf2_hub.writing import unsupported_weights, write

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from albert_tf.checkpoints.original.files import write_checkpoint
+from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.checkpoints.training_directory import (
     TrainingDirectory,
     choose_checkpoint,

@@ -14,6 +14,7 @@ from safetensors.numpy import load_file
 
 from albert_tf.checkpoints import convert as conversion
 from albert_tf.checkpoints import formats
+from albert_tf.checkpoints import original as release_directory
 from albert_tf.checkpoints.convert import (
     convert,
     export_weights,
@@ -23,7 +24,6 @@ from albert_tf.checkpoints.convert import (
 )
 from albert_tf.checkpoints.load_weights import open_checkpoint
 from albert_tf.checkpoints.loading import load
-from albert_tf.checkpoints.original import directory as release_directory
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.config import AlbertConfig

@@ -10,7 +10,7 @@ import albert_tf
 from albert_tf.checkpoints import loading
 from albert_tf.checkpoints.heads import head_in
 from albert_tf.checkpoints.loading import build_model, read_contents
-from albert_tf.checkpoints.original.files import write_checkpoint
+from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.data.text_examples import Labels

@@ -10,9 +10,9 @@ import pytest
 
 from albert_tf.checkpoints.model_directory import ModelDirectory
 from albert_tf.checkpoints.model_source import ModelSettings, model_in, stored_model
-from albert_tf.checkpoints.original.files import write_checkpoint
+from albert_tf.checkpoints.names import bundled_directory
+from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.checkpoints.report import LoadError
-from albert_tf.checkpoints.shipped import shipped_directory
 from albert_tf.config import AlbertConfig
 from tests.small_model import resolve
 
@@ -81,7 +81,7 @@ def test_the_tokenizer_may_lie_beside_the_configuration(release, tmp_path):
 
 
 def test_a_configuration_of_transformers_is_read(tmp_path):
-    mini = Path(shipped_directory("mini"))
+    mini = Path(bundled_directory("mini"))
     config = resolve(albert_config_file=str(mini / "config.json")).config
     assert config == stored_model(str(mini), "--model").config
     exact = json.loads((mini / "config.json").read_text()) | {"hidden_act": "gelu"}

@@ -1,7 +1,6 @@
 """Released models by name, downloaded from servers of all kinds."""
 
 import base64
-import errno
 import hashlib
 import io
 import itertools
@@ -20,7 +19,7 @@ from types import SimpleNamespace
 import pytest
 
 import albert_tf
-from albert_tf.checkpoints import names, shipped
+from albert_tf.checkpoints import names
 from albert_tf.checkpoints.archives import local_directory
 from albert_tf.checkpoints.formats import find_weights
 from albert_tf.checkpoints.model_contents import HANDLE_FLAG
@@ -213,7 +212,7 @@ class TestNames:
 
     def test_a_path_counts_before_a_name(self, golden, tmp_path, monkeypatch):
         counted = []
-        monkeypatch.setattr(shipped.logging, "log_first_n", lambda *values: counted.append(values))
+        monkeypatch.setattr(names.logging, "log_first_n", lambda *values: counted.append(values))
         shutil.copytree(golden / "hub" / "albert_directory", tmp_path / "base_v2")
         assert stored_model("base_v2").path == "base_v2"
         shutil.copytree(tmp_path / "base_v2", tmp_path / "albert" / "albert-base-v2")
@@ -367,15 +366,6 @@ class TestDownload:
         assert "bytes 0-9/10" in refusal()
         assert part.read_bytes() == before
 
-    def test_a_file_system_without_locks(self, server, home, monkeypatch):
-        def fail(path, flags, **options):
-            raise OSError(errno.ENOLCK, "No locks available")
-
-        monkeypatch.setattr(names, "open_locked", fail)
-        server.content = b"no archive"
-        refusal()
-        assert not os.listdir(home)
-
     def test_no_room_for_it(self, server, home):
         with file_size_limit(1000):
             assert "ALBERT_TF_HOME" in refusal()
@@ -447,7 +437,7 @@ class TestWithoutNetwork:
 
 _FETCH = """
 import sys
-from albert_tf.checkpoints import names, shipped
+from albert_tf.checkpoints import names
 from albert_tf.checkpoints.archives import local_directory
 names._ADDRESS = sys.argv[1]
 print(local_directory(sys.argv[2]))

@@ -13,18 +13,18 @@ import pytest
 from safetensors.numpy import load_file
 
 import albert_tf
-from albert_tf.checkpoints import shipped
+from albert_tf.checkpoints import names
 from albert_tf.checkpoints.formats import find_weights
 from albert_tf.checkpoints.huggingface.weights import hugging_face_name
 from albert_tf.checkpoints.model_contents import HANDLE_FLAG
 from albert_tf.checkpoints.model_source import CHECKPOINT_FLAG, stored_model
-from albert_tf.checkpoints.original.files import write_checkpoint
+from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.checkpoints.report import DamagedError, LoadError
 from albert_tf.modeling.original_names import original_names
 from tests.small_model import resolve
 
 FOLDER = Path(albert_tf.__file__).parent / "pretrained" / "mini"
-FILES = [line.split("  ")[1] for line in (FOLDER / shipped.CHECKSUMS).read_text().splitlines()]
+FILES = [line.split("  ")[1] for line in (FOLDER / names.CHECKSUMS).read_text().splitlines()]
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def mini():
 @pytest.fixture
 def copy(tmp_path, monkeypatch):
     """A copy of the model, which is taken for the one that comes with the package."""
-    monkeypatch.setattr(shipped, "_FOLDER", str(tmp_path))
+    monkeypatch.setattr(names, "_FOLDER", str(tmp_path))
     return shutil.copytree(FOLDER, tmp_path / "mini")
 
 
@@ -50,10 +50,10 @@ def elsewhere(tmp_path, monkeypatch):
 
 def test_its_files_are_small_and_all_but_the_card_have_checksums():
     there = {path.name for path in FOLDER.iterdir()}
-    assert there == {*FILES, shipped.CHECKSUMS, shipped.CARD}
+    assert there == {*FILES, names.CHECKSUMS, names.CARD}
     assert {"config.json", "model.safetensors", "spiece.model"} <= set(FILES)
     assert sum(path.stat().st_size for path in FOLDER.iterdir()) <= 8_000_000
-    subprocess.run(["sha256sum", "-c", "--quiet", shipped.CHECKSUMS], cwd=FOLDER, check=True)
+    subprocess.run(["sha256sum", "-c", "--quiet", names.CHECKSUMS], cwd=FOLDER, check=True)
 
 
 def test_the_weights_are_those_of_the_file_in_float32(mini):
@@ -105,13 +105,13 @@ def test_a_damaged_file_is_refused(copy, name):
 
 @pytest.mark.parametrize("content", [b"", b"no sums\n", b"\xff" * 66, None])
 def test_a_damaged_list_of_checksums_is_refused(copy, content):
-    refusal(copy / shipped.CHECKSUMS, content)
+    refusal(copy / names.CHECKSUMS, content)
 
 
 def test_a_directory_of_that_name_counts_before_it(elsewhere, golden, monkeypatch):
     warnings = []
     monkeypatch.setattr(
-        shipped.logging, "log_first_n", lambda level, text, n, *values: warnings.append(values)
+        names.logging, "log_first_n", lambda level, text, n, *values: warnings.append(values)
     )
     assert stored_model("mini").path == str(FOLDER)
     shutil.copytree(golden / "hub" / "albert_directory", elsewhere / "mini")
@@ -159,8 +159,8 @@ class TestParts:
 
 def test_its_name_needs_no_tensorflow():
     program = (
-        "import sys, albert_tf; from albert_tf.checkpoints import shipped; "
-        "shipped.shipped_directory('mini'); assert 'tensorflow' not in sys.modules"
+        "import sys, albert_tf; from albert_tf.checkpoints import names; "
+        "names.bundled_directory('mini'); assert 'tensorflow' not in sys.modules"
     )
     root = Path(albert_tf.__file__).parents[1]
     subprocess.run(

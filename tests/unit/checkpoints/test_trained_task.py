@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.checkpoints.original.files import write_checkpoint
+from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.data.strict_json import JsonError

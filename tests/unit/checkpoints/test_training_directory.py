@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.checkpoints.original.files import DATA_SUFFIX
+from albert_tf.checkpoints.original import DATA_SUFFIX
 from albert_tf.checkpoints.report import DamagedError, LoadError, SaveError
 from albert_tf.checkpoints.training_directory import BEST, TrainingDirectory
 from albert_tf.data.files import WriteError

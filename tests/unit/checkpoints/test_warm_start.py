@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from albert_tf.checkpoints.load_weights import load_weights
-from albert_tf.checkpoints.original.files import write_checkpoint
+from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.original_names import original_names

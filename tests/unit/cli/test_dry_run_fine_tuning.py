@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from albert_tf.checkpoints.original.files import write_checkpoint
+from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.cli import run_classifier, run_race, run_squad
 from albert_tf.cli.flags import DRY_RUN_PASSED

@@ -10,7 +10,7 @@ from albert_tf import (
     AlbertForQuestionAnswering,
     TextEncoder,
 )
-from albert_tf.checkpoints.original.files import write_checkpoint
+from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.modeling.original_names import original_names
 from tests.text_models import CONFIG, assert_refused, written
 

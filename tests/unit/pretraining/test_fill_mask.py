@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from albert_tf.checkpoints.model_directory import ModelDirectory
-from albert_tf.checkpoints.original.files import write_checkpoint
+from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.config import AlbertConfig
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.modeling.original_names import original_names

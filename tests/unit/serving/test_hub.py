@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from albert_tf.serving import hub
-from albert_tf.serving import preprocessor as tf2_hub_preprocessor
 from albert_tf.serving.hub import export_to_tfhub
 
 
@@ -59,7 +58,7 @@ def test_a_failing_encoder_leaves_no_preprocessor(release, tmp_path, monkeypatch
         raise ValueError("computes something else")
 
     monkeypatch.setattr(hub, "convert", fail)
-    monkeypatch.setattr(tf2_hub_preprocessor, "write", lambda path, *_: Path(path, "a").touch())
+    monkeypatch.setattr(hub, "write_preprocessor", lambda path, *_: Path(path, "a").touch())
     with pytest.raises(ValueError, match="computes something else"):
         export_to_tfhub(release, "tf2", f"{tmp_path}/a", f"{tmp_path}/b")
     assert len(written) == 1

@@ -13,7 +13,7 @@ from albert_tf.checkpoints.model_contents import ModelContents
 from albert_tf.checkpoints.tf2_hub import writing as tf2_hub_encoder
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.modeling.original_names import original_names
-from albert_tf.serving import preprocessor as tf2_hub_preprocessor
+from albert_tf.serving.hub import write_preprocessor
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import load_tokenizer
 from tests.programs import strangers_python
@@ -138,7 +138,7 @@ def folder(tokenizer, tmp_path_factory) -> Path:
     """Holds the preprocessor, moved after it was written, and the task for a program."""
     folder = tmp_path_factory.mktemp("preprocessors")
     written = folder / "written"
-    tf2_hub_preprocessor.write(str(written), tokenizer, LENGTH)
+    write_preprocessor(str(written), tokenizer, LENGTH)
     path = str(written.rename(folder / "moved"))
     (folder / "task").write_bytes(pickle.dumps((TEXTS, OTHERS, PAIR_LENGTHS, path)))
     return folder
@@ -221,7 +221,7 @@ def test_too_short_a_sequence_is_an_error(results):
 
 def test_nothing_is_written_where_no_text_would_fit(tokenizer, tmp_path):
     with pytest.raises(ValueError, match="at least 3"):
-        tf2_hub_preprocessor.write(str(tmp_path / "new"), tokenizer, 2)
+        write_preprocessor(str(tmp_path / "new"), tokenizer, 2)
     assert not (tmp_path / "new").exists()
 
 

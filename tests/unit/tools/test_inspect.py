@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.checkpoints.model_directory import ModelDirectory
-from albert_tf.checkpoints.original.files import write_checkpoint
+from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.classification.export import export_classifier
 from albert_tf.cli import inspect

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 from albert_tf.checkpoints.load_weights import load_weights
-from albert_tf.checkpoints.original.files import write_checkpoint
+from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.config import PRECISIONS
 from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.layers import SelfAttention, dropout

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from albert_tf.checkpoints import tf1_hub
 from albert_tf.checkpoints.model_source import stored_model
-from albert_tf.checkpoints.original.files import write_checkpoint
+from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.checkpoints.report import DamagedError, LoadError
 from tests.programs import strangers_python
 from tests.saved_models import edit_graphs

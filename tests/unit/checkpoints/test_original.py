@@ -12,7 +12,7 @@ from albert_tf.checkpoints.load_weights import (
     open_checkpoint,
     read_global_step,
 )
-from albert_tf.checkpoints.original.files import find_checkpoint, slot_variables, write_checkpoint
+from albert_tf.checkpoints.original import find_checkpoint, slot_variables, write_checkpoint
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.data.files import WriteError
 from albert_tf.modeling.encoder import AlbertEncoder

@@ -1,1 +1,0 @@
-"""Checkpoints and directories of the original release."""
