@@ -1,9 +1,8 @@
 """Finds models that are named by a URL or a name, or stored in a tar file, which is unpacked.
 
-Tar files may come from untrusted sources. Every member except regular files and directories is
-rejected; without links, comparing names is enough to keep all files inside the target directory.
-The archive is read as a stream, and this module parses the headers itself: `tarfile` reads headers
-of any size into memory, and the members that its filters reject depend on the version of Python.
+Archives may come from untrusted sources. Only regular files and directories are extracted: without
+links, comparing names is enough to keep all files inside the target directory. This module parses
+the headers itself, because `tarfile` reads headers of any size into memory.
 """
 
 from __future__ import annotations
@@ -74,8 +73,7 @@ def _is_url(path: str) -> bool:
 def local_directory(path: str) -> str:
     """Returns the directory of a model that is named by a URL, a name or a tar file.
 
-    A tar file is unpacked once, to the directory in the environment variable ALBERT_TF_HOME, by
-    default `~/.cache/albert_tf`. A downloaded tar file is deleted afterwards.
+    A tar file is unpacked once, to a cache: `ALBERT_TF_HOME`, by default `~/.cache/albert_tf`.
 
     Raises:
         LoadError: the model cannot be downloaded, read or stored, or is damaged or unsafe.
@@ -94,7 +92,7 @@ def local_directory(path: str) -> str:
 
 
 def _found(path: str) -> str:
-    """Returns the directory of a model's files; downloads and unpacks them if necessary."""
+    """Returns the directory of the files, after downloading and unpacking them if necessary."""
     if not (is_released(path) or _is_url(path)):
         return _unpacked(path, cached("unpacked", _cache_name(path)))
     found = fetch(path)
@@ -137,7 +135,7 @@ def _cache_name(path: str) -> str:
 
 
 def _descended(directory: str) -> str:
-    """Returns the innermost directory of directories that contain nothing else."""
+    """Returns the innermost of directories that contain nothing else."""
     while True:
         names = sorted(os.listdir(directory))
         inner = os.path.join(directory, names[0]) if len(names) == 1 else ""
@@ -147,7 +145,7 @@ def _descended(directory: str) -> str:
 
 
 class _ArchiveError(Exception):
-    """Raised if an archive is damaged, exceeds a limit, or contains a member of another kind."""
+    """Raised if an archive is damaged or unsafe; the message has no path."""
 
 
 def extract(path: str, directory: str) -> None:
@@ -156,9 +154,7 @@ def extract(path: str, directory: str) -> None:
     Members whose name starts with `._`, which macOS adds, are skipped.
 
     Raises:
-        LoadError: the archive is truncated or damaged, exceeds a limit, or contains a member that
-            is neither a regular file nor a directory, or that is outside of the directory.
-        OSError: a file cannot be written.
+        LoadError: the archive is damaged, exceeds a limit, or contains an unsafe member.
     """
     with open_binary(path, "rb") as file:
         is_gzip = file.read(len(GZIP)) == GZIP

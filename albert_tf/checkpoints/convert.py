@@ -67,7 +67,7 @@ Arrays = dict[str, np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class ConversionReport:
-    """Report on every weight, and on the outputs of the result.
+    """Report of a conversion.
 
     Attributes:
         source: path of the model that was read.
@@ -178,7 +178,7 @@ def convert(
 
 
 def _rounded(weights: Mapping[str, np.ndarray], dtype: str) -> dict[str, np.ndarray]:
-    """Returns the weights in a smaller type. Raises `ValueError` if a value exceeds its range."""
+    """Converts the weights to a smaller type. Raises `ValueError` if a value exceeds its range."""
     limit = float(np.finfo(dtype).max)
     for name, values in weights.items():
         largest = float(np.abs(values).max())
@@ -198,7 +198,7 @@ def check_target(output_dir: str, has_checkpoint: bool = True) -> None:
         has_checkpoint: whether TensorFlow must be able to read a checkpoint in it.
 
     Raises:
-        ValueError: the path is a file, a directory that is not empty, or a pattern to TensorFlow.
+        ValueError: the path exists and is not an empty directory, or is a pattern to TensorFlow.
         WriteError: the directory cannot be written.
     """
     if has_checkpoint:
@@ -212,18 +212,14 @@ def check_target(output_dir: str, has_checkpoint: bool = True) -> None:
 
 
 def _target(output_dir: str) -> str:
-    """Resolves symbolic links: a link to an empty directory is kept, and its target is replaced."""
+    """Resolves symbolic links: a link is kept, and its target is replaced."""
     target = output_dir if is_remote(output_dir) else os.path.realpath(output_dir)
     return target.rstrip("/")
 
 
 @contextmanager
 def new_directory(output_dir: str) -> Iterator[str]:
-    """Context manager for a temporary directory that is renamed to `output_dir` at the end.
-
-    Raises:
-        WriteError: the directory cannot be written.
-    """
+    """Context manager for a temporary directory that is renamed to `output_dir` at the end."""
     target = _target(output_dir)
     if is_remote(target):
         with tempfile.TemporaryDirectory() as made:
@@ -256,15 +252,14 @@ def export_weights(model: str, export_path: str, *, dry_run: bool = False) -> li
     Args:
         model: a model of any format.
         export_path: prefix of the new checkpoint.
-        dry_run: whether to check only that the checkpoint can be written.
+        dry_run: whether to run only the checks.
 
     Raises:
         ValueError: the model cannot be read, or the checkpoint exists already.
         WriteError: the checkpoint cannot be written.
 
     Source: export_checkpoints.py of the original release.
-    Differs: missing heads are omitted and logged; the original writes random ones. No graph
-    (`.meta`) and no file `checkpoint` is written.
+    Differs: missing heads are omitted; the original writes random ones, and a `.meta` file.
     """
     check_checkpoint_path(export_path)
     if tf.io.gfile.exists(export_path + ".index"):
@@ -284,7 +279,7 @@ def export_weights(model: str, export_path: str, *, dry_run: bool = False) -> li
 def _differences(
     directory: str, format_name: str, contents: ModelContents, unsupported_weights: Sequence[str]
 ) -> dict[str, float]:
-    """Returns the largest difference of each output. Raises `ValueError` if it is too large."""
+    """Returns the largest difference of each output. Raises `ValueError` if one is too large."""
     batch = ragged_batch(contents.config)
     with tempfile.TemporaryDirectory(prefix="albert_tf_") as folder:
         actual = outputs_in_fresh_process(format_name, directory, batch, folder)
@@ -321,16 +316,15 @@ def _differences(
 
 
 def tokenizer_outputs(tokenizer: Tokenizer) -> Arrays:
-    """Returns what a conversion must preserve of a tokenizer: all tokens, and the ids of a text."""
+    """Returns all tokens, and the ids of a text, which a conversion must preserve."""
     return {"tokens": np.array(tokenizer.tokens), "ids": np.array(tokenizer.encode(_TEXT))}
 
 
 def ragged_batch(config: AlbertConfig) -> Arrays:
-    """Creates pairs of texts of different lengths.
+    """Creates inputs of pairs of texts of different lengths, int32.
 
-    Returns:
-        `input_ids`, `input_mask` and `segment_ids`, int32 [B, S]; `masked_lm_positions`, int32
-        [B, P]; `start_positions`, int32 [B].
+    `input_ids`, `input_mask` and `segment_ids` are [B, S], `masked_lm_positions` is [B, P] and
+    `start_positions` [B].
     """
     random = np.random.default_rng(12)
     length = min(_LENGTH, config.max_position_embeddings)
@@ -353,16 +347,13 @@ def ragged_batch(config: AlbertConfig) -> Arrays:
 def model_outputs(
     model: keras.Model, batch: Mapping[str, np.ndarray], *, as_graph: bool = False
 ) -> Arrays:
-    """Computes the outputs that a conversion must preserve.
+    """Returns the outputs that a conversion must preserve, float32, zero at padding.
 
     Args:
         model: a model of any class of this package.
         batch: see `ragged_batch`.
         as_graph: whether to compute in a graph, as a SavedModel does. TensorFlow then adds numbers
             in another order, which changes the outputs of sensitive weights by 1e-5.
-
-    Returns:
-        Outputs by name, float32; outputs at padding are zero.
     """
     compute = partial(model, output_hidden_states=True)
     if as_graph:
@@ -372,7 +363,7 @@ def model_outputs(
 
 
 def _comparable(outputs: Mapping[str, tf.Tensor], batch: Mapping[str, np.ndarray]) -> Arrays:
-    """Returns outputs as arrays, with zeros at padding and masked positions."""
+    """Converts outputs into arrays, with zeros at padding and masked positions."""
     arrays = {}
     for name, output in outputs.items():
         values = np.asarray(output, np.float32)
@@ -391,10 +382,7 @@ def outputs_in_fresh_process(
     """Computes the outputs of a stored model and of its tokenizer in a new process.
 
     The outputs of the graphs in a format are used if its module has `compute(directory, batch)`.
-    The processes exchange files in `folder`.
-
-    Raises:
-        ValueError: the new process failed.
+    Raises `ValueError` if the process fails.
     """
     batch_file, outputs_file = (
         os.path.join(folder, f"{name}.npz") for name in ("batch", "outputs")
@@ -418,7 +406,7 @@ def outputs_in_fresh_process(
 
 
 def _own_graphs(format_name: str) -> Callable[[str, Arrays], Mapping[str, Any]] | None:
-    """Returns the function that runs the graphs in a format, if there is one."""
+    """Returns the function that runs the graphs in a format, or `None`."""
     return getattr(format_module(format_name), "compute", None)
 
 

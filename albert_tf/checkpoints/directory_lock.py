@@ -1,7 +1,6 @@
 """Locks that prevent two runs of one kind from writing to the same output directory.
 
-A lock is an `flock` on a file in the directory that names its holder. The lock ends with the
-process, even if the process is killed and leaves the file behind.
+A lock is an `flock` on a file that names its holder; it ends with the process, even a killed one.
 """
 
 from __future__ import annotations
@@ -29,14 +28,11 @@ class DirectoryLockedError(OSError):
 def locked(path: str, *kinds: str) -> Iterator[None]:
     """Context manager that locks a directory against other runs of these kinds.
 
-    If the file system does not support locks, a warning is logged once.
-
-    Args:
-        path: the directory. It is created if necessary, and removed if it is empty at the end.
-        *kinds: `TRAINING`, `EVALUATION` or both.
+    If the file system does not support locks, a warning is logged once. The directory is created if
+    necessary, and removed if it is empty at the end.
 
     Raises:
-        DirectoryLockedError: another run, in this process or another, has one of these locks.
+        DirectoryLockedError: another run, in this process or another, has one of the locks.
     """
     if is_remote(path):
         _warn(path, "remote directories have no locks")
@@ -56,11 +52,7 @@ def locked(path: str, *kinds: str) -> Iterator[None]:
 
 
 def check_unlocked(path: str, kind: str) -> None:
-    """Checks that no other run of this kind writes to a directory, which need not exist.
-
-    Raises:
-        DirectoryLockedError: another run has the lock.
-    """
+    """Raises `DirectoryLockedError` if another run of this kind writes to a directory."""
     if is_remote(path):
         return
     with suppress(FileNotFoundError), _locked_file(path, kind, create=False):
@@ -103,7 +95,7 @@ def open_locked(name: str, flags: int, *, waits: bool = False) -> int:
     """Returns the descriptor of a locked file.
 
     Raises:
-        BlockingIOError: another run has locked the file, and not `waits`.
+        BlockingIOError: another run has locked the file, and `waits` is false.
     """
     while True:
         file = os.open(name, os.O_RDWR | flags, 0o666)

@@ -1,7 +1,4 @@
-"""The table of model formats: detects the format of a path and opens the model.
-
-A format is a module with the functions of `FormatModule`. It is imported when it is first needed.
-"""
+"""The table of model formats: detects the format of a path and opens the model."""
 
 from __future__ import annotations
 
@@ -25,31 +22,29 @@ ORIGINAL = "original"
 class FormatModule(Protocol):
     """Functions of a module that reads and writes one format.
 
-    If the format contains graphs, `compute(directory, batch)` returns their outputs; `convert.py`
-    compares them.
+    If the format contains graphs, `compute(directory, batch)` returns their outputs, which
+    conversions compare.
     """
 
     def is_here(self, path: str) -> bool:
         """Returns whether a directory appears to have this format, mostly by file names."""
 
     def read(self, path: str) -> StoredModel:
-        """Returns the model in a directory; errors are of class LoadError and name `path`."""
+        """Returns the model in a directory. Raises `LoadError` with `path` in the message."""
 
     def open_weights(self, checkpoint: str) -> WeightsReader:
-        """Returns a reader of `StoredModel.checkpoint`."""
+        """Returns a reader of `StoredModel.checkpoint`. Raises `LoadError` if it cannot be read."""
 
     def unsupported_weights(self, contents: ModelContents) -> list[str]:
         """Returns the names of unsupported weights; logs a warning about other changes.
 
-        Raises:
-            ValueError: the format does not support the model.
+        Raises `ValueError` if the format does not support the model.
         """
 
     def write(self, directory: str, contents: ModelContents) -> None:
         """Writes a model, except unsupported weights, into an empty directory.
 
-        Raises:
-            ValueError: see `unsupported_weights`; nothing is written.
+        Raises `ValueError` before writing if the format does not support the model.
         """
 
 
@@ -93,8 +88,8 @@ class Location:
     Attributes:
         given: the path or name that was given.
         format: name of the format.
-        path: the directory. In the original format it may be the prefix of a checkpoint instead.
-        weights: file of weights that the given path names. `None` if the format chooses it.
+        path: the directory, or the prefix of a checkpoint in the original format.
+        weights: file of weights that `given` names. `None` if the format chooses it.
     """
 
     given: str
@@ -128,11 +123,7 @@ def locate(path: str) -> Location:
 
 
 def open_model(location: Location) -> StoredModel:
-    """Reads everything except the values of the weights.
-
-    Raises:
-        LoadError: the model is missing, incomplete, damaged or of another architecture.
-    """
+    """Reads everything except the values of the weights. Raises `LoadError` if it cannot."""
     module = format_module(location.format)
     stored = module.read(location.path)
     lower_case = stored.do_lower_case
@@ -147,11 +138,7 @@ def open_model(location: Location) -> StoredModel:
 
 
 def open_weights(path: str) -> StoredModel:
-    """Opens the weights at a path; see `locate`. Other files are only read if necessary.
-
-    Raises:
-        LoadError: see `open_model`.
-    """
+    """Opens the weights at a path, see `locate`. Other files are only read if necessary."""
     location = locate(path)
     weights = location.weights
     if location.format == ORIGINAL:
@@ -175,9 +162,6 @@ def trained_task(checkpoint: str, name: str = "") -> TrainedTask | None:
     Args:
         checkpoint: see `StoredModel`.
         name: name of the task if the format stores labels without a name.
-
-    Raises:
-        ValueError: a file is damaged, or `labels.json` contradicts the configuration.
     """
     format_name = format_of_weights(checkpoint)
     if format_name == ORIGINAL:

@@ -1,7 +1,4 @@
-"""The registry of heads: detects the head of stored weights, and maps heads to tasks and back.
-
-The names of a head's weights are in its model class (`ConfiguredModel.head_weights`).
-"""
+"""The registry of heads: detects the head of stored weights, and maps heads to tasks and back."""
 
 from __future__ import annotations
 
@@ -49,9 +46,8 @@ class StoredHead:
     """A head, or an encoder without a head.
 
     Attributes:
-        model_class: class of the model with this head.
-        tasks: names of the tasks of this head if several heads have the same weights. Empty for
-            all other tasks.
+        model_class: class of the model; its `head_weights` are the names of the head's weights.
+        tasks: names of the tasks of this head if several heads have the same weights.
         settings: returns further arguments of the constructor, given the configuration, the shapes
             of all weights and the task.
         task_of: returns the task of a model in memory. `None` if the weights determine it.
@@ -72,12 +68,7 @@ class StoredHead:
 
 
 def head_in(shapes: Shapes, task: TrainedTask | None) -> StoredHead:
-    """Returns the head of a stored model.
-
-    Args:
-        shapes: shapes of the weights by the original's names.
-        task: task that the model was trained for, if known.
-    """
+    """Returns the head of a stored model, given the shapes of its weights and its task."""
     return next(head for head in HEADS if head.is_in(shapes, task))
 
 

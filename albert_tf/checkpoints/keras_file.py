@@ -57,11 +57,7 @@ def is_here(path: str) -> bool:
 
 
 def read(path: str) -> StoredModel:
-    """Reads a file.
-
-    Raises:
-        LoadError: the file is damaged, or contains another model.
-    """
+    """Reads a file, see `FormatModule`."""
     model = _load(path)
     tokenizer = model.tokenizer
     return StoredModel(

@@ -27,8 +27,8 @@ def load_tokenizer(
     Args:
         path: a model of any format, see `load`; or a SentencePiece model or vocabulary, which ends
             in .model, .spm, .vocab or .txt. Excludes the next two arguments.
-        spm_model_file: see `tokenization.load_tokenizer`.
-        vocab_file: see `tokenization.load_tokenizer`.
+        spm_model_file: a SentencePiece model.
+        vocab_file: a vocabulary.
         do_lower_case: whether to lower-case text. If `None`, the value stored with the model is
             used, or `True` if there is none.
 

@@ -44,10 +44,7 @@ def names_by_place(
 
     A part that several layers of the model share takes the parameters of the first of these layers.
     If the model differs from the checkpoint's model only by sharing less, both compute the same.
-
-    Returns:
-        Names in the checkpoint without the scope of a TF-Hub module. Variables without a
-        counterpart are omitted.
+    Names are returned without the scope of a TF-Hub module.
     """
     stored = _Stack(stored_names)
     layers = _first_layers(config)
@@ -135,8 +132,8 @@ def match_names(
         warm_start: configuration of the model; allows other layers and sharing in the checkpoint,
             see `names_by_place`. If `None`, only equal names match.
 
-    Differs: the original's matching leaves some of these variables unfilled, but reports them as
-        restored, and fills variables without an equal name from group 0 at any depth.
+    Differs: the original reports variables as restored that it leaves unfilled, and fills variables
+        without an equal name from group 0 at any depth.
     """
     names, stored = list(model_names), set(stored_names)
     places = names_by_place(names, stored, warm_start) if warm_start else {}
@@ -162,7 +159,7 @@ def load_weights(
 
     Args:
         model: an `AlbertEncoder` or a model with an encoder and heads.
-        path: see `formats.locate`, or an open model.
+        path: a path or name, see `load`, or an open model.
         init_from_group0: whether the model may share less or be deeper, see `match_names`.
         allow_partial: whether encoder variables may be missing in the checkpoint, and blocks of the
             checkpoint may be missing in the model.
@@ -170,7 +167,7 @@ def load_weights(
             `{"output_weights": "other labels"}`.
 
     Returns:
-        A report on every variable; moments and the step are not counted as ignored.
+        A report on every variable.
 
     Raises:
         LoadError: the checkpoint is missing, damaged, does not fill the encoder, or belongs to a
@@ -217,12 +214,7 @@ def load_weights(
 
 
 def open_checkpoint(prefix: str) -> Opened:
-    """Returns a reader of a `StoredModel.checkpoint`, and the shape of every variable in it.
-
-    Raises:
-        DamagedError: the files are not a checkpoint, or are damaged.
-        LoadError: the files cannot be read.
-    """
+    """Returns a reader of a `StoredModel.checkpoint`, and all shapes. Raises `LoadError`."""
     reader = format_module(format_of_weights(prefix)).open_weights(prefix)
     return reader, dict(sorted(reader.get_variable_to_shape_map().items()))
 

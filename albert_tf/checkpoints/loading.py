@@ -1,8 +1,4 @@
-"""Loads models of any format.
-
-`load` and `load_class` locate a model, open it (`formats.py`), choose its parts (`resolve_model` in
-`model_source.py`) and build the Keras model. Each of these steps runs once.
-"""
+"""Loads models of any format: locates and opens a model, chooses its parts, builds the Keras model."""
 
 from __future__ import annotations
 
@@ -87,9 +83,8 @@ def build_class(
 ) -> M:
     """Builds a model of a given class from a stored model; see `ConfiguredModel.load`.
 
-    Raises:
-        ValueError: the stored head has other labels, and `settings` contain neither `new_head` nor
-            `rename_labels`; or the encoder or head is incomplete.
+    Raises `ValueError` if the stored head has other labels, unless `settings` contain `new_head` or
+    `rename_labels`.
     """
     settings = dict(settings)
     new_head, rename = settings.pop("new_head", False), settings.pop("rename_labels", False)
@@ -147,7 +142,7 @@ def _is_other_head(
     shapes: Shapes,
     task: TrainedTask | None,
 ) -> bool:
-    """Returns whether the stored head is of another kind."""
+    """Returns whether the stored head is of another kind than the model class."""
     if task is None or CLASSIFIER not in model_class.head_weights:
         return False  # the variables of other heads have unique names
     several = task.labels.multi_label
@@ -191,15 +186,10 @@ def read_contents(
     Args:
         path: see `load`.
         with_optimizer: whether to read the optimizer's moments, if there are any.
-        **parts: fields of `ModelSettings` that replace parts of the model:
-            `albert_config_file`, `spm_model_file`, `vocab_file`, `do_lower_case`.
+        **parts: fields of `ModelSettings` that replace parts of the model.
 
     Returns:
-        The model, with the weights of the encoder and of the heads of its class, and a report on
-        every stored weight.
-
-    Raises:
-        ValueError: see `load`.
+        The model with the weights of encoder and heads, and a report on every stored weight.
     """
     source, stored = find_source(path, ModelSettings(**parts))
     model, report = build(source, stored)
@@ -215,11 +205,7 @@ def read_contents(
 
 
 def find_source(path: str, settings: ModelSettings) -> tuple[ModelSource, StoredModel]:
-    """Locates and opens a model; returns its resolved parts and its weights.
-
-    Raises:
-        ValueError: see `load`.
-    """
+    """Locates and opens a model; returns its resolved parts and its weights."""
     stored = stored_model(path)
     if stored is None or not stored.checkpoint:
         raise UserError("No model is named. Pass its path or name.")
@@ -231,13 +217,8 @@ def build(
 ) -> tuple[ConfiguredModel, LoadReport]:
     """Builds the Keras model of the stored head and fills it with the stored weights.
 
-    Args:
-        source: configuration and tokenizer.
-        stored: weights and task.
-        task: task of the model if `stored.task` is `None`.
-
-    Raises:
-        LoadError: the weights are incomplete or do not fit the configuration.
+    If no task is stored, `task` is used. Raises `LoadError` if the weights are incomplete or do not
+    fit the configuration.
     """
     task = stored.task or task
     model = empty_model(source.config, without_scope(stored.weights[1]), task)
@@ -272,23 +253,13 @@ def _check_heads(report: LoadReport) -> None:
 def empty_model(
     config: AlbertConfig, shapes: Shapes, task: TrainedTask | None = None
 ) -> ConfiguredModel:
-    """Creates a model with random weights.
-
-    Args:
-        config: configuration of the model.
-        shapes: shapes of the weights by the original's names; they determine the heads.
-        task: task that the model was trained for, if known.
-    """
+    """Creates a model with random weights; `shapes` and `task` determine the heads."""
     head = head_in(shapes, task)
     return head.model_class(config, **head.settings(config, shapes, task))
 
 
 def build_model(contents: ModelContents) -> keras.Model:
-    """Creates the Keras model of contents with all weights of encoder and heads.
-
-    Raises:
-        LoadError: a weight is missing or has another shape.
-    """
+    """Creates the Keras model of contents. Raises `LoadError` if a weight is missing."""
     weights = contents.weights
     shapes = {name: value.shape for name, value in weights.items()}
     model = empty_model(contents.config, shapes, contents.task)
@@ -342,12 +313,9 @@ class FoundModel:
         """Returns the model of the stored head with its weights.
 
         Args:
-            kinds: accepted classes.
+            kinds: accepted classes; `ValueError` is raised for others.
             wanted: description of these classes, for messages.
             task: task of the model if none is stored.
-
-        Raises:
-            ValueError: the model is of another class, or incomplete.
         """
         shapes = without_scope(self.stored.weights[1])
         if not issubclass(head_in(shapes, self.task or task).model_class, kinds):
@@ -376,7 +344,7 @@ def find_model(
     """Finds the model at a path or of a name.
 
     Args:
-        path: see `albert_tf.load`.
+        path: see `load`.
         name: the argument that contains it, for messages.
         do_lower_case: see `ModelSettings`.
 
@@ -393,15 +361,10 @@ def find_model(
 
 
 def check_model(model: Any, kinds: Any, tokenizer: object) -> Tokenizer:
-    """Checks the arguments `model` and `tokenizer`; returns the tokenizer.
-
-    Args:
-        model: an instance of `kinds`.
-        kinds: accepted classes.
-        tokenizer: a tokenizer. If `None`, `model.tokenizer` is used.
+    """Checks the arguments `model` and `tokenizer`; returns the tokenizer or `model.tokenizer`.
 
     Raises:
-        TypeError: the model is of another class, or the tokenizer is not a tokenizer.
+        TypeError: the model is not an instance of `kinds`, or the tokenizer is not a tokenizer.
         ValueError: the tokenizer has another vocabulary than the model.
     """
     if not isinstance(model, kinds):

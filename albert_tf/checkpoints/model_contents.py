@@ -22,7 +22,7 @@ HANDLE_FLAG = "`albert_hub_module_handle`"
 
 @dataclasses.dataclass(frozen=True)
 class ModelContents:
-    """What a conversion reads from one format and writes in another.
+    """A complete model in memory.
 
     Attributes:
         config: configuration of the model.
@@ -45,7 +45,7 @@ class ModelContents:
 class WeightsReader(Protocol):
     """Weights of any format by the original's names, such as TensorFlow's checkpoint reader.
 
-    Variables without a name in the original keep their names, so that reports can list them.
+    Variables without a name in the original keep their names.
     """
 
     def get_variable_to_shape_map(self) -> dict[str, list[int]]:
@@ -66,11 +66,11 @@ class StoredModel:
         config: configuration of the model.
         config_file: file of the configuration.
         tokenizer_files: SentencePiece model, vocabulary or tokenizer.json. The first one is used;
-            the others must contain the same tokens, see `model_source.load_stored_tokenizer`.
+            the others must contain the same tokens.
         do_lower_case: whether text is lower-cased.
         task: task that the head was trained for.
         open_reader: opens the weights. If `None`, `open_weights` of the format's module is used.
-        flag: the flag that named the model.
+        flag: the argument that named the model.
         given: the path or name that was given.
     """
 

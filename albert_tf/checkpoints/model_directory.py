@@ -59,8 +59,7 @@ def make_output_dir(path: str) -> None:
 def warn_of_another_config(checkpoint: str, config: AlbertConfig) -> None:
     """Logs a warning if the configuration next to a checkpoint describes another model.
 
-    The shapes in a checkpoint do not show attention heads, activation and the number of layers that
-    share weights. With wrong values the checkpoint loads, but the results are wrong.
+    The shapes in a checkpoint do not show attention heads, activation and shared layers.
     """
     path = os.path.join(os.path.dirname(checkpoint), CONFIG_FILE)
     if not tf.io.gfile.exists(path):
@@ -151,11 +150,7 @@ class ModelDirectory:
         )
 
     def write(self) -> None:
-        """Creates the directory, and writes configuration and tokenizer.
-
-        Raises:
-            WriteError: the directory cannot be written.
-        """
+        """Creates the directory, and writes configuration and tokenizer."""
         make_output_dir(self.path)
         self.config.to_json_file(self._config_path)
         if self.tokenizer is not None:

@@ -1,9 +1,8 @@
 """Chooses configuration, tokenizer and weights of a model from the locations that a user names.
 
-A location is a directory of any format (see `formats.py`), an output directory, or a single file.
-`_PRECEDENCE` lists which location provides which part. Contradictions between locations are
-reported, because the shapes of the weights do not show the attention heads, the activation and the
-vocabulary.
+A location is a directory of any format, an output directory, or a single file. Contradictions
+between locations are reported, because the shapes of the weights do not show the attention heads,
+the activation and the vocabulary.
 """
 
 from __future__ import annotations
@@ -176,9 +175,6 @@ def stored_model(path: str | None, flag: str = "") -> StoredModel | None:
     """Returns the model of any format at a path; `None` and "" return `None`.
 
     The prefix of a checkpoint is rejected if `flag` is `HANDLE_FLAG`.
-
-    Raises:
-        ValueError: there is no model.
     """
     if not path:
         return None
@@ -192,13 +188,9 @@ def stored_model(path: str | None, flag: str = "") -> StoredModel | None:
 
 
 def model_in(albert_directory: str, checkpoint_name: str, is_named: bool) -> str:
-    """Returns the path of a checkpoint in a directory.
+    """Returns the path of a checkpoint in a directory of any format.
 
-    Args:
-        albert_directory: a release or a model of any other format.
-        checkpoint_name: name of the checkpoint.
-        is_named: whether the checkpoint is required. Otherwise the directory itself is returned if
-            it does not contain the checkpoint.
+    If the checkpoint does not exist and not `is_named`, the directory itself is returned.
     """
     if is_indirect(albert_directory) and not is_named:
         return albert_directory
@@ -336,11 +328,7 @@ def _choose_tokenizer(
 
 
 def load_stored_tokenizer(stored: StoredModel, do_lower_case: bool) -> Tokenizer:
-    """Returns the tokenizer of a stored model that contains one.
-
-    Raises:
-        ValueError: a file is not a tokenizer, or two files contain different tokens.
-    """
+    """Returns the tokenizer of a stored model. Raises `ValueError` if two files differ."""
     first, *others = stored.tokenizer_files
     tokenizer = load_tokenizer(vocab_file=first, do_lower_case=do_lower_case)
     for path in others:

@@ -104,12 +104,12 @@ def is_released(name: str) -> bool:
 
 
 def is_bundled(name: str) -> bool:
-    """Returns whether a name is the name of a bundled model. Existing paths have priority."""
+    """Returns whether a name refers to a bundled model. Existing paths have priority."""
     return name in BUNDLED and not is_path(name)
 
 
 def is_path(name: str) -> bool:
-    """Returns whether a path or checkpoint exists, and logs that it has priority over a model."""
+    """Returns whether a path or checkpoint exists, and logs that it has priority over a name."""
     if not (os.path.exists(name) or os.path.exists(f"{name}.index")):
         return False
     logging.log_first_n(
@@ -123,11 +123,7 @@ def is_path(name: str) -> bool:
 
 
 def bundled_directory(name: str) -> str:
-    """Returns the directory of a bundled model, one of `BUNDLED`.
-
-    Raises:
-        DamagedError: a file is missing or has another checksum.
-    """
+    """Returns the directory of a bundled model. Raises `DamagedError` if a file is damaged."""
     directory = os.path.join(_FOLDER, name)
     try:
         check_sums(directory)
@@ -143,11 +139,7 @@ def bundled_directory(name: str) -> str:
 
 
 def check_sums(directory: str) -> None:
-    """Compares the files in a directory with its list of checksums, in the format of `sha256sum`.
-
-    Raises:
-        DamagedError: the list is damaged, or a file is missing, not listed or different.
-    """
+    """Compares a directory with its list in the format of `sha256sum`; raises `DamagedError`."""
     path = os.path.join(directory, CHECKSUMS)
     sums = {}
     for line in _read(path).decode("utf-8", "replace").splitlines():
@@ -289,8 +281,7 @@ def _open_part(part: str) -> int:
 def _receive(url: str, file: IO[bytes], path: str, given: str) -> tuple[int | None, str | None]:
     """Downloads the rest of a file; repeats the request as long as each answer adds data.
 
-    Returns:
-        Size in bytes and MD5 (base64) of the complete file according to the server, or `None`.
+    Returns the size in bytes and the MD5 (base64) according to the server, `None` if unknown.
     """
     left = file.seek(0, os.SEEK_END)  # by an earlier process
     reason = f"the connection was lost {_MAX_REQUESTS} times"
@@ -329,7 +320,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
 
 def _receive_more(url: str, file: IO[bytes], path: str) -> tuple[int | None, str | None]:
-    """Sends a single request; raises the reason if the answer is incomplete."""
+    """Sends a single request. Raises an error if the answer is incomplete."""
     start = file.tell()
     # Google's storage decompresses files for other clients, contrary to the MD5.
     headers = {"Accept-Encoding": "gzip", **({"Range": f"bytes={start}-"} if start else {})}
@@ -371,7 +362,7 @@ def _receive_more(url: str, file: IO[bytes], path: str) -> tuple[int | None, str
 
 
 def _problem(file: IO[bytes], size: int | None, md5: str | None) -> str | None:
-    """Returns why a file differs from the server's file, or `None`."""
+    """Returns why a file differs from the file of the server, or `None`."""
     file.seek(0)
     head = file.read(512)
     if not (head.startswith(GZIP) or head[257:262] == b"ustar"):

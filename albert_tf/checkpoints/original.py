@@ -102,8 +102,7 @@ def find_checkpoint(path: str) -> str:
 def named_checkpoint(directory: str) -> str | None:
     """Returns the name of the newest checkpoint in the file `checkpoint`, or `None`.
 
-    Only the last part of the path is used, because the directory may have been copied. A damaged
-    file is ignored with a warning.
+    Only the last part of the path is used, because the directory may have been copied.
     """
     try:
         state = tf.train.get_checkpoint_state(directory)
@@ -177,12 +176,7 @@ def _kind(error: Exception) -> type[LoadError]:
 def read_variables(
     reader: WeightsReader, prefix: str, names: Iterable[str]
 ) -> dict[str, np.ndarray]:
-    """Returns the values of some variables of an open checkpoint.
-
-    Raises:
-        DamagedError: the data file is missing or damaged.
-        LoadError: the data file cannot be read.
-    """
+    """Returns values of an open checkpoint. Raises `LoadError` if they cannot be read."""
     try:
         return {name: reader.get_tensor(name) for name in names}
     except READ_ERRORS as error:
@@ -255,12 +249,7 @@ def is_here(path: str) -> bool:
 
 
 def read(path: str) -> StoredModel:
-    """Finds a checkpoint, see `find_checkpoint`, and the files next to it.
-
-    Raises:
-        LoadError: there is no checkpoint, or several and none is preferred.
-        ValueError: the configuration or `labels.json` is invalid.
-    """
+    """Finds a checkpoint, see `find_checkpoint`, and the files next to it."""
     checkpoint = find_checkpoint(path)
     directory = os.path.dirname(checkpoint)
     config_file = os.path.join(directory, CONFIG_FILE)

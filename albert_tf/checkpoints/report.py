@@ -35,7 +35,7 @@ class LoadReport:
         shapes: shape of every variable in the checkpoint.
         mapped: model variable -> name in the checkpoint that its value is read from.
         missing: model variables that are not in the checkpoint; they keep their initial values.
-        ignored: names in the checkpoint that no model variable uses.
+        ignored: names in the checkpoint that no model variable uses, except slots and step.
         mismatched: (model variable, shape in the checkpoint, shape in the model), not loaded.
         skipped: model variable -> reason why it keeps its initial value.
         unused: the variables in `missing` that no output of the model depends on.
@@ -51,10 +51,7 @@ class LoadReport:
     unused: Sequence[str] = ()
 
     def summary(self) -> str:
-        """Returns a line of counts, and a line for each notable variable.
-
-        Variables of one block, and variables that were renamed together, share a line.
-        """
+        """Returns a line of counts, and a line for each notable variable, block or scope."""
         total = len(self.mapped) + len(self._unfilled)
         lines = [f"{self.source}: {len(self.mapped)} of {total} variables restored"]
         lines += [f"  from another name: {line}" for line in _renamed_scopes(self.mapped)]
@@ -83,12 +80,7 @@ class LoadReport:
         return [name for name in self._unfilled if name not in self.unused]
 
     def check_encoder(self, allow_partial: bool = False) -> None:
-        """Checks that all encoder variables were filled.
-
-        Raises:
-            LoadError: an encoder variable is missing or has another shape, and not
-                `allow_partial`; or no variable was filled.
-        """
+        """Raises `LoadError` if nothing was filled, or encoder variables were not."""
         layers_of_bert = [name for name in self.ignored if _LAYER_OF_BERT.search(name)]
         if layers_of_bert:
             raise LoadError(
@@ -111,12 +103,9 @@ class LoadReport:
             )
 
     def check_no_block_is_left(self) -> None:
-        """Checks that the model has all blocks of the checkpoint.
+        """Raises `LoadError` if blocks of the checkpoint do not exist in the model.
 
         A model of fewer groups or more sharing would be filled, but compute something else.
-
-        Raises:
-            LoadError: a block is missing.
         """
         left = [name for name in self.ignored if TRANSFORMER_SCOPE in name]
         if left:
@@ -131,7 +120,7 @@ class LoadReport:
             )
 
     def check_complete(self) -> None:
-        """Checks that all variables, including heads, were filled. Raises `LoadError` otherwise."""
+        """Raises `LoadError` unless all variables, including heads, were filled."""
         if self._needed:
             raise LoadError(
                 f"{self.source} does not contain the whole model that `albert_config_file` "

@@ -2,9 +2,6 @@
 
 A line contains `step`, `phase`, `time`, and metrics by name. NaN and infinity, which JSON does not
 support, are stored as null.
-
-`best_trial.txt` contains `last_step:best_step:best_value`, as in the original release, and after
-another colon the name of the metric if the original does not use this metric.
 """
 
 from __future__ import annotations
@@ -34,10 +31,7 @@ _CONTENT = re.compile(rf"({STEP}):({STEP}):({NUMBER})(?::(\w+))?\s*")
 
 
 def read_run_config(output_dir: str) -> dict[str, Any]:
-    """Returns the settings that `RunLog.write_config` wrote last, or an empty dictionary.
-
-    A damaged file is ignored with a warning.
-    """
+    """Returns the settings that `RunLog.write_config` wrote last. A damaged file is ignored."""
     path = os.path.join(output_dir, RUN_CONFIG_FILE)
     if not tf.io.gfile.exists(path):
         return {}
@@ -71,10 +65,9 @@ def to_line(record: Mapping[str, Any]) -> str:
 
 
 def read_records(path: str, copy_to: str | None = None) -> list[Record]:
-    """Reads the lines that `to_line` wrote; invalid lines are skipped with a warning.
+    """Reads the lines that `to_line` wrote; damaged lines are skipped with a warning.
 
-    An invalid last line without a line end is skipped silently: it was truncated by a crash, or is
-    being written.
+    A truncated last line is skipped silently: it is being written, or the process was killed.
     """
     with open_binary(path, "rb") as file:
         lines = file.read().split(b"\n")
@@ -108,13 +101,13 @@ def _record(line: bytes, where: str, number: int) -> Record:
 
 
 class BestTrial(NamedTuple):
-    """The content of `best_trial.txt`.
+    """The content of `best_trial.txt`: `last_step:best_step:best_value`, as in the original.
 
     Attributes:
         last_step: step of the last checkpoint that was evaluated.
         step: step of the best checkpoint; -1 if no checkpoint has a score.
         value: score of the best checkpoint.
-        metric: name of the score. `None` for the metric of the original.
+        metric: name of the score, stored after another colon. `None` for the original's metric.
     """
 
     last_step: int

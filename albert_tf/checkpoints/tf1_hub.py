@@ -1,13 +1,10 @@
 """TF-Hub modules of TensorFlow 1, as the original release's exporter writes them.
 
 Such a module is a TF1 SavedModel: assets (configuration and tokenizer), variables with the
-original's names, and graphs. The graphs are not run when a module is read, because they compute the
-same as this package's model. (`hub.KerasLayer` has no trainable variables in Keras 3, so that an
-encoder would silently stay frozen.)
-
-Modules that this package writes are read by `hub.Module` in TensorFlow 1.15, by `hub.load` in
-TensorFlow 2, and by `read`. The graph with the tag "train" has dropout, the graph without tags does
-not. Both are traced from this package's layers and consist of operations of TensorFlow 1.15.
+original's names, and graphs. Reading does not run the graphs, because this package's model computes
+the same. Modules that this package writes are read by `hub.Module` in TensorFlow 1.15 and by
+`hub.load` in TensorFlow 2. The graph with the tag "train" has dropout, the graph without tags does
+not; both are traced from this package's layers and consist of operations of TensorFlow 1.15.
 """
 
 from __future__ import annotations
@@ -82,12 +79,7 @@ def is_here(path: str) -> bool:
 
 
 def read(path: str) -> StoredModel:
-    """Reads the parts of a TF-Hub module; see `FormatModule`.
-
-    Raises:
-        LoadError: there is no such module, or it is of another kind.
-        ValueError: the configuration is invalid.
-    """
+    """Reads the parts of a TF-Hub module; see `FormatModule`."""
     checkpoint = os.path.join(path, VARIABLES)
     try:
         with tf.io.gfile.GFile(os.path.join(path, GRAPH_FILE), "rb") as file:
@@ -148,10 +140,7 @@ def _asset(path: str, name: str | None) -> str | None:
 
 
 def _asset_name(graph: Any, tensor: str) -> str | None:
-    """Returns the name of the asset whose path is in a string tensor, or `None`.
-
-    TF-Hub lists assets in a collection, SavedModel's builder in a field.
-    """
+    """Returns the name of the asset whose path is in a string tensor, or `None`."""
     packed = graph.collection_def[_ASSETS].any_list.value
     assets = [meta_graph_pb2.AssetFileDef.FromString(asset.value) for asset in packed]
     names = {a.tensor_info.name: a.filename for a in [*graph.asset_file_def, *assets]}
@@ -228,7 +217,7 @@ def _variable(name: str, variable: keras.Variable) -> tf.Variable:
 
 
 def tf1_meta_graph(graph: tf.Graph, wanted: Iterable[str]) -> Any:
-    """Returns a MetaGraphDef with its collections for TensorFlow 1.15 and later.
+    """Returns a MetaGraphDef for TensorFlow 1.15 and later.
 
     It contains the `wanted` tensors, the variables, and their dependencies.
     """
@@ -281,11 +270,7 @@ def _variable_parts(graph: tf.Graph) -> Iterator[str]:
 
 
 def unsupported_weights(contents: ModelContents) -> list[str]:
-    """Returns the names of unsupported weights: other heads and moments.
-
-    Raises:
-        ValueError: there is no tokenizer.
-    """
+    """Returns the unsupported weights: other heads and moments. A tokenizer is required."""
     _tokenizer_files(contents.tokenizer)
     return sorted(name for name in contents.weights if not is_of_pretraining(name))
 
@@ -295,9 +280,6 @@ def write(directory: str, contents: ModelContents) -> None:
 
     They are `tokens`, `tokenization_info` and, if the model has these heads, `sop` and `mlm`, with
     inputs int32 [B, S]; docs/exporting.md describes all inputs and outputs.
-
-    Raises:
-        ValueError: there is no tokenizer.
 
     Source: export_to_tfhub.py of the original release.
     """
@@ -319,15 +301,10 @@ def write(directory: str, contents: ModelContents) -> None:
 
 
 def compute(directory: str, batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Runs the graph of a module with TensorFlow 2.
+    """Runs the graph of a module with TensorFlow 2, on a `convert.ragged_batch`.
 
-    Args:
-        directory: the module.
-        batch: see `convert.ragged_batch`.
-
-    Returns:
-        `sequence_output`, `pooled_output` and, if the module has the signatures,
-        `masked_lm_logits` [B, P, V] and `sentence_order_logits` [B, 2].
+    Returns `sequence_output`, `pooled_output` and, if the module has the signatures,
+    `masked_lm_logits` [B, P, V] and `sentence_order_logits` [B, 2].
     """
     module = tf.saved_model.load(directory, tags=[])
     tokens = {name: tf.constant(batch[name]) for name in INPUTS}

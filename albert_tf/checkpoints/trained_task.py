@@ -1,7 +1,4 @@
-"""The task of a fine-tuned model, stored next to its checkpoints as `labels.json`.
-
-The order of the labels is part of the model; later commands read it from this file.
-"""
+"""The task of a fine-tuned model, stored next to its checkpoints as `labels.json`."""
 
 from __future__ import annotations
 
@@ -33,7 +30,7 @@ _SAME_KIND = ({"mnli", "mismnli", "ax"},)
 
 @dataclass(frozen=True)
 class TrainedTask:
-    """A task and its labels.
+    """A task and its labels, whose order is part of the model.
 
     Attributes:
         name: name of the task in lower case; "custom" for custom files; "tokens"; or one of
@@ -78,11 +75,9 @@ class TrainedTask:
 
     @classmethod
     def read(cls, directory: str) -> TrainedTask | None:
-        """Reads the `labels.json` in a directory. Returns `None` if there is none.
+        """Reads the `labels.json` in a directory; returns `None` if there is none.
 
-        Raises:
-            ValueError: a value is invalid; the message contains the file and the key.
-            OSError: the file cannot be read.
+        Raises `ValueError` with the file and the key if a value is invalid.
         """
         path = os.path.join(directory, LABELS_FILE)
         if not tf.io.gfile.exists(path):
@@ -96,11 +91,9 @@ class TrainedTask:
             raise UserError(f"{path!r}: {error}") from error
 
     def check_name(self, name: str, directory: str, *, is_training: bool) -> None:
-        """Rejects another task than the task of the model in `directory`.
+        """Raises `ValueError` if the model in `directory` belongs to another task.
 
-        Raises:
-            ValueError: the task has another name. Without training, a task with the same labels and
-                texts is accepted (MNLI, its mismatched part and AX).
+        Without training, tasks with the same labels and texts are accepted (MNLI and AX).
         """
         is_same_kind = any({self.name, name} <= kind for kind in _SAME_KIND)
         if self.name != name and (is_training or not is_same_kind):
@@ -111,11 +104,7 @@ class TrainedTask:
             )
 
     def check_answers(self, asked: TrainedTask, directory: str) -> None:
-        """Rejects data that do not fit the model in `directory`.
-
-        Raises:
-            ValueError: the data have other labels, or pairs instead of single texts.
-        """
+        """Raises `ValueError` if data have other labels, or pairs instead of single texts."""
         path = os.path.join(directory, LABELS_FILE)
         path = path if tf.io.gfile.exists(path) else directory
         if self.labels != asked.labels:

@@ -1,12 +1,11 @@
 """The output directory of a training run: its checkpoints, and the state that resuming needs.
 
-`model.ckpt-<step>` contains weights, moments and step by the original release's names. Tools for
-the original can read it, and a directory of the original can be resumed. The position in the input,
-which the original never saved, is stored in the folder `train_state`: in `<step>.*` for the chief,
-in `<step>.<worker>.*` for other workers. (It is a folder because the original considers every index
-file next to its checkpoints a checkpoint.) Order of writing: the train states, `<step>.json`, which
-describes them, the checkpoint, and the file `checkpoint`, which names it. A run that is killed
-before the end leaves the directory in its former state.
+`model.ckpt-<step>` contains weights, moments and step by the original release's names. The position
+in the input, which the original never saved, is in the folder `train_state`: `<step>.*` for the
+chief, `<step>.<worker>.*` for other workers. (It is a folder because the original considers every
+index file next to its checkpoints a checkpoint.) Order of writing: the train states, `<step>.json`,
+which describes them, the checkpoint, and the file `checkpoint`, which names it. A run that is
+killed before the end leaves the directory in its former state.
 """
 
 from __future__ import annotations
@@ -77,10 +76,7 @@ class TrainingDirectory:
 
     @contextmanager
     def locked(self, *kinds: str, dry_run: bool = False) -> Iterator[None]:
-        """Locks the directory against other runs of these kinds; see `directory_lock.locked`.
-
-        A dry run only checks that there is no other run.
-        """
+        """Locks the directory, see `directory_lock.locked`; a dry run only checks the locks."""
         if dry_run:
             for kind in kinds:
                 check_unlocked(self.path, kind)
@@ -90,10 +86,7 @@ class TrainingDirectory:
             yield
 
     def checkpoints(self) -> list[str]:
-        """Returns the prefixes of the finished step checkpoints, oldest first.
-
-        Checkpoints that `restore_newest` found damaged are omitted.
-        """
+        """Returns the prefixes of finished step checkpoints, oldest first, without damaged ones."""
         steps = {
             int(match.group(1))
             for name in folder_names(self.path)
@@ -188,16 +181,9 @@ class TrainingDirectory:
     def save_positions(
         self, step: int, worker: int, positions: Mapping[str, Any], notes: Mapping[str, Any]
     ) -> None:
-        """Writes the train state of a worker; the chief calls `save` afterwards.
+        """Writes the train state of a worker (from 1); the chief calls `save` afterwards.
 
-        Args:
-            step: number of finished steps.
-            worker: number of the worker, from 1.
-            positions: see `save`.
-            notes: JSON for `saved_positions`.
-
-        Raises:
-            SaveError: the train state cannot be written.
+        `notes` is JSON for `saved_positions`. Raises `SaveError` if the state cannot be written.
         """
         try:
             tf.io.gfile.makedirs(self._train_states)
@@ -207,11 +193,7 @@ class TrainingDirectory:
             raise self._not_saved(step, error) from error
 
     def saved_positions(self, step: int, worker: int) -> dict[str, Any]:
-        """Returns the notes of a worker that has saved its position, for `save`.
-
-        Raises:
-            SaveError: the notes are missing or damaged.
-        """
+        """Returns the notes of a worker, for `save`. Raises `SaveError` if they are damaged."""
         path = self._train_state(step, worker) + ".json"
         try:
             content: dict[str, Any] = read_json(path, repr(path))
@@ -302,8 +284,6 @@ class TrainingDirectory:
     ) -> int:
         """Fills model and optimizer from a step checkpoint, and returns its step.
 
-        The checkpoint may be written by the original release.
-
         Raises:
             DamagedError: the checkpoint is damaged.
             LoadError: the checkpoint does not belong to this model and kind of optimizer.
@@ -331,11 +311,7 @@ class TrainingDirectory:
         return step
 
     def input_description(self, prefix: str) -> dict[str, Any] | None:
-        """Returns the description of the input, or `None` if no position was saved.
-
-        Raises:
-            DamagedError: the description is damaged.
-        """
+        """Returns the description of the input, or `None` if no position was saved."""
         path = self._train_state(_step_of(prefix)) + ".json"
         if not tf.io.gfile.exists(path):
             return None
@@ -407,11 +383,7 @@ class TrainingDirectory:
         return True
 
     def save_best(self, step: int, model: keras.Model) -> None:
-        """Writes the weights as `model.ckpt-best`, replacing an earlier best checkpoint.
-
-        Raises:
-            WriteError: the checkpoint cannot be written.
-        """
+        """Writes the weights as `model.ckpt-best`, replacing an earlier best checkpoint."""
         write_checkpoint(os.path.join(self.path, BEST), original_names(model), step)
 
 
@@ -484,17 +456,9 @@ def choose_checkpoint(
     *,
     name: str,
 ) -> str:
-    """Finds the checkpoint to predict with.
+    """Finds the checkpoint to predict with; see `choose_checkpoints`.
 
-    Args:
-        directory: see `choose_checkpoints`.
-        choice: see `choose_checkpoints`. If `None` or "all", the best checkpoint is used, or the
-            newest if there is no best.
-        init_checkpoint: see `choose_checkpoints`.
-        name: see `choose_checkpoints`.
-
-    Raises:
-        ValueError: there is no checkpoint.
+    If `choice` is `None` or "all", the best checkpoint is used, or the newest if there is no best.
     """
     if choice is None or choice == "all":
         choice = "best"

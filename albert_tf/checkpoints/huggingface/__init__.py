@@ -106,10 +106,7 @@ _ARCHITECTURES: Mapping[type, str] = {
 
 
 def is_here(path: str) -> bool:
-    """Returns whether a directory contains a `config.json` of transformers, or its weights.
-
-    Other libraries write a `config.json` too, so its keys are checked.
-    """
+    """Returns whether a directory contains a `config.json` of transformers, or its weights."""
     config_file = os.path.join(path, CONFIG_FILE)
     if not file_exists(config_file):
         return any(file_exists(os.path.join(path, name)) for name in WEIGHTS_FILES)
@@ -121,13 +118,7 @@ def is_here(path: str) -> bool:
 
 
 def read(path: str) -> StoredModel:
-    """Finds configuration, weights, tokenizer and task of a model; see `FormatModule`.
-
-    Raises:
-        LoadError: the model is incomplete, of another architecture, or computes a function that the
-            original does not support.
-        DamagedError: a file is damaged.
-    """
+    """Finds configuration, weights, tokenizer and task of a model; see `FormatModule`."""
     try:
         return _read(path)
     except LoadError as error:
@@ -163,20 +154,12 @@ def _read(path: str) -> StoredModel:
 
 
 def open_weights(checkpoint: str) -> WeightsReader:
-    """Returns a reader of a file of weights, or of an index of such files.
-
-    Raises:
-        LoadError: the file cannot be read, or the original does not support the model.
-    """
+    """Returns a reader of a file of weights, or of an index of such files."""
     return HuggingFaceWeights(checkpoint)
 
 
 def unsupported_weights(contents: ModelContents) -> list[str]:
-    """Returns the names of unsupported weights: the head of SQuAD 2.0 and optimizer slots.
-
-    Raises:
-        ValueError: see `write`.
-    """
+    """Returns the names of unsupported weights: the head of SQuAD 2.0 and optimizer slots."""
     _check_can_be_written(contents.config)
     return names_without_place(contents.weights)
 
@@ -186,9 +169,6 @@ def write(directory: str, contents: ModelContents) -> None:
 
     All heads that transformers supports are stored, whatever class `config.json` names. The task is
     also stored in `labels.json`, which transformers ignores.
-
-    Raises:
-        ValueError: the format does not support the model; nothing is written.
     """
     _check_can_be_written(contents.config)
     with write_then_rename(os.path.join(directory, CONFIG_FILE)) as file:
@@ -221,11 +201,7 @@ def _architecture_of(values: Mapping[str, Any]) -> str | None:
 
 
 def read_config(path: str) -> AlbertConfig:
-    """Reads the configuration in a `config.json` of transformers or an `albert_config.json`.
-
-    Raises:
-        ValueError: the file is missing or damaged, or describes a model that cannot be loaded.
-    """
+    """Reads the configuration in a `config.json` of transformers or an `albert_config.json`."""
     values = read_json(path, repr(path)) if file_exists(path) else None
     if isinstance(values, dict) and "model_type" in values:
         return _albert_config(values, path)
@@ -373,8 +349,7 @@ def _labels(contents: ModelContents) -> dict[str, Any]:
 def _trained_task(values: Mapping[str, Any], where: str) -> TrainedTask | None:
     """Returns the task in a `config.json`, or `None` if it is unknown.
 
-    Placeholder labels (LABEL_0) are ignored. `is_pair` is only known for GLUE tasks
-    (`finetuning_task`).
+    Placeholder labels (LABEL_0) are ignored. `is_pair` is only known for GLUE tasks.
     """
     architecture = _architecture_of(values)
     if architecture == _QUESTIONS:

@@ -5,9 +5,8 @@ have only a `tokenizer.json`, the format of the `tokenizers` library, from which
 is created with the same ids.
 
 The message classes of SentencePiece require one version of protobuf, which may be newer than
-TensorFlow's. This module therefore describes the few fields that it needs; other fields are kept.
-
-Source: sentencepiece_model.proto of SentencePiece.
+TensorFlow's. This module therefore describes the few fields of sentencepiece_model.proto that it
+needs; other fields are kept.
 """
 
 from __future__ import annotations
@@ -104,11 +103,7 @@ def find_tokenizer_files(directory: str) -> list[str]:
 
 
 def tokens_in(path: str) -> list[str]:
-    """Returns the tokens in a `tokenizer.json` in the order of their ids.
-
-    Raises:
-        ValueError: the file is damaged or describes a tokenizer of another kind.
-    """
+    """Returns the tokens in a `tokenizer.json` by id. Raises `ValueError` if it is damaged."""
     content = read_content(path)
     if is_wordpiece(content):
         return wordpiece_tokens(content)
@@ -116,11 +111,7 @@ def tokens_in(path: str) -> list[str]:
 
 
 def find_lower_case(directory: str) -> bool | None:
-    """Returns whether the tokenizer in a directory lower-cases text, or `None` if it is unknown.
-
-    Raises:
-        LoadError: a file cannot be read.
-    """
+    """Returns whether the tokenizer in a directory lower-cases text, or `None` if unknown."""
     path = os.path.join(directory, CONFIG_FILE)
     values = read_content(path).value if file_exists(path) else {}
     if values.get("keep_accents") or values.get("strip_accents") is False:
@@ -135,10 +126,7 @@ def find_lower_case(directory: str) -> bool | None:
 
 
 def write_tokenizer(directory: str, tokenizer: Tokenizer, config: AlbertConfig) -> None:
-    """Writes the files that `AutoTokenizer.from_pretrained` needs.
-
-    `config` provides the maximum sequence length.
-    """
+    """Writes the files that `AutoTokenizer.from_pretrained` needs."""
     if isinstance(tokenizer, SentencePieceTokenizer):
         _write(directory, SENTENCEPIECE_FILE, tokenizer.model_proto)
         # To read spiece.model, transformers needs a protobuf that TensorFlow may not support.
@@ -221,9 +209,7 @@ def _model_class() -> Any:
 def sentencepiece_model(content: JsonValue) -> bytes:
     """Converts the `tokenizer.json` of an English ALBERT into a serialized SentencePiece model.
 
-    Raises:
-        ValueError: it describes a tokenizer of another kind, or a value is invalid; the message
-            contains the file and the key.
+    Raises `ValueError` if it describes a tokenizer of another kind, or a value is invalid.
     """
     pieces = _pieces(content)
     unk_id = content["model"]["unk_id"].whole_number(0)
@@ -273,9 +259,7 @@ def _piece(entry: JsonValue) -> tuple[str, float]:
 def wordpiece_tokens(content: JsonValue) -> list[str]:
     """Returns the WordPiece vocabulary in a `tokenizer.json` in the order of ids.
 
-    Raises:
-        ValueError: it describes a tokenizer of another kind, ids are missing, or a vocabulary with
-            one token per line cannot contain a token.
+    Raises `ValueError` if ids are missing, or a token cannot be stored as a line of a file.
     """
     if not is_wordpiece(content):
         raise UserError(f"{content.where}: its model is {_kind(content)}, not WordPiece.")
@@ -297,11 +281,7 @@ def is_wordpiece(content: JsonValue) -> bool:
 
 
 def lower_cases(content: JsonValue) -> bool | None:
-    """Returns whether a `tokenizer.json` lower-cases text, or `None` if it does not normalize text.
-
-    Raises:
-        ValueError: a value is invalid; the message contains the file and the key.
-    """
+    """Returns whether a `tokenizer.json` lower-cases text, or `None` without normalization."""
     steps = _steps(content)
     return any(map(_lower_cases, steps)) if steps else None
 

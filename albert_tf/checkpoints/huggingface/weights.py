@@ -1,7 +1,4 @@
-"""Reads and writes the weights of Hugging Face's ALBERT by the original's names.
-
-The files are safetensors or PyTorch files, one or several with an index.
-"""
+"""Reads and writes the weights of Hugging Face's ALBERT: safetensors or PyTorch files."""
 
 from __future__ import annotations
 
@@ -101,15 +98,13 @@ _OUTSIDE_INVERTED, _INSIDE_INVERTED = (
 
 
 def _is_transposed(name: str, there: str) -> bool:
-    """Returns whether a variable is stored transposed; unknown names are not."""
     return name.endswith("/kernel") and name != there
 
 
 def _original_name(name: str) -> str | None:
-    """Returns the original's name of a variable, or `None`.
+    """Returns the original's name of a variable without the prefix "albert.", or `None`.
 
-    An encoder without heads has no prefix "albert."; the first versions called the variables of
-    layer norms gamma and beta.
+    The first versions called the variables of layer norms gamma and beta.
     """
     name = re.sub(r"(LayerNorm|layer_norm)\.gamma$", r"\1.weight", name)
     name = re.sub(r"(LayerNorm|layer_norm)\.beta$", r"\1.bias", name)
@@ -122,10 +117,7 @@ def _original_name(name: str) -> str | None:
 
 
 def hugging_face_name(name: str, has_heads: bool) -> str | None:
-    """Returns Hugging Face's name of a variable, or `None` if the variable is unsupported.
-
-    Names of the encoder have a prefix if the model has heads.
-    """
+    """Returns Hugging Face's name of a variable, or `None` if the variable is unsupported."""
     scope = ENCODER_PREFIX if has_heads and name.startswith("bert/") else ""
     names = _OUTSIDE_INVERTED
     if match := _ORIGINAL_BLOCK.fullmatch(name):
@@ -137,9 +129,7 @@ def hugging_face_name(name: str, has_heads: bool) -> str | None:
 
 
 class HuggingFaceWeights:
-    """A reader of weights by the original's names, in its layout and in float32.
-
-    Variables without a name in the original keep their names.
+    """A `WeightsReader` of weights in float32.
 
     Args:
         path: file of the weights, or index of several files.
@@ -171,14 +161,12 @@ class HuggingFaceWeights:
         self._drop_identity()
 
     def get_variable_to_shape_map(self) -> dict[str, list[int]]:
-        """Returns the original's shape of every variable, without reading values."""
         return {
             name: self._shapes[there][:: -1 if _is_transposed(name, there) else 1]
             for name, there in self._stored.items()
         }
 
     def get_tensor(self, name: str) -> np.ndarray:
-        """Returns the value of a variable in the original's layout."""
         values = self._floats(there := self._stored[name])
         return np.ascontiguousarray(values.T) if _is_transposed(name, there) else values
 
@@ -220,10 +208,7 @@ class HuggingFaceWeights:
 
 
 def write_weights(path: str, weights: Mapping[str, np.ndarray]) -> None:
-    """Writes weights by the original's names, float16 or float32, as a safetensors file.
-
-    Unsupported weights are omitted.
-    """
+    """Writes weights by the original's names, float16 or float32, as a safetensors file."""
     absent = names_without_place(weights)
     held = {name: np.asarray(values) for name, values in weights.items() if name not in absent}
     if MAPPING_KERNEL not in held:  # Hugging Face has an identity if E equals H
@@ -244,12 +229,7 @@ def names_without_place(weights: Iterable[str]) -> list[str]:
 
 
 def read_content(path: str) -> JsonValue:
-    """Reads a JSON object.
-
-    Raises:
-        LoadError: the file cannot be read.
-        DamagedError: the file does not contain a JSON object.
-    """
+    """Reads a JSON object. Raises `DamagedError` if the file contains something else."""
     try:
         content = JsonValue(read_json(path, repr(path)), repr(path))
         content.members()

@@ -1,10 +1,8 @@
-"""Reads and writes KerasHub presets with keras-hub.
+"""Reads and writes KerasHub presets with keras-hub, an optional dependency.
 
-A preset is a directory of JSON files, which name classes of KerasHub, and of HDF5 files. It
-contains an `AlbertBackbone`, `AlbertMaskedLM` or `AlbertTextClassifier`. They compute the same as
-this package, except for the epsilon of a layer norm in the masked-LM head (1e-5 instead of 1e-12).
-
-keras-hub is an optional dependency, imported when a preset is read or written.
+A preset is a directory of JSON and HDF5 files, and contains an `AlbertBackbone`, `AlbertMaskedLM`
+or `AlbertTextClassifier`. They compute the same as this package, except for the epsilon of a layer
+norm in the masked-LM head (1e-5 instead of 1e-12).
 """
 
 from __future__ import annotations
@@ -130,12 +128,7 @@ def is_here(path: str) -> bool:
 
 
 def read(path: str) -> StoredModel:
-    """Reads the descriptions of a preset; see `FormatModule`.
-
-    Raises:
-        LoadError: the preset is incomplete, damaged or of another architecture, or keras-hub is not
-            installed.
-    """
+    """Reads the descriptions of a preset; see `FormatModule`."""
     _library()
     try:
         config, do_lower_case = read_config(path)
@@ -158,12 +151,7 @@ def read(path: str) -> StoredModel:
 
 
 def read_config(directory: str) -> tuple[AlbertConfig, bool | None]:
-    """Returns the configuration of a preset, and whether text is lower-cased.
-
-    Raises:
-        ValueError: a file is damaged, or describes another model than ALBERT.
-        OSError: a file cannot be read.
-    """
+    """Returns the configuration of a preset, and whether text is lower-cased."""
     config = _config_from(_described(directory, CONFIG_FILE, "AlbertBackbone"))
     if _has(directory, TASK_FILE):
         task = _described(directory, TASK_FILE, *_TASKS)
@@ -186,11 +174,7 @@ def read_config(directory: str) -> tuple[AlbertConfig, bool | None]:
 
 
 def open_weights(checkpoint: str) -> WeightsReader:
-    """Reads the weights of a preset, including its head.
-
-    Raises:
-        LoadError: see `read`; or the original does not support the model.
-    """
+    """Reads the weights of a preset, including its head."""
     model = _load(os.path.dirname(checkpoint))
     names = {_original_name(variable.path): variable for variable in model.weights}
     weights = _Weights({name: _to_original(name, variable) for name, variable in names.items()})
@@ -208,11 +192,7 @@ def open_weights(checkpoint: str) -> WeightsReader:
 
 
 def unsupported_weights(contents: ModelContents) -> list[str]:
-    """Returns the names of unsupported weights; logs a warning about other changes.
-
-    Raises:
-        ValueError: see `write`.
-    """
+    """Returns the names of unsupported weights; logs a warning about other changes."""
     config = contents.config
     _, absent = _model_of(contents, None)
     if config.hidden_dropout_prob != config.attention_probs_dropout_prob:
@@ -236,10 +216,6 @@ def write(directory: str, contents: ModelContents) -> None:
     A preset has one head: a model with a text classifier becomes an `AlbertTextClassifier`, another
     model with a masked-LM head an `AlbertMaskedLM`, any other model a backbone. A head with one
     output (regression, multiple choice) becomes a classifier of one class.
-
-    Raises:
-        ValueError: KerasHub does not support the model, or keras-hub is not installed; nothing is
-            written.
     """
     tokenizer, theirs = contents.tokenizer, None
     if _is_usable(tokenizer):

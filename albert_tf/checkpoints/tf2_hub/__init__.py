@@ -93,12 +93,7 @@ def is_here(path: str) -> bool:
 
 
 def read(path: str) -> StoredModel:
-    """Reads the parts of an ALBERT in a SavedModel; see `FormatModule`.
-
-    Raises:
-        LoadError: the SavedModel is damaged or contains another model, or the configuration is
-            invalid.
-    """
+    """Reads the parts of an ALBERT in a SavedModel; see `FormatModule`."""
     try:
         return _read(path)
     except LoadError as error:

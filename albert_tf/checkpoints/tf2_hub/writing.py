@@ -1,12 +1,10 @@
 """Writes pretrained models as reusable SavedModels, which any TensorFlow 2 program can train.
 
 TF-Hub defines reusable SavedModels: an object that is called with a dictionary of tensors, with
-`training=True` for dropout, and that lists its variables. It computes in float32 with stock
-operations; neither this package nor Keras is needed to load it.
-
-The computation is traced from the layers of this package, whose variables are replaced by the saved
-ones. All functions call the same encoder function, so that a dozen entry points do not multiply the
-size of the SavedModel.
+`training=True` for dropout, and that lists its variables. Neither this package nor Keras is needed
+to load it. The computation is traced from the layers of this package, whose variables are replaced
+by the saved ones. All functions call the same encoder function, so that a dozen entry points do not
+multiply the size of the SavedModel.
 """
 
 from __future__ import annotations
@@ -204,11 +202,8 @@ def unsupported_weights(contents: ModelContents) -> list[str]:
 def write(directory: str, contents: ModelContents) -> None:
     """Writes encoder, masked-LM and sentence-order head as a reusable SavedModel.
 
-    `loaded = tf.saved_model.load(directory)` (or `hub.load`), `loaded.mlm` and `loaded.sop` are
-    called with a dictionary of int32 tensors, by the original's names or TF-Hub's, and `training`.
-    `keras.layers.TFSMLayer` calls `serve` and `train` (with the suffix `_mlm` or `_sop` for heads).
-    docs/exporting.md describes all inputs, outputs, variables, assets and signatures. Missing heads
-    are omitted.
+    docs/exporting.md describes all functions, inputs, outputs, variables, assets and signatures.
+    Missing heads are omitted.
     """
     model = AlbertForPretraining(contents.config, dtype="float32")
     variables = {
