@@ -24,9 +24,9 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, pairwise
-from typing import IO, Any, Final, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
+from typing import IO, Any, Final, NamedTuple
 
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import decode_utf8, encoding_error
@@ -34,11 +34,13 @@ from albert_tf.data.streams import can_be_read_twice, open_input, read_lines, so
 from albert_tf.data.strict_json import JsonError, JsonValue, is_encodable, parse_json, shown
 from albert_tf.data.tables import FORMATS
 from albert_tf.data.text_examples import label_cell
-from albert_tf.token_classification.labels import Entity, Sentence, entities, labels_of
+from albert_tf.token_classification.labels import OUTSIDE, Sentence, entities
 from albert_tf.tokenization.base import FilledTable
 from albert_tf.tokenization.word_piece import spread_words
 
-T = TypeVar("T")
+# Sentences of lists and files are grouped in the same way, so batches and numbers are equal.
+SENTENCES_AT_ONCE = 1024
+Prediction = tuple[Sequence[str], Sequence[float]]  # labels and probabilities of words
 _DOCUMENT = "-DOCSTART-"
 _NO_WORD = re.compile(r"[0-9]+[-.][0-9]+")  # CoNLL-U's multiword and empty-node rows
 # CoNLL-U comments; rows contain tabs.
@@ -78,23 +80,40 @@ def read_sentences(
             changes, a line is not one of the objects above, an entity overlaps another or splits a
             word, or a label is empty or missing. Names the file and the line.
     """
-    columns = (token_column, label_column)
-    read: Iterator[Sentence | None]
-    if is_json_lines(path):
-        read = (sentence for _, _, _, sentence in _json_sentences(path, label_column))
-    else:
-        read = _conll_sentences(path, columns)
     is_empty = True
-    for sentence in filter(None, read):
+    for _, sentence in _parts(path, token_column, label_column):
+        if sentence is None:
+            continue
         is_empty = False
         if needs_labels and sentence.labels is None:
-            missing = f"no column `label_column`={label_column} beside its words"
+            missing = f"no column `label_column`={label_column} next to its words"
             if is_json_lines(path):
                 missing = 'no "labels"' if sentence.text is None else 'no "entities"'
-            raise UserError(f"{sentence.guid} has {missing}; labels are needed here.")
+            raise UserError(f"{sentence.guid} has {missing}. Label every sentence of this file.")
         yield sentence
     if is_empty:
         raise UserError(f"{path} has no words.")
+
+
+class _Line(NamedTuple):
+    """A line of a file."""
+
+    number: int
+    text: str  # without the line feed
+    content: Any = None  # the columns of a word, or an object; `None` for all other lines
+    filler: str = ""  # what predictions add to another line; lines with "_" do not end a sentence
+
+
+_NO_LABEL = "_"
+
+
+def _parts(
+    path: str, token_column: int, label_column: int | None
+) -> Iterator[tuple[list[_Line], Sentence | None]]:
+    """Yields the lines up to the end of each sentence; at the end, the other lines without one."""
+    if is_json_lines(path):
+        return _json_parts(path, label_column is not None)
+    return _column_parts(path, token_column, label_column)
 
 
 def _lines(path: str) -> Iterator[tuple[int, str]]:
@@ -111,12 +130,6 @@ def _lines(path: str) -> Iterator[tuple[int, str]]:
             number += len(group)
 
 
-# Line number, line, cells (`None` if it is not a word), and the cell that other lines get in the
-# column of predictions, "" for none. Lines with _NO_LABEL do not end a sentence.
-_Row = tuple[int, str, list[str] | None, str]
-_NO_LABEL = "_"
-
-
 def _cells(line: str, tab: bool) -> list[str]:
     """Returns the columns of a line; blanks other than U+0020 and tabs are parts of words."""
     if tab:
@@ -125,7 +138,7 @@ def _cells(line: str, tab: bool) -> list[str]:
     return [cell for cell in cells if cell] if "" in cells else cells
 
 
-def _conll_rows(path: str, token_column: int) -> Iterator[_Row]:
+def _column_lines(path: str, token_column: int) -> Iterator[_Line]:
     """Yields the lines of a file of columns; raises ValueError if the number of columns changes."""
     lines = _lines(path)
     head: list[tuple[int, str]] = []
@@ -138,37 +151,37 @@ def _conll_rows(path: str, token_column: int) -> Iterator[_Row]:
             if line[0] != "#":
                 break
     tab = "\t" in first
-    width, first_line = len(_cells(first, tab)), head[-1][0] if head else 0
+    width, first_number = len(_cells(first, tab)), head[-1][0] if head else 0
     may_have_ranges = width >= _CONLLU_COLUMNS and tab and token_column % width
     is_start = True
-    for number, raw in chain(head, lines):
-        line = raw.removesuffix("\r")
+    for number, text in chain(head, lines):
+        line = text.removesuffix("\r")
         if not line.strip(_BLANKS):
             is_start = True
-            yield number, raw, None, ""
+            yield _Line(number, text)
             continue
         cells = _cells(line, tab)
         if line.startswith(_DOCUMENT):
             is_start = True
-            yield number, raw, None, "O" if len(cells) == width else ""
+            yield _Line(number, text, filler=OUTSIDE if len(cells) == width else "")
         elif "\r" in line:
             raise UserError(
-                f"line {number} of {path} holds a carriage return. Lines must end in \\n or \\r\\n."
+                f"line {number} of {path} contains a carriage return. Lines must end in \\n or "
+                "\\r\\n."
             )
         elif len(cells) == width and not (is_start and _COMMENT.fullmatch(line)):
             is_range = may_have_ranges and _NO_WORD.fullmatch(cells[0])
             if is_range and {*cells[_CONLLU_COLUMNS:]} <= {_NO_LABEL}:
-                yield number, raw, None, _NO_LABEL
+                yield _Line(number, text, filler=_NO_LABEL)
             else:
                 is_start = False
-                yield number, raw, cells, ""
+                yield _Line(number, text, cells)
         elif is_start and line[0] == "#":
-            yield number, raw, None, ""
+            yield _Line(number, text)
         else:
             raise UserError(
-                f"line {number} of {path} has {_columns(len(cells))} where line "
-                f"{first_line} has {width}, separated by {'tabs' if tab else 'blanks'}. Received: "
-                f"{shown(line)}"
+                f"line {number} of {path} has {_columns(len(cells))}, but line {first_number} has "
+                f"{width}, separated by {'tabs' if tab else 'blanks'}. Received: {shown(line)}"
             )
 
 
@@ -176,49 +189,42 @@ def _columns(count: int) -> str:
     return f"{count} column{'s' * (count != 1)}"
 
 
-def _conll_sentences(path: str, columns: tuple[int, int | None]) -> Iterator[Sentence | None]:
-    token_column, label_column = columns
-    rows = _conll_rows(path, token_column)
-    words: list[str] = []
-    labels: list[str] = []
-    lines: list[int] = []
-    token = label = -1
-    for number, _, cells, filler in chain(rows, [(0, "", None, "")]):
-        if cells is not None:
-            if token < 0:
-                token, label = _indices(path, len(cells), columns)
-            words.append(cells[token])
-            if label >= 0:
-                labels.append(cells[label].strip(_BLANKS))
-            lines.append(number)
-        elif words and filler != _NO_LABEL:
-            if "" in labels:
+def _column_parts(
+    path: str, token_column: int, label_column: int | None
+) -> Iterator[tuple[list[_Line], Sentence | None]]:
+    lines: list[_Line] = []
+    rows: list[_Line] = []  # those of the words
+    for line in chain(_column_lines(path, token_column), [_Line(0, "")]):
+        if line.content is not None:
+            if not rows:
+                token, label = _indices(path, len(line.content), token_column, label_column)
+            rows.append(line)
+        elif rows and line.filler != _NO_LABEL:
+            labels = None
+            if label is not None:
+                labels = tuple(row.content[label].strip(_BLANKS) for row in rows)
+            if labels and "" in labels:
                 raise UserError(
-                    f"line {lines[labels.index('')]} of {path} has an empty label in "
+                    f"line {rows[labels.index('')].number} of {path} has an empty label in "
                     f"`label_column`={label_column}."
                 )
-            span = range(lines[0], lines[-1] + 1)
-            yield Sentence(
-                f"{path}:{lines[0]}",
-                tuple(words),
-                tuple(labels) if label >= 0 else None,
-                lines=span if len(span) == len(lines) else tuple(lines),
-            )
-            words.clear()
-            labels.clear()
-            lines.clear()
+            words = tuple(row.content[token] for row in rows)
+            numbers = tuple(row.number for row in rows)
+            yield lines, Sentence(f"{path}:{numbers[0]}", words, labels, lines=numbers)
+            lines, rows = [], []
+        lines.append(line)
+    yield lines[:-1], None
 
 
-def _indices(path: str, width: int, columns: tuple[int, int | None]) -> tuple[int, int]:
-    """Returns the columns of words and labels from 0; -1 without labels."""
-    token, label = columns
+def _indices(path: str, width: int, token: int, label: int | None) -> tuple[int, int | None]:
+    """Returns the columns of words and labels from 0; `None` without labels."""
     if not -width <= token < width:
         raise UserError(
             f"{path} has {_columns(width)}: `token_column` must be from {-width} to "
             f"{width - 1}. Received: {token}"
         )
     if label is None or width == 1 or not -width <= label < width:
-        return token % width, -1
+        return token % width, None
     if token % width == label % width:
         raise UserError(
             f"`token_column` and `label_column` are the same of the {width} columns of {path}. "
@@ -227,13 +233,11 @@ def _indices(path: str, width: int, columns: tuple[int, int | None]) -> tuple[in
     return token % width, label % width
 
 
-def _json_sentences(
-    path: str, label_column: int | None
-) -> Iterator[tuple[int, str, dict[str, Any] | None, Sentence | None]]:
-    """Yields lines with objects and sentences, `None` for blank lines and without words."""
+def _json_parts(path: str, reads_labels: bool) -> Iterator[tuple[list[_Line], Sentence | None]]:
+    lines: list[_Line] = []
     for number, line in _lines(path):
         if not line.strip():
-            yield number, line, None, None
+            lines.append(_Line(number, line))
             continue
         try:
             value = parse_json(line, path, line=number)
@@ -243,19 +247,21 @@ def _json_sentences(
                 found["tokens"]
         except JsonError as error:
             raise UserError(f"{error} Expected: {_WANTED}.") from error
+        lines.append(_Line(number, line, value))
         read = _with_text if has_text else _with_tokens
-        yield number, line, value, read(found, f"{path}:{number}", label_column is not None)
+        if sentence := read(found, f"{path}:{number}", reads_labels):
+            yield lines, sentence
+            lines = []
+    yield lines, None
 
 
 def _with_tokens(value: JsonValue, guid: str, reads_labels: bool) -> Sentence | None:
     words = tuple(word.whole_text() for word in value["tokens"].elements())
     found = value.get("labels") if reads_labels else None
-    if found is None:
-        return Sentence(guid, words) if words else None
-    labels = tuple(_label(label) for label in found.elements())
-    if len(labels) != len(words):
+    labels = None if found is None else tuple(_label(label) for label in found.elements())
+    if labels is not None and len(labels) != len(words):
         raise UserError(
-            f"{value.where} has {len(words)} tokens and {len(labels)} labels; each token has one."
+            f"{value.where} has {len(words)} tokens and {len(labels)} labels. Each token needs one."
         )
     return Sentence(guid, words, labels) if words else None
 
@@ -272,17 +278,15 @@ def _with_text(value: JsonValue, guid: str, reads_labels: bool) -> Sentence | No
     offsets = tuple(split_words(text))
     words = tuple(text[start:end] for start, end in offsets)
     found = value.get("entities") if reads_labels else None
-    labels = None
-    if found is not None:
-        labels = tuple(labels_of(_word_entities(found.elements(), text, offsets), len(words)))
+    labels = None if found is None else _entity_labels(found.elements(), text, offsets)
     return Sentence(guid, words, labels, text, offsets) if words else None
 
 
-def _word_entities(
+def _entity_labels(
     values: Iterable[JsonValue], text: str, offsets: Sequence[tuple[int, int]]
-) -> list[Entity]:
-    """Converts entities from characters to words; blanks at their ends are ignored."""
-    spans = []
+) -> tuple[str, ...]:
+    """Returns the labels of words in IOB2; blanks at the ends of entities are ignored."""
+    labels = [OUTSIDE] * len(offsets)
     for value in values:
         start, end = value["start"].whole_number(), value["end"].whole_number()
         kind = _label(value["label"])
@@ -293,20 +297,18 @@ def _word_entities(
         first = bisect_right(offsets, start, key=lambda word: word[1])
         last = bisect_left(offsets, end, key=lambda word: word[0])
         if first >= last:
-            raise value.error(f"an entity with a word in it; {shown(text[start:end])} has none")
+            raise value.error(f"an entity that contains a word, unlike {shown(text[start:end])}")
         for word_start, word_end in (offsets[first], offsets[last - 1]):
             if word_start < start or word_end > end:
                 raise value.error(
                     f"an entity of whole words (texts are split at blanks, punctuation and "
-                    f"ideographs): {shown(text[start:end])} cuts "
+                    f"ideographs): {shown(text[start:end])} contains only a part of "
                     f"{shown(text[word_start:word_end])}, characters {word_start} to {word_end}"
                 )
-        spans.append((first, last, kind, value))
-    spans.sort(key=lambda span: span[:2])
-    for (_, end, _, one), (start, _, _, other) in pairwise(spans):
-        if start < end:
-            raise other.error(f"an entity that does not overlap another, {shown(one.value)}")
-    return [Entity(kind, first, last) for first, last, kind, _ in spans]
+        if {*labels[first:last]} != {OUTSIDE}:
+            raise value.error("an entity that does not overlap an earlier one")
+        labels[first:last] = [f"B-{kind}"] + [f"I-{kind}"] * (last - first - 1)
+    return tuple(labels)
 
 
 # Classes of characters: blank, dropped, a word, part of a word.
@@ -337,9 +339,9 @@ def split_words(text: str) -> list[tuple[int, int]]:
 
 
 def write_predictions(
-    input_path: str,
+    path: str,
     output: IO[bytes],
-    predicted: Iterable[tuple[Sequence[str], Sequence[float]]],
+    predict: Callable[[Sequence[Sequence[str]]], Iterable[Prediction]],
     scheme: str,
     *,
     token_column: int = 0,
@@ -352,85 +354,62 @@ def write_predictions(
     Objects get `predicted_labels`, or with a text `predicted_entities`, see `text_entities`.
 
     Args:
-        input_path: a file, which is read again.
+        path: the file.
         output: a binary file.
-        predicted: labels and probabilities of the words of every sentence of `read_sentences`.
+        predict: returns labels and probabilities of the words of at most `SENTENCES_AT_ONCE`
+            sentences.
         scheme: scheme of the labels.
         token_column: see `read_sentences`.
 
     Raises:
-        ValueError: see `read_sentences`; or the number of sentences or words differs from the
-            predictions, because the file has changed.
+        ValueError: see `read_sentences`.
     """
-    remaining = iter(predicted)
-    lines = (_labelled_objects if is_json_lines(input_path) else _labelled_rows)(
-        input_path, remaining, scheme, token_column
-    )
-    try:
-        for line in lines:
-            output.write(line.encode() + b"\n")
-        is_same = next(remaining, None) is None
-    except _ChangedError:
-        is_same = False
-    if not is_same:
-        raise UserError(f"{input_path} changed while it was read.")
+    parts = _parts(path, token_column, None)
+    while group := list(islice(parts, SENTENCES_AT_ONCE)):
+        words = [sentence.words for _, sentence in group if sentence]
+        predicted = iter(predict(words) if words else ())
+        for lines, sentence in group:
+            labels, probabilities = next(predicted) if sentence else ((), ())
+            if is_json_lines(path):
+                offsets = (sentence and sentence.offsets) or ()
+                labelled = _labelled_objects(lines, offsets, labels, probabilities, scheme)
+            else:
+                labelled = _labelled_rows(lines, labels)
+            output.writelines(line.encode() + b"\n" for line in labelled)
 
 
-class _ChangedError(Exception):
-    """The sentences of a file have changed."""
-
-
-_Predictions = Iterator[tuple[Sequence[str], Sequence[float]]]
-
-
-def _labelled_rows(
-    path: str, predicted: _Predictions, scheme: str, token_column: int
-) -> Iterator[str]:
-    labels: Iterator[str] | None = None  # of the current sentence
-    for _, raw, cells, filler in _conll_rows(path, token_column):
-        line = raw.removesuffix("\r")
+def _labelled_rows(lines: list[_Line], labels: Sequence[str]) -> Iterator[str]:
+    remaining = iter(labels)
+    for _, text, content, filler in lines:
+        line = text.removesuffix("\r")
         separator = " " if " " in line.strip(" ") and "\t" not in line else "\t"
-        if cells is not None:
-            if labels is None:
-                labels = iter(_next(predicted)[0])
-            filler = label_cell(_next(labels))
+        if content is not None:
+            filler = label_cell(next(remaining))
             if separator == " ":
                 filler = filler.replace(" ", "_")
-        elif filler != _NO_LABEL:
-            _check_end(labels)
-            labels = None
-        yield f"{line}{separator}{filler}{raw[len(line) :]}" if filler else raw
-    _check_end(labels)
-
-
-def _check_end(labels: Iterator[str] | None) -> None:
-    if labels is not None and next(labels, None) is not None:
-        raise _ChangedError
+        yield f"{line}{separator}{filler}{text[len(line) :]}" if filler else text
 
 
 def _labelled_objects(
-    path: str, predicted: _Predictions, scheme: str, token_column: int
+    lines: list[_Line],
+    offsets: Sequence[tuple[int, int]],
+    labels: Sequence[str],
+    probabilities: Sequence[float],
+    scheme: str,
 ) -> Iterator[str]:
-    for _, line, value, sentence in _json_sentences(path, None):
+    """Adds predictions to objects; all except the last one have no words."""
+    for line in lines:
+        value = line.content
         if value is None:
-            yield line
+            yield line.text
             continue
-        labels, probabilities = _next(predicted) if sentence else ((), ())
-        if sentence and len(labels) != len(sentence.words):
-            raise _ChangedError
+        own = labels if line is lines[-1] else ()
         if value.get("tokens") is None:
-            offsets = (sentence and sentence.offsets) or ()
-            value["predicted_entities"] = text_entities(offsets, labels, probabilities, scheme)
+            value["predicted_entities"] = text_entities(offsets, own, probabilities, scheme)
         else:
-            value["predicted_labels"] = [*labels]
+            value["predicted_labels"] = [*own]
         text = json.dumps(value, ensure_ascii=False)
         yield text if is_encodable(text) else json.dumps(value)
-
-
-def _next(values: Iterator[T]) -> T:
-    for value in values:
-        return value
-    raise _ChangedError
 
 
 def text_entities(

@@ -1,4 +1,4 @@
-"""Labels of words: schemes, and the entities that labels represent.
+"""Labels of words: schemes, the entities that labels represent, and their scores.
 
 * plain: a label is a class, such as a part of speech.
 * IOB2: `B-PER` starts an entity of type PER, `I-PER` continues it, `O` is outside.
@@ -10,9 +10,10 @@ The type follows the first hyphen. If there is only one type, all labels may omi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from albert_tf.data.errors import UserError
@@ -22,9 +23,10 @@ SCHEMES: Final = ("plain", "IOB1", "IOB2", "IOBES")
 PLAIN, IOB1, IOB2, IOBES = SCHEMES
 OUTSIDE: Final = "O"
 _PREFIXES = frozenset("BIES")
-
-# Labels of two adjacent words; `None` outside of the sentence.
-_Pair = tuple[str | None, str | None]
+_REMEDY = (
+    "Use one scheme for all files: plain, IOB1, IOB2 or IOBES (BILOU is IOBES with L- for E- and "
+    "U- for S-)."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ class Sentence:
     labels: tuple[str, ...] | None = None
     text: str | None = None
     offsets: tuple[tuple[int, int], ...] | None = None
-    lines: Sequence[int] = ()
+    lines: tuple[int, ...] = ()
 
     def where(self, index: int) -> str:
         """Returns file and line of a word, for errors."""
@@ -65,133 +67,94 @@ class Entity(NamedTuple):
 def recognize_scheme(sentences: Iterable[Sentence]) -> str:
     """Returns the scheme in `SCHEMES` that the labels of all sentences follow.
 
-    Labels are plain unless a label is `B-` or `I-` with a type, or all are `S-` or `O`. Labels
-    without types are plain unless all are `B`, `I`, `E`, `S` or `O`, and one is `B` or `I`. Every
-    entity distinguishes IOB1 from IOB2: only a file without entities could be both, and it is
-    plain.
-
-    `I-` after a word of another type starts an entity in every scheme, as in conlleval; so do `I-`
-    and `E-` after `O` in IOBES.
+    For plain labels see `scheme_of`; a file without entities is plain. `I-` after a word of another
+    type starts an entity in every scheme, as in conlleval; so do `I-` and `E-` after `O` in IOBES.
 
     Args:
         sentences: read once; sentences without labels are ignored.
 
     Raises:
-        ValueError: there are labels of two schemes; names a label of each and their lines.
+        ValueError: labels follow two schemes; names labels and their lines.
     """
-    first: dict[_Pair, tuple[Sentence, int]] = {}
+    first: dict[tuple[str, str], tuple[Sentence, int]] = {}  # labels of adjacent words
     for sentence in sentences:
-        if labels := sentence.labels:
-            pairs = set(zip((None, *labels), (*labels, None), strict=True))
-            if not pairs <= first.keys():
-                for index, pair in enumerate(zip((None, *labels), (*labels, None), strict=True)):
-                    first.setdefault(pair, (sentence, index))
-    names = dict.fromkeys(label for _, label in first if label is not None)
-    is_typed = any(name[:2] in ("B-", "I-") for name in names) or _are_single(names)
-    if not is_typed and not _are_untyped(names):
+        if sentence.labels:
+            for index, pair in enumerate(pairwise((OUTSIDE, *sentence.labels, OUTSIDE))):
+                first.setdefault(pair, (sentence, index))
+    malformed = _malformed(dict.fromkeys(label for _, label in first))
+    if malformed is None:
         return PLAIN
 
-    def place(pair: _Pair, is_left: bool = False) -> str:
+    def place(pair: tuple[str, str], side: int = 1) -> str:
         sentence, index = first[pair]
-        label = pair[0] if is_left else pair[1]
-        return f"{shown(label)} ({sentence.where(index - is_left)})"
+        return f"{shown(pair[side])} ({sentence.where(index - 1 + side)})"
 
-    def begins(pair: _Pair, prefix: str) -> bool:
-        """Whether `prefix` begins an entity where no other one of its type ends."""
-        left, right = split_label(pair[0]), split_label(pair[1])
-        return right[0] == prefix and (left[0] == "O" or (prefix == "B" and left[1] != right[1]))
-
-    def is_open(pair: _Pair) -> bool:
-        """Whether an entity ends behind `B-` or `I-`, as it does not in IOBES."""
-        left, right = split_label(pair[0]), split_label(pair[1])
-        return left[0] in ("B", "I") and (right[0] not in ("I", "E") or left[1] != right[1])
-
-    for pair in first:
-        if pair[1] is not None and not _is_chunk_label(pair[1], is_typed):
-            chunks = (p for p in first if p[1] != OUTSIDE and _is_chunk_label(p[1], is_typed))
-            if (other := next(chunks, None)) is None:
-                raise UserError(
-                    f"{place(pair)} has no type. Write B-TYPE and I-TYPE, or B and I "
-                    "without a hyphen if there is only one type."
-                )
-            raise _two_schemes(
-                f"{place(pair)} is plain, neither O nor B-, I-, E- or S- and a type, but "
-                f"{place(other)} is",
-            )
-    closed = next((pair for pair in first if split_label(pair[1])[0] in ("E", "S")), None)
-    if closed:
-        if unclosed := next(filter(is_open, first), None):
-            raise _two_schemes(
-                f"no E- follows {place(unclosed, is_left=True)}, as in IOB1 and IOB2, but "
-                f"{place(closed)} is of IOBES",
-            )
-        return IOBES
-    iob1 = next((pair for pair in first if begins(pair, "I")), None)
-    iob2 = next((pair for pair in first if begins(pair, "B")), None)
-    if iob1 and iob2:
-        raise _two_schemes(
-            f"{place(iob1)} begins an entity as in IOB1, {place(iob2)} as in IOB2",
+    if malformed:
+        pair = next(pair for pair in first if pair[1] == malformed[0])
+        raise UserError(
+            f"{place(pair)} is neither O nor B-, I-, E- or S- with a type, unlike other labels of "
+            f"the file. {_REMEDY}"
         )
+    iob1 = iob2 = iobes = unclosed = None
+    for pair in reversed(first):
+        (left, left_type), (right, right_type) = map(split_label, pair)
+        is_same_type = left_type == right_type
+        if right in ("E", "S"):
+            iobes = pair
+        if left in ("B", "I") and not (right in ("I", "E") and is_same_type):
+            unclosed = pair
+        if right == "I" and left == OUTSIDE:
+            iob1 = pair
+        if right == "B" and (left == OUTSIDE or not is_same_type):
+            iob2 = pair
+    if iobes and unclosed:
+        raise UserError(
+            f"labels of two schemes: no E- follows {place(unclosed, 0)}, as in IOB1 and IOB2, but "
+            f"{place(iobes)} is IOBES. {_REMEDY}"
+        )
+    if iob1 and iob2 and not iobes:
+        raise UserError(
+            f"labels of two schemes: {place(iob1)} begins an entity as in IOB1, {place(iob2)} as "
+            f"in IOB2. {_REMEDY}"
+        )
+    if iobes:
+        return IOBES
     return IOB1 if iob1 else IOB2
 
 
-def _two_schemes(found: str) -> ValueError:
-    return UserError(
-        f"labels of two schemes: {found}. Label all files in one scheme: plain, IOB1, IOB2 "
-        "or IOBES (BILOU is IOBES with L- for E- and U- for S-)."
-    )
-
-
-def _is_chunk_label(label: str | None, is_typed: bool) -> bool:
-    if label is None or label == OUTSIDE:
-        return label is not None
-    prefix, hyphen, kind = label.partition("-")
-    return prefix in _PREFIXES and (bool(kind) if is_typed else not hyphen)
-
-
-def _are_untyped(names: Iterable[str]) -> bool:
-    return {*names} <= {*_PREFIXES, OUTSIDE} and not {"B", "I"}.isdisjoint(names)
+def _malformed(names: Collection[str]) -> list[str] | None:
+    """Returns the labels without prefix or type although others have one; `None` if plain."""
+    starts = {name[:2] for name in names}
+    is_typed = bool(starts & {"B-", "I-"}) or starts in ({"S-"}, {"S-", OUTSIDE})
+    if not is_typed:
+        is_untyped = {*names} <= {*_PREFIXES, OUTSIDE} and bool({"B", "I"} & {*names})
+        return [] if is_untyped else None
+    parts = {name: split_label(name) for name in names if name != OUTSIDE}
+    return [name for name, (prefix, kind) in parts.items() if prefix not in _PREFIXES or not kind]
 
 
 def scheme_of(names: Sequence[str]) -> str:
-    """Returns plain for the labels of a model as `recognize_scheme` does, otherwise IOB2.
+    """Returns plain or IOB2 for the labels of a model; `entities` reads IOB1 and IOBES as IOB2.
 
-    `entities` reads the schemes other than plain in the same way.
+    Labels are plain unless a label is `B-` or `I-` with a type, or all are `S-` or `O`. Labels
+    without types are plain unless all are `B`, `I`, `E`, `S` or `O`, and one is `B` or `I`.
 
     Raises:
-        ValueError: only some labels belong to such a scheme, as in some models of other libraries.
+        ValueError: only some labels are plain, as in some models of other libraries.
     """
-    is_typed = any(name[:2] in ("B-", "I-") for name in names) or _are_single(names)
-    if not is_typed and not _are_untyped(names):
-        return PLAIN
-    if other := [name for name in names if not _is_chunk_label(name, is_typed)]:
+    malformed = _malformed(names)
+    if malformed:
         raise UserError(
-            f"The labels of the model are of two schemes: {listed(other)} are neither O nor B-, "
-            "I-, E- or S- and a type, as the others are. Rename them; BILOU's L- is E-, its U- is "
-            f"S-. Received: {listed(names)}"
+            f"The labels of the model are of two schemes: {listed(malformed)} are neither O nor "
+            "B-, I-, E- or S- with a type, unlike the others. Rename them; BILOU's L- is E-, its "
+            f"U- is S-. Received: {listed(names)}"
         )
-    return IOB2
+    return PLAIN if malformed is None else IOB2
 
 
-def _are_single(names: Iterable[str]) -> bool:
-    """Returns whether all entities have one word, in IOBES."""
-    return {name[:2] for name in names} in ({"S-"}, {"S-", OUTSIDE})
-
-
-@lru_cache(maxsize=4096)
-def split_label(label: str | None) -> tuple[str, str]:
-    """Splits a label of a scheme other than plain into prefix and type.
-
-    `B-PER` is ("B", "PER"); `B` is ("B", ""); `O` and `None` are ("O", "").
-
-    Raises:
-        ValueError: the label has another prefix.
-    """
-    if label is None or label == OUTSIDE:
-        return OUTSIDE, ""
+def split_label(label: str) -> tuple[str, str]:
+    """Splits a label of a scheme other than plain: `B-PER` is ("B", "PER"), `O` is ("O", "")."""
     prefix, _, kind = label.partition("-")
-    if prefix not in _PREFIXES:
-        raise UserError(f"A label must be O or begin with B-, I-, E- or S-. Received: {label!r}")
     return prefix, kind
 
 
@@ -209,14 +172,9 @@ def entities(labels: Sequence[str], scheme: str) -> list[Entity]:
     Returns:
         Entities in the order of the words, without overlaps.
 
-    Raises:
-        ValueError: the scheme is unknown, or a label has none of its prefixes.
-
     Source: `startOfChunk` and `endOfChunk` of conlleval.pl (CoNLL-2000), and seqeval for `S-` and
         for `B-` after `E-`, which conlleval.pl lacks.
     """
-    if scheme not in SCHEMES:
-        raise UserError(f"scheme must be one of {', '.join(SCHEMES)}. Received: {scheme!r}")
     if scheme == PLAIN:
         return [Entity(label, i, i + 1) for i, label in enumerate(labels) if label != OUTSIDE]
     found: list[Entity] = []
@@ -232,19 +190,62 @@ def entities(labels: Sequence[str], scheme: str) -> list[Entity]:
     return found
 
 
-def labels_of(entities: Iterable[Entity], num_words: int) -> list[str]:
-    """Returns the labels of a sentence of `num_words` words, in IOB2.
+def best_metric(scheme: str) -> str:
+    """Returns the score that the best checkpoint maximizes."""
+    return "eval_accuracy" if scheme == PLAIN else "f1"
+
+
+def scores(
+    gold: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]], scheme: str
+) -> dict[str, float]:
+    """Scores the labels of all sentences together.
+
+    Args:
+        gold: the correct labels of each sentence.
+        predicted: the predicted labels of each sentence.
+        scheme: scheme of both, see `entities`.
+
+    Returns:
+        Numbers from 0 to 1. `eval_accuracy`: the share of words with the correct label. Unless
+        labels are plain, `precision`, `recall` and `f1` of entities; an entity is correct if its
+        type and all its words are. For every type, or plain label, that is correct or predicted
+        anywhere, `precision_X`, `recall_X` and `f1_X`. Divisions by 0 give 0.
 
     Raises:
-        ValueError: an entity is empty, out of range or overlaps another.
+        ValueError: there is no word, or the numbers of labels differ.
+
+    Source: conlleval.pl (CoNLL-2000), which reports percentages.
     """
-    labels = [OUTSIDE] * num_words
-    for entity in entities:
-        kind, start, end = entity
-        if not 0 <= start < end <= num_words or {*labels[start:end]} != {OUTSIDE}:
-            raise UserError(
-                f"Entities must be of one or more of the {num_words} words, and not overlap. "
-                f"Received: {entity}"
-            )
-        labels[start:end] = [f"B-{kind}"] + [f"I-{kind}"] * (end - start - 1)
-    return labels
+    right: Counter[str] = Counter()
+    found: Counter[str] = Counter()
+    wanted: Counter[str] = Counter()
+    num_words = num_right = 0
+    for expected, labels in zip(gold, predicted, strict=True):
+        same = [one for one, other in zip(expected, labels, strict=True) if one == other]
+        num_words += len(expected)
+        num_right += len(same)
+        if scheme == PLAIN:
+            wanted.update(expected)
+            found.update(labels)
+            right.update(same)
+            continue
+        of_gold, of_labels = entities(expected, scheme), entities(labels, scheme)
+        wanted.update(entity.type for entity in of_gold)
+        found.update(entity.type for entity in of_labels)
+        right.update(entity.type for entity in {*of_gold} & {*of_labels})
+    if not num_words:
+        raise UserError("There is no word to score.")
+    scored = {"eval_accuracy": num_right / num_words}
+    if scheme != PLAIN:
+        scored |= _scores(right.total(), found.total(), wanted.total())
+    for name in filter(None, sorted({*wanted, *found})):  # labels without types have the type ""
+        scored |= _scores(right[name], found[name], wanted[name], f"_{name}")
+    return scored
+
+
+def _scores(right: int, found: int, wanted: int, ending: str = "") -> dict[str, float]:
+    return {
+        f"precision{ending}": right / found if found else 0.0,
+        f"recall{ending}": right / wanted if wanted else 0.0,
+        f"f1{ending}": 2 * right / (found + wanted) if found + wanted else 0.0,
+    }

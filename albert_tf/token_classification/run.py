@@ -28,7 +28,7 @@ from albert_tf.finetuning import flow
 from albert_tf.finetuning.class_weights import class_weights
 from albert_tf.finetuning.job import Job, RunContext, StepSettings, check_answers
 from albert_tf.finetuning.metrics import write_confusion_matrix
-from albert_tf.token_classification.data import read_sentences
+from albert_tf.token_classification.data import read_sentences, write_predictions
 from albert_tf.token_classification.export import (
     export_text_token_classifier,
     export_token_classifier,
@@ -38,17 +38,14 @@ from albert_tf.token_classification.labels import (
     OUTSIDE,
     PLAIN,
     Sentence,
+    best_metric,
     recognize_scheme,
     scheme_of,
 )
-from albert_tf.token_classification.metrics import best_metric
 from albert_tf.token_classification.tag import (
-    FLAG,
     WordTagger,
     evaluation_scores,
-    is_text,
     predict_file,
-    predict_in_form,
     predict_labels,
 )
 from albert_tf.token_classification.task import TokenClassificationTask
@@ -58,8 +55,7 @@ from albert_tf.training.settings import check_arguments, unless_given
 
 _ACTIONS = {TRAIN: "do_train", DEV: "do_eval", TEST: "do_predict"}  # that need each split
 _COLUMNS = ("token_column", "label_column")
-_LABELS_NAMED = 20
-_MANY_LABELS = 500
+_LABELS_SHOWN = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +96,7 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
     def check(cls, settings: TokenClassificationSettings) -> None:
         """See `Job`."""
         super().check(settings)
-        check_answers(settings.predict_output_file, settings.predict_file, FLAG)
+        check_answers(settings.predict_output_file, settings.predict_file, "`predict_file`")
         for split, action in _ACTIONS.items():
             if getattr(settings, action) and not getattr(settings, f"{split}_file"):
                 raise UserError(f"`{action}` needs `{split}_file`.")
@@ -141,21 +137,16 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
                 self.class_weights = class_weights(settings.class_weights, names, occurrences)
         if settings.do_eval:
             _, schemes[DEV] = self._check_labels(DEV)
-        found = {scheme: split for split, scheme in schemes.items() if scheme != PLAIN}
-        if len(found) > 1:
+        if len({*schemes.values()} - {PLAIN}) > 1:
             raise UserError(
                 f"`dev_file`: the labels of {settings.dev_file} are {schemes[DEV]}, those of "
                 f"{settings.train_file} {schemes[TRAIN]}. Label both in one scheme."
             )
         self.scheme = scheme_of(self.labels.names)
-        answered = settings.predict_file
-        for path in (
-            settings.test_file if settings.do_predict else None,
-            answered if answered and not is_text(answered) else None,
-        ):
-            if path:
-                for _ in self._read(path, label_column=None):
-                    pass
+        if settings.do_predict and settings.test_file:
+            self._check_words(settings.test_file)
+        if settings.predict_file and can_be_read_twice(settings.predict_file, "a file of words"):
+            self._check_words(settings.predict_file)
         columns = {column: str(getattr(settings, column)) for column in _COLUMNS}
         self.task = TrainedTask(TOKENS, self.labels, False, columns, settings.max_seq_length)
         self.best_metric = best_metric(self.scheme)
@@ -171,6 +162,10 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
             needs_labels=label_column is not None,
         )
 
+    def _check_words(self, path: str) -> None:
+        for _ in self._read(path, label_column=None):
+            pass
+
     def _labelled(self, split: str) -> tuple[str, Iterator[Sentence]]:
         """Returns file and sentences of a split."""
         path = getattr(self.settings, f"{split}_file")
@@ -180,9 +175,10 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
         """Reads a split; returns the counts of the labels and their scheme."""
         path, sentences = self._labelled(split)
         counts: Counter[str] = Counter()
-        lengths = []
+        num_sentences = 0
 
         def checked() -> Iterator[Sentence]:
+            nonlocal num_sentences
             for sentence in sentences:
                 labels = sentence.labels or ()
                 for index, label in enumerate(labels):
@@ -192,7 +188,7 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
                             f"{shown(label)}. Allowed: {self.labels.allowed}."
                         )
                 counts.update(labels)
-                lengths.append(len(labels))
+                num_sentences += 1
                 yield sentence
 
         scheme = recognize_scheme(checked())
@@ -200,26 +196,23 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
             "%s: split=%s sentences=%d words=%d scheme=%s labels %s",
             path,
             split,
-            len(lengths),
-            sum(lengths),
+            num_sentences,
+            counts.total(),
             scheme,
-            ", ".join(f"{name}: {count}" for name, count in counts.most_common(_LABELS_NAMED)),
+            ", ".join(f"{name}: {count}" for name, count in counts.most_common(_LABELS_SHOWN)),
         )
-        if len(counts) > _MANY_LABELS:
-            logging.warning(
-                "%s: %d different labels; --label_column names their column", path, len(counts)
-            )
         return counts, scheme
 
     def _labels_of(self, counts: Counter[str]) -> Labels:
         """Returns the labels of the training file: `O`, then the others by code points."""
+        path = str(self.settings.train_file)
         if len(counts) < 2:
             raise UserError(
-                f"`train_file`: all words of {self.settings.train_file} have the label "
-                f"{listed(counts)}; there is nothing to learn. `label_column` names the column."
+                f"`train_file`: all words of {path} have the label {listed(counts)}, so there is "
+                "nothing to learn. Select the column of the labels by `label_column`."
             )
         names = sorted(counts, key=lambda name: (name != OUTSIDE, name))
-        warn_of_doubtful_labels(str(self.settings.train_file), names)
+        warn_of_doubtful_labels(path, names)
         return Labels(tuple(names))
 
     def make_task(self) -> TokenClassificationTask:
@@ -286,7 +279,13 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
             ending = os.path.splitext(settings.test_file)[1]
             path = os.path.join(settings.output_dir, f"test_results{ending}")
             with write_then_rename(path) as file:
-                predict_in_form(settings.test_file, tagger, file, settings.token_column)
+                write_predictions(
+                    settings.test_file,
+                    file,
+                    tagger.predict_words,
+                    self.scheme,
+                    token_column=settings.token_column,
+                )
             logging.info("Labelled %s: %s", settings.test_file, path)
         if settings.predict_file:
             predict_file(

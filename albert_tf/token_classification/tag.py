@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice, pairwise
-from typing import IO, Any, NamedTuple, overload
+from itertools import pairwise
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 from absl import logging
@@ -24,20 +24,15 @@ from albert_tf.data.streams import (
 from albert_tf.data.text_examples import Labels, label_cell
 from albert_tf.finetuning.predictor import Predictor
 from albert_tf.token_classification.data import (
-    Sentence,
-    read_sentences,
+    SENTENCES_AT_ONCE,
+    Prediction,
     split_words,
     text_entities,
     write_predictions,
 )
 from albert_tf.token_classification.features import TokenFeatures, WordTokenizer, token_features
-from albert_tf.token_classification.labels import PLAIN, scheme_of
-from albert_tf.token_classification.metrics import scores
+from albert_tf.token_classification.labels import PLAIN, scheme_of, scores
 from albert_tf.tokenization.base import Tokenizer
-
-# Sentences of lists and files are grouped in the same way, so batches and numbers are equal.
-_SENTENCES_AT_ONCE = 1024
-FLAG = "`predict_file`"
 
 
 class TaggedWord(NamedTuple):
@@ -105,7 +100,7 @@ class Predicted(NamedTuple):
 def predict_labels(
     features: TokenFeatures, predictor: Predictor, description: str = "predicting"
 ) -> Predicted:
-    """Runs a model on windows; each word is answered by its window.
+    """Runs a model on windows, and returns its predictions for all words.
 
     Raises:
         ValueError: the model's output is not finite.
@@ -128,9 +123,9 @@ def predict_labels(
 def evaluation_scores(
     features: TokenFeatures, predicted: Predicted, labels: Labels, scheme: str
 ) -> dict[str, float]:
-    """Returns the scores of predictions for features with labels, rounded to float32.
+    """Returns `labels.scores` of features with labels, and `eval_loss`, a mean over words.
 
-    They are those of `metrics.scores`, and `eval_loss`, a mean over words.
+    All are rounded to float32.
     """
     assert features.label_ids is not None
     assert predicted.losses is not None
@@ -195,39 +190,41 @@ class WordTagger:
         else:
             rows = [as_words(f"texts[{index}]", row) for index, row in enumerate(rows)]
         self.num_sentences = 0
-        return [
-            tagged for group in regrouped([rows], _SENTENCES_AT_ONCE) for tagged in self._tag(group)
-        ]
+        return [tag for group in regrouped([rows], SENTENCES_AT_ONCE) for tag in self._tag(group)]
 
     def _tag(self, rows: Sequence[Any]) -> Iterator[TaggedText]:
         """Labels texts, or lists of words, together."""
-        spans = [
-            split_words(row) if isinstance(row, str) else [(i, i + 1) for i in range(len(row))]
-            for row in rows
-        ]
-        words = [
-            [row[start:end] for start, end in found] if isinstance(row, str) else row
-            for row, found in zip(rows, spans, strict=True)
-        ]
-        predicted = self._predict(words)
-        for row, found, own, (labels, probabilities) in zip(
+        if isinstance(rows[0], str):
+            spans, words, predicted = self.predict_texts(rows)
+        else:
+            spans = [[(i, i + 1) for i in range(len(row))] for row in rows]
+            words = list(rows)
+            predicted = self.predict_words(words)
+        for row, offsets, own, (labels, probabilities) in zip(
             rows, spans, words, predicted, strict=True
         ):
-            found_entities = []
+            columns = zip(own, offsets, labels, probabilities, strict=True)
+            tagged = [TaggedWord(word, *span, label, value) for word, span, label, value in columns]
+            found = []
             if self.scheme != PLAIN:
-                found_entities = text_entities(found, labels, probabilities, self.scheme)
-            tagged = []
-            for entity in found_entities:
-                part = row[entity["start"] : entity["end"]]
-                text = part if isinstance(row, str) else " ".join(part)
-                tagged.append(TaggedEntity(entity.pop("label"), text, **entity))
-            columns = zip(own, found, labels, probabilities, strict=True)
-            yield TaggedText(
-                [TaggedWord(word, *span, label, value) for word, span, label, value in columns],
-                tagged,
-            )
+                for entity in text_entities(offsets, labels, probabilities, self.scheme):
+                    part = row[entity["start"] : entity["end"]]
+                    text = part if isinstance(row, str) else " ".join(part)
+                    found.append(TaggedEntity(entity.pop("label"), text, **entity))
+            yield TaggedText(tagged, found)
 
-    def _predict(self, sentences: Sequence[Sequence[str]]) -> list[tuple[list[str], list[float]]]:
+    def predict_texts(
+        self, texts: Sequence[str]
+    ) -> tuple[list[list[tuple[int, int]]], list[list[str]], list[Prediction]]:
+        """Returns offsets, words, and labels and probabilities of the words of each text."""
+        spans = [split_words(text) for text in texts]
+        words = [
+            [text[start:end] for start, end in found]
+            for text, found in zip(texts, spans, strict=True)
+        ]
+        return spans, words, self.predict_words(words)
+
+    def predict_words(self, sentences: Sequence[Sequence[str]]) -> list[Prediction]:
         """Returns labels and probabilities of the words of sentences, predicted together."""
         length = self._predictor.max_seq_length
         features = token_features(((words, None) for words in sentences), self._tokenize, length)
@@ -245,20 +242,6 @@ def as_words(name: str, value: object) -> list[str]:
     return as_texts(name, value) if not isinstance(value, list | tuple) or value else []
 
 
-def predict_sentences(
-    sentences: Iterable[Sentence], tagger: WordTagger
-) -> Iterator[tuple[list[str], list[float]]]:
-    """Yields labels and probabilities of the words of each sentence; memory use is constant."""
-    rest = iter(sentences)
-    while group := list(islice(rest, _SENTENCES_AT_ONCE)):
-        yield from tagger._predict([sentence.words for sentence in group])
-
-
-def is_text(path: str) -> bool:
-    """Returns whether --predict_file has a text per line: the standard input, or a pipe."""
-    return not can_be_read_twice(path, "a file of words")
-
-
 def predict_file(path: str, tagger: WordTagger, output_path: str | None, token_column: int) -> None:
     """Labels a file, or the lines of the standard input, "-".
 
@@ -272,49 +255,22 @@ def predict_file(path: str, tagger: WordTagger, output_path: str | None, token_c
     """
     try:
         with open_output(output_path) as out:
-            if is_text(path):
-                _predict_texts(path, tagger, out)
-            else:
-                predict_in_form(path, tagger, out, token_column)
+            if can_be_read_twice(path, "a file of words"):
+                write_predictions(
+                    path, out, tagger.predict_words, tagger.scheme, token_column=token_column
+                )
+                return
+            number = 1
+            with open_input(path) as file:
+                for lines in read_lines(file):
+                    data = b"\n".join(line.removesuffix(b"\r") for line in lines)
+                    texts = decode_utf8(data, source_name(path), line=number).split("\n")
+                    number += len(lines)
+                    spans, _, predicted = tagger.predict_texts(texts)
+                    for text, offsets, found in zip(texts, spans, predicted, strict=True):
+                        entities = text_entities(offsets, *found, tagger.scheme)
+                        answer = {"text": text, "predicted_entities": entities}
+                        out.write(json.dumps(answer, ensure_ascii=False).encode() + b"\n")
+                    out.flush()
     finally:
         logging.info("Predicted %d sentences", tagger.num_sentences)
-
-
-def predict_in_form(path: str, tagger: WordTagger, out: IO[bytes], token_column: int) -> None:
-    """Writes a file of sentences with predictions, see `write_predictions`."""
-    sentences = read_sentences(path, token_column=token_column, label_column=None)
-    predicted = predict_sentences(sentences, tagger)
-    write_predictions(path, out, predicted, tagger.scheme, token_column=token_column)
-
-
-def _predict_texts(path: str, tagger: WordTagger, out: IO[bytes]) -> None:
-    with open_input(path) as file:
-        for texts in _texts(read_lines(file), path):
-            spans = [split_words(text) for text in texts]
-            words = [
-                [text[start:end] for start, end in found]
-                for text, found in zip(texts, spans, strict=True)
-            ]
-            for text, found, predicted in zip(texts, spans, tagger._predict(words), strict=True):
-                answer = {
-                    "text": text,
-                    "predicted_entities": text_entities(found, *predicted, tagger.scheme),
-                }
-                out.write(json.dumps(answer, ensure_ascii=False).encode() + b"\n")
-            out.flush()
-
-
-def _texts(lines: Iterable[Sequence[bytes]], path: str) -> Iterator[list[str]]:
-    """Yields groups of texts; before an error, the valid texts of its group."""
-    number = 0
-    for group in lines:
-        texts: list[str] = []
-        for line in group:
-            number += 1
-            try:
-                texts.append(decode_utf8(line.removesuffix(b"\r"), source_name(path), line=number))
-            except ValueError:
-                if texts:
-                    yield texts
-                raise
-        yield texts

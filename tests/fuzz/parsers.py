@@ -16,7 +16,7 @@ import struct
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -874,8 +874,11 @@ def _answers(rows: Any) -> Any:
 def _words(name: str) -> Any:
     sentences = list(read_sentences(name))
     scheme = recognize_scheme(sentences)
-    predicted = [(["O"] * len(s.words), [1.0] * len(s.words)) for s in sentences]
-    write_predictions(name, io.BytesIO(), predicted, scheme)
+
+    def predict(words: Sequence[Sequence[str]]) -> list[tuple[list[str], list[float]]]:
+        return [(["O"] * len(row), [1.0] * len(row)) for row in words]
+
+    write_predictions(name, io.BytesIO(), predict, scheme)
     return sentences, scheme
 
 

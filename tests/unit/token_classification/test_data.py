@@ -1,18 +1,18 @@
-"""Files of words and labels, read and written again with predictions."""
+"""Reading files of words and labels, and writing them with predictions."""
 
 import io
 import json
-from itertools import islice
 
 import pytest
 
+from albert_tf.token_classification import data
 from albert_tf.token_classification.data import (
     read_sentences,
     split_words,
     text_entities,
     write_predictions,
 )
-from albert_tf.token_classification.labels import Sentence, recognize_scheme
+from albert_tf.token_classification.labels import Sentence
 from albert_tf.tokenization.word_piece import align_words
 from tests.hostile_texts import HOSTILE_TEXTS
 
@@ -26,6 +26,13 @@ def read(tmp_path):
         return list(read_sentences(str(path), **options))
 
     return read
+
+
+def written(path, predicted=(), scheme="IOB2", **options) -> str:
+    """Returns a copy of a file with these labels and probabilities of its sentences."""
+    rest, out = iter(predicted), io.BytesIO()
+    write_predictions(str(path), out, lambda words: [next(rest) for _ in words], scheme, **options)
+    return out.getvalue().decode()
 
 
 def words_and_labels(sentences: list[Sentence]) -> list[tuple[str, str | None]]:
@@ -68,17 +75,8 @@ def test_columns(read, tmp_path):
     assert words_and_labels(tags)[0] == ("EU|rejects", "NNP|VBZ")
 
 
-def test_words_are_kept_as_they_are(read):
-    words = [
-        "",
-        "New York",
-        "a\u00a0b",
-        "\u200b",
-        "\u05e9\u05dc\u05d5\u05dd",
-        "\u3000",
-        "x\0",
-        "A\u0301",
-    ]
+def test_words_are_unchanged(read):
+    words = ["", "New York", "a\u00a0b", "\u200b", "\u05e9\u05dc", "\u3000", "x\0", "A\u0301"]
     [sentence] = read("".join(f"{word}\tX \n" for word in words))
     assert sentence.words == (*words,)
     assert sentence.labels == ("X",) * len(words)
@@ -88,14 +86,18 @@ def test_a_file_without_labels(read):
     assert words_and_labels(read("a\nb\n\nc")) == [("a|b", None), ("c", None)]
     assert words_and_labels(read("a DT\n", label_column=2)) == [("a", None)]
     assert words_and_labels(read("a O\n", label_column=None)) == [("a", None)]
-    with pytest.raises(ValueError, match=r".*t\.conll:2 .*`label_column`=2"):
+    with pytest.raises(ValueError, match=r"t\.conll:2 .*`label_column`=2"):
         read("\na DT\n", label_column=2, needs_labels=True)
-    with pytest.raises(ValueError, match=r't\.jsonl:2 has no "labels"; labels are needed'):
-        read('{"tokens": ["a"], "labels": ["X"]}\n{"tokens": ["a"]}', "t.jsonl", needs_labels=True)
+    for content, missing in (
+        ('{"tokens": ["a"], "text": "a", "entities": []}', "labels"),
+        ('{"text": "a"}', "entities"),
+    ):
+        with pytest.raises(ValueError, match=f't.jsonl:1 has no "{missing}"'):
+            read(content, "t.jsonl", needs_labels=True)
 
 
 def test_lines_with_a_number_sign(read):
-    """Comments stand before a sentence and have another width; what has that of a row is one."""
+    """Comments precede a sentence and have another number of columns than its rows."""
     content = "# newdoc\n# text = # 1\n#\tO\n1\tX\n\n#\tO\n"
     assert words_and_labels(read(content)) == [("#|1", "O|X"), ("#", "O")]
     assert words_and_labels(read("#\tO\n#\tO\n")) == [("#|#", "O|O")]
@@ -105,16 +107,15 @@ def test_lines_with_a_number_sign(read):
 
 
 @pytest.mark.parametrize("width", [1, 2, 4, 5])
-def test_conllu_comments_are_no_rows_of_any_width(read, tmp_path, width):
+def test_conllu_comments_are_comments_at_any_number_of_columns(read, tmp_path, width):
     row = " ".join(["#newdoc", *"O" * (width - 1)])
     comments = ["# newdoc", "# newpar id = a b", "# sent_id = 1", "#  text[en] = a = b"]
     content = "\n".join([*comments, row, "", *comments, row, ""])
     found = read(content)
     assert [sentence.words for sentence in found] == [("#newdoc",)] * 2
-    written = io.BytesIO()
-    write_predictions(str(tmp_path / "t.conll"), written, [(["X"], [1.0])] * 2, "plain")
-    assert [s.words for s in read(written.getvalue().decode())] == [("#newdoc",)] * 2
-    assert written.getvalue().decode().splitlines()[:4] == comments
+    text = written(tmp_path / "t.conll", [(["X"], [1.0])] * 2)
+    assert text.splitlines()[:4] == comments
+    assert [s.words for s in read(text)] == [("#newdoc",)] * 2
     assert [s.words for s in read("a O O\n# NN =\n")] == [("a", "#")]
 
 
@@ -125,20 +126,18 @@ def test_conllu(read, tmp_path):
     [sentence] = read("\n".join(rows), token_column=1, label_column=3)
     assert (sentence.words, sentence.labels) == (("de", "le", "vent"), ("ADP", "DET", "NOUN"))
     assert [sentence.where(i)[-2:] for i in range(3)] == [":3", ":4", ":6"]
-    written = io.BytesIO()
     predicted = [(["A", "D", "N"], [1.0] * 3)]
-    path = str(tmp_path / "t.conll")
-    write_predictions(path, written, predicted, "plain", token_column=1)
-    last = [line.rpartition("\t")[2] for line in written.getvalue().decode().splitlines()]
+    text = written(tmp_path / "t.conll", predicted, token_column=1)
+    last = [line.rpartition("\t")[2] for line in text.splitlines()]
     assert last == [rows[0], "_", "A", "D", "_", "N"]
-    [again] = read(written.getvalue().decode(), token_column=1)
+    [again] = read(text, token_column=1)
     assert (again.words, again.labels) == (sentence.words, ("A", "D", "N"))
 
 
 @pytest.mark.parametrize(
     ("content", "options", "named"),
     [
-        ("a O\nb\n", {}, ["line 2", "1 column ", "2, separated by blanks"]),
+        ("a O\nb\n", {}, ["line 2", "1 column,", "2, separated by blanks"]),
         ("a\tO\n\nb\tX\tO\n", {}, ["line 3", "3 columns", "line 1 has 2, separated by tabs"]),
         ("a\tO\nb\t\n", {}, ["line 2", "empty label", "`label_column`"]),
         ("a\tO\rb\tO\r", {}, ["line 1", "carriage return"]),
@@ -150,25 +149,10 @@ def test_conllu(read, tmp_path):
         (b"a O\n" * 3000 + b"b \xff\n", {}, ["line 3001", "0xff"]),
     ],
 )
-def test_columns_that_cannot_be_read(read, content, options, named):
+def test_invalid_columns_are_rejected(read, content, options, named):
     with pytest.raises(ValueError) as error:  # noqa: PT011
         read(content, **options)
     assert all(part in str(error.value) for part in ["t.conll", *named])
-
-
-def test_a_file_is_read_as_it_is_asked_for(tmp_path):
-    path = tmp_path / "t.conll"
-    path.write_text("a O\n\n" * 3000 + "b\n")
-    sentences = read_sentences(str(path))
-    assert len(list(islice(sentences, 2000))) == 2000
-    with pytest.raises(ValueError, match="line 6001"):
-        list(sentences)
-
-
-def test_long_sentences(read):
-    [sentence] = read("w B-X\nv I-X\n" * 5000)
-    assert len(sentence.words) == 10000
-    assert recognize_scheme([sentence]) == "IOB2"
 
 
 def test_json_lines(read, tmp_path):
@@ -205,15 +189,6 @@ def test_texts_with_entities(read):
     assert read('{"text": "a"}', "t.json")[0].labels is None
 
 
-@pytest.mark.parametrize(
-    ("content", "missing"),
-    [('{"tokens": ["a"], "text": "a", "entities": []}', "labels"), ('{"text": "a"}', "entities")],
-)
-def test_missing_labels_are_called_by_their_key(read, content, missing):
-    with pytest.raises(ValueError, match=f't.jsonl:1 has no "{missing}"; labels'):
-        read(content, "t.jsonl", needs_labels=True)
-
-
 def _entities(*spans: tuple) -> str:
     entities = [{"start": start, "end": end, "label": label} for start, end, label in spans]
     return json.dumps({"text": "New Yorkers, too", "entities": entities})
@@ -230,33 +205,27 @@ def _entities(*spans: tuple) -> str:
         ('{"tokens": ["a"], "tokens": ["b"]}', ["duplicate key"]),
         ('{"tokens"', ["not valid JSON"]),
         (_entities((0, 8, "LOC")), ["entities[0]", "'New York'", "'Yorkers'", "4 to 11"]),
-        (_entities((5, 11, "LOC")), ["entities[0]", "'orkers'", "'Yorkers'"]),
-        (_entities((0, 11, "A"), (4, 11, "B")), ["entities[1]", "overlap", "'A'"]),
+        (_entities((5, 11, "LOC")), ["entities[0]", "'Yorkers'"]),
+        (_entities((0, 11, "A"), (4, 11, "B")), ["entities[1]", "overlap"]),
         (_entities((0, 17, "A")), ["entities[0]", "16 characters"]),
         (_entities((3, 3, "A")), ["entities[0]", "start < end"]),
-        (_entities((3, 4, "A")), ["entities[0]", "' ' has none"]),
+        (_entities((3, 4, "A")), ["entities[0]", "unlike ' '"]),
         (_entities((0, 3, "")), ["entities[0].label", "empty"]),
     ],
 )
-def test_json_lines_that_cannot_be_read(read, content, named):
+def test_invalid_json_lines_are_rejected(read, content, named):
     with pytest.raises(ValueError) as error:  # noqa: PT011
         read(f'\n{{"tokens": ["a"]}}\n{content}\n', "t.jsonl")
     assert all(part in str(error.value) for part in ["t.jsonl", "line 3", *named])
 
 
 @pytest.mark.parametrize("text", [*HOSTILE_TEXTS, "don't co\u00adop \u200f\u05d0\u200d", "\u200b"])
-def test_texts_are_split_as_berts_basic_tokenizer_splits_them(text):
+def test_texts_are_split_like_berts_basic_tokenizer(text):
     positions = [word.positions for word in align_words(text, do_lower_case=False)]
     assert split_words(text) == [(found[0], found[-1] + 1) for found in positions]
 
 
-def written(path, predicted, scheme="IOB2") -> str:
-    out = io.BytesIO()
-    write_predictions(str(path), out, iter(predicted), scheme)
-    return out.getvalue().decode()
-
-
-def test_predictions_are_one_more_column(tmp_path):
+def test_predictions_are_an_additional_column(tmp_path):
     path = tmp_path / "t.conll"
     content = COLUMNS.replace("EU NNP B-NP B-ORG\n", "# O\nEU NNP B-NP B-ORG\r\n")
     path.write_bytes(content.encode())
@@ -268,7 +237,7 @@ def test_predictions_are_one_more_column(tmp_path):
         if label is not None:
             expected[index] = f"{expected[index].removesuffix(chr(13))} {label}"
     assert lines == expected
-    path.write_text("# two words\nto\n", "utf-8")  # of which the first line must not become a row
+    path.write_text("# two words\nto\n", "utf-8")  # the first line must remain a comment
     assert written(path, [(["a b"], [1.0])]) == "# two words\nto\ta b\n"
     path.write_text("New York\tX\n\n", "utf-8")
     assert written(path, [(["a b"], [1.0])]) == "New York\tX\ta b\n\n"
@@ -303,15 +272,21 @@ def test_predictions_in_objects(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "labels",
-    [[], [["O", "O"]], [["O"], ["O"]], [["O", "O"], ["O", "O"]], [["O", "O"], ["O"], ["O"]]],
+    ("name", "row"), [("t.conll", "w{}\n\n"), ("t.jsonl", '{{"text": "w{}"}}\n{{"text": ""}}\n')]
 )
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [("t.conll", "a\nb\n\nc\n"), ("t.jsonl", '{"tokens": ["a", "b"]}\n{"text": "c"}\n')],
-)
-def test_there_is_one_prediction_for_every_word(tmp_path, name, content, labels):
-    path = tmp_path / name
-    path.write_text(content)
-    with pytest.raises(ValueError, match="changed"):
-        written(path, [(row, [1.0] * len(row)) for row in labels])
+def test_large_files_are_predicted_in_groups(tmp_path, monkeypatch, name, row):
+    monkeypatch.setattr(data, "SENTENCES_AT_ONCE", 2)
+    path, out, groups = tmp_path / name, io.BytesIO(), []
+    path.write_text("".join(row.format(number) for number in range(5)))
+
+    def predict(words):
+        groups.append(len(words))
+        return [([f"B-{word}"], [1.0]) for (word,) in words]
+
+    write_predictions(str(path), out, predict, "IOB2")
+    assert groups == [2, 2, 1]
+    lines = [line for line in out.getvalue().decode().splitlines() if "w" in line]
+    assert len(lines) == 5
+    assert all(
+        f"w{number}" in line.rpartition(f"w{number}")[0] for number, line in enumerate(lines)
+    )

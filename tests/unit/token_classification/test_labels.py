@@ -1,18 +1,22 @@
-"""Schemes of labels, and the entities that labels stand for."""
+"""Schemes of labels, entities and scores, compared with seqeval and conlleval.pl."""
 
-import random
+import json
+from pathlib import Path
 
 import pytest
 
 from albert_tf.token_classification.labels import (
     Entity,
     Sentence,
+    best_metric,
     entities,
-    labels_of,
     recognize_scheme,
     scheme_of,
-    split_label,
+    scores,
 )
+
+# Recorded by record_conlleval.py.
+CASES = json.loads(Path(__file__).with_name("conlleval.json").read_text("utf-8"))
 
 
 def sentences(*texts: str) -> list[Sentence]:
@@ -38,26 +42,26 @@ def sentences(*texts: str) -> list[Sentence]:
         ("IOB1", ["O I-PER I-LOC"]),
         ("IOB2", ["O B-PER I-PER O", "B-LOC B-LOC"]),
         ("IOB2", ["B-NP I-NP B-VP"]),
-        ("IOB2", ["B-PER I-LOC O"]),  # I- behind another type
+        ("IOB2", ["B-PER I-LOC O"]),  # I- after another type
         ("IOB2", ["B I O"]),
         ("IOB2", ["B-geo-loc I-geo-loc"]),
         ("IOBES", ["S-PER O B-LOC I-LOC E-LOC"]),
         ("IOBES", ["O S-PER O"]),
         ("IOBES", ["B E O S"]),
-        ("IOBES", ["S-PER O I-LOC E-LOC O E-LOC"]),  # begun without B-
+        ("IOBES", ["S-PER O I-LOC E-LOC O E-LOC"]),  # without B-
     ],
 )
 def test_schemes_are_recognized(scheme, texts):
     assert recognize_scheme(sentences(*texts)) == scheme
 
 
-def test_sentences_without_labels_have_no_scheme_of_their_own():
+def test_sentences_without_labels_are_ignored():
     unlabelled = Sentence("t.conll:1", ("a", "b"))
     assert recognize_scheme([unlabelled, *sentences("I-PER O")]) == "IOB1"
 
 
 @pytest.mark.parametrize("names", [("O", "B-X", "L-X", "U-X"), ("B-X", "PAD"), ("B-X", "B-")])
-def test_models_whose_labels_are_of_two_schemes_are_refused(names):
+def test_labels_of_a_model_in_two_schemes_are_rejected(names):
     with pytest.raises(ValueError, match=f"two schemes: .*'{names[-1]}' are neither O"):
         scheme_of(names)
 
@@ -65,24 +69,20 @@ def test_models_whose_labels_are_of_two_schemes_are_refused(names):
 @pytest.mark.parametrize(
     ("texts", "named"),
     [
-        (["O B-PER O", "O NOUN"], ["'B-PER' (t.conll:2)", "'NOUN' (t.conll:6)"]),
+        (["O B-PER O", "O NOUN"], ["'NOUN' (t.conll:6)"]),
         (["B-PER", "O I-PER"], ["'B-PER' (t.conll:1)", "'I-PER' (t.conll:4)"]),
         (["B-PER I-PER O S-LOC"], ["'I-PER' (t.conll:2)", "'S-LOC' (t.conll:4)"]),
         (["B-PER I-PER", "E-LOC"], ["'I-PER' (t.conll:2)", "'E-LOC' (t.conll:4)"]),
-        (["B-PER L-PER U-LOC"], ["'B-PER' (t.conll:1)", "'L-PER' (t.conll:2)", "BILOU"]),
-        (["B-PER B-"], ["'B-PER' (t.conll:1)", "'B-' (t.conll:2)"]),
+        (["B-PER L-PER U-LOC"], ["'L-PER' (t.conll:2)", "BILOU"]),
+        (["B-PER B-"], ["'B-' (t.conll:2)"]),
+        (["O B-", "I-"], ["'B-' (t.conll:2)"]),
+        (["O S-"], ["'S-' (t.conll:2)"]),
     ],
 )
-def test_labels_of_two_schemes_are_refused_with_their_lines(texts, named):
-    with pytest.raises(ValueError, match="two schemes") as error:
+def test_errors_name_the_lines_of_labels_in_two_schemes(texts, named):
+    with pytest.raises(ValueError, match="one scheme") as error:
         recognize_scheme(sentences(*texts))
     assert all(part in str(error.value) for part in named)
-
-
-@pytest.mark.parametrize("texts", [["O B-", "I-"], ["I- O"], ["O S-"]])
-def test_labels_without_a_type_are_refused(texts):
-    with pytest.raises(ValueError, match=r"'[BIS]-' \(t\.conll:\d\) has no type"):
-        recognize_scheme(sentences(*texts))
 
 
 @pytest.mark.parametrize(
@@ -102,57 +102,74 @@ def test_labels_without_a_type_are_refused(texts):
         ("IOB2", "", []),
     ],
 )
-def test_entities_broken_ones_too(scheme, labels, expected):
+def test_entities(scheme, labels, expected):
     assert entities(labels.split(), scheme) == [Entity(*entity) for entity in expected]
 
 
-# What conlleval says of two neighbouring prefixes of one type; its later version for S.
-_STARTS = "BB IB OB SB EB BS IS OS SS ES OI SI EI OE SE EE"
-_ENDS = "BB BO BS IB IO IS EB EI EE EO ES SB SI SE SO SS"
+def split(case: dict) -> tuple[list[list[str]], list[list[str]]]:
+    return [s.split() for s in case["gold"]], [s.split() for s in case["predicted"]]
 
 
-def chunks(labels: list[str]) -> set[tuple[str, int, int]]:
-    """Starts and ends are found by themselves, and each start gets the next end."""
-    found, starts, before = set(), [], ("O", "")
-    for index, label in enumerate([*labels, "O"]):
-        now = (label[0], label[2:])
-        both, differ = before[0] + now[0], before[1] != now[1]
-        if both in _ENDS or (before[0] != "O" and differ):
-            [start] = starts
-            found.add((before[1], start, index))
-            starts = []
-        if both in _STARTS or (now[0] != "O" and differ):
-            starts.append(index)
-        before = now
-    return found
+@pytest.mark.parametrize("case", CASES)
+def test_entities_equal_those_of_seqeval(case):
+    _, predicted = split(case)
+    found = [[list(entity) for entity in entities(s, case["scheme"])] for s in predicted]
+    assert found == case["seqeval"]
 
 
-def test_random_labels_have_the_chunks_that_conllevals_rules_give():
-    rng = random.Random(7)
-    for _ in range(1500):
-        prefixes = rng.choice(["BI", "BIES"])
-        labels = [
-            "O" if rng.random() < 0.25 else f"{rng.choice(prefixes)}-{rng.choice('XXY')}"
-            for _ in range(rng.randrange(12))
-        ]
-        found = entities(labels, "IOBES" if "E" in prefixes else "IOB2")
-        assert {(kind, start, end) for kind, start, end in found} == chunks(labels)
-        assert len(found) == len(chunks(labels))
-        assert entities(labels_of(found, len(labels)), "IOB2") == found
+@pytest.mark.parametrize("case", [case for case in CASES if "conlleval" in case])
+def test_scores_equal_those_of_conlleval(case):
+    gold, predicted = split(case)
+    expected = case["conlleval"]
+    found = scores(gold, predicted, case["scheme"])
+    wanted, guessed, right = expected["counts"]
+    assert found["precision"] == pytest.approx(right / guessed, abs=1e-12)
+    assert found["recall"] == pytest.approx(right / wanted, abs=1e-12)
+    names = ["eval_accuracy", "precision", "recall", "f1"]
+    # conlleval prints percentages with two decimals.
+    for name, percentage in zip(names, expected["total"], strict=True):
+        assert 100 * found[name] == pytest.approx(percentage, abs=0.005001)
+    for kind, percentages in expected["types"].items():
+        for name, percentage in zip(names[1:], percentages, strict=True):
+            assert 100 * found[f"{name}_{kind}"] == pytest.approx(percentage, abs=0.005001)
+    assert len(found) == 4 + 3 * len(expected["types"])
+
+
+def test_an_entity_is_correct_if_its_type_and_all_words_are():
+    gold = [["B-A", "I-A", "O"], ["B-B", "O", "B-A"]]
+    predicted = [["B-A", "O", "O"], ["B-B", "B-C", "B-A"]]
+    expected = {
+        "eval_accuracy": 4 / 6,
+        **{"precision": 2 / 4, "recall": 2 / 3, "f1": 4 / 7},
+        **{"precision_A": 1 / 2, "recall_A": 1 / 2, "f1_A": 1 / 2},
+        **{"precision_B": 1.0, "recall_B": 1.0, "f1_B": 1.0},
+        **{"precision_C": 0.0, "recall_C": 0.0, "f1_C": 0.0},
+    }
+    assert scores(gold, predicted, "IOB2") == pytest.approx(expected, abs=1e-12)
+    assert best_metric("IOB2") == "f1"
+
+
+def test_scores_of_plain_labels():
+    found = scores(iter([["N", "V", "N"], ["O"]]), iter([["N", "N", "N"], ["O"]]), "plain")
+    expected = {
+        "eval_accuracy": 3 / 4,
+        **{"precision_N": 2 / 3, "recall_N": 1.0, "f1_N": 4 / 5},
+        **{"precision_O": 1.0, "recall_O": 1.0, "f1_O": 1.0},
+        **{"precision_V": 0.0, "recall_V": 0.0, "f1_V": 0.0},
+    }
+    assert found == pytest.approx(expected, abs=1e-12)
+    assert best_metric("plain") == "eval_accuracy"
+
+
+def test_scores_without_entities():
+    found = scores([["O", "O"]], [["O", "O"]], "IOB2")
+    assert found == {"eval_accuracy": 1.0, "precision": 0.0, "recall": 0.0, "f1": 0.0}
+    assert set(scores([["B", "I"]], [["B", "O"]], "IOB2")) == set(found)
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [[("A", 0, 0)], [("A", 2, 4)], [("A", -1, 1)], [("A", 0, 2), ("B", 1, 3)], [("A", 0, 1)] * 2],
+    ("gold", "predicted"), [([], []), ([["O"]], []), ([["O"]], [["O", "O"]]), ([["O", "O"]], [[]])]
 )
-def test_entities_without_words_of_their_own_have_no_labels(wrong):
-    with pytest.raises(ValueError, match="not overlap"):
-        labels_of([Entity(*entity) for entity in wrong], 3)
-
-
-def test_wrong_arguments():
-    with pytest.raises(ValueError, match="scheme must be"):
-        entities(["O"], "BIO")
-    with pytest.raises(ValueError, match="NOUN"):
-        entities(["NOUN"], "IOB2")
-    assert split_label("S-a-b") == ("S", "a-b")
+def test_missing_predictions_are_rejected(gold, predicted):
+    with pytest.raises(ValueError, match=r"no word|zip"):
+        scores(gold, predicted, "IOB2")

@@ -1,4 +1,4 @@
-"""The token classifier of Python: what the command says, to the last bit, and what it refuses."""
+"""`TokenClassifier`, compared with the model and with files predicted by the command."""
 
 import io
 import json
@@ -10,6 +10,7 @@ from scipy.special import softmax
 
 from albert_tf import AlbertForTokenClassification, TaggedEntity, TaggedWord, TokenClassifier
 from albert_tf.checkpoints.trained_task import TrainedTask
+from albert_tf.data import streams
 from albert_tf.data.text_examples import Labels
 from albert_tf.finetuning.predictor import Predictor
 from albert_tf.token_classification import tag
@@ -53,7 +54,7 @@ def close(found, expected):
     )
 
 
-def test_order_batches_and_padding_change_no_prediction(directory, sentences, monkeypatch):
+def test_predictions_do_not_depend_on_order_batches_and_padding(directory, sentences, monkeypatch):
     classifier = TokenClassifier.load(directory, batch_size=3)
     found = classifier(sentences)
     assert [[word.text for word in one.words] for one in found] == sentences
@@ -62,12 +63,12 @@ def test_order_batches_and_padding_change_no_prediction(directory, sentences, mo
     close(classifier(sentences), found)
     close(classifier(sentences[::-1])[::-1], found)
     close([classifier([sentence])[0] for sentence in sentences], found)
-    monkeypatch.setattr(tag, "_SENTENCES_AT_ONCE", 2)
+    monkeypatch.setattr(tag, "SENTENCES_AT_ONCE", 2)
     classifier._predictor.padding = "max"
     close(classifier(sentences), found)
 
 
-def test_a_word_has_what_the_model_says_of_it_in_its_window(model, tokenizer, sentences):
+def test_words_are_predicted_in_their_windows(model, tokenizer, sentences):
     features = token_features(((words, None) for words in sentences), WordTokenizer(tokenizer), 16)
     predictor = Predictor(
         model, create_strategy("one_device"), max_seq_length=16, tokens_per_batch=64
@@ -84,7 +85,7 @@ def test_a_word_has_what_the_model_says_of_it_in_its_window(model, tokenizer, se
         np.testing.assert_allclose(found.probabilities[words], best, rtol=0, atol=1e-5)
 
 
-def test_texts_get_the_same_numbers_as_the_lines_of_a_file(
+def test_texts_get_the_same_numbers_in_memory_on_stdin_and_in_files(
     model, directory, tokenizer, tmp_path, monkeypatch
 ):
     texts = ["The cat sat, on a mat.", "", " \t ", "и" * 30, "a " * 100, "שלום cat\u200f!", "mat"]
@@ -114,11 +115,11 @@ def test_texts_get_the_same_numbers_as_the_lines_of_a_file(
     assert classifier(texts[0]) == found[0]
 
 
-def test_lists_of_words_have_places_among_the_words(directory, monkeypatch):
+def test_positions_count_words_if_words_are_given(directory, monkeypatch):
     classifier = TokenClassifier.load(directory)
     labels = ["B-animal", "I-animal", "O", "I-place"]
     answer = [(labels, [0.5, 1.0, 0.25, 0.75])]
-    monkeypatch.setattr(classifier, "_predict", lambda rows: answer)
+    monkeypatch.setattr(classifier, "predict_words", lambda rows: answer)
     (found,) = classifier([["New", "cat", ",", "mat"]])
     assert found.words[1] == TaggedWord("cat", 1, 2, "I-animal", 1.0)
     assert found.entities == [
@@ -128,14 +129,17 @@ def test_lists_of_words_have_places_among_the_words(directory, monkeypatch):
     assert classifier("New cat, mat").entities[0] == TaggedEntity("animal", "New cat", 0, 7, 0.75)
 
 
-def test_plain_labels_make_no_entities(model, tokenizer):
+def test_plain_labels_have_no_entities(model, tokenizer):
     classifier = TokenClassifier(model, tokenizer, labels=list("abcde"), max_seq_length=16)
     found = classifier("The cat sat.")
     assert [word.text for word in found.words] == ["The", "cat", "sat", "."]
     assert found.entities == []
 
 
-def test_the_standard_input_is_answered_as_it_comes(directory, monkeypatch, capfdbinary):
+def test_lines_of_standard_input_are_predicted_when_they_arrive(
+    directory, monkeypatch, capfdbinary
+):
+    monkeypatch.setattr(streams, "_LINES_AT_ONCE", 1)
     stream = io.BytesIO(b"the cat\r\nbad \xff\n")
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(stream))
     with pytest.raises(ValueError, match=r"the standard input.*line 2"):
@@ -143,7 +147,7 @@ def test_the_standard_input_is_answered_as_it_comes(directory, monkeypatch, capf
     assert json.loads(capfdbinary.readouterr().out)["text"] == "the cat"
 
 
-def test_bad_input_is_refused(model, directory, tokenizer, tmp_path):
+def test_invalid_input_is_rejected(model, directory, tokenizer, tmp_path):
     classifier = TokenClassifier.load(directory)
     unlabelled = written(tmp_path / "unlabelled", model, tokenizer)
     assert_refused([
