@@ -1,8 +1,7 @@
-"""The configurations a run is made of, their presets and every check on them.
+"""Configurations of the model, the optimizer and the trainer, with all checks of their values.
 
-`AlbertConfig` is the model as `albert_config.json` of the original release describes it.
-`OptimizerConfig` and `TrainerConfig` are what the training scripts' flags become. Each refuses, at
-construction, values that could not work; nothing later needs to check them again.
+`AlbertConfig` is the content of the original's `albert_config.json`. `OptimizerConfig` and
+`TrainerConfig` result from the flags of the training scripts.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ MAX_BLOCKS = 10_000
 
 @dataclasses.dataclass(frozen=True)
 class AlbertConfig:
-    """The architecture of an ALBERT encoder; `albert_config.json` in memory.
+    """The architecture of an ALBERT encoder, as in `albert_config.json`.
 
     Attributes:
         vocab_size: V, entries of the vocabulary.
@@ -70,19 +69,19 @@ class AlbertConfig:
             tanh approximation), "relu", "tanh", "linear" or "".
         hidden_dropout_prob: rate in [0, 1) after the embeddings and each output projection.
         attention_probs_dropout_prob: rate in [0, 1) on the attention probabilities.
-        max_position_embeddings: longest sequence the model can take.
+        max_position_embeddings: largest length of a sequence.
         type_vocab_size: entries of the segment (token type) table.
-        initializer_range: standard deviation of the truncated normal initialiser.
+        initializer_range: standard deviation of the truncated normal initializer.
         parameter_sharing: what the layers of a group share: "all", only the "attention" parts, only
-            the "ffn" parts, or "none". "none" makes every layer a group of its own, so it sets
-            `num_hidden_groups` to L. The file has this key only where it is not "all".
-        extra: keys of the JSON file the model does not use (`net_structure_type`, `gap_size`,
-            `down_scale_factor`, ...); kept, and written back as they came.
+            the "ffn" parts, or "none". "none" sets `num_hidden_groups` to L. The file contains
+            this key only if it is not "all".
+        extra: keys of the JSON file that the model does not use (`net_structure_type`, `gap_size`,
+            `down_scale_factor`, ...); written back unchanged.
 
     Raises:
-        ValueError: a value is out of range or contradicts another one.
+        ValueError: a value is out of range or contradicts another value.
 
-    Source: modeling.py of the original release, class AlbertConfig; the defaults are its own.
+    Source: modeling.py of the original release, class AlbertConfig, with its defaults.
     """
 
     vocab_size: int
@@ -103,7 +102,6 @@ class AlbertConfig:
     extra: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        """Refuses values no model can be built from."""
         if self.hidden_act is None:  # JSON null: the original reads it as "no activation"
             object.__setattr__(self, "hidden_act", "")
         for name in _SIZES:
@@ -154,7 +152,7 @@ class AlbertConfig:
         self._resolve_sharing()
 
     def _resolve_sharing(self) -> None:
-        """Gives "none" its groups, and refuses groups that contradict the mode."""
+        """Sets the groups of "none", and rejects groups that contradict the mode."""
         mode = self.parameter_sharing
         groups, layers = self.num_hidden_groups, self.num_hidden_layers
         if mode not in SHARING_MODES:
@@ -186,14 +184,14 @@ class AlbertConfig:
 
     @property
     def projects_embeddings(self) -> bool:
-        """Whether a dense layer maps E to H; the original has none where they are equal."""
+        """Whether a dense layer maps E to H; the original omits it if they are equal."""
         return self.embedding_size != self.hidden_size
 
     def group_of_layer(self, layer: int) -> int:
-        """Index in 0..G-1 of the group whose parameters layer `layer` (0..L-1) uses.
+        """Returns the group, in 0..G-1, of a layer in 0..L-1.
 
         Differs: the original computes `int(layer / L * G)` in floating point, which is one too
-        small for a few sizes (L = G = 22, layer 15); for 12 and 24 layers they agree.
+            small for a few sizes (L = G = 22, layer 15); for 12 and 24 layers, both are equal.
         """
         return layer * self.num_hidden_groups // self.num_hidden_layers
 
@@ -202,10 +200,10 @@ class AlbertConfig:
 
         Args:
             length: number of tokens of the longest sequence.
-            name: what the length is, for the message.
+            name: name of the length in the message.
 
         Raises:
-            ValueError: it is above `max_position_embeddings`, or below 1.
+            ValueError: the length is not in 1..`max_position_embeddings`.
         """
         if not 1 <= length <= self.max_position_embeddings:
             raise UserError(
@@ -214,10 +212,9 @@ class AlbertConfig:
             )
 
     def replace(self, **changes: Any) -> AlbertConfig:
-        """Returns a copy with the given fields changed, checked anew.
+        """Returns a copy with changed fields.
 
-        The groups that "none" came to go with their cause: another number of layers or another
-        mode starts from one group.
+        If the number of layers or the sharing mode changes from "none", the copy has one group.
         """
         if self.parameter_sharing == "none" and {"num_hidden_layers", "parameter_sharing"} & {
             *changes
@@ -226,9 +223,9 @@ class AlbertConfig:
         return dataclasses.replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the content of `albert_config.json`: every field, then the unknown keys.
+        """Returns the content of `albert_config.json`: all fields, then the unknown keys.
 
-        What the original always does, to share all, is left out as in its own files.
+        As in the original's files, `parameter_sharing` is omitted if it is "all".
         """
         fields = {name: getattr(self, name) for name in _ALBERT_FIELDS}
         if self.parameter_sharing == "all":
@@ -240,7 +237,7 @@ class AlbertConfig:
         """Builds a configuration from the keys of an `albert_config.json`.
 
         Raises:
-            ValueError: `vocab_size` is missing, or a value cannot work.
+            ValueError: `vocab_size` is missing, or a value is invalid.
         """
         if "vocab_size" not in values:
             raise UserError(
@@ -253,11 +250,11 @@ class AlbertConfig:
 
     @classmethod
     def from_json_file(cls, path: str) -> AlbertConfig:
-        """Reads an `albert_config.json` (any path `data.files` takes).
+        """Reads an `albert_config.json` from a local or remote path.
 
         Raises:
             ValueError: the file is missing, is not a JSON object, lacks one of `REQUIRED_KEYS`, or
-                its values cannot work; the message names the file.
+                contains invalid values; the message names the file.
 
         Differs: the original uses defaults for missing `REQUIRED_KEYS` other than `vocab_size`.
         """
@@ -273,7 +270,7 @@ class AlbertConfig:
             raise UserError(f"{path!r} is not a usable ALBERT configuration: {error}") from error
 
     def to_json_file(self, path: str) -> None:
-        """Writes `albert_config.json` as the original release's programs read it."""
+        """Writes an `albert_config.json` that the programs of the original release can read."""
         with write_then_rename(path) as file:
             file.write((json.dumps(self.to_dict(), indent=2) + "\n").encode())
 
@@ -281,10 +278,8 @@ class AlbertConfig:
     def from_preset(cls, name: str) -> AlbertConfig:
         """Returns the configuration of a released model, such as "base_v2" or "large_zh".
 
-        A preset is a default: where a config file lies beside the weights, the file decides.
-
         Raises:
-            ValueError: no released model has that name.
+            ValueError: the name is unknown.
         """
         if name not in PRESETS:
             raise UserError(f"Unknown preset {name!r}. Known presets: {', '.join(PRESETS)}")
@@ -339,11 +334,11 @@ def _require_rate(name: str, value: Any) -> None:
 
 
 def _presets() -> dict[str, AlbertConfig]:
-    """The released models: (hidden size, layers); heads are 64 wide, F = 4H, E = 128.
+    """Returns the released models: (hidden size, layers); heads have size 64, F = 4H, E = 128.
 
-    Dropout: v1 trained with 0.1 except xxlarge, v2 with none. The Chinese models use ReLU and
-    16 heads in xxlarge by their author's word; their dropout (0 here) and their heads below
-    xxlarge (H / 64 here) are not established.
+    Dropout: v1 was trained with 0.1 except xxlarge, v2 without. According to their author, the
+        Chinese models use ReLU and 16 heads in xxlarge; their dropout (0 here) and the heads of the
+        smaller ones (H / 64 here) are not known.
     """
     presets = {}
     sizes = {"base": (768, 12), "large": (1024, 24), "xlarge": (2048, 24), "xxlarge": (4096, 12)}
@@ -377,18 +372,17 @@ class OptimizerConfig:
 
     Attributes:
         optimizer: "lamb" or "adamw".
-        learning_rate: the rate the schedule starts its decay from; above 0.
+        learning_rate: rate at the end of the warm-up; above 0.
         num_train_steps: T, the step at which the rate reaches 0.
-        num_warmup_steps: steps of linear warm-up; 0 for none.
+        num_warmup_steps: steps of linear warm-up; 0 disables it.
         start_warmup_step: step at which the warm-up starts; the rate is 0 before it.
         poly_power: exponent of the polynomial decay.
         weight_decay_rate: weight decay of decayed variables, per unit of learning rate.
-        clip_norm: largest global norm of the gradients.
-        beta_1: decay of the first moment.
-        beta_2: decay of the second moment.
+        clip_norm: largest global norm of the gradients. beta_1: decay of the first moment. beta_2:
+            decay of the second moment.
         epsilon: added to the root of the second moment.
-        num_decay_steps: N, the last steps, in which the rate decays after it was constant from the
-            warm-up on; None for the original's schedule, which decays from step 0 on.
+        num_decay_steps: N, number of last steps in which the rate decays, after it was constant
+            from the warm-up on. `None` for the original's schedule, which decays from step 0 on.
 
     Raises:
         ValueError: a value is out of range.
@@ -414,7 +408,6 @@ class OptimizerConfig:
     WARMUP_FLAG: ClassVar[str] = "`num_warmup_steps`"
 
     def __post_init__(self) -> None:
-        """Refuses values no training can use."""
         if self.optimizer not in ("lamb", "adamw"):
             raise UserError(f"`optimizer` must be 'lamb' or 'adamw'. Received: {self.optimizer!r}")
         _require_positive("`learning_rate`", self.learning_rate)
@@ -431,7 +424,6 @@ class OptimizerConfig:
         _require_positive("OptimizerConfig.epsilon", self.epsilon)
 
     def _check_decay(self, steps: int) -> None:
-        """Refuses a decay that begins before the warm-up ends."""
         _require_whole_number("`num_decay_steps`", steps, 1)
         warm = self.start_warmup_step + self.num_warmup_steps
         if warm + steps > self.num_train_steps:
@@ -445,7 +437,7 @@ class OptimizerConfig:
 
 @dataclasses.dataclass(frozen=True)
 class FineTuningOptimizerConfig(OptimizerConfig):
-    """The same for commands that fine-tune: their defaults, and their names of the flags.
+    """`OptimizerConfig` with the defaults and flags of fine-tuning commands.
 
     Source: run_classifier.py of the original release.
     """
@@ -461,10 +453,7 @@ class FineTuningOptimizerConfig(OptimizerConfig):
 
 @dataclasses.dataclass(frozen=True)
 class SquadOptimizerConfig(FineTuningOptimizerConfig):
-    """The same for SQuAD, where passes over the questions and a share of them are given.
-
-    Source: run_squad_v1.py of the original release.
-    """
+    """`FineTuningOptimizerConfig` for SQuAD: a number of epochs and a share of warm-up steps."""
 
     STEPS_FLAG: ClassVar[str] = "`num_train_epochs`"
     WARMUP_FLAG: ClassVar[str] = "`warmup_proportion`"
@@ -472,32 +461,32 @@ class SquadOptimizerConfig(FineTuningOptimizerConfig):
 
 @dataclasses.dataclass(frozen=True)
 class TrainerConfig:
-    """How a run is carried out, whatever it trains.
+    """How a run is carried out, for any task.
 
     Attributes:
         output_dir: directory of checkpoints, logs and results.
         train_batch_size: examples per step over all replicas and micro-batches.
         save_checkpoints_steps: steps between two checkpoints.
-        keep_checkpoint_max: checkpoints kept besides the best one; 0 keeps all.
+        keep_checkpoint_max: number of kept checkpoints in addition to the best one; 0 keeps all.
         log_steps: steps between two log lines.
-        seed: decides initial weights, input order and dropout.
-        jit_compile: compile the step with XLA: the whole of it on one replica, of several
-            replicas all but their reduction.
-        gradient_accumulation_steps: A, micro-batches of a replica's batch, whose gradients are
-            summed before the update; memory is that of one.
-        remat: keep only the input of each block for the backward pass, and recompute the rest.
-        on_divergence: "stop", or "rollback": go back to the newest checkpoint, skip the batches
-            since, and go on.
-        max_loss_spike: a loss above so many times the median of those before it counts as
-            divergence too; above 1, or 0 to look at none.
-        precision: of the matrix products, one of `PRECISIONS`.
-        attention: what computes attention, one of `ATTENTIONS`.
-        iterations_per_loop: steps that one call of a function on the devices makes, where their
-            batches have one shape; reports and checkpoints come in between calls.
-        early_stopping: evaluations in a row without a better score after which training ends;
-            None for none.
-        freeze: variables that training leaves as they are, of `FREEZES`: all of the encoder,
-            pooler included, or its embedding tables and their layer norm; None for none.
+        seed: seed of initial weights, input order and dropout.
+        jit_compile: whether XLA compiles the step; with several replicas, all except the reduction.
+        gradient_accumulation_steps: A, micro-batches per replica, whose gradients are summed before
+            the update. The step needs the memory of one micro-batch.
+        remat: whether only the input of each block is kept for the backward pass, and the rest is
+            recomputed.
+        on_divergence: "stop", or "rollback": restore the newest checkpoint, skip the batches since,
+            and continue.
+        max_loss_spike: a loss above this multiple of the median of previous losses also counts as
+            divergence; above 1, or 0 to disable the check.
+        precision: precision of the matrix products, one of `PRECISIONS`.
+        attention: implementation of attention, one of `ATTENTIONS`.
+        iterations_per_loop: steps per call of a function on the devices, if all batches have one
+            shape; reports and checkpoints are made between calls.
+        early_stopping: number of evaluations without a better score that ends the training. If
+            `None`, all steps are trained.
+        freeze: variables that are not trained, one of `FREEZES`: the encoder including the pooler,
+            or its embedding tables and their layer norm. `None` trains all.
 
     Raises:
         ValueError: a value is out of range.
@@ -521,7 +510,6 @@ class TrainerConfig:
     freeze: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuses values no run can use."""
         for name in (
             "train_batch_size",
             "save_checkpoints_steps",

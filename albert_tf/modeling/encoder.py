@@ -46,10 +46,8 @@ _FORMER_SETTINGS = {"classifier_dropout_prob": "dropout_prob"}  # in `.keras` fi
 class Storage(NamedTuple):
     """Functions of a higher layer that read and write files.
 
-    Attributes:
-        load: loads a model of a class; see `ConfiguredModel.load`.
-        save_assets: stores what a `.keras` file contains in addition to weights.
-        load_assets: reads it.
+    `load` loads a model of a class; `save_assets` and `load_assets` store and read what a `.keras`
+    file contains in addition to weights.
     """
 
     load: Callable[..., Any]
@@ -167,11 +165,7 @@ class ConfiguredModel(SavedSettings, keras.Model):
         sample_weight: Any = None,
         training: bool = True,
     ) -> Any:
-        """Returns the loss; see `keras.Model.compute_loss`. Labels must have the names of outputs.
-
-        Raises:
-            ValueError: the model has no output of that name.
-        """
+        """See `keras.Model.compute_loss`. Labels must have the names of outputs."""
         if isinstance(y, Mapping) and isinstance(y_pred, Mapping) and y.keys() - y_pred.keys():
             raise UserError(
                 f"Labels must have the names of outputs: {sorted(y_pred)}. Received: {sorted(y)}"
@@ -192,9 +186,7 @@ class ConfiguredModel(SavedSettings, keras.Model):
 
 @register
 class AlbertEncoder(ConfiguredModel):
-    """Maps token ids to contextual vectors.
-
-    Usable on its own, in functional Keras models, and in the models of `albert_tf.modeling.models`.
+    """Maps token ids to contextual vectors. Also usable in functional Keras models.
 
     Args:
         config: the model's configuration.
@@ -353,8 +345,7 @@ class AlbertEncoder(ConfiguredModel):
 def named_inputs(inputs: Inputs) -> dict[str, tf.Tensor]:
     """Returns the inputs under the names of the original release; a tensor is `input_ids`.
 
-    Raises:
-        ValueError: an input is given twice, or under a name of another library.
+    Raises ValueError if an input is given twice, or under a name of another library.
     """
     if not isinstance(inputs, Mapping):
         return {"input_ids": inputs}

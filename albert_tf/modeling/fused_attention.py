@@ -1,11 +1,11 @@
-"""Attention of compiled training steps in one kernel each way: cuDNN's flash attention.
+"""Attention of compiled training steps: cuDNN's flash attention, and an efficient form for XLA.
 
-Scores and probabilities, [B, N, S, S], are most of what a layer writes and reads again. The fused
-kernel keeps them on the chip, and the backward one computes them anew from a number for each query,
-the logarithm of its sum of exponentials. XLA passes custom calls of these names on to cuDNN.
+Scores and probabilities, [B, N, S, S], are most of the data that a layer writes and reads. cuDNN's
+kernels keep them on the chip; the backward kernel recomputes them from one number per query, the
+logarithm of its sum of exponentials. XLA forwards custom calls of these names to cuDNN.
 
-The kernels know padding by lengths, so a mask must be ones, then zeros, as all features of training
-are. Of a sequence with any other mask the context is NaN: the step then fails aloud.
+The kernels take lengths, so a mask must be ones followed by zeros, as in all training features. For
+any other mask the context is NaN, so the step fails visibly.
 """
 
 from __future__ import annotations
@@ -42,14 +42,7 @@ Gradient = Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor, tf.Tensor]]
 
 
 class FusedAttention:
-    """Attention by a pair of kernels.
-
-    Args:
-        forward: the kernel of the forward pass.
-        backward: that of the backward pass.
-        is_required: whether what the kernels cannot compute is an error; otherwise it is left to
-            the plain attention.
-    """
+    """Attention by a pair of kernels. If `is_required`, unsupported shapes are an error."""
 
     def __init__(self, forward: Forward, backward: Backward, *, is_required: bool = False) -> None:
         self._forward = forward
@@ -58,11 +51,7 @@ class FusedAttention:
         self._logged = ""
 
     def takes(self, query: tf.Tensor) -> bool:
-        """Whether a query has a size that is known when the step is traced; logs the answer.
-
-        Raises:
-            ValueError: it has not, and these kernels are required.
-        """
+        """Returns whether the shape of a query is known during tracing; logs the answer."""
         is_known = query.shape.is_fully_defined()
         if not is_known and self._is_required:
             raise UserError(
@@ -78,17 +67,15 @@ class FusedAttention:
     def __call__(
         self, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, attention_mask: tf.Tensor
     ) -> tf.Tensor:
-        """Returns softmax(query key^T) value, over the real tokens of each sequence.
+        """Returns softmax(query key^T) value, float [B, N, S, D], over the real tokens.
 
         Args:
             query: bfloat16 or float16 [B, N, S, D], scaled.
-            key: the same.
-            value: the same.
-            attention_mask: [B, S] of any number type; 1 = a key to attend to, 0 = padding. A row
-                of zeros attends as a row of ones.
-
-        Returns:
-            Float [B, N, S, D]; NaN for a sequence whose mask is not ones, then zeros.
+            key: as `query`, not scaled.
+            value: as `key`.
+            attention_mask: [B, S] of any number type; 1 = a key to attend to, 0 = padding. A row of
+                zeros attends as a row of ones. The result is NaN for a sequence whose mask is not
+                ones followed by zeros.
         """
         lengths, is_valid = key_lengths(attention_mask)
 
@@ -108,8 +95,8 @@ class CompiledAttention:
     """Attention for XLA in half precision, without attention dropout.
 
     XLA keeps the exponentials of a softmax in float32, and reads and writes them several times.
-    Here they are rounded once, their sums come out of the product with the values (of which a
-    column of ones is part), and the context is divided instead of the probabilities.
+    Here they are rounded once, their sums are part of the product with the values (through a column
+    of ones), and the context is divided instead of the probabilities.
     """
 
     def takes(self, query: tf.Tensor) -> bool:
@@ -119,7 +106,7 @@ class CompiledAttention:
     def __call__(
         self, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, attention_mask: tf.Tensor
     ) -> tf.Tensor:
-        """Returns the context; for the arguments see `FusedAttention`, with any mask."""
+        """Returns the context for any mask; for the arguments see `FusedAttention`."""
         lowered = MASKED_SCORE * (1.0 - tf.cast(attention_mask, tf.float32))[:, None, None, :]
 
         @tf.custom_gradient
@@ -169,7 +156,7 @@ _present: contextvars.ContextVar[Attention | None] = contextvars.ContextVar(
 
 @contextmanager
 def attending(attention: Attention | None) -> Iterator[None]:
-    """Inside, layers attend so, in this thread; None is for the plain attention."""
+    """Context manager that sets the attention of layers; `None` is plain attention."""
     token = _present.set(attention)
     try:
         yield
@@ -178,15 +165,15 @@ def attending(attention: Attention | None) -> Iterator[None]:
 
 
 def present() -> Attention | None:
-    """Returns the attention of `attending`; it returns no probabilities."""
+    """Returns the attention set by `attending`, which returns no probabilities."""
     return _present.get()
 
 
 def key_lengths(attention_mask: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the lengths of sequences, int32 [B], and whether they say all of a mask, bool [B].
+    """Returns the lengths of sequences, int32 [B], and whether they define the mask, bool [B].
 
-    The mask is [B, S] of any number type. A row of zeros has length S: its scores are lowered
-    alike, as in the original.
+    The mask is [B, S] of any number type. A row of zeros has length S: all its scores are lowered
+    equally, as in the original.
     """
     mask, length = tf.cast(attention_mask, tf.float32), tf.shape(attention_mask)[1]
     count = tf.reduce_sum(tf.cast(tf.equal(mask, 1.0), tf.int32), axis=1)
@@ -197,7 +184,7 @@ def key_lengths(attention_mask: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 def cudnn_forward(
     query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, lengths: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The kernel of cuDNN as a `Forward`."""
+    """Calls cuDNN's kernel as a `Forward`."""
     context, statistics, _ = _call(
         "__cudnn$fmhaSoftmax",
         [query, key, value, *_both_lengths(query, lengths)],
@@ -216,7 +203,7 @@ def cudnn_backward(
     statistics: tf.Tensor,
     upstream: tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """The kernel of cuDNN as a `Backward`."""
+    """Calls cuDNN's kernel as a `Backward`."""
     inputs = [query, key, value]
     to_query, to_key, to_value, _ = _call(
         "__cudnn$fmhaSoftmaxBackward",
@@ -233,7 +220,7 @@ def cudnn_backward(
 
 
 def _both_lengths(query: tf.Tensor, lengths: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Of queries, all of which attend, and of keys."""
+    """Returns the lengths of queries, all of which attend, and of keys."""
     return tf.fill([query.shape[0]], query.shape[2]), lengths
 
 
@@ -243,13 +230,9 @@ def _call(
     results: Sequence[tf.TensorSpec],
     contracted: dict[str, tuple[int, int]],
 ) -> list[tf.Tensor]:
-    """A custom call of cuDNN; the last result is its working memory, which XLA enlarges.
+    """Calls cuDNN. The last result is its working memory, which XLA enlarges.
 
-    Args:
-        target: what to call.
-        operands: the first is the query.
-        results: what it returns.
-        contracted: the axis of both sides that each of its matrix products sums over.
+    `contracted` are the axes of both sides that each of its matrix products sums over.
     """
     B, N, S, _ = operands[0].shape
     products = {
@@ -289,20 +272,11 @@ def _call(
 def choose(
     name: str, config: AlbertConfig, precision: str, length: int, *, jit_compile: bool
 ) -> FusedAttention | None:
-    """Returns the attention of training steps, None for the plain one, and logs which it is.
+    """Returns the attention of training steps, `None` for plain attention, and logs the choice.
 
-    On the device the kernels are first compared with the plain attention. If they differ or fail,
-    a warning says so, and the plain one is used.
-
-    Args:
-        name: "plain", "cudnn", or "auto": the second where it can be used.
-        config: the model.
-        precision: that it computes in.
-        length: positions of a sequence.
-        jit_compile: whether XLA compiles the steps.
-
-    Raises:
-        ValueError: "cudnn", where it cannot be used.
+    "auto" is "cudnn" if it is supported. The kernels are first compared with plain attention on the
+    device. If they differ or fail, a warning is logged, and plain attention is used. Raises
+    ValueError if `name` is "cudnn", which is not supported.
     """
     capabilities = compute_capabilities()
     reasons = unsupported(config, precision, capabilities, jit_compile=jit_compile)
@@ -330,9 +304,9 @@ def unsupported(
     *,
     jit_compile: bool,
 ) -> list[str]:
-    """Returns why cuDNN's attention cannot be used; nothing where it can.
+    """Returns the reasons why cuDNN's attention is not supported; empty if it is.
 
-    `capabilities` are those of all GPUs, the others arguments of `choose`.
+    `capabilities` are those of all GPUs; for the other arguments see `choose`.
     """
     size, rate = config.head_size, config.attention_probs_dropout_prob
     conditions = {
@@ -351,7 +325,7 @@ def unsupported(
 
 
 def compute_capabilities() -> list[tuple[int, int]]:
-    """Of the GPUs of this machine; (0, 0) of one that is not NVIDIA's."""
+    """Returns the compute capabilities of all GPUs; (0, 0) if a GPU is not by NVIDIA."""
     details: list[dict[str, Any]] = [
         tf.config.experimental.get_device_details(gpu)
         for gpu in tf.config.list_physical_devices("GPU")
@@ -362,16 +336,10 @@ def compute_capabilities() -> list[tuple[int, int]]:
 def disagreement(
     forward: Forward, backward: Backward, shape: tuple[int, int, int], dtype: str
 ) -> str | None:
-    """Runs kernels on random numbers; returns how they fail to be attention, None if they are.
+    """Compares kernels with plain attention on random numbers; returns the problem, `None` if none.
 
-    Values and gradients are compared with those of the plain attention in float32, of a full
-    sequence, one with padding, and one that is nothing else, within `TOLERANCE`.
-
-    Args:
-        forward: the kernel of the forward pass.
-        backward: that of the backward pass.
-        shape: [N, S, D].
-        dtype: "bfloat16" or "float16".
+    Values and gradients of a full sequence, a padded one, and one of padding only must agree with
+    plain attention in float32 within `TOLERANCE`. `shape` is [N, S, D].
     """
     S = shape[1]
     query, key, value, upstream = (

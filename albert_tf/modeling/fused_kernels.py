@@ -1,10 +1,8 @@
 """Fused element-wise operations of training steps on CPUs, compiled by XLA.
 
-The operations between the matrix products of a block (bias and activation; bias, residual sum and
-layer normalization; masked softmax) are bound by memory bandwidth: one by one, they write and read
-a dozen intermediate results. A compiled pass reads its inputs once and writes its outputs once, and
-so does its gradient. The matrix products are not compiled, because TensorFlow's are faster than
-XLA's on a CPU.
+The operations between the matrix products of a block are bound by memory bandwidth. A compiled pass
+reads its inputs once and writes its outputs once, and so does its gradient. TensorFlow's matrix
+products are faster than XLA's on a CPU and are not compiled.
 
 With `fusing`, functions of `kernels` call their counterparts here. A pass computes in float32 and
 rounds its results once, to the precision of its argument. It is compiled once per shape.
@@ -87,10 +85,9 @@ def _row_mean(x: tf.Tensor) -> tf.Tensor:
 
 
 def _column_sum(x: tf.Tensor) -> tf.Tensor:
-    """Returns the sums of columns, [R, K] -> [K], of a cheaply computed `x`.
+    """Returns the sums of columns, [R, K] -> [K], of a cheaply computed `x`, without writing `x`.
 
-    The loop that computes `x` adds up 16 rows, so that `x` is never written. The exact factor of 16
-    keeps XLA from merging the two sums.
+    The exact factor of 16 keeps XLA from merging the two sums.
     """
     rows = x.shape[0]
     if rows is None or rows % 16:

@@ -1,4 +1,4 @@
-"""What stands on the encoder, one class a head. Scores are float32, whatever comes before them."""
+"""The heads, one class each. Scores are float32 in every precision."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MASKED_LOGIT = -1e30
 
 @register
 class MaskedLmHead(ConfiguredLayer):
-    """Scores the whole vocabulary at the masked positions, with the word embeddings as weights.
+    """Scores the vocabulary at the masked positions, with the word embeddings as weights.
 
     Source: run_pretraining.py of the original release, get_masked_lm_output.
     """
@@ -45,16 +45,13 @@ class MaskedLmHead(ConfiguredLayer):
         masked_lm_positions: tf.Tensor | None,
         word_embeddings: tf.Tensor,
     ) -> tf.Tensor:
-        """Computes the scores of every vocabulary entry at the given positions.
+        """Returns logits, float32 [B, P, V], or [B, S, V] without positions.
 
         Args:
             sequence_output: float [B, S, H].
             masked_lm_positions: int32 [B, P], in 0..S-1; padding reads position 0. If `None`, all
                 positions are scored.
             word_embeddings: float [V, E], the embedding table of the encoder.
-
-        Returns:
-            Logits, float32 [B, P, V] or [B, S, V].
         """
         gathered, shape = sequence_output, tf.shape(sequence_output)[:2]
         if masked_lm_positions is not None:
@@ -69,17 +66,13 @@ class MaskedLmHead(ConfiguredLayer):
 
 @register
 class ClassificationHead(ConfiguredLayer):
-    """Scores K labels of texts or tokens: classes, a number (K = 1), the order of segments.
+    """Scores K labels of texts or tokens: classes, a number (K = 1), or the order of segments.
 
-    Args:
-        config: the model's configuration.
-        num_labels: K.
-        dropout_prob: dropout of the input.
-        initializer_range: standard deviation of the truncated normal the weights start from; the
-            original's classifiers take 0.02 whatever the configuration says.
+    `initializer_range` is the standard deviation of the initial weights. The original's classifiers
+    use 0.02, whatever the configuration contains.
 
     Source: classifier_utils.py of the original release, create_model; run_pretraining.py,
-    get_sentence_order_output.
+        get_sentence_order_output.
     """
 
     SETTINGS = ("config", "num_labels", "dropout_prob", "initializer_range")
@@ -114,7 +107,7 @@ class ClassificationHead(ConfiguredLayer):
     def call(self, vectors: tf.Tensor, dropout_seed: Seed = None) -> tf.Tensor:
         """Maps outputs of the encoder, float [..., H], to logits, float32 [..., K].
 
-        Without a seed nothing is dropped.
+        Without a seed, there is no dropout.
         """
         kept = dropout(vectors, self.dropout_prob, dropout_seed)
         logits = tf.matmul(rows_of(kept), self.output_weights, transpose_b=True)
@@ -158,14 +151,8 @@ class SpanHead(ConfiguredLayer):
 class SpanBeamHead(ConfiguredLayer):
     """Scores starts, ends given a start, and whether there is no answer.
 
-    Args:
-        config: the model's configuration.
-        start_n_top: K, the best starts for which ends are looked for.
-        end_n_top: M, the best ends for each of them.
-        dropout_prob: dropout before the score of having no answer.
-
-    Raises:
-        ValueError: a beam without entries, or a rate that is none.
+    Scores `end_n_top` (M) ends for each of the `start_n_top` (K) best starts. `dropout_prob`
+    applies before the score for having no answer.
 
     Source: squad_utils.py of the original release, create_v2_model.
     """
@@ -211,19 +198,19 @@ class SpanBeamHead(ConfiguredLayer):
         start_positions: tf.Tensor | None = None,
         dropout_seed: Seed = None,
     ) -> dict[str, tf.Tensor]:
-        """Scores positions where the starts are known, and looks for the best spans elsewhere.
+        """Scores the ends for given starts, or searches the best spans.
 
         Args:
-            sequence_output: float [B, S, H]; to look for spans, S is at least K and M.
+            sequence_output: float [B, S, H]; for the search, S is at least K and M.
             p_mask: [B, S]; 1 = no answer starts or ends here.
-            start_positions: int32 [B], in 0..S-1, or None.
-            dropout_seed: int32 [2], or None for no dropout.
+            start_positions: int32 [B], in 0..S-1. If `None`, the best spans are searched.
+            dropout_seed: int32 [2]; `None` disables dropout.
 
         Returns:
-            `cls_logits` float32 [B], higher where there is no answer. Given starts,
-            `start_log_probs` and `end_log_probs` float32 [B, S]; else `start_top_log_probs`
-            float32 and `start_top_index` int32 [B, K], best first, and `end_top_log_probs` and
-            `end_top_index` [B, K * M], of start i at i * M and after, best first.
+            `cls_logits` float32 [B], higher if there is no answer. With starts, `start_log_probs`
+            and `end_log_probs` float32 [B, S]. Without, `start_top_log_probs` float32 and
+            `start_top_index` int32 [B, K], best first; and `end_top_log_probs` and `end_top_index`
+            [B, K * M], of which i * M and the following, best first, belong to start i.
         """
         p_mask = tf.cast(p_mask, tf.float32)
         start_log_probs = _masked_log_softmax(
@@ -255,7 +242,7 @@ class SpanBeamHead(ConfiguredLayer):
     def _end_log_probs(
         self, sequence_output: tf.Tensor, starts: tf.Tensor, p_mask: tf.Tensor
     ) -> tf.Tensor:
-        """Float32 [B, K, S]: the ends, given each of the starts int32 [B, K]."""
+        """Returns the ends, float32 [B, K, S], given each of the starts int32 [B, K]."""
         # What the kernel does to a pair of tokens is the sum of what its halves do to each: a token
         # is then multiplied once, not once a start.
         end_kernel, start_kernel = tf.split(tf.convert_to_tensor(self.end_dense_0.kernel), 2)
@@ -271,7 +258,7 @@ class SpanBeamHead(ConfiguredLayer):
     def _cls_logits(
         self, sequence_output: tf.Tensor, start_log_probs: tf.Tensor, dropout_seed: Seed
     ) -> tf.Tensor:
-        """Float32 [B]: how little the likely starts and the first token look like an answer."""
+        """Returns the score for having no answer, float32 [B]."""
         probabilities = tf.cast(tf.exp(start_log_probs), sequence_output.dtype)
         start_feature = tf.einsum("bs,bsh->bh", probabilities, sequence_output)
         features = tf.concat([start_feature, sequence_output[:, 0]], axis=-1)
@@ -280,6 +267,6 @@ class SpanBeamHead(ConfiguredLayer):
 
 
 def _masked_log_softmax(logits: tf.Tensor, p_mask: tf.Tensor) -> tf.Tensor:
-    """Log-probabilities over the last axis, float32; about -1e30 where `p_mask` is 1."""
+    """Returns log-probabilities over the last axis, float32; about -1e30 where `p_mask` is 1."""
     logits = tf.cast(logits, tf.float32)
     return tf.nn.log_softmax(logits * (1.0 - p_mask) + MASKED_LOGIT * p_mask)

@@ -1,18 +1,14 @@
-"""What stands between matrix products; above all functions with gradients of their own.
+"""Operations between matrix products, most of them with custom gradients.
 
-Differentiated by TensorFlow, GELU and layer normalisation keep half a dozen tensors of the size of
-their input alive until the backward pass and read each again; written out, they keep one or two.
-An embedding look-up yields a sparse gradient whose parts are not summed, so that the global norm
-taken over it is not the norm of the gradient (the original release clips by that other norm except
-on TPU); here the gradient is dense and summed.
+The gradients of TensorFlow for GELU and layer normalization keep half a dozen tensors of the size
+of the input for the backward pass; the custom ones keep one or two. The custom gradient of an
+embedding lookup is dense and summed. TensorFlow's is sparse, and its unsummed rows have another
+global norm.
 
-Half-precision arguments (bfloat16, float16) are computed in single precision and the results cast
-back: sums over a batch stall in bfloat16 as soon as they reach 256 times a term.
-
-Inside `fused_kernels.fusing` some are compiled into one loop each, with another rounding of sums.
+Half-precision arguments are computed in float32: sums in bfloat16 stop growing at 256 times a term.
 
 Arguments that a gradient uses pass through `tf.identity` first: inside `tf.cond` they may belong to
-the graph around it, where the gradient must not look for them.
+the outer graph, where the gradient must not look for them.
 """
 
 from __future__ import annotations
@@ -31,19 +27,17 @@ Gradient = Callable[..., tf.Tensor | tuple[tf.Tensor, ...]]
 
 
 def as_float32(x: tf.Tensor | keras.Variable) -> tf.Tensor:
-    """Returns half precision as float32, everything else as it is."""
+    """Returns half precision as float32, and other types unchanged."""
     x = tf.convert_to_tensor(x)
     return tf.cast(x, tf.float32) if x.dtype in (tf.bfloat16, tf.float16) else x
 
 
 @tf.custom_gradient
 def gelu(x: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
-    """Gaussian error linear unit in its tanh approximation, element by element.
+    """Gaussian error linear unit in its tanh approximation, element-wise.
 
-    The forward pass is `tf.nn.gelu`, the form that TensorFlow's graph rewriter fuses into the
-    matrix product before it where no gradient is taken (and where precision is single).
-
-    Source: modeling.py of the original release.
+    The forward pass is `tf.nn.gelu`, which TensorFlow's graph rewriter fuses into the preceding
+    matrix product in float32 without a gradient.
     """
     inner_x = tf.identity(x)
 
@@ -59,7 +53,7 @@ def gelu(x: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
 def add_bias(x: tf.Tensor, bias: tf.Tensor | keras.Variable) -> tf.Tensor:
     """Returns x [..., K] + bias [K], in the precision of x.
 
-    The bias is float32 beside half precision, or its gradient is rounded once more.
+    With x in half precision the bias is float32; otherwise its gradient would be rounded again.
     """
     return tf.cast(as_float32(x) + as_float32(bias), x.dtype)
 
@@ -86,11 +80,11 @@ def biased_heads(
 
 
 def masked_softmax(scores: tf.Tensor, attention_mask: tf.Tensor, masked_score: float) -> tf.Tensor:
-    """Softmax of scores, float [B, N, S, T], over the keys, those of padding lowered.
+    """Returns the softmax of scores, float [B, N, S, T], over the keys, in the same precision.
 
     `attention_mask` is [B, T] of any number type; 1 = a key to attend to, 0 = padding, to whose
-    scores `masked_score` is added. The result has the precision of the scores. In half precision it
-    is all that the gradient keeps, which the mask gets none of.
+    scores `masked_score` is added. In half precision, only the rounded probabilities are saved for
+    the backward pass. The mask has no gradient.
     """
     wide = as_float32(scores)
     lowered = (1.0 - tf.cast(attention_mask, wide.dtype)) * masked_score
@@ -105,7 +99,7 @@ def masked_softmax(scores: tf.Tensor, attention_mask: tf.Tensor, masked_score: f
 
 @tf.custom_gradient
 def _rounded_softmax(scores: tf.Tensor, lowered: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
-    """Softmax of half precision, of which the rounded result alone is kept for the gradient."""
+    """Softmax in half precision that keeps only the rounded result for the gradient."""
     probabilities = tf.cast(tf.nn.softmax(as_float32(scores) + lowered), scores.dtype)
     if in_xla():
         # Or XLA keeps float32 beside it, to spare itself the rounding.
@@ -117,16 +111,16 @@ def _rounded_softmax(scores: tf.Tensor, lowered: tf.Tensor) -> tuple[tf.Tensor, 
 
 
 def in_xla() -> bool:
-    """Whether XLA is to compile what is being traced."""
+    """Returns whether XLA compiles the current graph."""
     return bool(control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()))
 
 
 def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor) -> tf.Tensor:
     """Zeroes entries of x with a probability near `rate`, in [0, 1), and scales the others.
 
-    An entry is dropped where 16 random bits are below a threshold: with a probability of exactly
-    round(rate * 65536) / 65536, at most 65535 / 65536. The scale makes up for that probability.
-    The mask depends on the seed, int32 [2], and on the number of entries alone.
+    An entry is dropped if 16 random bits are below a threshold: with a probability of exactly
+    round(rate * 65536) / 65536, at most 65535 / 65536. The mask depends only on the seed, int32
+    [2], and on the number of entries.
     """
     threshold = min(round(rate * 65536), 65535)
     scale = 65536 / (65536 - threshold)
@@ -144,7 +138,7 @@ def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor) -> tf.Tensor:
 
 
 def _dropout_mask(x: tf.Tensor, threshold: int, seed: tf.Tensor) -> Callable[[], tf.Tensor]:
-    """What gives the mask, bool of the shape of x, from as few bytes as can be kept.
+    """Returns a function that returns the mask, bool of the shape of x, and keeps few bytes.
 
     Two entries share a word. XLA packs eight into a byte, in the loop that draws their words.
     """
@@ -175,9 +169,9 @@ def _dropout_mask(x: tf.Tensor, threshold: int, seed: tf.Tensor) -> Callable[[],
 
 
 def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) -> tf.Tensor:
-    """Layer normalisation over the last axis: gamma * (x - mean) / sqrt(var + epsilon) + beta.
+    """Layer normalization over the last axis: gamma * (x - mean) / sqrt(var + epsilon) + beta.
 
-    x is float [..., H], gamma and beta are float [H], and the variance is the biased one.
+    x is float [..., H], gamma and beta are float [H], and the variance is biased.
     """
 
     @tf.custom_gradient
@@ -224,7 +218,7 @@ def residual_norm(
 
 @tf.custom_gradient
 def embedding_lookup(table: tf.Tensor, ids: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
-    """Rows of a table [V, E] by ids, int32 in 0..V-1, float [..., E], with a dense gradient."""
+    """Returns rows, float [..., E], of a table [V, E] by int32 ids, with a dense gradient."""
     inner_ids, num_rows = tf.identity(ids), tf.shape(table)[0]
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, None]:

@@ -1,20 +1,18 @@
-"""The layers of ALBERT, each a section of its own: embedding, attention, feed-forward, block.
+"""The layers of ALBERT: embedding, attention, feed-forward, block.
 
-Axis letters, here and everywhere in the package: B batch, S sequence, T sequence (keys), E
-embedding, H hidden, N heads, D head size, F feed-forward, V vocabulary, P predictions.
+Axis letters: B batch, S sequence, T sequence (keys), E embedding, H hidden, N heads, D head size, F
+feed-forward, V vocabulary, P predictions.
 
-Every size is known from the configuration, so a layer creates its variables when it is
-constructed: weights can be loaded before the first call. Matrices are two-dimensional and one
-variable stands for one variable of the original release, because LAMB's trust ratio is taken per
-variable and because converting weights is then a map of names alone.
+Layers create their variables in the constructor, so weights can be loaded before the first call.
+Each variable is one variable of the original release: LAMB's trust ratio is computed per variable,
+and converting weights only needs a map of names.
 
-Under a mixed-precision policy (`keras.DTypePolicy`, "mixed_bfloat16" or "mixed_float16") matrix
-products are in half precision; softmax, layer normalisation, GELU and all sums over a batch are in
-float32. Variables that only ever meet such sums (`autocast=False`: biases, layer norms, small
-tables) are not rounded to half precision at all.
+With a mixed-precision policy, matrix products are in half precision; softmax, layer normalization,
+GELU and all sums over a batch are in float32. Variables that are only used in such sums
+(`autocast=False`: biases, layer norms, small tables) are not rounded.
 
-Dropout is stateless. A layer that drops takes `dropout_seed`, int32 [2]: the same seed gives the
-same mask, in a recomputed layer and in a resumed run too; None means no dropout.
+Dropout is stateless: `dropout_seed`, int32 [2], determines the mask, also in recomputed layers and
+resumed runs. `None` disables dropout.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ register = keras.saving.register_keras_serializable(package="albert_tf")
 
 
 def as_config(config: ConfigLike) -> AlbertConfig:
-    """Returns a configuration given as itself or, from a saved model, as its dictionary."""
+    """Returns a configuration, given as an object or, from a saved model, as a dictionary."""
     if isinstance(config, AlbertConfig):
         return config
     if isinstance(config, Mapping):
@@ -53,13 +51,7 @@ def as_config(config: ConfigLike) -> AlbertConfig:
 
 
 def activation_function(name: str) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Returns the element-wise function that `hidden_act` names; case does not matter.
-
-    Raises:
-        ValueError: no activation has that name.
-
-    Source: modeling.py of the original release; its gelu is the tanh approximation.
-    """
+    """Returns the element-wise function of `hidden_act`; case is ignored."""
     functions = {
         "gelu": kernels.gelu,
         "relu": tf.nn.relu,
@@ -73,33 +65,29 @@ def activation_function(name: str) -> Callable[[tf.Tensor], tf.Tensor]:
 
 
 def dropout(x: tf.Tensor, rate: float, seed: Seed) -> tf.Tensor:
-    """Returns `kernels.dropout` of x, or x itself without a seed or at a rate of 0."""
+    """Returns `kernels.dropout` of x, or x itself without a seed or with a rate of 0."""
     return x if seed is None or rate == 0.0 else kernels.dropout(x, rate, seed)
 
 
 def split_seed(seed: Seed, num: int) -> list[tf.Tensor | None]:
-    """Returns `num` independent seeds, int32 [2] each, drawn from one (Nones from None)."""
+    """Returns `num` independent seeds, int32 [2] each; `None` for each if `seed` is `None`."""
     if seed is None:
         return [None] * num
     return tf.unstack(tf.random.experimental.stateless_split(seed, num), num=num)
 
 
 def rows_of(x: tf.Tensor) -> tf.Tensor:
-    """[..., K] -> [R, K]."""
+    """Reshapes [..., K] to [R, K]."""
     return tf.reshape(x, [-1, x.shape[-1]])
 
 
 class SavedSettings:
-    """Of layers and models: they are saved with the arguments of their constructor.
-
-    Attributes:
-        SETTINGS: names of these arguments, which are attributes, too.
-    """
+    """Base class of layers and models saved with the constructor's arguments `SETTINGS`."""
 
     SETTINGS: ClassVar[tuple[str, ...]] = ()
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments; the model's configuration as its JSON."""
+        """Returns the constructor's arguments; the model's configuration as JSON."""
         own = {name: getattr(self, name) for name in self.SETTINGS}
         if "config" in own:
             own["config"] = own["config"].to_dict()
@@ -110,8 +98,7 @@ class SavedSettings:
 class Projection(SavedSettings, keras.layers.Layer):
     """activation(x W + b) over the last axis, as one matrix product of all rows.
 
-    The kernel starts from a truncated normal of standard deviation `initializer_range`; for
-    `activation` see `activation_function`.
+    The standard deviation of the initial kernel is `initializer_range`.
     """
 
     SETTINGS = ("input_size", "output_size", "initializer_range", "activation")
@@ -157,18 +144,18 @@ class Projection(SavedSettings, keras.layers.Layer):
         return self._activate(kernels.add_bias(product, self.bias))
 
     def product(self, rows: tf.Tensor) -> tf.Tensor:
-        """Returns x W alone, of float [R, input_size]: for what adds the bias in its own pass."""
+        """Returns x W without the bias, for float [R, input_size]."""
         return tf.matmul(rows, self.kernel)
 
 
 def matrix_initializer(initializer_range: float) -> keras.initializers.Initializer:
-    """Truncated normal with the given standard deviation, as the original release uses."""
+    """Returns a truncated normal distribution with this standard deviation."""
     return keras.initializers.TruncatedNormal(stddev=initializer_range)
 
 
 @register
 class LayerNorm(SavedSettings, keras.layers.Layer):
-    """Layer normalisation over the last axis, of `size` entries, with the original's epsilon."""
+    """Layer normalization over the last axis, of `size` entries, with the original's epsilon."""
 
     SETTINGS = ("size",)
 
@@ -192,7 +179,7 @@ class LayerNorm(SavedSettings, keras.layers.Layer):
 
 
 class ConfiguredLayer(SavedSettings, keras.layers.Layer):
-    """A layer whose constructor takes an `AlbertConfig`, saved and restored with it."""
+    """Base class of layers whose constructor takes an `AlbertConfig`."""
 
     SETTINGS: ClassVar[tuple[str, ...]] = ("config",)
 
@@ -203,23 +190,19 @@ class ConfiguredLayer(SavedSettings, keras.layers.Layer):
     def _projection(
         self, input_size: int, output_size: int, name: str, activation: str = "linear"
     ) -> Projection:
-        """A projection with this layer's precision."""
         std, dtype = self.config.initializer_range, self.dtype_policy
         return Projection(input_size, output_size, std, activation, name=name, dtype=dtype)
 
     def _layer_norm(self, size: int, name: str) -> LayerNorm:
-        """A layer normalisation with this layer's precision."""
         return LayerNorm(size, name=name, dtype=self.dtype_policy)
 
 
 @register
 class FactorizedEmbedding(ConfiguredLayer):
-    """Sum of word, segment and position embeddings of width E, normalised.
+    """Sum of word, segment and position embeddings of width E, normalized; paper section 3.1.
 
-    With `use_one_hot_embeddings` words are looked up by a matrix product with one-hot vectors,
-    which a TPU does faster than a gather; the numbers are the same.
-
-    Source: paper section 3.1, "Factorized embedding parameterization".
+    With `use_one_hot_embeddings`, words are looked up by a matrix product with one-hot vectors,
+    which is faster than a gather on TPUs; the numbers are the same.
     """
 
     SETTINGS = ("config", "use_one_hot_embeddings")
@@ -256,19 +239,15 @@ class FactorizedEmbedding(ConfiguredLayer):
     def call(
         self, input_ids: tf.Tensor, segment_ids: tf.Tensor, dropout_seed: Seed = None
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Embeds a batch of token sequences.
+        """Returns the embedding output and the word embeddings, both float [B, S, E].
 
         Args:
             input_ids: int32 [B, S], in 0..V-1.
             segment_ids: int32 [B, S], in 0..type_vocab_size-1.
-            dropout_seed: int32 [2], or None for no dropout.
+            dropout_seed: int32 [2]; `None` disables dropout.
 
-        Returns:
-            The embedding output and the bare word embeddings, both float [B, S, E].
-
-        Raises:
-            ValueError: S exceeds the position table (tf.errors.InvalidArgumentError where S is
-                known only when the graph runs).
+        Raises ValueError if S exceeds the position table, or tf.errors.InvalidArgumentError if S is
+        known only when the graph runs.
         """
         length = self._checked_length(input_ids)
         words = self._look_up(self.word_embeddings, input_ids)
@@ -280,7 +259,7 @@ class FactorizedEmbedding(ConfiguredLayer):
         return dropout(embedded, self.config.hidden_dropout_prob, dropout_seed), words
 
     def _checked_length(self, input_ids: tf.Tensor) -> int | tf.Tensor:
-        """S, once it is known that there are positions enough."""
+        """Returns S after checking that it does not exceed the position table."""
         if input_ids.shape[1] is not None:
             self.config.check_sequence_length(input_ids.shape[1], "The sequence length")
             return input_ids.shape[1]
@@ -316,18 +295,17 @@ class SelfAttention(ConfiguredLayer):
     def call(
         self, x: tf.Tensor, attention_mask: tf.Tensor, dropout_seed: Seed = None
     ) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """Lets every position attend to the real tokens of its sequence.
+        """Attends from every position to the real tokens of its sequence.
 
         Args:
             x: float [B, S, H].
-            attention_mask: [B, S] of any number type; 1 = a key to attend to, 0 = padding. A row
-                of zeros attends as a row of ones, as in the original: every score is lowered
-                alike.
-            dropout_seed: int32 [2], or None for no dropout.
+            attention_mask: [B, S] of any number type; 1 = a key to attend to, 0 = padding. A row of
+                zeros attends as a row of ones, as in the original.
+            dropout_seed: int32 [2]; `None` disables dropout.
 
         Returns:
-            The projected context, float [B, S, H], and the attention probabilities before
-            dropout, float [B, N, S, S]; inside `fused_attention.attending` None in their place.
+            The projected context, float [B, S, H], and the attention probabilities before dropout,
+            float [B, N, S, S]; `None` for the latter inside `fused_attention.attending`.
         """
         context, probabilities = self.context(x, attention_mask, dropout_seed)
         return self.output_projection(context), probabilities
@@ -335,7 +313,7 @@ class SelfAttention(ConfiguredLayer):
     def context(
         self, x: tf.Tensor, attention_mask: tf.Tensor, dropout_seed: Seed = None
     ) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """What `call` computes, the context, float [B, S, H], not projected yet."""
+        """Returns the same with the context before the projection, float [B, S, H]."""
         query = self._heads(self.query, x, scale=self.config.head_size**-0.5)
         key = self._heads(self.key, x)
         value = self._heads(self.value, x)
@@ -353,7 +331,7 @@ class SelfAttention(ConfiguredLayer):
         return tf.reshape(context, tf.shape(x)), probabilities
 
     def _heads(self, projection: Projection, x: tf.Tensor, scale: float = 1.0) -> tf.Tensor:
-        """Projects, scales and splits: [B, S, H] -> [B, N, S, D]; kernels are head-major."""
+        """Projects, scales and splits [B, S, H] into heads [B, N, S, D]; kernels are head-major."""
         product = tf.reshape(projection.product(rows_of(x)), tf.shape(x))
         return kernels.biased_heads(
             product, projection.bias, scale, self.config.num_attention_heads
@@ -380,8 +358,8 @@ class FeedForward(ConfiguredLayer):
 class TransformerBlock(ConfiguredLayer):
     """Self-attention and feed-forward, each followed by dropout, residual sum and layer norm.
 
-    A part, with the layer norm after it, may be that of another block: `attention_of`,
-    `feed_forward_of`.
+    With `attention_of` or `feed_forward_of`, a part and its layer norm are shared with another
+    block.
     """
 
     def __init__(
@@ -410,16 +388,9 @@ class TransformerBlock(ConfiguredLayer):
     def call(
         self, x: tf.Tensor, attention_mask: tf.Tensor, dropout_seed: Seed = None
     ) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """Runs one block.
+        """Maps x, float [B, S, H], to the same shape; also returns attention probabilities.
 
-        Args:
-            x: float [B, S, H].
-            attention_mask: [B, S]; 1 = a key to attend to, 0 = padding.
-            dropout_seed: int32 [2], or None for no dropout.
-
-        Returns:
-            Float [B, S, H], and the attention probabilities, float [B, N, S, S]; see
-            `SelfAttention.call`.
+        For the arguments and the probabilities see `SelfAttention.call`.
         """
         seeds = split_seed(dropout_seed, 3)
         attention, feed_forward = self.attention, self.feed_forward

@@ -1,7 +1,6 @@
-"""Losses as sums: every function returns (weighted sum, weight), and nothing is averaged here.
+"""Losses as sums: every function returns (weighted sum, weight) without averaging.
 
-Sums can be added over replicas, over accumulated micro-steps and over a whole evaluation before
-one division; averages of averages could not.
+Sums can be added over replicas, micro-batches and evaluations before one division; averages cannot.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ MASKED_LM_EPSILON = 1e-5
 
 
 class LossSum(NamedTuple):
-    """A mean before its division: scalars, the sum of weight * value and that of the weights."""
+    """A mean before the division: the sum of weight * value and the sum of weights, scalars."""
 
     sum: tf.Tensor
     weight: tf.Tensor
@@ -32,9 +31,9 @@ class LossSum(NamedTuple):
 
 
 def means(batches: Sequence[Mapping[str, LossSum]]) -> dict[str, float]:
-    """The weighted means over several batches: sums over all of them, then one division.
+    """Returns the weighted means over several batches: sums over all batches, then one division.
 
-    Every batch has the same names; a name without weight gives NaN.
+    Every batch has the same names. A name with a total weight of 0 gets NaN.
     """
     totals = {
         name: LossSum(
@@ -47,18 +46,16 @@ def means(batches: Sequence[Mapping[str, LossSum]]) -> dict[str, float]:
 
 
 def pretraining_loss(masked_lm: LossSum, sentence: LossSum | None = None) -> tf.Tensor:
-    """The loss of pretraining, from sums over a whole batch; `sentence` may have no part.
+    """Returns the loss of pretraining from sums over a whole batch; `sentence` is optional.
 
-    The masked-LM weight gets 1e-5 added, so that a batch without predictions has a loss of 0.
-
-    Source: run_pretraining.py of the original release.
+    As in the original, 1e-5 is added to the masked-LM weight: without predictions the loss is 0.
     """
     loss = masked_lm.sum / (masked_lm.weight + MASKED_LM_EPSILON)
     return loss if sentence is None else loss + sentence.mean()
 
 
 def cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Maps logits [..., K] and int labels [...] to -log softmax(logits)[label], float [...]."""
+    """Returns -log softmax(logits)[label], float [...], of logits [..., K] and int labels."""
     logits = tf.cast(logits, tf.float32)
     if fused_kernels.fuses():
         return fused_kernels.cross_entropy(logits, labels)
@@ -66,7 +63,7 @@ def cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 
 
 def masked_lm_loss(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> LossSum:
-    """Cross entropy of logits [B, P, V] and masked tokens, int32 [B, P]; a weight of 0 is padding.
+    """Returns the cross entropy of logits [B, P, V] and tokens, int32 [B, P]; weight 0 = padding.
 
     Source: run_pretraining.py of the original release, get_masked_lm_output.
     """
@@ -75,35 +72,29 @@ def masked_lm_loss(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> 
 
 
 def classification_loss(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> LossSum:
-    """Cross entropy of one label an example, or a token: a class, or the order of two segments.
+    """Returns the cross entropy of one label per example or token.
 
-    Args:
-        logits: float [B, K], or [B, S, K].
-        labels: int32 [B], or [B, S], in 0..K-1.
-        weights: float, of the labels' shape; 1 = an example, 0 = padding of a batch, or a token
-            without a label. As in all losses below.
+    `logits` are float [B, K], or [B, S, K]; `labels` int32 [B], or [B, S]. As in all losses below,
+    `weights` are 0 for padding of a batch and for tokens without a label, otherwise 1.
     """
     return LossSum(tf.reduce_sum(weights * cross_entropy(logits, labels)), tf.reduce_sum(weights))
 
 
 def position_loss(log_probs: tf.Tensor, positions: tf.Tensor, weights: tf.Tensor) -> LossSum:
-    """Negative log-probability, of float32 [B, S], at one position an example, int32 [B]."""
+    """Returns the negative log-probability, from float32 [B, S], at one position per example."""
     losses = -tf.gather(log_probs, positions, batch_dims=1)
     return LossSum(tf.reduce_sum(weights * losses), tf.reduce_sum(weights))
 
 
 def binary_loss(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> LossSum:
-    """Cross entropies of logits, higher for yes, and labels; 1 = yes, 0 = no.
-
-    All are [B], or [B, K] for K answers each.
-    """
+    """Returns the binary cross entropy of logits and labels (1 = yes, 0 = no), [B] or [B, K]."""
     labels, logits = tf.cast(labels, tf.float32), tf.cast(logits, tf.float32)
     losses = tf.nn.sigmoid_cross_entropy_with_logits(labels, logits)
     return LossSum(tf.reduce_sum(weights * losses), tf.reduce_sum(weights))
 
 
 def regression_loss(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> LossSum:
-    """Squared error of logits [B, 1] and one number an example, float32 [B].
+    """Returns the squared error of logits [B, 1] and one number per example, float32 [B].
 
     Source: classifier_utils.py of the original release, create_model.
     """
@@ -112,7 +103,7 @@ def regression_loss(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) ->
 
 
 def accuracy(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> LossSum:
-    """Share of the labels, int32 [...], that have the best score of logits [..., K]."""
+    """Returns the share of labels, int32 [...], with the best score of logits [..., K]."""
     is_right = tf.equal(tf.argmax(logits, axis=-1, output_type=tf.int32), labels)
     hits = weights * tf.cast(is_right, weights.dtype)
     return LossSum(tf.reduce_sum(hits), tf.reduce_sum(weights))
@@ -128,14 +119,14 @@ _LABELS = {
 
 @register
 class HeadLoss(keras.losses.Loss):
-    """The loss of one output in `compile`: a mean over examples or tokens, by their weights.
+    """The loss of one output in `compile`: a weighted mean over examples or tokens.
 
     Args:
-        kind: "cross_entropy" of scores [..., K] and int labels [...]; "binary", of scores [B] and
-            0 or 1 [B]; "multi_label", the mean over K of binary ones, of scores and 0 or 1 [B, K];
+        kind: "cross_entropy" of scores [..., K] and int labels [...]; "binary", of scores [B] and 0
+            or 1 [B]; "multi_label", the mean over K of binary losses, of scores and 0 or 1 [B, K];
             "squared_error", of predictions [B, 1] and numbers [B].
-        factor: share of the mean in the total loss.
-        name: see `keras.losses.Loss`, as `**kwargs`.
+        factor: factor of the mean in the total loss.
+        name: see `keras.losses.Loss`, as for `**kwargs`.
     """
 
     def __init__(
@@ -153,8 +144,8 @@ class HeadLoss(keras.losses.Loss):
     def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
         """Returns a loss for each label, float32 [...].
 
-        A label that is no class is an error, or where TensorFlow cannot raise one, as with XLA, it
-        has the loss NaN, as has a binary one beyond 0 to 1.
+        Invalid class ids raise an error, or have the loss NaN if TensorFlow cannot raise one, as
+        with XLA. Binary labels outside of 0 to 1 have the loss NaN.
         """
         labels = self._check_shape(y_true, y_pred)
         if self.kind == "cross_entropy":
@@ -198,6 +189,6 @@ def _axes(shape: tf.TensorShape) -> str:
 
 
 def _binary_losses(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """The loss of each label; NaN for one beyond 0 to 1."""
+    """Returns the loss of each label; NaN for labels outside of 0 to 1."""
     losses = tf.nn.sigmoid_cross_entropy_with_logits(labels, logits)
     return tf.where((labels >= 0) & (labels <= 1), losses, math.nan)

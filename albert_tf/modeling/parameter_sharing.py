@@ -1,14 +1,14 @@
-"""Which parameters each run of a block uses: the sharing modes, as places in the stack.
+"""The parameters of each run of a block, by sharing mode.
 
-A layer runs the blocks of its group, one for each inner group. A block is an attention part and a
-feed-forward part, each with the layer norm after it, and each numbered as in the original's names:
-`group_<g>/inner_group_<i>/attention_<k>` and `.../ffn_<k>`. Runs with the same numbers share
-parameters. With `parameter_sharing`
+A layer runs the blocks of its group, one per inner group. A block consists of an attention part and
+a feed-forward part, each with the following layer norm, and each numbered as in the original's
+names: `group_<g>/inner_group_<i>/attention_<k>` and `.../ffn_<k>`. Runs with the same numbers share
+parameters. `parameter_sharing` is
 
-- "all", every part has the number 1: a group is the same in all of its layers, as in the original;
-- "attention", the feed-forward part of a group's k-th layer is number k, its attention 1;
-- "ffn", the attention of a group's k-th layer is number k, its feed-forward part 1;
-- "none", every layer is a group of its own.
+- "all": every part has the number 1, so all layers of a group are the same, as in the original; -
+"attention": in the k-th layer of a group, the feed-forward part has number k, the attention 1; -
+"ffn": in the k-th layer of a group, the attention has number k, the feed-forward part 1; - "none":
+every layer is a separate group.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TRANSFORMER_SCOPE = "bert/encoder/transformer/"
 
 
 class BlockPlace(NamedTuple):
-    """Where a block's parameters stand; parts are numbered within group and inner group, from 1."""
+    """The place of a block's parameters. Parts are numbered within an inner group, from 1."""
 
     group: int
     inner: int
@@ -32,21 +32,17 @@ class BlockPlace(NamedTuple):
 
     @property
     def scope(self) -> str:
-        """The group and inner group, as the original names them."""
+        """Group and inner group, as named in the original."""
         return f"group_{self.group}/inner_group_{self.inner}"
 
     @property
     def layer(self) -> tuple[int, int]:
-        """The group, and which of its layers this is the first run of, from 1."""
+        """The group, and the number within it, from 1, of the layer that runs this block first."""
         return self.group, max(self.attention, self.feed_forward)
 
 
 def block_runs(config: AlbertConfig) -> list[BlockPlace]:
-    """Returns the place of every block run, in order: L * inner_group_num of them.
-
-    Equal places share all parameters; places with equal group, inner group and attention (or
-    feed-forward) number share that part.
-    """
+    """Returns the place of every block run in order, L * inner_group_num of them."""
     groups = [config.group_of_layer(layer) for layer in range(config.num_hidden_layers)]
     runs = []
     for layer, group in enumerate(groups):
@@ -61,27 +57,27 @@ def block_runs(config: AlbertConfig) -> list[BlockPlace]:
 
 
 def block_places(config: AlbertConfig) -> list[BlockPlace]:
-    """Returns the different places of a model's blocks, in the order they first run in."""
+    """Returns the distinct places of a model's blocks, in the order of their first runs."""
     return list(dict.fromkeys(block_runs(config)))
 
 
 def attention_norm_name(number: int) -> str:
-    """The name of the layer norm after `attention_<number>`, within its inner group.
+    """Returns the name of the layer norm after `attention_<number>`, within its inner group.
 
-    The original has one of each, "LayerNorm" and "LayerNorm_1". Further ones take the number of
-    the part before them; as only one of the two parts is numbered further, no name is taken twice.
+    The original has two, "LayerNorm" and "LayerNorm_1". Only one of the two parts has higher
+    numbers, so names are unique.
     """
     return "LayerNorm" if number == 1 else f"LayerNorm_{number}"
 
 
 def feed_forward_norm_name(number: int) -> str:
-    """The name of the layer norm after `ffn_<number>`; see `attention_norm_name`."""
+    """Returns the name of the layer norm after `ffn_<number>`; see `attention_norm_name`."""
     return f"LayerNorm_{number}"
 
 
 @dataclasses.dataclass(frozen=True)
 class ParameterCounts:
-    """Exact numbers of trainable parameters of a model for pretraining, layer norms included."""
+    """Numbers of trainable parameters of a pretraining model, including layer norms."""
 
     embeddings: int  # the three tables
     embedding_projection: int  # E to H; 0 where E = H
@@ -93,7 +89,7 @@ class ParameterCounts:
 
     @property
     def encoder(self) -> int:
-        """Parameters of `AlbertEncoder`, pooler included."""
+        """Parameters of `AlbertEncoder`, including the pooler."""
         heads = self.masked_lm_head + self.sentence_head
         return self.pretraining - heads
 

@@ -1,4 +1,4 @@
-"""The metrics of a run against the step: a panel for each, a color for what it was measured on."""
+"""Draws the metrics of a run against the step: one panel per metric, one color per data set."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _STYLES = ("-", "--", ":")  # of the metrics in one panel
 
 
 def png(figure: Any, dpi: int = 100) -> bytes:
-    """Returns a `matplotlib.figure.Figure` as a PNG image of `dpi` pixels an inch."""
+    """Returns a `matplotlib.figure.Figure` as a PNG image with `dpi` pixels per inch."""
     image = io.BytesIO()
     figure.savefig(image, format="png", dpi=dpi)
     return image.getvalue()
 
 
 def draw_curves(records: Sequence[Mapping[str, Any]]) -> bytes:
-    """Draws what a run reported in `metrics.jsonl`; returns a PNG image.
+    """Returns a PNG image of the records of a run, see `metrics.jsonl`.
 
-    Losses, scores, learning rate and gradient norm have a panel each.
+    Losses, scores, learning rate and gradient norm have one panel each.
     """
     from matplotlib.figure import Figure  # slow to import, and most processes draw nothing
 
@@ -42,7 +42,7 @@ def draw_curves(records: Sequence[Mapping[str, Any]]) -> bytes:
 
 
 def _panels(records: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
-    """A panel for each metric, whether measured while training or on held-out data."""
+    """Returns the titles of the panels and the metrics of each."""
     names = {name for record in records for name in record if _rank(name) is not None}
     panels: dict[str, list[str]] = {}
     for name in sorted(names, key=lambda name: (_rank(name), name.removeprefix("eval_"))):
@@ -51,7 +51,7 @@ def _panels(records: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
 
 
 def _rank(name: str) -> int | None:
-    """Where the panel of a metric comes; None for what says nothing as a curve."""
+    """Returns the position of the panel of a metric; `None` if the metric is not drawn."""
     if name in _DRAWN_LAST:
         return len(_DRAWN) + _DRAWN_LAST.index(name)
     if "thresh" in name:

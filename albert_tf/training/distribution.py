@@ -1,11 +1,9 @@
 """Distribution strategies and the workers of a cluster. Only this module names strategy classes.
 
-A run has one process (worker) per machine. Each worker drives one or more devices (replicas). The
-same global batch gives the same weights on any number of workers and replicas. Only the first
-worker, the chief, writes shared files.
-
-The environment variable TF_CONFIG contains the addresses of all workers and the index of this
-process. It is validated before TensorFlow connects to other machines.
+A run has one process (worker) per machine, which drives one or more devices (replicas). The same
+global batch gives the same weights on any number of workers and replicas. Only the first worker,
+the chief, writes shared files. TF_CONFIG contains the addresses of all workers and the index of
+this process.
 """
 
 from __future__ import annotations
@@ -49,23 +47,14 @@ class LostWorkerError(ConnectionError):
 
 @dataclass(frozen=True)
 class Cluster:
-    """The workers of a run and the index of this process.
-
-    Attributes:
-        workers: addresses as host:port; the chief is first.
-        index: index of this process in `workers`; 0 is the chief.
-    """
+    """The workers of a run as host:port, the chief first, and the index of this process."""
 
     workers: tuple[str, ...]
     index: int
 
 
 def cluster_from_environment(environment: Mapping[str, str] = os.environ) -> Cluster | None:
-    """Reads TF_CONFIG; returns None where it is not set, or names no cluster.
-
-    Raises:
-        ValueError: it is malformed, or has tasks that nothing here uses.
-    """
+    """Reads TF_CONFIG, `None` if it names no cluster; raises ValueError if it is malformed."""
     text = environment.get(TF_CONFIG, "").strip()
     try:
         config = parse_json(text or "{}", TF_CONFIG)
@@ -95,13 +84,10 @@ def cluster_from_environment(environment: Mapping[str, str] = os.environ) -> Clu
 
 @dataclass(frozen=True)
 class TpuAddress:
-    """Which TPU to compute on.
+    """The TPU to compute on.
 
-    Attributes:
-        name: its name, its address (grpc://host:port), or "local" for that of this machine.
-        zone: of a TPU with a name; None for that of this machine.
-        project: of a TPU with a name; None for that of this machine.
-        num_cores: cores it must have; None takes what there is.
+    `name` is its name, its address (grpc://host:port), or "local" for the TPU of this machine. If
+    `zone` or `project` is `None`, those of this machine are used. `None` accepts any `num_cores`.
     """
 
     name: str | None = None
@@ -162,20 +148,20 @@ def resolve_strategy(name: str, *, num_logical_cpu_devices: int = 1) -> str:
 def create_strategy(
     name: str = "auto", tpu: TpuAddress | None = None, all_reduce: str = "auto"
 ) -> tf.distribute.Strategy:
-    """Returns the strategy a flag names.
+    """Returns a strategy by its name.
 
-    Several workers must be the first thing TensorFlow is asked for in a process.
+    Several workers must connect before TensorFlow computes anything in a process.
 
     Args:
-        name: "one_device", the first GPU or else the CPU; "mirrored", all GPUs or else all logical
-            CPU devices of this machine; "multi_worker", those of all machines in TF_CONFIG; "tpu",
-            the cores of a TPU; "auto", multi_worker where TF_CONFIG names several workers, else
-            mirrored where there is more than one GPU.
-        tpu: which TPU. Default: that of this machine.
-        all_reduce: how several workers add up gradients; see `communication_options`.
+        name: "one_device", the first GPU, otherwise the CPU; "mirrored", all GPUs, otherwise all
+            logical CPU devices of this machine; "multi_worker", the devices of all machines in
+            TF_CONFIG; "tpu", the cores of a TPU; "auto", multi_worker if TF_CONFIG names several
+            workers, otherwise mirrored if there are several GPUs.
+        tpu: the TPU. Default: the TPU of this machine.
+        all_reduce: how several workers add gradients; see `communication_options`.
 
     Raises:
-        ValueError: the name is none of these, or what it needs is not there.
+        ValueError: the name is unknown, or a required device is missing.
     """
     name = resolve_strategy(name)
     if name == "multi_worker":
@@ -195,17 +181,15 @@ def _local(name: str) -> tf.distribute.Strategy:
 
 @cache
 def _mirrored(devices: tuple[str, ...]) -> tf.distribute.MirroredStrategy:
-    """Returns the strategy of the process; a second one would reuse its reduction keys and fail."""
+    """Returns the only such strategy of the process; a second one would reuse its keys."""
     return tf.distribute.MirroredStrategy(devices)
 
 
 def communication_options(all_reduce: str) -> tf.distribute.experimental.CommunicationOptions:
-    """Returns how several workers add up gradients: "nccl", "ring", or "auto".
+    """Returns how several workers add gradients: "nccl", "ring", or "auto", NCCL if there are GPUs.
 
-    TensorFlow's own choice is its ring, over gRPC, also where there are GPUs, which then wait.
-
-    Raises:
-        ValueError: NCCL is asked for, and there is no GPU.
+    TensorFlow's default is a ring over gRPC, even on GPUs. Raises ValueError for "nccl" without
+    GPU.
     """
     has_gpus = bool(tf.config.list_physical_devices("GPU"))
     if all_reduce == "nccl" and not has_gpus:
@@ -248,7 +232,7 @@ def _multi_worker(all_reduce: str) -> tf.distribute.MultiWorkerMirroredStrategy:
 
 
 def _wait_for_port(address: str) -> None:
-    """Returns when the chief is there; waiting for it in TensorFlow cannot be interrupted."""
+    """Waits for the chief. Waiting in TensorFlow could not be interrupted."""
     next_word = time.monotonic() + _SECONDS_BETWEEN_WORDS
     while (reason := _unreachable(address)) is not None:
         if time.monotonic() > next_word:
@@ -258,17 +242,12 @@ def _wait_for_port(address: str) -> None:
 
 
 def num_workers() -> int:
-    """Returns the number of workers in TF_CONFIG, 1 without it; a dry run waits for none of them.
-
-    Raises:
-        ValueError: TF_CONFIG is malformed.
-    """
+    """Returns the number of workers in TF_CONFIG, 1 without it, and connects to none."""
     cluster = cluster_from_environment()
     return len(cluster.workers) if cluster else 1
 
 
 def _own_cluster() -> Cluster:
-    """The cluster this process belongs to."""
     cluster = cluster_from_environment()
     assert cluster is not None
     return cluster
@@ -276,7 +255,7 @@ def _own_cluster() -> Cluster:
 
 @cache
 def _tpu(address: TpuAddress) -> tf.distribute.TPUStrategy:
-    """The strategy of a TPU; a second start would lose what the first has on it."""
+    """Returns the only strategy of a TPU: a second initialization would discard its state."""
     name = address.name or _LOCAL_TPU
     if not has_tpu_kernels():
         raise UserError(
@@ -316,12 +295,12 @@ def _tpu(address: TpuAddress) -> tf.distribute.TPUStrategy:
 
 
 def has_tpu_kernels() -> bool:
-    """Whether this TensorFlow can compute on a TPU; the package `tensorflow` cannot."""
+    """Returns whether the installed TensorFlow supports TPUs; the package `tensorflow` does not."""
     return bool(kernels.get_registered_kernels_for_op("TPUExecute").kernel)
 
 
 def _unreachable(address: str) -> OSError | None:
-    """Why nothing answers at host:port; None where something does, or there is no port to ask."""
+    """Returns why nothing answers at host:port. `None` if something does, or without a port."""
     host, _, port = address.rpartition(":")
     if not (host and port.isdigit()):
         return None
@@ -338,7 +317,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def _strategy_name(settings: TrainingSettings) -> str:
-    """Checks settings of devices, logs which have no effect, and returns the strategy's name."""
+    """Checks the settings of devices, logs ignored ones, and returns the name of the strategy."""
     name = settings.distribution_strategy
     if settings.use_tpu and name not in ("auto", "tpu"):
         raise UserError(
@@ -361,10 +340,10 @@ def _strategy_name(settings: TrainingSettings) -> str:
 
 
 def with_xla(settings: T, num_lengths: int = 1) -> T:
-    """Turns XLA on where nobody has decided it and it pays; otherwise off.
+    """Returns the settings with `xla` enabled or disabled if it is `None`.
 
-    Without it, half precision gains nothing on a GPU: casts between the kernels take what faster
-    products save. Each of `num_lengths` padded lengths is compiled, for minutes on large models.
+    On a GPU, half precision is slow without XLA. XLA compiles each of the `num_lengths` padded
+    lengths, which takes minutes for large models.
     """
     if settings.xla is not None:
         return settings
@@ -383,12 +362,10 @@ def with_xla(settings: T, num_lengths: int = 1) -> T:
 
 
 def strategy_of(settings: TrainingSettings) -> tf.distribute.Strategy:
-    """Returns where to compute; with several workers, nothing may use TensorFlow before.
+    """Returns the strategy of a run. With several workers, TensorFlow must not be used before.
 
-    With --dry_run only the devices of this process: other workers are not waited for.
-
-    Raises:
-        ValueError: settings, TF_CONFIG and devices contradict each other, or a device is missing.
+    A dry run uses only the devices of this process and waits for no other workers. Raises
+    ValueError if settings, TF_CONFIG and devices contradict each other, or if a device is missing.
     """
     name = _strategy_name(settings)
     if settings.precision == FLOAT32 and name != "tpu":
@@ -411,7 +388,7 @@ def strategy_of(settings: TrainingSettings) -> tf.distribute.Strategy:
 
 
 def log_devices(strategy: tf.distribute.Strategy | None = None) -> None:
-    """Logs where this process computes, on one device or on those of the strategy."""
+    """Logs the devices of the strategy, or of this process."""
     if strategy is not None and is_tpu(strategy):
         names = [f"TPU, {strategy.num_replicas_in_sync} cores"]
     else:
@@ -420,7 +397,7 @@ def log_devices(strategy: tf.distribute.Strategy | None = None) -> None:
 
 
 def device_names() -> list[str]:
-    """Kind and model of every accelerator, or the CPU where there is none."""
+    """Returns type and model of every accelerator, or of the CPU if there is none."""
     devices = [d for d in tf.config.list_physical_devices() if d.device_type != "CPU"]
     details = [tf.config.experimental.get_device_details(device) for device in devices]
     names = [
@@ -431,12 +408,12 @@ def device_names() -> list[str]:
 
 
 def is_tpu(strategy: tf.distribute.Strategy) -> bool:
-    """Whether the replicas are cores of a TPU, for which everything is compiled by shape."""
+    """Returns whether the replicas are cores of a TPU, which compiles everything for each shape."""
     return isinstance(strategy, tf.distribute.TPUStrategy)
 
 
 def worker_shard(strategy: tf.distribute.Strategy) -> Shard:
-    """Returns which share of each global batch this process computes."""
+    """Returns the share of each global batch that this process computes."""
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return WHOLE
     cluster = _own_cluster()
@@ -444,17 +421,17 @@ def worker_shard(strategy: tf.distribute.Strategy) -> Shard:
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
-    """Whether this process writes what all share; where there is but one, it does."""
+    """Returns whether this process writes shared files; without other workers, it does."""
     return worker_shard(strategy).index == 0
 
 
 def local_replicas(strategy: tf.distribute.Strategy) -> int:
-    """Returns the number of replicas this process drives."""
+    """Returns the number of replicas of this process."""
     return strategy.num_replicas_in_sync // worker_shard(strategy).count
 
 
 def check_batch_size(replicas: int, batch_size: int, flag: str, *, micro_batches: int = 1) -> None:
-    """Raises ValueError unless the replicas, and then their micro-batches, share a batch evenly."""
+    """Raises ValueError unless the batch is a multiple of the replicas and their micro-batches."""
     parts = replicas * micro_batches
     if not batch_size % parts:
         return
@@ -473,15 +450,7 @@ def check_batch_size(replicas: int, batch_size: int, flag: str, *, micro_batches
 def split_batch(
     strategy: tf.distribute.Strategy, features: Mapping[str, tf.Tensor]
 ) -> Mapping[str, tf.Tensor]:
-    """Gives each of the R replicas of this process its rows.
-
-    Args:
-        strategy: the replicas.
-        features: the rows of this process, each [B, ...], B a multiple of R.
-
-    Returns:
-        Per-replica values, [B / R, ...] each, for `strategy.run`.
-    """
+    """Splits rows [B, ...] over the R replicas of this process; each gets [B / R, ...]."""
     replicas = local_replicas(strategy)
     if strategy.num_replicas_in_sync == 1:
         return features

@@ -1,7 +1,6 @@
-"""Evaluation of the checkpoints of a run: when, on what, and which is the best.
+"""Evaluation of the checkpoints of a run, their results, and the best checkpoint.
 
-Evaluating beside training or afterwards is the same for every job; how a model is scored is a
-function the job hands over, `Evaluator.evaluate` for one.
+Each job provides a function that scores its model, such as `Evaluator.evaluate`.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ Record = Callable[[int, Mapping[str, float]], None]  # keeps the results of a st
 
 
 def pad_batch(features: Mapping[str, tf.Tensor], batch_size: int) -> Features:
-    """Fills a batch up to `batch_size` rows with zeros, `example_weights` included."""
+    """Pads a batch to `batch_size` rows with zeros, including `example_weights`."""
     missing = batch_size - int(next(iter(features.values())).shape[0])
     if missing == 0:
         return dict(features)
@@ -63,20 +62,17 @@ def pad_batch(features: Mapping[str, tf.Tensor], batch_size: int) -> Features:
 
 
 class Evaluator:
-    """Evaluates a model, any number of times, on the devices of this process or of all workers.
+    """Evaluates a model on the devices of this process or of all workers.
 
     Args:
         task: data and metrics.
-        model: made under `strategy`.
-        strategy: the replicas, of which those of a process share `batch_size` examples.
-        batch_size: examples of a batch.
-        max_batches: cap on the batches evaluated, reported where it bites; None takes all.
+        model: created under `strategy`.
+        strategy: the replicas; the replicas of a process share `batch_size` examples.
+        batch_size: examples per batch, a multiple of the replicas.
+        max_batches: largest number of batches; `None` for all.
         jit_compile: whether XLA compiles the evaluation.
-        shares: whether the workers share the batches: all of them call `evaluate`, and get what one
-            would compute alone. Each reads all examples.
-
-    Raises:
-        ValueError: the batch cannot be shared by the replicas.
+        shares: whether the workers share the batches. Then all workers call `evaluate`, read all
+            examples, and get the results that one worker would compute.
     """
 
     def __init__(
@@ -104,15 +100,11 @@ class Evaluator:
             self._replica_sums = lambda features: compiled(features)
 
     def evaluate(self) -> dict[str, float]:
-        """Returns the mean losses and metrics, weighted over the whole data, and `loss`.
+        """Returns the mean losses and metrics, weighted over all data, and `loss`.
 
-        `loss` is the plain mean of the losses of the batches, a shorter last one counting like the
-        others, as the original release reports it; so it depends a little on the batch size.
-
-        Raises:
-            ValueError: there is not one example; workers read different data.
-            RecordError: a record cannot be read; the message names it.
-            LostWorkerError: a worker that shares the batches has ended.
+        As in the original release, `loss` is the plain mean of the losses of the batches, in which
+        a shorter last batch counts like the others. Raises ValueError if there are no examples or
+        if workers read different data, RecordError, and LostWorkerError.
         """
         shard = worker_shard(self.strategy) if self.shares else WHOLE
         own: dict[int, Mapping[str, Any]] = {}  # sums on the device, by number of the batch
@@ -158,7 +150,7 @@ class Evaluator:
 
     @tf.function(autograph=False)
     def _sums(self, batch: Features) -> Mapping[str, Any]:
-        """The sums of one batch over the replicas of this process; other workers are not asked."""
+        """Returns the sums of one batch over the replicas of this process."""
         results = self.strategy.run(self._replica_sums, args=(batch,))
         return tf.nest.map_structure(
             lambda value: tf.add_n(self.strategy.experimental_local_results(value)), results
@@ -175,18 +167,15 @@ def result_lines(step: int, results: Mapping[str, float]) -> list[str]:
 
 
 def write_results(output_dir: str, step: int, results: Mapping[str, float]) -> None:
-    """Writes `eval_results.txt` in `output_dir`, in place of that of an earlier evaluation."""
+    """Writes `eval_results.txt` in `output_dir`, replacing an earlier file."""
     with write_then_rename(os.path.join(output_dir, RESULTS_FILE)) as file:
         file.write("".join(f"{line}\n" for line in result_lines(step, results)).encode())
 
 
 class EvaluationResults:
-    """`eval_results.txt`: a block of `key = value` lines for every checkpoint evaluated.
+    """`eval_results.txt`: a block of `key = value` lines for every evaluated checkpoint.
 
-    Args:
-        output_dir: where the file lies.
-        step: finished steps the run goes on from; blocks of later ones are forgotten. None forgets
-            them all.
+    Blocks after `step`, from which the run resumes, are removed; all blocks if it is `None`.
     """
 
     def __init__(self, output_dir: str, step: int | None = None) -> None:
@@ -207,17 +196,16 @@ class EvaluationResults:
     def append(
         self, step: int, results: Mapping[str, float | np.ndarray], best_before: float
     ) -> None:
-        """Adds the `original_result_lines` of a checkpoint, in place of those of the same step.
+        """Adds the `original_result_lines` of a checkpoint, replacing a block of the same step.
 
-        `best_before` is the best score of the checkpoints evaluated before; none is -1.
+        `best_before` is the best score of the checkpoints evaluated before; -1 if there are none.
         """
         self.append_lines(step, original_result_lines(step, results, best_before))
 
     def append_lines(self, step: int, lines: Sequence[str], ending: str = "") -> None:
-        """Adds the block of a checkpoint, in place of one of the same step.
+        """Adds a block, replacing a block of the same step.
 
-        Among the lines is `global_step = <step>`. The ending stands behind the last block, in place
-        of an earlier ending.
+        The lines contain `global_step = <step>`. `ending` follows the last block.
         """
         self._blocks = [block for block in self._blocks if _step_of(block) != step]
         self._blocks.append("".join(f"{line}\n" for line in lines) + _RULE)
@@ -225,7 +213,7 @@ class EvaluationResults:
             file.write(("".join(self._blocks) + ending).encode())
 
     def lines(self, step: int) -> list[str]:
-        """Returns the lines of a checkpoint's block, none where it was not evaluated."""
+        """Returns the lines of a checkpoint's block; empty if the checkpoint was not evaluated."""
         blocks = [block for block in self._blocks if _step_of(block) == step]
         return blocks[-1].removesuffix(_RULE).splitlines() if blocks else []
 
@@ -233,7 +221,7 @@ class EvaluationResults:
 def original_result_lines(
     step: int, results: Mapping[str, float | np.ndarray], best: float
 ) -> list[str]:
-    """Gives results as lines `key = value` in the original's form; see `EvaluationResults`."""
+    """Returns results as lines `key = value` in the original's format; see `EvaluationResults`."""
     values = {name: np.asarray(value, np.float32)[()] for name, value in results.items()}
     lines = [f"{key} = {value!s}" for key, value in sorted({**values, "global_step": step}.items())]
     return [*lines, f"best = {best if np.isfinite(best) else -1}"]
@@ -247,14 +235,9 @@ def _step_of(block: str) -> int:
 class BestCheckpoint:
     """Keeps the weights with the highest score `metric` as `model.ckpt-best`.
 
-    `best_trial.txt` remembers the score for runs to come: last step, best step and best value,
-    with colons between them, and the name of a score that the original would not choose by. A
-    best checkpoint that was chosen by another score is not compared with.
-
-    Attributes:
-        last_step: step of the last checkpoint offered, -1 before the first.
-        step: step of the best one, -1 before the first.
-        value: its score.
+    `best_trial.txt` stores last step, best step and best value for later runs, separated by colons,
+    and the name of the score if the original would not choose by it. A best checkpoint that was
+    chosen by another score is replaced. Steps are -1 before the first checkpoint.
     """
 
     def __init__(self, directory: TrainingDirectory, metric: str) -> None:
@@ -279,16 +262,12 @@ class BestCheckpoint:
         return found.last_step, -1, -math.inf
 
     def forget(self) -> None:
-        """Lets the next checkpoint offered take the best one's place, whatever its score."""
+        """Lets the next checkpoint replace the best one, whatever its score."""
         self.step, self.value = -1, -math.inf
         self._write(self.last_step)
 
     def offer(self, step: int, results: Mapping[str, float], model: keras.Model) -> bool:
-        """Keeps the model's weights if their score is the best so far; NaN never is.
-
-        Returns:
-            Whether they are the best so far.
-        """
+        """Saves the weights if their score is the best so far, and returns whether it is."""
         self.last_step = step
         is_best = results[self.metric] > self.value
         if is_best:
@@ -306,12 +285,9 @@ class BestCheckpoint:
 def scored_result(
     best: BestCheckpoint, history: Sequence[LoggedRecord], reported: Sequence[LoggedRecord]
 ) -> JobResult:
-    """Returns the result of evaluations: the best checkpoint's, or else the best of this call.
+    """Returns the result of the best checkpoint, or of the best evaluation in `reported`.
 
-    Args:
-        best: after the last evaluation.
-        history: see `JobResult`.
-        reported: what of it this call has logged.
+    `reported` are the records of this call; for `history` see `JobResult`.
     """
     output_dir, history = best.directory.path, list(history)
     evaluated = {record["step"]: record for record in reported if record["phase"] == "eval"}
@@ -331,10 +307,10 @@ def _comparable(score: float) -> float:
 
 
 def should_stop_early(log: RunLog, metric: str, patience: int) -> bool:
-    """Whether the last `patience` evaluations of a run had no better score; logs why.
+    """Returns whether the last `patience` evaluations of a run had no better score; logs why.
 
-    What counts is what `metrics.jsonl` has of all starts of the run, so that a resumed one ends
-    where an unbroken one does. Of workers that record nothing it is false. NaN is never better.
+    Counts the records of all starts of the run in `metrics.jsonl`, so a resumed run ends at the
+    same step. Workers that record nothing return False. NaN is never better.
     """
     evaluations = [r for r in log.records if r["phase"] == "eval" and metric in r]
     best, best_step, stale = -math.inf, -1, 0
@@ -366,11 +342,10 @@ def train_and_evaluate(
     last_evaluated: int,
     should_stop: Callable[[], bool] | None = None,
 ) -> None:
-    """Trains, and evaluates at every checkpoint: each worker does that calls this.
+    """Trains, and evaluates every checkpoint on each worker that calls this function.
 
-    The chief alone records. Other workers that train wait in their next step. The trainer is
-    initialized. The last evaluation of an earlier start was of the step `last_evaluated`, -1 where
-    there was none. `should_stop` is that of `Trainer.train`.
+    Only the chief records results. Other training workers wait in their next step. The trainer is
+    initialized. `last_evaluated` is the step of the last evaluation of an earlier start, or -1.
     """
 
     def on_checkpoint(step: int) -> None:
@@ -393,13 +368,7 @@ def evaluate_checkpoints(
     evaluate: Evaluate,
     record: Record,
 ) -> None:
-    """Loads one checkpoint after the other into the model and evaluates it.
-
-    One that a training run removes meanwhile is left out.
-
-    Raises:
-        LoadError: a checkpoint is damaged, or does not hold the whole model.
-    """
+    """Loads and evaluates checkpoints, except those that a run removes meanwhile."""
     for prefix in prefixes:
         try:
             step = load_complete(model, prefix)
@@ -417,11 +386,7 @@ def evaluate_checkpoints(
 
 
 def load_complete(model: keras.Model, prefix: str) -> int:
-    """Fills the whole model, heads included, and returns the checkpoint's training step.
-
-    Raises:
-        LoadError: the checkpoint is damaged, or leaves a variable as it was.
-    """
+    """Loads the weights of the whole model and returns the step of the checkpoint."""
     warn_of_another_config(prefix, model.config)
     load_weights(model, prefix).check_complete()
     return read_global_step(prefix)

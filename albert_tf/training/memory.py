@@ -1,10 +1,8 @@
 """Estimates the memory of a training step, and detects the memory of this machine.
 
-The estimate adds weights, moments, gradients and the tensors kept for the backward pass, and a
-measured overhead. It is for one replica; on a CPU it is the peak memory of the process. With XLA,
-it agrees with the arguments and temporaries of programs compiled for an H200.
-
-Letters: b examples of a micro-batch, S sequence, P predictions, and the sizes of the configuration.
+The estimate is for one replica; on a CPU it is the peak memory of the process. With XLA, it agrees
+with programs compiled for an H200. Letters: b examples of a micro-batch, S sequence, P predictions,
+and the sizes of the configuration.
 """
 
 from __future__ import annotations
@@ -45,9 +43,6 @@ class TrainingSetting:
 
     `train_batch_size` is the batch of one replica. `max_predictions_per_seq` is 0 for fine-tuning.
     `xla` means a step compiled by XLA for a GPU or TPU.
-
-    Raises:
-        ValueError: the batch is not a multiple of the micro-batches.
     """
 
     train_batch_size: int = 8
@@ -59,7 +54,6 @@ class TrainingSetting:
     xla: bool = False
 
     def __post_init__(self) -> None:
-        """Checks that the batch can be split."""
         if self.train_batch_size % self.gradient_accumulation_steps:
             raise UserError(
                 "`train_batch_size` must be a multiple of `gradient_accumulation_steps`. Received: "
@@ -77,8 +71,7 @@ class MemoryEstimate:
         moments: moments of the optimizer, LAMB or AdamW.
         gradients: gradients of all parameters; with accumulation, also their sums.
         kept: tensors kept for the backward pass.
-        passing: largest amount of temporary tensors: inside a block, at the heads, or in the update
-            of the largest variables.
+        passing: largest amount of temporary tensors.
     """
 
     program: int
@@ -95,11 +88,7 @@ class MemoryEstimate:
 
 
 def estimate_memory(config: AlbertConfig, setting: TrainingSetting) -> MemoryEstimate:
-    """Returns the memory of a training step.
-
-    Raises:
-        ValueError: the sequences are longer than the positions of the model.
-    """
+    """Returns the memory of a training step; raises ValueError if sequences are too long."""
     config.check_sequence_length(setting.max_seq_length)
     parameters = parameter_counts(config).pretraining
     accumulates = setting.gradient_accumulation_steps > 1
@@ -179,14 +168,8 @@ def memory_report(
 ) -> str:
     """Returns parameters by part, memory by purpose, and the effect of `remat`.
 
-    Args:
-        config: the model.
-        setting: the training step.
-        memory_gb: memory of the device in GB (10^9 bytes), for which the largest batch is reported.
-            If `None`, no batch is reported.
-
-    Raises:
-        ValueError: the setting does not fit the model, or `memory_gb` is not positive.
+    With `memory_gb` (10^9 bytes), also the largest batch that fits. Raises ValueError if the
+    setting does not fit the model, or if `memory_gb` is not positive.
     """
     if memory_gb is not None and memory_gb <= 0:
         raise UserError(f"`memory_gb` must be above 0. Received: {memory_gb}")
@@ -241,7 +224,7 @@ def tpu_chips() -> list[tuple[str, int]]:
 
 
 def tpu_memory(cores: int) -> int | None:
-    """Returns the bytes of one TPU core. If the chips of this machine are unknown, returns `None`.
+    """Returns the bytes of one TPU core; `None` if the chips of this machine are unknown.
 
     `cores` is the number of cores that TensorFlow uses on this machine: one or two per chip.
     """

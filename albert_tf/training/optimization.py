@@ -1,12 +1,11 @@
-"""The optimisers of ALBERT, AdamW and LAMB, and their learning-rate schedule.
+"""The optimizers of ALBERT, AdamW and LAMB, and their learning-rate schedule.
 
-Both are Keras optimisers with the arithmetic of the original release: no bias correction, epsilon
+Both are Keras optimizers with the arithmetic of the original release: no bias correction, epsilon
 added to the root of the second moment, weight decay added to the update and, in LAMB, therefore
-inside the trust ratio. `keras.optimizers.AdamW` and `Lamb` differ in all three.
+part of the trust ratio. `keras.optimizers.AdamW` and `Lamb` differ in all three.
 
-Two ways lead to the same update. `compile`/`fit` goes through Keras (`apply`), which clips and then
-reduces across replicas. A training loop of one's own reduces first, so that the number of replicas
-does not change the result: `clip_by_global_norm`, then `apply_reduced`.
+`compile`/`fit` calls `apply`, which clips and then sums over replicas. A custom loop sums first, so
+the result does not depend on the number of replicas: `clip_by_global_norm`, then `apply_reduced`.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ register = keras.saving.register_keras_serializable(package="albert_tf")
 
 
 def create_optimizer(config: OptimizerConfig) -> AdamWeightDecay:
-    """Returns the optimiser `config` describes, its learning rate a `WarmupPolynomialDecay`."""
+    """Returns the optimizer of a configuration with a `WarmupPolynomialDecay` schedule."""
     optimizers = {"adamw": AdamWeightDecay, "lamb": Lamb}
     learning_rate = WarmupPolynomialDecay(
         config.learning_rate,
@@ -52,28 +51,27 @@ def create_optimizer(config: OptimizerConfig) -> AdamWeightDecay:
 class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up, then polynomial decay to 0.
 
-    With s finished updates the next one uses `rate(s)`:
+    After s finished updates, the rate of the next update is
     `initial * (s - start_warmup_step) / num_warmup_steps` for `num_warmup_steps` steps from
     `start_warmup_step` on, then `initial * (1 - min(s, T) / T) ** power`. The decay counts from
-    step 0, not from the end of the warm-up, so the rate jumps down a little where they meet.
+    step 0, so the rate drops slightly at the end of the warm-up.
 
-    With N `num_decay_steps` the rate is `initial` from the warm-up to step T - N, and then
+    With N `num_decay_steps`, the rate is `initial` from the warm-up to step T - N, and then
     `initial * (1 - (min(s, T) - (T - N)) / N) ** power`: warm-up, stable, decay.
 
     Attributes:
-        initial_learning_rate: rate that the warm-up reaches; at least 0.
+        initial_learning_rate: rate at the end of the warm-up; at least 0.
         num_train_steps: T, step at which the rate reaches 0.
-        num_warmup_steps: steps of the warm-up; 0 for none, whatever `start_warmup_step` is.
+        num_warmup_steps: steps of the warm-up; 0 disables it.
         start_warmup_step: step at which the warm-up starts.
         power: exponent of the decay; 1 is linear, 0 keeps the rate constant.
-        num_decay_steps: N, in 1..T; None for T, the original's schedule.
+        num_decay_steps: N, in 1..T; `None` for T, the original's schedule.
 
     Raises:
         ValueError: a value is out of range.
 
     Source: optimization.py of the original release, create_optimizer.
-    Differs: the rate before `start_warmup_step` is 0; the warm-up formula of the original makes it
-        negative there, which would climb the loss.
+    Differs: the rate before `start_warmup_step` is 0; it is negative in the original.
     """
 
     def __init__(
@@ -108,7 +106,7 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         self.num_decay_steps = num_decay_steps
 
     def __call__(self, step: tf.Tensor | int) -> tf.Tensor:
-        """Returns the learning rate, float32 [], of the update after `step` finished ones."""
+        """Returns the learning rate, float32 [], of the update after `step` finished updates."""
         step = tf.cast(step, tf.float32)
         num_decay_steps = self.num_decay_steps or self.num_train_steps
         decayed_steps = tf.maximum(step - (self.num_train_steps - num_decay_steps), 0.0)
@@ -134,24 +132,22 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
 def clip_by_global_norm(
     gradients: Sequence[tf.Tensor | tf.IndexedSlices | None], clip_norm: float
 ) -> tuple[list[tf.Tensor | None], tf.Tensor]:
-    """Scales all gradients by `min(1, clip_norm / norm)`, norm being that of all of them together.
+    """Scales all gradients by `min(1, clip_norm / norm)`, where `norm` is their common norm.
 
     Args:
-        gradients: one gradient for each variable, summed over all replicas; None where a variable
-            has none.
-        clip_norm: largest norm that is left alone; above 0.
+        gradients: the gradient of each variable, summed over all replicas; `None` if there is none.
+        clip_norm: largest norm that is not scaled; above 0.
 
     Returns:
-        The scaled gradients, dense, None where they were None; and the norm before scaling,
-        float32 []. When the norm is not finite every gradient comes back as 0, so that no weight
-        is spoilt: the caller must look at the norm and stop.
+        The scaled gradients, dense, `None` where they were `None`; and the norm before scaling,
+        float32 []. If the norm is not finite, all gradients are 0: the caller must check the norm.
 
     Raises:
-        ValueError: not one gradient is given.
+        ValueError: all gradients are `None`.
 
     Source: optimization.py of the original release (tf.clip_by_global_norm).
-    Differs: a row of an embedding looked up several times counts once, with its summed gradient;
-        the original's norm counts each look-up by itself, except on TPU.
+    Differs: if a row of an embedding is looked up several times, its gradients are summed before
+        the norm; in the original, only on TPUs.
     """
     dense = [None if g is None else tf.convert_to_tensor(g) for g in gradients]
     if all(g is None for g in dense):
@@ -164,11 +160,11 @@ def clip_by_global_norm(
 
 @register
 class AdamWeightDecay(keras.optimizers.Optimizer):
-    """Adam without bias correction, with weight decay as a part of the update.
+    """Adam without bias correction, with weight decay as part of the update.
 
     For every variable w with gradient g: `m = b1 m + (1 - b1) g`, `v = b2 v + (1 - b2) g^2`,
     `u = m / (sqrt(v) + epsilon)`, then `u += weight_decay_rate * w` unless w is excluded, and
-    `w -= learning_rate * u`. A variable without a gradient is left out altogether.
+    `w -= learning_rate * u`. Variables without a gradient are not changed.
 
     Args:
         learning_rate: a number, a schedule, or a callable without arguments.
@@ -177,18 +173,18 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         beta_2: b2, decay of the second moment.
         epsilon: added to the root of the second moment.
         exclude: words; a variable whose own name (the last part of its path) contains one of them,
-            at its ends or between underscores, gets no weight decay and no trust ratio. By default
-            every bias and every layer-norm parameter.
-        global_clipnorm: largest global norm of the gradients in `apply`; None for no clipping.
-        name: name of the optimiser.
-        **kwargs: what else `keras.optimizers.Optimizer` takes; used by `apply` only.
+            at its ends or between underscores, gets no weight decay and no trust ratio. Default:
+            all biases and layer-norm parameters.
+        global_clipnorm: largest global norm of the gradients in `apply`; `None` disables clipping.
+        name: name of the optimizer.
+        **kwargs: other arguments of `keras.optimizers.Optimizer`; used only by `apply`.
 
     Raises:
         ValueError: Keras's own `weight_decay` is given.
 
     Source: optimization.py of the original release, AdamWeightDecayOptimizer.
-    Differs: which variables are excluded depends on their own names alone. The original searches
-        the whole name of the scope; for its variables the two agree.
+    Differs: `exclude` is compared with the own name of a variable. The original searches the whole
+        name; for its variables, both select the same.
     """
 
     def __init__(
@@ -216,11 +212,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         self.exclude = tuple(exclude)
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
-        """Creates the slots `adam_m` and `adam_v` of every variable and settles which ones decay.
-
-        Raises:
-            ValueError: the names do not tell which variables are excluded.
-        """
+        """Creates the slots `adam_m` and `adam_v` of all variables, and calls `split`."""
         if self.built:
             return
         decayed, _ = self.split(variables)
@@ -233,11 +225,11 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         }
 
     def split(self, variables: Sequence[keras.Variable]) -> tuple[list, list]:
-        """Returns the variables that decay (and, in LAMB, are adapted) and the excluded ones.
+        """Returns the variables that decay (and, in LAMB, are adapted) and the excluded variables.
 
         Raises:
-            ValueError: a variable was never named, or there are one-dimensional variables and none
-                of the names is excluded; either would silently decay biases.
+            ValueError: a variable has no name, or no variable is excluded although some are
+                vectors.
         """
         names = [_own_name(variable) for variable in variables]
         unnamed = [name for name in names if name.rstrip("_0123456789").lower() == "variable"]
@@ -261,19 +253,11 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         return decayed, excluded
 
     def exclude_from_weight_decay(self, var_list: Any = None, var_names: Any = None) -> None:
-        """Refused, whatever `var_list` and `var_names`: the constructor's `exclude` says it.
-
-        Raises:
-            NotImplementedError: always; `exclude` is saved with the optimiser, these are not.
-        """
+        """Not supported, with any `var_list` and `var_names`; raises NotImplementedError."""
         raise NotImplementedError("Pass exclude= to the constructor instead.")
 
     def slots(self, variable: keras.Variable) -> dict[str, keras.Variable]:
-        """Returns the moments of `variable` by their names in a checkpoint: adam_m and adam_v.
-
-        Raises:
-            ValueError: the optimiser was not built for this variable.
-        """
+        """Returns the moments of `variable` by their names in a checkpoint: adam_m and adam_v."""
         try:
             index = self._get_variable_index(variable)
         except KeyError as error:
@@ -286,14 +270,14 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
     def apply(
         self, grads: Sequence[Any], trainable_variables: Sequence[keras.Variable] | None = None
     ) -> None:
-        """Clips the gradients, reduces them across replicas and updates the variables.
+        """Clips the gradients, sums them over replicas and updates the variables. Called by `fit`.
 
-        Keras calls this in `fit`. Under a strategy the clipping sees the gradients of one replica.
+        Under a strategy, the gradients of each replica are clipped separately.
 
         Args:
-            grads: the gradient of each variable, of its shape; None where there is none.
-            trainable_variables: the variables, in the same order; None takes those the optimiser
-                was built with.
+            grads: the gradient of each variable; `None` if there is none.
+            trainable_variables: the variables in the same order. If `None`, all variables that the
+                optimizer was built with.
         """
         # Keras takes the norm of the unsummed rows of a sparse gradient: too large.
         dense = [None if g is None else tf.convert_to_tensor(g) for g in grads]
@@ -306,21 +290,20 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         learning_rate: tf.Tensor | float | None = None,
         is_skipped: tf.Tensor | None = None,
     ) -> None:
-        """Updates the variables with gradients that are final; counts one iteration.
+        """Updates the variables with clipped and summed gradients; counts one iteration.
 
-        Neither clips nor reduces. Call it in replica context, with or without a strategy, inside
-        its scope having called `build`.
+        Must be called in replica context, with or without a strategy, after `build` in its scope.
 
         Args:
-            gradients: the gradient of each variable, the same on every replica; None leaves the
-                variable and its slots as they are.
-            variables: model variables the optimiser was built with.
-            learning_rate: rate of this update; None takes the optimiser's own.
-            is_skipped: bool [], the same on every replica; True leaves all variables and slots as
-                they are. None for False.
+            gradients: the gradient of each variable, the same on every replica; `None` leaves the
+                variable and its slots unchanged.
+            variables: variables that the optimizer was built with.
+            learning_rate: rate of this update. If `None`, the rate of the optimizer is used.
+            is_skipped: bool [], the same on every replica; True leaves all variables and slots
+                unchanged. `None` is False.
 
         Raises:
-            ValueError: the optimiser is not built.
+            ValueError: the optimizer is not built.
         """
         if not self.built:
             raise UserError("Call optimizer.build(variables) in the strategy's scope first.")
@@ -364,7 +347,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
 
         Args:
             gradient: float, of the variable's shape.
-            variable: one the optimiser was built with.
+            variable: a variable that the optimizer was built with.
             learning_rate: float []; rate of this update.
             is_skipped: bool []; see `apply_reduced`.
         """
@@ -388,12 +371,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         self.assign_sub(variable, change)
 
     def trust_ratio(self, weight: tf.Tensor, update: tf.Tensor) -> tf.Tensor | float:
-        """Returns what multiplies the learning rate of a variable that is not excluded: 1 here.
-
-        Args:
-            weight: the variable's value, float, of any shape.
-            update: what the rate is multiplied with, weight decay included; of the same shape.
-        """
+        """Returns the factor, 1, of the learning rate of a decayed `weight` with this `update`."""
         del weight, update
         return 1.0
 
@@ -415,7 +393,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
 class Lamb(AdamWeightDecay):
     """`AdamWeightDecay` with layer-wise rates: the update is scaled to the size of the variable.
 
-    The learning rate of a variable w with update u (weight decay included) is multiplied by
+    The learning rate of a variable w with update u (including weight decay) is multiplied by
     `|w| / |u|` (2-norms), unless w is excluded. Arguments are those of `AdamWeightDecay`.
 
     Source: lamb_optimizer.py of the original release; "Large Batch Optimization for Deep Learning"
@@ -423,23 +401,18 @@ class Lamb(AdamWeightDecay):
     """
 
     def trust_ratio(self, weight: tf.Tensor, update: tf.Tensor) -> tf.Tensor:
-        """Returns `|weight| / |update|`, float []; 1 where either norm is 0.
-
-        Args:
-            weight: see `AdamWeightDecay.trust_ratio`.
-            update: see `AdamWeightDecay.trust_ratio`.
-        """
+        """Returns `|weight| / |update|`, float []; 1 if either norm is 0."""
         weight_norm, update_norm = tf.norm(weight), tf.norm(update)
         both = tf.logical_and(weight_norm > 0.0, update_norm > 0.0)
         return tf.where(both, weight_norm / update_norm, 1.0)
 
 
 def _own_name(variable: keras.Variable | tf.Variable) -> str:
-    """The last part of a variable's path: "bias" of "encoder/dense/bias"."""
+    """Returns the last part of a variable's path, such as "bias" for "encoder/dense/bias"."""
     path = getattr(variable, "path", variable.name)
     return path.rsplit("/", 1)[-1].split(":")[0]
 
 
 def _raw(variable: keras.Variable | tf.Variable) -> tf.Variable:
-    """The TensorFlow variable (mirrored, under a strategy) inside a Keras one."""
+    """Returns the TensorFlow variable (mirrored, under a strategy) of a Keras variable."""
     return variable.value if isinstance(variable, keras.Variable) else variable

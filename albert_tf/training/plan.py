@@ -1,4 +1,4 @@
-"""The plan of a training: what it is going to do and to need, logged before it starts."""
+"""The plan of a training: its steps, memory and disk space, logged before it starts."""
 
 from __future__ import annotations
 
@@ -30,18 +30,11 @@ from albert_tf.training.trainer import Trainer
 
 @dataclasses.dataclass(frozen=True)
 class TrainingPlan:
-    """The plan of a trainer that was initialized; nothing is written.
+    """The plan of an initialized trainer; writes nothing.
 
-    Attributes:
-        trainer: initialized. In a dry run it is made for the devices of this process alone, also
-            where TF_CONFIG names further workers.
-        num_examples: examples to train on.
-        max_predictions_per_seq: P; 0 for a fine-tuning.
-        sequences_per_example: sequences the model reads for one example.
-        keeps_best: whether the best checkpoint is kept too.
-
-    Raises:
-        ValueError: all workers together could not share a batch.
+    In a dry run, the trainer has only the devices of this process, even if TF_CONFIG names further
+    workers. `max_predictions_per_seq` is 0 for fine-tuning. Raises ValueError if the batch is not a
+    multiple of the replicas of all workers.
     """
 
     trainer: Trainer
@@ -51,7 +44,6 @@ class TrainingPlan:
     keeps_best: bool = False
 
     def __post_init__(self) -> None:
-        """Checks what a trainer for one of several workers could not."""
         config = self.trainer.config
         check_batch_size(
             self.replicas,
@@ -62,29 +54,29 @@ class TrainingPlan:
 
     @property
     def replicas(self) -> int:
-        """Devices of all workers; the others are taken to have as many as this one."""
+        """Number of devices of all workers, if the others have as many as this one."""
         return local_replicas(self.trainer.strategy) * num_workers()
 
     @property
     def steps(self) -> int:
-        """Steps still to do."""
+        """Number of remaining steps."""
         return max(0, self.trainer.optimizer_config.num_train_steps - self.trainer.step)
 
     @property
     def epochs(self) -> float:
-        """Passes over the examples still to do."""
+        """Number of remaining passes over the examples."""
         return self.steps * self.trainer.config.train_batch_size / max(self.num_examples, 1)
 
     @property
     def parameters(self) -> int:
-        """How many numbers the model has."""
+        """Number of parameters of the model."""
         return sum(
             v.value.shape.num_elements() for v in original_names(self.trainer.model).values()
         )
 
     @property
     def checkpoints(self) -> int:
-        """How many checkpoints will be written: one at every interval, and one at the end."""
+        """Number of checkpoints to be written: one per interval, and one at the end."""
         every, first = self.trainer.config.save_checkpoints_steps, self.trainer.step
         last = first + self.steps
         return last // every - first // every + (self.steps > 0 and last % every > 0)
@@ -97,7 +89,7 @@ class TrainingPlan:
 
     @property
     def disk_bytes(self) -> int:
-        """Disk space that checkpoints take besides those there are: an old one goes last."""
+        """Additional disk space of checkpoints; an old one is removed last."""
         kept = self.trainer.config.keep_checkpoint_max
         there = len(self.trainer.directory.checkpoints())
         most = there + self.checkpoints
@@ -108,7 +100,7 @@ class TrainingPlan:
 
     @property
     def memory_bytes(self) -> int:
-        """Estimated memory of a GPU or TPU core or, where there is neither, of this machine."""
+        """Estimated memory of a GPU or TPU core, or of this machine if there is none."""
         config = self.trainer.config
         sequences = config.train_batch_size // self.replicas * self.sequences_per_example
         on_tpu = is_tpu(self.trainer.strategy)
@@ -130,13 +122,13 @@ class TrainingPlan:
 
     @cached_property
     def available_memory(self) -> int | None:
-        """Bytes there are of what `memory_bytes` is about; None where that is not known."""
+        """Available bytes of the same memory; `None` if unknown."""
         if is_tpu(self.trainer.strategy):
             return tpu_memory(self.trainer.strategy.extended.num_replicas_per_host)
         return gpu_memory() if _has_gpu() else machine_memory()
 
     def log(self) -> None:
-        """Logs the plan, and warns of what does not fit."""
+        """Logs the plan and warns if something does not fit."""
         config = self.trainer.config
         logging.info(
             "plan: steps=%d last_step=%d train_batch_size=%d replicas=%d "
@@ -163,7 +155,7 @@ class TrainingPlan:
             logging.warning(warning)
 
     def warnings(self) -> Iterator[str]:
-        """Yields what looks wrong; names the flags that would change it."""
+        """Yields a warning for each problem, with the flags that change it."""
         config = self.trainer.config
         memory, free = self.available_memory, free_bytes(config.output_dir)
         if memory is not None and self.memory_bytes > memory:

@@ -26,16 +26,10 @@ _CPU_FLAGS = "/proc/cpuinfo"
 def build_model(
     build: Callable[[], Model], precision: str, strategy: tf.distribute.Strategy
 ) -> Model:
-    """Builds a model that computes in the given precision.
+    """Builds a model that computes in one of `config.PRECISIONS`.
 
-    Args:
-        build: builds the model with the current Keras policy.
-        precision: one of `config.PRECISIONS`. "float32" leaves the current Keras policy unchanged,
-            which is float32 unless the program has set another one.
-        strategy: the replicas.
-
-    Raises:
-        ValueError: the device does not support the precision.
+    "float32" leaves the current Keras policy unchanged, which is float32 unless the program has set
+    another one. Raises ValueError if the devices of the strategy do not support the precision.
     """
     _check(precision, device_type(strategy))
     before = keras.config.dtype_policy()

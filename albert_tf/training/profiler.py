@@ -1,4 +1,4 @@
-"""A profile of some training steps, which TensorBoard's profile plugin shows."""
+"""Profiles some training steps for TensorBoard's profile plugin."""
 
 from __future__ import annotations
 
@@ -14,14 +14,10 @@ from albert_tf.training.run_log import TENSORBOARD_FOLDER
 
 
 class StepProfiler:
-    """Records a profile of some steps under `tensorboard/plugins/profile` of a run.
+    """Profiles the steps `first` to `last` under `tensorboard/plugins/profile` of a run.
 
-    What fails while it records is a warning: no training ends because of its profile.
-
-    Args:
-        output_dir: directory of the run.
-        first: the first step to record; steps count from 1, as in the log.
-        last: the last step to record.
+    Steps count from 1, as in the log. Errors while recording are logged as warnings and do not end
+    the training.
     """
 
     def __init__(self, output_dir: str, first: int, last: int) -> None:
@@ -33,7 +29,7 @@ class StepProfiler:
         self._trace: Any = None  # that of the running step
 
     def before_step(self, step: int, num_steps: int = 1) -> None:
-        """Begins to record where `step`, or one of the `num_steps` that run with it, is wanted."""
+        """Starts recording if `step` or one of the `num_steps` that run with it is selected."""
         if step > self.last and not (self._is_recording or self._is_done):
             self._is_done = True
             logging.info(
@@ -55,13 +51,13 @@ class StepProfiler:
             self._trace.__enter__()
 
     def after_step(self, step: int) -> None:
-        """Writes the profile after the last step that is wanted."""
+        """Writes the profile after the last selected step."""
         self._end_trace()
         if self._is_recording and step >= self.last:
             self.close()
 
     def close(self) -> None:
-        """Writes what was recorded so far, if anything: the run may have been interrupted."""
+        """Writes the profile of an interrupted run."""
         self._end_trace()
         if not self._is_recording:
             return
@@ -82,12 +78,10 @@ class StepProfiler:
 def profiler_of(
     profile_steps: str | None, output_dir: str, num_steps: int, *, records: bool = True
 ) -> StepProfiler | None:
-    """Returns what --profile_steps="first,last" asks for.
+    """Returns the profiler for --profile_steps="first,last".
 
-    None where it was not given, or where this process, not being the chief, `records` nothing.
-
-    Raises:
-        ValueError: it is malformed, or not within the `num_steps` steps of the run.
+    Returns `None` without `profile_steps`, or if this process `records` nothing. Raises ValueError
+    if they are malformed, or not within the `num_steps` steps of the run.
     """
     if profile_steps is None:
         return None

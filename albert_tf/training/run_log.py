@@ -1,11 +1,11 @@
-"""What a run tells people while it trains, and leaves behind for them.
+"""The log of a run.
 
-In the output directory: `run_config.json` (settings, versions, devices, command line),
-`metrics.jsonl` (one JSON object a line), `tensorboard/` and `training_curves.png`. On the terminal:
-one `key=value` line an interval and a progress bar. Metrics have the same names everywhere.
+The output directory contains `run_config.json` (settings, versions, devices, command line),
+`metrics.jsonl` (one JSON object per line), `tensorboard/` and `training_curves.png`. The terminal
+shows one `key=value` line per interval and a progress bar. Metrics have the same names everywhere.
 
-A run that resumes from step s, or goes back to it, forgets what was recorded after s, so no step
-appears twice.
+If a run resumes from step s or rolls back to it, records after s are removed, so no step appears
+twice.
 """
 
 from __future__ import annotations
@@ -54,12 +54,9 @@ class RunLog:
         output_dir: directory of the run; created if missing.
         total_steps: step at which training ends.
         start_step: finished steps of the checkpoint the run resumes from; 0 for a new run.
-        write: False on every worker but the chief: nothing is written or shown.
+        write: whether to write and show anything; False on all workers except the chief.
         on_log: called with each record after it is written; an error in it ends the run.
         clock: returns the time in seconds since 1970.
-
-    Attributes:
-        reported: the records of this start.
     """
 
     def __init__(
@@ -93,17 +90,14 @@ class RunLog:
 
     @property
     def records(self) -> list[Record]:
-        """The records of the whole run, as `metrics.jsonl` has them."""
+        """The records of the whole run, as in `metrics.jsonl`."""
         return list(self._records.values())
 
     def write_config(self, config: Mapping[str, Any]) -> None:
-        """Writes `run_config.json`: `config` and the circumstances of this start.
+        """Writes `run_config.json`: `config`, versions, devices and command line of this start.
 
-        A warning tells of every setting in which a resumed run differs from its last start. The
+        Logs a warning for every setting in which a resumed run differs from its last start. The
         file of a finished run is kept, because its settings are those of the weights.
-
-        Args:
-            config: settings of the run; values that JSON cannot hold are written as text.
         """
         if not self._write:
             return
@@ -150,15 +144,10 @@ class RunLog:
         self._bar.update(step - self._bar.n)
 
     def train(self, step: int, metrics: Mapping[str, float], count: int) -> None:
-        """Reports the training since the last report.
+        """Reports `metrics` of the `count` examples trained on since the last report, up to `step`.
 
-        Adds the rates `examples_per_second` and `steps_per_second`, which leave out the time spent
-        in `pause`; the terminal also shows `seconds_left`.
-
-        Args:
-            step: finished steps.
-            metrics: what was measured over the steps since the last report.
-            count: examples trained on since the last report.
+        Adds the rates `examples_per_second` and `steps_per_second`, which exclude the time in
+        `pause`. The terminal also shows `seconds_left`.
         """
         if not self._write:
             return
@@ -176,10 +165,7 @@ class RunLog:
         self._report("train", step, {**metrics, **rates}, {"seconds_left": left})
 
     def evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Reports an evaluation of the weights after `step` steps.
-
-        Now and then it draws the curves so far as well; `close` always does.
-        """
+        """Reports an evaluation after `step` steps; redraws the curves from time to time."""
         if not self._write:
             return
         self._report("eval", step, metrics)
@@ -187,10 +173,7 @@ class RunLog:
             self._draw_curves()
 
     def roll_back(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Forgets what was reported after `step`, which training went back to; reports `metrics`.
-
-        The record is of phase "roll_back".
-        """
+        """Removes all records after `step`; reports `metrics` with the phase "roll_back"."""
         if not self._write:
             return
         self._close_writers()
@@ -201,7 +184,7 @@ class RunLog:
 
     @contextmanager
     def pause(self) -> Iterator[None]:
-        """Keeps the time spent inside (evaluating, saving) out of the rates of training."""
+        """Context manager that excludes its time from the rates of training."""
         start = self._clock()
         try:
             yield
@@ -209,10 +192,7 @@ class RunLog:
             self._interval_start += self._clock() - start
 
     def close(self) -> None:
-        """Draws the curves and closes everything; nothing can be reported afterwards.
-
-        That something cannot be written is told as a warning: a run may be ending because of that.
-        """
+        """Draws the curves and closes all files. Write errors are logged as warnings."""
         self._bar.close()
         try:
             self._close_writers()
@@ -268,7 +248,7 @@ class RunLog:
             self._writers[phase].flush()
 
     def _forget_after(self, step: int) -> None:
-        """Reads back what an earlier start recorded up to `step` and removes the rest."""
+        """Reads the records of earlier starts up to `step`, and removes later ones."""
         path = self._path(METRICS_FILE)
         if not tf.io.gfile.exists(path):
             return
@@ -301,7 +281,7 @@ class RunLog:
 
 
 def _leaves(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested settings by dotted names: {"optimizer": {"beta_1": b}} -> {"optimizer.beta_1": b}."""
+    """Flattens nested settings: {"optimizer": {"beta_1": b}} -> {"optimizer.beta_1": b}."""
     leaves = {}
     for name, value in config.items():
         below = _leaves(value) if isinstance(value, dict) else {"": value}

@@ -76,9 +76,8 @@ def run_training(
         dry_run: whether to stop before anything is written.
         on_log: called with each record as it is logged.
 
-    Raises:
-        DirectoryLockedError: another run uses the output directory.
-        TrainingInterrupted, KeyboardInterrupt: a signal ended the training; see `Trainer.train`.
+    Raises DirectoryLockedError if another run uses the output directory, and the errors of
+    `Trainer.train`.
     """
     trainer, output_dir = plan.trainer, plan.trainer.config.output_dir
     with trainer.locked(evaluates=evaluate is not None, dry_run=dry_run):

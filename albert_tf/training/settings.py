@@ -49,15 +49,10 @@ def limits_of(field: dataclasses.Field[Any]) -> tuple[float | None, tuple[str, .
 
 
 def check_settings(settings: Any) -> None:
-    """Checks types and limits of settings, and converts paths to str and NumPy numbers to Python's.
+    """Checks types and limits of a frozen dataclass during its creation.
 
-    Args:
-        settings: a frozen dataclass, during its creation. Types other than str, bool, int and float
-            are not checked.
-
-    Raises:
-        TypeError: a value does not have the annotated type.
-        ValueError: a value is out of range.
+    Converts paths to str and NumPy numbers to Python's. Other types than str, bool, int and float
+    are not checked. Raises TypeError for a wrong type, and ValueError for a value out of range.
     """
     hints = _types(cast(Any, type(settings)))
     for field in dataclasses.fields(settings):
@@ -134,12 +129,7 @@ def missing(settings: Any) -> dict[str, Any]:
 
 
 def resolve(settings: T, *sources: Mapping[str, Any]) -> T:
-    """Fills all settings that are `missing`.
-
-    Args:
-        settings: a dataclass.
-        *sources: values by name. The first one that is not `None` counts, then the default.
-    """
+    """Fills all settings that are `missing` from the first source with a value."""
     values = missing(settings)
     for source in reversed(sources):
         values |= {name: source[name] for name in values if source.get(name) is not None}
@@ -211,7 +201,7 @@ class TrainingSettings(Settings):
     vocab_file: str | None = None
 
     def trainer_config(self) -> TrainerConfig:
-        """Returns how the training is carried out; raises ValueError, which names the flag."""
+        """Returns how the training is carried out; raises ValueError for invalid values."""
         names = {field.name for field in dataclasses.fields(TrainerConfig)}
         values = {name: getattr(self, name) for name in names if hasattr(self, name)}
         is_tpu = self.use_tpu or self.distribution_strategy == "tpu"
@@ -224,7 +214,7 @@ class TrainingSettings(Settings):
     def optimizer_config(
         self, kind: type[OptimizerConfig], num_train_steps: int, num_warmup_steps: int
     ) -> OptimizerConfig:
-        """Returns the update rule and the learning rate; raises ValueError, which names the flag.
+        """Returns the update rule and the learning rate; raises ValueError for invalid values.
 
         `kind` names the flags of the steps. A resumed run passes the total number of steps.
         """

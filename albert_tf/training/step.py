@@ -46,9 +46,8 @@ SumsAndGradients = tuple[Any, list[tf.Tensor | None]]
 class LossScale:
     """The adaptive loss scale of float16. Must be created in the scope of a strategy.
 
-    Attributes:
-        scale: float32 [] variable, at least 1.
-        good_steps: int64 [] variable, updates since the scale last changed.
+    `scale`, float32 [], is at least 1; `good_steps`, int64 [], counts updates since its last
+    change.
     """
 
     def __init__(self) -> None:
@@ -63,12 +62,9 @@ class LossScale:
     def update(self, gradient_norm: tf.Tensor) -> tf.Tensor:
         """Updates the scale after a step. Must be called in replica context, once per step.
 
-        Args:
-            gradient_norm: float32 []; the global norm of the unscaled gradients of all replicas.
-
-        Returns:
-            Whether to skip the step, bool []. With a scale of 1 no step is skipped, because the
-            unscaled gradients themselves are not finite.
+        Takes the global norm of the unscaled gradients of all replicas, float32 []. Returns whether
+        to skip the step, bool []: not with a scale of 1, because then the gradients themselves are
+        not finite.
         """
         scale = tf.convert_to_tensor(self.scale)
         is_good = tf.math.is_finite(gradient_norm)
@@ -116,9 +112,7 @@ class TrainingStep:
             returns `sums` of losses and metrics, `gradient_norm`, `learning_rate` and, in float16,
             `loss_scale` and `is_skipped`. With a second argument, float32 [], it also returns the
             sum of this argument over all workers, `stop_requests`, on the host.
-        updates: a `tf.function` that makes one update per batch. It takes the arguments of `update`
-            for N batches, stacked, [N, ...], and returns the results of `update`, [N]. XLA compiles
-            a single step, without the loop.
+        updates: the same for N batches, stacked, [N, ...]. XLA compiles single steps, not the loop.
         compiles: whether XLA compiles the step, once per shape.
     """
 
@@ -365,14 +359,12 @@ def accumulate(
     memory of one micro-batch and one gradient.
 
     Args:
-        function: maps the features of a micro-batch, each [B / A, ...], and its number, int32 []
-            in 0..A-1, to sums and gradients.
+        function: maps the features of a micro-batch, each [B / A, ...], and its number, int32 [] in
+            0..A-1, to sums and gradients.
         features: each [B, ...]; micro-batch i starts at row i * B / A.
-        variables: the variables of the gradients.
+        variables: the variables of the gradients, which are dense; `None` if `function` returns
+            `None`.
         num_steps: A, a divisor of B.
-
-    Returns:
-        The sums over all micro-batches, and dense gradients, `None` if `function` returns `None`.
     """
     parts = {name: _in_parts(values, num_steps) for name, values in features.items()}
 

@@ -1,4 +1,4 @@
-"""What the trainer, and the evaluation by losses, ask of a job."""
+"""The protocol of a training task, and the input that a task provides."""
 
 from __future__ import annotations
 
@@ -26,12 +26,7 @@ REST_OF_FILE = -1
 
 @dataclass(frozen=True)
 class Shard:
-    """Which rows of every global batch a worker computes: equal shares, in the workers' order.
-
-    Attributes:
-        index: of the worker.
-        count: of all workers.
-    """
+    """The rows of every global batch that a worker computes: equal shares, in order."""
 
     index: int = 0
     count: int = 1
@@ -46,12 +41,10 @@ WHOLE = Shard()
 
 
 class StreamIterator:
-    """Endless batches made of streams, each with a position of its own.
+    """Endless batches made of several streams, each with its own position.
 
-    Args:
-        streams: iterators of the worker's streams by their numbers among all workers' streams.
-        count: of the streams of all workers.
-        make_batch: makes the features of what each stream gives, in the order of `streams`.
+    `streams` are the worker's iterators by their numbers among the `count` streams of all workers.
+    `make_batch` makes a batch of the next element of each stream, in the order of `streams`.
     """
 
     def __init__(
@@ -78,24 +71,19 @@ class StreamIterator:
 
     @property
     def element_spec(self) -> dict[str, tf.TensorSpec]:
-        """What a batch is like."""
+        """The specs of the features of a batch."""
         return self._read.get_concrete_function().structured_outputs
 
 
 def input_positions(iterator: Any) -> dict[str, Any]:
-    """Returns the `tf.data` iterators behind one over batches, by the names they are saved as."""
+    """Returns the `tf.data` iterators of an iterator over batches by their names in checkpoints."""
     if isinstance(iterator, StreamIterator):
         return {f"stream_{number}": stream for number, stream in iterator.streams.items()}
     return {"iterator": iterator}
 
 
 class Task(Protocol):
-    """Data, model and loss of one job: what the trainer needs.
-
-    Attributes:
-        config: the model's configuration.
-        max_seq_length: S that no sequence exceeds.
-    """
+    """Data, model and loss of one job, as required by the trainer."""
 
     config: AlbertConfig
     max_seq_length: int
@@ -103,52 +91,47 @@ class Task(Protocol):
     def train_dataset(
         self, batch_size: int, seed: int, shard: Shard = WHOLE
     ) -> tf.data.Dataset | StreamIterator:
-        """Returns endless training batches of `batch_size` examples, in the seed's order.
+        """Returns endless training batches of `batch_size` examples in an order given by the seed.
 
-        Of each batch only the rows of `shard` are made. The state of a dataset's iterator must not
-        depend on the shard, nor that of a stream: a run goes on with any number of workers.
+        Only the rows of `shard` are made. The state of a dataset's iterator, or of a stream, must
+        not depend on the shard, because a run can resume with any number of workers.
         """
         ...
 
     def explain_read_errors(self) -> AbstractContextManager[None]:
-        """Returns a context in which an error of reading names the file and the record."""
+        """Returns a context in which read errors name the file and the record."""
         ...
 
     def describe_input(self) -> dict[str, Any]:
-        """Returns what decides the training input, as JSON: a resumed run compares it."""
+        """Returns the settings of the training input as JSON, which a resumed run compares."""
         ...
 
     def build_model(self) -> keras.Model:
-        """Returns the model with fresh weights."""
+        """Returns the model with new weights."""
         ...
 
     def loss_weights(self, features: Features) -> dict[str, tf.Tensor]:
-        """Returns the weight of every loss of a batch, known before the model has run.
+        """Returns the weight of every loss of a batch, which does not depend on the model.
 
-        Dividing by the sum of these over all replicas makes the gradients of replicas add up to
-        the gradient of the whole batch.
+        Losses are divided by the sum of these weights over all replicas.
         """
         ...
 
     def losses(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
-        """Returns the losses of a batch; their weights are those of `loss_weights`."""
+        """Returns the losses of a batch with the weights of `loss_weights`."""
         ...
 
     def total_loss(self, losses: Mapping[str, LossSum]) -> Any:
-        """Returns what is minimised, linear in the sums of the losses.
-
-        Args:
-            losses: as `losses` returns them, of tensors or of numbers.
-        """
+        """Returns the loss to minimize, which is linear in the sums of `losses`."""
         ...
 
     def metrics(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
-        """Returns what else is reported of a batch, each a weighted mean as a sum and a weight."""
+        """Returns further metrics of a batch, each a weighted mean as a sum and a weight."""
         ...
 
 
 class EvaluatedTask(Task, Protocol):
-    """A task whose scores are weighted means over batches: what the evaluator needs besides."""
+    """A task whose scores are weighted means over batches, as required by the evaluator."""
 
     def eval_dataset(self, batch_size: int) -> tf.data.Dataset:
         """Returns every evaluation example once; the last batch may be shorter."""
@@ -156,20 +139,16 @@ class EvaluatedTask(Task, Protocol):
 
 
 class SkippedRecords:
-    """Tells of every place once, however often the input comes by, and counts.
+    """Logs each skipped place once, however often the input passes it, and counts the records.
 
-    Args:
-        places: what was told of already.
-
-    Attributes:
-        places: lines as in `SKIPPED`.
+    `places` are lines as in `SKIPPED`; places passed to the constructor were already logged.
     """
 
     def __init__(self, places: Iterable[str] = ()) -> None:
         self.places: dict[str, None] = dict.fromkeys(places)
 
     def take_from(self, batch: Mapping[str, tf.Tensor]) -> Mapping[str, tf.Tensor]:
-        """Notes what a batch tells of, and returns the batch without that."""
+        """Logs the skipped places of a batch, and returns the batch without them."""
         if SKIPPED not in batch:
             return batch
         for lines in filter(None, batch[SKIPPED].numpy()):
@@ -177,7 +156,7 @@ class SkippedRecords:
         return {name: values for name, values in batch.items() if name != SKIPPED}
 
     def add(self, lines: Iterable[str]) -> None:
-        """Notes places, lines as in `SKIPPED`, such as those that another worker met."""
+        """Logs places, lines as in `SKIPPED`, such as those of another worker."""
         for line in lines:
             if line in self.places:
                 continue
@@ -190,6 +169,6 @@ class SkippedRecords:
 
     @property
     def count(self) -> int:
-        """Records left out; the rest of a file, whose records nobody can count, is one."""
+        """Number of skipped records; the rest of a file, whose size is unknown, counts as one."""
         spans = [map(int, line.split("\t")[1:]) for line in self.places]
         return sum(1 if last == REST_OF_FILE else last - first + 1 for first, last in spans)

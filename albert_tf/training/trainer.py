@@ -1,4 +1,4 @@
-"""The trainer: the loop around a training step, resuming, stopping, and going back."""
+"""The trainer: the loop around a training step, resuming, stopping, and rolling back."""
 
 from __future__ import annotations
 
@@ -59,24 +59,14 @@ _LONG_SECONDS = 10.0  # of a trace or compilation, to be logged
 class Trainer:
     """Trains the model of a task on the replicas of a strategy.
 
-    Args:
-        task: data, model and loss.
-        config: how the run is carried out.
-        optimizer_config: the update rule and the number of steps.
-        strategy: the replicas.
-        profiler: records some of the steps; None for none.
-
-    Raises:
-        ValueError: the batch cannot be shared by the replicas and their micro-batches.
-
     Attributes:
         train_step: makes one update, see `TrainingStep.update`.
         model: the task's model, under the strategy.
-        optimizer: the optimizer, its moments created.
+        optimizer: the optimizer with its moments.
         directory: the checkpoints of the run.
-        is_chief: whether this process writes what all workers share.
+        is_chief: whether this process writes shared files.
         step: finished steps.
-        start: where the weights came from, in words; set by `initialize`.
+        start: description of the initial weights; set by `initialize`.
     """
 
     def __init__(
@@ -112,12 +102,10 @@ class Trainer:
         self.train_step = self._training.update
 
     def locked(self, *, evaluates: bool, dry_run: bool = False) -> AbstractContextManager[None]:
-        """Keeps other runs out of the output directory, from before `initialize` to the end.
+        """Locks the output directory for other runs, from before `initialize` to the end.
 
-        The chief does so for all workers; see `TrainingDirectory.locked`.
-
-        Raises:
-            DirectoryLockedError: another run trains, or evaluates as this one would, there.
+        The chief locks it for all workers. Raises DirectoryLockedError if another run trains in the
+        directory, or evaluates and this run does, too; see `TrainingDirectory.locked`.
         """
         kinds = (TRAINING, EVALUATION) if evaluates else (TRAINING,)
         return self.directory.locked(*kinds, dry_run=dry_run) if self.is_chief else nullcontext()
@@ -130,13 +118,10 @@ class Trainer:
         allow_partial: bool = False,
         skip: Mapping[str, str] | None = None,
     ) -> None:
-        """Settles what the run starts from: its own newest checkpoint, else the given one.
+        """Loads the newest checkpoint of the run, otherwise `init_checkpoint`.
 
-        Arguments are those of `load_weights`.
-
-        Raises:
-            LoadError: a checkpoint that does not fit the model.
-            ValueError: other workers see another checkpoint.
+        Arguments are those of `load_weights`. Raises LoadError if a checkpoint does not fit the
+        model, and ValueError if other workers see another checkpoint.
         """
         newest = self._restore_newest()
         if newest is not None:
@@ -157,7 +142,7 @@ class Trainer:
         check_same_step(self.strategy, self.step, self.config.output_dir)
 
     def _restore_newest(self) -> str | None:
-        """Goes to the newest checkpoint that is whole; returns its prefix, None without one."""
+        """Restores the newest complete checkpoint; returns its prefix, `None` if there is none."""
         restored = self.directory.restore_newest(self.model, self.optimizer)
         if restored is None:
             return None
@@ -166,7 +151,7 @@ class Trainer:
         return newest
 
     def is_checkpoint(self) -> bool:
-        """Whether a checkpoint is due at the present step."""
+        """Returns whether a checkpoint is due at the current step."""
         return self._is_checkpoint(self.step)
 
     def _is_checkpoint(self, step: int) -> bool:
@@ -180,24 +165,22 @@ class Trainer:
         on_checkpoint: Callable[[int], None] | None = None,
         should_stop: Callable[[], bool] | None = None,
     ) -> None:
-        """Trains up to `num_train_steps`, reporting and saving on the way.
+        """Trains up to `num_train_steps`; reports, and saves checkpoints.
 
         Args:
-            log: told of every interval.
-            on_checkpoint: called with the step after each checkpoint. It may reduce over workers
-                that all pass one; those that do not wait in their next step.
-            should_stop: asked before the first step and after `on_checkpoint`; all workers pass
-                one, or none does. Where it is true on any worker, the training ends on all.
+            log: the log of the run.
+            on_checkpoint: called with the step after each checkpoint. It may reduce over the
+                workers that all pass it; other workers wait in their next step.
+            should_stop: called before the first step and after `on_checkpoint`; all workers pass
+                it, or none does. If it returns True on any worker, the training ends on all.
 
         Raises:
-            LostWorkerError: another worker has ended.
-            TrainingDivergedError: a number is not finite, or the loss jumped, and training does not
-                go back, or did so in vain; nothing was saved since.
-            TrainingInterrupted, KeyboardInterrupt: a signal asked for the end; the steps so far
-                were saved.
-            RecordError: a record cannot be read; the message names it. The steps before it were
+            TrainingDivergedError: a number is not finite, or the loss spiked, and training does not
+                roll back, or did so in vain; nothing was saved since.
+            TrainingInterrupted, KeyboardInterrupt: a signal was received; the steps so far were
                 saved.
-            SaveError: a checkpoint cannot be written.
+            RecordError: a record cannot be read. The steps before it were saved.
+            LostWorkerError, SaveError: another worker has ended; a checkpoint cannot be written.
         """
         last = self.optimizer_config.num_train_steps
         if self.step >= last:
@@ -254,7 +237,7 @@ class Trainer:
     def _train_to_checkpoint(
         self, source: TrainingInput, log: RunLog, interruption: Interruption
     ) -> bool:
-        """Trains until a checkpoint is due; returns whether a signal on any worker asks for it."""
+        """Trains until a checkpoint is due; returns whether any worker received a signal."""
         unreported: list[Mapping[str, Any]] = []
         stops = False
         while True:
@@ -291,16 +274,16 @@ class Trainer:
                 return stops
 
     def _steps_together(self, step: int) -> int:
-        """How many steps after `step` one call makes, up to the next report or checkpoint."""
+        """Returns the number of steps of the next call: up to the next report or checkpoint."""
         ends = range(step + 1, step + self._steps_per_call)
         return next((end - step for end in ends if self._ends_report(end)), self._steps_per_call)
 
     def _ends_report(self, step: int) -> bool:
-        """Whether the steps up to `step` are reported."""
+        """Returns whether the steps up to `step` are reported."""
         return step % self.config.log_steps == 0 or self._is_checkpoint(step)
 
     def _prepare(self, batches: Sequence[Features]) -> Any:
-        """Makes of batches the argument of `_call`; in a thread of its own."""
+        """Converts batches to the argument of `_call`; runs in a thread."""
         with tf.device("CPU:0"):  # not on the first GPU, behind the step that it computes
             split = [split_batch(self.strategy, batch) for batch in batches]
             if self._steps_per_call == 1:
@@ -310,7 +293,7 @@ class Trainer:
             )
 
     def _call(self, batches: Any, asks_to_stop: bool) -> dict[str, Any]:
-        """Makes the steps of one call; tells how long XLA took to compile it for new shapes."""
+        """Makes the steps of one call; logs the time if XLA compiles it for new shapes."""
         request = () if self._is_alone else (tf.constant(asks_to_stop, tf.float32),)
         logging_compilation: AbstractContextManager[None] = nullcontext()
         if self._training.compiles:
@@ -328,7 +311,7 @@ class Trainer:
     def _trace(self, source: TrainingInput, log: RunLog) -> None:
         """Traces the step once for all lengths, so that resumed runs round alike.
 
-        Not on TPUs if lengths differ.
+        On TPUs, steps with several lengths are traced for each length instead.
         """
         if is_tpu(self.strategy) and not source.has_one_shape:
             return
@@ -338,7 +321,7 @@ class Trainer:
             self._function().get_concrete_function(spec, *request)
 
     def _roll_back(self, problem: str, log: RunLog) -> None:
-        """Goes back to the newest checkpoint; the input stays, so that its batches are skipped."""
+        """Restores the newest checkpoint, but not the input: the batches since are skipped."""
         diverged = self.step
         self._restore_newest()
         check_same_step(self.strategy, self.step, self.config.output_dir)
@@ -353,7 +336,7 @@ class Trainer:
         )
 
     def _input(self) -> TrainingInput:
-        """The training input, where the checkpoint the run resumes from left it."""
+        """Returns the training input at the position stored in the restored checkpoint."""
         batch_size, seed = self.config.train_batch_size, self.config.seed
         description = {
             **self.task.describe_input(),
@@ -383,7 +366,7 @@ class Trainer:
         return TrainingInput(iterator, description, skipped)
 
     def _batches(self, order_seed: int) -> Any:
-        """An iterator over this worker's rows of the batches."""
+        """Returns an iterator over this worker's rows of the batches."""
         shard = worker_shard(self.strategy)
         return iter(self.task.train_dataset(self.config.train_batch_size, order_seed, shard))
 
@@ -418,7 +401,7 @@ class Trainer:
     def _save_other_positions(
         self, positions: Mapping[str, Any] | None, skipped: SkippedRecords
     ) -> list[dict[str, Any]]:
-        """Saves the position of a worker other than the chief; the chief gets all of them."""
+        """Saves the position of a worker other than the chief; returns all of them on the chief."""
         shard = worker_shard(self.strategy)
         # Reading fails on one worker alone, and the others do not come here.
         if shard.count == 1 or positions is None:
@@ -476,7 +459,7 @@ class Trainer:
 
 
 def _each_step(results: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The numbers of every step, of results [] of one or [N] of several."""
+    """Returns the numbers of every step, from results [] of one step or [N] of several."""
     arrays = tf.nest.map_structure(lambda value: np.atleast_1d(value.numpy()), results)
     count = len(tf.nest.flatten(arrays)[0])
     return [tf.nest.map_structure(lambda a: float(a[n]), arrays) for n in range(count)]  # noqa: B023
@@ -484,7 +467,7 @@ def _each_step(results: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 @contextmanager
 def _logging_long(what: str) -> Iterator[None]:
-    """Logs how long what is inside took, if that was long."""
+    """Context manager that logs its time if it is long."""
     start = time.monotonic()
     yield
     seconds = time.monotonic() - start
@@ -493,11 +476,7 @@ def _logging_long(what: str) -> Iterator[None]:
 
 
 class TrainingDivergedError(UserError):
-    """Loss, gradients or weights are no finite numbers any more, or the loss jumped.
-
-    Attributes:
-        problem: at which step what was found.
-    """
+    """Loss, gradients or weights became NaN or infinite, or the loss spiked; see `problem`."""
 
     def __init__(self, problem: str, advice: str) -> None:
         super().__init__(f"{problem}. {advice}")
@@ -505,17 +484,10 @@ class TrainingDivergedError(UserError):
 
 
 class DivergenceGuard:
-    """Looks at the numbers of every step, and counts how often training went back.
+    """Checks the numbers of every step, and counts the rollbacks.
 
-    Going back means: weights and moments of the newest checkpoint, and the input from where it
-    is. The batches in between are skipped, the one that did the harm among them.
-
-    Args:
-        config: `on_divergence` and `max_loss_spike` count.
-
-    Attributes:
-        roll_backs: since the beginning of the run.
-        skipped_batches: that were trained on and taken back.
+    A rollback restores weights and moments of the newest checkpoint, but not the input position. So
+    the batches since are skipped, and `skipped_batches` counts them.
     """
 
     def __init__(self, config: TrainerConfig) -> None:
@@ -528,7 +500,7 @@ class DivergenceGuard:
         self.skipped_batches = 0
 
     def problem(self, step: int, loss: float, norm: float) -> str | None:
-        """Says what is wrong with loss and gradient norm of the next step; None for nothing."""
+        """Returns what is wrong with loss and gradient norm of the next step, `None` if nothing."""
         if not (math.isfinite(loss) and math.isfinite(norm)):
             return f"Step {step}: loss={loss}, gradient_norm={norm}"
         if self._max_spike and len(self._losses) >= _FEWEST:
@@ -543,23 +515,23 @@ class DivergenceGuard:
         return None
 
     def saved(self) -> None:
-        """To be called after a new checkpoint: going back ends there."""
+        """Must be called after a new checkpoint, which is the target of later rollbacks."""
         self._losses_of_checkpoint = list(self._losses)
         self._returns = 0
 
     def may_roll_back(self) -> bool:
-        """Whether training goes back once more instead of ending."""
+        """Returns whether training rolls back instead of ending."""
         return self._rolls_back and self._returns < _MOST_ROLL_BACKS
 
     def rolled_back(self, batches: int) -> None:
-        """To be called after going back by so many batches."""
+        """Must be called after a rollback by this number of batches."""
         self._returns += 1
         self.roll_backs += 1
         self.skipped_batches += batches
         self._losses = deque(self._losses_of_checkpoint, maxlen=_WINDOW)
 
     def advice(self, has_checkpoint: bool) -> str:
-        """What became of going back, and how to turn it on where there is a checkpoint."""
+        """Returns advice on rollbacks for an error message."""
         if not self._rolls_back:
             flag = "`on_divergence`=rollback"
             return f"{flag} rolls back to it and skips the batches since." if has_checkpoint else ""
@@ -568,7 +540,7 @@ class DivergenceGuard:
         return "Without a checkpoint `on_divergence`=rollback cannot roll back."
 
     def state(self) -> dict[str, Any]:
-        """Returns what a resumed run must know to decide as this one does, as JSON."""
+        """Returns the state as JSON, so that a resumed run decides in the same way."""
         state: dict[str, Any] = {
             "roll_backs": self.roll_backs,
             "skipped_batches": self.skipped_batches,
@@ -576,7 +548,7 @@ class DivergenceGuard:
         return {**state, "losses": list(self._losses)} if self._max_spike else state
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes what `state` returned in an earlier start; of other programs' states nothing."""
+        """Restores a result of `state`; missing values get their initial values."""
         self.roll_backs = state.get("roll_backs", 0)
         self.skipped_batches = state.get("skipped_batches", 0)
         self._losses.extend(state.get("losses", ()))

@@ -18,16 +18,16 @@ Prepare = Callable[[Sequence[Features]], Any]
 
 @dataclasses.dataclass
 class TrainingInput:
-    """Where batches come from.
+    """The source of batches.
 
-    The position of the iterator, which is saved, is that of training only while nothing was read
+    The position of `iterator`, which is saved, is the position of training only if nothing was read
     ahead: the trainer does not read beyond the next checkpoint.
 
     Attributes:
-        iterator: of `tf.data`, or a `StreamIterator`; endless.
-        description: what decides the batches; a resumed run compares it.
-        skipped: records that were left out so far.
-        is_broken: reading failed; the position means nothing any more.
+        iterator: an endless iterator of `tf.data`, or a `StreamIterator`.
+        description: the settings of the batches, which a resumed run compares.
+        skipped: the records skipped so far.
+        is_broken: whether reading failed, so that the position is meaningless.
     """
 
     iterator: Any
@@ -41,14 +41,14 @@ class TrainingInput:
         self._returned: deque[Features] = deque()  # read, but not trained on
 
     def read_ahead(self, count: int, prepare: Prepare) -> None:
-        """Begins to read what the next call of `take`, with these arguments, returns."""
+        """Starts reading the batches of the next call of `take` with the same arguments."""
         assert self._ahead is None
         self._ahead = count, self._thread.submit(self._read, count, prepare)
 
     def take(self, count: int, prepare: Prepare) -> Any:
-        """Returns what `prepare` makes of the next `count` batches, without `SKIPPED`.
+        """Returns the result of `prepare` for the next `count` batches, without `SKIPPED`.
 
-        Tells of records left out before them. Raises what reading raises, if it was done ahead now.
+        Logs the skipped records. Raises errors of reading, even if it was done ahead.
         """
         self.is_broken = True
         if self._ahead and self._ahead[0] != count:  # training went back to another step
@@ -78,7 +78,7 @@ class TrainingInput:
         return self._ahead is not None or bool(self._returned)
 
     def close(self) -> None:
-        """Waits for the thread's end: Python, which masks, must not end before."""
+        """Waits until the thread ends: it may run Python code, such as masking."""
         self._thread.shutdown(cancel_futures=True)
 
     @property
@@ -87,9 +87,9 @@ class TrainingInput:
         return all(spec.shape.is_fully_defined() for spec in self.iterator.element_spec.values())
 
     def prepared_spec(self, prepare: Prepare, *, is_several: bool) -> dict[str, tf.TypeSpec]:
-        """What `prepare` makes of any batch, to trace one graph for batches of every length.
+        """Returns the spec of the results of `prepare`, to trace one graph for all lengths.
 
-        With `is_several` of any number of batches, which then have one shape.
+        With `is_several`, for any number of batches, which then have one shape.
         """
 
         def prepare_zeros(unknown: int) -> Any:

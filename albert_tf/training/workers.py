@@ -1,4 +1,4 @@
-"""What the workers of a training agree on, and what becomes of them when one is lost."""
+"""Communication between the workers of a training, and errors if a worker is lost."""
 
 from __future__ import annotations
 
@@ -17,12 +17,10 @@ from albert_tf.training.distribution import LostWorkerError, local_replicas, wor
 
 
 def values_of_workers(strategy: tf.distribute.Strategy, value: int) -> list[int]:
-    """Returns the values of all workers, in their order, given that of this one.
+    """Returns the values of all workers in their order, given the value of this worker.
 
-    All workers must call this at the same point of the program: whoever comes first waits.
-
-    Raises:
-        LostWorkerError: another worker has ended.
+    All workers must call this at the same point of the program; each waits for the others. Raises
+    LostWorkerError if another worker has ended.
     """
     shard = worker_shard(strategy)
     own = np.zeros(shard.count, np.int64)
@@ -31,10 +29,7 @@ def values_of_workers(strategy: tf.distribute.Strategy, value: int) -> list[int]
 
 
 def sum_over_workers(strategy: tf.distribute.Strategy, values: np.ndarray) -> np.ndarray:
-    """Returns the sum of the arrays of all workers, of one shape and type.
-
-    See `values_of_workers`.
-    """
+    """Returns the sum of arrays of one shape of all workers. See `values_of_workers`."""
     if worker_shard(strategy).count == 1:
         return values
     with explain_lost_workers():
@@ -43,7 +38,7 @@ def sum_over_workers(strategy: tf.distribute.Strategy, values: np.ndarray) -> np
 
 @cache
 def _sum(strategy: tf.distribute.Strategy) -> Callable[[tf.Tensor], tf.Tensor]:
-    """One function a strategy: workers number their reductions by the graphs they make."""
+    """Returns one function per strategy: workers number their reductions by their graphs."""
     replicas = local_replicas(strategy)
 
     def summed(values: tf.Tensor) -> tf.Tensor:
@@ -61,16 +56,12 @@ def _sum(strategy: tf.distribute.Strategy) -> Callable[[tf.Tensor], tf.Tensor]:
 
 
 def is_any_worker(strategy: tf.distribute.Strategy, condition: bool) -> bool:
-    """Whether the condition holds on a worker; the same answer on all. See `values_of_workers`."""
+    """Returns whether the condition is true on any worker. See `values_of_workers`."""
     return any(values_of_workers(strategy, int(condition)))
 
 
 def wait_for_workers(strategy: tf.distribute.Strategy) -> None:
-    """Waits until all workers have come here; the end of one is otherwise a fault to the others.
-
-    Raises:
-        LostWorkerError: another worker has ended without coming here.
-    """
+    """Waits until all workers have called this; otherwise the others fail when one ends."""
     values_of_workers(strategy, 0)
     # The first to know that all are here may end while others still wait for its answer. Whoever
     # ends has been told here, a second time, so all others know of the first, and none is missed.
@@ -79,7 +70,7 @@ def wait_for_workers(strategy: tf.distribute.Strategy) -> None:
 
 
 def check_same_step(strategy: tf.distribute.Strategy, step: int, output_dir: str) -> None:
-    """Raises ValueError unless all workers go on from the same step of `output_dir`."""
+    """Raises ValueError unless all workers resume from the same step of `output_dir`."""
     steps = values_of_workers(strategy, step)
     if len(set(steps)) > 1:
         seen = ", ".join(f"worker {number}: {step}" for number, step in enumerate(steps))
@@ -91,7 +82,7 @@ def check_same_step(strategy: tf.distribute.Strategy, step: int, output_dir: str
 
 
 def check_same_settings(strategy: tf.distribute.Strategy, settings: Any) -> None:
-    """Raises ValueError unless all workers have the same settings, as JSON, input included."""
+    """Raises ValueError unless all workers have the same settings, as JSON, including the input."""
     digests = values_of_workers(strategy, zlib.crc32(json.dumps(settings).encode()))
     if len(set(digests)) > 1:
         raise UserError(
@@ -103,11 +94,7 @@ def check_same_settings(strategy: tf.distribute.Strategy, settings: Any) -> None
 
 @contextmanager
 def explain_lost_workers() -> Iterator[None]:
-    """Turns what TensorFlow raises when a worker is gone into what a user can act on.
-
-    Raises:
-        LostWorkerError: a reduction over the workers was broken off.
-    """
+    """Context manager that raises LostWorkerError if a reduction over the workers failed."""
     try:
         yield
     except tf.errors.OpError as error:
@@ -122,6 +109,6 @@ def explain_lost_workers() -> Iterator[None]:
 
 
 def _reason(error: BaseException) -> str:
-    """The line of a long message that names the cause."""
+    """Returns the line of a long message that contains the cause."""
     lines = str(error).splitlines()
     return next((line for line in lines if "ollective" in line and "node" not in line), lines[0])
