@@ -35,17 +35,15 @@ def define_flags() -> None:
 
 def run() -> None:
     """Prints the table and writes the files."""
-    from albert_tf.tools import glue_results
+    from albert_tf.tools.glue_results import read_runs, write_results, write_submission
 
     values = flags.FLAGS
-    runs = glue_results.read_runs(values.results_dir)
-    published = glue_results.published_scores(values.model) if values.model else ()
-    print(glue_results.write_results(values.results_dir, runs, *published), end="")
-    if values.submission:
-        files = glue_results.choose_files(values.results_dir, runs)
-        allow_missing = values.allow_missing
-        glue_results.write_submission(values.submission, files, allow_missing=allow_missing)
-        print(f"\n{values.submission} contains", *sorted(files.values()), sep="\n  ")
+    directory, zip_file = values.results_dir, values.submission
+    runs = read_runs(directory)
+    print(write_results(directory, runs, values.model), end="")
+    if zip_file:
+        files = write_submission(zip_file, directory, runs, allow_missing=values.allow_missing)
+        print(f"\n{zip_file} contains", *files, sep="\n  ")
 
 
 main = command(define_flags, run)

@@ -12,10 +12,12 @@ command resumes an interrupted study. The table in --output_dir is updated after
 
 from __future__ import annotations
 
+import dataclasses
+
 from absl import flags
 
 from albert_tf.cli.app import command
-from albert_tf.cli.flags import DRY_RUN, Flag, Flags, define
+from albert_tf.cli.flags import DRY_RUN, Flag, Flags, define, settings_from_flags
 from albert_tf.data.errors import UserError
 
 # Set by this command for each run.
@@ -23,8 +25,6 @@ _OWN_FLAGS = frozenset(
     {"input_file", "eval_input_file", "output_dir", "albert_config_file", "seed", "sentence_loss"}
     | {"num_train_steps", "do_train", "do_eval", "eval_checkpoint", "init_checkpoint"}
 )
-
-_NUMBERS = ("embedding_sizes", "depths", "widths", "seeds", "base_seeds")  # lists of whole numbers
 
 
 def define_flags() -> None:
@@ -85,43 +85,16 @@ def _records_of(loss: str, default: str) -> Flags:
 
 def run(training_flags: list[str]) -> None:
     """Trains all models and writes the results."""
-    from albert_tf.checkpoints.huggingface import read_config
     from albert_tf.tools.ablations import AblationSettings, run_ablations
 
-    values = flags.FLAGS.flag_values_dict()
     for flag in training_flags:
         name = flag.lstrip("-").split("=")[0]
-        if name in _OWN_FLAGS or name.removeprefix("no") in _OWN_FLAGS:
+        if {name, name.removeprefix("no")} & _OWN_FLAGS:
             raise UserError(f"{flag!r} cannot be passed after --: run_ablations sets it.")
-    for flag in _NUMBERS:
-        if wrong := [text for text in values[flag] if not text.strip().isdecimal()]:
-            raise UserError(f"--{flag} must be whole numbers. Received: {wrong[0]!r:.80}")
-    sizes, depths, widths, seeds, base_seeds = (list(map(int, values[flag])) for flag in _NUMBERS)
-    settings = AblationSettings(
-        output_dir=values["output_dir"],
-        base=read_config(values["albert_config_file"]),
-        records=_records(values),
-        num_train_steps=values["num_train_steps"],
-        training_flags=training_flags,
-        comparisons=values["comparisons"],
-        values={"embedding_size": sizes, "depth": depths, "width": widths},
-        seeds=seeds,
-        base_seeds=base_seeds,
+    settings = dataclasses.replace(
+        settings_from_flags(AblationSettings), training_flags=training_flags
     )
-    run_ablations(settings, dry_run=values["dry_run"])
-
-
-def _records(values: dict[str, str]) -> dict[str, tuple[list[str], list[str]]]:
-    """Returns the files for training and for evaluation, by sentence loss."""
-    from albert_tf.data.files import match_files
-
-    records = {}
-    for loss, prefix in (("sop", ""), ("nsp", "nsp_"), ("none", "none_")):
-        pair = (f"{prefix}input_file", f"{prefix}eval_input_file")
-        if any(values[flag] for flag in pair):
-            train, held_out = (match_files(values[flag]) for flag in pair)
-            records[loss] = (train, held_out)
-    return {"none": records["sop"], **records}
+    run_ablations(settings, dry_run=flags.FLAGS.dry_run)
 
 
 main = command(define_flags, run, takes_arguments=True)

@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
+from albert_tf.checkpoints.huggingface import read_config
 from albert_tf.checkpoints.run_records import METRICS_FILE, read_records
 from albert_tf.config import SHARING_MODES, AlbertConfig
 from albert_tf.data.errors import UserError
-from albert_tf.data.files import file_exists, read_utf8, write_then_rename
+from albert_tf.data.files import file_exists, match_files, read_utf8, write_then_rename
 from albert_tf.modeling.parameter_sharing import parameter_counts
-from albert_tf.pretraining.segments import NSP, SENTENCE_LOSSES, SOP
-from albert_tf.tools.commands import command_arguments, run_command
-from albert_tf.tools.glue_results import read_evaluations, write_table
+from albert_tf.pretraining.segments import NONE, NSP, SENTENCE_LOSSES, SOP
+from albert_tf.tools.commands import command_arguments, read_evaluations, run_command, write_table
 from albert_tf.training.curves import png
 
 BASE = "base"
@@ -36,29 +36,21 @@ COMPARISONS = {
     "depth": ("layers L", ["num_hidden_layers"]),
     "width": ("hidden size H", ["hidden_size"]),
 }
+_ACCURACY = "masked_lm_accuracy"
 _SENTENCE_METRICS = {SOP: "sentence_order_accuracy", NSP: "next_sentence_accuracy"}
 _COLUMNS = {  # title and format of a score
     "masked_lm_loss": ("masked-LM loss", "{:.3f}"),
-    "masked_lm_accuracy": ("masked-LM accuracy", "{:.1%}"),
+    _ACCURACY: ("masked-LM accuracy", "{:.1%}"),
     _SENTENCE_METRICS[SOP]: ("sentence order", "{:.1%}"),
     _SENTENCE_METRICS[NSP]: ("next sentence", "{:.1%}"),
-    "examples_per_second": ("examples/s", "{:.1f}"),
 }
 
 
 class Variant(NamedTuple):
-    """The base model, or a model that differs from it in one respect.
+    """The base model, or a model that differs from it in one respect."""
 
-    Attributes:
-        comparison: key of `COMPARISONS`, or `BASE`.
-        value: the compared value.
-        config: configuration of the model.
-        sentence_loss: one of `SENTENCE_LOSSES`.
-        seed: seed of the run.
-    """
-
-    comparison: str
-    value: str
+    comparison: str  # key of `COMPARISONS`, or `BASE`
+    value: str  # the compared value
     config: AlbertConfig
     sentence_loss: str = SOP
     seed: int = 0
@@ -69,27 +61,47 @@ class Variant(NamedTuple):
         return BASE if self.comparison == BASE else f"{self.comparison}-{self.value}"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class AblationSettings:
-    """Settings of a study. Fields are named after the flags of `run_ablations`.
+    """Settings of a study, named after the flags of `run_ablations`.
 
-    Attributes:
-        output_dir: directory of the runs and results.
-        base: configuration of the base model.
-        records: files for training and for evaluation, by sentence loss; "sop" is required.
-        training_flags: additional flags of `run_pretraining` for every run.
-        values: values to compare, instead of the defaults, by comparison.
+    Lists of numbers contain their texts. `training_flags` are flags of `run_pretraining` for all
+    runs.
     """
 
     output_dir: str
-    base: AlbertConfig
-    records: Mapping[str, tuple[Sequence[str], Sequence[str]]]
+    albert_config_file: str
+    input_file: str
+    eval_input_file: str
     num_train_steps: int
-    training_flags: Sequence[str] = ()
+    nsp_input_file: str | None = None
+    nsp_eval_input_file: str | None = None
+    none_input_file: str | None = None
+    none_eval_input_file: str | None = None
     comparisons: Sequence[str] = tuple(COMPARISONS)
-    values: Mapping[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
-    seeds: Sequence[int] = (12345,)
-    base_seeds: Sequence[int] = ()
+    embedding_sizes: Sequence[str] = ()
+    depths: Sequence[str] = ()
+    widths: Sequence[str] = ()
+    seeds: Sequence[str] = ("12345",)
+    base_seeds: Sequence[str] = ()
+    training_flags: Sequence[str] = ()
+
+    def numbers(self, name: str) -> list[int]:
+        """Returns the different numbers in a list. Raises `ValueError` for other texts."""
+        texts = [text.strip() for text in getattr(self, name)]
+        if wrong := [text for text in texts if not text.isdecimal()]:
+            raise UserError(f"`{name}` must be whole numbers. Received: {wrong[0]!r:.80}")
+        return list(dict.fromkeys(map(int, texts)))
+
+    def records(self) -> dict[str, tuple[str, str]]:
+        """Returns comma-separated files for training and evaluation by sentence loss."""
+        found = {}
+        for loss, prefix in ((SOP, ""), (NSP, "nsp_"), (NONE, "none_")):
+            names = [getattr(self, f"{prefix}{name}") for name in ("input_file", "eval_input_file")]
+            if any(names):
+                train, held_out = (",".join(match_files(name or "")) for name in names)
+                found[loss] = (train, held_out)
+        return {NONE: found[SOP], **found}
 
     def run_dir(self, variant: Variant) -> str:
         """Returns the output directory of a run."""
@@ -100,23 +112,24 @@ def choose_variants(settings: AblationSettings) -> list[Variant]:
     """Returns all runs: the base with all of its seeds, then the other models with each seed.
 
     Raises:
-        ValueError: a configuration is invalid, or there is no such comparison.
+        ValueError: a setting or the configuration of a model is invalid.
     """
-    base, variants = settings.base, []
+    base, variants = read_config(settings.albert_config_file), []
     E, L, H = base.embedding_size, base.num_hidden_layers, base.hidden_size
-    defaults: dict[str, Sequence[Any]] = {
-        "embedding_size": (max(1, E // 2), 2 * E, H),
+    losses = [loss for loss in SENTENCE_LOSSES if loss in settings.records()]
+    values: dict[str, Sequence[Any]] = {
+        "embedding_size": settings.numbers("embedding_sizes") or (max(1, E // 2), 2 * E, H),
         "sharing": SHARING_MODES,
-        "sentence_loss": [loss for loss in SENTENCE_LOSSES if loss in settings.records],
+        "sentence_loss": losses,
         "dropout": (0.0, 0.1),
-        "depth": (1, max(1, L // 2), 2 * L),
-        "width": (max(1, H // 2), 2 * H),
+        "depth": settings.numbers("depths") or (1, max(1, L // 2), 2 * L),
+        "width": settings.numbers("widths") or (max(1, H // 2), 2 * H),
     }
     for key in settings.comparisons:
         if key not in COMPARISONS:
             known = ", ".join(COMPARISONS)
             raise UserError(f"`comparisons` must be some of {known}. Received: {key!r}")
-        for value in dict.fromkeys(settings.values.get(key) or defaults[key]):
+        for value in dict.fromkeys(values[key]):
             changes = dict.fromkeys(COMPARISONS[key][1], value)
             if key == "width":  # heads keep their size and the feed-forward layer its ratio
                 changes["num_attention_heads"] = max(1, value // base.head_size)
@@ -128,8 +141,8 @@ def choose_variants(settings: AblationSettings) -> list[Variant]:
             loss = value if key == "sentence_loss" else SOP
             if (config, loss) != (base, SOP):
                 variants.append(Variant(key, str(value), config, loss))
-    seeds = dict.fromkeys(settings.seeds)
-    base_seeds = dict.fromkeys([*settings.seeds, *settings.base_seeds])
+    seeds = settings.numbers("seeds")
+    base_seeds = dict.fromkeys([*seeds, *settings.numbers("base_seeds")])
     runs = [Variant(BASE, BASE, base, seed=seed) for seed in base_seeds]
     return runs + [variant._replace(seed=seed) for seed in seeds for variant in variants]
 
@@ -140,12 +153,16 @@ def run_ablations(settings: AblationSettings, *, dry_run: bool = False) -> None:
     A dry run makes a dry run of `run_pretraining` for each sentence loss, and writes nothing.
 
     Raises:
-        ValueError: the settings are invalid or differ from the settings of earlier runs in the
-            directory; or a run failed, which does not affect the others.
+        ValueError: the settings are invalid, or differ from the settings of earlier runs in the
+            directory, or a run failed, which does not affect the others.
     """
-    variants = choose_variants(settings)
-    names = ("num_train_steps", "records", "training_flags")
-    common = {"base": settings.base.to_dict(), **{name: getattr(settings, name) for name in names}}
+    variants, steps = choose_variants(settings), settings.num_train_steps
+    common = {
+        "base": variants[0].config.to_dict(),
+        "num_train_steps": steps,
+        "records": settings.records(),
+        "training_flags": settings.training_flags,
+    }
     text = json.dumps(common, indent=2) + "\n"
     path = os.path.join(settings.output_dir, "ablation_settings.json")
     if file_exists(path) and read_utf8(path) != text:
@@ -169,14 +186,13 @@ def run_ablations(settings: AblationSettings, *, dry_run: bool = False) -> None:
         logging.info("run %d/%d: %s", number, len(variants), name)
         with open(f"{settings.run_dir(variant)}.log", "ab") as log:
             for output_dir, arguments in _jobs(settings, variant, f"{settings.output_dir}/configs"):
-                is_finished = settings.num_train_steps in read_evaluations(output_dir)
+                is_finished = steps in read_evaluations(output_dir)
                 if not is_finished and run_command("run_pretraining", arguments, log):
                     logging.error("The run failed; see %s", log.name)
                     failed.append(name)
                     break
         found = [read_run(variant, settings.run_dir(variant)) for variant in variants]
-        done = [run for run in found if run["steps"] == settings.num_train_steps]
-        table = write_results(settings.output_dir, done)
+        table = write_results(settings.output_dir, [run for run in found if run["steps"] == steps])
     print(table, end="")
     if failed:
         raise UserError(
@@ -191,12 +207,16 @@ def _jobs(
     """Yields directory and arguments of a run, and of its evaluation with the other loss."""
     config_file = os.path.join(configs, f"{variant.name}.json")
     variant.config.to_json_file(config_file)
-    steps, run_dir = settings.num_train_steps, settings.run_dir(variant)
+    steps, run_dir, records = (
+        settings.num_train_steps,
+        settings.run_dir(variant),
+        settings.records(),
+    )
     defaults = {"save_checkpoints_steps": max(1, steps // 10), "keep_checkpoint_max": 2}
-    is_compared = variant.comparison in (BASE, "sentence_loss") and variant.sentence_loss != "none"
-    is_compared &= "sentence_loss" in settings.comparisons and NSP in settings.records
+    is_compared = variant.comparison in (BASE, "sentence_loss") and variant.sentence_loss != NONE
+    is_compared &= "sentence_loss" in settings.comparisons and NSP in records
     for loss in dict.fromkeys([variant.sentence_loss, *(_SENTENCE_METRICS if is_compared else ())]):
-        train, held_out = (",".join(files) for files in settings.records[loss])
+        train, held_out = records[loss]
         flags = {"do_eval": True, "num_train_steps": steps, "sentence_loss": loss}
         flags |= {"albert_config_file": config_file, "output_dir": run_dir, "seed": variant.seed}
         if loss == variant.sentence_loss:
@@ -212,13 +232,9 @@ def read_run(variant: Variant, path: str) -> dict[str, Any]:
     """Reads the directory of a run, which need not exist.
 
     Returns:
-        The attributes of the variant, and:
-
-        - `steps`: last evaluated step, 0 if there is none;
-        - `parameters`: parameters of the encoder with its pooler;
-        - `scores`: results at the last step by their names in `eval_results.txt`, and the median of
-          `examples_per_second` during training;
-        - `curve`: held-out masked-LM accuracy by step.
+        The attributes of the variant; `steps`, the last evaluated step, or 0; `parameters`, the
+        number of parameters of the encoder with its pooler; `scores` at the last step; `curve`, the
+        held-out masked-LM accuracy by step.
     """
     evaluations = read_evaluations(path)
     step = max(evaluations, default=0)
@@ -227,10 +243,7 @@ def read_run(variant: Variant, path: str) -> dict[str, Any]:
         other = read_evaluations(os.path.join(path, f"as_{loss}")).get(step, {})
         scores |= {metric: other[metric]} if metric in other else {}
     file = os.path.join(path, METRICS_FILE)
-    records = read_records(file) if file_exists(file) else []
-    speeds = [r["examples_per_second"] for r in records if "examples_per_second" in r]
-    scores |= {"examples_per_second": statistics.median(speeds)} if speeds else {}
-    metric = "masked_lm_accuracy"
+    records = [r for r in (read_records(file) if file_exists(file) else ()) if _ACCURACY in r]
     return {
         "name": variant.name,
         **variant._asdict(),
@@ -238,23 +251,26 @@ def read_run(variant: Variant, path: str) -> dict[str, Any]:
         "steps": step,
         "parameters": parameter_counts(variant.config).encoder,
         "scores": scores,
-        "curve": {r["step"]: r[metric] for r in records if r["phase"] == "eval" and metric in r},
+        "curve": {r["step"]: r[_ACCURACY] for r in records if r["phase"] == "eval"},
     }
 
 
 def write_results(output_dir: str, runs: Sequence[Mapping[str, Any]]) -> str:
-    """Writes `ablations.md`, `.json` and `.png`; returns the Markdown table."""
+    """Writes `ablations.md`, `.json` and `.png`. Returns the Markdown table."""
+    if not runs:
+        return ""
     models: dict[str, list[Mapping[str, Any]]] = {}  # all seeds of a model
     for run in runs:
         models.setdefault(run["name"], []).append(run)
     columns = [key for key in _COLUMNS if any(key in run["scores"] for run in runs)]
     titles = [_COLUMNS[key][0] for key in columns]
     rows = [["comparison", "model", "parameters", "steps", "seeds", *titles]]
-    for first, *others in models.values():
+    for seeds in models.values():
+        first = seeds[0]
         rows.append([COMPARISONS.get(first["comparison"], (BASE,))[0], first["value"]])
-        rows[-1] += [f"{first['parameters']:,}", str(first["steps"]), str(1 + len(others))]
+        rows[-1] += [f"{first['parameters']:,}", str(first["steps"]), str(len(seeds))]
         for key in columns:
-            values = [run["scores"][key] for run in (first, *others) if key in run["scores"]]
+            values = [run["scores"][key] for run in seeds if key in run["scores"]]
             numbers = [statistics.mean(values), min(values), max(values)] if values else []
             texts = [_COLUMNS[key][1].format(number).rstrip("%") for number in numbers] or ["-"]
             spread = f" ({texts[1]} to {texts[2]})" if len(values) > 1 else ""
@@ -265,24 +281,25 @@ def write_results(output_dir: str, runs: Sequence[Mapping[str, Any]]) -> str:
         "several seeds, the table shows the mean with the lowest and highest value."
     )
     path = os.path.join(output_dir, "ablations")
-    return write_table(path, rows, [note], runs, _figure(models)) if runs else ""
+    return write_table(path, rows, [note], runs, _figure(models))
 
 
 def _figure(models: Mapping[str, Sequence[Mapping[str, Any]]]) -> bytes:
-    """Returns a plot of held-out masked-LM accuracy: a panel per comparison, a line per model."""
+    """Returns a plot of held-out masked-LM accuracy: a panel per comparison, a line per run."""
     from matplotlib.figure import Figure  # slow to import
 
-    found = {runs[0]["comparison"] for runs in models.values()} - {BASE}
+    found = {runs[0]["comparison"] for runs in models.values()}
     panels = [key for key in COMPARISONS if key in found] or [BASE]
     figure = Figure(figsize=(1 + 3.6 * len(panels), 3.4), layout="constrained")
     drawn = figure.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False)[0]
     for key, axes in zip(panels, drawn, strict=True):
-        for first, *others in models.values():
-            if first["comparison"] in (BASE, key):
-                style = "k.-" if first["comparison"] == BASE else ".-"
-                for run, label in ((first, first["value"]), *((run, None) for run in others)):
-                    accuracies = [100 * accuracy for accuracy in run["curve"].values()]
-                    axes.plot(list(run["curve"]), accuracies, style, label=label)
+        for run in (run for runs in models.values() for run in runs):
+            if run["comparison"] in (BASE, key):
+                is_first = run is models[run["name"]][0]
+                accuracies = [100 * accuracy for accuracy in run["curve"].values()]
+                style = "k.-" if run["comparison"] == BASE else ".-"
+                label = run["value"] if is_first else None
+                axes.plot(list(run["curve"]), accuracies, style, label=label)
         axes.set(title=key, xlabel="step")
         axes.legend(fontsize="small")
     drawn[0].set_ylabel("held-out masked-LM accuracy, percent")

@@ -1,8 +1,11 @@
-"""Runs the commands of this package in their own processes."""
+"""Runs the commands of this package in their own processes; reads and tabulates their results."""
 
 from __future__ import annotations
 
+import json
+import math
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -11,7 +14,9 @@ from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
 import albert_tf
+from albert_tf.checkpoints.run_records import NUMBER, STEP
 from albert_tf.data.errors import UserError
+from albert_tf.data.files import file_exists, read_utf8, write_then_rename
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
@@ -36,13 +41,13 @@ def run(name: str, **flags: object) -> None:
 def run_command(name: str, arguments: Sequence[str], log: IO[bytes] | None = None) -> int:
     """Runs a command and returns its exit status.
 
-    Signals are forwarded to the command, so that a training saves its last step; `SystemExit`
-    follows when the command has ended.
+    Signals are forwarded to the command, so that a training saves its last step. `SystemExit`
+    is raised after the command has ended.
 
     Args:
         name: a module of `albert_tf.cli`.
         arguments: see `command_arguments`.
-        log: file for everything that the command prints. If `None`, its output is shown.
+        log: file for the output of the command. If `None`, the output is shown.
     """
     received: list[int] = []
 
@@ -55,7 +60,7 @@ def run_command(name: str, arguments: Sequence[str], log: IO[bytes] | None = Non
     paths = [root, *filter(None, [environment.get("PYTHONPATH")])]
     environment["PYTHONPATH"] = os.pathsep.join(paths)
     if environment.get("TF_CPP_MIN_LOG_LEVEL") in ("2", "3"):
-        # Set by this process. The command sets it again, and then also hides TensorFlow's start-up.
+        # Set by this process. The command sets it again, and then also hides TensorFlow's startup.
         del environment["TF_CPP_MIN_LOG_LEVEL"]
     with subprocess.Popen(
         [sys.executable, "-m", f"albert_tf.cli.{name}", *arguments],
@@ -86,3 +91,35 @@ def command_arguments(flags: Mapping[str, object]) -> list[str]:
             elif value is not None:
                 arguments.append(f"--{flag}={value}")
     return arguments
+
+
+def read_evaluations(output_dir: str) -> dict[int, dict[str, float]]:
+    """Returns the finite scores in `eval_results.txt` by step, or no scores without a file."""
+    path = os.path.join(output_dir, "eval_results.txt")
+    evaluations = {}
+    for block in read_utf8(path).split("=" * 50) if file_exists(path) else ():
+        if step := re.search(rf"^global_step = ({STEP})$", block, re.MULTILINE):
+            lines = re.findall(rf"^(\w+) = ({NUMBER})$", block, re.MULTILINE)
+            numbers = {name: float(text) for name, text in lines}
+            for other in ("global_step", "best"):
+                numbers.pop(other, None)
+            finite = {name: value for name, value in numbers.items() if math.isfinite(value)}
+            evaluations[int(step[1])] = finite
+    return evaluations
+
+
+def write_table(
+    path: str, rows: Sequence[Sequence[str]], notes: Sequence[str], content: Any, figure: bytes
+) -> str:
+    """Writes `<path>.md`, `.json` and `.png`. Returns the Markdown table with its notes.
+
+    The first row is the header. The first two columns are texts, the others numbers.
+    """
+    header, *others = rows
+    lines = [header, ["---"] * 2 + ["---:"] * (len(header) - 2), *others]
+    table = "\n".join([*(f"| {' | '.join(line)} |" for line in lines), "", *notes]) + "\n"
+    text = json.dumps(content, indent=2) + "\n"
+    for ending, data in (("md", table.encode()), ("json", text.encode()), ("png", figure)):
+        with write_then_rename(f"{path}.{ending}") as file:
+            file.write(data)
+    return table

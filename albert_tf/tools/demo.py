@@ -18,8 +18,7 @@ from albert_tf.data.files import is_remote
 from albert_tf.pretraining.batching import evaluation_batches
 from albert_tf.pretraining.instances import pretraining_feature_specs
 from albert_tf.tokenization.loading import load_tokenizer
-from albert_tf.tools.commands import run
-from albert_tf.tools.glue_results import read_evaluations
+from albert_tf.tools.commands import read_evaluations, run
 from albert_tf.tools.python_corpus import LABEL_COLUMN, TEXT_COLUMN, write_chapters, write_corpus
 
 PUBLISHED_FILES = (  # no optimizer, no logs

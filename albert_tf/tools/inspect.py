@@ -52,6 +52,7 @@ from albert_tf.token_classification.token_classifier import TokenClassifier
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import load_tokenizer
 
+Section = tuple[str, Mapping[str, object] | Sequence[str]]  # a title, and two columns or lines
 _SHOWN = 8  # printed values of a list
 _KINDS = {
     "original": "a release directory or training directory with checkpoints in the original format",
@@ -68,23 +69,10 @@ _RECORD_KINDS = {  # by a feature that identifies the kind
     "unique_ids": "question answering",
     "input_ids": "token sequences",
 }
-# Two sentences, a blank, a question, its context and two options.
-_ENGLISH = (
-    "The film was a joy from start to end.",
-    "I would watch it again.",
-    "The capital of France is the [MASK] of Paris.",
-    "Who wrote the book?",
-    "The book was written by Anna in 1921.",
-    ("Anna", "Paul"),
-)
-_CHINESE = (
-    "这部电影从头到尾都很好看。",
-    "我还想再看一次。",
-    "北京是中国的首[MASK]。",
-    "这本书是谁写的？",
-    "这本书是安娜在1921年写的。",
-    ("安娜", "保罗"),
-)
+_TEXTS = ("The film was a joy from start to end.", "I would watch it again.")
+_MASKED = "The capital of France is the [MASK] of Paris."
+_QUESTION, _CONTEXT = "Who wrote the book?", "The book was written by Anna in 1921."
+_OPTIONS = ("Anna", "Paul")
 
 
 def describe(path: str) -> Iterator[str]:
@@ -97,23 +85,13 @@ def describe(path: str) -> Iterator[str]:
     Raises:
         ValueError: the path does not exist or cannot be read. Readable parts are yielded first.
     """
-    if is_indirect(path):
-        yield from _model(path)
-        return
-    is_file = tf.io.gfile.exists(path) and not tf.io.gfile.isdir(path)
-    if not (tf.io.gfile.exists(path) or tf.io.gfile.exists(f"{path}.index")):
-        raise UserError(f"There is no file or directory {path!r}. {suggestion(path)}")
-    if saved_model := find_saved_model(path):
-        yield from describe_saved_model(saved_model)
-        yield ""
-        try:
-            open_model(locate(saved_model))
-        except LoadError as error:
-            yield f"No command can load it: {error}"
-        else:
-            yield from _model(saved_model)
-    else:
-        yield from (describe_file(path) if is_file else None) or _model(path)
+    for number, (title, content) in enumerate(_sections(path)):
+        yield from [""] * (number > 0)
+        yield title
+        if isinstance(content, Mapping):
+            texts = {k: f"{v:,}" if type(v) is int else v for k, v in content.items()}
+            content = [f"{name:28}  {text}" for name, text in texts.items()]
+        yield from (f"  {line}" for line in content)
 
 
 def compare_vocabularies(paths: Sequence[str]) -> Iterator[str]:
@@ -132,47 +110,63 @@ def compare_vocabularies(paths: Sequence[str]) -> Iterator[str]:
                 yield f"{file} was created with {kind} {path}"
 
 
+def _sections(path: str) -> Iterator[Section]:
+    exists = is_indirect(path) or tf.io.gfile.exists(path) or tf.io.gfile.exists(f"{path}.index")
+    if not exists:
+        raise UserError(f"There is no file or directory {path!r}. {suggestion(path)}")
+    if is_indirect(path) or not tf.io.gfile.exists(path):
+        yield from _model(path)
+    elif not tf.io.gfile.isdir(path):
+        yield from describe_file(path) or _model(path)
+    elif saved_model := find_saved_model(path):
+        yield from describe_saved_model(saved_model)
+        try:
+            open_model(locate(saved_model))
+        except LoadError as error:
+            yield f"No command can load it: {error}", ()
+        else:
+            yield from _model(saved_model)
+    else:
+        yield from _model(path)
+
+
 def find_saved_model(path: str) -> str | None:
-    """Returns the directory of a SavedModel: the path or its newest numbered subdirectory."""
-    names = tf.io.gfile.listdir(path) if tf.io.gfile.isdir(path) else []
-    versions = sorted((n for n in (n.rstrip("/") for n in names) if n.isdecimal()), key=int)
+    """Returns the directory of a SavedModel: `path` or its newest numbered subdirectory."""
+    names = [name.rstrip("/") for name in tf.io.gfile.listdir(path)]
+    versions = sorted(filter(str.isdecimal, names), key=int)
     folders = [path, *(os.path.join(path, name) for name in versions[-1:])]
     return next((f for f in folders if tf.io.gfile.exists(os.path.join(f, GRAPH_FILE))), None)
 
 
-def describe_saved_model(path: str) -> Iterator[str]:
+def describe_saved_model(path: str) -> Iterator[Section]:
     """Yields the signatures of a SavedModel. The graph is not run."""
     file = os.path.join(path, GRAPH_FILE)
-    saved_model = saved_model_pb2.SavedModel()
+    saved_model, signatures = saved_model_pb2.SavedModel(), {}
     try:
         with open_binary(file, "rb") as opened:
             saved_model.ParseFromString(opened.read())
         graph = min(saved_model.meta_graphs, key=lambda graph: len(graph.meta_info_def.tags))
+        names = [name for name in sorted(graph.signature_def) if not name.startswith("__")]
+        for key in names:
+            signature = graph.signature_def[key]
+            tensors = {name: _tensor(info) for name, info in sorted(signature.inputs.items())}
+            for name, info in sorted(signature.outputs.items()):
+                tensors[f"-> {name}"] = _tensor(info)
+            signatures[f"Signature {key}"] = tensors
     except Exception as error:  # protobuf's DecodeError has no stable public name
         raise UserError(f"{file!r} is damaged: {error}") from error
-    yield f"{path}: a SavedModel (TensorFlow {graph.meta_info_def.tensorflow_version})"
-    for key, signature in sorted(graph.signature_def.items()):
-        tensors = [*sorted(signature.inputs.items())]
-        tensors += [(f"-> {name}", info) for name, info in sorted(signature.outputs.items())]
-        if not key.startswith("__"):
-            yield from _rows(f"Signature {key}", {name: _tensor(info) for name, info in tensors})
-
-
-def _rows(title: str, values: Mapping[str, object]) -> Iterator[str]:
-    """Yields an empty line, a title, and two columns."""
-    yield from ("", title)
-    for name, value in values.items():
-        text = f"{value:,}" if type(value) is int else value
-        yield f"  {name:28}  {text}"
+    yield f"{path}: a SavedModel (TensorFlow {graph.meta_info_def.tensorflow_version})", ()
+    yield from signatures.items()
 
 
 def _tensor(info: Any) -> str:
-    try:
-        dtype = tf.as_dtype(info.dtype).name
-    except TypeError:
-        dtype = f"unknown type {info.dtype}"
-    sizes = ["?" if dim.size < 0 else str(dim.size) for dim in info.tensor_shape.dim]
-    return f"{dtype} [{'...' if info.tensor_shape.unknown_rank else ', '.join(sizes)}]"
+    shape = info.tensor_shape
+    sizes = "[...]" if shape.unknown_rank else _shape([dim.size for dim in shape.dim])
+    return f"{tf.as_dtype(info.dtype).name} {sizes}"
+
+
+def _shape(sizes: Sequence[int]) -> str:
+    return f"[{', '.join('?' if size < 0 else str(size) for size in sizes)}]"
 
 
 def _values(values: Sequence[Any]) -> str:
@@ -181,8 +175,8 @@ def _values(values: Sequence[Any]) -> str:
     return ", ".join(texts) + (", ..." if len(values) > _SHOWN else "")
 
 
-def describe_file(path: str) -> Iterator[str] | None:
-    """Returns lines that describe a file. `None` for files that may contain weights."""
+def describe_file(path: str) -> Iterator[Section] | None:
+    """Returns sections that describe a file. `None` for files that may contain weights."""
     with open_binary(path, "rb") as file:
         start = file.read(12)
     if start[4:8] == b"TFL3":
@@ -191,53 +185,53 @@ def describe_file(path: str) -> Iterator[str] | None:
         return _config(path)
     if path.endswith((".model", ".spm", ".vocab", ".txt")):
         return _tokenizer(path)
-    payload = None
     try:
-        payload = next(read_records(path), None)
+        first = next(read_records(path), None)
     except RecordError:
         if ".tfrecord" in path:
             raise
-    return _records(path, payload) if payload is not None else None
+        return None
+    return None if first is None else _records(path, first)
 
 
-def _litert(path: str) -> Iterator[str]:
+def _litert(path: str) -> Iterator[Section]:
     try:
         from ai_edge_litert.interpreter import Interpreter
     except ImportError:
         Interpreter = tf.lite.Interpreter
-    yield f"{path}: a LiteRT model"
+    yield f"{path}: a LiteRT model", ()
     try:
         interpreter = Interpreter(model_path=path)
-        types = {np.dtype(d["dtype"]).name for d in interpreter.get_tensor_details()}
+        tensors = interpreter.get_tensor_details()
+        inputs, outputs = interpreter.get_input_details(), interpreter.get_output_details()
     except (RuntimeError, ValueError) as error:
         raise UserError(f"{path!r} is damaged or not a LiteRT model: {error}") from error
+    types = sorted({np.dtype(tensor["dtype"]).name for tensor in tensors})
     size = f"{file_size(path) / 1e6:,.2f} MB"
-    yield from _rows("File", {"size": size, "types of tensors": ", ".join(sorted(types))})
-    ends = {"Inputs": interpreter.get_input_details(), "Outputs": interpreter.get_output_details()}
-    for title, details in ends.items():
-        tensors = {}
-        for detail in details:
-            sizes = ["?" if size < 0 else str(size) for size in detail["shape_signature"]]
-            tensors[detail["name"]] = f"{np.dtype(detail['dtype']).name} [{', '.join(sizes)}]"
-        yield from _rows(title, tensors)
+    yield "File", {"size": size, "types of tensors": ", ".join(types)}
+    for title, details in (("Inputs", inputs), ("Outputs", outputs)):
+        shapes = {d["name"]: _shape(d["shape_signature"]) for d in details}
+        yield (
+            title,
+            {d["name"]: f"{np.dtype(d['dtype']).name} {shapes[d['name']]}" for d in details},
+        )
 
 
-def _config(path: str) -> Iterator[str]:
+def _config(path: str) -> Iterator[Section]:
     config = AlbertConfig.from_json_file(path)
     counts = parameter_counts(config)
-    yield f"{path}: a configuration"
-    yield from _rows("Configuration", config.to_dict())
-    parameters = {"encoder": counts.encoder, "with both heads": counts.pretraining}
-    yield from _rows("Parameters", parameters)
+    yield f"{path}: a configuration", ()
+    yield "Configuration", config.to_dict()
+    yield "Parameters", {"encoder": counts.encoder, "with both heads": counts.pretraining}
 
 
-def _tokenizer(path: str) -> Iterator[str]:
+def _tokenizer(path: str) -> Iterator[Section]:
     tokenizer = load_tokenizer(vocab_file=path)
-    yield f"{path}: a tokenizer"
-    yield from _rows("Tokenizer", _tokenizer_facts(tokenizer))
+    yield f"{path}: a tokenizer", ()
+    yield "Tokenizer", _tokenizer_facts(tokenizer)
     ids = {name: getattr(tokenizer, f"{name}_id") for name in ("pad", "unk", "cls", "sep", "mask")}
-    yield from _rows("Special tokens", {n: f"{i} {tokenizer.tokens[i]}" for n, i in ids.items()})
-    yield from _rows("Sample output", {_ENGLISH[0]: " ".join(tokenizer.tokenize(_ENGLISH[0]))})
+    yield "Special tokens", {name: f"{i} {tokenizer.tokens[i]}" for name, i in ids.items()}
+    yield "Sample output", {_TEXTS[0]: " ".join(tokenizer.tokenize(_TEXTS[0]))}
 
 
 def _tokenizer_facts(tokenizer: Tokenizer) -> dict[str, object]:
@@ -249,54 +243,55 @@ def _tokenizer_facts(tokenizer: Tokenizer) -> dict[str, object]:
     }
 
 
-def _records(path: str, first: bytes) -> Iterator[str]:
+def _records(path: str, first: bytes) -> Iterator[Section]:
     features = dict(sorted(example_features(first, path, 1).items()))
     kinds = (kind for name, kind in _RECORD_KINDS.items() if name in features)
-    yield f"{path}: records of {next(kinds, 'another kind')}"
+    yield f"{path}: records of {next(kinds, 'another kind')}", ()
     vocabulary = stored_fingerprint(path) or "not stored"
-    yield from _rows("File", {"records": count_records([path]), "vocabulary": vocabulary})
+    yield "File", {"records": count_records([path]), "vocabulary": vocabulary}
     found: dict[str, object] = {}
     for name, feature in features.items():
         kind = feature.WhichOneof("kind") or ""
         values = getattr(feature, kind).value if kind else []
         found[name] = f"{kind.removesuffix('_list')} [{len(values)}]: {_values(list(values))}"
-    yield from _rows("First record", found)
+    yield "First record", found
 
 
-def _model(path: str) -> Iterator[str]:
+def _model(path: str) -> Iterator[Section]:
     stored = open_model(locate(path))
-    yield f"{path}: {_KINDS[stored.format]} ({stored.format})"
-    yield from _rows("Weights", _weights(stored))
+    yield f"{path}: {_KINDS[stored.format]} ({stored.format})", ()
+    yield "Weights", _weights(stored)
     config = stored.config
     if config is None:
-        yield from _rows("Configuration", {"none": "--albert_config_file must specify it"})
+        yield "Configuration", {"none": "--albert_config_file must specify it"}
         return
     same = [n for n, preset in PRESETS.items() if not essential_differences(preset, config)]
     released = {"equal to": ", ".join(same) or "no released model"}
-    yield from _rows(f"Configuration ({stored.config_file})", {**config.to_dict(), **released})
+    yield f"Configuration ({stored.config_file})", {**config.to_dict(), **released}
     model, report = build(resolve_model(ModelSettings(), stored), stored)
     counts, total = parameter_counts(config), sum(v.shape.num_elements() for v in model.weights)
-    parts = dataclasses.asdict(counts).items()
-    parameters = {n.replace("_", " "): size for n, size in parts if not n.endswith("_head")}
-    parameters |= {"encoder": counts.encoder, "heads": total - counts.encoder, "all": total}
-    yield from _rows(f"Parameters of {type(model).__name__}", parameters)
+    parts = {n: size for n, size in dataclasses.asdict(counts).items() if not n.endswith("_head")}
+    parts |= {"encoder": counts.encoder, "heads": total - counts.encoder, "all": total}
+    yield (
+        f"Parameters of {type(model).__name__}",
+        {name.replace("_", " "): size for name, size in parts.items()},
+    )
     loaded: dict[str, object] = {"variables restored": len(report.mapped)}
     for title, names in (("ignored", report.ignored), ("missing, not used", report.missing)):
         others = sorted(name for name in names if not is_slot(name))
         loaded |= {title: f"{len(others)}: {_values(others)}"} if others else {}
-    yield from _rows("Loaded", loaded)
+    yield "Loaded", loaded
     if (task := model.trained_task) is not None:
         values = {"name": task.name, "max_seq_length": task.max_seq_length or "not known"}
         values |= {"labels": ", ".join(task.labels.names)} if task.labels.names else {}
         texts = {True: "pairs", False: "single", None: "not known"}[task.is_pair]
-        yield from _rows("Task", {**values, "texts": texts, **task.settings})
-    facts: dict[str, object] = {"kind": "none; pass --spm_model_file or --vocab_file"}
-    if model.tokenizer is not None:
-        facts = {**_tokenizer_facts(model.tokenizer), "lower-cases": stored.do_lower_case}
-    yield from _rows("Tokenizer", facts)
-    sample = _sample_output(model) if model.tokenizer else ("none (the model has no tokenizer)",)
-    yield from ("", "Sample output")
-    yield from (f"  {line}" for line in sample)
+        yield "Task", {**values, "texts": texts, **task.settings}
+    if model.tokenizer is None:
+        yield "Tokenizer", {"kind": "none; pass --spm_model_file or --vocab_file"}
+        yield "Sample output", ["none (the model has no tokenizer)"]
+        return
+    yield "Tokenizer", {**_tokenizer_facts(model.tokenizer), "lower-cases": stored.do_lower_case}
+    yield "Sample output", _sample_output(model)
 
 
 def _weights(stored: StoredModel) -> dict[str, object]:
@@ -316,51 +311,47 @@ def _weights(stored: StoredModel) -> dict[str, object]:
     return found
 
 
-def _sample_output(model: Any) -> Iterator[str]:
-    """Yields a short text in the language of the model, and the output for it.
+def _sample_output(model: Any) -> list[str]:
+    """Returns a short text and the output for it.
 
     Raises:
         ValueError: the model cannot take the text, or its outputs are not finite.
     """
-    tokens, positions = model.tokenizer.tokens, model.config.max_position_embeddings
-    is_chinese = 3 * sum(any("一" <= c <= "鿿" for c in token) for token in tokens) > len(tokens)
-    first, second, blank, question, context, options = _CHINESE if is_chinese else _ENGLISH
+    positions = model.config.max_position_embeddings
     size: dict[str, Any] = {"max_seq_length": min(128, positions), "batch_size": 1}
+    if isinstance(model, AlbertForPretraining):
+        found = [(c.token, c.probability) for c in FillMask(model)([_MASKED])[0][0]]
+        return [_MASKED, _shares(found)]
+    if isinstance(model, AlbertForQuestionAnswering | AlbertForQuestionAnsweringWithBeamSearch):
+        size |= {"max_query_length": min(64, positions // 2), "null_score_diff_threshold": math.inf}
+        answer = QuestionAnswerer(model, **size)([_QUESTION], contexts=[_CONTEXT])[0]
+        odds = "" if answer.null_odds is None else f"  (null odds {answer.null_odds:.2f})"
+        result = _shares([(answer.answer, answer.probability or 0)]) + odds
+        return [f"{_QUESTION}  {_CONTEXT}", result]
+    if isinstance(model, AlbertForMultipleChoice):
+        choose = MultipleChoice(model, **size)
+        (chosen,) = choose([_QUESTION], contexts=[_CONTEXT], options=[_OPTIONS])
+        shares = _shares(list(zip(_OPTIONS, chosen.probabilities, strict=True)))
+        return [f"{_QUESTION}  {_CONTEXT}", shares]
     if isinstance(model, AlbertForClassification | AlbertForTokenClassification):
         has_labels = model.labels or model.num_labels == 1
         size["labels"] = None if has_labels else [f"label {n}" for n in range(model.num_labels)]
-    if isinstance(model, AlbertForPretraining):
-        yield blank
-        for candidates in FillMask(model)([blank])[0]:
-            yield "  " + "  ".join(f"{c.token} {c.probability:.1%}" for c in candidates)
-    elif isinstance(model, AlbertForQuestionAnswering | AlbertForQuestionAnsweringWithBeamSearch):
-        size |= {"max_query_length": min(64, positions // 2)}
-        (answer,) = QuestionAnswerer(model, **size, null_score_diff_threshold=math.inf)(
-            [question], contexts=[context]
-        )
-        odds = "" if answer.null_odds is None else f"  (null odds {answer.null_odds:.2f})"
-        yield f"{question}  {context}"
-        yield f"  {answer.answer} {answer.probability or 0:.1%}{odds}"
-    elif isinstance(model, AlbertForMultipleChoice):
-        chosen = MultipleChoice(model, **size)([question], contexts=[context], options=[options])[0]
-        yield f"{question}  {context}"
-        yield "  " + _shares(dict(zip(options, chosen.probabilities, strict=True)))
-    elif isinstance(model, AlbertForClassification):
+    if isinstance(model, AlbertForTokenClassification):
+        words = TokenClassifier(model, **size)(_TEXTS[0]).words
+        return [_TEXTS[0], "  " + "  ".join(f"{word.text}/{word.label}" for word in words)]
+    if isinstance(model, AlbertForClassification):
         classifier = TextClassifier(model, **size)
-        pairs = ([first], [second]) if classifier.pairs else ([first],)
-        prediction = classifier(*pairs)[0]
-        yield "  ".join(text for (text,) in pairs)
-        yield f"  {_shares(prediction.probabilities) or f'{prediction.value:.3f}'}"
-    elif isinstance(model, AlbertForTokenClassification):
-        yield first
-        words = TokenClassifier(model, **size)(first).words
-        yield "  " + "  ".join(f"{word.text}/{word.label}" for word in words)
-    else:
-        vectors = TextEncoder(model, pooling="pooled", **size)([first, second])
-        cosine = -keras.losses.cosine_similarity(*vectors)
-        yield f"{first}  {second}"
-        yield f"  cosine of their pooled outputs {cosine:.3f}"
+        texts = _TEXTS if classifier.pairs else _TEXTS[:1]
+        (prediction,) = classifier(*([text] for text in texts))
+        shares = _shares(list(prediction.probabilities.items()))
+        return [
+            "  ".join(texts),
+            shares if prediction.value is None else f"  {prediction.value:.3f}",
+        ]
+    vectors = TextEncoder(model, pooling="pooled", **size)(_TEXTS)
+    cosine = -keras.losses.cosine_similarity(*vectors)
+    return ["  ".join(_TEXTS), f"  cosine of their pooled outputs {cosine:.3f}"]
 
 
-def _shares(probabilities: Mapping[str, float]) -> str:
-    return "  ".join(f"{name} {share:.1%}" for name, share in probabilities.items())
+def _shares(probabilities: Sequence[tuple[str, float]]) -> str:
+    return "".join(f"  {name} {share:.1%}" for name, share in probabilities)

@@ -1,6 +1,7 @@
 """Ablations: models, order and flags of the runs, results."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -45,13 +46,31 @@ EXPECTED = {
     "width-8": {"hidden_size": 8, "num_attention_heads": 1, "intermediate_size": 12},
     "width-32": {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 48},
 }
-RECORDS = {"sop": (["s"], ["S"]), "nsp": (["n", "m"], ["N"]), "none": (["s"], ["S"])}
 STEPS = 6
 
 
-def settings(folder="out", base=BASE, **changes):
-    given = {"num_train_steps": STEPS, "records": RECORDS, "seeds": (1,), **changes}
-    return AblationSettings(output_dir=str(folder), base=base, **given)
+@pytest.fixture(autouse=True)
+def files(tmp_path, monkeypatch):
+    """Changes to a directory with record files and the configuration of the base."""
+    (tmp_path / "files").mkdir()
+    monkeypatch.chdir(tmp_path / "files")
+    for name in "sSnmN":
+        Path(name).touch()
+    BASE.to_json_file("base.json")
+
+
+def settings(folder="out", **changes):
+    given = {
+        "albert_config_file": "base.json",
+        "input_file": "s",
+        "eval_input_file": "S",
+        "nsp_input_file": "n,m",
+        "nsp_eval_input_file": "N",
+        "num_train_steps": STEPS,
+        "seeds": ("1",),
+        **changes,
+    }
+    return AblationSettings(output_dir=str(folder), **given)
 
 
 def test_variants_differ_from_the_base_in_one_respect():
@@ -70,19 +89,33 @@ def test_variants_differ_from_the_base_in_one_respect():
 
 
 def test_given_values_replace_the_defaults():
-    values = {"depth": [3, 4, 3, 12], "width": [16], "embedding_size": []}
-    records = {"sop": RECORDS["sop"], "none": RECORDS["none"]}
     comparisons = ["depth", "width", "embedding_size", "sentence_loss"]
-    given = settings(comparisons=comparisons, values=values, records=records)
+    given = settings(
+        comparisons=comparisons,
+        depths=["3", "4", "3", "12"],
+        widths=["16"],
+        nsp_input_file=None,
+        nsp_eval_input_file=None,
+    )
     assert [variant.name for variant in choose_variants(given)] == [
         *("base", "depth-3", "depth-12", "embedding_size-3", "embedding_size-12"),
         *("embedding_size-16", "sentence_loss-none"),
     ]
-    wide = BASE.replace(num_attention_heads=8)
-    with pytest.raises(ValueError, match="width-5"):
-        choose_variants(settings(base=wide, comparisons=["width"], values={"width": [5]}))
-    with pytest.raises(ValueError, match=r"comparisons.*'deepness'"):
-        choose_variants(settings(comparisons=["deepness"]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"comparisons": ["width"], "widths": ["5"]}, "width-5"),
+        ({"comparisons": ["deepness"]}, r"comparisons.*'deepness'"),
+        ({"depths": ["3", "x"]}, r"`depths`.*'x'"),
+        ({"nsp_eval_input_file": None}, "No file"),
+    ],
+)
+def test_invalid_settings_are_rejected(changes, named):
+    BASE.replace(num_attention_heads=8).to_json_file("base.json")
+    with pytest.raises(ValueError, match=named):
+        choose_variants(settings(**changes))
 
 
 @pytest.fixture
@@ -119,7 +152,7 @@ def compare(monkeypatch, tmp_path):
 
 
 def test_runs_differ_only_in_model_and_seed(compare, tmp_path):
-    calls = compare("depth", seeds=(1, 2), base_seeds=(2, 3), values={"depth": [3]})
+    calls = compare("depth", seeds=("1", "2"), base_seeds=("2", "3"), depths=("3",))
     names = ["base-seed1", "base-seed2", "base-seed3", "depth-3-seed1", "depth-3-seed2"]
     assert [call["run"] for call in calls] == names
     first = calls[0]
@@ -147,19 +180,19 @@ def test_sentence_losses_are_evaluated_on_the_records_of_each_other(compare, tmp
 def test_failed_runs_are_repeated_and_finished_runs_are_not(compare, tmp_path):
     compare.failing = "depth-3"
     with pytest.raises(ValueError, match="depth-3-seed1"):
-        compare("depth", values={"depth": [3, 5]})
+        compare("depth", depths=("3", "5"))
     table = (tmp_path / "out" / "ablations.md").read_text()
     assert "| 5 |" in table
     assert "| 3 |" not in table
     compare.failing = "nothing"
-    assert [call["run"] for call in compare("depth", values={"depth": [3, 5]})] == ["depth-3-seed1"]
+    assert [call["run"] for call in compare("depth", depths=("3", "5"))] == ["depth-3-seed1"]
     with pytest.raises(ValueError, match=r"out.*other settings"):
         compare("depth", num_train_steps=7)
 
 
 def test_a_dry_run_checks_each_sentence_loss_and_writes_nothing(compare, tmp_path):
     calls = compare("sentence_loss", "depth", dry_run=True)
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["files"]
     assert sorted(call["sentence_loss"] for call in calls) == ["none", "nsp", "sop"]
     assert all(call["dry_run"] for call in calls)
     compare.failing = "nsp"
@@ -179,13 +212,12 @@ def test_results_have_scores_at_the_last_step_curves_and_the_spread_of_seeds(tmp
         (path / "eval_results.txt").write_text(
             f"masked_lm_loss = 3.25\nmasked_lm_accuracy = {accuracy}\n{order}global_step = 20\n"
         )
-        lines = [{"step": 5, "phase": "train", "examples_per_second": v} for v in (8.0, 2.0, 9.0)]
+        lines = [{"step": 5, "phase": "train", "masked_lm_accuracy": 0.75}]
         for step, value in ((10, accuracy / 2), (20, accuracy)):
             lines.append({"step": step, "phase": "eval", "masked_lm_accuracy": value})
         text = "".join(json.dumps({"time": "", **line}) + "\n" for line in lines)
         (path / "metrics.jsonl").write_text(text)
         runs.append(read_run(variant, str(path)))
-    assert runs[0]["scores"]["examples_per_second"] == 8.0
     assert runs[0]["curve"] == {10: 0.125, 20: 0.25}
     assert runs[2]["parameters"] > runs[0]["parameters"]
     assert read_run(base, str(tmp_path / "missing"))["steps"] == 0

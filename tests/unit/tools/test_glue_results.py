@@ -7,16 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from albert_tf.config import PRESETS
 from albert_tf.data.text_examples import GLUE_TASKS
-from albert_tf.tools.glue_results import (
-    choose_files,
-    published_scores,
-    read_evaluations,
-    read_runs,
-    write_results,
-    write_submission,
-)
+from albert_tf.tools.commands import read_evaluations
+from albert_tf.tools.glue_results import read_runs, write_results, write_submission
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "data"
 
@@ -65,18 +58,6 @@ def test_directories_without_runs_and_damaged_files_are_rejected(tmp_path):
         read_runs(str(tmp_path))
 
 
-def test_published_scores_of_a_name_and_of_a_model():
-    scores = {("mnli", "eval_accuracy"): 81.6, ("sst-2", "eval_accuracy"): 90.3}
-    name, found = published_scores("base_v1")
-    assert name == "base_v1"
-    assert {key: score for key, score in found.items() if score} == scores
-    for model in ("base_zh", str(GOLDEN / "hub" / "module"), "mini"):
-        assert published_scores(model) == (None, {})
-    with pytest.raises(ValueError, match="no-such"):
-        published_scores("no-such")
-    assert "base_v1" in PRESETS
-
-
 RUNS = {
     "mrpc": {
         4: {"eval_accuracy": 0.83},
@@ -90,22 +71,25 @@ RUNS = {
 
 
 def test_the_table_has_median_spread_and_published_scores(tmp_path):
-    table = write_results(str(tmp_path), RUNS, "base_v2", {("mrpc", "f1"): 91.5})
+    table = write_results(str(tmp_path), RUNS, "base_v1")
     assert (tmp_path / "glue_results.md").read_text() == table
     assert table.splitlines()[:6] == [
-        "| task | metric | median | min to max | seeds | published, base_v2 |",
+        "| task | metric | median | min to max | seeds | published, base_v1 |",
         "| --- | --- | ---: | ---: | ---: | ---: |",
         "| CoLA | Matthews | -2.0 | -2.0 to -2.0 | 1 | - |",
         "| MRPC | accuracy | 83.0 | 80.0 to 90.0 | 3 | - |",
-        "| MRPC | F1 | 88.5 | 86.0 to 91.0 | 2 | 91.5 |",
-        "| MNLI-m | accuracy | 81.2 | 81.2 to 81.2 | 1 | - |",
+        "| MRPC | F1 | 88.5 | 86.0 to 91.0 | 2 | - |",
+        "| MNLI-m | accuracy | 81.2 | 81.2 to 81.2 | 1 | 81.6 |",
     ]
     assert "cola-seed5" in table
     assert "ax-seed7" not in table  # has no labels
     content = json.loads((tmp_path / "glue_results.json").read_text())
     assert content["scores"][2]["seeds"] == {"1": pytest.approx(86.0), "2": pytest.approx(91.0)}
     assert (tmp_path / "glue_results.png").read_bytes().startswith(b"\x89PNG")
-    assert "published" not in write_results(str(tmp_path), RUNS)
+    for model in (None, "base_zh", str(GOLDEN / "hub" / "module")):
+        assert "published" not in write_results(str(tmp_path), RUNS, model)
+    with pytest.raises(ValueError, match="no-such"):
+        write_results(str(tmp_path), RUNS, "no-such")
 
 
 def write_predictions(folder, *runs):
@@ -125,25 +109,21 @@ def test_the_best_seed_with_predictions_is_submitted(tmp_path):
     runs |= {"cola": {1: {"matthew_corr": 0.2}, 2: {"matthew_corr": 0.2}}, "ax": {1: {}}}
     present = [(task, seed) for task in runs for seed in runs[task] if (task, seed) != ("rte", 3)]
     write_predictions(tmp_path, *present)
-    assert choose_files(str(tmp_path), runs) == {
-        "rte": str(tmp_path / "rte-seed2" / "RTE.tsv"),
-        "cola": str(tmp_path / "cola-seed1" / "CoLA.tsv"),
-        "mnli": str(tmp_path / "mnli-seed2" / "MNLI-m.tsv"),
-        "mismnli": str(tmp_path / "mismnli-seed2" / "MNLI-mm.tsv"),
-    }
+    path, expected = str(tmp_path / "some.zip"), ("cola-seed1", "mismnli-seed2", "mnli-seed2")
+    found = write_submission(path, str(tmp_path), runs, allow_missing=True)
+    assert tuple(Path(file).parent.name for file in found) == (*expected, "rte-seed2")
+    with zipfile.ZipFile(path) as archive:
+        assert archive.read("MNLI-mm.tsv").endswith(b"mismnli2")
 
 
-def test_a_submission_requires_all_tasks_unless_missing_ones_are_allowed(tmp_path):
+def test_a_submission_requires_all_tasks(tmp_path):
     write_predictions(tmp_path, *((task, 1) for task in GLUE_TASKS))
-    files = choose_files(str(tmp_path), {task: {1: {}} for task in GLUE_TASKS})
-    write_submission(str(tmp_path / "all.zip"), files)
+    runs = {task: {1: {}} for task in GLUE_TASKS}
+    write_submission(str(tmp_path / "all.zip"), str(tmp_path), runs)
     with zipfile.ZipFile(tmp_path / "all.zip") as archive:
         assert set(archive.namelist()) == {task.submission_file for task in GLUE_TASKS.values()}
-        assert archive.read("MNLI-mm.tsv").endswith(b"mismnli1")
-    some = {"qqp": files["qqp"]}
-    for missing, allowed in ((some, False), ({}, True)):
+    for some, is_allowed in (({"qqp": {1: {}}}, False), ({}, True)):
+        path = str(tmp_path / "some.zip")
         with pytest.raises(ValueError, match=r"some\.zip.*cola"):
-            write_submission(str(tmp_path / "some.zip"), missing, allow_missing=allowed)
+            write_submission(path, str(tmp_path), some, allow_missing=is_allowed)
     assert not (tmp_path / "some.zip").exists()
-    write_submission(str(tmp_path / "some.zip"), some, allow_missing=True)
-    assert zipfile.ZipFile(tmp_path / "some.zip").namelist() == ["QQP.tsv"]
