@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from albert_tf.classification.run import ClassificationSettings, run_classification
     from albert_tf.classification.text_classifier import TextClassifier
     from albert_tf.config import PRESETS, AlbertConfig
-    from albert_tf.finetuning.encode_texts import TextEncoder
+    from albert_tf.finetuning.texts import TextEncoder
     from albert_tf.modeling.encoder import AlbertEncoder
     from albert_tf.modeling.models import (
         AlbertForClassification,
@@ -138,7 +138,7 @@ _MODULES = {
     "QuestionAnswer": "squad.ask",
     "QuestionAnswerer": "squad.ask",
     "TextClassifier": "classification.text_classifier",
-    "TextEncoder": "finetuning.encode_texts",
+    "TextEncoder": "finetuning.texts",
     "TextPrediction": "classification.predict_texts",
     "TaggedEntity": "token_classification.tag",
     "TaggedText": "token_classification.tag",

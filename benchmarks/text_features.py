@@ -13,7 +13,7 @@ import sentencepiece
 from absl import app, flags
 
 from albert_tf.classification.data import GlueData
-from albert_tf.classification.features import text_features
+from albert_tf.classification.task import text_features
 from albert_tf.data.text_examples import TRAIN
 from albert_tf.tokenization.loading import load_tokenizer
 from benchmarks.timing import best_seconds

@@ -14,9 +14,8 @@ from absl import logging
 from albert_tf.checkpoints.trained_task import QUESTION_TASKS, TOKENS, TrainedTask
 from albert_tf.classification.data import LABEL, TEXT_A, CustomData, GlueData
 from albert_tf.classification.export import export_classifier, export_text_classifier
-from albert_tf.classification.features import text_features
 from albert_tf.classification.predict_texts import TextPredictor, check_file, predict_file
-from albert_tf.classification.task import ClassificationTask
+from albert_tf.classification.task import ClassificationTask, text_features
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import write_then_rename
 from albert_tf.data.sequences import check_room
@@ -32,18 +31,17 @@ from albert_tf.data.text_examples import (
     label_cell,
 )
 from albert_tf.finetuning import flow
-from albert_tf.finetuning.class_weights import class_weights
-from albert_tf.finetuning.job import Job, RunContext, StepSettings, check_answers
+from albert_tf.finetuning.job import Job, RunContext, StepSettings, check_predictions
 from albert_tf.finetuning.metrics import (
-    batch_mean_loss,
     confusion_matrix,
     label_text,
-    per_example_losses,
     predictions,
     probabilities,
+    rounded,
     scores,
     write_confusion_matrix,
 )
+from albert_tf.finetuning.task import class_weights
 from albert_tf.training.evaluation import BestCheckpoint
 from albert_tf.training.job_result import JobResult
 from albert_tf.training.settings import check_arguments, unless_given
@@ -100,7 +98,7 @@ class ClassifierJob(Job[ClassificationSettings]):
     def check(cls, settings: ClassificationSettings) -> None:
         """See `Job`."""
         super().check(settings)
-        check_answers(settings.predict_output_file, settings.predict_file, "`predict_file`")
+        check_predictions(settings, "predict_file")
         threshold = settings.multi_label_threshold
         if threshold is not None and not 0 < threshold < 1:
             raise UserError(
@@ -222,28 +220,23 @@ class ClassifierJob(Job[ClassificationSettings]):
             for split, examples in self.examples.items()
         }
         return ClassificationTask(
-            self.context.model_directory.config,
+            self.config,
             self.labels,
             self.features.get(TRAIN),
-            max_seq_length=settings.max_seq_length,
             classifier_dropout_prob=settings.classifier_dropout_prob,
             class_weights=self.class_weights,
-            padding=settings.padding,
-            use_one_hot_embeddings=self.context.is_tpu,
+            **self.inputs,
         )
 
     def evaluate(self) -> dict[str, float]:
-        """Returns the scores of the model and `loss`, rounded to float32."""
-        batch_size, labels = self.settings.eval_batch_size, self.labels
-        features = self.features[DEV]
-        assert features.label_ids is not None, "rows without a label are skipped"
+        """See `Job`."""
+        batch_size, features = self.settings.eval_batch_size, self.features[DEV]
+        label_ids = features.label_ids
+        assert label_ids is not None, "rows without a label are skipped"
         predictor = self.predictor(batch_size)
         logits = predictor.predict(features.sequences, "evaluating")["logits"]
-        losses = per_example_losses(logits, features.label_ids, labels)
-        results = scores(logits, features.label_ids, self.data.metrics, labels, losses=losses)
-        results["loss"] = batch_mean_loss(losses, batch_size)
-        self._evaluated = logits, features.label_ids
-        return {name: float(np.float32(value)) for name, value in results.items()}
+        self._evaluated = logits, label_ids
+        return rounded(scores(logits, label_ids, self.data.metrics, self.labels, batch_size))
 
     def record(
         self, step: int, results: Mapping[str, float], best: BestCheckpoint, *, keeps_best: bool

@@ -1,88 +1,67 @@
-"""Classification and regression of texts and of pairs of texts."""
+"""Features of labeled texts, and the task that trains on them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.classification.features import TextFeatures
-from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
-from albert_tf.data.text_examples import Labels
-from albert_tf.finetuning.task import InMemoryTask, TrainingData
-from albert_tf.modeling.losses import (
-    LossSum,
-    accuracy,
-    binary_loss,
-    classification_loss,
-    regression_loss,
-)
+from albert_tf.data.sequences import TokenSequences
+from albert_tf.data.text_examples import Labels, TextExample, given_labels
+from albert_tf.finetuning.task import LOSS, LabelTask
+from albert_tf.finetuning.texts import text_sequences
+from albert_tf.modeling.losses import LossSum, binary_loss, regression_loss
 from albert_tf.modeling.models import AlbertForClassification
 from albert_tf.serving.saved_model import class_outputs
+from albert_tf.tokenization.base import Tokenizer
 from albert_tf.training.task import EXAMPLE_WEIGHTS, Features
 
-LOSS = "loss"  # the total is reported under this name, too
 
+@dataclass(frozen=True, eq=False)
+class TextFeatures:
+    """Features of N examples.
 
-class ClassificationTask(InMemoryTask):
-    """The training task of `run_classifier.py`.
-
-    Args:
-        config: configuration of the model.
-        labels: the labels to predict.
-        train: training data. If `None`, the task cannot be trained.
-        max_seq_length: maximum length S of a sequence.
-        classifier_dropout_prob: dropout rate of the pooled output.
-        class_weights: float32 [K], weights of the classes in the loss. If `None`, all are 1.
-        padding, use_one_hot_embeddings: see `training_batches` and `FactorizedEmbedding`.
-
-    Raises:
-        ValueError: `max_seq_length` exceeds the positions of the model, or no example has a label.
+    Attributes:
+        sequences: N sequences.
+        label_ids: labels, as returned by `Labels.encode`. `None` without labels.
+        guids: N names.
     """
 
-    def __init__(
-        self,
-        config: AlbertConfig,
-        labels: Labels,
-        train: TextFeatures | None = None,
-        *,
-        max_seq_length: int,
-        classifier_dropout_prob: float = 0.1,
-        class_weights: np.ndarray | None = None,
-        padding: str = "longest",
-        use_one_hot_embeddings: bool = False,
-    ) -> None:
-        super().__init__(
-            config,
-            max_seq_length=max_seq_length,
-            padding=padding,
-            use_one_hot_embeddings=use_one_hot_embeddings,
-        )
-        self.labels = labels
-        self.train = train
-        self.classifier_dropout_prob = classifier_dropout_prob
-        self.class_weights = class_weights
-        if train is not None:
-            self._training_data()
+    sequences: TokenSequences
+    label_ids: np.ndarray | None
+    guids: list[str]
 
-    def _training_data(self) -> TrainingData:
-        if self.train is None:
-            raise UserError("This task has no training data.")
-        sequences, label_ids = self.train.sequences, self.train.label_ids
-        if label_ids is None or not len(sequences):
+
+def text_features(
+    examples: Sequence[TextExample], labels: Labels, tokenizer: Tokenizer, max_seq_length: int
+) -> TextFeatures:
+    """Tokenizes examples and encodes their labels.
+
+    Raises:
+        ValueError: see `text_sequences`; a label is unknown, or only some rows have a label.
+    """
+    found = given_labels([(example.guid, example.label) for example in examples], "rows")
+    label_ids = labels.encode(found) if found else None
+    sequences = text_sequences(examples, tokenizer, max_seq_length)
+    return TextFeatures(sequences, label_ids, [example.guid for example in examples])
+
+
+class ClassificationTask(LabelTask):
+    """The training task of `run_classifier.py`, with `TextFeatures`; see `LabelTask`."""
+
+    def _columns(self) -> dict[str, np.ndarray]:
+        label_ids, count = self.train.label_ids, len(self.train.sequences)
+        if label_ids is None or not count:
             raise UserError(
-                f"Training needs examples with labels. Received: {len(sequences)} examples"
-                f"{'' if label_ids is not None else ' without'}"
+                f"Training needs examples with labels. Received: {count} examples"
+                f"{'' if label_ids is not None else ' without labels'}"
             )
-        return sequences, {"label_ids": label_ids}
-
-    def describe_input(self) -> dict[str, Any]:
-        """See `Task`."""
-        return {**super().describe_input(), "labels": list(self.labels.names)}
+        return {"label_ids": label_ids}
 
     def build_model(self) -> keras.Model:
         """See `Task`."""
@@ -94,44 +73,30 @@ class ClassificationTask(InMemoryTask):
             multi_label=self.labels.multi_label,
         )
 
-    def loss_weights(self, features: Features) -> dict[str, tf.Tensor]:
-        """See `Task`."""
-        return {LOSS: tf.reduce_sum(self._weights(features))}
-
-    def _weights(self, features: Features) -> tf.Tensor:
-        """Returns the weights in the loss, float32 [B]; [B, K] for multi-label models."""
-        weights = features[EXAMPLE_WEIGHTS]
-        if self.labels.multi_label:
-            of_labels = np.ones(self.labels.num_outputs, np.float32)
-            return weights[:, None] * (
-                of_labels if self.class_weights is None else self.class_weights
-            )
-        if self.class_weights is None:
-            return weights
-        return weights * tf.gather(tf.constant(self.class_weights), features["label_ids"])
+    def _loss_targets(self, features: Features) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns labels and weights, float32 [B]; [B, K] for multi-label models."""
+        if not self.labels.multi_label:
+            return super()._loss_targets(features)
+        class_weights = self.class_weights
+        if class_weights is None:
+            class_weights = np.ones(self.labels.num_outputs, np.float32)
+        return features["label_ids"], features[EXAMPLE_WEIGHTS][:, None] * class_weights
 
     def losses(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
         """See `Task`."""
-        loss = regression_loss if self.labels.is_regression else classification_loss
-        loss = binary_loss if self.labels.multi_label else loss
-        return {LOSS: loss(outputs["logits"], features["label_ids"], self._weights(features))}
-
-    def total_loss(self, losses: Mapping[str, LossSum]) -> Any:
-        """See `Task`."""
-        return losses[LOSS].mean()
+        if self.labels.multi_label or self.labels.is_regression:
+            loss = binary_loss if self.labels.multi_label else regression_loss
+            return {LOSS: loss(outputs["logits"], *self._loss_targets(features))}
+        return super().losses(outputs, features)
 
     def metrics(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
         """See `Task`; a regression has no metrics other than the loss."""
         if self.labels.is_regression:
             return {}
-        weights, logits, label_ids = (
-            features[EXAMPLE_WEIGHTS],
-            outputs["logits"],
-            features["label_ids"],
-        )
         if not self.labels.multi_label:
-            return {"accuracy": accuracy(logits, label_ids, weights)}
-        predicted = class_outputs(logits, self.labels.threshold)["predictions"]
+            return super().metrics(outputs, features)
+        label_ids, weights = self._targets(features)
+        predicted = class_outputs(outputs["logits"], self.labels.threshold)["predictions"]
         is_right = tf.reduce_all(predicted == tf.cast(label_ids, tf.int32), axis=1)
         hits = weights * tf.cast(is_right, weights.dtype)
         return {"accuracy": LossSum(tf.reduce_sum(hits), tf.reduce_sum(weights))}

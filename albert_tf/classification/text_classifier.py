@@ -7,15 +7,13 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import numpy as np
-
 from albert_tf.checkpoints.loading import check_model, find_model, load_found
 from albert_tf.checkpoints.save import save
 from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.classification.data import LABEL, TEXT_A, CustomData
-from albert_tf.classification.features import text_features
 from albert_tf.classification.predict_texts import TEXTS_AT_ONCE, TextPrediction, TextPredictor
 from albert_tf.classification.run import ClassificationSettings, run_classification
+from albert_tf.classification.task import text_features
 from albert_tf.data.arguments import (
     as_list,
     as_texts,
@@ -30,7 +28,7 @@ from albert_tf.data.streams import regrouped
 from albert_tf.data.strict_json import listed
 from albert_tf.data.text_examples import DEV, Labels
 from albert_tf.finetuning.in_memory import fit_rows, write_rows
-from albert_tf.finetuning.metrics import batch_mean_loss, per_example_losses, scores
+from albert_tf.finetuning.metrics import rounded, scores
 from albert_tf.finetuning.predictor import new_predictor
 from albert_tf.finetuning.texts import text_examples
 from albert_tf.modeling.models import AlbertForClassification
@@ -228,11 +226,11 @@ class TextClassifier(TextPredictor):
             lambda given: run_classification(
                 ClassificationSettings(task_name=CustomData.name, **given)
             ),
-            epochs=epochs,
-            batch_size=batch_size,
+            output_dir,
+            num_train_epochs=epochs,
+            train_batch_size=batch_size,
             learning_rate=learning_rate,
-            output_dir=output_dir,
-            settings=settings,
+            **settings,
         )
         self.pairs = is_pair
         return found
@@ -262,10 +260,8 @@ class TextClassifier(TextPredictor):
         features = text_features(examples, self._labels, self._tokenizer, length)
         assert features.label_ids is not None
         logits = self._predictor.predict(features.sequences, "evaluating")["logits"]
-        losses = per_example_losses(logits, features.label_ids, self._labels)
-        found = scores(logits, features.label_ids, data.metrics, self._labels, losses=losses)
-        found["loss"] = batch_mean_loss(losses, ClassificationSettings.eval_batch_size)
-        return {name: float(np.float32(value)) for name, value in found.items()}
+        batch_size = ClassificationSettings.eval_batch_size
+        return rounded(scores(logits, features.label_ids, data.metrics, self._labels, batch_size))
 
     def save(self, directory: str | os.PathLike) -> None:
         """Writes a directory that `load` and all commands can read; see `albert_tf.save`."""

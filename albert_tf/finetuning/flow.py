@@ -1,7 +1,7 @@
-"""The sequence of every fine-tuning run: prepare, train, evaluate, keep the best, apply.
+"""The order of every fine-tuning run: prepare, train, evaluate, keep the best, apply.
 
-`prepare` resolves the settings once into a `RunContext`. The `Job` reads the data and computes
-features, scores and predictions. All checks run before the first file is written.
+`prepare` resolves the settings. The `Job` reads the data and computes features, scores and
+predictions. All checks run before the first file is written.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from albert_tf.checkpoints.training_directory import (
 )
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import check_folder
-from albert_tf.finetuning.job import FineTuningSettings, Job, RunContext, S, check_rate
+from albert_tf.finetuning.job import FineTuningSettings, Job, RunContext, S
 from albert_tf.finetuning.recipes import recipe_settings, with_dropout
 from albert_tf.finetuning.task import InMemoryTask, num_padded_lengths
 from albert_tf.serving.saved_model import TEXT_FOLDER
@@ -57,8 +57,7 @@ def run(kind: type[Job[S]], settings: S, on_log: OnLog | None = None) -> JobResu
     Args:
         kind: the job.
         settings: the settings of the job.
-        on_log: called by the chief with each record of `JobResult.history` as it is logged. An
-            error in it ends the job; checkpoints remain.
+        on_log: called by the chief with each record of `JobResult.history` as it is logged.
 
     Raises:
         ValueError: settings or data are wrong. Nothing was written.
@@ -66,10 +65,10 @@ def run(kind: type[Job[S]], settings: S, on_log: OnLog | None = None) -> JobResu
         TrainingInterrupted, KeyboardInterrupt: a signal ended the training; see `Trainer.train`.
     """
     context = prepare(kind, settings)
-    job = kind(context)
-    _check_data(context, job)
-    task = job.make_task()
     settings, strategy = context.settings, context.strategy
+    job = kind(context)
+    _check_data(job)
+    task = job.make_task()
     result = JobResult(settings.output_dir)
     if settings.do_train:
         trainer = new_trainer(
@@ -80,16 +79,16 @@ def run(kind: type[Job[S]], settings: S, on_log: OnLog | None = None) -> JobResu
             settings.profile_steps,
         )
         job.use(trainer.model)
-        result = _train(context, job, trainer, task, on_log)
+        result = _train(job, trainer, task, on_log)
     else:
         job.use(build_model(task.build_model, settings.precision, strategy))
         if job.evaluates and context.is_chief:
-            result = _evaluate(context, job, on_log)
+            result = _evaluate(job, on_log)
     is_applied = not context.actions <= {"do_train", "do_eval"}
-    if settings.dry_run:  # what would be applied may not exist yet
-        is_applied = is_applied and not (settings.do_train or job.evaluates)
+    if settings.dry_run and (settings.do_train or job.evaluates):
+        is_applied = False  # the checkpoint may not exist yet
     if is_applied and context.is_chief:
-        result = _apply(context, job, result, on_log)
+        result = _apply(job, result, on_log)
     return finish(result, strategy, dry_run=settings.dry_run)
 
 
@@ -117,10 +116,10 @@ def prepare(kind: type[Job[S]], settings: S) -> RunContext[S]:
     if trained:
         trained.check_name(task_name, trained_in, is_training=settings.do_train)
     fields = dataclasses.fields(ModelSettings)
-    model = {field.name: getattr(settings, field.name, None) for field in fields}
-    if model["init_checkpoint"] is None:
-        model["init_checkpoint"] = checkpoint
-    source = resolve_model(ModelSettings(**model))
+    model = ModelSettings(**{field.name: getattr(settings, field.name, None) for field in fields})
+    if model.init_checkpoint is None:
+        model = dataclasses.replace(model, init_checkpoint=checkpoint)
+    source = resolve_model(model)
     tokenizer = source.required_tokenizer
     if not (source.checkpoint or output.newest() or output.best()):
         logging.warning(
@@ -146,10 +145,9 @@ def prepare(kind: type[Job[S]], settings: S) -> RunContext[S]:
 
     # Stored with the model, so that later commands treat text in the same way.
     extra = {**source.config.extra, LOWER_CASE_KEY: tokenizer.do_lower_case}
-    config, rate = source.config.replace(extra=extra), settings.encoder_dropout_prob
-    if rate is not None:
-        check_rate(rate, "`encoder_dropout_prob`")
-        config = with_dropout(config, rate)
+    config = source.config.replace(extra=extra)
+    if settings.encoder_dropout_prob is not None:
+        config = with_dropout(config, settings.encoder_dropout_prob)
     config.check_sequence_length(settings.max_seq_length)
     return RunContext(
         settings=settings,
@@ -167,7 +165,7 @@ def prepare(kind: type[Job[S]], settings: S) -> RunContext[S]:
 
 
 def _check_outputs(settings: FineTuningSettings, export_folder: str, *, writes: bool) -> None:
-    """Raises ValueError unless everything can be written, the export at the end included."""
+    """Raises ValueError unless all outputs, including exports, can be written."""
     if settings.export_text_model and not settings.export_dir:
         raise UserError("`export_text_model` needs `export_dir`, the directory to write it below.")
     if settings.export_dir:
@@ -181,13 +179,12 @@ def _check_outputs(settings: FineTuningSettings, export_folder: str, *, writes: 
 
 
 def _checkpoint_elsewhere(settings: FineTuningSettings) -> str | None:
-    """Returns the prefix of the checkpoint that a path names, if nothing is trained."""
+    """Returns the prefix of the given checkpoint; `None` without one, or with training."""
     path = None if settings.checkpoint in CHOICES else settings.checkpoint
     if not settings.do_train:
-        if path:
-            return find_weights(path)
-        return find_weights(settings.init_checkpoint) if settings.init_checkpoint else None
-    # Otherwise a missing or different model would be noticed only after the training.
+        path = path or settings.init_checkpoint
+        return find_weights(path) if path else None
+    # A missing or different model would otherwise be detected only after the training.
     own = os.path.abspath(settings.output_dir)
     if path and own not in (os.path.abspath(path), os.path.dirname(os.path.abspath(path))):
         raise UserError(
@@ -198,29 +195,25 @@ def _checkpoint_elsewhere(settings: FineTuningSettings) -> str | None:
     return None
 
 
-def _check_data(context: RunContext[S], job: Job[S]) -> None:
-    """Raises ValueError if the data do not fit the trained model or the output directory."""
-    settings = context.settings
+def _check_data(job: Job[S]) -> None:
+    """Raises ValueError if the data do not match the trained model or the output directory."""
+    context, settings = job.context, job.settings
     if context.trained:
         context.trained.check_answers(job.task, context.trained_in)
     elif settings.do_train:
         check_head_in(context.output, job.task)
     if settings.do_train and settings.early_stopping and not job.evaluates:
         raise UserError(
-            f"`early_stopping`={settings.early_stopping} counts evaluations during the training, "
-            f"of which there are none: it needs {job.EVALUATING}."
+            f"`early_stopping`={settings.early_stopping} needs evaluations during the training: "
+            f"add {job.EVALUATING}."
         )
 
 
 def check_head_in(directory: TrainingDirectory, task: TrainedTask) -> None:
-    """Rejects training in the directory of a pretrained model, whose best would be replaced.
-
-    Args:
-        directory: without a `labels.json`, as the original release leaves it.
-        task: the task to train.
+    """Rejects training in a directory without `labels.json` if its model has no head for the task.
 
     Raises:
-        ValueError: the newest checkpoint has no head for this task.
+        ValueError: the newest checkpoint has no head for the task.
     """
     prefix = directory.newest() or directory.best()
     if not prefix:
@@ -231,10 +224,10 @@ def check_head_in(directory: TrainingDirectory, task: TrainedTask) -> None:
     else:
         has_head = list(shapes.get(CLASSIFIER, ()))[:1] == [task.labels.num_outputs]
     if not has_head:
-        what = f"these labels, {described(task.labels)}"
+        labels = f"these labels, {described(task.labels)}"
         raise UserError(
             f"{directory.path!r} belongs to another model: {os.path.basename(prefix)} in it has no "
-            f"head for {task.name if task.name in QUESTION_TASKS else what}. Use a new "
+            f"head for {task.name if task.name in QUESTION_TASKS else labels}. Use a new "
             "`output_dir`; to start from that model, pass it as `init_checkpoint`."
         )
 
@@ -242,37 +235,31 @@ def check_head_in(directory: TrainingDirectory, task: TrainedTask) -> None:
 def fresh_head(task: TrainedTask, checkpoint: str) -> dict[str, str]:
     """Returns the head variables not to load from the checkpoint of another task, with the reason.
 
-    Tasks with the same number of labels have heads of the same shape. If the task of the
-    checkpoint is unknown, a head that fits is loaded, as in the original release.
+    If the task of the checkpoint is unknown, a head of the same shape is loaded, as in the original
+    release.
     """
-    there = trained_task(checkpoint, task.name)
-    if there is None or (there.name, there.labels) == (task.name, task.labels):
+    stored = trained_task(checkpoint, task.name)
+    if stored is None or (stored.name, stored.labels) == (task.name, task.labels):
         return {}
     _, shapes = open_checkpoint(checkpoint)
-    reason = f"of the task {there.name}"
+    reason = f"of the task {stored.name}"
     return {name: reason for name in (CLASSIFIER, "output_bias") if name in shapes}
 
 
-def _write_output(context: RunContext[S], task: TrainedTask) -> None:
+def _write_output(job: Job[S]) -> None:
     """Writes model and task to `output_dir`; without training, existing files are kept."""
-    directory = context.model_directory
-    if context.settings.do_train:
+    directory = job.context.model_directory
+    if job.settings.do_train:
         directory.write()
     else:
         directory.write_if_absent()
-    if context.settings.do_train or TrainedTask.read(directory.path) is None:
-        task.write(directory.path)
+    if job.settings.do_train or TrainedTask.read(directory.path) is None:
+        job.task.write(directory.path)
 
 
-def _train(
-    context: RunContext[S],
-    job: Job[S],
-    trainer: Trainer,
-    task: InMemoryTask,
-    on_log: OnLog | None,
-) -> JobResult:
+def _train(job: Job[S], trainer: Trainer, task: InMemoryTask, on_log: OnLog | None) -> JobResult:
     """Trains or resumes a training, and evaluates every checkpoint."""
-    settings, checkpoint = context.settings, context.checkpoint
+    settings, checkpoint = job.settings, job.context.checkpoint
     data = task.describe_input()
 
     def initialize() -> None:
@@ -287,7 +274,7 @@ def _train(
 
     def start(best: BestCheckpoint) -> dict[str, Any]:
         if trainer.is_chief:
-            _write_output(context, job.task)
+            _write_output(job)
         return {
             "model": trainer.model.config.to_dict(),
             "task": job.task.to_dict(),
@@ -316,9 +303,9 @@ def _train(
     )
 
 
-def _evaluate(context: RunContext[S], job: Job[S], on_log: OnLog | None) -> JobResult:
-    """Evaluates finished checkpoints; the best of all in the output directory is kept."""
-    settings = context.settings
+def _evaluate(job: Job[S], on_log: OnLog | None) -> JobResult:
+    """Evaluates existing checkpoints; if all in `output_dir` are evaluated, keeps the best."""
+    context, settings = job.context, job.settings
     with context.output.locked(EVALUATION, dry_run=settings.dry_run):
         best = BestCheckpoint(context.output, job.best_metric)
         choice = settings.checkpoint or ("all" if context.is_own else None)
@@ -326,11 +313,11 @@ def _evaluate(context: RunContext[S], job: Job[S], on_log: OnLog | None) -> JobR
             init = settings.init_checkpoint
             prefixes = list(choose_checkpoints(context.output, choice, init, name="checkpoint"))
         else:
-            prefixes = [_chosen(context, choice)]
+            prefixes = [_chosen(job, choice)]
         load_complete(job.model, prefixes[0])
         if settings.dry_run:
             return JobResult(settings.output_dir)
-        _write_output(context, job.task)
+        _write_output(job)
         job.results = job.RESULTS(settings.output_dir)
         log = EvaluationLog(on_log)
         record = partial(job.record, best=best, keeps_best=context.is_own and choice == "all")
@@ -338,26 +325,23 @@ def _evaluate(context: RunContext[S], job: Job[S], on_log: OnLog | None) -> JobR
     return scored_result(best, log.reported, log.reported)
 
 
-def _chosen(context: RunContext[S], choice: str | None) -> str:
-    """Returns the prefix of the chosen checkpoint, by default the best, else the newest."""
-    settings = context.settings
+def _chosen(job: Job[S], choice: str | None) -> str:
+    """Returns the prefix of the chosen checkpoint, by default the best, otherwise the newest."""
     # After a training, the checkpoint that it started from is no candidate.
-    other = None if settings.do_train else settings.init_checkpoint
-    return choose_checkpoint(context.output, choice, other, name="checkpoint")
+    other = None if job.settings.do_train else job.settings.init_checkpoint
+    return choose_checkpoint(job.context.output, choice, other, name="checkpoint")
 
 
-def _apply(
-    context: RunContext[S], job: Job[S], result: JobResult, on_log: OnLog | None
-) -> JobResult:
+def _apply(job: Job[S], result: JobResult, on_log: OnLog | None) -> JobResult:
     """Predicts and exports with one checkpoint; adds its scores if nothing was evaluated."""
-    settings = context.settings
-    prefix = _chosen(context, settings.checkpoint)
+    settings = job.settings
+    prefix = _chosen(job, settings.checkpoint)
     step = load_complete(job.model, prefix)
     logging.info("Applying %s, step %d", prefix, step)
     if settings.dry_run:
         return result
     if settings.do_predict and not (settings.do_train or job.evaluates):
-        _write_output(context, job.task)
+        _write_output(job)
     job.apply(step)
     if result.scores:
         return result

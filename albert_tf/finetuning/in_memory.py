@@ -33,12 +33,8 @@ def fit_rows(
     train: Sequence[Row],
     dev: Sequence[Row],
     run: Callable[[dict[str, Any]], JobResult],
-    *,
-    epochs: float,
-    batch_size: int,
-    learning_rate: float | None,
     output_dir: str | os.PathLike | None,
-    settings: Mapping[str, Any],
+    **settings: Any,
 ) -> dict[str, float]:
     """Trains a model and sets its weights and its `trained_task`.
 
@@ -50,16 +46,13 @@ def fit_rows(
         train: the rows of `train_file`.
         dev: the rows of `dev_file`; empty for no evaluation.
         run: runs the job with these settings.
-        epochs: number of passes over the rows. The learning rate increases during the first tenth.
-        batch_size: rows per step.
-        learning_rate: highest learning rate. If `None`, the default of the job.
         output_dir: directory of the job. If `None`, a temporary directory.
-        settings: further settings of the job.
+        **settings: further settings of the job.
 
     Returns:
         The scores of the best weights, `{}` without `dev`.
     """
-    check_whole_number("batch_size", batch_size, 1)
+    check_whole_number("batch_size", settings["train_batch_size"], 1)
     with tempfile.TemporaryDirectory(prefix="albert_tf_") as folder:
         start = os.path.join(folder, "start")
         directory = os.path.join(folder, "run") if output_dir is None else os.fspath(output_dir)
@@ -77,15 +70,10 @@ def fit_rows(
             "output_dir": directory,
             "do_train": True,
             "do_eval": bool(dev),
-            "num_train_epochs": epochs,
-            "train_batch_size": batch_size,
-            "save_checkpoints_steps": -(-len(train) // batch_size),
+            "save_checkpoints_steps": -(-len(train) // settings["train_batch_size"]),
         }
-        if learning_rate is not None:
-            job_settings["learning_rate"] = learning_rate
         result = run({**job_settings, **settings})
-        found = find_model(directory, "output_dir")
-        trained = found.load(type(model), "a trained model")
+        trained = find_model(directory, "output_dir").load(type(model), "a trained model")
     model.set_weights(trained.get_weights())
     model.trained_task, model.has_new_head = trained.trained_task, False
     return result.scores

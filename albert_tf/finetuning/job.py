@@ -1,4 +1,4 @@
-"""The interface of a fine-tuning job: its settings, its context and what it does its own way."""
+"""The interface of a fine-tuning job: its settings, its context and its own steps."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ class FineTuningSettings(TrainingSettings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepSettings(FineTuningSettings):
-    """Settings of commands with a development set and a number of training steps.
+    """Settings of commands with a development set.
 
-    The steps are `train_step` and `warmup_step`, or with `num_train_epochs` a number of passes over
-    the training examples, with the share `warmup_proportion` of the steps for the warm-up.
+    Steps are given by `train_step` and `warmup_step`, or by `num_train_epochs` and
+    `warmup_proportion`, the share of steps for the warm-up.
     """
 
     do_eval: bool = False
@@ -74,12 +74,12 @@ S = TypeVar("S", bound=FineTuningSettings)
 
 @dataclasses.dataclass(frozen=True)
 class RunContext(Generic[S]):
-    """Everything that a run resolves from its settings; `flow.prepare` creates it once.
+    """Everything that a run resolves from its settings; created once by `flow.prepare`.
 
     Attributes:
-        settings: complete: the trained model, the recipe or the defaults have filled all gaps.
+        settings: the settings, with gaps filled by the trained model, the recipe or the defaults.
         actions: names of the requested actions.
-        trainer_config: how the training is carried out.
+        trainer_config: configuration of the trainer.
         strategy: the replicas.
         tokenizer: the tokenizer of the model.
         checkpoint: the weights to start from. `None` for random weights.
@@ -104,7 +104,7 @@ class RunContext(Generic[S]):
 
     @property
     def is_chief(self) -> bool:
-        """Whether this process writes what all workers share."""
+        """Whether this process writes the shared files."""
         return is_chief(self.strategy)
 
     @property
@@ -115,21 +115,21 @@ class RunContext(Generic[S]):
     @property
     def is_own(self) -> bool:
         """Whether `output_dir` belongs to this task, so that its best checkpoint may change."""
-        trained = self.trained
         is_elsewhere = self.trained_in != self.output.path
-        return trained is None or is_elsewhere or trained.name == self.task_name
+        return self.trained is None or is_elsewhere or self.trained.name == self.task_name
 
 
 class Job(ABC, Generic[S]):
-    """What one kind of fine-tuning does its own way; `flow.run` calls the methods in this order.
+    """The steps of one kind of fine-tuning, in the order in which `flow.run` calls them.
 
-    The constructor reads and checks the data without creating features.
+    The constructor reads and checks the data, and sets `task`, `best_metric` and `evaluates`.
 
     Attributes:
         context: the resolved settings.
-        task: what is predicted. Set by the constructor.
-        best_metric: the score that the best checkpoint maximizes. Set by the constructor.
-        evaluates: whether checkpoints are scored. Set by the constructor.
+        config: configuration of the model.
+        task: what is predicted.
+        best_metric: the score that the best checkpoint maximizes.
+        evaluates: whether checkpoints are scored.
         outputs: outputs of the model that are evaluated and applied.
         model: the model to evaluate and apply. Set by `use`.
         results: takes the scores. Set before checkpoints are evaluated.
@@ -153,11 +153,12 @@ class Job(ABC, Generic[S]):
     @classmethod
     def check(cls, settings: S) -> None:
         """Raises ValueError if settings are wrong for every model and all data."""
-        rate = getattr(settings, cls.DROPOUT)
-        if rate is not None:
-            check_rate(rate, f"`{cls.DROPOUT}`")
+        for name in (cls.DROPOUT, "encoder_dropout_prob"):
+            rate = getattr(settings, name)
+            if rate is not None and not 0 <= rate < 1:
+                raise UserError(f"`{name}` must be a rate in [0, 1). Received: {rate}")
         if isinstance(settings, StepSettings):
-            check_epochs(settings)
+            _check_steps(settings)
 
     @classmethod
     @abstractmethod
@@ -172,19 +173,25 @@ class Job(ABC, Generic[S]):
     def __init__(self, context: RunContext[S]) -> None:
         self.context = context
         self.settings = context.settings
+        self.config = context.model_directory.config
         self.tokenizer = context.tokenizer
         self._predictors: dict[int, Predictor] = {}  # by batch size; each traces the model once
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """Arguments of `InMemoryTask` that are the same for all jobs."""
+        return {
+            "max_seq_length": self.settings.max_seq_length,
+            "padding": self.settings.padding,
+            "use_one_hot_embeddings": self.context.is_tpu,
+        }
 
     @abstractmethod
     def make_task(self) -> InMemoryTask:
         """Creates the features of all data and returns the task to train."""
 
     def optimizer_config(self, num_examples: int) -> OptimizerConfig:
-        """Returns the update rule, the learning rate and the steps.
-
-        Args:
-            num_examples: number of training examples.
-        """
+        """Returns the update rule, the learning rate and the steps for a number of examples."""
         settings: Any = self.settings
         steps, warmup_steps = settings.train_step, settings.warmup_step
         if settings.num_train_epochs is not None:
@@ -195,12 +202,12 @@ class Job(ABC, Generic[S]):
         return settings.optimizer_config(FineTuningOptimizerConfig, steps, warmup_steps)
 
     def use(self, model: keras.Model) -> None:
-        """Takes the model to evaluate and apply before anything is written or weights are read."""
+        """Takes the model before weights are read and anything is written."""
         self.model = model
 
     @abstractmethod
     def evaluate(self) -> Mapping[str, float]:
-        """Returns the scores of the model with its present weights."""
+        """Returns the scores of the model with its current weights."""
 
     def record(
         self, step: int, results: Mapping[str, float], best: BestCheckpoint, *, keeps_best: bool
@@ -230,51 +237,40 @@ class Job(ABC, Generic[S]):
         return self._predictors[batch_size]
 
 
-def check_epochs(settings: StepSettings) -> None:
+def _check_steps(settings: StepSettings) -> None:
     """Raises ValueError unless the number of steps is given in one way."""
-    epochs = settings.num_train_epochs
-    if not 0 <= settings.warmup_proportion <= 1:
-        raise UserError(
-            f"`warmup_proportion` must be in [0, 1]. Received: {settings.warmup_proportion}"
-        )
+    epochs, proportion = settings.num_train_epochs, settings.warmup_proportion
+    if not 0 <= proportion <= 1:
+        raise UserError(f"`warmup_proportion` must be in [0, 1]. Received: {proportion}")
     if epochs is None:
         return
     if not 0 < epochs < math.inf:
         raise UserError(f"`num_train_epochs` must be above 0. Received: {epochs}")
     for name in ("train_step", "warmup_step"):
-        if getattr(settings, name) is not None:
+        if (steps := getattr(settings, name)) is not None:
             raise UserError(
                 f"`num_train_epochs` and `{name}` exclude each other. Pass one of them. Received: "
-                f"{epochs} and {getattr(settings, name)}"
+                f"{epochs} and {steps}"
             )
 
 
-def check_answers(path: str | None, read: str | None, read_flag: str) -> None:
+def check_predictions(settings: Any, name: str) -> None:
     """Checks that `predict_output_file` can be written and is not the file to predict.
 
     Args:
-        path: --predict_output_file.
-        read: the file to predict.
-        read_flag: the flag of `read`.
+        settings: settings with `predict_output_file`.
+        name: the setting that contains the file to predict.
 
     Raises:
-        ValueError: `path` cannot be written, there is no file to predict, or both are one file.
+        ValueError: the file cannot be written, there is no file to predict, or both are one file.
     """
-    if not path:
+    output, path = settings.predict_output_file, getattr(settings, name)
+    if not output:
         return
-    check_file(path)
-    if not read:
+    check_file(output)
+    if not path:
+        raise UserError(f"`predict_output_file`={output} needs `{name}`, the file to predict.")
+    if real_name(output) == real_name(path):
         raise UserError(
-            f"`predict_output_file`={path} is for the predictions of {read_flag}, which is not "
-            "given."
+            f"`predict_output_file` would overwrite `{name}`: {path}. Use another name."
         )
-    if real_name(path) == real_name(read):
-        raise UserError(
-            f"`predict_output_file` would overwrite {read_flag}: {read}. Use another name."
-        )
-
-
-def check_rate(value: float, flag: str) -> None:
-    """Raises ValueError unless the value is a dropout rate."""
-    if not 0 <= value < 1:
-        raise UserError(f"{flag} must be a rate in [0, 1). Received: {value}")

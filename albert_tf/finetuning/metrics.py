@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -22,7 +22,7 @@ from albert_tf.training.curves import png
 
 _LONGEST_NAME = 24  # characters in the picture
 _MOST_ANNOTATED_LABELS = 40  # cells of larger matrices are too small for numbers
-Score = Callable[[np.ndarray, np.ndarray], float]
+_Score = Callable[[np.ndarray, np.ndarray], float]
 
 
 def predictions(logits: np.ndarray, labels: Labels) -> np.ndarray:
@@ -45,11 +45,9 @@ def label_text(predicted: np.ndarray, labels: Labels) -> str:
 
 
 def probabilities(logits: np.ndarray, labels: Labels) -> np.ndarray:
-    """Returns the probabilities of the classes, float32 [N, K]; numbers are returned unchanged.
+    """Returns probabilities of the classes, float32 [N, K], from logits [N, K].
 
-    Args:
-        logits: float [N, K].
-        labels: what is predicted.
+    Numbers of a regression are returned unchanged.
 
     Source: classifier_utils.py of the original release, create_model.
     """
@@ -63,13 +61,8 @@ def probabilities(logits: np.ndarray, labels: Labels) -> np.ndarray:
 def per_example_losses(logits: np.ndarray, label_ids: np.ndarray, labels: Labels) -> np.ndarray:
     """Returns the loss of each example, float32 [N].
 
-    It is the cross entropy, the squared error of a regression, or the mean binary cross entropy of
-    a multi-label model.
-
-    Args:
-        logits: float [N, K].
-        label_ids: labels, as returned by `Labels.encode`.
-        labels: what is predicted.
+    The loss is the cross entropy, the squared error of a regression, or the mean binary cross
+    entropy of a multi-label model. For arguments see `scores`.
     """
     wide = logits.astype(np.float64)
     if labels.is_regression:
@@ -82,14 +75,7 @@ def per_example_losses(logits: np.ndarray, label_ids: np.ndarray, labels: Labels
 
 
 def batch_mean_loss(losses: np.ndarray, batch_size: int) -> float:
-    """Returns `loss` as in the original: the mean of the means of batches.
-
-    A shorter last batch has the same weight as the others.
-
-    Args:
-        losses: float [N], N >= 1, in the order of the file.
-        batch_size: number of examples per batch.
-    """
+    """Returns the mean of the means of batches, from losses [N] in the order of the file."""
     starts = range(0, len(losses), batch_size)
     means = [losses[start : start + batch_size].mean(dtype=np.float64) for start in starts]
     return float(np.mean(means))
@@ -100,8 +86,7 @@ def scores(
     label_ids: np.ndarray,
     data_metrics: Sequence[str],
     labels: Labels,
-    *,
-    losses: np.ndarray | None = None,
+    batch_size: int | None = None,
 ) -> dict[str, float]:
     """Scores a model.
 
@@ -112,14 +97,15 @@ def scores(
             "f1" (of class 1), "f1_macro" (mean over the classes that occur) and "matthews". For
             numbers: "pearson" and "spearman". For multi-label models: "f1_micro" and "f1_macro"
             (over all classes; 0 for a class that neither occurs nor is predicted); their accuracy
-            is the share of texts with all labels right.
+            is the share of texts whose labels are all correct.
         labels: what is predicted.
-        losses: float [N]. Default: `per_example_losses`.
+        batch_size: number of examples in the batches of the original. If given, `loss` is
+            returned.
 
     Returns:
-        Scores by the names of the original: `eval_accuracy` or `MSE`; `eval_loss`; the requested
-        ones, "matthews" as `matthew_corr`. F1 without positives and Matthews with a single class
-        are 0; correlations with a constant are NaN.
+        Scores by the names of the original: `eval_accuracy` or `MSE`; `eval_loss`; `loss`, the
+        mean of the means of batches; the requested ones, "matthews" as `matthew_corr`. F1 without
+        positives and Matthews with a single class are 0; correlations with a constant are NaN.
 
     Raises:
         ValueError: there is no example, or a metric does not match what is predicted.
@@ -132,18 +118,28 @@ def scores(
         if name not in known:
             kind = "numbers" if labels.is_regression else "classes"
             raise UserError(f"The scores of {kind} are {', '.join(known)}. Received: {name!r}")
-    if losses is None:
-        losses = per_example_losses(logits, label_ids, labels)
     predicted = predictions(logits, labels)
-    basic = "MSE" if labels.is_regression else "eval_accuracy"
-    wanted = {basic: _BASIC[basic], **{_KEYS.get(name, name): known[name] for name in data_metrics}}
+    if labels.is_regression:
+        wanted: dict[str, _Score] = {"MSE": metrics.mean_squared_error}
+    else:
+        wanted = {"eval_accuracy": metrics.accuracy_score}
+    wanted |= {_KEYS.get(name, name): known[name] for name in data_metrics}
     with warnings.catch_warnings():
         # The result of constant values is defined here.
         warnings.filterwarnings("ignore", category=stats.ConstantInputWarning)
         warnings.filterwarnings("ignore", category=stats.NearConstantInputWarning)
         warnings.filterwarnings("ignore", "A single label was found", UserWarning)
         values = {key: float(score(label_ids, predicted)) for key, score in wanted.items()}
-    return {**values, "eval_loss": float(losses.mean(dtype=np.float64))}
+    losses = per_example_losses(logits, label_ids, labels)
+    values["eval_loss"] = float(losses.mean(dtype=np.float64))
+    if batch_size is not None:
+        values["loss"] = batch_mean_loss(losses, batch_size)
+    return values
+
+
+def rounded(values: Mapping[str, float]) -> dict[str, float]:
+    """Returns scores rounded to float32, as in the original."""
+    return {name: float(np.float32(value)) for name, value in values.items()}
 
 
 def confusion_matrix(logits: np.ndarray, label_ids: np.ndarray, num_labels: int) -> np.ndarray:
@@ -153,13 +149,12 @@ def confusion_matrix(logits: np.ndarray, label_ids: np.ndarray, num_labels: int)
 
 
 def write_confusion_matrix(output_dir: str, counts: np.ndarray, names: Sequence[str]) -> None:
-    """Draws `confusion_matrix.png`: counts, colored by and annotated with the share of their row.
+    """Draws `confusion_matrix.png`: counts, and colors by the share of each count in its row.
 
     Args:
         output_dir: the directory.
         counts: int [K, K]; rows are true labels, columns predicted labels.
-        names: K labels. Long names are truncated; names with characters that the font lacks are
-            replaced by `#` and the number of the class.
+        names: K labels. Names that the font cannot draw are replaced by `#` and the class id.
     """
     from matplotlib.figure import Figure  # slow to import, and most processes draw nothing
     from matplotlib.font_manager import findfont, get_font
@@ -203,7 +198,7 @@ def _f1_macro(label_ids: np.ndarray, predicted: np.ndarray) -> float:
     return metrics.f1_score(label_ids, predicted, average="macro", zero_division=0.0)
 
 
-def _correlation(measure: Callable[..., tuple[float, float]]) -> Score:
+def _correlation(measure: Callable[..., tuple[float, float]]) -> _Score:
     def score(label_ids: np.ndarray, predicted: np.ndarray) -> float:
         if len(label_ids) < 2:
             return math.nan
@@ -212,25 +207,17 @@ def _correlation(measure: Callable[..., tuple[float, float]]) -> Score:
     return score
 
 
-_BASIC: dict[str, Score] = {
-    "eval_accuracy": metrics.accuracy_score,
-    "MSE": metrics.mean_squared_error,
-}
-
-_CLASSIFICATION: dict[str, Score] = {
+_CLASSIFICATION: dict[str, _Score] = {
     "f1": _f1,
     "f1_macro": _f1_macro,
     "matthews": metrics.matthews_corrcoef,
 }
-
-_REGRESSION: dict[str, Score] = {
+_REGRESSION: dict[str, _Score] = {
     "pearson": _correlation(stats.pearsonr),
     "spearman": _correlation(stats.spearmanr),
 }
-
-_MULTI_LABEL: dict[str, Score] = {
+_MULTI_LABEL: dict[str, _Score] = {
     "f1_micro": partial(metrics.f1_score, average="micro", zero_division=0.0),
     "f1_macro": partial(metrics.f1_score, average="macro", zero_division=0.0),
 }
-
 _KEYS = {"matthews": "matthew_corr"}

@@ -21,26 +21,24 @@ _IDS = tf.TensorSpec([None, None], tf.int32)
 Batch = tuple[np.ndarray, dict[str, np.ndarray]]
 Model = Callable[..., Mapping[str, tf.Tensor]]
 
-# A batch ends early if the next row is shorter than this share of its longest row and the batch
-# contains this share of the allowed tokens. Few rows are then padded much, and none is alone.
+# To limit padding, a batch ends if the next row is shorter than this share of its longest row ...
 _SIMILAR = 0.95
-_WORTHWHILE = 0.25
+_WORTHWHILE = 0.25  # ... and the batch contains at least this share of the allowed tokens.
 
 
 class Predictor:
-    """Runs a model on token sequences, any number of times.
+    """Runs a model on token sequences; sequences of similar lengths share a batch.
 
-    Sequences of similar lengths share a batch, so padding is small; every batch has about the same
-    number of tokens. The model is traced once for all shapes. On a TPU it is traced and compiled
-    once per padded length, and every batch of a length has the same number of rows.
+    The model is traced once for all shapes. On a TPU it is traced and compiled once per padded
+    length, and all batches of a length have the same number of rows.
 
     Args:
         model: takes `input_ids`, `input_mask` and `segment_ids` and returns a dictionary; created
             under `strategy`.
-        strategy: the replicas; those of this process share the rows of each batch.
+        strategy: the replicas; the local replicas share the rows of each batch.
         outputs: names of the outputs to return, each [B, ...].
         max_seq_length: maximum length of a sequence.
-        tokens_per_batch: positions of a batch over these replicas, including padding.
+        tokens_per_batch: positions of a batch over the local replicas, including padding.
         padding: one of `data.sequences.PADDINGS`; on a TPU "longest" becomes "buckets".
         jit_compile: whether XLA compiles the model once per length; ignored with "longest", which
             has too many lengths, and on a TPU, which always compiles.
@@ -190,8 +188,8 @@ def new_predictor(
         longest: the default of `max_seq_length`.
 
     Raises:
-        TypeError: a number is not whole.
-        ValueError: a number is out of range; names the argument.
+        TypeError: a number is not an integer.
+        ValueError: a number is out of range.
     """
     check_whole_number("batch_size", batch_size, 1)
     if max_seq_length is None:
@@ -217,7 +215,7 @@ def _finish(rows: np.ndarray, outputs: Mapping[str, tf.Tensor]) -> Batch:
             raise UserError(
                 f"The model's {name} are not finite for {len(bad)} of the {len(rows)} examples of "
                 f"a batch, the first being number {bad.min() + 1} of the input. The weights are "
-                "damaged, or the training that made them diverged."
+                "damaged, or their training diverged."
             )
     return rows, values
 
@@ -232,23 +230,22 @@ def batches_by_length(
 ) -> list[tuple[np.ndarray, int]]:
     """Groups sequences of similar length for evaluation; every row occurs once.
 
-    With "longest", a batch is exactly as long as its longest row: rounding up to a multiple of 8
-    would add 6% of padding on MRPC.
+    With "longest", lengths are not rounded up: multiples of 8 would add 6% of padding on MRPC.
 
     Args:
-        lengths: integer [N]; tokens of each sequence, at most `max_seq_length`.
+        lengths: integer [N]; tokens of each sequence.
         tokens_per_batch: maximum of B * S; a single row may exceed it.
         max_seq_length: maximum length of a sequence.
         padding: one of `PADDINGS`.
-        multiple_of: replicas that share a batch; B is a multiple of it if `tokens_per_batch`
-            allows, except in the last batch.
+        multiple_of: number of replicas. B is a multiple of it if `tokens_per_batch` allows, except
+            in the last batch.
 
     Returns:
-        The rows, int64 [B], and the length S of each batch, the longest first, so that batches that
-        do not fit into memory fail early.
+        The rows, int64 [B], and the length S of each batch. The longest batch is first, so that
+        batches that do not fit into memory fail early.
 
     Raises:
-        ValueError: `padding` is unknown, there are no tokens, or a sequence is too long.
+        ValueError: `padding` is unknown, `tokens_per_batch` is 0, or a sequence is too long.
     """
     padded_length(int(lengths.max(initial=0)), max_seq_length, padding)  # or raises
     if tokens_per_batch < 1:

@@ -1,8 +1,7 @@
 """Published fine-tuning settings and scores.
 
-Settings are from table 14 of the ALBERT paper (https://arxiv.org/abs/1909.11942); what it does not
-list is from the README and the GLUE script of the original release. Except for RACE, they are the
-same for all sizes and for v1 and v2.
+Settings are from table 14 of the ALBERT paper (https://arxiv.org/abs/1909.11942), or from the
+README and the GLUE script of the original release. Except for RACE, v1 and v2 have the same ones.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ SIZES = ("base", "large", "xlarge", "xxlarge")
 VERSIONS = ("v1", "v2")
 RECIPES = ("none", "auto", *VERSIONS)  # of --recipe
 
-# MNLI's mismatched sets and the diagnostic set are for models that were trained on MNLI.
+# MNLI's mismatched sets and the diagnostic set are for models trained on MNLI.
 _SAME_SETTINGS = {"mismnli": "mnli", "ax": "mnli"}
 
 
@@ -29,16 +28,12 @@ class Recipe:
     """Settings of one task, named after the flags.
 
     Attributes:
-        num_train_epochs: epochs over the questions of SQuAD that give `train_step`; 0 for other
-            tasks.
-        warmup_proportion: share of the steps that gives `warmup_step` except for rounding; only
-            SQuAD.
+        num_train_epochs: epochs over the questions, only SQuAD.
+        warmup_proportion: share of the steps for the warm-up, only SQuAD.
         init_from: task of the fine-tuned model to start from. `None` for a pretrained model.
-        sizes: the sizes that the settings apply to.
         versions: the versions that the settings apply to.
         source: publication of the settings.
-        published: scores on the development set in percent, by the metric names of this package;
-            empty if none are known for the model.
+        published: scores on the development set in percent, by metric, if known for the model.
     """
 
     learning_rate: float
@@ -53,7 +48,6 @@ class Recipe:
     num_train_epochs: float = 0.0
     warmup_proportion: float = 0.0
     init_from: str | None = None
-    sizes: tuple[str, ...] = SIZES
     versions: tuple[str, ...] = VERSIONS
     source: str = "paper, table 14; run_glue.sh of the original release"
     published: Mapping[str, float] = dataclasses.field(default_factory=dict, hash=False)
@@ -126,8 +120,7 @@ def recipe_for(task_name: str, size: str | None = None, version: str = "v2") -> 
 
     Args:
         task_name: a GLUE task, "squad1.1", "squad2.0", "race" or "tokens", in any case.
-        size: "base", "large", "xlarge" or "xxlarge". `None` for other models, which have the same
-            settings and no published scores.
+        size: "base", "large", "xlarge" or "xxlarge". If `None`, scores are omitted.
         version: "v1" or "v2".
 
     Raises:
@@ -141,12 +134,12 @@ def recipe_for(task_name: str, size: str | None = None, version: str = "v2") -> 
         )
     row = _SAME_SETTINGS.get(task, task)
     for name, recipe in _ROWS:
-        if name == row and version in recipe.versions and (size is None or size in recipe.sizes):
+        if name == row and version in recipe.versions:
             scores = _published(task, size, version) if size else {}
             return dataclasses.replace(recipe, published=scores)
     raise UserError(
-        f"There is no published recipe for the task {task_name!r} (`task_name`, `recipe`=auto); "
-        f"there are {', '.join(recipe_names())}. Pass the settings as flags instead."
+        f"There is no published recipe for the task {task_name!r}. The tasks with recipes are "
+        f"{', '.join(recipe_names())}. Set `recipe`=none and pass the settings instead."
     )
 
 
@@ -165,7 +158,7 @@ def recipe_settings(
         task_name: see `recipe_for`.
         config: configuration of the model.
         wanted: names of settings; names that the recipe does not set are ignored.
-        is_training: whether to log what the published training started from.
+        is_training: whether to log the model that the published training started from.
 
     Raises:
         ValueError: there is no recipe for the task.
@@ -199,37 +192,30 @@ def recipe_names() -> list[str]:
 
 def _published(task: str, size: str, version: str) -> dict[str, float]:
     """Returns the scores of a released model in percent."""
-    scores = {
-        metric: value
-        for (name, metric), value in zip(
-            _README_COLUMNS, _README_SCORES[size, version], strict=True
-        )
-        if name == task
-    }
+    columns = zip(_README_COLUMNS, _README_SCORES[size, version], strict=True)
+    scores = {metric: value for (name, metric), value in columns if name == task}
     if (size, version) == ("xxlarge", "v1"):
         scores.update(_XXLARGE_V1_SCORES.get(task, {}))
     return scores
 
 
 def size_of(config: AlbertConfig) -> str | None:
-    """Returns the released size that a configuration has, `None` for other sizes.
+    """Returns the released size of a configuration. `None` for other sizes.
 
-    Heads, vocabulary, activation and dropout may differ, as they do in copies of released models.
+    Heads, vocabulary, activation and dropout may differ, as in copies of released models.
     """
-    shape = _shape(config)
-    return next((size for size in SIZES if _shape(PRESETS[f"{size}_v2"]) == shape), None)
 
+    def shape(config: AlbertConfig) -> tuple[int, ...]:
+        return config.hidden_size, config.num_hidden_layers, config.intermediate_size
 
-def _shape(config: AlbertConfig) -> tuple[int, ...]:
-    return config.hidden_size, config.num_hidden_layers, config.intermediate_size
+    return next((s for s in SIZES if shape(PRESETS[f"{s}_v2"]) == shape(config)), None)
 
 
 def version_of(config: AlbertConfig) -> str:
-    """Returns the released version that a model is or was fine-tuned from.
+    """Returns the released version of a model, or of the model that it was fine-tuned from.
 
-    Models of v1 were pretrained with dropout, except xxlarge: its versions have the same
-    configuration, which counts as v2, whose settings suit both. Fine-tuning that changes the
-    dropout records the version in the configuration.
+    Only models of v1 were pretrained with dropout. Both versions of xxlarge have the same
+    configuration, which counts as v2.
     """
     recorded = config.extra.get(VERSION_KEY)
     if recorded in VERSIONS:
@@ -238,10 +224,7 @@ def version_of(config: AlbertConfig) -> str:
 
 
 def with_dropout(config: AlbertConfig, rate: float) -> AlbertConfig:
-    """Returns the configuration with another dropout rate in the encoder, but of the same version.
-
-    Dropout indicates the version, so the version is stored with the new rate.
-    """
+    """Returns the configuration with another dropout rate in the encoder, and with its version."""
     return config.replace(
         hidden_dropout_prob=rate,
         attention_probs_dropout_prob=rate,

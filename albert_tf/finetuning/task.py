@@ -1,35 +1,40 @@
-"""Tasks whose token sequences are in memory, and their training batches."""
+"""Tasks whose token sequences are in memory, their training batches and class weights."""
 
 from __future__ import annotations
 
 import hashlib
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
 from albert_tf.data.sequences import PADDINGS, TokenSequences
+from albert_tf.data.strict_json import listed
+from albert_tf.data.text_examples import Labels, decimal_number
+from albert_tf.modeling.losses import LossSum, accuracy, classification_loss
 from albert_tf.training.task import EXAMPLE_WEIGHTS, WHOLE, Features, Shard, Task
+
+LOSS = "loss"  # the total is reported under this name, too
 
 # Up to the left number of tokens, lengths are multiples of the right number.
 _STEPS = ((64, 8), (128, 16), (256, 32), (512, 64))
 _SHORTEST_BUCKET = 32
 _SHUFFLE_ROUNDS = 8  # with TensorFlow's default of 4, too many examples keep their place
 
-# N * C sequences, and columns of the N examples by name, [N, ...] each.
-TrainingData = tuple[TokenSequences, dict[str, np.ndarray]]
-
 
 class InMemoryTask(Task, ABC):
-    """The input half of `Task`.
+    """A task with N training examples in memory, by default with one loss: that of the logits.
 
     Args:
         config: configuration of the model.
+        train: training features, with N * C `sequences`. If `None`, the task cannot be trained.
         max_seq_length: maximum length S of a sequence.
         padding: see `training_batches`.
         use_one_hot_embeddings: see `FactorizedEmbedding`.
@@ -38,7 +43,8 @@ class InMemoryTask(Task, ABC):
         sequences_per_example: number of sequences C per example.
 
     Raises:
-        ValueError: `max_seq_length` exceeds the positions of the model.
+        ValueError: `max_seq_length` exceeds the positions of the model, or `train` contains no
+            labeled example.
     """
 
     sequences_per_example = 1
@@ -46,20 +52,33 @@ class InMemoryTask(Task, ABC):
     def __init__(
         self,
         config: AlbertConfig,
+        train: Any = None,
         *,
         max_seq_length: int,
-        padding: str,
-        use_one_hot_embeddings: bool,
+        padding: str = "longest",
+        use_one_hot_embeddings: bool = False,
     ) -> None:
         config.check_sequence_length(max_seq_length)
         self.config = config
+        self.train = train
         self.max_seq_length = max_seq_length
         self.padding = padding
         self.use_one_hot_embeddings = use_one_hot_embeddings
+        if train is not None:
+            self._columns()
 
     @abstractmethod
-    def _training_data(self) -> TrainingData:
-        """Returns the training data; raises ValueError if there are none."""
+    def _columns(self) -> dict[str, np.ndarray]:
+        """Returns the labels of the training examples by name, [N, ...] each.
+
+        Raises:
+            ValueError: there is no labeled example.
+        """
+
+    def _training_data(self) -> tuple[TokenSequences, dict[str, np.ndarray]]:
+        if self.train is None:
+            raise UserError("This task has no training data.")
+        return self.train.sequences, self._columns()
 
     @property
     def num_examples(self) -> int:
@@ -68,10 +87,8 @@ class InMemoryTask(Task, ABC):
 
     def train_dataset(self, batch_size: int, seed: int, shard: Shard = WHOLE) -> tf.data.Dataset:
         """See `Task`."""
-        sequences, columns = self._training_data()
         return training_batches(
-            sequences,
-            columns,
+            *self._training_data(),
             batch_size,
             seed=seed,
             max_seq_length=self.max_seq_length,
@@ -96,6 +113,71 @@ class InMemoryTask(Task, ABC):
             "padding": self.padding,
         }
 
+    def _targets(self, features: Features) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns label ids and their weights in the accuracy."""
+        return features["label_ids"], features[EXAMPLE_WEIGHTS]
+
+    def _loss_targets(self, features: Features) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns labels and their weights in the loss."""
+        return self._targets(features)
+
+    def loss_weights(self, features: Features) -> dict[str, tf.Tensor]:
+        """See `Task`."""
+        return {LOSS: tf.reduce_sum(self._loss_targets(features)[1])}
+
+    def losses(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
+        """See `Task`."""
+        return {LOSS: classification_loss(outputs["logits"], *self._loss_targets(features))}
+
+    def total_loss(self, losses: Mapping[str, LossSum]) -> Any:
+        """See `Task`."""
+        return losses[LOSS].mean()
+
+    def metrics(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
+        """See `Task`."""
+        return {"accuracy": accuracy(outputs["logits"], *self._targets(features))}
+
+
+class LabelTask(InMemoryTask):
+    """A task that predicts labels of texts or of words.
+
+    Args:
+        config: configuration of the model.
+        labels: the labels to predict.
+        train: training features. If `None`, the task cannot be trained.
+        classifier_dropout_prob: dropout rate of the input of the head.
+        class_weights: float32 [K], weights of the classes in the loss. If `None`, all are 1.
+        **inputs: further arguments of `InMemoryTask`.
+
+    Raises:
+        ValueError: see `InMemoryTask`.
+    """
+
+    def __init__(
+        self,
+        config: AlbertConfig,
+        labels: Labels,
+        train: Any = None,
+        *,
+        classifier_dropout_prob: float = 0.1,
+        class_weights: np.ndarray | None = None,
+        **inputs: Any,
+    ) -> None:
+        super().__init__(config, train, **inputs)
+        self.labels = labels
+        self.classifier_dropout_prob = classifier_dropout_prob
+        self.class_weights = class_weights
+
+    def describe_input(self) -> dict[str, Any]:
+        """See `Task`."""
+        return {**super().describe_input(), "labels": list(self.labels.names)}
+
+    def _loss_targets(self, features: Features) -> tuple[tf.Tensor, tf.Tensor]:
+        label_ids, weights = self._targets(features)
+        if self.class_weights is not None:
+            weights *= tf.gather(tf.constant(self.class_weights), label_ids)
+        return label_ids, weights
+
 
 def _digest(*arrays: np.ndarray) -> str:
     """Returns the SHA-256 of arrays, their types and their shapes."""
@@ -109,10 +191,9 @@ def _digest(*arrays: np.ndarray) -> str:
 def padded_length(longest: int, max_seq_length: int, padding: str) -> int:
     """Returns the length S of a training batch, longest <= S <= max_seq_length.
 
-    Lengths are rounded, because each new length costs time. "longest" rounds up to multiples of 8
-    (up to 64), 16, 32 and 64 (above 256). "buckets" rounds up to powers of 2 from 32: a device that
-    compiles per shape compiles 5 times for 512 tokens, and up to half of a batch is padding. "max"
-    compiles once and has the most padding.
+    Lengths are rounded up, because each new length costs time: "longest" to multiples of 8 (up to
+    64), 16, 32 and 64 (above 256); "buckets", for devices that compile per shape, to powers of 2
+    from 32; "max" to `max_seq_length`.
 
     Raises:
         ValueError: `padding` is unknown, or a sequence is too long.
@@ -150,10 +231,10 @@ def training_batches(
     sequences_per_example: int = 1,
     shard: Shard = WHOLE,
 ) -> tf.data.Dataset:
-    """Endless shuffled batches; every example occurs once per epoch.
+    """Returns endless shuffled batches; every example occurs once per epoch.
 
-    The examples of batch n are a function of (seed, n): the position of an iterator is a number,
-    and a restored iterator continues with the same batches. Batches may cross the end of an epoch.
+    The examples of batch n are a function of (seed, n), so a restored iterator continues with the
+    same batches. Batches may cross the end of an epoch.
 
     Args:
         sequences: N * C sequences; those of an example are adjacent.
@@ -161,9 +242,9 @@ def training_batches(
         batch_size: B, a multiple of the number of workers.
         seed: determines the order.
         max_seq_length: maximum length of a sequence.
-        padding: one of `PADDINGS`; determines S per batch.
+        padding: one of `PADDINGS`, see `padded_length`.
         sequences_per_example: C.
-        shard: the rows of this worker, B / workers; S is that of the whole batch.
+        shard: the rows of this worker; S is the same for all workers.
 
     Returns:
         A data set of `input_ids`, `input_mask`, `segment_ids` int32 [B, S], or [B, C, S] if C > 1;
@@ -175,8 +256,9 @@ def training_batches(
     count, rest = divmod(len(sequences), sequences_per_example)
     if rest or not count or any(len(values) != count for values in columns.values()):
         raise UserError(
-            f"{len(sequences)} sequences, {sequences_per_example} an example, do not go with "
-            f"columns of { ({name: len(values) for name, values in columns.items()}) } rows."
+            f"Every column must have one row per {sequences_per_example} sequences. Received: "
+            f"{len(sequences)} sequences and columns of "
+            f"{ ({name: len(values) for name, values in columns.items()}) } rows."
         )
     rows = shard.rows(batch_size)
     num_rows = rows.stop - rows.start
@@ -210,12 +292,10 @@ def _shuffled(positions: tf.Tensor, count: int, seed: int) -> tf.Tensor:
 
 
 def _order_keys(epochs: tf.Tensor, seed: int) -> tf.Tensor:
-    """Hashes seed and epoch into the key of an epoch's order, int64 [B, 3].
+    """Hashes seed and epoch into the key of an epoch's order, int64 [B, 3]."""
 
-    For few examples the shuffle uses only the lowest 8 bits of its seed: without hashing, orders
-    would repeat after 256 epochs. The hash is the finalizer of SplitMix64.
-    """
-
+    # The hash is the finalizer of SplitMix64. For few examples, the shuffle uses only the lowest
+    # 8 bits of its seed: without hashing, orders would repeat after 256 epochs.
     def constant(value: int) -> tf.Tensor:
         return tf.constant(value % 2**64, tf.uint64)
 
@@ -269,3 +349,52 @@ def _padder(
         return {name: tf.ensure_shape(values, static) for name, values in features.items()}
 
     return padded
+
+
+def class_weights(setting: str, labels: Sequence[str], counts: np.ndarray) -> np.ndarray:
+    """Returns and logs the weights of the K classes in the training loss, float32 [K].
+
+    Args:
+        setting: "balanced" for N / (K * count), N being the sum of the counts, as in scikit-learn;
+            or comma-separated entries `label=weight`, such as "a=2,b=0.5". The weight of other
+            labels is 1.
+        labels: names of the classes.
+        counts: int [K], number of training labels per class.
+
+    Raises:
+        ValueError: a label is unknown or repeated, a weight is not a number above 0, or a class of
+            "balanced" has no example.
+    """
+    if setting == "balanced":
+        if absent := [name for name, count in zip(labels, counts, strict=True) if not count]:
+            raise UserError(
+                "`class_weights`=balanced needs training examples of every label. There are none "
+                f"of: {listed(absent)}"
+            )
+        weights = counts.sum() / (len(labels) * counts)
+    else:
+        given = _parse_weights(setting, labels)
+        weights = np.array([given.get(name, 1.0) for name in labels])
+    pairs = zip(labels, weights, strict=True)
+    logging.info("`class_weights`: %s", ", ".join(f"{name}={weight:.6g}" for name, weight in pairs))
+    return weights.astype(np.float32)
+
+
+def _parse_weights(setting: str, labels: Sequence[str]) -> dict[str, float]:
+    # Labels may contain "=" and ",", so the longest label that matches is used.
+    names = "|".join(map(re.escape, sorted(labels, key=len, reverse=True)))
+    entry = re.compile(rf"\s*({names})=([^,]*)(?:,|$)")
+    weights: dict[str, float] = {}
+    position = 0
+    while position < len(setting) or not weights:
+        match = entry.match(setting, position)
+        weight = decimal_number(match[2]) if match else None
+        if not match or weight is None or not np.float32(weight) > 0 or match[1] in weights:
+            raise UserError(
+                "`class_weights` must be balanced, or entries such as a=2,b=0.5 with each label at "
+                f"most once and weights above 0. The labels are {listed(labels)}. Received: "
+                f"{setting!r}, which is invalid from {setting[position:]!r}"
+            )
+        weights[match[1]] = weight
+        position = match.end()
+    return weights

@@ -1,19 +1,32 @@
-"""Token sequences of texts and pairs of texts."""
+"""Token sequences of texts and pairs of texts, and their vectors."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
+from typing import Any, Literal
 
 import numpy as np
+import tensorflow as tf
 from absl import logging
 
+from albert_tf.checkpoints.load_weights import load_weights
+from albert_tf.checkpoints.loading import check_model, find_model
+from albert_tf.data.arguments import renamed_arguments, texts_and_pairs
+from albert_tf.data.errors import UserError
 from albert_tf.data.jobs import progress
 from albert_tf.data.sequences import TokenSequences, check_room
 from albert_tf.data.text_examples import TextExample
+from albert_tf.finetuning.predictor import new_predictor
+from albert_tf.modeling.encoder import AlbertEncoder
+from albert_tf.modeling.models import EncoderAndHead
 from albert_tf.tokenization.base import Tokenizer
 
 _EXAMPLES_AT_ONCE = 4096  # limits the memory of ids as Python integers
+_POOLER = "bert/pooler/"
+_VECTORS = "vectors"
 
 
 def text_examples(texts: Sequence[str], text_pairs: Sequence[str] | None) -> list[TextExample]:
@@ -40,13 +53,13 @@ def text_sequences(
         warns: whether the number of truncated examples is logged as a warning.
 
     Returns:
-        N sequences of at most `max_seq_length` tokens, see `TokenSequences.from_segments`.
+        N sequences, see `TokenSequences.from_segments`.
 
     Raises:
         ValueError: there is no room for a token of each text, or a text is not a string.
     """
     check_room(any(example.text_b is not None for example in examples), max_seq_length)
-    parts, cut = [], 0
+    parts, num_truncated = [], 0
     for start in progress(range(0, len(examples), _EXAMPLES_AT_ONCE), "tokenizing"):
         tokens, lengths = _encoded(examples[start : start + _EXAMPLES_AT_ONCE], tokenizer)
         sequences = TokenSequences.from_segments(
@@ -56,11 +69,12 @@ def text_sequences(
             sep_id=tokenizer.sep_id,
             max_length=max_seq_length,
         )
-        cut += int((sequences.lengths < lengths.sum(axis=1) + 2 + (lengths[:, 1] > 0)).sum())
+        full_lengths = lengths.sum(axis=1) + 2 + (lengths[:, 1] > 0)
+        num_truncated += int((sequences.lengths < full_lengths).sum())
         parts.append(sequences)
-    if cut:
+    if num_truncated:
         level = logging.WARNING if warns else logging.INFO
-        numbers = (cut, len(examples), max_seq_length)
+        numbers = (num_truncated, len(examples), max_seq_length)
         logging.log(level, "truncated=%d of=%d max_seq_length=%d", *numbers)
     return TokenSequences.concatenate(parts)
 
@@ -70,10 +84,123 @@ def _encoded(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the ids of both texts of all examples, int32 [T], and their lengths, int64 [N, 2]."""
     pairs = [(example.text_a, example.text_b) for example in examples]
-    texts = [text for pair in pairs for text in pair if text is not None]
+    ids = tokenizer.encode_batch([text for pair in pairs for text in pair if text is not None])
     is_there = np.array([text is not None for pair in pairs for text in pair])
-    ids = tokenizer.encode_batch(texts)
     lengths = np.zeros(len(is_there), np.int64)
     lengths[is_there] = np.fromiter(map(len, ids), np.int64, len(ids))
     tokens = np.fromiter(chain.from_iterable(ids), np.int32, int(lengths.sum()))
     return tokens, lengths.reshape(-1, 2)
+
+
+class TextEncoder:
+    """Computes a vector for each text or pair of texts.
+
+    Args:
+        model: an encoder, or a model with an encoder; its heads are not run.
+        tokenizer: the tokenizer. Default: `model.tokenizer`.
+        pooling: "mean", the mean of `sequence_output` over all tokens except padding, including
+            [CLS] and [SEP], as in sentence-transformers; or "pooled", the `pooled_output`.
+        max_seq_length: maximum number of tokens of a sequence; longer ones are truncated. If
+            `None`, 512, or the number of positions of the model if smaller.
+        batch_size: sequences of that length per batch; batches of shorter ones are larger.
+
+    Raises:
+        TypeError: an argument has the wrong type.
+        ValueError: the tokenizer does not match the model, `pooling` is unknown, or a number is out
+            of range.
+    """
+
+    def __init__(
+        self,
+        model: AlbertEncoder | EncoderAndHead,
+        tokenizer: Tokenizer | None = None,
+        *,
+        pooling: Literal["mean", "pooled"] = "mean",
+        max_seq_length: int | None = None,
+        batch_size: int = 8,
+    ) -> None:
+        self.tokenizer = check_model(model, (AlbertEncoder, EncoderAndHead), tokenizer)
+        _check_pooling(pooling)
+        encoder = model.encoder if isinstance(model, EncoderAndHead) else model
+
+        def encode(
+            features: Mapping[str, tf.Tensor], training: bool = False
+        ) -> dict[str, tf.Tensor]:
+            outputs = encoder(features, training=training)
+            if pooling == "pooled":
+                return {_VECTORS: outputs["pooled_output"]}
+            tokens = tf.cast(outputs["sequence_output"], tf.float32)
+            weights = tf.cast(features["input_mask"], tf.float32)[:, :, tf.newaxis]
+            sums = tf.reduce_sum(tokens * weights, axis=1)
+            return {_VECTORS: sums / tf.maximum(tf.reduce_sum(weights, axis=1), 1.0)}
+
+        self._predictor = new_predictor(
+            encode,
+            model.config,
+            outputs=(_VECTORS,),
+            max_seq_length=max_seq_length,
+            batch_size=batch_size,
+        )
+        check_room(False, self._predictor.max_seq_length)
+        self.pooling = pooling
+
+    @classmethod
+    @renamed_arguments(where="path")
+    def load(
+        cls,
+        path: str | os.PathLike,
+        *,
+        pooling: Literal["mean", "pooled"] = "mean",
+        **settings: Any,
+    ) -> TextEncoder:
+        """Loads the encoder of any model.
+
+        Args:
+            path: a model of any format, see `load`. For a training directory, its best checkpoint
+                is used, otherwise the newest.
+            pooling: see `TextEncoder`.
+            **settings: other arguments of `TextEncoder`.
+
+        Raises:
+            TypeError: an argument is unknown or has the wrong type.
+            ValueError: there is no model, it has no tokenizer, or no pooler for "pooled", or see
+                `TextEncoder`.
+        """
+        _check_pooling(pooling)
+        found = find_model(path)
+        encoder = AlbertEncoder(found.source.config)
+        report = load_weights(encoder, found.stored, allow_partial=True)
+        poolers = [name for name in report.missing if name.startswith(_POOLER)]
+        if poolers and pooling == "pooled":
+            raise UserError(
+                f"pooling='pooled' needs a model with a pooler. Received: path={found.path!r}, "
+                "which has none; use pooling='mean'"
+            )
+        dataclasses.replace(report, unused=poolers).check_encoder()
+        report.check_no_block_is_left()
+        return cls(encoder, found.tokenizer, pooling=pooling, **settings)
+
+    def __call__(self, texts: Iterable[str], text_pairs: Iterable[str] | None = None) -> np.ndarray:
+        """Encodes texts; how texts are batched changes vectors at most by rounding.
+
+        Args:
+            texts: N >= 1 texts.
+            text_pairs: N second texts.
+
+        Returns:
+            float32 [N, H], in the order of the texts.
+
+        Raises:
+            TypeError: an argument is not a list of texts.
+            ValueError: there is no text, the number of second texts differs, there is no room for a
+                token of each text, or the model's output is not finite.
+        """
+        examples = text_examples(*texts_and_pairs(texts, text_pairs))
+        length = self._predictor.max_seq_length
+        sequences = text_sequences(examples, self.tokenizer, length, warns=True)
+        return self._predictor.predict(sequences, "encoding")[_VECTORS]
+
+
+def _check_pooling(pooling: object) -> None:
+    if pooling not in ("mean", "pooled"):
+        raise UserError(f"pooling must be 'mean' or 'pooled'. Received: {pooling!r}")

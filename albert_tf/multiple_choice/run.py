@@ -124,12 +124,10 @@ class MultipleChoiceJob(Job[MultipleChoiceSettings]):
             for split, examples in self.examples.items()
         }
         return MultipleChoiceTask(
-            self.context.model_directory.config,
+            self.config,
             self.features.get(TRAIN),
-            max_seq_length=settings.max_seq_length,
             dropout_prob=settings.dropout_prob,
-            padding=settings.padding,
-            use_one_hot_embeddings=self.context.is_tpu,
+            **self.inputs,
         )
 
     def _logits(self, split: str, batch_size: int, description: str) -> np.ndarray:
@@ -143,7 +141,7 @@ class MultipleChoiceJob(Job[MultipleChoiceSettings]):
         features = self.features[split]
         assert features.label_ids is not None, "questions of train and dev have labels"
         results = scores(logits, features.label_ids, features.levels, batch_size)
-        return {name: float(np.float32(value)) for name, value in results.items()}
+        return metrics.rounded(results)
 
     def evaluate(self) -> dict[str, float]:
         """See `Job`."""
@@ -208,9 +206,7 @@ def scores(
         ValueError: there is no question.
     """
     labels = classes_of(logits)
-    losses = metrics.per_example_losses(logits, label_ids, labels)
-    results = metrics.scores(logits, label_ids, (), labels, losses=losses)
-    results["loss"] = metrics.batch_mean_loss(losses, batch_size)
+    results = metrics.scores(logits, label_ids, (), labels, batch_size)
     is_right = metrics.predictions(logits, labels) == label_ids
     names = np.array(levels)
     for level in sorted(set(levels) - {""}):

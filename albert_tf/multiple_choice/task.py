@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import keras
-import tensorflow as tf
+import numpy as np
 
 from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
-from albert_tf.finetuning.task import InMemoryTask, TrainingData
-from albert_tf.modeling.losses import LossSum, accuracy, classification_loss
+from albert_tf.finetuning.task import InMemoryTask
 from albert_tf.modeling.models import AlbertForMultipleChoice
 from albert_tf.multiple_choice.features import ChoiceFeatures
-from albert_tf.training.task import EXAMPLE_WEIGHTS, Features
-
-LOSS = "loss"  # the total is reported under this name, too
 
 
 class MultipleChoiceTask(InMemoryTask):
@@ -25,13 +20,11 @@ class MultipleChoiceTask(InMemoryTask):
     Args:
         config: configuration of the model.
         train: training data. If `None`, the task cannot be trained.
-        max_seq_length: maximum length S of a sequence.
         dropout_prob: dropout rate of the pooled output.
-        padding: see `training_batches`.
-        use_one_hot_embeddings: see `FactorizedEmbedding`.
+        **inputs: further arguments of `InMemoryTask`.
 
     Raises:
-        ValueError: `max_seq_length` exceeds the positions of the model, or no question has a label.
+        ValueError: see `InMemoryTask`.
     """
 
     def __init__(
@@ -39,54 +32,24 @@ class MultipleChoiceTask(InMemoryTask):
         config: AlbertConfig,
         train: ChoiceFeatures | None = None,
         *,
-        max_seq_length: int,
         dropout_prob: float = 0.1,
-        padding: str = "longest",
-        use_one_hot_embeddings: bool = False,
+        **inputs: Any,
     ) -> None:
-        super().__init__(
-            config,
-            max_seq_length=max_seq_length,
-            padding=padding,
-            use_one_hot_embeddings=use_one_hot_embeddings,
-        )
-        self.train = train
+        super().__init__(config, train, **inputs)
         self.dropout_prob = dropout_prob
         if train is not None:
-            self._training_data()
             self.sequences_per_example = train.num_choices
 
-    def _training_data(self) -> TrainingData:
-        if self.train is None:
-            raise UserError("This task has no training data.")
-        sequences, label_ids = self.train.sequences, self.train.label_ids
+    def _columns(self) -> dict[str, np.ndarray]:
+        label_ids = self.train.label_ids
         if label_ids is None or not len(label_ids) or self.train.num_choices < 2:
             raise UserError(
                 "Training needs questions with labels, and 2 options to choose from. Received: "
-                f"{len(self.train.example_ids)} questions"
-                f"{'' if label_ids is not None else ' without labels'}, at most "
-                f"{self.train.num_choices} options"
+                f"{len(self.train)} questions{'' if label_ids is not None else ' without labels'}, "
+                f"at most {self.train.num_choices} options"
             )
-        return sequences, {"label_ids": label_ids}
+        return {"label_ids": label_ids}
 
     def build_model(self) -> keras.Model:
         """See `Task`."""
         return AlbertForMultipleChoice(self.config, self.dropout_prob, self.use_one_hot_embeddings)
-
-    def loss_weights(self, features: Features) -> dict[str, tf.Tensor]:
-        """See `Task`."""
-        return {LOSS: tf.reduce_sum(features[EXAMPLE_WEIGHTS])}
-
-    def losses(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
-        """See `Task`."""
-        weights = features[EXAMPLE_WEIGHTS]
-        return {LOSS: classification_loss(outputs["logits"], features["label_ids"], weights)}
-
-    def total_loss(self, losses: Mapping[str, LossSum]) -> Any:
-        """See `Task`."""
-        return losses[LOSS].mean()
-
-    def metrics(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
-        """See `Task`."""
-        weights = features[EXAMPLE_WEIGHTS]
-        return {"accuracy": accuracy(outputs["logits"], features["label_ids"], weights)}

@@ -16,7 +16,7 @@ from albert_tf.config import OptimizerConfig, SquadOptimizerConfig
 from albert_tf.data.errors import UserError
 from albert_tf.data.jobs import available_cores
 from albert_tf.finetuning import flow
-from albert_tf.finetuning.job import FineTuningSettings, Job, RunContext, check_answers
+from albert_tf.finetuning.job import FineTuningSettings, Job, RunContext, check_predictions
 from albert_tf.serving.litert import ORIGINAL_FILE as LITERT_FILE
 from albert_tf.serving.litert import LiteRTExport
 from albert_tf.squad.answers import (
@@ -127,7 +127,7 @@ class SquadJob(Job[SquadSettings]):
     def check(cls, settings: SquadSettings) -> None:
         """See `Job`."""
         super().check(settings)
-        check_answers(settings.predict_output_file, settings.predict_json, "`predict_json`")
+        check_predictions(settings, "predict_json")
         check_sizes(settings.n_best_size, settings.max_answer_length)
         for name in ("start_n_top", "end_n_top"):
             value = getattr(settings, name)
@@ -217,15 +217,13 @@ class SquadJob(Job[SquadSettings]):
             if data
         }
         return SquadTask(
-            self.context.model_directory.config,
+            self.config,
             self.version,
             self.features.get(True),
-            max_seq_length=settings.max_seq_length,
-            padding=settings.padding,
             start_n_top=settings.start_n_top,
             end_n_top=settings.end_n_top,
             dropout_prob=settings.dropout_prob,
-            use_one_hot_embeddings=self.context.is_tpu,
+            **self.inputs,
         )
 
     def _features(self, data: SquadData, is_training: bool) -> SquadFeatures:

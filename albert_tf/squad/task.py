@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
-from albert_tf.finetuning.task import InMemoryTask, TrainingData
+from albert_tf.finetuning.task import InMemoryTask
 from albert_tf.modeling.losses import (
     LossSum,
     accuracy,
@@ -48,39 +48,22 @@ class SquadTask(InMemoryTask):
         version: int,
         train: SquadFeatures | None = None,
         *,
-        max_seq_length: int,
-        padding: str = "longest",
         start_n_top: int = 5,
         end_n_top: int = 5,
         dropout_prob: float = 0.1,
-        use_one_hot_embeddings: bool = False,
+        **inputs: Any,
     ) -> None:
-        super().__init__(
-            config,
-            max_seq_length=max_seq_length,
-            padding=padding,
-            use_one_hot_embeddings=use_one_hot_embeddings,
-        )
         if version not in (1, 2):
             raise UserError(f"`squad_version` must be 1 or 2. Received: {version!r}")
         self.version = version
-        self.train = train
         self.start_n_top = start_n_top
         self.end_n_top = end_n_top
         self.dropout_prob = dropout_prob
-        if train is not None:
-            self._training_data()
+        super().__init__(config, train, **inputs)
 
-    def _training_data(self) -> TrainingData:
-        if self.train is None:
-            raise UserError("This task has no training data.")
+    def _columns(self) -> dict[str, np.ndarray]:
         train = self.train
-        if (
-            train.start_positions is None
-            or train.end_positions is None
-            or train.is_impossible is None
-            or not len(train.sequences)
-        ):
+        if train.start_positions is None or not len(train.sequences):
             raise UserError(
                 "Training needs windows with answer positions. Received: "
                 f"{len(train.sequences)} windows"
@@ -89,7 +72,7 @@ class SquadTask(InMemoryTask):
         columns = {"start_positions": train.start_positions, "end_positions": train.end_positions}
         if self.version == 2:
             columns["is_impossible"] = train.is_impossible.astype(np.float32)
-        return train.sequences, columns
+        return columns
 
     def describe_input(self) -> dict[str, Any]:
         """See `Task`."""

@@ -25,9 +25,9 @@ from albert_tf.data.text_examples import (
     warn_of_doubtful_labels,
 )
 from albert_tf.finetuning import flow
-from albert_tf.finetuning.class_weights import class_weights
-from albert_tf.finetuning.job import Job, RunContext, StepSettings, check_answers
+from albert_tf.finetuning.job import Job, RunContext, StepSettings, check_predictions
 from albert_tf.finetuning.metrics import write_confusion_matrix
+from albert_tf.finetuning.task import class_weights
 from albert_tf.token_classification.data import read_sentences, write_predictions
 from albert_tf.token_classification.export import (
     export_text_token_classifier,
@@ -96,7 +96,7 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
     def check(cls, settings: TokenClassificationSettings) -> None:
         """See `Job`."""
         super().check(settings)
-        check_answers(settings.predict_output_file, settings.predict_file, "`predict_file`")
+        check_predictions(settings, "predict_file")
         for split, action in _ACTIONS.items():
             if getattr(settings, action) and not getattr(settings, f"{split}_file"):
                 raise UserError(f"`{action}` needs `{split}_file`.")
@@ -225,14 +225,12 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
             if getattr(settings, _ACTIONS[split])
         }
         return TokenClassificationTask(
-            self.context.model_directory.config,
+            self.config,
             self.labels,
             self.features.get(TRAIN),
-            max_seq_length=settings.max_seq_length,
             classifier_dropout_prob=settings.classifier_dropout_prob,
             class_weights=self.class_weights,
-            padding=settings.padding,
-            use_one_hot_embeddings=self.context.is_tpu,
+            **self.inputs,
         )
 
     def _features(self, split: str, tokenize: WordTokenizer) -> TokenFeatures:

@@ -22,6 +22,7 @@ from albert_tf.data.streams import (
     source_name,
 )
 from albert_tf.data.text_examples import Labels, label_cell
+from albert_tf.finetuning.metrics import rounded
 from albert_tf.finetuning.predictor import Predictor
 from albert_tf.token_classification.data import (
     SENTENCES_AT_ONCE,
@@ -137,7 +138,7 @@ def evaluation_scores(
 
     found = scores(sentences(features.label_ids), sentences(predicted.label_ids), scheme)
     found["eval_loss"] = float(predicted.losses.mean(dtype=np.float64))
-    return {label_cell(name): float(np.float32(value)) for name, value in found.items()}
+    return rounded({label_cell(name): value for name, value in found.items()})
 
 
 class WordTagger:

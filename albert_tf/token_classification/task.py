@@ -3,71 +3,31 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
-from albert_tf.data.text_examples import Labels
-from albert_tf.finetuning.task import InMemoryTask, TrainingData
-from albert_tf.modeling.losses import LossSum, accuracy, classification_loss
+from albert_tf.finetuning.task import LabelTask
 from albert_tf.modeling.models import AlbertForTokenClassification
 from albert_tf.token_classification.features import TokenFeatures
 from albert_tf.training.task import EXAMPLE_WEIGHTS, WHOLE, Features, Shard
 
-LOSS = "loss"  # the total is reported under this name, too
 _ROWS = "rows"
 
 
-class TokenClassificationTask(InMemoryTask):
-    """The training task of `run_token_classifier.py`.
+class TokenClassificationTask(LabelTask):
+    """The training task of `run_token_classifier.py`, with `TokenFeatures`; see `LabelTask`."""
 
-    Args:
-        config: configuration of the model.
-        labels: the labels to predict.
-        train: training data. If `None`, the task cannot be trained.
-        max_seq_length: maximum length S of a sequence.
-        classifier_dropout_prob: dropout rate of the input of the head.
-        class_weights: float32 [K], weights of the labels in the loss. If `None`, all are 1.
-        padding, use_one_hot_embeddings: see `training_batches` and `FactorizedEmbedding`.
+    train: TokenFeatures | None
 
-    Raises:
-        ValueError: `max_seq_length` exceeds the positions of the model, or there are no labels.
-    """
-
-    def __init__(
-        self,
-        config: AlbertConfig,
-        labels: Labels,
-        train: TokenFeatures | None = None,
-        *,
-        max_seq_length: int,
-        classifier_dropout_prob: float = 0.1,
-        class_weights: np.ndarray | None = None,
-        padding: str = "longest",
-        use_one_hot_embeddings: bool = False,
-    ) -> None:
-        super().__init__(
-            config,
-            max_seq_length=max_seq_length,
-            padding=padding,
-            use_one_hot_embeddings=use_one_hot_embeddings,
-        )
-        self.labels = labels
-        self.train = train
-        self.classifier_dropout_prob = classifier_dropout_prob
-        self.class_weights = class_weights
-        if train is not None:
-            self._training_data()
-
-    def _training_data(self) -> TrainingData:
-        if self.train is None or self.train.label_ids is None or not len(self.train.sequences):
+    def _columns(self) -> dict[str, np.ndarray]:
+        assert self.train is not None
+        if self.train.label_ids is None or not len(self.train.sequences):
             raise UserError("Training needs sentences with labels. Received none.")
-        return self.train.sequences, {_ROWS: np.arange(len(self.train.sequences))}
+        return {_ROWS: np.arange(len(self.train.sequences))}
 
     def train_dataset(self, batch_size: int, seed: int, shard: Shard = WHOLE) -> tf.data.Dataset:
         """See `Task`; batches have `label_ids`, int32 [B, S], -1 for tokens without a label."""
@@ -90,11 +50,10 @@ class TokenClassificationTask(InMemoryTask):
 
     def describe_input(self) -> dict[str, Any]:
         """See `Task`."""
-        self._training_data()
+        described = super().describe_input()
         assert self.train is not None
         digest = hashlib.sha256(self.train.token_labels().data).hexdigest()
-        labels = {"labels": list(self.labels.names), "label_digest": digest}
-        return {**super().describe_input(), **labels}
+        return {**described, "label_digest": digest}
 
     def build_model(self) -> keras.Model:
         """See `Task`."""
@@ -105,32 +64,8 @@ class TokenClassificationTask(InMemoryTask):
             self.use_one_hot_embeddings,
         )
 
-    def loss_weights(self, features: Features) -> dict[str, tf.Tensor]:
-        """See `Task`."""
-        return {LOSS: tf.reduce_sum(self._targets(features)[1])}
-
-    def losses(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
-        """See `Task`; the loss is a mean over words, weighted by their labels."""
-        return {LOSS: classification_loss(outputs["logits"], *self._targets(features))}
-
-    def total_loss(self, losses: Mapping[str, LossSum]) -> Any:
-        """See `Task`."""
-        return losses[LOSS].mean()
-
-    def metrics(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
-        """See `Task`."""
-        return {"accuracy": accuracy(outputs["logits"], *_labelled(features))}
-
     def _targets(self, features: Features) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns label ids, see `_labelled`, and their weights in the loss, float32 [B, S]."""
-        label_ids, weights = _labelled(features)
-        if self.class_weights is not None:
-            weights *= tf.gather(tf.constant(self.class_weights), label_ids)
-        return label_ids, weights
-
-
-def _labelled(features: Features) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns label ids, int32 [B, S], 0 without a label, and float32 [B, S], 1 with a label."""
-    is_labelled = tf.cast(features["label_ids"] >= 0, tf.float32)
-    weights = is_labelled * features[EXAMPLE_WEIGHTS][:, None]
-    return tf.maximum(features["label_ids"], 0), weights
+        """Returns label ids, int32 [B, S], and float32 [B, S], 1 for tokens with a label."""
+        is_labelled = tf.cast(features["label_ids"] >= 0, tf.float32)
+        weights = is_labelled * features[EXAMPLE_WEIGHTS][:, None]
+        return tf.maximum(features["label_ids"], 0), weights

@@ -159,11 +159,11 @@ class TokenClassifier(WordTagger):
             self._rows(sentences, labels),
             self._rows(*validation_data) if validation_data is not None else [],
             lambda given: run_token_classification(TokenClassificationSettings(**given)),
-            epochs=epochs,
-            batch_size=batch_size,
+            output_dir,
+            num_train_epochs=epochs,
+            train_batch_size=batch_size,
             learning_rate=learning_rate,
-            output_dir=output_dir,
-            settings=settings,
+            **settings,
         )
 
     def evaluate(

@@ -33,7 +33,7 @@ from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_size, open_binary
 from albert_tf.data.records import example_features
 from albert_tf.data.tfrecord import RecordError, count_records, read_records
-from albert_tf.finetuning.encode_texts import TextEncoder
+from albert_tf.finetuning.texts import TextEncoder
 from albert_tf.modeling.models import (
     AlbertForClassification,
     AlbertForMultipleChoice,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from albert_tf.classification.data import GlueData
-from albert_tf.classification.features import TextFeatures, text_features
+from albert_tf.classification.task import TextFeatures, text_features
 from albert_tf.data.text_examples import GLUE_TASKS
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import load_tokenizer

@@ -7,8 +7,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.checkpoints.load_weights import load_weights, open_checkpoint
-from albert_tf.classification.features import TextFeatures
-from albert_tf.classification.task import ClassificationTask
+from albert_tf.classification.task import ClassificationTask, TextFeatures
 from albert_tf.config import FineTuningOptimizerConfig, TrainerConfig
 from albert_tf.data.sequences import TokenSequences
 from albert_tf.data.text_examples import Labels

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albert_tf.classification.features import text_sequences
 from albert_tf.data.text_examples import TextExample
+from albert_tf.finetuning.texts import text_sequences
 from albert_tf.tokenization.base import Encoding, Tokenizer
 from albert_tf.tokenization.loading import load_tokenizer
 from albert_tf.tokenization.sentence_piece import (

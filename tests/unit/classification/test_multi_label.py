@@ -15,8 +15,7 @@ from albert_tf.checkpoints import huggingface
 from albert_tf.checkpoints.loading import read_contents
 from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.classification.data import CustomData
-from albert_tf.classification.features import TextFeatures
-from albert_tf.classification.task import ClassificationTask
+from albert_tf.classification.task import ClassificationTask, TextFeatures
 from albert_tf.data.text_examples import DEV, TRAIN, Labels
 from albert_tf.finetuning.metrics import per_example_losses, predictions, scores
 from albert_tf.modeling.losses import means

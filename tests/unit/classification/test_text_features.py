@@ -5,7 +5,7 @@ import logging
 import numpy as np
 import pytest
 
-from albert_tf.classification.features import text_features
+from albert_tf.classification.task import text_features
 from albert_tf.data.text_examples import Labels, TextExample
 from albert_tf.finetuning import texts as module
 from albert_tf.finetuning.texts import text_sequences
