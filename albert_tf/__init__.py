@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     from albert_tf.pretraining.create_data import (
         PretrainingDataSettings,
         create_pretraining_data,
-        train_sentencepiece,
     )
     from albert_tf.pretraining.fill_mask import FillMask
     from albert_tf.pretraining.run import PretrainingSettings, run_pretraining
+    from albert_tf.pretraining.vocabulary import train_sentencepiece
     from albert_tf.squad.ask import QuestionAnswer, QuestionAnswerer
     from albert_tf.squad.run import SquadSettings, run_squad
     from albert_tf.token_classification.run import (
@@ -158,7 +158,7 @@ _MODULES = {
     "PretrainingSettings": "pretraining.run",
     "TokenClassificationSettings": "token_classification.run",
     "create_pretraining_data": "pretraining.create_data",
-    "train_sentencepiece": "pretraining.create_data",
+    "train_sentencepiece": "pretraining.vocabulary",
     "SquadSettings": "squad.run",
     "run_classification": "classification.run",
     "run_multiple_choice": "multiple_choice.run",

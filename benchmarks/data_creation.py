@@ -17,9 +17,8 @@ import sentencepiece
 from absl import app, flags
 
 from albert_tf.pretraining.create_records import create_records
-from albert_tf.pretraining.instances import InstanceSettings
+from albert_tf.pretraining.instances import InstanceSettings, SegmentSettings
 from albert_tf.pretraining.masking import MaskingSettings
-from albert_tf.pretraining.segments import SegmentSettings
 from albert_tf.tokenization.loading import load_tokenizer
 
 _TEXT = flags.DEFINE_string("text", None, "Text, one sentence per line.", required=True)
@@ -47,8 +46,8 @@ def create(output_file: str) -> int:
         dupe_factor=1,
     )
     tokenizer = load_tokenizer(spm_model_file=_MODEL.value)
-    report = create_records([_TEXT.value], [output_file], tokenizer, settings, _WORKERS.value)
-    return report.counts["text_tokens"]
+    counts = create_records([_TEXT.value], [output_file], tokenizer, settings, _WORKERS.value)
+    return counts["text_tokens"]
 
 
 def main(arguments: Sequence[str]) -> None:

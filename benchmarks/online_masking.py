@@ -22,8 +22,7 @@ from absl import app, flags
 from albert_tf.config import AlbertConfig
 from albert_tf.data.tfrecord import encode_examples, frame_records
 from albert_tf.pretraining.instances import plain_feature_specs, pretraining_feature_specs
-from albert_tf.pretraining.masking import MaskingSettings
-from albert_tf.pretraining.online_masking import OnlineMasking
+from albert_tf.pretraining.masking import MaskingSettings, OnlineMasking
 from albert_tf.pretraining.task import PretrainingTask
 from albert_tf.training.distribution import create_strategy, split_batch
 from albert_tf.training.task import SkippedRecords

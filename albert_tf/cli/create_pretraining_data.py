@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from albert_tf.cli.app import command
 from albert_tf.cli.flags import DRY_RUN, NGRAMS, Flag, define, settings_from_flags
 from albert_tf.pretraining.create_data import PretrainingDataSettings, create_pretraining_data
-from albert_tf.pretraining.segments import ORIGINAL, SENTENCE_LOSSES, SENTENCE_PAIRS
+from albert_tf.pretraining.instances import ORIGINAL, SENTENCE_LOSSES, SENTENCE_PAIRS
 
 
 def define_flags() -> None:

@@ -29,7 +29,7 @@ from albert_tf.cli.flags import (
     settings_from_flags,
 )
 from albert_tf.config import OptimizerConfig, TrainerConfig
-from albert_tf.pretraining.segments import SENTENCE_LOSSES, SOP
+from albert_tf.pretraining.instances import SENTENCE_LOSSES, SOP
 
 
 def define_flags() -> None:

@@ -10,7 +10,7 @@ from absl import flags
 
 from albert_tf.cli.app import command
 from albert_tf.cli.flags import DRY_RUN, Flag, define
-from albert_tf.pretraining.create_data import train_sentencepiece
+from albert_tf.pretraining.vocabulary import train_sentencepiece
 
 
 def define_flags() -> None:

@@ -61,27 +61,21 @@ def _system_errors() -> tuple[type[Exception], ...]:
 
 
 @contextmanager
-def raise_write_errors(
-    path: str, written: str | None = None, *, has_nameless: bool = True
-) -> Iterator[None]:
+def raise_write_errors(path: str, written: str = "") -> Iterator[None]:
     """Converts errors of Python and TensorFlow inside the block into a `WriteError` for `path`.
 
     Args:
         path: the final name of what is written.
-        written: text that errors of writing contain; other errors are re-raised unchanged.
-        has_nameless: whether errors with a number, but without a path, belong to `written`.
+        written: if given, errors that contain neither a path nor this text are re-raised unchanged.
     """
     try:
         yield
     except BrokenPipeError:
         raise
     except _system_errors() as error:
-        if written is None:
-            is_other = isinstance(error, WriteError)
-        else:
-            is_nameless = isinstance(error, OSError) and error.errno and error.filename is None
-            is_other = not (is_nameless and has_nameless) and written not in str(error)
-        if is_other:
+        is_nameless = isinstance(error, OSError) and error.errno and error.filename is None
+        is_other = not is_nameless and written not in str(error)
+        if is_other or (isinstance(error, WriteError) and not written):
             raise
         raise write_error(path, error) from error
 
@@ -101,15 +95,16 @@ def write_then_rename(path: str) -> Iterator[IO[bytes]]:
         with suppress(OSError):
             mode = os.stat(path).st_mode
     if mode is not None and not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        with raise_write_errors(path, path), io.BufferedWriter(_Output(path)) as file:
+        with io.BufferedWriter(_Output(path, path)) as file:
             yield file
         return
     with _temporary(path, is_folder=False) as temporary:
-        with io.BufferedWriter(_Output(temporary)) as file:
+        with io.BufferedWriter(_Output(temporary, path)) as file:
             if mode is not None:
                 os.chmod(temporary, stat.S_IMODE(mode))
             yield file
-        rename(temporary, real_name(path))
+        with raise_write_errors(path):
+            rename(temporary, real_name(path))
 
 
 @contextmanager
@@ -124,7 +119,10 @@ def temporary_folder(path: str, *, is_shared: bool = False) -> Iterator[str]:
     Raises:
         WriteError: the directory, or a file in it, cannot be written.
     """
-    with _temporary(path, is_folder=True, is_shared=is_shared) as temporary:
+    with (
+        _temporary(path, is_folder=True, is_shared=is_shared) as temporary,
+        raise_write_errors(path, os.path.basename(temporary)),
+    ):
         yield temporary
 
 
@@ -135,14 +133,20 @@ def _temporary(path: str, *, is_folder: bool, is_shared: bool = False) -> Iterat
     temporary, lock = random_name(target), None
     with raise_write_errors(path):
         make_parent_folder(target)
-        if not (is_remote(target) or is_shared):
-            remove_leftovers(*os.path.split(target))
-            temporary, lock = _make_locked(target, is_folder)
-        elif is_folder:
-            _gfile().makedirs(temporary) if is_remote(target) else os.mkdir(temporary)
+        if is_remote(target):
+            if is_folder:  # a file is created when it is opened
+                _gfile().makedirs(temporary)
+        else:
+            os.mkdir(temporary) if is_folder else open(temporary, "xb").close()
+            if not is_shared:
+                remove_leftovers(*os.path.split(target))
+                with suppress(OSError):  # a file system without locks
+                    lock = _lock(temporary)
+        if lock is not None:
+            unlocked, temporary = temporary, f"{target}.tmp-{_HOST}-{uuid.uuid4().hex[:12]}"
+            os.rename(unlocked, temporary)
     try:
-        with raise_write_errors(path, os.path.basename(temporary), has_nameless=is_folder):
-            yield temporary
+        yield temporary
     finally:
         with suppress(*_system_errors()):  # the error of the block is more important
             (remove_folder if is_folder else remove)(temporary)
@@ -151,28 +155,27 @@ def _temporary(path: str, *, is_folder: bool, is_shared: bool = False) -> Iterat
 
 
 class _Output(io.RawIOBase):
-    """A local or remote file whose errors contain its name."""
+    """A local or remote file whose errors name the final path."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._file: Any = open_binary(name, "wb") if is_remote(name) else io.FileIO(name, "w")
+    def __init__(self, name: str, path: str) -> None:
+        self._path, self._is_remote = path, is_remote(name)
+        with raise_write_errors(path):
+            self._file: Any = open_binary(name, "wb") if self._is_remote else io.FileIO(name, "w")
         self.write(b"")  # TensorFlow creates the file at the first write
 
     def writable(self) -> bool:
         return True
 
     def write(self, data: Any) -> int:
-        try:
-            written = self._file.write(bytes(data) if is_remote(self._name) else data)
-        except OSError as error:
-            error.filename = error.filename or self._name
-            raise
+        with raise_write_errors(self._path):
+            written = self._file.write(bytes(data) if self._is_remote else data)
         return len(data) if written is None else written
 
     def close(self) -> None:
         if not self.closed:
             super().close()
-            self._file.close()
+            with raise_write_errors(self._path):
+                self._file.close()
 
 
 def random_name(path: str) -> str:
@@ -180,27 +183,9 @@ def random_name(path: str) -> str:
     return f"{path}.tmp-{uuid.uuid4().hex[:12]}"
 
 
-def _make_locked(path: str, is_folder: bool) -> tuple[str, int | None]:
-    """Returns the name of a new file or directory, and the descriptor that holds its lock."""
-    while True:
-        temporary = f"{path}.tmp-{_HOST}-{uuid.uuid4().hex[:12]}"
-        os.mkdir(temporary) if is_folder else open(temporary, "xb").close()
-        try:
-            lock = _lock(temporary)
-        except (BlockingIOError, FileNotFoundError):
-            continue  # another process is removing it because it was not locked yet
-        except OSError:  # a file system without locks
-            unlocked = random_name(path)
-            os.rename(temporary, unlocked)
-            return unlocked, None
-        if os.path.lexists(temporary):
-            return temporary, lock
-        os.close(lock)
-
-
 def _lock(path: str) -> int:
     """Locks a path until the descriptor is closed; BlockingIOError if it is locked already."""
-    # Some network file systems lock only what is open for writing, and so no directories.
+    # Some network file systems lock only files that are open for writing, and no directories.
     descriptor = os.open(path, os.O_RDONLY if os.path.isdir(path) else os.O_RDWR)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -272,11 +257,8 @@ def folder_names(folder: str) -> list[str]:
     return sorted(os.listdir(folder)) if os.path.isdir(folder) else []
 
 
-def find_files(pattern: str) -> list[str]:
-    """Returns the sorted files that match a glob pattern; `*` matches no leading dot.
-
-    The part of a local pattern that exists, such as the directory `runs [old]`, is taken literally.
-    """
+def _find_files(pattern: str) -> list[str]:
+    """Returns the sorted files that match a glob pattern; `*` matches no leading dot."""
     if is_remote(pattern):
         is_hidden = os.path.basename(pattern).startswith(".")
         return sorted(
@@ -284,7 +266,7 @@ def find_files(pattern: str) -> list[str]:
             for path in _gfile().glob(pattern)
             if os.path.basename(path).startswith(".") == is_hidden and not _gfile().isdir(path)
         )
-    literal = pattern
+    literal = pattern  # the part that exists, such as the directory `runs [old]`
     while literal and not os.path.lexists(literal):
         literal = os.path.dirname(literal.rstrip("/"))
     matches = glob.glob(glob.escape(literal) + pattern[len(literal) :])
@@ -293,6 +275,8 @@ def find_files(pattern: str) -> list[str]:
 
 def match_files(patterns: str) -> list[str]:
     """Expands comma-separated glob patterns.
+
+    The part of a local pattern that exists, such as the directory `runs [old]`, is taken literally.
 
     Returns:
         Files in the order of the patterns, sorted within one pattern, without repetition.
@@ -304,7 +288,7 @@ def match_files(patterns: str) -> list[str]:
     """
     files: dict[str, None] = {}
     for pattern in filter(None, (part.strip() for part in patterns.split(","))):
-        matches = find_files(pattern)
+        matches = _find_files(pattern)
         if not matches:
             raise UserError(f"no file matches {pattern!r}. Pass existing files or patterns.")
         files.update(dict.fromkeys(matches))
@@ -401,15 +385,12 @@ def check_folder(path: str) -> None:
 
 def check_file(path: str) -> None:
     """Raises ValueError for a directory, and for a file that cannot be written."""
-    problem: OSError | None = None
-    if is_remote(path):
-        problem = why_not_writable(os.path.dirname(path))
-    elif os.path.isdir(path):
+    if not is_remote(path) and os.path.isdir(path):
         raise UserError(f"{path} is a directory. Pass the path of a file in it.")
-    elif file_exists(path) or not os.path.exists(path):
+    if os.path.exists(path) and not os.path.isfile(path):  # a device or a pipe
+        problem = None if os.access(path, os.W_OK) else _system_error(errno.EACCES, path)
+    else:
         problem = why_not_writable(os.path.dirname(real_name(path)))
-    elif not os.access(path, os.W_OK):  # a device or a pipe
-        problem = _system_error(errno.EACCES, path)
     if problem:
         raise UserError(f"{path} cannot be written: {problem}")
 
@@ -424,11 +405,7 @@ def why_not_writable(folder: str) -> OSError | None:
         is_known = scheme in _gfile().get_registered_schemes()
         return None if is_known else OSError(f"TensorFlow has no file system {scheme}://")
     existing = _existing_folder(folder)
-    if os.path.islink(existing) and not os.path.exists(existing):
-        return FileNotFoundError(
-            errno.ENOENT, "The symbolic link points to a path that does not exist", existing
-        )
-    if not os.path.isdir(existing):
+    if not os.path.isdir(existing):  # a file or a dangling link
         return _system_error(errno.ENOTDIR, existing)
     is_writable = os.access(existing, os.W_OK | os.X_OK)
     return None if is_writable else _system_error(errno.EACCES, existing)
@@ -451,10 +428,6 @@ def free_bytes(path: str) -> int | None:
     return None if is_remote(path) else shutil.disk_usage(_existing_folder(path)).free
 
 
-class EncodingError(UserError):
-    """Raised if a file is not UTF-8 text."""
-
-
 def decode_utf8(data: bytes, where: str, *, line: int = 1) -> str:
     """Decodes UTF-8 without the byte order marks at the start of a file.
 
@@ -464,7 +437,7 @@ def decode_utf8(data: bytes, where: str, *, line: int = 1) -> str:
         line: number of the first line of `data`, from 1.
 
     Raises:
-        EncodingError: the bytes are not UTF-8; names the line and the first such byte.
+        ValueError: the bytes are not UTF-8; names the line and the first such byte.
     """
     try:
         text = data.decode("utf-8")
@@ -476,17 +449,17 @@ def decode_utf8(data: bytes, where: str, *, line: int = 1) -> str:
 def read_utf8(path: str) -> str:
     r"""Reads a text file of this package and converts all line ends to \n.
 
-    Raises EncodingError as `decode_utf8` does.
+    Raises ValueError as `decode_utf8` does.
     """
     with open_binary(path, "rb") as file:
         text = decode_utf8(file.read(), path)
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def encoding_error(data: bytes, where: str, place: int, *, line: int = 1) -> EncodingError:
+def encoding_error(data: bytes, where: str, place: int, *, line: int = 1) -> UserError:
     """Returns the error for the byte at index `place`; see `decode_utf8`."""
     line += data.count(b"\n", 0, place)
-    return EncodingError(
+    return UserError(
         f"{where} is not UTF-8 text: line {line} contains byte 0x{data[place]:02x}. Convert it "
         "first."
     )

@@ -42,7 +42,7 @@ def parse_json(data: bytes | str, where: str, *, line: int = 1) -> Any:
 
     Raises:
         JsonError: the text is not strict JSON; names the line.
-        EncodingError: the bytes are not UTF-8.
+        ValueError: the bytes are not UTF-8.
     """
     text = decode_utf8(data, where, line=line) if isinstance(data, bytes) else data
     values = list(json_values(text, where, line=line))

@@ -1,14 +1,14 @@
-"""From record files to batches of parsed features.
+"""Checks record files and reads them as batches of parsed features.
 
-With `skip_damaged` a record that does not parse is left out alone; after one whose checksum differs
-nothing says where the next one begins, and the rest of its file is left out. (Damage up to the last
-record of a file is reported that way, too.) What was left out travels with the examples, as text.
+With `skip_damaged`, a record that cannot be parsed is skipped. After a wrong checksum, the start of
+the next record is unknown, so the rest of the file is skipped. The batches report what was skipped
+as text; see `SKIPPED`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -18,11 +18,10 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.data.errors import UserError
-from albert_tf.data.files import file_size
-from albert_tf.data.records import example_features, parse_batch
-from albert_tf.data.tfrecord import FeatureSpec, RecordError, read_records
-from albert_tf.pretraining.instances import PREDICTION_FEATURES
-from albert_tf.pretraining.segments import NONE, NSP, SOP
+from albert_tf.data.files import file_size, open_binary, reason_of
+from albert_tf.data.strict_json import listed
+from albert_tf.data.tfrecord import FeatureSpec, RecordError, frame_ends, read_records
+from albert_tf.pretraining.instances import NONE, NSP, PREDICTION_FEATURES, SOP
 from albert_tf.training.task import (
     EXAMPLE_WEIGHTS,
     REST_OF_FILE,
@@ -32,33 +31,289 @@ from albert_tf.training.task import (
     StreamIterator,
 )
 
-_FRAME_BYTES = 16  # of a record, besides its payload
-_MAX_STREAMS = 64
-_FEW = 8  # of streams, or of rows that a stream gives to a batch: a stream costs time, too
-_MAX_UNEVENNESS = 1.2  # of the longest stream to the shortest
-
-# Changes a batch, told the number of each example, int64 [B]: one for an example and a pass,
-# whatever the number of workers.
+# Changes a batch. The second argument, int64 [B], numbers the examples of all passes and workers.
 Features = dict[str, tf.Tensor]
 Transform = Callable[[Features, tf.Tensor], Features]
-# Of all streams, or one each; read in turn, so that neighbours in a file are none in a batch.
-_MAX_OPEN_FILES = 16
 
-# A masked record without a prediction is rare (no word was small enough), not impossible.
-_RECORDS_TO_ASK = 16
+_FRAME_BYTES = 16  # length and checksums of a record
+_MAX_STREAMS = 64
+_MIN_ROWS = 8  # per stream and batch, if there are more than 8 streams: each costs time
+_MAX_UNEVENNESS = 1.2  # size of the largest stream relative to the smallest
+_MAX_OPEN_FILES = 16  # of all streams; files are interleaved to separate neighboring records
+_RECORDS_TO_CHECK = 16  # a masked record has no prediction if no word fits, which is rare
+
+# UnicodeDecodeError: TensorFlow's message quotes a damaged record.
+_READ_ERRORS = (tf.errors.DataLossError, tf.errors.InvalidArgumentError, UnicodeDecodeError)
+
+# Removed files, and disks or networks that do not answer.
+_FILE_ERRORS = (
+    tf.errors.FailedPreconditionError,
+    tf.errors.NotFoundError,
+    tf.errors.PermissionDeniedError,
+    tf.errors.UnavailableError,
+    tf.errors.UnknownError,
+)
+
+
+def parse_batch(serialized: tf.Tensor, specs: Sequence[FeatureSpec]) -> Features:
+    """Parses a batch of `tf.train.Example` messages, string [B], inside a `tf.data` pipeline.
+
+    Returns:
+        For each name of `specs` int32 or float32 [B, length].
+
+    Raises:
+        tf.errors.InvalidArgumentError: (when run) a feature is missing, has another length, or a
+            value outside [0, limit). `explain_read_errors` adds the file and the record.
+    """
+    parsed = tf.io.parse_example(
+        serialized, {spec.name: tf.io.FixedLenFeature([spec.length], spec.dtype) for spec in specs}
+    )
+    features = {}
+    for spec in specs:
+        values = parsed[spec.name]
+        if spec.limit is not None:
+            # On a GPU, ids beyond the table would silently be looked up as zeros.
+            message = f"feature {spec.name!r} must lie in [0, {spec.limit})"
+            limit = tf.constant(spec.limit, values.dtype)
+            checks = [
+                tf.debugging.assert_non_negative(values, message=message),
+                tf.debugging.assert_less(values, limit, message=message),
+            ]
+            with tf.control_dependencies(checks):
+                values = tf.identity(values)
+        features[spec.name] = tf.cast(values, tf.int32) if spec.dtype == "int64" else values
+    return features
+
+
+def check_record_files(
+    files: Sequence[str], specs: Sequence[FeatureSpec], *, num_records: int = 256
+) -> None:
+    """Checks the beginning of each file.
+
+    Args:
+        files: TFRecord files.
+        specs: the features that every record must have.
+        num_records: number of records per file that must not be truncated.
+
+    Raises:
+        RecordError: a first record is damaged or differs from `specs`, one of the first
+            `num_records` is truncated, or there is no record.
+    """
+    found = False
+    for path in files:
+        for payload in islice(read_records(path), 1):
+            _check_record(payload, specs, path, 1)
+            found = True
+        for _ in islice(frame_ends(path), num_records):
+            pass
+    if not found:
+        raise RecordError(f"No record in any of the files: {', '.join(files)}")
+
+
+@contextmanager
+def explain_read_errors(files: Sequence[str], specs: Sequence[FeatureSpec]) -> Iterator[None]:
+    """Converts reading errors of `tf.data` inside the block into errors that name the record.
+
+    After an error the files are read again, one record at a time, up to the damaged one.
+
+    Raises:
+        RecordError: a record is damaged or differs from `specs`, or a file cannot be read. Other
+            errors are re-raised unchanged.
+    """
+    try:
+        yield
+    except (*_READ_ERRORS, *_FILE_ERRORS) as error:
+        try:
+            for path in files:
+                _check_file(path)
+            if isinstance(error, _READ_ERRORS):
+                _check_all_records(files, specs)
+        except RecordError as explained:
+            raise explained from error
+        raise
+
+
+def _check_file(path: str) -> None:
+    try:
+        with open_binary(path, "rb") as file:
+            file.read(1)
+    except (OSError, tf.errors.OpError) as error:
+        raise RecordError(
+            f"{path} can no longer be read: {reason_of(error)}. Restore the file and run the same "
+            "command again."
+        ) from error
+
+
+def _check_all_records(files: Sequence[str], specs: Sequence[FeatureSpec]) -> None:
+    for path in files:
+        for number, payload in enumerate(read_records(path), start=1):
+            _check_record(payload, specs, path, number)
+            try:
+                parse_batch(tf.constant([payload]), specs)
+            except _READ_ERRORS as error:  # TensorFlow accepts less than protobuf does
+                raise RecordError(
+                    f"{path}, record {number}: TensorFlow cannot parse it. It is damaged; create "
+                    "the records again."
+                ) from error
+
+
+def example_features(payload: bytes, path: str, number: int) -> Any:
+    """Returns features by name; RecordError if the record is not a `tf.train.Example`."""
+    if not payload:
+        raise RecordError(f"{path}, record {number}: it is empty. Create the records again.")
+    try:
+        return tf.train.Example.FromString(payload).features.feature
+    except Exception as error:  # each protobuf backend raises its own classes
+        raise RecordError(f"{path}, record {number}: not a tf.train.Example: {error}") from error
+
+
+def _check_record(payload: bytes, specs: Sequence[FeatureSpec], path: str, number: int) -> None:
+    """Raises RecordError unless the record contains every feature of `specs`."""
+    place = f"{path}, record {number}"
+    features = example_features(payload, path, number)
+    for spec in specs:
+        if spec.name not in features:
+            raise RecordError(
+                f"{place}: feature {spec.name!r} is missing; it holds {listed(sorted(features))}. "
+                "Was the file created for another task?"
+            )
+        _check_values(features[spec.name], spec, place)
+
+
+def _check_values(feature: tf.train.Feature, spec: FeatureSpec, place: str) -> None:
+    stored = {"int64": feature.int64_list, "float32": feature.float_list}[spec.dtype].value
+    if feature.WhichOneof("kind") != ("int64_list" if spec.dtype == "int64" else "float_list"):
+        raise RecordError(f"{place}: feature {spec.name!r} does not hold {spec.dtype} values.")
+    if len(stored) != spec.length:
+        advice = f" Set `{spec.length_name}` to match, or create the records again."
+        raise RecordError(
+            f"{place}: feature {spec.name!r} holds {len(stored)} values, "
+            f"{spec.length} were expected.{advice if spec.length_name else ''}"
+        )
+    if spec.limit is not None and not 0 <= min(stored) <= max(stored) < spec.limit:
+        worst = min(stored) if min(stored) < 0 else max(stored)
+        source = f", the limit set by {spec.limit_source}" if spec.limit_source else ""
+        raise RecordError(
+            f"{place}: feature {spec.name!r} holds {worst}, but values must lie in "
+            f"[0, {spec.limit}){source}."
+        )
+
+
+def are_masked(path: str, mask_id: int | None = None) -> bool | None:
+    """Returns whether the records of a file were masked when they were created.
+
+    Args:
+        path: a TFRecord file.
+        mask_id: id of [MASK], for records without features of predictions.
+
+    Returns:
+        `None` if the file has no pretraining records, or its first record is damaged.
+    """
+    answer = None
+    with suppress(RecordError):  # raised again when the records are read
+        for number, payload in enumerate(islice(read_records(path), _RECORDS_TO_CHECK), start=1):
+            features = example_features(payload, path, number)
+            if "input_ids" not in features or "token_boundary" not in features:
+                return None
+            if PREDICTION_FEATURES[-1] in features:
+                answer = any(features[PREDICTION_FEATURES[-1]].float_list.value)
+            else:
+                answer = mask_id is not None and mask_id in features["input_ids"].int64_list.value
+            if answer:
+                break
+    return answer
+
+
+def are_masked_alike(files: Sequence[str], mask_id: int) -> bool:
+    """Returns whether evaluation records are masked; RecordError if only some files are."""
+    first = {are_masked(path, mask_id): path for path in reversed(files)}
+    if True in first and False in first:
+        raise RecordError(
+            f"{first[True]} contains masked records and {first[False]} plain ones. Evaluate on "
+            "files of one kind (`eval_input_file`)."
+        )
+    return True in first
+
+
+def check_masking(files: Sequence[str], mask_id: int | None) -> None:
+    """Checks that records are masked exactly once: at creation, or while training.
+
+    Args:
+        files: TFRecord files.
+        mask_id: id of [MASK] if records are masked while training, otherwise `None`.
+
+    Raises:
+        RecordError: records would be masked twice, or never.
+    """
+    for path in files:
+        masked = are_masked(path, mask_id)
+        if masked and mask_id is not None:
+            raise RecordError(
+                f"{path}: its records were masked when they were created, and `masked_lm_prob` "
+                "(or `masked_lm_budget`) would mask them again. Omit that flag, or create plain "
+                "records: create_pretraining_data.py `masked_lm_prob`=0."
+            )
+        if masked is False and mask_id is None:
+            raise RecordError(
+                f"{path}: its records are plain, no token is masked. Pass `masked_lm_prob`=0.15 "
+                "to mask them during training, or create masked records: "
+                "create_pretraining_data.py without `masked_lm_prob`=0."
+            )
+
+
+def check_sentence_pairs(files: Sequence[str], sentence_loss: str) -> None:
+    """Checks that the first record of each file is a pair of segments if a sentence loss needs it.
+
+    Raises:
+        RecordError: a first record is a single run of text, or is damaged.
+    """
+    for path in files if sentence_loss != NONE else ():
+        for payload in islice(read_records(path), 1):
+            if not any(example_features(payload, path, 1)["segment_ids"].int64_list.value):
+                raise RecordError(
+                    f"{path} contains single runs of text (created with `sentence_loss`={NONE}), "
+                    f"but `sentence_loss`={sentence_loss} needs pairs of segments. Use "
+                    f"`sentence_loss`={NONE}, or records created with {SOP} or {NSP}."
+                )
+
+
+def readable_files(files: Iterable[str]) -> list[str]:
+    """Returns the files whose first record is not damaged; logs a warning for each other file."""
+    return [path for path in files if _begins_well(path)]
+
+
+def _begins_well(path: str) -> bool:
+    try:
+        for payload in islice(read_records(path), 1):
+            example_features(payload, path, 1)
+    except RecordError as error:
+        logging.warning("--skip_damaged_records: %s", error)
+        return False
+    return True
+
+
+def has_good_record(files: Sequence[str], specs: Sequence[FeatureSpec]) -> bool:
+    """Returns whether `good_records` of any of the files is not empty."""
+    for path in files:
+        with suppress(RecordError):  # the rest of the file is skipped
+            for number, payload in enumerate(read_records(path), start=1):
+                with suppress(RecordError):
+                    _check_record(payload, specs, path, number)
+                    return True
+    return False
 
 
 def good_records(path: tf.Tensor, size: tf.Tensor, specs: Sequence[FeatureSpec]) -> tf.data.Dataset:
-    """The records of a file that can be read and parsed.
+    """Returns the records of a file that can be read and parsed.
 
     Args:
-        path: of a TFRecord file, a string.
-        size: of the file in bytes, int64.
-        specs: the features that a record must have.
+        path: path of a TFRecord file, a string.
+        size: size of the file in bytes, int64.
+        specs: the features that every record must have.
 
     Returns:
-        Pairs of a payload and what was left out before it (see `SKIPPED`). An empty payload stands
-        for the end of a file that is damaged there: `carry_places` takes it out.
+        Pairs of a record and a description of the skipped records before it; see `SKIPPED`. If the
+        end of the file is damaged, the last record is empty; `carry_places` removes it.
     """
 
     def number(state: Any, payload: tf.Tensor) -> Any:
@@ -79,7 +334,7 @@ def good_records(path: tf.Tensor, size: tf.Tensor, specs: Sequence[FeatureSpec])
         skipped = tf.where(start > end_of_last, tf.strings.join(fields, "\t"), "")
         return (record, end), (payload, skipped)
 
-    # A file that is not there `ignore_errors` would try to open for ever.
+    # `ignore_errors` would try to open a missing file forever.
     there = tf.io.matching_files(tf.strings.regex_replace(path, r"[*?\[\\]", r"\\\0"))
     with tf.control_dependencies([tf.debugging.assert_positive(tf.size(there), "no such file")]):
         path = tf.identity(path)
@@ -91,7 +346,7 @@ def good_records(path: tf.Tensor, size: tf.Tensor, specs: Sequence[FeatureSpec])
 
 
 def carry_places(records: tf.data.Dataset) -> tf.data.Dataset:
-    """Gives the next record what an element without one says, and takes that element out."""
+    """Removes empty records; the next record gets their description of skipped records."""
 
     def carry(pending: tf.Tensor, element: Any) -> Any:
         payload, skipped = element
@@ -101,42 +356,16 @@ def carry_places(records: tf.data.Dataset) -> tf.data.Dataset:
     return records.scan("", carry).filter(lambda payload, _: payload != "")
 
 
-def readable_files(files: Iterable[str]) -> list[str]:
-    """Those files whose first record, if there is one, can be read; the others are named."""
-    return [path for path in files if _begins_well(path)]
-
-
-def _begins_well(path: str) -> bool:
-    try:
-        for payload in islice(read_records(path), 1):
-            example_features(payload, path, 1)
-    except RecordError as error:
-        logging.warning("--skip_damaged_records: %s", error)
-        return False
-    return True
-
-
-def has_good_record(files: Sequence[str], specs: Sequence[FeatureSpec]) -> bool:
-    """Whether a record of the files can be read and parsed; they are read up to it."""
-    found = (
-        good_records(tf.constant(path), tf.constant(file_size(path), tf.int64), specs)
-        .filter(lambda payload, _: payload != "")
-        .take(1)
-        for path in files
-    )
-    return any(True for dataset in found for _ in dataset)
-
-
 def num_streams(file_sizes: Sequence[int], batch_size: int) -> int:
-    """Returns how many streams G the files are read as; it does not depend on the workers.
+    """Returns how many streams G the files are read as, whatever the number of workers.
 
     Stream g has the files g, g + G, ... G divides the batch and is at most 64 and the number of
-    files; above 8 a stream has at least 8 rows of the batch. No stream has over 1.2 times the bytes
-    of another, whose examples would come up more often. Of the numbers that are left, G is the one
-    that the most numbers of workers divide, then the one with the highest power of two.
+    files; if G is above 8, a stream has at least 8 rows of the batch. The largest stream has at
+    most 1.2 times the bytes of the smallest, so that examples are read about equally often. Among
+    the remaining numbers, G has the most divisors, then the largest power of two as a divisor.
 
     Args:
-        file_sizes: in bytes.
+        file_sizes: sizes of the files in bytes.
         batch_size: B, of all workers.
     """
 
@@ -144,13 +373,13 @@ def num_streams(file_sizes: Sequence[int], batch_size: int) -> int:
         sizes = [sum(file_sizes[number::count]) for number in range(count)]
         return max(sizes) <= _MAX_UNEVENNESS * min(sizes)
 
-    limit = min(len(file_sizes), _MAX_STREAMS, max(_FEW, batch_size // _FEW))
+    limit = min(len(file_sizes), _MAX_STREAMS, max(_MIN_ROWS, batch_size // _MIN_ROWS))
     fitting = [n for n in range(1, limit + 1) if batch_size % n == 0 and (n == 1 or is_even(n))]
     return max(fitting, key=lambda n: (sum(n % k == 0 for k in range(1, n + 1)), n & -n, n))
 
 
 def check_workers(files: Sequence[str], batch_size: int, workers: int) -> int:
-    """Returns the number of streams; a ValueError unless `workers` can share them."""
+    """Returns the number of streams; ValueError if `workers` does not divide it."""
     sizes = [file_size(path) for path in files]
     count = num_streams(sizes, batch_size)
     if count % workers == 0:
@@ -180,32 +409,32 @@ def training_batches(
     shard: Shard = WHOLE,
     skip_damaged: bool = False,
 ) -> StreamIterator:
-    """Endless batches in an order that the seed decides, another one in every pass.
+    """Returns endless batches; each pass has another random order.
 
-    The files are read as `num_streams` streams, each with its own order and its own passes. A
-    stream gives the same rows of every batch, and a worker reads its share of the streams alone.
+    The files are read as `num_streams` streams. Each has its own order and passes, and provides the
+    same rows of every batch. A worker reads only its share of the streams.
 
     Args:
         files: TFRecord files.
         specs: the features to read.
         batch_size: B, of all workers.
-        seed: decides the order.
-        shuffle_buffer_size: records among which the next one is drawn, shared by the streams.
-        transform: see `Transform`; None leaves the features as they are.
-        shard: the worker's.
-        skip_damaged: leave out records that cannot be read, see `SkippedRecords`; the order of the
-            others stays.
+        seed: determines the order.
+        shuffle_buffer_size: number of records among which the next one is drawn, of all streams.
+        transform: changes each batch, see `Transform`.
+        shard: the worker.
+        skip_damaged: whether damaged records are skipped, see `SkippedRecords`. The order of the
+            other records stays the same.
 
     Returns:
         Features, each [B / workers, length], and `example_weights` float32 [B / workers].
 
     Raises:
-        ValueError: the number of workers does not divide that of the streams.
+        ValueError: the number of workers does not divide the number of streams.
     """
     G = check_workers(files, batch_size, shard.count)
     streams = {}
     for number in range(G)[shard.rows(G)]:
-        # A seed of its own: streams of as many files would be shuffled alike.
+        # With the same seed, streams of the same number of files would be shuffled alike.
         own = int(np.random.SeedSequence([seed % 2**64, number]).generate_state(1, np.uint64)[0])
         records = _stream(
             files[number::G],
@@ -216,18 +445,18 @@ def training_batches(
             skip_damaged=skip_damaged,
         )
         batches = records.enumerate().batch(batch_size // G, drop_remainder=True)
-        if batch_size // G >= _FEW * 2:  # less is sooner read than handed over
+        if batch_size // G >= _MIN_ROWS * 2:  # fewer are read faster than handed over
             batches = batches.prefetch(2)
         options = tf.data.Options()
-        # Of no use, and tuning threads take seconds to start and may never end.
+        # Tuning is of no use here, and its threads take seconds to start and may never end.
         options.autotune.enabled = False
         options.experimental_optimization.apply_default_optimizations = False
-        # Without it the passes after a restored one have other orders than they would have had.
+        # Otherwise the passes after a restored one would have other orders.
         options.experimental_optimization.shuffle_and_repeat_fusion = True
         streams[number] = iter(batches.with_options(options))
 
     def make_batch(rows: Sequence[Any]) -> Features:
-        """Of what each stream gives: numbers, and a payload and what was skipped before it."""
+        """Joins the rows of the streams: numbers, records and, if any, skipped records."""
         numbers = [n * G + number for number, (n, _) in zip(streams, rows, strict=True)]
         serialized, *skipped = (
             tf.concat(values, axis=0)
@@ -248,7 +477,7 @@ def _stream(
     max_open_files: int,
     skip_damaged: bool,
 ) -> tf.data.Dataset:
-    """The records of some files, shuffled, for ever."""
+    """Returns the shuffled records of some files, repeated forever."""
     read: Any = tf.data.TFRecordDataset
     sources: Any = list(files)
     if skip_damaged:
@@ -275,18 +504,18 @@ def evaluation_batches(
     batch_size: int,
     transform: Transform | None = None,
 ) -> tf.data.Dataset:
-    """Every example once, in the order of the files; the last batch may be shorter.
+    """Returns every example once, in the order of the files; the last batch may be shorter.
 
-    The arguments are those of `training_batches`, and so are the features.
+    Arguments and features are the same as in `training_batches`.
     """
-    # Parsed last, and only when asked for: tf.data must not call Python, where masks are drawn,
-    # while the process ends.
+    # Parsing is the last step and runs only on request: tf.data must not call Python, which draws
+    # the masks, while the process ends.
     options = tf.data.Options()
     options.deterministic = True
     options.experimental_optimization.map_parallelization = False
     options.experimental_optimization.inject_prefetch = False
 
-    @tf.autograph.experimental.do_not_convert  # takes a second, and nothing here needs it
+    @tf.autograph.experimental.do_not_convert  # the conversion takes a second and is not needed
     def parse(numbers: tf.Tensor, serialized: tf.Tensor) -> Features:
         return _parsed(serialized, numbers, specs, transform)
 
@@ -300,75 +529,6 @@ def _parsed(
     specs: Sequence[FeatureSpec],
     transform: Transform | None,
 ) -> Features:
-    """Parses a batch of examples with these numbers."""
     weights = tf.ones(tf.shape(serialized)[0])
     features = {**parse_batch(serialized, specs), EXAMPLE_WEIGHTS: weights}
     return transform(features, numbers) if transform else features
-
-
-def are_masked(path: str, mask_id: int | None = None) -> bool | None:
-    """Whether the first records of a file were masked when they were made; None: it does not tell.
-
-    `mask_id`, of [MASK], tells where the features of predictions were left out.
-    """
-    answer = None
-    with suppress(RecordError):  # reported where the records are read
-        for number, payload in enumerate(islice(read_records(path), _RECORDS_TO_ASK), start=1):
-            features = example_features(payload, path, number)
-            if "input_ids" not in features or "token_boundary" not in features:
-                return None
-            if PREDICTION_FEATURES[-1] in features:
-                answer = any(features[PREDICTION_FEATURES[-1]].float_list.value)
-            else:
-                answer = mask_id is not None and mask_id in features["input_ids"].int64_list.value
-            if answer:
-                break
-    return answer
-
-
-def are_masked_alike(files: Sequence[str], mask_id: int) -> bool:
-    """Whether records to evaluate on are masked; RecordError unless all files are alike."""
-    first = {are_masked(path, mask_id): path for path in reversed(files)}
-    if True in first and False in first:
-        raise RecordError(
-            f"{first[True]} holds records that are masked already and {first[False]} plain ones: "
-            "evaluate on files of one kind (`eval_input_file`)."
-        )
-    return True in first
-
-
-def check_masking(files: Sequence[str], mask_id: int | None) -> None:
-    """Refuses, with a RecordError, records that would be masked twice, or not at all.
-
-    `mask_id` is the id of [MASK] where records are masked while training; else None.
-    """
-    for path in files:
-        masked = are_masked(path, mask_id)
-        if masked and mask_id is not None:
-            raise RecordError(
-                f"{path}: its records were masked when they were created, and `masked_lm_prob` "
-                "(or `masked_lm_budget`) would mask them again. Omit that flag, or create plain "
-                "records: create_pretraining_data.py `masked_lm_prob`=0."
-            )
-        if masked is False and mask_id is None:
-            raise RecordError(
-                f"{path}: its records are plain, no token is masked. Pass `masked_lm_prob`=0.15 "
-                "to mask them during training, or create masked records: "
-                "create_pretraining_data.py without `masked_lm_prob`=0."
-            )
-
-
-def check_sentence_pairs(files: Sequence[str], sentence_loss: str) -> None:
-    """Looks for segment ids 1, which only pairs have, in the first record of each file.
-
-    Raises RecordError: a file of single runs, from which no sentence loss can be learnt, or one
-    whose first record cannot be read.
-    """
-    for path in files if sentence_loss != NONE else ():
-        for payload in islice(read_records(path), 1):
-            if not any(example_features(payload, path, 1)["segment_ids"].int64_list.value):
-                raise RecordError(
-                    f"{path} holds single runs of text (created with `sentence_loss`={NONE}), not "
-                    f"pairs of segments: `sentence_loss`={sentence_loss} has nothing to learn "
-                    f"there. Use `sentence_loss`={NONE}, or records created with {SOP} or {NSP}."
-                )

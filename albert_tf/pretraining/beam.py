@@ -1,17 +1,16 @@
-"""The making of pretraining records as an Apache Beam pipeline: many machines, the same bytes.
+"""Creates pretraining records with Apache Beam: the same files, on many machines.
 
-Every step is a pure function of its input, so it may run anywhere, in any order and more than once.
-The chunk that a job belongs to follows from how many bytes every job made: those numbers alone are
-gathered in one process. Beam's own options are checked here: Beam only warns of unknown ones.
+Every step is a pure function of its input, so it can run anywhere, in any order and several times.
+The chunk of a job depends on the size of the records of all jobs; only these sizes are gathered in
+one process.
 """
 
 import os
 import shutil
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, chain
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -32,7 +31,6 @@ from albert_tf.data.files import (
 from albert_tf.pretraining.corpus import BLOCK_BYTES, Block, cut_into_blocks, read_documents
 from albert_tf.pretraining.create_records import (
     SHUFFLE_BYTES,
-    CreationReport,
     Job,
     RecordMaker,
     check_outputs,
@@ -40,36 +38,30 @@ from albert_tf.pretraining.create_records import (
     shuffled_jobs,
     shuffled_order,
 )
-from albert_tf.pretraining.instances import InstanceSettings
-from albert_tf.pretraining.segments import NO_RECORD
+from albert_tf.pretraining.instances import NO_RECORD, InstanceSettings
 from albert_tf.pretraining.vocabulary import write_fingerprints
 from albert_tf.tokenization.base import Tokenizer
 
-# Beam's DirectRunner tries another runner first, which it downloads.
+# Beam's DirectRunner first tries another runner, which it downloads.
 _RUNNERS = {"directrunner": "apache_beam.runners.portability.fn_api_runner.FnApiRunner"}
 _COPY_BYTES = 4 << 20
 _METRICS = "albert_tf"
+_SHARE_OUTPUT = "Use an `output_file` that all machines share, such as gs://bucket/name."
 
 
 def beam_options(runner: str, arguments: Sequence[str]) -> PipelineOptions:
-    """Turns Beam's own options, such as "--region=us-east1", into its object for them.
+    """Parses Beam's own options, such as "--region=us-east1".
 
     Raises:
-        ValueError: the runner or an option is unknown. Runners with a job server have options that
-            only the server knows; these are passed on.
+        ValueError: the runner or an option is unknown, of which Beam itself only warns. Runners
+            with a job server accept all options, because only the server knows them.
     """
     name = _RUNNERS.get(runner.lower(), runner)
     try:
         runner_class = type(create_runner(name))
     except (ValueError, ImportError, AttributeError) as error:
         raise UserError(f"`runner`={runner}: {error}") from error
-    for before, argument in pairwise(["", *arguments]):
-        is_value = before.startswith("--") and "=" not in before
-        if not (argument.startswith("-") or is_value):  # Beam passes over it
-            raise UserError(f"{argument!r} is no option of Beam; write --name=value after the --.")
     given = PipelineOptions(list(arguments))
-    if given.get_all_options().get("runner"):
-        raise UserError("`runner` goes before the --, among the flags of this command.")
     unknown = given.get_all_options(retain_unknown_options=True).keys() - given.get_all_options()
     if unknown and not issubclass(runner_class, PortableRunner):
         names = ", ".join(f"--{option}" for option in sorted(unknown))
@@ -78,7 +70,7 @@ def beam_options(runner: str, arguments: Sequence[str]) -> PipelineOptions:
 
 
 class Task(NamedTuple):
-    """All passes over one block, which is tokenized once; of each its rank among the jobs."""
+    """All passes over a block, which is tokenized once; `ranks` are their places among all jobs."""
 
     block_number: int
     block: Block
@@ -86,7 +78,7 @@ class Task(NamedTuple):
 
 
 class Chunks(NamedTuple):
-    """What is shuffled together: the chunk of each job, and the records before each chunk."""
+    """The chunk of each job, and the number of records before each chunk."""
 
     of_job: list[int]
     starts: list[int]
@@ -101,29 +93,28 @@ def create_records(
     settings: InstanceSettings,
     block_bytes: int = BLOCK_BYTES,
     shuffle_bytes: int = SHUFFLE_BYTES,
-) -> CreationReport:
-    """Writes what `create_records.create_records` writes, with an Apache Beam runner.
+) -> Counter[str]:
+    """Writes the same files as `create_records.create_records` with an Apache Beam runner.
 
     Args:
         runner: Beam's name of the runner, such as "DataflowRunner".
         options: Beam's own options, such as "--region=us-east1".
-        input_files: text; every worker must be able to read it under these paths.
-        output_files: records go to them in turn; every worker must be able to write them.
-        tokenizer: text to ids; shipped to the workers.
-        settings: what instances look like.
-        block_bytes: text a job works on.
-        shuffle_bytes: records that are shuffled at a time, in the memory of one worker.
+        input_files: text files; every worker must be able to read them under these paths.
+        output_files: files that receive the records in turn; every worker must be able to write
+            them.
+        tokenizer: converts text to ids; sent to the workers.
+        settings: settings of the instances.
+        block_bytes: size of the text of a job.
+        shuffle_bytes: size of the records that one worker shuffles in memory.
 
     Returns:
-        Counts of what was read and made; a runner that reports only attempted work counts twice
-        what it did twice.
+        Counts of what was read and created; some runners count repeated work repeatedly.
 
     Raises:
         ValueError: options, an input or an output is wrong, or the pipeline failed.
     """
     check_outputs(input_files, output_files)
     pipeline = beam.Pipeline(options=beam_options(runner, options))
-    start = time.monotonic()
     is_shared = runner.lower() not in _RUNNERS  # by workers that may outlive this process
     with _scratch_folders(output_files, is_shared) as scratch:
         maker = RecordMaker(tokenizer, settings)
@@ -158,11 +149,10 @@ def create_records(
         counts = _run(pipeline, runner)
     if lost := [path for path in output_files if not file_exists(path)]:
         raise UserError(
-            f"`runner`={runner} has finished, but {lost[0]} is not on this machine. Use an "
-            "`output_file` that all machines share, such as gs://bucket/name."
+            f"`runner`={runner} has finished, but {lost[0]} is not on this machine. {_SHARE_OUTPUT}"
         )
     write_fingerprints(output_files, tokenizer.tokens)
-    return CreationReport(settings, counts, time.monotonic() - start)
+    return counts
 
 
 def _plan(
@@ -215,7 +205,7 @@ def _write_parts(
     seed: int,
     scratch: Sequence[str],
 ) -> Iterator[tuple[int, str]]:
-    """Shuffles a chunk and writes what each file gets of it; yields files and their parts."""
+    """Shuffles a chunk and writes its part of each file; yields files and their parts."""
     number, jobs = chunk
     ordered = sorted(jobs, key=itemgetter(0))
     records = list(chain.from_iterable(records for _, records in ordered))
@@ -229,7 +219,7 @@ def _write_parts(
 
 
 def _join(file: tuple[int, Iterable[str]], scratch: Sequence[str]) -> tuple[int, str]:
-    """Puts the parts of a file together; a single one is taken as it is."""
+    """Concatenates the parts of a file; a single part is returned unchanged."""
     number, names = file
     parts = sorted(names)
     if len(parts) == 1:
@@ -246,16 +236,13 @@ def _publish(file: tuple[int, str], output_files: Sequence[str]) -> None:
     number, path = file
     if file_exists(path):
         rename(path, output_files[number])
-    elif not file_exists(output_files[number]):  # else an earlier attempt has renamed it
-        raise UserError(
-            f"{path} is not on this worker. Use an `output_file` that all machines share, such as "
-            "gs://bucket/name."
-        )
+    elif not file_exists(output_files[number]):  # otherwise an earlier attempt has renamed it
+        raise UserError(f"{path} is not on this worker. {_SHARE_OUTPUT}")
 
 
 @contextmanager
 def _scratch_folders(output_files: Sequence[str], is_shared: bool) -> Iterator[list[str]]:
-    """Folders beside the outputs for the time of the run, and a path in them for each file."""
+    """Creates temporary directories next to the outputs, and yields a path in them per output."""
     with ExitStack() as stack:
         scratch = {}
         for folder in {os.path.dirname(path) for path in output_files}:
@@ -269,11 +256,11 @@ def _scratch_folders(output_files: Sequence[str], is_shared: bool) -> Iterator[l
 
 
 def _run(pipeline: beam.Pipeline, runner: str) -> Counter[str]:
-    """Runs the pipeline to its end and returns the counts of all workers."""
+    """Runs the pipeline and returns the counts of all workers."""
     try:
         result = pipeline.run()
         state = result.wait_until_finish()
-    except RuntimeError as error:  # the error of a worker, with its stack
+    except RuntimeError as error:  # the error of a worker, with its stack trace
         raise UserError(f"`runner`={runner} failed: {error}") from error
     if state not in (None, PipelineState.DONE):
         raise UserError(f"`runner`={runner} ended in the state {state}; see the log of the job.")

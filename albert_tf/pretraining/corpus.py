@@ -1,25 +1,29 @@
-"""Text files as blocks of whole documents, so that a corpus of any size fits in any memory.
+"""Reads text files as blocks of whole documents, so that a corpus needs not fit in memory.
 
-A document is a run of lines, one sentence each; an empty line or the end of a file ends it. All
-files together are cut near every 4 MiB, at the first place where a document begins: where the cuts
-fall depends on the files alone, so blocks can be read in any order by any number of processes.
+A document consists of lines, one sentence each; an empty line or the end of a file ends it. The
+files are cut about every 4 MiB, at the next start of a document. The cuts depend only on the files,
+so blocks can be read in any order by any number of processes.
 """
 
 import re
+import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
+from tqdm import tqdm
+
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_size, open_binary
-from albert_tf.pretraining.segments import Documents
+from albert_tf.data.jobs import worker_processes
+from albert_tf.pretraining.instances import Documents
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer, sentencepiece_starts_word
 
 BLOCK_BYTES = 4 << 20
-_FIRST_LOOK_BYTES = 64 << 10  # a document mostly ends within this
+_FIRST_LOOK_BYTES = 64 << 10  # most documents are shorter
 _FILES_AT_A_TIME = 16
 _EMPTY_LINE = re.compile(rb"\n[ \t\r\f\v]*\n")
 
@@ -33,7 +37,7 @@ class Span:
     end: int
 
     def read(self) -> bytes:
-        """The bytes of the span."""
+        """Returns the bytes of the span."""
         with open_binary(self.path, "rb") as file:
             file.seek(self.start)
             return file.read(self.end - self.start)
@@ -44,8 +48,8 @@ class Block:
     """Whole documents, a few megabytes of text.
 
     Attributes:
-        spans: where the text is; a document does not go from one span to the next.
-        cuts_document: the document at the start is longer than a block and was cut at a line end.
+        spans: location of the text; no document crosses spans.
+        cuts_document: whether the first document is longer than a block and was cut at a line end.
     """
 
     spans: tuple[Span, ...]
@@ -53,17 +57,16 @@ class Block:
 
     @property
     def size(self) -> int:
-        """Bytes of text."""
+        """Number of bytes of text."""
         return sum(span.end - span.start for span in self.spans)
 
 
 def cut_into_blocks(files: Sequence[str], block_bytes: int = BLOCK_BYTES) -> list[Block]:
-    """Cuts files, each of which begins a new document, into blocks of about `block_bytes`.
+    """Cuts files into non-empty blocks of about `block_bytes`.
 
-    Longer documents are cut at a line end; a single longer line stays whole. Empty blocks are left
-    out.
+    Longer documents are cut at a line end; longer lines are not cut.
     """
-    with ThreadPoolExecutor(_FILES_AT_A_TIME) as pool:  # remote ones take long to answer
+    with ThreadPoolExecutor(_FILES_AT_A_TIME) as pool:  # remote files respond slowly
         starts = list(accumulate(pool.map(file_size, files), initial=0))
         total = starts[-1]
         number = max(1, round(total / block_bytes))
@@ -79,7 +82,7 @@ def cut_into_blocks(files: Sequence[str], block_bytes: int = BLOCK_BYTES) -> lis
 
 
 def _spans(files: Sequence[str], starts: Sequence[int], low: int, high: int) -> tuple[Span, ...]:
-    """The parts of files in the bytes [low, high) of all files together."""
+    """Returns the parts of files in the bytes [low, high) of the concatenated files."""
     first, last = bisect_right(starts, low) - 1, bisect_left(starts, high)
     return tuple(
         Span(files[k], max(low, starts[k]) - starts[k], min(high, starts[k + 1]) - starts[k])
@@ -89,7 +92,10 @@ def _spans(files: Sequence[str], starts: Sequence[int], low: int, high: int) -> 
 
 
 def _find_cut(spans: Sequence[Span]) -> tuple[int, bool] | None:
-    """Bytes up to the first document or else line that begins in the spans; True for a line."""
+    """Returns the bytes before the first document in the spans, or else before the first line.
+
+    The second value tells whether it is a line; `None` if neither begins there.
+    """
     first = spans[0]
     if first.start == 0:
         return 0, False
@@ -104,10 +110,43 @@ def _find_cut(spans: Sequence[Span]) -> tuple[int, bool] | None:
     return (newline + 1, True) if newline >= 0 else None
 
 
-def check_block(block: Block) -> bool:
-    """Whether a block holds anything but white space.
+def check_text(
+    input_files: Sequence[str], num_workers: int, block_bytes: int = BLOCK_BYTES
+) -> list[Block]:
+    """Reads all text, so that errors are found before anything is written; returns its blocks.
 
-    Raises ValueError if it is not UTF-8; names the file, the line and the byte.
+    Raises:
+        ValueError: a file is not UTF-8 text, or no file contains text.
+    """
+    blocks = cut_into_blocks(input_files, block_bytes)
+    has_text = False
+    with (
+        worker_processes(max(1, min(num_workers, len(blocks))), None) as run,
+        byte_progress("checking", sum(block.size for block in blocks)) as progress,
+    ):
+        for block, found in zip(blocks, run(_check, blocks), strict=True):
+            has_text |= found
+            progress.update(block.size)
+    if not has_text:
+        raise UserError(f"There is no text in `input_file`: {', '.join(input_files)}")
+    return blocks
+
+
+def byte_progress(name: str, total: int) -> tqdm:
+    """Returns a progress bar that counts bytes."""
+    interval = 0.5 if sys.stderr.isatty() else 30  # seconds
+    return tqdm(total=total, desc=name, unit="B", unit_scale=True, mininterval=interval)
+
+
+def _check(shared: None, block: Block) -> bool:
+    return check_block(block)
+
+
+def check_block(block: Block) -> bool:
+    """Returns whether a block contains anything but white space.
+
+    Raises:
+        ValueError: the block is not UTF-8; the message contains the file, the line and the byte.
     """
     texts = [_decode(span) for span in block.spans]
     return any(text and not text.isspace() for text in texts)
@@ -117,7 +156,7 @@ def _decode(span: Span) -> str:
     data = span.read()
     try:
         text = data.decode("utf-8")
-        # A stray NUL is noise; many mean UTF-16, or a binary file that happens to decode.
+        # A few NULs are noise; many mean UTF-16, or a binary file that is valid UTF-8 by chance.
         place = data.find(b"\0") if data.count(b"\0") > len(data) / 100 else -1
     except UnicodeDecodeError as error:
         place = error.start
@@ -134,11 +173,10 @@ def _decode(span: Span) -> str:
 
 
 def read_documents(block: Block, tokenizer: Tokenizer) -> Documents:
-    """Tokenizes the documents of a block; lines and documents without tokens are left out.
+    """Tokenizes the documents of a block; lines and documents without tokens are skipped.
 
     Returns:
-        Documents whose ids lie in [0, V]: V stands for an unknown piece inside a word, which only
-        its text tells from one that opens a word.
+        Documents with ids in [0, V]; V is an unknown piece inside a word.
     """
     segments: list[list[int]] = []
     document_starts = [0]
@@ -156,7 +194,10 @@ def read_documents(block: Block, tokenizer: Tokenizer) -> Documents:
 
 
 def _continuing_characters(tokenizer: Tokenizer) -> frozenset[str]:
-    """Characters that can continue a word and are no pieces; none with WordPiece's whole words."""
+    """Returns the characters that continue a word and are not in the vocabulary.
+
+    Unknown tokens of WordPiece are whole words.
+    """
     if not isinstance(tokenizer, SentencePieceTokenizer):
         return frozenset()
     return frozenset(
@@ -167,7 +208,7 @@ def _continuing_characters(tokenizer: Tokenizer) -> frozenset[str]:
 def _mark_unknown_pieces(
     tokenizer: Tokenizer, continuing: frozenset[str], line: str, ids: list[int]
 ) -> list[int]:
-    """Replaces the id of unknown pieces that do not open a word by V."""
+    """Replaces the id of unknown pieces that do not start a word by V."""
     if tokenizer.unk_id not in ids or continuing.isdisjoint(tokenizer.clean(line)):
         return ids
     return [

@@ -1,10 +1,8 @@
-"""What `train_sentencepiece` and `create_pretraining_data` do: from text to vocabulary and records.
-
-Neither needs TensorFlow.
-"""
+"""Creates pretraining data from text: `create_pretraining_data`. TensorFlow is not needed."""
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,87 +11,34 @@ from types import ModuleType
 from absl import logging
 
 from albert_tf.data.errors import UserError
-from albert_tf.data.files import check_file, expand_shards, match_files, open_binary
+from albert_tf.data.files import expand_shards, match_files
 from albert_tf.data.jobs import available_cores
-from albert_tf.pretraining.create_records import (
-    CreationReport,
-    check_outputs,
-    check_text,
-    create_records,
-    masking_limit_warning,
-)
-from albert_tf.pretraining.instances import InstanceSettings
-from albert_tf.pretraining.masking import MaskingSettings
-from albert_tf.pretraining.segments import (
+from albert_tf.pretraining.corpus import check_text
+from albert_tf.pretraining.create_records import check_outputs, create_records
+from albert_tf.pretraining.instances import (
+    ADJACENT,
+    NONE,
     NSP,
     ORIGINAL,
     SENTENCE_LOSSES,
     SENTENCE_PAIRS,
     SOP,
+    InstanceSettings,
     SegmentSettings,
 )
+from albert_tf.pretraining.masking import MaskingSettings, masking_limit_warning
 from albert_tf.tokenization.loading import load_tokenizer
-from albert_tf.tokenization.sentence_piece import model_files, train_sentence_piece
-from albert_tf.training.settings import Settings, as_type, check_arguments, limited, unless_given
-
-
-def train_sentencepiece(
-    input_file: str,
-    model_prefix: str,
-    vocab_size: int = 30000,
-    do_lower_case: bool = True,
-    *,
-    dry_run: bool = False,
-) -> None:
-    """Learns a SentencePiece vocabulary, as `train_sentencepiece.py` does.
-
-    Args:
-        input_file: text to read: comma-separated files or globs. UTF-8, one sentence a line.
-        model_prefix: path of the files to write, without their extensions .model and .vocab.
-        vocab_size: V, the number of pieces, special symbols included.
-        do_lower_case: lower-case the text; must be the same when the tokenizer is used.
-        dry_run: only check the arguments and the text.
-
-    Raises:
-        TypeError: an argument has another type.
-        ValueError: a file is not UTF-8, there is no text, or it does not yield so many, or so few,
-            pieces.
-        OSError: a file cannot be read or written.
-    """
-    input_file = as_type("input_file", input_file, str)
-    model_prefix = as_type("model_prefix", model_prefix, str)
-    vocab_size = as_type("vocab_size", vocab_size, int)
-    do_lower_case = as_type("do_lower_case", do_lower_case, bool)
-    dry_run = as_type("dry_run", dry_run, bool)
-    if vocab_size < 1:
-        raise UserError(f"`vocab_size` must be at least 1. Received: {vocab_size}")
-    files = match_files(input_file)
-    for path in model_files(model_prefix):
-        check_file(path)
-    check_text(files, available_cores())
-    if dry_run:
-        return
-    train_sentence_piece(_lines(files), model_prefix, vocab_size, do_lower_case)
-    logging.info(
-        "vocab_size=%d model=%s.model input_files=%d", vocab_size, model_prefix, len(files)
-    )
-
-
-def _lines(paths: Sequence[str]) -> Iterator[str]:
-    for path in paths:
-        with open_binary(path, "rb") as file:
-            for line in file:
-                yield line.decode()
+from albert_tf.training.settings import Settings, check_arguments, limited, unless_given
 
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainingDataSettings(Settings):
-    """Settings of `create_pretraining_data`; each is the flag of its name of that command.
+    """Settings of `create_pretraining_data`, named after the flags of the command.
 
     `input_file`, `output_file`, and a tokenizer, `spm_model_file` or `vocab_file`, are required.
-    Everything else has a default; docs/flags.md describes all flags. `beam_options` are the options
-    of Apache Beam, which the command takes after `--`; they need `runner`. Raises what
-    `ClassificationSettings` raises.
+    All other settings have defaults; docs/flags.md describes all flags. `beam_options` are the
+    options of Apache Beam, which the command takes after `--`; they need `runner`. For errors see
+    `ClassificationSettings`.
     """
 
     input_file: str
@@ -120,7 +65,7 @@ class PretrainingDataSettings(Settings):
     dry_run: bool = False
 
     def instances(self) -> InstanceSettings:
-        """Returns what decides the instances; raises ValueError, which names the flag."""
+        """Returns the settings of the instances; ValueError if a value is out of range."""
         return InstanceSettings(
             SegmentSettings(
                 self.max_seq_length,
@@ -141,7 +86,7 @@ class PretrainingDataSettings(Settings):
         )
 
     def _sentence_loss(self) -> str:
-        """The sentence loss by its own name and by the original's, which must not contradict."""
+        """Returns the sentence loss; the original's flag for it must not contradict."""
         is_random = self.random_next_sentence
         loss = self.sentence_loss or (NSP if is_random else SOP)
         if is_random is not None and is_random != (loss == NSP):
@@ -153,23 +98,24 @@ class PretrainingDataSettings(Settings):
 
 
 def create_pretraining_data(settings: PretrainingDataSettings) -> CreationReport:
-    """Makes pretraining records from text, as `create_pretraining_data.py` does.
+    """Creates pretraining records from text, as `create_pretraining_data.py` does.
 
-    Without `runner` it uses all cores, in processes that do not run the calling program again.
+    Without `runner` it uses all cores, in processes that do not import the calling script.
 
     Args:
-        settings: what is to be done; the command's flags.
+        settings: what to do, named after the command's flags.
 
     Returns:
-        A report: `counts` of what was read and made by name, such as "documents" and "instances";
-        `lines()` and `warnings()` as the command logs them. After a dry run all counts are 0.
+        A report: `counts` of what was read and created by name, such as "documents" and
+        "instances"; `lines()` and `warnings()` as the command logs them. After a dry run all counts
+        are 0.
 
     Raises:
-        ValueError: something is missing or wrong, or the text yields no record; names the flag.
+        ValueError: a setting is missing or wrong, or the text yields no record.
         OSError: a file cannot be read or written.
     """
     check_arguments(settings, PretrainingDataSettings)
-    beam = _beam(settings)
+    beam = _import_beam(settings)
     output_files = expand_shards(settings.output_file)
     instances = settings.instances()
     tokenizer = load_tokenizer(
@@ -183,16 +129,18 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> CreationReport
         logging.warning(warning)
     if settings.dry_run:
         check_outputs(files, output_files)
-        if beam:  # whose workers check the text
+        if beam:  # its workers check the text
             beam.beam_options(settings.runner, settings.beam_options)
         else:
             check_text(files, settings.num_workers or available_cores())
         return CreationReport(instances, Counter(), 0.0)
+    start = time.monotonic()
     what = files, output_files, tokenizer, instances
     if beam:
-        report: CreationReport = beam.create_records(settings.runner, settings.beam_options, *what)
+        counts = beam.create_records(settings.runner, settings.beam_options, *what)
     else:
-        report = create_records(*what, num_workers=settings.num_workers)
+        counts = create_records(*what, num_workers=settings.num_workers)
+    report = CreationReport(instances, counts, time.monotonic() - start)
     for line in report.lines():
         logging.info(line)
     for line in report.warnings():
@@ -200,8 +148,8 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> CreationReport
     return report
 
 
-def _beam(settings: PretrainingDataSettings) -> ModuleType | None:
-    """The module that makes records with Beam; None where processes of this machine make them."""
+def _import_beam(settings: PretrainingDataSettings) -> ModuleType | None:
+    """Returns the module that creates records with Beam; `None` without `runner`."""
     if isinstance(settings.beam_options, str):
         raise TypeError(f"beam_options must be a list. Received: {settings.beam_options!r}")
     if settings.runner is None:
@@ -210,8 +158,8 @@ def _beam(settings: PretrainingDataSettings) -> ModuleType | None:
         return None
     if settings.num_workers is not None:
         raise UserError(
-            f"`num_workers`={settings.num_workers} is for processes of this machine; with `runner` "
-            "pass the runner's own option after a --, such as -- --direct_num_workers=2."
+            f"`num_workers`={settings.num_workers} is for processes of this machine. With `runner`,"
+            " pass the runner's own option after a --, such as -- --direct_num_workers=2."
         )
     try:
         from albert_tf.pretraining import beam
@@ -222,3 +170,87 @@ def _beam(settings: PretrainingDataSettings) -> ModuleType | None:
             "pip install -r requirements/beam.txt."
         ) from error
     return beam
+
+
+@dataclass(frozen=True)
+class CreationReport:
+    """Settings, counts of what was read and created (see `count_instances`), and seconds."""
+
+    settings: InstanceSettings
+    counts: Counter[str]
+    seconds: float
+
+    def lines(self) -> list[str]:
+        """Returns the report as groups of `key=value`."""
+        c, settings = self.counts, self.settings
+        segments, slots = settings.segments, settings.masking.prediction_slots
+        ngrams = {n: c[f"ngram_{n}"] for n in range(1, settings.masking.ngram + 1)}
+        masking = (
+            f"predictions={c['predictions']:,} "
+            f"masked_fraction={_share(c['predictions'], c['tokens'])} prediction_slots={slots} "
+            + " ".join(f"{n}-grams={_share(k, sum(ngrams.values()))}" for n, k in ngrams.items())
+        )
+        pairs = (
+            f"sentence_loss={segments.sentence_loss} sentence_pairs={segments.sentence_pairs} "
+            f"swapped={_share(c['swapped'], c['instances'])} "
+            f"random_document={_share(c['random_parts'], c['instances'])}"
+        )
+        if not settings.masking.masked_lm_prob:
+            masking = "none, for masking while training"
+        if segments.sentence_loss == NONE:
+            pairs = f"sentence_loss={NONE} (a sequence is one run of text)"
+        return [
+            f"read: documents={c['documents']:,} segments={c['segments']:,} "
+            f"tokens={c['text_tokens']:,} one_segment_documents={c['one_segment_documents']:,} "
+            f"documents_cut={c['documents_cut']:,}",
+            f"made: instances={c['instances']:,} passes={settings.dupe_factor} "
+            f"tokens={c['tokens']:,} "
+            f"padding={_share(c['positions'] - c['tokens'], c['positions'])} "
+            f"tokens_cut={_share(c['tokens_cut'], c['tokens'] + c['tokens_cut'])}",
+            f"masking: {masking}",
+            f"sentence pairs: {pairs}",
+            f"speed: tokens_per_second={c['tokens'] / max(self.seconds, 1e-9):,.0f} "
+            f"seconds={self.seconds:,.1f}",
+        ]
+
+    def warnings(self) -> Iterator[str]:
+        """Yields a warning for each property of the records that is probably a mistake."""
+        c = self.counts
+        if c["random_parts_of_only_document"]:
+            yield (
+                f"{c['random_parts_of_only_document']:,} of {c['random_parts']:,} random second "
+                "parts come from the document of the first part, because there was no other. Put "
+                "empty lines between documents, or add documents."
+            )
+        is_adjacent = self.settings.segments.sentence_pairs == ADJACENT
+        if is_adjacent and 2 * c["one_segment_documents"] > c["documents"]:
+            yield (
+                f"{c['one_segment_documents']:,} of {c['documents']:,} documents have one line, "
+                f"from which --sentence_pairs={ADJACENT} creates no pair. Does the text have one "
+                "sentence per line, and empty lines only between documents?"
+            )
+        if c["tokens_cut"] > c["tokens"]:
+            yield (
+                f"{_share(c['tokens_cut'], c['tokens'] + c['tokens_cut'])} of the tokens did not "
+                "fit into --max_seq_length and are lost. Does the text have one sentence per line?"
+            )
+        if c["documents_cut"]:
+            yield (
+                f"Documents were cut at {c['documents_cut']:,} places because they are longer than "
+                "a block of text. Are the empty lines between documents missing?"
+            )
+        if not self.settings.masking.masked_lm_prob:
+            yield (
+                "The records are plain (--masked_lm_prob=0): train on them with "
+                "run_pretraining.py --masked_lm_prob=0.15, which masks them differently in every "
+                "pass."
+            )
+        elif self.settings.masking.do_permutation:
+            yield (
+                "Permutation doubles the prediction slots: train on these records with "
+                f"--max_predictions_per_seq={self.settings.masking.prediction_slots}."
+            )
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / max(whole, 1):.2%}"

@@ -1,4 +1,4 @@
-"""Fills in blanks: what a pretrained model expects at each [MASK] of a text."""
+"""Predicts the tokens at each [MASK] of a text with a pretrained model."""
 
 from __future__ import annotations
 
@@ -24,22 +24,23 @@ MASK = "[MASK]"
 
 
 class Candidate(NamedTuple):
-    """A token that may stand at a blank, and its probability in [0, 1]."""
+    """A token and its probability in [0, 1]."""
 
     token: str
     probability: float
 
 
 class FillMask:
-    """Predicts the tokens at the blanks of texts, with a pretrained model.
+    """Predicts the tokens at each [MASK] of texts with a pretrained model.
 
     Args:
         model: a model with its masked-LM head.
-        tokenizer: that of the model. Default: `model.tokenizer`.
-        batch_size: sequences of the model's greatest length at once; of shorter ones more.
+        tokenizer: the tokenizer of the model. If `None`, `model.tokenizer` is used.
+        batch_size: number of sequences of maximum length per batch. Batches of shorter sequences
+            are larger.
 
     Raises:
-        TypeError: an argument is of another type.
+        TypeError: an argument has another type.
         ValueError: the tokenizer does not fit the model, or `batch_size` is less than 1.
     """
 
@@ -64,39 +65,39 @@ class FillMask:
         batch_size: int = 8,
         do_lower_case: bool | None = None,
     ) -> FillMask:
-        """Makes one of a pretrained model.
+        """Loads a pretrained model.
 
         Args:
-            path: a model of any format, see `load`; a directory means its newest checkpoint, as
-                in the command.
+            path: a model of any format, see `load`; for a directory, its newest checkpoint is
+                loaded.
             batch_size: see `FillMask`.
-            do_lower_case: whether the model was trained on lower-cased text; None takes what the
-                model says, and True where it says nothing.
+            do_lower_case: whether the model was trained on lower-cased text. If `None`, the setting
+                of the model is used, or else True.
 
         Raises:
-            TypeError: an argument is of another type.
+            TypeError: an argument has another type.
             ValueError: there is no model, it has no masked-LM head or tokenizer, or they do not fit
                 each other.
         """
         return cls(*read_model(path, "path", do_lower_case), batch_size=batch_size)
 
     def __call__(self, texts: Iterable[str], top_k: int = 5) -> list[list[list[Candidate]]]:
-        """Finds the likeliest tokens of each [MASK], every blank seen on its own.
+        """Returns the most probable tokens of each [MASK]; each is predicted independently.
+
+        Texts that are longer than the model allows are truncated, with a warning.
 
         Args:
-            texts: one or more, each with [MASK] at one place or several; each stands for a single
-                token.
-            top_k: tokens to return of each; no more than the vocabulary has.
+            texts: at least one text, each with one [MASK] or several. A [MASK] is a single token.
+            top_k: number of tokens to return, limited to the size of the vocabulary.
 
         Returns:
-            For each text and each [MASK] in it, in order, the `top_k` likeliest tokens, the
-            likeliest first.
+            For each text and each [MASK] in it, in order, the `top_k` most probable tokens, the
+            most probable first.
 
         Raises:
-            TypeError: `texts` is no list of texts, or `top_k` no whole number.
-            ValueError: there is no text, a text has no [MASK], or has one after the number of
-                tokens that the model can read, `top_k` is less than 1, or the model's output is not
-                finite. Longer texts are truncated, with a warning.
+            TypeError: `texts` is not a list of texts, or `top_k` is not a whole number.
+            ValueError: there is no text, a text has no [MASK] or loses one by truncation, `top_k`
+                is less than 1, or the output of the model is not finite.
         """
         given = as_texts("texts", texts)
         check_whole_number("top_k", top_k, 1)
@@ -107,7 +108,7 @@ class FillMask:
         batches = []
         for (length, count), same in groupby(order, key=lambda index: shapes[index]):
             members = list(same)
-            # Logits are as large as the vocabulary for each blank.
+            # Each [MASK] has as many logits as the vocabulary has tokens.
             room = self.batch_size * self.model.config.max_position_embeddings
             size = max(1, room // (length * count))
             batches += [members[start : start + size] for start in range(0, len(members), size)]
@@ -118,7 +119,7 @@ class FillMask:
         return found
 
     def _fill(self, rows: Sequence[list[int]], top_k: int) -> list[list[list[Candidate]]]:
-        """The candidates of texts of as many tokens and blanks each."""
+        """Returns the candidates of texts with the same numbers of tokens and of [MASK]."""
         ids = np.array(rows, np.int32)
         _, columns = np.nonzero(ids == self.tokenizer.mask_id)
         positions = columns.reshape(len(rows), -1).astype(np.int32)
@@ -129,8 +130,8 @@ class FillMask:
         values, tokens = tf.math.top_k(probabilities, min(top_k, self.tokenizer.vocab_size))
         if not np.isfinite(values).all():
             raise UserError(
-                "The model's masked_lm_logits are not finite. The weights are damaged, or the "
-                "training that made them diverged."
+                "The model's masked_lm_logits are not finite. The weights are damaged, or their "
+                "training diverged."
             )
         names = self.tokenizer.tokens
         return [
@@ -142,11 +143,10 @@ class FillMask:
         ]
 
     def _encode(self, index: int, text: str) -> list[int]:
-        """[CLS], the ids of a text with `mask_id` at its blanks, [SEP]."""
         tokenizer = self.tokenizer
         if MASK not in text:
             raise UserError(
-                f"Every text must contain {MASK} where the model is to fill in a token. "
+                f"Every text must contain {MASK} where a token is to be predicted. "
                 f"Received: texts[{index}]={text!r}"
             )
         ids = tokenizer.encode_special(text, special_tokens=[MASK])
@@ -166,7 +166,7 @@ class FillMask:
 def read_model(
     path: object, name: str, do_lower_case: bool | None = None
 ) -> tuple[AlbertForPretraining, Tokenizer]:
-    """Reads what `FillMask.load` takes; `name` of the argument or flag stands in errors."""
+    """Returns the model and tokenizer for `FillMask`; errors call the path `name`."""
     found = find_model(path, name, do_lower_case=do_lower_case)
     shapes = without_scope(found.stored.weights[1])
     if not any(weight.startswith(MASKED_LM_HEAD) for weight in shapes):
@@ -175,7 +175,7 @@ def read_model(
             f"{name} must be a model with a masked-LM head. Received: {path!r}, which has the "
             f"heads: {heads}"
         )
-    # Without the other head, models that were trained without it will do as well.
+    # Without the sentence-order head, models that do not have it can be loaded, too.
     model = AlbertForPretraining(found.source.config, has_sentence_order_head=False)
     load_weights(model, found.stored).check_complete()
     return model, found.tokenizer

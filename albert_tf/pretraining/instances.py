@@ -1,36 +1,116 @@
-"""From documents to pretraining instances, and what a record of them holds.
+"""Cuts documents into instances, masks them and serializes them as records.
 
-`make_examples` is a pure function of documents, settings and seed.
+An instance is a pair of segments or a single run of text. Its parts are ranges of one flat array of
+tokens, so nothing is copied. `make_examples` depends only on documents, settings and seed.
 """
 
 import random
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import accumulate, chain, islice
+from typing import IO, NamedTuple
 
 import numpy as np
 
 from albert_tf.data.errors import UserError
 from albert_tf.data.tfrecord import FeatureSpec, encode_examples
-from albert_tf.pretraining.masking import MaskingSettings, Vocabulary, mask_batch
-from albert_tf.pretraining.segments import Documents, Pair, SegmentSettings, pair_segments
+from albert_tf.pretraining.masking import (
+    TOKEN_BOUNDARY,
+    MaskingSettings,
+    Vocabulary,
+    mask_batch,
+)
 from albert_tf.tokenization.base import Tokenizer
 
-# What masking adds to a record; the last one is 0 where a slot is not used.
+# Sentence-order prediction, next-sentence prediction, or masked tokens only.
+SENTENCE_LOSSES = SOP, NSP, NONE = "sop", "nsp", "none"
+
+# How pairs for "sop" are made: as in the original, or of neighboring segments only.
+SENTENCE_PAIRS = ORIGINAL, ADJACENT = "original", "adjacent"
+
+# The features that masking adds to a record. The last one is 0 in unused slots.
 PREDICTION_FEATURES = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
-_BATCH = 512  # instances masked and serialised together; part of what a seed means
+NO_RECORD = (
+    f"`input_file` contains no token or, with `sentence_pairs`={ADJACENT}, no document of two "
+    "lines."
+)
+
+_SPECIAL_TOKENS = 3  # [CLS] A [SEP] B [SEP]
+_SHORTEST_TARGET = 2  # tokens of the sequences of a document that is cut into shorter ones
+_TRIES_FOR_ANOTHER_DOCUMENT = 10
+_BATCH = 512  # instances masked and serialized together; records depend on it
+
+
+@dataclass(frozen=True)
+class SegmentSettings:
+    """How documents are cut into instances.
+
+    Attributes:
+        max_seq_length: S, length of a sequence, including special tokens; at least 5.
+        short_seq_prob: fraction of documents that are cut into shorter sequences, in [0, 1].
+        sentence_loss: "sop" swaps the parts of every second pair (sentence-order prediction); "nsp"
+            takes every second B from another document (next-sentence prediction); "none" makes
+            single runs of text instead of pairs.
+        sentence_pairs: "original" takes the second part from another document if a chunk has only
+            one segment, so that lengths reveal the label; "adjacent" only makes pairs of
+            neighboring segments, whose lengths do not depend on the label. Not for "nsp".
+
+    Raises:
+        ValueError: a value is out of range, or "adjacent" is combined with "nsp".
+    """
+
+    max_seq_length: int = 512
+    short_seq_prob: float = 0.1
+    sentence_loss: str = SOP
+    sentence_pairs: str = ORIGINAL
+
+    def __post_init__(self) -> None:
+        if self.max_seq_length < _SPECIAL_TOKENS + 2:
+            raise UserError(
+                f"`max_seq_length` must be at least {_SPECIAL_TOKENS + 2} ([CLS] A [SEP] B [SEP] "
+                f"with a token in each part). Received: {self.max_seq_length}"
+            )
+        if not 0 <= self.short_seq_prob <= 1:
+            raise UserError(f"`short_seq_prob` must be in [0, 1]. Received: {self.short_seq_prob}")
+        check_sentence_loss(self.sentence_loss)
+        if self.sentence_pairs not in SENTENCE_PAIRS:
+            raise UserError(
+                f"`sentence_pairs` must be one of {', '.join(SENTENCE_PAIRS)}. "
+                f"Received: {self.sentence_pairs!r}"
+            )
+        if self.sentence_pairs == ADJACENT and self.sentence_loss == NSP:
+            raise UserError(
+                f"`sentence_pairs`={ADJACENT} contradicts `sentence_loss`={NSP}, which takes "
+                f"second segments from other documents. Use `sentence_loss`={SOP} or "
+                f"`sentence_pairs`={ORIGINAL}."
+            )
+
+    @property
+    def max_tokens(self) -> int:
+        """Maximum number of tokens without special tokens; single runs have only one [SEP]."""
+        return self.max_seq_length - _SPECIAL_TOKENS + (self.sentence_loss == NONE)
+
+
+def check_sentence_loss(sentence_loss: str) -> None:
+    """Raises ValueError unless the loss is one of `SENTENCE_LOSSES`."""
+    if sentence_loss not in SENTENCE_LOSSES:
+        raise UserError(
+            f"`sentence_loss` must be one of {', '.join(SENTENCE_LOSSES)}. Received: "
+            f"{sentence_loss!r}"
+        )
 
 
 @dataclass(frozen=True)
 class InstanceSettings:
-    """Everything that decides the instances, next to documents and vocabulary.
+    """Everything that determines the instances, except documents and vocabulary.
 
     Attributes:
         segments: how documents are cut into instances.
         masking: how tokens are chosen for prediction.
-        dupe_factor: passes over the documents, each with other random choices; at least 1.
-        random_seed: any integer; decides every random choice.
+        dupe_factor: number of passes over the documents, each with other random choices.
+        random_seed: any integer; determines every random choice.
     """
 
     segments: SegmentSettings = field(default_factory=SegmentSettings)
@@ -40,27 +120,15 @@ class InstanceSettings:
 
     def __post_init__(self) -> None:
         if self.dupe_factor < 1:
-            raise UserError(f"`dupe_factor` must be at least 1: {self.dupe_factor}")
+            raise UserError(f"`dupe_factor` must be at least 1. Received: {self.dupe_factor}")
 
     @property
     def feature_specs(self) -> tuple[FeatureSpec, ...]:
-        """What the records hold; without masking nothing of predictions."""
+        """Features of the records; without masking, there are no features of predictions."""
         specs = pretraining_feature_specs(
             self.segments.max_seq_length, self.masking.prediction_slots
         )
         return specs if self.masking.masked_lm_prob else plain_feature_specs(specs)
-
-
-def masking_vocabulary(tokenizer: Tokenizer) -> Vocabulary:
-    """What instances need to know of a tokenizer."""
-    return Vocabulary(
-        tokenizer.vocab_size,
-        tokenizer.unk_id,
-        tokenizer.cls_id,
-        tokenizer.sep_id,
-        tokenizer.mask_id,
-        np.append(tokenizer.starts_word, False),
-    )
 
 
 def pretraining_feature_specs(
@@ -69,14 +137,14 @@ def pretraining_feature_specs(
     vocab_size: int | None = None,
     type_vocab_size: int = 2,
 ) -> tuple[FeatureSpec, ...]:
-    """The features of a pretraining record, as the original release names them.
+    """Returns the features of a pretraining record, named as in the original release.
 
     Args:
-        max_seq_length: S, positions of a sequence.
-        max_predictions_per_seq: P, prediction slots; twice the flag if the records were made with
-            --do_permutation.
-        vocab_size: V; when given, a reader refuses ids beyond it.
-        type_vocab_size: entries of the reader's segment table; the records made here need two.
+        max_seq_length: S, length of a sequence.
+        max_predictions_per_seq: P, number of prediction slots; twice the flag for records created
+            with --do_permutation.
+        vocab_size: V. If given, a reader rejects larger ids.
+        type_vocab_size: size of the reader's segment table.
     """
     S, P, V = max_seq_length, max_predictions_per_seq, vocab_size
     length_name, vocabulary = "max_seq_length", "vocab_size of the model's configuration"
@@ -94,7 +162,7 @@ def pretraining_feature_specs(
         per_token("input_ids", V, vocabulary),
         per_token("input_mask", 2),
         per_token("segment_ids", type_vocab_size, segments),
-        per_token("token_boundary", 2),
+        per_token(TOKEN_BOUNDARY, 2),
         per_slot("masked_lm_positions", "int64", S, length_name),
         per_slot("masked_lm_ids", "int64", V, vocabulary),
         per_slot("masked_lm_weights", "float32"),
@@ -103,8 +171,199 @@ def pretraining_feature_specs(
 
 
 def plain_feature_specs(specs: Sequence[FeatureSpec]) -> tuple[FeatureSpec, ...]:
-    """Those of the features of a pretraining record that do not come from masking."""
+    """Returns the features of a pretraining record that do not come from masking."""
     return tuple(spec for spec in specs if spec.name not in PREDICTION_FEATURES)
+
+
+@dataclass(frozen=True)
+class Documents:
+    """Tokenized documents.
+
+    Attributes:
+        ids: int32 [T]; the tokens of all documents, concatenated.
+        segment_starts: start of each segment (line) in `ids`, and T; no segment is empty.
+        document_starts: first segment of each document, and the number of segments.
+    """
+
+    ids: np.ndarray
+    segment_starts: Sequence[int]
+    document_starts: Sequence[int]
+
+    @classmethod
+    def from_segments(
+        cls, segments: Sequence[Sequence[int]], document_starts: Sequence[int]
+    ) -> "Documents":
+        """Creates documents from segments, given as lists of ids."""
+        segment_starts = list(accumulate(map(len, segments), initial=0))
+        ids = np.fromiter(chain.from_iterable(segments), np.int32, segment_starts[-1])
+        return cls(ids, segment_starts, document_starts)
+
+    @classmethod
+    def load(cls, path: str) -> "Documents":
+        """Reads a file written by `save`."""
+        with np.load(path) as arrays:
+            return cls(
+                arrays["ids"], arrays["segment_starts"].tolist(), arrays["document_starts"].tolist()
+            )
+
+    def save(self, file: IO[bytes]) -> None:
+        """Writes the documents to an open file."""
+        np.savez(
+            file,
+            ids=self.ids,
+            segment_starts=self.segment_starts,
+            document_starts=self.document_starts,
+        )
+
+    @property
+    def count(self) -> int:
+        """Number of documents."""
+        return len(self.document_starts) - 1
+
+
+class Pair(NamedTuple):
+    """An instance before masking; ranges are half-open and index `Documents.ids`.
+
+    Attributes:
+        a_start, a_end, b_start, b_end: the parts in their final order; B of a single run is empty.
+        label: 1 if the parts were swapped or B is from another place, 0 if they are as in the text.
+        random_document: the document of a random B, otherwise -1.
+        tokens_cut: number of tokens that were truncated.
+    """
+
+    a_start: int
+    a_end: int
+    b_start: int
+    b_end: int
+    label: int
+    random_document: int
+    tokens_cut: int
+
+
+def pair_segments(
+    documents: Documents, index: int, settings: SegmentSettings, rng: random.Random
+) -> Iterator[Pair]:
+    """Cuts a document into pairs, or into single runs of text.
+
+    Segments are joined up to a target length and cut in two at a random segment. With "original"
+    pairs, a single segment always gets a B from another document. With "adjacent" pairs, it is
+    joined with a neighbor, and a document of one segment yields no pair.
+
+    Args:
+        documents: all documents from which random parts may come.
+        index: the document to cut.
+        settings: lengths and kind of instances.
+        rng: makes every random choice, with the same draws as in the original.
+
+    Source: `create_instances_from_document` of the original.
+    """
+    target = settings.max_tokens
+    if rng.random() < settings.short_seq_prob:
+        target = rng.randint(_SHORTEST_TARGET, target)
+    starts = documents.segment_starts
+    begin, last = documents.document_starts[index : index + 2]
+    max_tokens = settings.max_tokens
+    if settings.sentence_loss == NONE:
+        yield from _single_runs(starts[begin : last + 1], target, max_tokens)
+        return
+    if settings.sentence_pairs == ADJACENT:
+        for low, high in _chunks(starts, begin, last, target, rng):
+            cut = rng.randint(low + 1, high - 1)
+            yield _adjacent_pair(starts[low], starts[cut], starts[high], max_tokens, rng)
+        return
+    use_random_parts = settings.sentence_loss == NSP
+    while begin < last:
+        end = bisect_left(starts, starts[begin] + target, begin + 1, last)
+        cut = begin + (rng.randint(1, end - begin - 1) if end - begin > 1 else 1)
+        first, rest = (starts[begin], starts[cut]), (starts[cut], starts[end])
+        label, origin = 0, -1
+        if end - begin == 1 or (use_random_parts and rng.random() < 0.5):
+            label = 1
+            origin, rest = _random_part(documents, index, target - (first[1] - first[0]), rng)
+            end = cut  # the rest of the chunk is used again
+        elif not use_random_parts and rng.random() < 0.5:
+            label = 1
+            first, rest = rest, first
+        excess = max(0, first[1] - first[0] + rest[1] - rest[0] - max_tokens)
+        yield Pair(*_truncate(*first, *rest, excess, rng), label, origin, excess)
+        begin = end
+
+
+def _chunks(
+    starts: Sequence[int], begin: int, last: int, target: int, rng: random.Random
+) -> Iterator[tuple[int, int]]:
+    """Yields ranges of at least two segments, with at least `target` tokens if there are as many.
+
+    The segment that completes a chunk is longer than most, and the last chunk is a remainder. A
+    random choice between beginning at the start and at the end of the document makes the two parts
+    of a chunk indistinguishable. A single remaining segment is joined with its neighbor, which then
+    occurs twice.
+    """
+    if last - begin < 2:
+        return
+    if rng.random() < 0.5:
+        while begin < last:
+            low = min(begin, last - 2)
+            begin = bisect_left(starts, starts[low] + target, low + 2, last)
+            yield low, begin
+    else:
+        while begin < last:
+            high = max(last, begin + 2)
+            last = max(begin, bisect_right(starts, starts[high] - target, begin, high - 1) - 1)
+            yield last, high
+
+
+def _adjacent_pair(begin: int, cut: int, end: int, max_tokens: int, rng: random.Random) -> Pair:
+    """Returns the tokens before and after `cut`, in random order.
+
+    The longer part, finally both, are truncated at their ends. This depends only on the lengths in
+    the final order, so the result does not reveal the label.
+    """
+    label = int(rng.random() < 0.5)
+    parts = (begin, cut), (cut, end)
+    (a_start, a_end), (b_start, b_end) = reversed(parts) if label else parts
+    half = max_tokens - max_tokens // 2
+    a_length = min(a_end - a_start, max(max_tokens - (b_end - b_start), half))
+    b_length = min(b_end - b_start, max_tokens - a_length)
+    excess = end - begin - a_length - b_length
+    return Pair(a_start, a_start + a_length, b_start, b_start + b_length, label, -1, excess)
+
+
+def _single_runs(starts: Sequence[int], target: int, max_tokens: int) -> Iterator[Pair]:
+    """Yields whole segments of at least `target` tokens; excess tokens begin the next run."""
+    begin, last = starts[0], len(starts) - 1
+    while begin < starts[last]:
+        end = min(starts[bisect_left(starts, begin + target, 1, last)], begin + max_tokens)
+        yield Pair(begin, end, end, end, label=0, random_document=-1, tokens_cut=0)
+        begin = end
+
+
+def _random_part(
+    documents: Documents, index: int, target: int, rng: random.Random
+) -> tuple[int, tuple[int, int]]:
+    """Returns a random document, if ten draws find another than `index`, and a token range."""
+    for _ in range(_TRIES_FOR_ANOTHER_DOCUMENT):
+        chosen = rng.randint(0, documents.count - 1)
+        if chosen != index:
+            break
+    starts = documents.segment_starts
+    begin, last = documents.document_starts[chosen : chosen + 2]
+    begin += rng.randint(0, last - begin - 1)
+    end = bisect_left(starts, starts[begin] + target, begin + 1, last)
+    return chosen, (starts[begin], starts[end])
+
+
+def _truncate(
+    a_start: int, a_end: int, b_start: int, b_end: int, excess: int, rng: random.Random
+) -> tuple[int, int, int, int]:
+    """Removes `excess` tokens, each from a random end of the longer part (of B if equal)."""
+    for _ in range(excess):
+        from_front = rng.random() < 0.5
+        if a_end - a_start > b_end - b_start:
+            a_start, a_end = (a_start + 1, a_end) if from_front else (a_start, a_end - 1)
+        else:
+            b_start, b_end = (b_start + 1, b_end) if from_front else (b_start, b_end - 1)
+    return a_start, a_end, b_start, b_end
 
 
 def make_examples(
@@ -113,17 +372,17 @@ def make_examples(
     vocabulary: Vocabulary,
     seed: Sequence[int],
 ) -> Iterator[tuple[list[bytes], Counter[str]]]:
-    """Makes the instances of one pass over documents.
+    """Creates the instances of one pass over documents.
 
     Args:
-        documents: as ids; random second parts come from these documents too.
-        settings: lengths, sentence loss, masking; not `dupe_factor` and `random_seed`.
+        documents: the documents, also for random second parts.
+        settings: lengths, sentence loss and masking; `dupe_factor` and `random_seed` are ignored.
         vocabulary: from `masking_vocabulary`.
-        seed: integers that decide every random choice, such as (random_seed, pass, block).
+        seed: integers that determine every random choice, such as (random_seed, pass, block).
 
     Yields:
-        Serialised `tf.train.Example`s of a batch of instances, in the order of the documents, and
-        counts of what was made (see `count_instances`).
+        Serialized `tf.train.Example`s of a batch of instances, in the order of the documents, and
+        their counts, see `count_instances`.
     """
     python_state, *numpy_state = mix_seed(seed)
     rng = random.Random(python_state)
@@ -139,9 +398,21 @@ def make_examples(
 
 
 def mix_seed(numbers: Sequence[int]) -> list[int]:
-    """Five well-mixed integers below 2**64 from any integers."""
+    """Returns five well-mixed integers below 2**64 from any integers."""
     entropy = [len(numbers), *(number % 2**64 for number in numbers)]
     return np.random.SeedSequence(entropy).generate_state(5, np.uint64).tolist()
+
+
+def masking_vocabulary(tokenizer: Tokenizer) -> Vocabulary:
+    """Returns the properties of a tokenizer that instances depend on."""
+    return Vocabulary(
+        tokenizer.vocab_size,
+        tokenizer.unk_id,
+        tokenizer.cls_id,
+        tokenizer.sep_id,
+        tokenizer.mask_id,
+        np.append(tokenizer.starts_word, False),
+    )
 
 
 def make_features(
@@ -151,11 +422,11 @@ def make_features(
     vocabulary: Vocabulary,
     rng: np.random.Generator,
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Lays out [CLS] A [SEP] B [SEP], or [CLS] A [SEP] where B is empty, and masks it.
+    """Creates and masks the sequences [CLS] A [SEP] B [SEP], or [CLS] A [SEP] if B is empty.
 
     Args:
-        ids: int32 [T]; the tokens that the B pairs are ranges of, see `read_documents`.
-        pairs: which tokens each instance has.
+        ids: int32 [T]; the tokens of the documents, see `read_documents`.
+        pairs: the ranges of `ids` of B instances.
         settings: length and masking.
         vocabulary: special ids and word starts.
         rng: draws the masking.
@@ -193,7 +464,7 @@ def make_features(
         "input_ids": masked.input_ids,
         "input_mask": input_mask,
         "segment_ids": input_mask & (columns > sep_a),
-        "token_boundary": input_mask & (vocabulary.starts_word[input_ids] | ~is_text),
+        TOKEN_BOUNDARY: input_mask & (vocabulary.starts_word[input_ids] | ~is_text),
         "masked_lm_positions": masked.positions,
         "masked_lm_ids": masked.labels,
         "masked_lm_weights": (slots < masked.counts[:, None]).astype(np.float32),
@@ -205,11 +476,10 @@ def make_features(
 def count_instances(
     columns: dict[str, np.ndarray], pairs: Sequence[Pair], documents: Documents
 ) -> Counter[str]:
-    """Counts what a batch holds.
+    """Counts the content of a batch.
 
-    Of the names that do not speak for themselves, positions: tokens and padding; swapped: label 1
-    by swapping the parts; random_parts: B from elsewhere; random_parts_of_only_document: B from the
-    single document there is; tokens_cut: lost to make pairs fit.
+    "positions" includes padding; "swapped" counts labels 1 of swapped parts; "random_parts" counts
+    B from another place, "random_parts_of_only_document" those from the only document.
     """
     random_parts = sum(pair.random_document >= 0 for pair in pairs)
     return Counter(

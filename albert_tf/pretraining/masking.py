@@ -1,26 +1,46 @@
-"""N-gram masking of whole words, for many sequences at once.
+"""N-gram masking of whole words, when records are created or while training.
 
-The rules are the original's: words are visited in random order, each opens an n-gram of random
-length, an n-gram that does not fit the budget is tried shorter, and one that meets a masked word is
-passed over. A step here is "the k-th visit in every sequence". What is drawn at random comes in as
-arrays (`draw_masking`), the rest is a pure function of them.
+The rules are the original's. Words are visited in random order, and each starts an n-gram of random
+length. An n-gram that does not fit the budget is shortened; one that overlaps a masked word is
+skipped. All sequences of a batch take their k-th visit together. Random numbers are drawn as arrays
+first; `mask_tokens` is a pure function of them.
+
+While training (`OnlineMasking`), the random numbers depend only on the seed and the number of the
+example: each row has its own key, so its masks do not depend on the batch. The generator is
+SplitMix64: a counter times an odd constant, mixed by two multiplications.
+
+Source: Steele, Lea and Flood, Fast splittable pseudorandom number generators, OOPSLA 2014.
 """
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from albert_tf.data.errors import UserError
 
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+# Word starts of a plain record. The model does not read them.
+TOKEN_BOUNDARY = "token_boundary"
+_INPUTS = ("input_ids", "input_mask", "segment_ids", TOKEN_BOUNDARY)
+_STEP = np.uint64(0x9E3779B97F4A7C15)  # 2**64 divided by the golden ratio, made odd
+_MIX = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
+
 
 class Words(NamedTuple):
-    """The words of each sequence; W is the largest number of them.
+    """The words of each sequence; W is the largest number of words.
 
     Attributes:
-        counts: int64 [B]; words of each sequence.
-        of_position: int64 [B, S]; the word that a text position belongs to (elsewhere unspecified).
-        begin: int64 [B, W + 1]; text tokens before each word; all of them from the last word on.
+        counts: int64 [B]; number of words of each sequence.
+        of_position: int64 [B, S]; the word at each text position; other positions are unspecified.
+        begin: int64 [B, W + 1]; number of text tokens before each word; after the last word, the
+            number of all text tokens.
     """
 
     counts: np.ndarray
@@ -31,12 +51,12 @@ class Words(NamedTuple):
 def find_words(is_text: np.ndarray, starts_word: np.ndarray | None) -> Words:
     """Groups tokens to words.
 
-    A token that does not start a word joins the word before it, across [SEP] too; the first text
-    token always opens one.
+    A token that does not start a word belongs to the word before it, also across [SEP]. The first
+    text token always starts a word.
 
     Args:
         is_text: bool [B, S]; False for special tokens and padding, which belong to no word.
-        starts_word: bool [B, S]; whether a token opens a word. None makes every text token a word.
+        starts_word: bool [B, S]; whether a token starts a word. If `None`, every text token does.
 
     Source: `create_masked_lm_predictions` of the original.
     """
@@ -59,11 +79,15 @@ class MaskingSettings:
 
     Attributes:
         masked_lm_prob: fraction of the tokens of a sequence to predict, in [0, 1); 0 masks nothing.
-        max_predictions_per_seq: upper limit of predictions a sequence.
-        ngram: longest n-gram that is masked together, in words; at least 1.
-        favor_shorter_ngram: True draws length n with probability ~ 1/n; False the other way round.
-        do_whole_word_mask: False lets every token be a word of its own.
-        do_permutation: permute as many of the tokens left, and predict those too.
+        max_predictions_per_seq: maximum number of predictions per sequence.
+        ngram: maximum length of an n-gram in words; at least 1.
+        favor_shorter_ngram: whether length n has a probability proportional to 1/n. If `False`, the
+            probabilities are reversed.
+        do_whole_word_mask: whether whole words are masked. If `False`, every token is a word.
+        do_permutation: whether as many of the other tokens are permuted and predicted, too.
+
+    Raises:
+        ValueError: a value is out of range.
     """
 
     masked_lm_prob: float = 0.15
@@ -80,7 +104,7 @@ class MaskingSettings:
             )
         for name in ("max_predictions_per_seq", "ngram"):
             if getattr(self, name) < 1:
-                raise UserError(f"`{name}` must be at least 1: {getattr(self, name)}")
+                raise UserError(f"`{name}` must be at least 1. Received: {getattr(self, name)}")
 
     @property
     def prediction_slots(self) -> int:
@@ -89,12 +113,12 @@ class MaskingSettings:
 
 
 class Vocabulary(NamedTuple):
-    """What masking needs to know of a tokenizer.
+    """The properties of a tokenizer that masking depends on.
 
     Attributes:
         size: V, number of ids.
         unk_id, cls_id, sep_id, mask_id: special ids.
-        starts_word: bool [V + 1]; whether a token opens a word. The last entry is for an unknown
+        starts_word: bool [V + 1]; whether a token starts a word. The last entry is for an unknown
             piece inside a word, see `read_documents`.
     """
 
@@ -107,11 +131,11 @@ class Vocabulary(NamedTuple):
 
 
 class NgramDraws(NamedTuple):
-    """Random numbers that decide one choice of n-grams, int64 [B, W] each.
+    """Random numbers for one choice of n-grams, int64 [B, W] each.
 
     Attributes:
         order: the words of each sequence in the order of the visits.
-        lengths: for each word, the words of the n-gram that starts there.
+        lengths: for each word, the number of words of the n-gram that starts there.
     """
 
     order: np.ndarray
@@ -119,15 +143,16 @@ class NgramDraws(NamedTuple):
 
 
 class MaskingDraws(NamedTuple):
-    """Every random number that masking takes; P counts prediction slots without permutation.
+    """All random numbers for masking; P counts prediction slots without permutation.
 
     Attributes:
-        masked: which n-grams are masked.
-        replacement_draw: float [B, P]; below 0.8 a prediction is shown as [MASK], from 0.9 on as a
-            random token, between as it is. In the order of the positions.
+        masked: choice of the masked n-grams.
+        replacement_draw: float [B, P], in the order of the positions; a token is replaced by [MASK]
+            if its number is below 0.8, by a random token from 0.9 on, and kept otherwise.
         random_ids: int64 [B, P]; the random tokens.
-        permuted: which n-grams take part in the permutation; None without one.
-        permutation_keys: float [B, P]; sorting them permutes the tokens; None without permutation.
+        permuted: choice of the permuted n-grams; `None` without permutation.
+        permutation_keys: float [B, P]; sorting them permutes the tokens; `None` without
+            permutation.
     """
 
     masked: NgramDraws
@@ -138,14 +163,14 @@ class MaskingDraws(NamedTuple):
 
 
 class MaskedBatch(NamedTuple):
-    """Sequences ready for prediction.
+    """Masked sequences.
 
     Attributes:
-        input_ids: int32 [B, S]; with masked, random and permuted tokens in place.
-        positions: int64 [B, slots]; ascending, then zeros.
-        labels: int32 [B, slots]; the tokens that stood there, then zeros.
-        counts: int64 [B]; predictions of each sequence.
-        ngrams: int64 [n]; how many n-grams of each length were masked.
+        input_ids: int32 [B, S]; with masked, random and permuted tokens.
+        positions: int64 [B, slots]; in ascending order, then zeros.
+        labels: int32 [B, slots]; the original tokens, then zeros.
+        counts: int64 [B]; number of predictions of each sequence.
+        ngrams: int64 [n]; number of masked n-grams of each length.
     """
 
     input_ids: np.ndarray
@@ -156,9 +181,13 @@ class MaskedBatch(NamedTuple):
 
 
 def prediction_budget(lengths: np.ndarray, settings: MaskingSettings) -> np.ndarray:
-    """Tokens to mask in sequences of the given lengths [B], special tokens included: int64 [B].
+    """Returns the number of tokens to mask, int64 [B].
 
-    At least 1 unless the fraction is 0. Halves are rounded to even.
+    It is at least 1, unless nothing is masked. Halves are rounded to even.
+
+    Args:
+        lengths: int [B]; lengths of the sequences, including special tokens.
+        settings: fraction and limit.
     """
     if settings.masked_lm_prob == 0:
         return np.zeros(len(lengths), np.int64)
@@ -166,10 +195,22 @@ def prediction_budget(lengths: np.ndarray, settings: MaskingSettings) -> np.ndar
     return np.minimum(settings.max_predictions_per_seq, np.maximum(1, wanted))
 
 
-def draw_masking(
+def masking_limit_warning(length: int, masking: MaskingSettings) -> str | None:
+    """Returns a warning if the limit of predictions is below the requested fraction of `length`."""
+    limit, fraction = masking.max_predictions_per_seq, masking.masked_lm_prob
+    wanted = round(length * fraction)
+    if wanted <= limit:
+        return None
+    return (
+        f"--masked_lm_prob={fraction:g} asks for {wanted} predictions in {length} tokens, but "
+        f"--max_predictions_per_seq={limit} allows {limit}: {limit / length:.1%} will be masked. "
+        f"The released models were trained this way; --max_predictions_per_seq={wanted} masks all."
+    )
+
+
+def _draw_masking(
     words: Words, settings: MaskingSettings, vocab_size: int, rng: np.random.Generator
 ) -> MaskingDraws:
-    """Draws everything that `mask_tokens` needs for one batch."""
     shape = len(words.counts), settings.max_predictions_per_seq
     masked = _draw_ngrams(words.counts, settings, rng)
     replacement_draw = rng.random(shape, np.float32)
@@ -185,37 +226,28 @@ def draw_masking(
 def _draw_ngrams(
     counts: np.ndarray, settings: MaskingSettings, rng: np.random.Generator
 ) -> NgramDraws:
-    """Draws visiting orders and n-gram lengths for sequences of `counts` [B] words."""
+    """Draws orders of visits and n-gram lengths for sequences of `counts` [B] words."""
     columns = np.arange(int(counts.max(initial=0)))
     shape = len(counts), len(columns)
-    # Sorting random integers that carry the word number in their low bits gives permutations.
+    # Sorting random integers that contain the word number in their low bits gives permutations.
     bits = len(columns).bit_length()
     keys = rng.integers(0, 2**63, shape, dtype=np.uint64) >> np.uint64(bits) << np.uint64(bits)
     keys |= columns.astype(np.uint64)
     keys[columns >= counts[:, None]] |= np.uint64(2**63)
     keys.sort(axis=1)
     order = (keys & np.uint64(2**bits - 1)).astype(np.int64)
+    return NgramDraws(order, _ngram_lengths(rng.random(shape, np.float32), counts, settings))
 
-    return NgramDraws(order, ngram_lengths(rng.random(shape, np.float32), counts, settings))
 
-
-def ngram_lengths(point: np.ndarray, counts: np.ndarray, settings: MaskingSettings) -> np.ndarray:
-    """Turns random numbers into lengths of n-grams in words, int64 [B, W].
-
-    An n-gram that would reach beyond the last word ends there.
-
-    Args:
-        point: float32 [B, W], in [0, 1).
-        counts: int64 [B]; words of each sequence.
-        settings: the longest n-gram, and which lengths are likelier.
-    """
+def _ngram_lengths(point: np.ndarray, counts: np.ndarray, settings: MaskingSettings) -> np.ndarray:
+    """Converts random numbers [B, W] in [0, 1) to lengths of n-grams that end in the sequence."""
     bounds = ngram_probabilities(settings).cumsum()[:-1]
     lengths = 1 + np.searchsorted(bounds, point, side="right")
     return np.minimum(lengths, np.maximum(counts[:, None] - np.arange(point.shape[1]), 1))
 
 
 def ngram_probabilities(settings: MaskingSettings) -> np.ndarray:
-    """Probability of each n-gram length 1..ngram, float64 [ngram]."""
+    """Returns the probability of each n-gram length 1..ngram, float64 [ngram]."""
     weights = 1 / np.arange(1, settings.ngram + 1)
     weights = weights if settings.favor_shorter_ngram else weights[::-1]
     return weights / weights.sum()
@@ -229,11 +261,11 @@ def choose_ngrams(
     Args:
         words: the words of each sequence.
         draws: order of the visits and n-gram lengths.
-        budget: int64 [B]; most tokens to choose in each sequence.
+        budget: int64 [B]; maximum number of tokens to choose in each sequence.
         taken: bool [B, W]; words that must not be chosen.
 
     Returns:
-        bool [B, W], the words chosen; int64 [n], how many n-grams of each length 0..n-1.
+        bool [B, W], the chosen words; int64 [n], the number of n-grams of each length 0..n-1.
     """
     B, W = draws.order.shape
     longest = int(draws.lengths.max(initial=1))
@@ -264,7 +296,7 @@ def choose_ngrams(
 def _fit(
     begin: np.ndarray, rows: np.ndarray, word: np.ndarray, length: np.ndarray, room: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Lengths in words and sizes in tokens of n-grams shortened to fit, at most to one word."""
+    """Returns lengths in words and sizes in tokens of n-grams, shortened to fit if possible."""
     start = begin[rows, word]
     size = begin[rows, word + length] - start
     while (shrink := (size > room) & (length > 1)).any():
@@ -286,15 +318,15 @@ def mask_batch(
     Args:
         input_ids: int32 [B, S].
         is_text: bool [B, S]; False for special tokens and padding.
-        lengths: int [B]; tokens of each sequence, special tokens included.
+        lengths: int [B]; lengths of the sequences, including special tokens.
         vocabulary: word starts and special ids.
-        settings: how much to mask, and how.
-        rng: decides everything that is random.
+        settings: how tokens are chosen.
+        rng: makes every random choice.
     """
     starts = vocabulary.starts_word[input_ids] if settings.do_whole_word_mask else None
     words = find_words(is_text, starts)
     budget = prediction_budget(lengths, settings)
-    draws = draw_masking(words, settings, vocabulary.size, rng)
+    draws = _draw_masking(words, settings, vocabulary.size, rng)
     return mask_tokens(input_ids, is_text, words, budget, draws, vocabulary.mask_id)
 
 
@@ -306,7 +338,7 @@ def mask_tokens(
     draws: MaskingDraws,
     mask_id: int,
 ) -> MaskedBatch:
-    """Does what `mask_batch` does with words, budgets and the draws of `draw_masking` given."""
+    """Masks a batch of sequences as `mask_batch` does, with the given words, budgets and draws."""
     output = input_ids.copy()
     chosen, ngrams = choose_ngrams(words, draws.masked, budget)
     selected = _tokens_of(chosen, words, is_text)
@@ -338,7 +370,7 @@ def _tokens_of(chosen: np.ndarray, words: Words, is_text: np.ndarray) -> np.ndar
 
 
 def _slots(selected: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Row, position and number within its row of every marked token of bool [B, S]."""
+    """Returns row, position and number within its row of every marked token of bool [B, S]."""
     row, position = np.nonzero(selected)
     first = np.searchsorted(row, np.arange(len(selected)))
     return row, position, np.arange(len(row)) - first[row]
@@ -355,3 +387,136 @@ def _permute(
     positions = np.zeros(keys.shape, np.int64)
     positions[row, slot] = position
     output[row, position] = input_ids[row, positions[row, origin]]
+
+
+@dataclass(frozen=True)
+class OnlineMasking:
+    """Masks batches of plain records; random tokens are drawn from `vocab_size` ids.
+
+    Raises:
+        ValueError: the settings mask nothing, or permute tokens.
+    """
+
+    settings: MaskingSettings
+    mask_id: int
+    vocab_size: int
+
+    def __post_init__(self) -> None:
+        if self.settings.masked_lm_prob == 0:
+            raise UserError(
+                "`masked_lm_prob` must be above 0 for masking while training. Received: 0"
+            )
+        if self.settings.do_permutation:
+            raise UserError("Masking while training does not support `do_permutation`.")
+
+    def describe(self) -> dict[str, Any]:
+        """Returns everything that determines the masks, except the seed, as JSON."""
+        return asdict(self)
+
+    def __call__(
+        self, features: Mapping[str, tf.Tensor], numbers: tf.Tensor, seed: int
+    ) -> dict[str, tf.Tensor]:
+        """Masks a batch; a row depends only on its tokens, its number and the seed.
+
+        Args:
+            features: features of plain records: `input_ids`, `input_mask`, `segment_ids`,
+                `token_boundary`, int32 [B, S]. Others are returned unchanged.
+            numbers: int64 [B]; number of each example among the examples of all passes.
+            seed: any integer.
+
+        Returns:
+            The features without `token_boundary`, with masked `input_ids` and with
+            `masked_lm_positions`, `masked_lm_ids`, int32 [B, P], `masked_lm_weights`, float32.
+        """
+        import tensorflow as tf  # creating records does not need it
+
+        types = {
+            "input_ids": tf.int32,
+            "masked_lm_positions": tf.int32,
+            "masked_lm_ids": tf.int32,
+            "masked_lm_weights": tf.float32,
+        }
+        masked = tf.numpy_function(
+            partial(self._mask, seed=seed),
+            [*(features[name] for name in _INPUTS), numbers],
+            list(types.values()),
+            stateful=False,
+        )
+        B, S = features["input_ids"].shape
+        for name, values in zip(types, masked, strict=True):
+            values.set_shape([B, S if name == "input_ids" else self.settings.prediction_slots])
+        kept = {name: value for name, value in features.items() if name != TOKEN_BOUNDARY}
+        return {**kept, **dict(zip(types, masked, strict=True))}
+
+    def _mask(
+        self,
+        input_ids: np.ndarray,
+        input_mask: np.ndarray,
+        segment_ids: np.ndarray,
+        token_boundary: np.ndarray,
+        numbers: np.ndarray,
+        seed: int,
+    ) -> tuple[np.ndarray, ...]:
+        is_text = find_text(input_mask, segment_ids)
+        starts = token_boundary > 0 if self.settings.do_whole_word_mask else None
+        words = find_words(is_text, starts)
+        budget = prediction_budget(input_mask.sum(axis=1), self.settings)
+        draws = self._draw(row_keys(seed, numbers), words.counts, input_ids.shape[1])
+        masked = mask_tokens(input_ids, is_text, words, budget, draws, self.mask_id)
+        slots = np.arange(self.settings.prediction_slots)
+        weights = (slots < masked.counts[:, None]).astype(np.float32)
+        return masked.input_ids, masked.positions.astype(np.int32), masked.labels, weights
+
+    def _draw(self, keys: np.ndarray, counts: np.ndarray, S: int) -> MaskingDraws:
+        """Draws the random numbers; a row depends only on its key and its number of words."""
+        bits = random_bits(keys, S + self.settings.max_predictions_per_seq)
+        columns = np.arange(counts.max(initial=0))
+        for_words, for_slots = bits[:, : len(columns)], bits[:, S:]
+        # The lower bits determine the order, the upper bits the lengths.
+        last = np.iinfo(np.int32).max
+        visit = np.where(columns < counts[:, None], below(for_words, 2**31), last)
+        # A stable argsort, several times as fast: columns distinguish equal values.
+        order = np.sort((visit.astype(np.int64) << 32) | columns, axis=1) & (2**32 - 1)
+        lengths = _ngram_lengths(uniform(for_words), counts, self.settings)
+        random_ids = below(for_slots, self.vocab_size)
+        return MaskingDraws(NgramDraws(order, lengths), uniform(for_slots), random_ids)
+
+
+def find_text(input_mask: np.ndarray, segment_ids: np.ndarray) -> np.ndarray:
+    """Marks text, bool [B, S]: no padding, no [CLS], and no [SEP], which ends each segment."""
+    is_token = input_mask > 0
+    ahead = np.full_like(segment_ids, -1)
+    ahead[:, :-1] = np.where(is_token, segment_ids, -1)[:, 1:]
+    return is_token & (np.arange(input_mask.shape[1]) > 0) & (segment_ids == ahead)
+
+
+def row_keys(seed: int, numbers: np.ndarray) -> np.ndarray:
+    """Returns keys, uint64 [B], that differ between seeds and between `numbers`, int64 [B]."""
+    return _numbered(_mixed(np.array([seed % 2**64], np.uint64)), numbers.astype(np.uint64))
+
+
+def random_bits(keys: np.ndarray, count: int) -> np.ndarray:
+    """Draws `count` numbers of 64 random bits for each key: uint64 [B] gives uint64 [B, count]."""
+    return _numbered(keys[:, None], np.arange(count, dtype=np.uint64))
+
+
+def _numbered(keys: np.ndarray, counters: np.ndarray) -> np.ndarray:
+    return _mixed(keys + (counters + np.uint64(1)) * _STEP)
+
+
+def _mixed(values: np.ndarray) -> np.ndarray:
+    """Applies the finalizer of SplitMix64, a one-to-one map of 64 bits."""
+    for shift, factor in _MIX:
+        values = (values ^ (values >> np.uint64(shift))) * np.uint64(factor)
+    return values ^ (values >> np.uint64(31))
+
+
+def uniform(bits: np.ndarray) -> np.ndarray:
+    """Returns uniform float32 numbers in [0, 1) from the upper 24 bits of uint64."""
+    return (bits >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)
+
+
+def below(bits: np.ndarray, limit: int) -> np.ndarray:
+    """Returns int32 numbers in [0, limit), limit <= 2**31, from the lower 32 bits of uint64."""
+    low_half = bits & np.uint64(2**32 - 1)
+    return ((low_half * np.uint64(limit)) >> np.uint64(32)).astype(np.int32)

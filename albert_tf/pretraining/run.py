@@ -1,14 +1,11 @@
-"""Carries out `run_pretraining`: trains and evaluates."""
+"""Pretrains and evaluates a model: `run_pretraining`."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import math
-import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -17,10 +14,8 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.checkpoints.directory_lock import EVALUATION
-from albert_tf.checkpoints.load_weights import read_global_step
 from albert_tf.checkpoints.model_directory import ModelDirectory, find_tokenizer, make_output_dir
 from albert_tf.checkpoints.model_source import ModelSettings, resolve_model
-from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.run_records import read_run_config
 from albert_tf.checkpoints.training_directory import (
     CHOICES,
@@ -31,10 +26,8 @@ from albert_tf.config import AlbertConfig, OptimizerConfig
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import check_folder, match_files
 from albert_tf.data.tfrecord import estimate_records
-from albert_tf.pretraining.create_records import masking_limit_warning
-from albert_tf.pretraining.masking import MaskingSettings
-from albert_tf.pretraining.online_masking import OnlineMasking
-from albert_tf.pretraining.segments import SOP
+from albert_tf.pretraining.instances import SOP
+from albert_tf.pretraining.masking import MaskingSettings, OnlineMasking, masking_limit_warning
 from albert_tf.pretraining.task import (
     BEST_METRIC,
     SENTENCE_LOSS_KEY,
@@ -74,18 +67,18 @@ from albert_tf.training.settings import (
 from albert_tf.training.trainer import Trainer
 
 PAPER_BATCH_SIZE = 4096  # with LAMB at a learning rate of 0.00176
-FLAG = "--scale_from_batch_size"
-_EVALUATION = "evaluation"  # in the settings of a run
+_FLAG = "--scale_from_batch_size"
+_EVALUATION = "evaluation"  # key in run_config.json
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingSettings(TrainingSettings):
-    """Settings of `run_pretraining`; each corresponds to the flag of `run_pretraining.py`.
+    """Settings of `run_pretraining`, named after the flags of the command.
 
-    Required are `output_dir` and `input_file`, the records. Actions are `do_train`, True by
+    `output_dir` and `input_file` (records) are required. The actions are `do_train`, True by
     default, and `do_eval`. A new training needs `albert_config_file`, or `init_checkpoint` with its
-    configuration. `max_seq_length` and `max_predictions_per_seq` are those of the records. All
-    other settings have defaults; docs/flags.md describes all flags. For errors see
+    configuration. `max_seq_length` and `max_predictions_per_seq` must match the records. All other
+    settings have defaults; docs/flags.md describes all flags. For errors see
     `ClassificationSettings`.
     """
 
@@ -118,8 +111,8 @@ def scale_to_batch_size(
 ) -> OptimizerConfig:
     """Converts settings for batches of `reference` examples to another batch size.
 
-    Steps are multiplied by reference / batch_size, the learning rate by the square root of
-    batch_size / reference; the number of warm-up steps is kept.
+    The numbers of steps are multiplied by reference / batch_size, the learning rate by the square
+    root of batch_size / reference. The number of warm-up steps stays the same.
 
     Source: the rules of LAMB's authors (https://arxiv.org/abs/1904.00962); issue 111 of the
         original release gives the same advice.
@@ -140,10 +133,10 @@ def scale_to_batch_size(
 def scaling_report(
     given: OptimizerConfig, used: OptimizerConfig, batch_size: int, reference: int
 ) -> list[str]:
-    """Returns lines that explain what was scaled and why."""
+    """Returns lines that list and explain the scaled settings."""
     lines = [
-        f"The settings are for {FLAG}={reference} and are scaled to "
-        f"--train_batch_size={batch_size}; without {FLAG} they are used unchanged:",
+        f"The settings are for {_FLAG}={reference} and are scaled to "
+        f"--train_batch_size={batch_size}; without {_FLAG} they are used unchanged:",
         f"--learning_rate={given.learning_rate:g} becomes {used.learning_rate:g}: times the square "
         f"root of {batch_size}/{reference}, LAMB's rule",
     ]
@@ -162,7 +155,7 @@ def scaling_report(
 
 
 def scaling_advice(config: OptimizerConfig, batch_size: int) -> str | None:
-    """Returns a hint if only the published batch size was changed, otherwise `None`."""
+    """Returns a hint if the learning rate is the published one, but not the batch size."""
     is_published = config.optimizer == "lamb" and math.isclose(
         config.learning_rate, OptimizerConfig.learning_rate
     )
@@ -172,7 +165,7 @@ def scaling_advice(config: OptimizerConfig, batch_size: int) -> str | None:
     return (
         f"--learning_rate={config.learning_rate:g} was published for batches of "
         f"{PAPER_BATCH_SIZE}, not for --train_batch_size={batch_size}; "
-        f"{FLAG}={PAPER_BATCH_SIZE} would train at {scaled.learning_rate:g} for "
+        f"{_FLAG}={PAPER_BATCH_SIZE} would train at {scaled.learning_rate:g} for "
         f"{scaled.num_train_steps} steps, {scaled.num_warmup_steps} of them warm-up"
     )
 
@@ -236,12 +229,12 @@ def _model_settings(settings: PretrainingSettings) -> ModelSettings:
 
 
 def _masking(settings: PretrainingSettings, tokenizer: Tokenizer | None) -> OnlineMasking | None:
-    """Returns masking while training, `None` for records that are already masked."""
+    """Returns the masking while training; `None` for records that are already masked."""
     prob, budget = settings.masked_lm_prob, settings.masked_lm_budget
     if prob and budget and prob != budget:
         raise UserError(
             f"`masked_lm_prob`={prob:g} and `masked_lm_budget`={budget:g} are two names of one "
-            "setting; pass only one of them, or the same value."
+            "setting. Pass only one of them."
         )
     if not (prob or budget):
         for name in ("ngram", "favor_shorter_ngram", "do_whole_word_mask"):
@@ -314,7 +307,6 @@ def _train(
     model_directory: ModelDirectory,
     on_log: OnLog | None,
 ) -> JobResult:
-    """Trains; with --do_eval evaluates every checkpoint and keeps the best."""
     evaluate = None
     if settings.do_eval:
         limits = settings.eval_batch_size, settings.max_eval_steps
@@ -333,7 +325,6 @@ def _train(
             init_from_group0=settings.init_from_group0,
             allow_partial=settings.allow_partial_checkpoint,
         )
-        _check_depth(settings.output_dir, trainer.step)
 
     def start(best: BestCheckpoint) -> dict[str, Any]:
         evaluation = read_run_config(settings.output_dir).get(_EVALUATION)
@@ -397,7 +388,7 @@ def _evaluate(
     last_step: int,
     on_log: OnLog | None,
 ) -> JobResult:
-    """Evaluates finished checkpoints; the best of all in the output directory is kept."""
+    """Evaluates existing checkpoints; if all are evaluated, keeps the best one."""
     limits = settings.eval_batch_size, settings.max_eval_steps
     evaluator = Evaluator(task, model, strategy, *limits, jit_compile=settings.xla)
     directory = TrainingDirectory(settings.output_dir)
@@ -415,7 +406,7 @@ def _evaluate(
         best = BestCheckpoint(directory, BEST_METRIC)
         if dry_run:
             if settings.eval_checkpoint == "all" and settings.watch_secs > 0:
-                prefixes = iter(directory.checkpoints())  # there may be none yet
+                prefixes = iter(directory.checkpoints())  # possibly none yet
             for prefix in islice(_checked(prefixes, task.sentence_loss), 1):
                 load_complete(evaluator.model, prefix)
             return JobResult(settings.output_dir)
@@ -436,19 +427,4 @@ def _evaluate(
 def _checked(prefixes: Iterable[str], sentence_loss: str) -> Iterator[str]:
     for prefix in prefixes:
         warn_of_another_loss(prefix, sentence_loss)
-        with suppress(LoadError):  # loading the checkpoint raises it again
-            _check_depth(os.path.dirname(prefix), read_global_step(prefix))
         yield prefix
-
-
-def _check_depth(directory: str, step: int) -> None:
-    """Rejects steps of a depth schedule of an earlier version that did not apply all layers yet."""
-    trainer = read_run_config(directory).get("trainer")
-    schedule = trainer.get("depth_schedule") if isinstance(trainer, dict) else None
-    match = re.fullmatch(r"([0-9]+):.*:([0-9]+)", schedule if isinstance(schedule, str) else "")
-    if match and 0 < step <= int(match[2]):
-        raise UserError(
-            f"{directory!r} contains {step} steps of a run with `depth_schedule`={schedule}, which "
-            "is no longer supported, before its last stage. Start a new run with another "
-            f"output_dir and init_checkpoint={directory!r}."
-        )

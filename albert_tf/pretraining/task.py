@@ -1,7 +1,7 @@
-"""Pretraining: masked-LM and, on records of sentence pairs, sentence-order prediction.
+"""The pretraining task: masked-LM and, on pairs of segments, sentence-order prediction.
 
-A checkpoint tells a model with a sentence-order head from one without. What the head learnt, the
-order of segments or whether one follows the other, only `run_config.json` says.
+A checkpoint shows whether a model has a sentence-order head, but not whether the head was trained
+on the order of segments or on next sentences. `run_config.json` contains the sentence loss.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from albert_tf.checkpoints.run_records import read_run_config
 from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_size
-from albert_tf.data.records import check_record_files, explain_read_errors
 from albert_tf.data.tfrecord import FeatureSpec, RecordError
 from albert_tf.modeling.losses import (
     LossSum,
@@ -34,48 +33,54 @@ from albert_tf.pretraining.batching import (
     Transform,
     are_masked_alike,
     check_masking,
+    check_record_files,
     check_sentence_pairs,
     check_workers,
     evaluation_batches,
+    explain_read_errors,
     has_good_record,
     readable_files,
     training_batches,
 )
-from albert_tf.pretraining.instances import plain_feature_specs, pretraining_feature_specs
-from albert_tf.pretraining.online_masking import TOKEN_BOUNDARY, OnlineMasking
-from albert_tf.pretraining.segments import NSP, SENTENCE_LOSSES, SOP, check_sentence_loss
+from albert_tf.pretraining.instances import (
+    NSP,
+    SENTENCE_LOSSES,
+    SOP,
+    check_sentence_loss,
+    plain_feature_specs,
+    pretraining_feature_specs,
+)
+from albert_tf.pretraining.masking import TOKEN_BOUNDARY, OnlineMasking
 from albert_tf.training.task import EXAMPLE_WEIGHTS, WHOLE, Features, Shard, StreamIterator
 
 BEST_METRIC = "masked_lm_accuracy"
+SENTENCE_LOSS_KEY = "sentence_loss"  # in run_config.json
 _LABELS = "next_sentence_labels"  # 1 = the segments are not as in the text
-
-# What the loss and the accuracy of two segments are called.
-_SENTENCE_NAMES = {SOP: "sentence_order", NSP: "next_sentence"}
-_EVAL_MASK_SEED = 0  # not that of the run: every evaluation meets the same masks
-_PIPELINE = 3  # to be raised when the saved position of an iterator means something else
-SENTENCE_LOSS_KEY = "sentence_loss"  # in the settings of a run
+_SENTENCE_NAMES = {SOP: "sentence_order", NSP: "next_sentence"}  # in names of losses and metrics
+_EVAL_MASK_SEED = 0  # not the seed of the run, so that all evaluations use the same masks
+_PIPELINE = 3  # raise it when the saved position of an iterator changes its meaning
 
 
 class PretrainingTask:
-    """The task of `run_pretraining.py`.
+    """The task of `run_pretraining.py`; see `training.task.Task` for its methods.
 
     Args:
-        config: the model.
-        train_files: records to train on; may be empty where nothing is trained.
-        eval_files: records to evaluate on; may be empty where nothing is evaluated.
+        config: the model configuration.
+        train_files: records for training, if any.
+        eval_files: records for evaluation, if any.
         max_seq_length: S of the records.
         max_predictions_per_seq: P of the records.
-        shuffle_buffer_size: records among which the next training example is drawn.
-        sentence_loss: what is learnt of two segments: "sop", "nsp" (the same, under other names) or
-            "none", which trains a model without that head.
+        shuffle_buffer_size: number of records among which the next training example is drawn.
+        sentence_loss: "sop", "nsp" (the same computation with other names) or "none", which trains
+            a model without the sentence-order head.
         use_one_hot_embeddings: see `FactorizedEmbedding`.
-        masking: masks plain records while training; None reads records that are masked already.
-            Plain records to evaluate on are masked the same way every time.
-        skip_damaged_records: leave out records to train on that cannot be read.
+        masking: masks plain records while training. Plain evaluation records get the same masks in
+            every evaluation. If `None`, the records are already masked.
+        skip_damaged_records: whether damaged training records are skipped.
 
     Raises:
-        ValueError: sequences longer than the model's position table; no such `sentence_loss`.
-        RecordError: the first record of a file is not what the other arguments say.
+        ValueError: the sequences are longer than the model allows, or `sentence_loss` is unknown.
+        RecordError: the first record of a file does not match the other arguments.
     """
 
     def __init__(
@@ -112,10 +117,9 @@ class PretrainingTask:
             )
             if self._sentence or spec.name != _LABELS
         ]
-        # Files that begin with what is to be skipped are not looked at.
-        readable = readable_files(self.train_files) if skip_damaged_records else []
-        to_check = readable or self.train_files
-        self._readable = {path for path in readable if file_size(path)}
+        to_check = self.train_files
+        if skip_damaged_records:
+            to_check = readable_files(self.train_files) or self.train_files
         check_masking(to_check, masking.mask_id if masking else None)
         if not masking:
             check_masking(self.eval_files, None)
@@ -150,14 +154,13 @@ class PretrainingTask:
         """Checks that the workers can share the streams; see `num_streams`.
 
         Raises:
-            ValueError: their number does not divide that of the streams.
-            RecordError: a stream has no record that can be read, and would be read for ever.
+            ValueError: the number of workers does not divide the number of streams.
+            RecordError: all records of a stream are damaged, so that it would be read forever.
         """
         count = check_workers(self.train_files, batch_size, workers)
         for number in range(count) if self.skip_damaged_records else ():
             files = self.train_files[number::count]
-            # A file may begin with a record that does not parse, and go on with good ones.
-            if self._readable.isdisjoint(files) and not has_good_record(files, self.specs):
+            if not has_good_record(files, self.specs):
                 raise RecordError(
                     f"`skip_damaged_records`: no record of stream {number} of {count} can be read; "
                     f"all its files are damaged or empty: {', '.join(files)}. Omit these files."
@@ -185,7 +188,7 @@ class PretrainingTask:
             "shuffle_buffer_size": self.shuffle_buffer_size,
             "features": [[spec.name, spec.length] for spec in self.specs],
         }
-        # Keys are left out where they say nothing, as in runs made before there were any.
+        # Omitted when not in use, as in runs of earlier versions.
         if self.masking:
             description["masking"] = self.masking.describe()
         if self.skip_damaged_records:
@@ -193,7 +196,7 @@ class PretrainingTask:
         return description
 
     def describe_evaluation(self) -> dict[str, Any]:
-        """Returns what decides the examples to evaluate on, as JSON: scores on others differ."""
+        """Returns everything that determines the evaluation examples, as JSON."""
         return {
             "files": [[path, file_size(path)] for path in self.eval_files],
             "features": [[spec.name, spec.length] for spec in self.eval_specs],
@@ -252,20 +255,20 @@ class PretrainingTask:
 
 
 def _specs_to_read(specs: Sequence[FeatureSpec], masked: bool) -> list[FeatureSpec]:
-    """Word starts are read for masking, predictions of records that are masked already."""
+    """Returns the features with predictions if records are masked, else with word starts."""
     if not masked:
         return list(plain_feature_specs(specs))
     return [spec for spec in specs if spec.name != TOKEN_BOUNDARY]
 
 
 def trained_sentence_loss(directory: str) -> str | None:
-    """Returns one of `SENTENCE_LOSSES`, or None where the directory does not say."""
+    """Returns the sentence loss of the last training in a directory; `None` if unknown."""
     known = read_run_config(directory).get(SENTENCE_LOSS_KEY)
     return known if known in SENTENCE_LOSSES else None
 
 
 def check_continued_loss(output_dir: str, sentence_loss: str) -> None:
-    """Refuses to go on with another loss than the run began with; names the flag."""
+    """Raises ValueError if a run in `output_dir` was started with another sentence loss."""
     known = trained_sentence_loss(output_dir)
     if known not in (None, sentence_loss):
         raise UserError(
@@ -276,7 +279,7 @@ def check_continued_loss(output_dir: str, sentence_loss: str) -> None:
 
 
 def warn_of_another_loss(checkpoint: str, sentence_loss: str) -> None:
-    """Says so when a checkpoint (a prefix) to be evaluated was trained with another loss."""
+    """Logs a warning if a checkpoint (a prefix) was trained with another sentence loss."""
     known = trained_sentence_loss(os.path.dirname(checkpoint))
     if known not in (None, sentence_loss):
         logging.warning(

@@ -1,27 +1,88 @@
-"""Fingerprints of vocabularies, stored next to the records that were created with them.
+"""Trains vocabularies, and stores their fingerprints next to the records created with them.
 
-The ids in records mean nothing with another vocabulary, and nothing in the records shows it. The
-fingerprint of `train.tfrecord` is stored in `.train.tfrecord.vocabulary`, together with a digest of
-the record file. Patterns such as `records/*` do not match that name. If another file has taken the
-name `train.tfrecord`, the digest differs and the fingerprint is ignored. A missing fingerprint is
-accepted: the records of the original release have none.
+Records do not contain their vocabulary, but their ids mean nothing with another one. The
+fingerprint of `train.tfrecord` is stored in `.train.tfrecord.vocabulary`, which patterns such as
+`records/*` do not match, together with a digest of the record file. If the digest differs, the
+fingerprint belongs to an earlier file and is ignored. A missing fingerprint is accepted, because
+the records of the original release have none.
 """
 
 import hashlib
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from absl import logging
 
-from albert_tf.data.files import file_exists, file_size, open_binary, real_name, write_then_rename
+from albert_tf.data.errors import UserError
+from albert_tf.data.files import (
+    check_file,
+    file_exists,
+    file_size,
+    match_files,
+    open_binary,
+    real_name,
+    write_then_rename,
+)
+from albert_tf.data.jobs import available_cores
 from albert_tf.data.tfrecord import RecordError
+from albert_tf.pretraining.corpus import check_text
 from albert_tf.tokenization.base import Tokenizer
+from albert_tf.tokenization.sentence_piece import model_files, train_sentence_piece
+from albert_tf.training.settings import as_type
 
 _DIGESTED_BYTES = 1 << 16  # at each end of a record file
-_FILES_AT_A_TIME = 16  # remote ones take long to answer
+_FILES_AT_A_TIME = 16  # remote files respond slowly
+
+
+def train_sentencepiece(
+    input_file: str,
+    model_prefix: str,
+    vocab_size: int = 30000,
+    do_lower_case: bool = True,
+    *,
+    dry_run: bool = False,
+) -> None:
+    """Trains a SentencePiece vocabulary, as `train_sentencepiece.py` does.
+
+    Args:
+        input_file: text files: comma-separated paths or globs. UTF-8, one sentence per line.
+        model_prefix: path of the output files, without the extensions .model and .vocab.
+        vocab_size: V, number of pieces, including special symbols.
+        do_lower_case: whether the text is lower-cased; the same value must be used with the model.
+        dry_run: whether only the arguments and the text are checked.
+
+    Raises:
+        TypeError: an argument has another type.
+        ValueError: a file is not UTF-8, there is no text, or `vocab_size` does not fit the text.
+        OSError: a file cannot be read or written.
+    """
+    input_file = as_type("input_file", input_file, str)
+    model_prefix = as_type("model_prefix", model_prefix, str)
+    vocab_size = as_type("vocab_size", vocab_size, int)
+    do_lower_case = as_type("do_lower_case", do_lower_case, bool)
+    dry_run = as_type("dry_run", dry_run, bool)
+    if vocab_size < 1:
+        raise UserError(f"`vocab_size` must be at least 1. Received: {vocab_size}")
+    files = match_files(input_file)
+    for path in model_files(model_prefix):
+        check_file(path)
+    check_text(files, available_cores())
+    if dry_run:
+        return
+    train_sentence_piece(_lines(files), model_prefix, vocab_size, do_lower_case)
+    logging.info(
+        "vocab_size=%d model=%s.model input_files=%d", vocab_size, model_prefix, len(files)
+    )
+
+
+def _lines(paths: Sequence[str]) -> Iterator[str]:
+    for path in paths:
+        with open_binary(path, "rb") as file:
+            for line in file:
+                yield line.decode()
 
 
 def vocabulary_fingerprint(tokens: Sequence[str]) -> str:
@@ -90,7 +151,7 @@ def _fingerprint_file(record_file: str) -> str:
 
 
 def _digest(path: str) -> str:
-    """Tells record files apart by their size, beginning and end."""
+    """Returns a digest of the size, beginning and end of a record file."""
     size = file_size(path)
     digest = hashlib.sha256(str(size).encode())
     with open_binary(path, "rb") as file:

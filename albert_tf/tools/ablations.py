@@ -22,7 +22,7 @@ from albert_tf.config import SHARING_MODES, AlbertConfig
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_exists, match_files, read_utf8, write_then_rename
 from albert_tf.modeling.parameter_sharing import parameter_counts
-from albert_tf.pretraining.segments import NONE, NSP, SENTENCE_LOSSES, SOP
+from albert_tf.pretraining.instances import NONE, NSP, SENTENCE_LOSSES, SOP
 from albert_tf.tools.commands import command_arguments, read_evaluations, run_command, write_table
 from albert_tf.training.curves import png
 

@@ -31,7 +31,6 @@ from albert_tf.classification.text_classifier import TextClassifier
 from albert_tf.config import PRESETS, AlbertConfig
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_size, open_binary
-from albert_tf.data.records import example_features
 from albert_tf.data.tfrecord import RecordError, count_records, read_records
 from albert_tf.finetuning.texts import TextEncoder
 from albert_tf.modeling.models import (
@@ -45,6 +44,7 @@ from albert_tf.modeling.models import (
 from albert_tf.modeling.original_names import is_slot
 from albert_tf.modeling.parameter_sharing import parameter_counts
 from albert_tf.multiple_choice.choose import MultipleChoice
+from albert_tf.pretraining.batching import example_features
 from albert_tf.pretraining.fill_mask import FillMask
 from albert_tf.pretraining.vocabulary import stored_fingerprint, vocabulary_fingerprint
 from albert_tf.squad.ask import QuestionAnswerer

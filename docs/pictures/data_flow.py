@@ -13,7 +13,7 @@ ROWS = {
         ("text files", ("pretraining/corpus.py", "data/files.py"), GREY),
         (
             "pairs of segments",
-            ("tokenization/", "pretraining/segments.py", "pretraining/masking.py"),
+            ("tokenization/", "pretraining/instances.py", "pretraining/masking.py"),
             BLUE,
         ),
         (
@@ -21,7 +21,7 @@ ROWS = {
             ("pretraining/create_records.py", "data/tfrecord.py", "pretraining/beam.py"),
             BLUE,
         ),
-        ("batches", ("pretraining/batching.py", "pretraining/online_masking.py"), YELLOW),
+        ("batches", ("pretraining/batching.py", "pretraining/masking.py"), YELLOW),
         ("step", ("pretraining/task.py", "training/step.py", "training/trainer.py"), GREEN),
         ("checkpoints", ("checkpoints/", "training/evaluation.py", "training/run_log.py"), RED),
     ),

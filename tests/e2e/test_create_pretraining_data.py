@@ -12,9 +12,8 @@ import pytest
 
 from albert_tf.cli.flags import DRY_RUN_PASSED
 from albert_tf.data.files import match_files
-from albert_tf.data.records import check_record_files
 from albert_tf.data.tfrecord import RecordError, count_records, read_records
-from albert_tf.pretraining.batching import check_sentence_pairs
+from albert_tf.pretraining.batching import check_record_files, check_sentence_pairs
 from albert_tf.pretraining.instances import pretraining_feature_specs
 
 ROOT = Path(__file__).parents[2]
@@ -171,7 +170,7 @@ def test_sentence_losses(golden: Path, tmp_path: Path, no_tensorflow: str) -> No
     assert contents["nsp"] == contents["original"]
     check_record_files([str(tmp_path / "none")], pretraining_feature_specs(96, 20))
     check_sentence_pairs([str(tmp_path / "nsp")], "sop")
-    with pytest.raises(RecordError, match="none holds single runs"):
+    with pytest.raises(RecordError, match="none contains single runs"):
         check_sentence_pairs([str(tmp_path / "none")], "sop")
 
 

@@ -276,24 +276,6 @@ class TestStartingFrom:
             np.testing.assert_array_equal(deep[name], shallow[name])
 
 
-@pytest.mark.parametrize(("last_change", "is_supported"), [(11, True), (12, False), (99, False)])
-def test_an_unfinished_depth_schedule_is_rejected(trained, tmp_path, last_change, is_supported):
-    output = tmp_path / "output"
-    shutil.copytree(trained.output, output)
-    content = json.loads((output / "run_config.json").read_text())
-    content["config"]["trainer"]["depth_schedule"] = f"1:0,2:{last_change}"
-    (output / "run_config.json").write_text(json.dumps(content))
-    before = tree(output)
-    for action in ({}, {"do_train": False, "do_eval": True}):
-        flags = trained.flags(output_dir=output, dry_run=True, **action)
-        if is_supported:
-            run_here(run_pretraining, flags)
-        else:
-            with pytest.raises(ValueError, match=r"depth_schedule.*init_checkpoint"):
-                run_here(run_pretraining, flags)
-        assert_unchanged(output, before)
-
-
 SHORT = {"num_train_steps": 4, "num_warmup_steps": 1, "do_eval": True}
 HEAD = ("cls/seq_relationship/output_bias", "cls/seq_relationship/output_weights")
 

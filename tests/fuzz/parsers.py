@@ -46,7 +46,6 @@ from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.classification.data import CustomData, GlueData
 from albert_tf.classification.predict_texts import check_file
 from albert_tf.config import PRESETS, AlbertConfig
-from albert_tf.data.records import check_record_files, explain_read_errors
 from albert_tf.data.streams import open_input, read_lines
 from albert_tf.data.tables import read_table
 from albert_tf.data.text_examples import Labels
@@ -60,6 +59,7 @@ from albert_tf.data.tfrecord import (
 )
 from albert_tf.multiple_choice.data import read_choices, read_race
 from albert_tf.pretraining import batching
+from albert_tf.pretraining.batching import check_record_files, explain_read_errors
 from albert_tf.pretraining.corpus import check_block, cut_into_blocks, read_documents
 from albert_tf.squad.ask import check_questions, read_plain_questions
 from albert_tf.squad.data import read_squad

@@ -11,31 +11,29 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.data.records import parse_batch
 from albert_tf.data.tfrecord import read_records
-from albert_tf.pretraining import online_masking
+from albert_tf.pretraining.batching import parse_batch
 from albert_tf.pretraining.corpus import cut_into_blocks, read_documents
 from albert_tf.pretraining.instances import (
     PREDICTION_FEATURES,
+    Documents,
     InstanceSettings,
+    Pair,
+    SegmentSettings,
+    _truncate,
     make_features,
     masking_vocabulary,
+    pair_segments,
     pretraining_feature_specs,
 )
 from albert_tf.pretraining.masking import (
     MaskedBatch,
     MaskingSettings,
+    OnlineMasking,
     Vocabulary,
     find_words,
     mask_tokens,
     prediction_budget,
-)
-from albert_tf.pretraining.segments import (
-    Documents,
-    Pair,
-    SegmentSettings,
-    _truncate,
-    pair_segments,
 )
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import load_tokenizer
@@ -290,7 +288,7 @@ def mask_online(
     """Plain records as training sees them, with their word starts."""
     names = ("input_ids", "input_mask", "segment_ids", "token_boundary")
     plain = {name: tf.constant(records[name].astype(np.int32)) for name in names}
-    mask = online_masking.OnlineMasking(masking, tokenizer.mask_id, tokenizer.vocab_size)
+    mask = OnlineMasking(masking, tokenizer.mask_id, tokenizer.vocab_size)
     numbers = tf.range(len(records["input_ids"]), dtype=tf.int64) + seed * 2**32
     masked = mask(plain, numbers, seed=0)
     return {**records, **{name: values.numpy() for name, values in masked.items()}}

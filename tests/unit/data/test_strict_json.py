@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import albert_tf
-from albert_tf.data.files import EncodingError
+from albert_tf.data.errors import UserError
 from albert_tf.data.strict_json import (
     JsonError,
     JsonValue,
@@ -85,12 +85,12 @@ def test_what_is_no_json_is_named_with_its_line(text, line, column):
 
 def test_bytes_that_are_no_utf_8_are_named_with_their_line():
     for data in (b'{"a":\n\n"\xff"}', '{"a":\n\n"ü"}'.encode("latin-1")):
-        with pytest.raises(EncodingError) as raised:
+        with pytest.raises(UserError) as raised:
             parse_json(data, WHERE)
         assert WHERE in str(raised.value)
         assert "line 3" in str(raised.value)
     for encoding in ("utf-16", "utf-32"):
-        with pytest.raises(EncodingError):
+        with pytest.raises(UserError):
             parse_json('{"a": 1}'.encode(encoding), WHERE)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from albert_tf.pretraining.corpus import Block, check_block, cut_into_blocks, read_documents
-from albert_tf.pretraining.segments import Documents
+from albert_tf.pretraining.instances import Documents
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import load_tokenizer
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer

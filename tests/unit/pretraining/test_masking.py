@@ -99,8 +99,8 @@ def test_sequences_do_not_depend_on_their_neighbours():
     [
         ("masked_lm_prob", 1.0, r"`masked_lm_prob` must be in \[0, 1\).*1.0"),
         ("masked_lm_prob", -0.1, "`masked_lm_prob`"),
-        ("ngram", 0, "`ngram` must be at least 1: 0"),
-        ("max_predictions_per_seq", 0, "`max_predictions_per_seq` must be at least 1: 0"),
+        ("ngram", 0, "`ngram` must be at least 1. Received: 0"),
+        ("max_predictions_per_seq", 0, "`max_predictions_per_seq` must be at least 1. Received: 0"),
     ],
 )
 def test_settings_are_checked(name, value, message):

@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 from scipy import stats
 
-from albert_tf.pretraining.masking import MaskingSettings
-from albert_tf.pretraining.online_masking import (
+from albert_tf.pretraining.masking import (
+    MaskingSettings,
     OnlineMasking,
     below,
     find_text,
@@ -111,7 +111,7 @@ def test_the_masks_of_a_seed_stay_what_they_are():
     ("settings", "message"),
     [
         (MaskingSettings(masked_lm_prob=0), "`masked_lm_prob` must be above 0"),
-        (MaskingSettings(do_permutation=True), "does not permute"),
+        (MaskingSettings(do_permutation=True), "do_permutation"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(settings, message):

@@ -10,8 +10,7 @@ import tensorflow as tf
 from albert_tf.data.tfrecord import RecordError, frame_records
 from albert_tf.pretraining.batching import check_sentence_pairs
 from albert_tf.pretraining.instances import PREDICTION_FEATURES
-from albert_tf.pretraining.masking import MaskingSettings
-from albert_tf.pretraining.online_masking import OnlineMasking
+from albert_tf.pretraining.masking import MaskingSettings, OnlineMasking
 from albert_tf.pretraining.task import PretrainingTask
 from albert_tf.training.task import input_positions
 from tests.small_model import small_config
@@ -117,7 +116,7 @@ def test_evaluation_takes_masked_records_beside_plain_ones(files):
     task = task_on([files["plain"]], [files["masked"]])
     without = task_on([], [files["masked"]], masking=None)
     assert (examples(task.eval_dataset(5)) == examples(without.eval_dataset(5))).all()
-    with pytest.raises(RecordError, match=r"masked already and .*plain ones"):
+    with pytest.raises(RecordError, match=r"masked records and .*plain ones"):
         task_on([], [files["plain"], files["masked"]])
 
 

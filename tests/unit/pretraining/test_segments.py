@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from albert_tf.pretraining.segments import Documents, Pair, SegmentSettings, pair_segments
+from albert_tf.pretraining.instances import Documents, Pair, SegmentSettings, pair_segments
 
 
 def documents(*lengths: list[int]) -> Documents:

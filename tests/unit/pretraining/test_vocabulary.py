@@ -10,10 +10,9 @@ from albert_tf.cli import inspect
 from albert_tf.data.files import match_files
 from albert_tf.pretraining import beam
 from albert_tf.pretraining.create_records import create_records
-from albert_tf.pretraining.instances import InstanceSettings
+from albert_tf.pretraining.instances import InstanceSettings, SegmentSettings
 from albert_tf.pretraining.masking import MaskingSettings
 from albert_tf.pretraining.run import PretrainingSettings, run_pretraining
-from albert_tf.pretraining.segments import SegmentSettings
 from albert_tf.pretraining.vocabulary import (
     check_vocabulary,
     stored_fingerprint,

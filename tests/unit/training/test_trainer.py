@@ -5,8 +5,7 @@ import shutil
 import pytest
 import tensorflow as tf
 
-from albert_tf.pretraining.masking import MaskingSettings
-from albert_tf.pretraining.online_masking import OnlineMasking
+from albert_tf.pretraining.masking import MaskingSettings, OnlineMasking
 from albert_tf.training import step
 from albert_tf.training.run_log import RunLog
 from tests.small_model import dropping_config, small_config

@@ -6,27 +6,26 @@ from pathlib import Path
 import pytest
 
 from albert_tf.data.files import match_files
-from albert_tf.data.records import check_record_files
 from albert_tf.data.tfrecord import count_records, read_records
-from albert_tf.pretraining import create_records as pretraining_files
+from albert_tf.pretraining.batching import check_record_files
+from albert_tf.pretraining.corpus import Block
+from albert_tf.pretraining.create_data import CreationReport
 from albert_tf.pretraining.create_records import (
-    CreationReport,
     chunk_numbers,
     create_records,
-    masking_limit_warning,
     shuffled,
+    shuffled_jobs,
     shuffled_order,
 )
-from albert_tf.pretraining.instances import InstanceSettings
-from albert_tf.pretraining.masking import MaskingSettings
-from albert_tf.pretraining.segments import SegmentSettings
+from albert_tf.pretraining.instances import InstanceSettings, SegmentSettings
+from albert_tf.pretraining.masking import MaskingSettings, masking_limit_warning
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import load_tokenizer
 
 SETTINGS = InstanceSettings(
     SegmentSettings(48), MaskingSettings(max_predictions_per_seq=9), dupe_factor=2, random_seed=7
 )
-OF_NEIGHBOURS = replace(SETTINGS, segments=SegmentSettings(48, sentence_pairs="adjacent"))
+ADJACENT = replace(SETTINGS, segments=SegmentSettings(48, sentence_pairs="adjacent"))
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +45,7 @@ def create(
     settings: InstanceSettings = SETTINGS,
     files: int = 3,
     **options: int,
-) -> tuple[list[str], CreationReport]:
+) -> tuple[list[str], Counter[str]]:
     outputs = [str(folder / f"{number}.tfrecord") for number in range(files)]
     options = {"num_workers": 1, "block_bytes": 7000} | options
     return outputs, create_records([corpus], outputs, tokenizer, settings, **options)
@@ -56,28 +55,30 @@ def content(outputs: list[str]) -> list[bytes]:
     return [Path(output).read_bytes() for output in outputs]
 
 
-def test_records_go_to_the_files_in_turn(corpus, tmp_path, tokenizer):
-    outputs, report = create(corpus, tmp_path, tokenizer)
+def test_records_and_counts(corpus, tmp_path, tokenizer):
+    outputs, counts = create(corpus, tmp_path, tokenizer)
     sizes = [count_records([output]) for output in outputs]
-    assert sum(sizes) == report.counts["instances"] > 600
+    assert sum(sizes) == counts["instances"] > 600
     assert max(sizes) - min(sizes) <= 1
     check_record_files(outputs, SETTINGS.feature_specs)
     assert match_files(f"{tmp_path}/*") == outputs
+    lines = Path(corpus).read_text("utf-8").split("\n")
+    assert counts["documents"] == 60
+    assert counts["segments"] == sum(bool(line.strip()) for line in lines)
+    assert counts["text_tokens"] == sum(map(len, tokenizer.encode_batch(lines)))
 
 
-def test_number_of_processes_changes_no_byte(corpus, tmp_path, tokenizer):
+def test_files_do_not_depend_on_the_number_of_processes(corpus, tmp_path, tokenizer):
     made = []
     for n in (1, 3):
         options = {"num_workers": n, "shuffle_bytes": 20_000}
-        made.append(
-            content(create(corpus, tmp_path / str(n), tokenizer, OF_NEIGHBOURS, **options)[0])
-        )
+        made.append(content(create(corpus, tmp_path / str(n), tokenizer, ADJACENT, **options)[0]))
     assert made[0] == made[1]
 
 
-@pytest.mark.parametrize("settings", [SETTINGS, OF_NEIGHBOURS], ids=["original", "adjacent"])
-def test_every_pass_is_there_and_different(settings, corpus, tmp_path, tokenizer):
-    """The first pass over tokenized blocks is the same whether or not another one follows."""
+@pytest.mark.parametrize("settings", [SETTINGS, ADJACENT], ids=["original", "adjacent"])
+def test_passes_differ(settings, corpus, tmp_path, tokenizer):
+    """The first pass is the same whether or not another one follows."""
     once = replace(settings, dupe_factor=1)
     (one,), _ = create(corpus, tmp_path / "a", tokenizer, once, files=1)
     (two,), _ = create(corpus, tmp_path / "b", tokenizer, settings, files=1)
@@ -86,15 +87,8 @@ def test_every_pass_is_there_and_different(settings, corpus, tmp_path, tokenizer
     assert len(both) > 1.9 * len(first)
 
 
-def test_small_chunks_are_shuffled_too(corpus, tmp_path, tokenizer):
-    (all_at_once,), _ = create(corpus, tmp_path / "a", tokenizer, files=1)
-    (chunks,), _ = create(corpus, tmp_path / "b", tokenizer, files=1, shuffle_bytes=9000)
-    assert sorted(read_records(chunks)) == sorted(read_records(all_at_once))
-    assert content([chunks]) != content([all_at_once])
-
-
 def test_remote_paths_are_read_and_written(corpus, tmp_path, tokenizer):
-    """Through `tf.io.gfile`, for which file:// stands in for gs:// here."""
+    """Through `tf.io.gfile`; file:// stands for gs:// here."""
     local, _ = create(corpus, tmp_path / "a", tokenizer)
     remote = [f"file://{tmp_path}/b/{number}" for number in range(3)]
     create_records([f"file://{corpus}"], remote, tokenizer, SETTINGS, 1, 7000)
@@ -102,21 +96,11 @@ def test_remote_paths_are_read_and_written(corpus, tmp_path, tokenizer):
     assert count_records(remote) == count_records(local)
 
 
-def test_jobs_run_in_random_order():
-    blocks = [pretraining_files.Block(()) for _ in range(9)]
-    jobs = pretraining_files.shuffled_jobs(blocks, replace(SETTINGS, dupe_factor=5))
-    assert {(job.pass_number, job.block_number) for job in jobs} == {
-        (p, b) for p in range(5) for b in range(9)
-    }
+def test_jobs_are_shuffled():
+    jobs = shuffled_jobs([Block(()) for _ in range(9)], replace(SETTINGS, dupe_factor=5))
+    expected = {(p, b) for p in range(5) for b in range(9)}
+    assert {(job.pass_number, job.block_number) for job in jobs} == expected
     assert len({job.pass_number for job in jobs[:9]}) > 2
-
-
-def test_documents_are_counted_once(corpus, tmp_path, tokenizer):
-    _, report = create(corpus, tmp_path, tokenizer)
-    lines = Path(corpus).read_text("utf-8").split("\n")
-    assert report.counts["documents"] == 60
-    assert report.counts["segments"] == sum(bool(line.strip()) for line in lines)
-    assert report.counts["text_tokens"] == sum(map(len, tokenizer.encode_batch(lines)))
 
 
 def fails(message: str, inputs: list[str], outputs: list[str], tokenizer: Tokenizer) -> None:
@@ -127,14 +111,13 @@ def fails(message: str, inputs: list[str], outputs: list[str], tokenizer: Tokeni
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (b"", "`input_file`"),
         (b"\n\n \n", "`input_file`"),
         ("\u200b\n".encode(), "`input_file` contains no token"),
         (b"the road\n\x80\n", "text is not UTF-8 text: byte 9 .line 2"),
     ],
-    ids=["empty", "blank", "without tokens", "binary"],
+    ids=["blank", "without tokens", "binary"],
 )
-def test_bad_input_leaves_the_output_alone(text, message, tmp_path, tokenizer):
+def test_invalid_inputs_leave_the_output_unchanged(text, message, tmp_path, tokenizer):
     (tmp_path / "text").write_bytes(text)
     (tmp_path / "o").write_text("before")
     outputs = [str(tmp_path / "o"), str(tmp_path / "new" / "file")]
@@ -143,53 +126,43 @@ def test_bad_input_leaves_the_output_alone(text, message, tmp_path, tokenizer):
     assert message.startswith("`input_file` contains no token") or not (tmp_path / "new").exists()
 
 
-def test_output_must_not_be_an_input(tmp_path, tokenizer):
-    (tmp_path / "text").write_text("the road\n")
-    (tmp_path / "link").symlink_to(tmp_path / "text")
+def test_invalid_outputs_are_rejected(tmp_path, tokenizer):
+    text, path = tmp_path / "text", str(tmp_path / "o")
+    text.write_text("the road\n")
+    (tmp_path / "link").symlink_to(text)
     for name in ("text", "link", "../" + tmp_path.name + "/text"):
-        fails(
-            "`output_file` would overwrite the input",
-            [str(tmp_path / "text")],
-            [str(tmp_path / name)],
-            tokenizer,
-        )
-    assert (tmp_path / "text").read_text() == "the road\n"
+        fails("would overwrite the input", [str(text)], [str(tmp_path / name)], tokenizer)
+    fails("`output_file` names .*o twice", [str(text)], [path, path], tokenizer)
+    fails(str(tmp_path), [str(text)], [str(tmp_path)], tokenizer)
+    fails("`output_file` names no file", [str(text)], [], tokenizer)
+    fails("text/o cannot be written", [str(text)], [path, str(text / "o")], tokenizer)
+    assert {entry.name for entry in tmp_path.iterdir()} == {"text", "link"}
+    assert text.read_text() == "the road\n"
 
 
-def test_outputs_must_be_files_of_their_own(corpus, tmp_path, tokenizer):
-    path = str(tmp_path / "o")
-    fails("`output_file` names .*o twice", [corpus], [path, path], tokenizer)
-    fails(str(tmp_path), [corpus], [str(tmp_path)], tokenizer)
-    fails("`output_file` names no file", [corpus], [], tokenizer)
-    (tmp_path / "file").write_text("x")
-    fails("file/o cannot be written", [corpus], [path, str(tmp_path / "file" / "o")], tokenizer)
-    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
-
-
-def test_one_sentence_documents_and_a_single_document(tmp_path, tokenizer):
+def test_documents_of_one_line_and_a_single_document(tmp_path, tokenizer):
     (tmp_path / "many").write_text("the road\n\nwas long\n\nthe bridge\nfell\n")
-    _, report = create(str(tmp_path / "many"), tmp_path / "a", tokenizer)
-    assert report.counts["one_segment_documents"] == 2
-    assert report.counts["random_parts"] >= 4
-    assert not list(report.warnings())
+    _, counts = create(str(tmp_path / "many"), tmp_path / "a", tokenizer)
+    assert counts["one_segment_documents"] == 2
+    assert counts["random_parts"] >= 4
+    assert not list(CreationReport(SETTINGS, counts, 1).warnings())
     (tmp_path / "one").write_text("the road was long\n")
-    _, report = create(str(tmp_path / "one"), tmp_path / "b", tokenizer)
-    assert report.counts["random_parts_of_only_document"] == 2
-    (warning,) = report.warnings()
+    _, counts = create(str(tmp_path / "one"), tmp_path / "b", tokenizer)
+    assert counts["random_parts_of_only_document"] == 2
+    (warning,) = CreationReport(SETTINGS, counts, 1).warnings()
     assert "2 of 2 random second parts come from the document of the first part" in warning
 
 
-def test_one_sentence_documents_make_no_pair_of_neighbours(tmp_path, tokenizer):
+def test_documents_of_one_line_yield_no_adjacent_pair(tmp_path, tokenizer):
     (tmp_path / "some").write_text("the road\n\nwas long\n\nthe bridge\nfell\n")
-    (path,), report = create(
-        str(tmp_path / "some"), tmp_path / "a", tokenizer, OF_NEIGHBOURS, files=1
-    )
-    assert report.counts["instances"] == count_records([path]) == 2
-    assert (report.counts["random_parts"], report.counts["one_segment_documents"]) == (0, 2)
-    assert any(line.startswith("2 of 3 documents have one line") for line in report.warnings())
+    (path,), counts = create(str(tmp_path / "some"), tmp_path / "a", tokenizer, ADJACENT, files=1)
+    assert counts["instances"] == count_records([path]) == 2
+    assert (counts["random_parts"], counts["one_segment_documents"]) == (0, 2)
+    (warning,) = CreationReport(ADJACENT, counts, 1).warnings()
+    assert warning.startswith("2 of 3 documents have one line")
     (tmp_path / "none").write_text("the road\n\nwas long\n")
     with pytest.raises(ValueError, match=r"`sentence_pairs`=adjacent.*two lines.*none"):
-        create(str(tmp_path / "none"), tmp_path / "b", tokenizer, OF_NEIGHBOURS)
+        create(str(tmp_path / "none"), tmp_path / "b", tokenizer, ADJACENT)
     assert not list((tmp_path / "b").iterdir())
 
 
@@ -197,33 +170,21 @@ JOBS = [[bytes([k, n]) * 5 for n in range(7)] for k in range(10)]  # 70 bytes ea
 RECORDS = [record for job in JOBS for record in job]
 
 
-@pytest.mark.parametrize(
-    ("sizes", "numbers"),
-    [
-        ([], []),
-        ([3], [0]),
-        ([3, 3, 3, 3, 1], [0, 0, 1, 1, 2]),
-        ([6, 1, 99, 0, 0, 5], [0, 1, 1, 2, 2, 2]),
-    ],
-)
-def test_chunks_are_full_when_they_hold_the_capacity(sizes, numbers):
-    assert list(chunk_numbers(sizes, 5)) == numbers
+def test_chunks_end_at_the_capacity():
+    assert list(chunk_numbers([3, 3, 3, 3, 1], 5)) == [0, 0, 1, 1, 2]
+    assert list(chunk_numbers([6, 1, 99, 0, 0, 5], 5)) == [0, 1, 1, 2, 2, 2]
 
 
-def test_order_is_a_permutation_that_seed_and_chunk_decide():
+def test_order_of_records():
     orders = [shuffled_order(31, *key).tolist() for key in ((5, 2), (5, 2), (5, 3), (-6, 2))]
     assert orders[0] == orders[1]
     assert all(sorted(order) == list(range(31)) for order in orders)
     assert len({tuple(order) for order in orders}) == 3
-    assert shuffled_order(0, 5, 2).tolist() == []
-
-
-def test_the_order_of_a_seed_stays_what_it_is():
-    """Other processors and later versions of NumPy must write the same files."""
+    # Other processors and later versions of NumPy must write the same files.
     assert shuffled_order(8, 12345, 1).tolist() == [1, 7, 6, 2, 3, 4, 5, 0]
 
 
-def test_everything_is_shuffled_if_it_fits():
+def test_all_records_are_shuffled_if_they_fit():
     orders = [list(shuffled(JOBS, 1000, seed)) for seed in range(200)]
     assert all(sorted(records) == RECORDS for records in orders)
     assert len({records[0] for records in orders}) > 50
@@ -240,7 +201,7 @@ def test_chunks_are_shuffled_one_by_one():
             yield job
 
     result = []
-    for record in shuffled(source(), 139, 3):  # two jobs a chunk
+    for record in shuffled(source(), 139, 3):  # two jobs per chunk
         result.append(record)
         assert taken <= len(result) // 7 + 3
     assert result != RECORDS
@@ -266,9 +227,9 @@ COUNTS = Counter(
 )
 
 
-def test_report_says_what_was_made():
-    settings = InstanceSettings(dupe_factor=5)
-    text = "\n".join(CreationReport(settings, COUNTS, 10.0).lines())
+def test_report():
+    report = CreationReport(InstanceSettings(dupe_factor=5), COUNTS, 10.0)
+    text = "\n".join(report.lines())
     for part in (
         "documents=1,234",
         "segments=5,678",
@@ -284,9 +245,10 @@ def test_report_says_what_was_made():
         "tokens_per_second=15,000",
     ):
         assert part in text
+    assert not list(report.warnings())
 
 
-def test_report_says_what_was_not_made_and_how_to_train_on_plain_records():
+def test_report_of_plain_records_without_pairs():
     settings = InstanceSettings(
         SegmentSettings(sentence_loss="none"), MaskingSettings(masked_lm_prob=0)
     )
@@ -298,8 +260,7 @@ def test_report_says_what_was_not_made_and_how_to_train_on_plain_records():
     assert any("run_pretraining.py --masked_lm_prob=0.15" in line for line in report.warnings())
 
 
-def test_warnings_only_where_there_is_something():
-    assert not list(CreationReport(InstanceSettings(), COUNTS, 1.0).warnings())
+def test_warnings():
     masking = MaskingSettings(do_permutation=True, max_predictions_per_seq=7)
     counts = COUNTS + Counter(documents_cut=2, random_parts_of_only_document=1, tokens_cut=200_000)
     report = CreationReport(InstanceSettings(masking=masking), counts, 1.0)
@@ -308,9 +269,6 @@ def test_warnings_only_where_there_is_something():
     assert lost.startswith("62.50% of the tokens did not fit into --max_seq_length")
     assert "cut at 2 places" in cut
     assert "--max_predictions_per_seq=14" in permutation
-
-
-def test_limit_below_the_fraction_is_told():
     warning = masking_limit_warning(512, MaskingSettings())
     assert warning is not None
     assert "asks for 77 predictions in 512 tokens" in warning
