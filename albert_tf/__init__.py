@@ -61,8 +61,8 @@ if TYPE_CHECKING:
         export_saved_model,
         inspect,
     )
-    from albert_tf.training.job_result import JobResult
     from albert_tf.training.optimization import AdamWeightDecay, Lamb, WarmupPolynomialDecay
+    from albert_tf.training.settings import JobResult
 
 
 __all__ = [
@@ -152,7 +152,7 @@ _MODULES = {
     "original_names": "modeling.original_names",
     "save": "checkpoints.save",
     "ClassificationSettings": "classification.run",
-    "JobResult": "training.job_result",
+    "JobResult": "training.settings",
     "MultipleChoiceSettings": "multiple_choice.run",
     "PretrainingDataSettings": "pretraining.create_data",
     "PretrainingSettings": "pretraining.run",

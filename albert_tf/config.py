@@ -17,37 +17,25 @@ from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_exists, write_then_rename
 from albert_tf.data.strict_json import as_whole_number, is_number, read_json, shown
 
-# Names of `hidden_act` (case does not matter); an empty name means no activation.
+# Names of `hidden_act` (case is ignored); an empty name means no activation.
 ACTIVATION_NAMES = ("gelu", "relu", "tanh", "linear", "")
-
-# What the layers of a group share; see parameter_sharing.py.
-SHARING_MODES = ("all", "attention", "ffn", "none")
-
-# What a training does whose numbers went bad.
+SHARING_MODES = ("all", "attention", "ffn", "none")  # see parameter_sharing.py
 ON_DIVERGENCE = ("stop", "rollback")
-
-# What the matrix products are computed in; see precision.py.
 PRECISIONS = (FLOAT32, BFLOAT16, FLOAT16) = ("float32", "bfloat16", "float16")
-
-# Where to compute; see distribution.py.
-STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
+STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")  # see distribution.py
 ALL_REDUCES = ("auto", "nccl", "ring")
-
-# What computes attention in training; see `modeling.fused_attention`.
-ATTENTIONS = ("auto", "plain", "cudnn")
-
-# What a fine-tuning may leave as it is; see `TrainerConfig`.
+ATTENTIONS = ("auto", "plain", "cudnn")  # see fused_attention.py
 FREEZES = ("encoder", "embeddings")
 
 # Keys that every configuration file contains. The shapes of weights do not depend on the number of
-# heads or, where layers share their parameters, on the number of layers.
+# heads or, if layers share their parameters, on the number of layers.
 REQUIRED_KEYS = ("vocab_size", "num_hidden_layers", "num_attention_heads")
 
 # Key of `AlbertConfig.extra`: the released version ("v1" or "v2") that a model was fine-tuned from.
 # Released configurations differ only in dropout, which fine-tuning may change.
 VERSION_KEY = "pretrained_version"
 
-# Bounds that no model reaches; beyond them no tensor has its shape, and no graph an end.
+# Larger values exceed the size of a tensor, or make tracing endless.
 MAX_SIZE = 2**31 - 1
 MAX_BLOCKS = 10_000
 
@@ -106,48 +94,37 @@ class AlbertConfig:
             object.__setattr__(self, "hidden_act", "")
         for name in _SIZES:
             value = getattr(self, name)
-            size = as_whole_number(value)  # files have 12.0 as well
-            if size is None or not 1 <= size <= MAX_SIZE:
-                raise UserError(
-                    f"AlbertConfig.{name} must be a whole number from 1 to {MAX_SIZE}. "
-                    f"Received: {shown(value)}"
-                )
+            size = as_whole_number(value)  # files also contain 12.0
+            is_valid = size is not None and 1 <= size <= MAX_SIZE
+            expected = f"a whole number from 1 to {MAX_SIZE}"
+            _require(is_valid, f"AlbertConfig.{name}", expected, value)
             object.__setattr__(self, name, size)
         if self.num_hidden_layers * self.inner_group_num > MAX_BLOCKS:
             raise UserError(
-                f"AlbertConfig.num_hidden_layers times inner_group_num can be {MAX_BLOCKS} at most."
-                f" Received: num_hidden_layers={self.num_hidden_layers}, "
+                f"AlbertConfig.num_hidden_layers * inner_group_num must be at most {MAX_BLOCKS}. "
+                f"Received: num_hidden_layers={self.num_hidden_layers}, "
                 f"inner_group_num={self.inner_group_num}"
             )
-        shadowed = sorted(set(self.extra) & set(_ALBERT_FIELDS))
-        if shadowed:
-            raise UserError(f"AlbertConfig.extra holds keys the model does use: {shadowed}")
+        known = sorted(set(self.extra) & set(_ALBERT_FIELDS))
+        if known:
+            raise UserError(f"AlbertConfig.extra must not contain fields. Received: {known}")
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
             _require_rate(f"AlbertConfig.{name}", getattr(self, name))
-        if not isinstance(self.hidden_act, str) or self.hidden_act.lower() not in ACTIVATION_NAMES:
-            raise UserError(
-                f"AlbertConfig.hidden_act must be one of {', '.join(map(repr, ACTIVATION_NAMES))}. "
-                f"Received: hidden_act={shown(self.hidden_act)}"
-            )
+        is_known = str(self.hidden_act).lower() in ACTIVATION_NAMES
+        names = f"one of {', '.join(map(repr, ACTIVATION_NAMES))}"
+        _require(is_known, "AlbertConfig.hidden_act", names, self.hidden_act)
         _require_positive("AlbertConfig.initializer_range", self.initializer_range)
         if self.intermediate_size > 8 * self.hidden_size:
             logging.warning(
-                "intermediate_size=%d is more than 8 times hidden_size=%d. Usual is 4 times; the "
-                "default of intermediate_size belongs to the xxlarge model.",
+                "intermediate_size=%d is more than 8 times hidden_size=%d, and the default is for "
+                "the xxlarge model. A common value is 4 times hidden_size.",
                 self.intermediate_size,
                 self.hidden_size,
             )
         if self.hidden_size % self.num_attention_heads:
             raise UserError(
-                "AlbertConfig.hidden_size must be a multiple of num_attention_heads, so that every "
-                f"head has the same width. Received: hidden_size={self.hidden_size}, "
-                f"num_attention_heads={self.num_attention_heads}"
-            )
-        if self.num_hidden_groups > self.num_hidden_layers:
-            raise UserError(
-                "AlbertConfig.num_hidden_groups cannot exceed num_hidden_layers: some groups would "
-                f"never run. Received: num_hidden_groups={self.num_hidden_groups}, "
-                f"num_hidden_layers={self.num_hidden_layers}"
+                "AlbertConfig.hidden_size must be a multiple of num_attention_heads. Received: "
+                f"hidden_size={self.hidden_size}, num_attention_heads={self.num_attention_heads}"
             )
         self._resolve_sharing()
 
@@ -155,24 +132,24 @@ class AlbertConfig:
         """Sets the groups of "none", and rejects groups that contradict the mode."""
         mode = self.parameter_sharing
         groups, layers = self.num_hidden_groups, self.num_hidden_layers
-        if mode not in SHARING_MODES:
-            raise UserError(
-                f"AlbertConfig.parameter_sharing must be one of {', '.join(SHARING_MODES)}. "
-                f"Received: parameter_sharing={shown(mode)}"
+        _require_choice("AlbertConfig.parameter_sharing", mode, SHARING_MODES)
+        problem = None
+        if groups > layers:
+            problem = "AlbertConfig.num_hidden_groups cannot exceed num_hidden_layers."
+        elif mode == "none" and groups not in (1, layers):
+            problem = (
+                "AlbertConfig.parameter_sharing 'none' makes every layer a separate group. Omit "
+                "num_hidden_groups, or choose another mode to share within groups."
             )
-        received = (
-            f"Received: parameter_sharing={mode!r}, num_hidden_groups={groups}, "
-            f"num_hidden_layers={layers}"
-        )
-        if mode == "none" and groups not in (1, layers):
-            raise UserError(
-                "AlbertConfig.parameter_sharing 'none' makes every layer a group of its own. Omit "
-                f"num_hidden_groups, or choose another mode to share within groups. {received}"
+        elif mode in ("attention", "ffn") and groups == layers > 1:
+            problem = (
+                "With one layer per group, there is nothing to share. Choose "
+                "AlbertConfig.parameter_sharing 'none', or a smaller num_hidden_groups."
             )
-        if mode in ("attention", "ffn") and groups == layers > 1:
+        if problem:
             raise UserError(
-                "AlbertConfig.num_hidden_groups leaves one layer to each group, so there is nothing"
-                f" to share. Choose parameter_sharing 'none', or fewer groups. {received}"
+                f"{problem} Received: parameter_sharing={mode!r}, num_hidden_groups={groups}, "
+                f"num_hidden_layers={layers}"
             )
         if mode == "none":
             object.__setattr__(self, "num_hidden_groups", layers)
@@ -196,14 +173,11 @@ class AlbertConfig:
         return layer * self.num_hidden_groups // self.num_hidden_layers
 
     def check_sequence_length(self, length: int, name: str = "`max_seq_length`") -> None:
-        """Checks that there is a position embedding for every token.
+        """Raises ValueError unless there is a position embedding for every token.
 
         Args:
             length: number of tokens of the longest sequence.
             name: name of the length in the message.
-
-        Raises:
-            ValueError: the length is not in 1..`max_position_embeddings`.
         """
         if not 1 <= length <= self.max_position_embeddings:
             raise UserError(
@@ -234,11 +208,7 @@ class AlbertConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> AlbertConfig:
-        """Builds a configuration from the keys of an `albert_config.json`.
-
-        Raises:
-            ValueError: `vocab_size` is missing, or a value is invalid.
-        """
+        """Builds a configuration from the content of an `albert_config.json`."""
         if "vocab_size" not in values:
             raise UserError(
                 "The ALBERT configuration has no 'vocab_size', the one key without a default. "
@@ -253,10 +223,8 @@ class AlbertConfig:
         """Reads an `albert_config.json` from a local or remote path.
 
         Raises:
-            ValueError: the file is missing, is not a JSON object, lacks one of `REQUIRED_KEYS`, or
-                contains invalid values; the message names the file.
-
-        Differs: the original uses defaults for missing `REQUIRED_KEYS` other than `vocab_size`.
+            ValueError: the file is missing or invalid, or lacks one of `REQUIRED_KEYS`, for which
+                the original would use defaults.
         """
         if not file_exists(path):
             raise UserError(f"There is no configuration file {path!r} (`albert_config_file`).")
@@ -276,29 +244,14 @@ class AlbertConfig:
 
     @classmethod
     def from_preset(cls, name: str) -> AlbertConfig:
-        """Returns the configuration of a released model, such as "base_v2" or "large_zh".
-
-        Raises:
-            ValueError: the name is unknown.
-        """
+        """Returns the configuration of a released model, such as "base_v2" or "large_zh"."""
         if name not in PRESETS:
             raise UserError(f"Unknown preset {name!r}. Known presets: {', '.join(PRESETS)}")
         return PRESETS[name]
 
 
 _ALBERT_FIELDS = tuple(f.name for f in dataclasses.fields(AlbertConfig) if f.name != "extra")
-_SIZES = (
-    "vocab_size",
-    "embedding_size",
-    "hidden_size",
-    "num_hidden_layers",
-    "num_hidden_groups",
-    "num_attention_heads",
-    "intermediate_size",
-    "inner_group_num",
-    "max_position_embeddings",
-    "type_vocab_size",
-)
+_SIZES = tuple(f.name for f in dataclasses.fields(AlbertConfig) if f.type == "int")
 
 
 def require_keys(values: Mapping[str, Any]) -> None:
@@ -311,26 +264,30 @@ def require_keys(values: Mapping[str, Any]) -> None:
         )
 
 
+def _require(is_valid: bool, name: str, expected: str, value: Any) -> None:
+    if not is_valid:
+        raise UserError(f"{name} must be {expected}. Received: {shown(value)}")
+
+
 def _require_whole_number(name: str, value: Any, at_least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
-        raise UserError(
-            f"{name} must be a whole number of at least {at_least}. Received: {shown(value)}"
-        )
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    _require(is_whole and value >= at_least, name, f"a whole number of at least {at_least}", value)
 
 
 def _require_positive(name: str, value: Any) -> None:
-    if not is_number(value) or value <= 0:
-        raise UserError(f"{name} must be a number above 0. Received: {shown(value)}")
+    _require(is_number(value) and value > 0, name, "a number above 0", value)
 
 
 def _require_not_negative(name: str, value: Any) -> None:
-    if not is_number(value) or value < 0:
-        raise UserError(f"{name} must be a number of at least 0. Received: {shown(value)}")
+    _require(is_number(value) and value >= 0, name, "a number of at least 0", value)
 
 
 def _require_rate(name: str, value: Any) -> None:
-    if not is_number(value) or not 0 <= value < 1:
-        raise UserError(f"{name} must be a rate in [0, 1). Received: {shown(value)}")
+    _require(is_number(value) and 0 <= value < 1, name, "a rate in [0, 1)", value)
+
+
+def _require_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    _require(value in choices, name, f"one of {', '.join(choices)}", value)
 
 
 def _presets() -> dict[str, AlbertConfig]:
@@ -378,14 +335,12 @@ class OptimizerConfig:
         start_warmup_step: step at which the warm-up starts; the rate is 0 before it.
         poly_power: exponent of the polynomial decay.
         weight_decay_rate: weight decay of decayed variables, per unit of learning rate.
-        clip_norm: largest global norm of the gradients. beta_1: decay of the first moment. beta_2:
-            decay of the second moment.
+        clip_norm: largest global norm of the gradients.
+        beta_1: decay of the first moment.
+        beta_2: decay of the second moment.
         epsilon: added to the root of the second moment.
-        num_decay_steps: N, number of last steps in which the rate decays, after it was constant
-            from the warm-up on. `None` for the original's schedule, which decays from step 0 on.
-
-    Raises:
-        ValueError: a value is out of range.
+        num_decay_steps: number of last steps in which the rate decays, after it was constant from
+            the warm-up on. `None` for the original's schedule, which decays from step 0 on.
 
     Source: optimization.py of the original release.
     """
@@ -403,44 +358,36 @@ class OptimizerConfig:
     epsilon: float = 1e-6
     num_decay_steps: int | None = None
 
-    # What the command calls them, for messages.
+    # Flags of the command, for messages.
     STEPS_FLAG: ClassVar[str] = "`num_train_steps`"
     WARMUP_FLAG: ClassVar[str] = "`num_warmup_steps`"
 
     def __post_init__(self) -> None:
-        if self.optimizer not in ("lamb", "adamw"):
-            raise UserError(f"`optimizer` must be 'lamb' or 'adamw'. Received: {self.optimizer!r}")
+        _require_choice("`optimizer`", self.optimizer, ("lamb", "adamw"))
         _require_positive("`learning_rate`", self.learning_rate)
         _require_whole_number(self.STEPS_FLAG, self.num_train_steps, 1)
         _require_whole_number(self.WARMUP_FLAG, self.num_warmup_steps, 0)
         _require_whole_number("`start_warmup_step`", self.start_warmup_step, 0)
         _require_not_negative("`poly_power`", self.poly_power)
         if self.num_decay_steps is not None:
-            self._check_decay(self.num_decay_steps)
+            _require_whole_number("`num_decay_steps`", self.num_decay_steps, 1)
+            warm = self.start_warmup_step + self.num_warmup_steps
+            if warm + self.num_decay_steps > self.num_train_steps:
+                raise UserError(
+                    f"`num_decay_steps` must be at most {self.num_train_steps - warm}, the number "
+                    f"of steps of {self.STEPS_FLAG}={self.num_train_steps} after the warm-up "
+                    f"(`start_warmup_step`, {self.WARMUP_FLAG}). Received: {self.num_decay_steps}"
+                )
         _require_not_negative("OptimizerConfig.weight_decay_rate", self.weight_decay_rate)
         _require_positive("OptimizerConfig.clip_norm", self.clip_norm)
         _require_rate("OptimizerConfig.beta_1", self.beta_1)
         _require_rate("OptimizerConfig.beta_2", self.beta_2)
         _require_positive("OptimizerConfig.epsilon", self.epsilon)
 
-    def _check_decay(self, steps: int) -> None:
-        _require_whole_number("`num_decay_steps`", steps, 1)
-        warm = self.start_warmup_step + self.num_warmup_steps
-        if warm + steps > self.num_train_steps:
-            raise UserError(
-                f"`num_decay_steps` must leave the warm-up its steps: at most "
-                f"{self.num_train_steps - warm} of {self.STEPS_FLAG}={self.num_train_steps}, whose "
-                f"warm-up ends at step {warm} (`start_warmup_step`, {self.WARMUP_FLAG}). "
-                f"Received: `num_decay_steps`={steps}"
-            )
-
 
 @dataclasses.dataclass(frozen=True)
 class FineTuningOptimizerConfig(OptimizerConfig):
-    """`OptimizerConfig` with the defaults and flags of fine-tuning commands.
-
-    Source: run_classifier.py of the original release.
-    """
+    """`OptimizerConfig` with the defaults of the original's run_classifier.py."""
 
     optimizer: str = "adamw"
     learning_rate: float = 5e-5
@@ -487,9 +434,6 @@ class TrainerConfig:
             `None`, all steps are trained.
         freeze: variables that are not trained, one of `FREEZES`: the encoder including the pooler,
             or its embedding tables and their layer norm. `None` trains all.
-
-    Raises:
-        ValueError: a value is out of range.
     """
 
     output_dir: str
@@ -520,30 +464,14 @@ class TrainerConfig:
             _require_whole_number(f"`{name}`", getattr(self, name), 1)
         _require_whole_number("`keep_checkpoint_max`", self.keep_checkpoint_max, 0)
         _require_whole_number("`seed`", self.seed, 0)
-        if self.seed >= 2**31:
-            raise UserError(f"`seed` must be below 2^31, to fit an int32. Received: {self.seed}")
-        if self.on_divergence not in ON_DIVERGENCE:
-            raise UserError(
-                f"`on_divergence` must be one of {', '.join(ON_DIVERGENCE)}. "
-                f"Received: {self.on_divergence!r}"
-            )
+        _require(self.seed < 2**31, "`seed`", "below 2^31", self.seed)
+        _require_choice("`on_divergence`", self.on_divergence, ON_DIVERGENCE)
+        _require_choice("`precision`", self.precision, PRECISIONS)
+        _require_choice("`attention`", self.attention, ATTENTIONS)
+        if self.freeze is not None:
+            _require_choice("`freeze`", self.freeze, FREEZES)
         _require_not_negative("`max_loss_spike`", self.max_loss_spike)
-        if 0 < self.max_loss_spike <= 1:
-            raise UserError(
-                "`max_loss_spike` must be above 1, because half of all losses are above their "
-                f"median, or 0 to disable the check. Received: {self.max_loss_spike}"
-            )
-        if self.freeze not in (None, *FREEZES):
-            raise UserError(
-                f"`freeze` must be one of {', '.join(FREEZES)}. Received: {self.freeze!r}"
-            )
-        if self.precision not in PRECISIONS:
-            raise UserError(
-                f"`precision` must be one of {', '.join(PRECISIONS)}. Received: {self.precision!r}"
-            )
-        if self.attention not in ATTENTIONS:
-            raise UserError(
-                f"`attention` must be one of {', '.join(ATTENTIONS)}. Received: {self.attention!r}"
-            )
-        if not self.output_dir:
-            raise UserError("`output_dir` must name a directory. Received: ''")
+        is_off_or_above_1 = self.max_loss_spike == 0 or self.max_loss_spike > 1
+        spike = "above 1, or 0 to disable the check"
+        _require(is_off_or_above_1, "`max_loss_spike`", spike, self.max_loss_spike)
+        _require(bool(self.output_dir), "`output_dir`", "a directory", self.output_dir)

@@ -43,8 +43,7 @@ from albert_tf.finetuning.metrics import (
 )
 from albert_tf.finetuning.task import class_weights
 from albert_tf.training.evaluation import BestCheckpoint
-from albert_tf.training.job_result import JobResult
-from albert_tf.training.settings import check_arguments, unless_given
+from albert_tf.training.settings import JobResult, check_arguments, unless_given
 
 _HEADER = ("index", "prediction")
 _COLUMNS = ("text_a_column", "text_b_column", "label_column")

@@ -32,19 +32,18 @@ from albert_tf.finetuning.job import FineTuningSettings, Job, RunContext, S
 from albert_tf.finetuning.recipes import recipe_settings, with_dropout
 from albert_tf.finetuning.task import InMemoryTask, num_padded_lengths
 from albert_tf.serving.saved_model import TEXT_FOLDER
-from albert_tf.training.distribution import is_tpu, strategy_of, with_xla
+from albert_tf.training.distribution import is_tpu, process_state_kept, strategy_of, with_xla
 from albert_tf.training.evaluation import (
     BestCheckpoint,
     evaluate_checkpoints,
     load_complete,
     scored_result,
 )
-from albert_tf.training.job_result import EvaluationLog, JobResult, OnLog
 from albert_tf.training.plan import TrainingPlan
 from albert_tf.training.precision import build_model
-from albert_tf.training.process_state import process_state_kept
+from albert_tf.training.run_log import EvaluationLog
 from albert_tf.training.run_training import finish, new_trainer, run_training
-from albert_tf.training.settings import missing, resolve
+from albert_tf.training.settings import JobResult, OnLog, missing, resolve
 from albert_tf.training.trainer import Trainer
 
 _TO_OUTPUT_DIR = frozenset({"do_train", "do_eval", "do_predict"})  # actions that write results

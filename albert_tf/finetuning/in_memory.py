@@ -14,7 +14,7 @@ from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.data.arguments import check_whole_number
 from albert_tf.modeling.models import AlbertForClassification, AlbertForTokenClassification
 from albert_tf.tokenization.base import Tokenizer
-from albert_tf.training.job_result import JobResult
+from albert_tf.training.settings import JobResult
 
 Row = Mapping[str, Any]
 

@@ -29,7 +29,7 @@ from albert_tf.modeling.rematerialization import Run, run_rematerialized
 
 M = TypeVar("M", bound="ConfiguredModel")
 
-_ALIASES = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}  # of Hugging Face
+_ALIASES = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}  # Hugging Face's names
 # Names in other libraries. If these inputs were ignored like other unknown keys, the model would
 # attend to padding, or put every token into the first segment, without an error.
 _FOREIGN_NAMES = {
@@ -179,7 +179,7 @@ class ConfiguredModel(SavedSettings, keras.Model):
         trainable = config.get("trainable", True)
         model = super().from_config({**config, "trainable": True}, custom_objects)
         if not trainable:
-            # As an argument of the constructor it would not reach the layers.
+            # The constructor would not pass it on to the layers.
             model.trainable = False
         return model
 

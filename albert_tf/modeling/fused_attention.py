@@ -26,17 +26,17 @@ from albert_tf.config import FLOAT32, AlbertConfig
 from albert_tf.data.errors import UserError
 
 _MIN_CAPABILITY = (8, 0)
-_MAX_HEAD_SIZE = 128  # in backward passes, of GPUs before Hopper
+_MAX_HEAD_SIZE = 128  # of backward passes on GPUs before Hopper
 MASKED_SCORE = -10000.0  # added to the attention scores of padding keys
-# By which a kernel may differ from plain attention in float32, of the norm of a tensor. Rounding to
-# bfloat16 comes to a quarter of it; a wrong mask or scale to ten times as much.
+# Largest difference between a kernel and plain attention in float32, relative to the norm. Rounding
+# to bfloat16 causes a quarter of it, a wrong mask or scale ten times as much.
 TOLERANCE = 0.01
 
-# (query, key, value, lengths) to (context, statistics): float [B, N, S, D] each, int32 [B], and
-# float32 [B, N, S]; `lengths`, in 1..S, are those of the keys.
+# Maps (query, key, value, lengths of the keys) to (context, statistics): float [B, N, S, D] each,
+# int32 [B] in 1..S, and float32 [B, N, S].
 Forward = Callable[[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
-# (query, key, value, lengths, context, statistics, gradient of the context) to the gradients of the
-# first three.
+# Maps (query, key, value, lengths, context, statistics, gradient of the context) to the gradients
+# of query, key and value.
 Backward = Callable[..., tuple[tf.Tensor, tf.Tensor, tf.Tensor]]
 Gradient = Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor, tf.Tensor]]
 
@@ -177,8 +177,8 @@ def key_lengths(attention_mask: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """
     mask, length = tf.cast(attention_mask, tf.float32), tf.shape(attention_mask)[1]
     count = tf.reduce_sum(tf.cast(tf.equal(mask, 1.0), tf.int32), axis=1)
-    is_said = tf.reduce_all(tf.equal(mask, tf.sequence_mask(count, length, tf.float32)), axis=1)
-    return tf.where(count > 0, count, length), is_said
+    is_valid = tf.reduce_all(tf.equal(mask, tf.sequence_mask(count, length, tf.float32)), axis=1)
+    return tf.where(count > 0, count, length), is_valid
 
 
 def cudnn_forward(
@@ -316,7 +316,7 @@ def unsupported(
         f"it does not compute in `precision`={precision}": precision != FLOAT32,
         f"it needs a head size that is a multiple of 8 and at most {_MAX_HEAD_SIZE}, and that of "
         f"the model is {size}": size % 8 == 0 and size <= _MAX_HEAD_SIZE,
-        # Its seed is part of the compiled program: every step would drop the same.
+        # Its seed is part of the compiled program, so all steps would have the same mask.
         "it does not support attention dropout, and the model has "
         f"attention_probs_dropout_prob={rate:g}": rate == 0.0,
         "it is not deterministic, as `deterministic` requires": not is_op_determinism_enabled(),
@@ -363,7 +363,7 @@ def disagreement(
     try:
         found = run(FusedAttention(forward, backward), *arguments)
         found = [tf.cast(tensor, tf.float32).numpy() for tensor in found]
-    except Exception as error:  # whatever it is, there is another attention
+    except Exception as error:  # plain attention is used instead
         return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
     expected = run(plain, *(tf.cast(tensor, tf.float32) for tensor in arguments))
     names = ("context", "gradient of queries", "gradient of keys", "gradient of values")

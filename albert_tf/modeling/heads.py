@@ -18,7 +18,7 @@ from albert_tf.modeling.layers import (
     rows_of,
 )
 
-# What a position that cannot be chosen scores; half precision has no such number.
+# Score of masked positions, only representable in float32.
 MASKED_LOGIT = -1e30
 
 
@@ -93,7 +93,7 @@ class ClassificationHead(ConfiguredLayer):
         self.num_labels = num_labels
         self.dropout_prob = dropout_prob
         self.initializer_range = initializer_range
-        # [K, H]: the original keeps this matrix transposed, and so do its checkpoints.
+        # [K, H]: transposed, as in the checkpoints of the original.
         self.output_weights = self.add_weight(
             name="output_weights",
             shape=(num_labels, self.config.hidden_size),
@@ -126,7 +126,7 @@ class SpanHead(ConfiguredLayer):
 
     def __init__(self, config: ConfigLike, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
-        # [2, H], transposed as in the original; its standard deviation is 0.02 for every model.
+        # [2, H], transposed as in the original; always initialized with standard deviation 0.02.
         self.output_weights = self.add_weight(
             name="output_weights",
             shape=(2, self.config.hidden_size),
@@ -243,8 +243,8 @@ class SpanBeamHead(ConfiguredLayer):
         self, sequence_output: tf.Tensor, starts: tf.Tensor, p_mask: tf.Tensor
     ) -> tf.Tensor:
         """Returns the ends, float32 [B, K, S], given each of the starts int32 [B, K]."""
-        # What the kernel does to a pair of tokens is the sum of what its halves do to each: a token
-        # is then multiplied once, not once a start.
+        # The product of a pair of tokens is the sum of the products of its halves, so each token is
+        # multiplied once, not once per start.
         end_kernel, start_kernel = tf.split(tf.convert_to_tensor(self.end_dense_0.kernel), 2)
         start_features = tf.gather(sequence_output, starts, batch_dims=1)
         by_start = tf.einsum("bkh,hi->bki", start_features, start_kernel)

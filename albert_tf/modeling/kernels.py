@@ -44,8 +44,8 @@ def gelu(x: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
     def gradient(upstream: tf.Tensor) -> tf.Tensor:
         return upstream * tf.cast(fused_kernels.gelu_slope(as_float32(inner_x)), x.dtype)
 
-    # The name matters for speed: the rewriter sorts the factors of a product by name, and knows the
-    # function only if x comes first. "intermediate/..." sorts before this, but not before "Gelu".
+    # The name matters for speed: the rewriter sorts the factors of a product by name, and detects
+    # GELU only if x is first. "intermediate/..." sorts before this name, but not before "Gelu".
     result = tf.nn.gelu(as_float32(x), approximate=True, name="tanh_gelu")
     return tf.cast(result, x.dtype), gradient
 
@@ -102,7 +102,7 @@ def _rounded_softmax(scores: tf.Tensor, lowered: tf.Tensor) -> tuple[tf.Tensor, 
     """Softmax in half precision that keeps only the rounded result for the gradient."""
     probabilities = tf.cast(tf.nn.softmax(as_float32(scores) + lowered), scores.dtype)
     if in_xla():
-        # Or XLA keeps float32 beside it, to spare itself the rounding.
+        # Otherwise XLA would keep float32 values instead of rounding them.
         (probabilities,) = xla.optimization_barrier(probabilities)
     return probabilities, lambda upstream: (
         fused_kernels.softmax_gradient(probabilities, upstream),
@@ -144,8 +144,8 @@ def _dropout_mask(x: tf.Tensor, threshold: int, seed: tf.Tensor) -> Callable[[],
     """
     is_tpu = isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy)
     if is_tpu or not tf.compat.v1.executing_eagerly_outside_functions():
-        # A draw for every entry: a TPU pads short last axes to 128, and TensorFlow 1, for whose
-        # graphs modules are written, cannot draw words.
+        # One draw per entry: TPUs pad short last axes to 128, and graphs of TensorFlow 1 (TF-Hub
+        # modules) cannot draw words.
         is_kept = tf.random.stateless_uniform(tf.shape(x), seed) >= threshold / 65536
         return lambda: is_kept
     size = x.shape.num_elements() if x.shape.is_fully_defined() else tf.size(x, tf.int64)
@@ -155,7 +155,7 @@ def _dropout_mask(x: tf.Tensor, threshold: int, seed: tf.Tensor) -> Callable[[],
         is_kept = tf.reshape(halves[:size] >= threshold, tf.shape(x))
         return lambda: is_kept
     lowest = tf.constant(threshold << 16, tf.uint32)
-    columns = tf.unstack(words, axis=1)  # of Philox, which XLA computes side by side
+    columns = tf.unstack(words, axis=1)  # Philox computes them in parallel
     uppers = [half for word in columns for half in (tf.bitwise.left_shift(word, 16), word)]
     bits = [tf.cast(upper >= lowest, tf.uint8) * 2**place for place, upper in enumerate(uppers)]
     packed = functools.reduce(tf.bitwise.bitwise_or, bits)

@@ -31,8 +31,8 @@ from albert_tf.modeling.fused_attention import MASKED_SCORE
 LAYER_NORM_EPSILON = 1e-12
 
 ConfigLike: TypeAlias = AlbertConfig | dict[str, Any]  # a dictionary from a saved model
-Inputs: TypeAlias = Mapping[str, tf.Tensor] | tf.Tensor  # by name, or token ids alone
-Seed: TypeAlias = tf.Tensor | None  # int32 [2] of dropout; None drops nothing
+Inputs: TypeAlias = Mapping[str, tf.Tensor] | tf.Tensor  # by name, or only token ids
+Seed: TypeAlias = tf.Tensor | None  # dropout seed, int32 [2]; `None` disables dropout
 
 register = keras.saving.register_keras_serializable(package="albert_tf")
 
@@ -131,8 +131,8 @@ class Projection(SavedSettings, keras.layers.Layer):
         """Maps float [..., input_size] to float [..., output_size]."""
         if x.shape.rank == 2:
             return self._project(x)
-        # No reshape between product and activation: it would keep TensorFlow's graph rewriter from
-        # fusing them.
+        # TensorFlow's graph rewriter does not fuse product and activation if there is a reshape
+        # between them.
         projected = self._project(rows_of(x))
         return tf.reshape(projected, tf.concat([tf.shape(x)[:-1], [self.output_size]], axis=0))
 
@@ -271,7 +271,7 @@ class FactorizedEmbedding(ConfiguredLayer):
             f"The sequence is longer than the model has positions: {positions} "
             "(max_position_embeddings).",
         )
-        # What uses the length has to wait, or it fails first, with a message nobody understands.
+        # Otherwise an operation that uses the length would fail first, with an unclear message.
         with tf.control_dependencies([check]):
             return tf.identity(length)
 

@@ -150,7 +150,7 @@ class HeadLoss(keras.losses.Loss):
         labels = self._check_shape(y_true, y_pred)
         if self.kind == "cross_entropy":
             ids = tf.cast(labels, tf.int32)
-            # A fraction, cut off, would be another class in silence; -1 is out of range.
+            # Truncating a fraction would silently give another class; -1 is out of range.
             ids = tf.where(tf.cast(ids, labels.dtype) == labels, ids, -1)
             return self.factor * cross_entropy(y_pred, ids)
         if self.kind == "multi_label":

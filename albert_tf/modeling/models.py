@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import keras
 import tensorflow as tf
@@ -26,11 +26,10 @@ from albert_tf.modeling.losses import HeadLoss
 # Folded into the seed of a call for the dropout of the head; the encoder splits the seed instead.
 _HEAD = 1
 C = TypeVar("C", bound="LabelModel")
-_OF_TOKENS = ("input_ids", "input_mask", "segment_ids")
 
 
 class EncoderAndHead(ConfiguredModel):
-    """Base class of models with an encoder and heads."""
+    """Base class of models with an encoder and heads. Subclasses define `_head_outputs`."""
 
     def __init__(self, config: ConfigLike, use_one_hot_embeddings: bool, **kwargs: Any) -> None:
         super().__init__(config, use_one_hot_embeddings, **kwargs)
@@ -41,28 +40,55 @@ class EncoderAndHead(ConfiguredModel):
             # Optimizers then create no moments for it, as in the checkpoints of the original.
             self.encoder.pooler.trainable = False
 
-    def encode(
+    def call(
         self,
         inputs: Inputs,
-        training: bool | None,
-        dropout_seed: Seed,
-        output_hidden_states: bool,
-        output_attentions: bool,
-    ) -> tuple[dict[str, Any], tf.Tensor | None]:
-        """Returns the outputs of the encoder and the dropout seed of the head, or `None`."""
+        training: bool | None = None,
+        dropout_seed: Seed = None,
+        output_hidden_states: bool = False,
+        output_attentions: bool = False,
+    ) -> dict[str, Any]:
+        """Runs the encoder and the head.
+
+        Args:
+            inputs: the inputs of the encoder, int32 [B, S], see `AlbertEncoder.call`. The class
+                describes other shapes and further inputs.
+            training: whether to apply dropout.
+            dropout_seed: int32 [2]; see `AlbertEncoder.call`.
+            output_hidden_states: whether to return all outputs of the encoder.
+            output_attentions: whether to return `attention_probs`; see `AlbertEncoder.call`.
+
+        Returns:
+            The outputs that the class describes, and the requested outputs of the encoder.
+        """
+        inputs = self._prepare(named_inputs(inputs), training)
         head_seed = None
         if training:
             if dropout_seed is None:
                 dropout_seed = tf.cast(self.encoder.dropout_seeds.next(), tf.int32)
             head_seed = tf.random.experimental.stateless_fold_in(dropout_seed, _HEAD)
         outputs = self.encoder(
-            inputs,
+            _flatten_options(inputs) if self.input_rank == 3 else inputs,
             training=training,
             dropout_seed=dropout_seed,
             output_hidden_states=output_hidden_states,
             output_attentions=output_attentions,
         )
-        return outputs, head_seed
+        scores = self._head_outputs(outputs, inputs, head_seed)
+        if output_hidden_states:
+            return {**outputs, **scores}
+        return {**{k: v for k, v in outputs.items() if k == "attention_probs"}, **scores}
+
+    def _prepare(self, inputs: dict[str, Any], training: bool | None) -> dict[str, Any]:
+        """Checks and completes the named inputs."""
+        del training
+        return inputs
+
+    def _head_outputs(
+        self, outputs: Mapping[str, Any], inputs: Mapping[str, Any], seed: Seed
+    ) -> dict[str, tf.Tensor]:
+        """Returns the outputs of the head for the outputs of the encoder."""
+        raise NotImplementedError
 
     def default_loss(self) -> dict[str, HeadLoss]:
         """Returns the loss of each trained output by its name, for `compile(loss=...)`.
@@ -72,16 +98,13 @@ class EncoderAndHead(ConfiguredModel):
         return {"logits": HeadLoss()}
 
 
-def _wanted(outputs: dict[str, Any], output_hidden_states: bool) -> dict[str, Any]:
-    """Returns all outputs of the encoder, or only `attention_probs` if present."""
-    if output_hidden_states:
-        return outputs
-    return {name: value for name, value in outputs.items() if name == "attention_probs"}
-
-
 @register
 class AlbertForPretraining(EncoderAndHead):
     """The encoder with the masked-LM head and an optional sentence-order head.
+
+    A call returns `masked_lm_logits`, float32 [B, P, V] at the input `masked_lm_positions`, int32
+    [B, P], or [B, S, V] without this input; and, with the sentence-order head,
+    `sentence_order_logits`, float32 [B, 2].
 
     Args:
         config: the model's configuration.
@@ -114,33 +137,11 @@ class AlbertForPretraining(EncoderAndHead):
             )
         self.built = True
 
-    def call(
-        self,
-        inputs: Inputs,
-        training: bool | None = None,
-        dropout_seed: Seed = None,
-        output_hidden_states: bool = False,
-        output_attentions: bool = False,
-    ) -> dict[str, Any]:
-        """Runs the encoder and the heads.
-
-        Args:
-            inputs: the inputs of the encoder and optionally `masked_lm_positions`, int32 [B, P].
-            training: whether to apply dropout.
-            dropout_seed: int32 [2]; see `AlbertEncoder.call`.
-            output_hidden_states: whether to return all outputs of the encoder.
-            output_attentions: whether to return `attention_probs`; see `AlbertEncoder.call`.
-
-        Returns:
-            `masked_lm_logits`, float32 [B, P, V], or [B, S, V] without `masked_lm_positions`; with
-            the sentence-order head `sentence_order_logits`, float32 [B, 2]; and the requested
-            outputs of the encoder.
-        """
-        outputs, _ = self.encode(
-            inputs, training, dropout_seed, output_hidden_states, output_attentions
-        )
-        positions = inputs.get("masked_lm_positions") if isinstance(inputs, Mapping) else None
-        heads = {
+    def _head_outputs(
+        self, outputs: Mapping[str, Any], inputs: Mapping[str, Any], seed: Seed
+    ) -> dict[str, tf.Tensor]:
+        positions = inputs.get("masked_lm_positions")
+        scores = {
             "masked_lm_logits": self.masked_lm_head(
                 outputs["sequence_output"],
                 None if positions is None else tf.cast(positions, tf.int32),
@@ -148,8 +149,8 @@ class AlbertForPretraining(EncoderAndHead):
             )
         }
         if self.has_sentence_order_head:
-            heads["sentence_order_logits"] = self.sentence_order_head(outputs["pooled_output"])
-        return {**_wanted(outputs, output_hidden_states), **heads}
+            scores["sentence_order_logits"] = self.sentence_order_head(outputs["pooled_output"])
+        return scores
 
     def default_loss(self) -> dict[str, HeadLoss]:
         """See `EncoderAndHead`.
@@ -166,16 +167,24 @@ class AlbertForPretraining(EncoderAndHead):
 class LabelModel(EncoderAndHead):
     """The encoder with a score for each of K labels, which may have names."""
 
+    SETTINGS: ClassVar[tuple[str, ...]] = (
+        "config",
+        "use_one_hot_embeddings",
+        "num_labels",
+        "dropout_prob",
+        "labels",
+    )
     head_weights = ("output_weights",)
     multi_label = False  # whether an example can have any number of labels
+    min_labels: ClassVar[int] = 1
 
     def __init__(
         self,
         config: ConfigLike,
-        num_labels: int | None,
-        dropout_prob: float,
-        use_one_hot_embeddings: bool,
-        labels: Sequence[str] | None,
+        num_labels: int | None = None,
+        dropout_prob: float = 0.1,
+        use_one_hot_embeddings: bool = False,
+        labels: Sequence[str] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(config, use_one_hot_embeddings, **kwargs)
@@ -192,8 +201,13 @@ class LabelModel(EncoderAndHead):
                 'labels=["no", "yes"], or num_labels, which is 1 for a regression.'
             )
         check_whole_number("num_labels", num_labels)
+        if num_labels < self.min_labels:
+            raise UserError(
+                f"num_labels must be at least {self.min_labels}. Received: num_labels={num_labels}"
+            )
         self.labels = labels
         self.num_labels = num_labels
+        self.dropout_prob = dropout_prob
         self.classifier = ClassificationHead(
             self.config, num_labels, dropout_prob, name="classifier", dtype=self.dtype_policy
         )
@@ -240,9 +254,18 @@ class LabelModel(EncoderAndHead):
         )
 
 
+def _label_names(labels: Sequence[str]) -> tuple[str, ...]:
+    names = tuple(as_texts("labels", labels))
+    if len(names) < 2 or len(set(names)) < len(names):
+        raise UserError(f"labels must be a list of at least two different texts. Received: {names}")
+    return names
+
+
 @register
 class AlbertForClassification(LabelModel):
     """The encoder with a classifier or regression on its pooled output.
+
+    A call returns `logits`, float32 [B, K].
 
     Args:
         config: the model's configuration.
@@ -259,14 +282,7 @@ class AlbertForClassification(LabelModel):
             `multi_label` with fewer than two labels.
     """
 
-    SETTINGS = (
-        "config",
-        "use_one_hot_embeddings",
-        "num_labels",
-        "dropout_prob",
-        "labels",
-        "multi_label",
-    )
+    SETTINGS = (*LabelModel.SETTINGS, "multi_label")
 
     def __init__(
         self,
@@ -287,33 +303,11 @@ class AlbertForClassification(LabelModel):
         if multi_label and self.num_labels < 2:
             raise UserError(f"multi_label needs at least two labels. Received: {self.num_labels}")
         self.multi_label = multi_label
-        self.dropout_prob = dropout_prob
 
-    def call(
-        self,
-        inputs: Inputs,
-        training: bool | None = None,
-        dropout_seed: Seed = None,
-        output_hidden_states: bool = False,
-        output_attentions: bool = False,
-    ) -> dict[str, Any]:
-        """Runs the encoder and the classifier.
-
-        Args:
-            inputs: the inputs of the encoder.
-            training: whether to apply dropout.
-            dropout_seed: int32 [2]; see `AlbertEncoder.call`.
-            output_hidden_states: whether to return all outputs of the encoder.
-            output_attentions: whether to return `attention_probs`; see `AlbertEncoder.call`.
-
-        Returns:
-            `logits`, float32 [B, K], and the requested outputs of the encoder.
-        """
-        outputs, head_seed = self.encode(
-            inputs, training, dropout_seed, output_hidden_states, output_attentions
-        )
-        logits = self.classifier(outputs["pooled_output"], head_seed)
-        return {**_wanted(outputs, output_hidden_states), "logits": logits}
+    def _head_outputs(
+        self, outputs: Mapping[str, Any], inputs: Mapping[str, Any], seed: Seed
+    ) -> dict[str, tf.Tensor]:
+        return {"logits": self.classifier(outputs["pooled_output"], seed)}
 
     def default_loss(self) -> dict[str, HeadLoss]:
         """See `EncoderAndHead`; squared error for a regression (K = 1)."""
@@ -321,16 +315,13 @@ class AlbertForClassification(LabelModel):
         return {"logits": HeadLoss("squared_error" if self.num_labels == 1 else kind)}
 
 
-def _label_names(labels: Sequence[str]) -> tuple[str, ...]:
-    names = tuple(as_texts("labels", labels))
-    if len(names) < 2 or len(set(names)) < len(names):
-        raise UserError(f"labels must be a list of at least two different texts. Received: {names}")
-    return names
-
-
 @register
 class AlbertForTokenClassification(LabelModel):
     """The encoder with a classifier on each token.
+
+    A call returns `logits`, float32 [B, S, K], also for padding and special tokens. The labels of
+    the loss are class ids [B, S]. Tokens without a label have any class, such as 0, and a sample
+    weight of 0; sample weights are [B, S].
 
     Args:
         config: the model's configuration.
@@ -348,66 +339,29 @@ class AlbertForTokenClassification(LabelModel):
     """
 
     uses_pooler = False
-    SETTINGS = ("config", "use_one_hot_embeddings", "num_labels", "dropout_prob", "labels")
+    min_labels = 2
 
-    def __init__(
-        self,
-        config: ConfigLike,
-        num_labels: int | None = None,
-        dropout_prob: float = 0.1,
-        use_one_hot_embeddings: bool = False,
-        labels: Sequence[str] | None = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(config, num_labels, dropout_prob, use_one_hot_embeddings, labels, **kwargs)
-        if self.num_labels < 2:
-            raise UserError(f"num_labels must be at least 2. Received: num_labels={num_labels}")
-        self.dropout_prob = dropout_prob
-
-    def call(
-        self,
-        inputs: Inputs,
-        training: bool | None = None,
-        dropout_seed: Seed = None,
-        output_hidden_states: bool = False,
-        output_attentions: bool = False,
-    ) -> dict[str, Any]:
-        """Runs the encoder and the classifier.
-
-        Args:
-            inputs: the inputs of the encoder.
-            training: whether to apply dropout.
-            dropout_seed: int32 [2]; see `AlbertEncoder.call`.
-            output_hidden_states: whether to return all outputs of the encoder.
-            output_attentions: whether to return `attention_probs`; see `AlbertEncoder.call`.
-
-        Returns:
-            `logits`, float32 [B, S, K], also for padding and special tokens, and the requested
-            outputs of the encoder.
-        """
-        outputs, head_seed = self.encode(
-            inputs, training, dropout_seed, output_hidden_states, output_attentions
-        )
-        logits = self.classifier(outputs["sequence_output"], head_seed)
-        return {**_wanted(outputs, output_hidden_states), "logits": logits}
-
-    def default_loss(self) -> dict[str, HeadLoss]:
-        """See `EncoderAndHead`.
-
-        The labels are class ids [B, S]. Tokens without a label have any class, such as 0, and a
-        sample weight of 0; sample weights are [B, S].
-        """
-        return super().default_loss()
+    def _head_outputs(
+        self, outputs: Mapping[str, Any], inputs: Mapping[str, Any], seed: Seed
+    ) -> dict[str, tf.Tensor]:
+        return {"logits": self.classifier(outputs["sequence_output"], seed)}
 
 
 @register
 class AlbertForMultipleChoice(EncoderAndHead):
     """The encoder with one score per option of an example.
 
+    The inputs of a call have the shape [B, C, S], C options per example. If an example has fewer
+    options, the `input_mask` of the missing ones is all zeros. Inputs [B, S] are B single options,
+    which can be sorted by length. A call returns `logits`, float32 [B, C], with -1e30 for missing
+    options, or float32 [B] for inputs [B, S]. Outputs of the encoder are for B * C sequences.
+
     Args:
         config: the model's configuration.
         dropout_prob: dropout of the pooled output in training.
         use_one_hot_embeddings: see `FactorizedEmbedding`.
+
+    Source: race_utils.py of the original release, create_model.
     """
 
     SETTINGS = ("config", "use_one_hot_embeddings", "dropout_prob")
@@ -428,43 +382,25 @@ class AlbertForMultipleChoice(EncoderAndHead):
         )
         self.built = True
 
-    def call(
-        self,
-        inputs: Inputs,
-        training: bool | None = None,
-        dropout_seed: Seed = None,
-        output_hidden_states: bool = False,
-        output_attentions: bool = False,
-    ) -> dict[str, Any]:
-        """Scores the options of every example, or single options.
-
-        Args:
-            inputs: the inputs of the encoder with shape [B, C, S], C options per example. If an
-                example has fewer options, the `input_mask` of the missing ones is all zeros.
-                Inputs [B, S] are B single options, which can be sorted by length.
-            training: whether to apply dropout.
-            dropout_seed: int32 [2]; see `AlbertEncoder.call`.
-            output_hidden_states: whether to return all outputs of the encoder.
-            output_attentions: whether to return `attention_probs`; see `AlbertEncoder.call`.
-
-        Returns:
-            `logits`, float32 [B, C], with -1e30 for missing options, or float32 [B] for inputs
-            [B, S]; and the requested outputs of the encoder for B * C sequences.
-
-        Source: race_utils.py of the original release, create_model.
-        """
-        inputs = named_inputs(inputs)
-        outputs, head_seed = self.encode(
-            _one_by_one(inputs), training, dropout_seed, output_hidden_states, output_attentions
-        )
-        logits = _by_example(self.classifier(outputs["pooled_output"], head_seed), inputs)
-        return {**_wanted(outputs, output_hidden_states), "logits": logits}
+    def _head_outputs(
+        self, outputs: Mapping[str, Any], inputs: Mapping[str, Any], seed: Seed
+    ) -> dict[str, tf.Tensor]:
+        logits = self.classifier(outputs["pooled_output"], seed)
+        ids = tf.convert_to_tensor(inputs["input_ids"])
+        if ids.shape.rank == 2:
+            return {"logits": logits[:, 0]}
+        logits = tf.ensure_shape(tf.reshape(logits, tf.shape(ids)[:2]), ids.shape[:2])
+        mask = inputs.get("input_mask")
+        if mask is not None:
+            is_option = tf.reduce_any(tf.not_equal(mask, 0), axis=-1)
+            logits = tf.where(is_option, logits, MASKED_LOGIT)
+        return {"logits": logits}
 
 
-def _one_by_one(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+def _flatten_options(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     """Reshapes inputs [B, C, S] to [B * C, S]."""
     flat = dict(inputs)
-    for name in _OF_TOKENS:
+    for name in ("input_ids", "input_mask", "segment_ids"):
         if inputs.get(name) is None:
             continue
         rank = len(inputs[name].shape)
@@ -478,23 +414,12 @@ def _one_by_one(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     return flat
 
 
-def _by_example(logits: tf.Tensor, inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
-    """Reshapes scores [B * C, 1] to [B, C], with -1e30 for missing options, or to [B]."""
-    ids = tf.convert_to_tensor(inputs["input_ids"])
-    if ids.shape.rank == 2:
-        return logits[:, 0]
-    logits = tf.reshape(logits, tf.shape(ids)[:2])
-    logits = tf.ensure_shape(logits, ids.shape[:2])
-    mask = inputs.get("input_mask")
-    if mask is None:
-        return logits
-    is_there = tf.reduce_any(tf.not_equal(mask, 0), axis=-1)
-    return tf.where(is_there, logits, MASKED_LOGIT)
-
-
 @register
 class AlbertForQuestionAnswering(EncoderAndHead):
     """The encoder with scores for the start and the end of the answer: SQuAD 1.1.
+
+    A call returns `start_logits` and `end_logits`, float32 [B, S]. As in the original, the scores
+    of the question and of padding are not masked.
 
     Args:
         config: the model's configuration.
@@ -511,33 +436,11 @@ class AlbertForQuestionAnswering(EncoderAndHead):
         self.span_head = SpanHead(self.config, name="span_head", dtype=self.dtype_policy)
         self.built = True
 
-    def call(
-        self,
-        inputs: Inputs,
-        training: bool | None = None,
-        dropout_seed: Seed = None,
-        output_hidden_states: bool = False,
-        output_attentions: bool = False,
-    ) -> dict[str, Any]:
-        """Runs the encoder and the head.
-
-        Args:
-            inputs: the inputs of the encoder.
-            training: whether to apply dropout.
-            dropout_seed: int32 [2]; see `AlbertEncoder.call`.
-            output_hidden_states: whether to return all outputs of the encoder.
-            output_attentions: whether to return `attention_probs`; see `AlbertEncoder.call`.
-
-        Returns:
-            `start_logits` and `end_logits`, float32 [B, S], and the requested outputs of the
-            encoder. As in the original, the scores of the question and of padding are not masked.
-        """
-        outputs, _ = self.encode(
-            inputs, training, dropout_seed, output_hidden_states, output_attentions
-        )
+    def _head_outputs(
+        self, outputs: Mapping[str, Any], inputs: Mapping[str, Any], seed: Seed
+    ) -> dict[str, tf.Tensor]:
         start_logits, end_logits = self.span_head(outputs["sequence_output"])
-        spans = {"start_logits": start_logits, "end_logits": end_logits}
-        return {**_wanted(outputs, output_hidden_states), **spans}
+        return {"start_logits": start_logits, "end_logits": end_logits}
 
     def default_loss(self) -> dict[str, HeadLoss]:
         """See `EncoderAndHead`; the labels are `start_positions` and `end_positions` [B]."""
@@ -548,6 +451,14 @@ class AlbertForQuestionAnswering(EncoderAndHead):
 class AlbertForQuestionAnsweringWithBeamSearch(EncoderAndHead):
     """The encoder with the best spans and a score for having no answer: SQuAD 2.0.
 
+    Further inputs of a call are `start_positions`, int32 [B], the true starts, for which ends are
+    scored (required in training), and `p_mask`, int32 [B, S]; 1 = no answer starts or ends here. By
+    default, answers are in segment 1 without its last token, or at the first token, as in the
+    features of the original.
+
+    A call returns the outputs of `SpanBeamHead.call`. Without `start_positions`, sequences shorter
+    than the beam are padded first. No result depends on the amount of padding.
+
     Args:
         config: the model's configuration.
         start_n_top: K, number of best starts for which ends are scored.
@@ -556,7 +467,7 @@ class AlbertForQuestionAnsweringWithBeamSearch(EncoderAndHead):
         use_one_hot_embeddings: see `FactorizedEmbedding`.
 
     Raises:
-        ValueError: a beam is wider than the position table.
+        ValueError: a beam is wider than the position table; in a call: a required input is missing.
     """
 
     uses_pooler = False
@@ -593,58 +504,7 @@ class AlbertForQuestionAnsweringWithBeamSearch(EncoderAndHead):
         )
         self.built = True
 
-    def call(
-        self,
-        inputs: Mapping[str, tf.Tensor],
-        training: bool | None = None,
-        dropout_seed: Seed = None,
-        output_hidden_states: bool = False,
-        output_attentions: bool = False,
-    ) -> dict[str, Any]:
-        """Scores the ends for given starts, or searches the best spans.
-
-        Args:
-            inputs: the inputs of the encoder and optionally `start_positions`, int32 [B], the true
-                starts, for which ends are scored; and `p_mask`, int32 [B, S]; 1 = no answer starts
-                or ends here. Default of `p_mask`: answers are in segment 1 without its last token,
-                or at the first token, as in the features of the original.
-            training: whether to apply dropout. Training requires `start_positions`.
-            dropout_seed: int32 [2]; see `AlbertEncoder.call`.
-            output_hidden_states: whether to return all outputs of the encoder.
-            output_attentions: whether to return `attention_probs`; see `AlbertEncoder.call`.
-
-        Returns:
-            The outputs of `SpanBeamHead.call` and the requested outputs of the encoder. Without
-            `start_positions`, sequences shorter than the beam are padded first. No result depends
-            on the amount of padding.
-
-        Raises:
-            ValueError: a required input is missing.
-        """
-        inputs = named_inputs(inputs)
-        self._check_inputs(inputs, training)
-        start_positions = inputs.get("start_positions")
-        inputs = _completed(inputs)
-        if start_positions is None:
-            inputs = _padded(inputs, max(self.start_n_top, self.end_n_top))
-        outputs, head_seed = self.encode(
-            inputs, training, dropout_seed, output_hidden_states, output_attentions
-        )
-        spans = self.span_head(
-            outputs["sequence_output"], inputs["p_mask"], start_positions, head_seed
-        )
-        return {**_wanted(outputs, output_hidden_states), **spans}
-
-    def default_loss(self) -> dict[str, HeadLoss]:
-        """See `EncoderAndHead`.
-
-        The labels are `start_positions`, `end_positions` [B] and, for `cls_logits`, 1 for a
-        question without an answer, else 0 [B]. `start_positions` are also an input.
-        """
-        losses = {name: HeadLoss(factor=0.5) for name in ("start_log_probs", "end_log_probs")}
-        return {**losses, "cls_logits": HeadLoss("binary", factor=0.5)}
-
-    def _check_inputs(self, inputs: Mapping[str, tf.Tensor], training: bool | None) -> None:
+    def _prepare(self, inputs: dict[str, Any], training: bool | None) -> dict[str, Any]:
         if "input_ids" not in inputs or not {"segment_ids", "p_mask"} & inputs.keys():
             raise UserError(
                 "The model needs a dictionary of 'input_ids' and 'segment_ids' (or 'p_mask'), to "
@@ -654,16 +514,29 @@ class AlbertForQuestionAnsweringWithBeamSearch(EncoderAndHead):
             raise UserError(
                 f"Training needs 'start_positions', the true starts. Received: {sorted(inputs)}"
             )
+        if inputs.get("input_mask") is None:
+            inputs["input_mask"] = tf.ones_like(inputs["input_ids"])
+        if inputs.get("p_mask") is None:
+            inputs["p_mask"] = position_mask(inputs["input_mask"], inputs["segment_ids"])
+        if inputs.get("start_positions") is None:
+            return _pad(inputs, max(self.start_n_top, self.end_n_top))
+        return inputs
 
+    def _head_outputs(
+        self, outputs: Mapping[str, Any], inputs: Mapping[str, Any], seed: Seed
+    ) -> dict[str, tf.Tensor]:
+        return self.span_head(
+            outputs["sequence_output"], inputs["p_mask"], inputs.get("start_positions"), seed
+        )
 
-def _completed(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    """Adds the defaults of `input_mask` and `p_mask`."""
-    completed = dict(inputs)
-    if completed.get("input_mask") is None:
-        completed["input_mask"] = tf.ones_like(inputs["input_ids"])
-    if completed.get("p_mask") is None:
-        completed["p_mask"] = position_mask(completed["input_mask"], inputs["segment_ids"])
-    return completed
+    def default_loss(self) -> dict[str, HeadLoss]:
+        """See `EncoderAndHead`.
+
+        The labels are `start_positions`, `end_positions` [B] and, for `cls_logits`, 1 for a
+        question without an answer, else 0 [B]. `start_positions` are also an input.
+        """
+        losses = {name: HeadLoss(factor=0.5) for name in ("start_log_probs", "end_log_probs")}
+        return {**losses, "cls_logits": HeadLoss("binary", factor=0.5)}
 
 
 def position_mask(input_mask: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
@@ -679,7 +552,7 @@ def position_mask(input_mask: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
     return tf.cast(~(is_context | is_first), tf.int32)
 
 
-def _padded(inputs: Mapping[str, tf.Tensor], length: int) -> dict[str, tf.Tensor]:
+def _pad(inputs: Mapping[str, tf.Tensor], length: int) -> dict[str, tf.Tensor]:
     """Pads inputs [B, S] until S is at least `length`."""
     missing = tf.maximum(0, length - tf.shape(inputs["input_ids"])[1])
     padded = dict(inputs)

@@ -80,7 +80,7 @@ class ParameterCounts:
     """Numbers of trainable parameters of a pretraining model, including layer norms."""
 
     embeddings: int  # the three tables
-    embedding_projection: int  # E to H; 0 where E = H
+    embedding_projection: int  # E to H; 0 if E = H
     attention: int  # of all parts
     feed_forward: int
     pooler: int

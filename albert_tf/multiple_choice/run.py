@@ -29,8 +29,7 @@ from albert_tf.multiple_choice.export import export_choice, export_text_choice
 from albert_tf.multiple_choice.features import choice_features
 from albert_tf.multiple_choice.task import MultipleChoiceTask
 from albert_tf.training.evaluation import BestCheckpoint, original_result_lines
-from albert_tf.training.job_result import JobResult
-from albert_tf.training.settings import check_arguments, unless_given
+from albert_tf.training.settings import JobResult, check_arguments, unless_given
 
 # Action that needs each split.
 _ACTIONS = {TRAIN: "do_train", DEV: "do_eval", TEST: "do_predict"}

@@ -41,6 +41,7 @@ from albert_tf.training.distribution import (
     is_chief,
     is_tpu,
     num_workers,
+    process_state_kept,
     strategy_of,
     with_xla,
 )
@@ -52,12 +53,13 @@ from albert_tf.training.evaluation import (
     scored_result,
     write_results,
 )
-from albert_tf.training.job_result import EvaluationLog, JobResult, OnLog
 from albert_tf.training.plan import TrainingPlan
 from albert_tf.training.precision import build_model
-from albert_tf.training.process_state import process_state_kept
+from albert_tf.training.run_log import EvaluationLog
 from albert_tf.training.run_training import finish, new_trainer, run_training
 from albert_tf.training.settings import (
+    JobResult,
+    OnLog,
     TrainingSettings,
     check_arguments,
     limited,

@@ -34,8 +34,7 @@ from albert_tf.squad.features import SquadFeatures, check_lengths, squad_feature
 from albert_tf.squad.metrics import has_references, is_chinese, v1_scores, v2_scores
 from albert_tf.squad.task import SquadTask
 from albert_tf.training.evaluation import BestCheckpoint, EvaluationResults, result_lines
-from albert_tf.training.job_result import JobResult
-from albert_tf.training.settings import check_arguments, limited, unless_given
+from albert_tf.training.settings import JobResult, check_arguments, limited, unless_given
 
 # Settings of the training that predictions need, by version of SQuAD.
 _KEPT_FLAGS = {

@@ -50,8 +50,7 @@ from albert_tf.token_classification.tag import (
 )
 from albert_tf.token_classification.task import TokenClassificationTask
 from albert_tf.training.evaluation import BestCheckpoint
-from albert_tf.training.job_result import JobResult
-from albert_tf.training.settings import check_arguments, unless_given
+from albert_tf.training.settings import JobResult, check_arguments, unless_given
 
 _ACTIONS = {TRAIN: "do_train", DEV: "do_eval", TEST: "do_predict"}  # that need each split
 _COLUMNS = ("token_column", "label_column")

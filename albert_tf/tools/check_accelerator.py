@@ -51,11 +51,11 @@ from albert_tf.training.distribution import (
     has_tpu_kernels,
     is_tpu,
     num_workers,
+    process_state_kept,
     split_batch,
     split_cpu,
 )
 from albert_tf.training.memory import tpu_chips
-from albert_tf.training.process_state import process_state_kept
 from albert_tf.training.step import TrainingStep
 from albert_tf.version import __version__
 

@@ -6,12 +6,12 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-# Parts of the names of metrics that are worth a curve, in the order of their panels.
+# Metrics with a curve, by parts of their names, in the order of their panels.
 _DRAWN = ("loss", "MSE", "accuracy", "f1", "exact", "corr", "pearson", "spearman")
 _DRAWN_LAST = ("learning_rate", "gradient_norm", "loss_scale")
 _COLUMNS = 2
 _PHASES = {"train": ("tab:blue", "training"), "eval": ("tab:orange", "held-out")}
-_STYLES = ("-", "--", ":")  # of the metrics in one panel
+_STYLES = ("-", "--", ":")  # for several metrics in one panel
 
 
 def png(figure: Any, dpi: int = 100) -> bytes:
@@ -26,7 +26,7 @@ def draw_curves(records: Sequence[Mapping[str, Any]]) -> bytes:
 
     Losses, scores, learning rate and gradient norm have one panel each.
     """
-    from matplotlib.figure import Figure  # slow to import, and most processes draw nothing
+    from matplotlib.figure import Figure  # slow to import, and rarely needed
 
     panels = _panels(records)
     columns = min(max(len(panels), 1), _COLUMNS)

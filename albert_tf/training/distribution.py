@@ -11,16 +11,23 @@ from __future__ import annotations
 import dataclasses
 import os
 import platform
+import random
 import re
 import socket
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import TypeVar
 
+import numpy as np
 import tensorflow as tf
 from absl import logging
+from tensorflow.python.framework import (
+    config as framework_config,  # no public API disables determinism
+)
 from tensorflow.python.framework import kernels  # no public API lists kernels
 
 from albert_tf.config import FLOAT32, STRATEGIES
@@ -36,8 +43,10 @@ _EXAMPLE = (
 )
 _LOCAL_TPU = "local"  # the TPU of this machine
 _PORT_SECONDS = 10.0
-_SECONDS_BETWEEN_WORDS = 30.0
+_SECONDS_BETWEEN_WARNINGS = 30.0
 _MOST_COMPILED_LENGTHS = 4
+_UNSEEDED = 87654321  # TensorFlow's seed if none is set
+_is_running = threading.Lock()
 T = TypeVar("T", bound=TrainingSettings)
 
 
@@ -61,23 +70,24 @@ def cluster_from_environment(environment: Mapping[str, str] = os.environ) -> Clu
         jobs = config.get("cluster")
         if not jobs:
             return None
-        if not jobs.keys() <= {"chief", "worker"}:
-            raise UserError(f"of the tasks {sorted(jobs)} only chief and worker are known")
-        if any(isinstance(addresses, str) for addresses in jobs.values()):
-            raise UserError("the addresses of a job are a list")
-        workers = (*jobs.get("chief", ()), *jobs.get("worker", ()))
-        if not all(re.fullmatch(".+:[0-9]{1,5}", address) for address in workers):
-            raise UserError("an address is host:port")
-        job, index = config["task"]["type"], config["task"]["index"]
+        chief, others = jobs.pop("chief", []), jobs.pop("worker", [])
+        workers = (*chief, *others)
+        task, index = config["task"]["type"], config["task"]["index"]
         index = as_whole_number(int(index) if isinstance(index, str) else index)
-        if len(jobs.get("chief", ())) > 1 or len(set(workers)) < len(workers):
-            raise UserError("there is one chief at most, and every task has its own address")
-        if index is None or index < 0:
-            raise UserError("the index of a task is a number from 0")
-        return Cluster(workers, workers.index(jobs[job][index]))
+        is_valid = (
+            not jobs  # no other tasks
+            and len(chief) <= 1
+            and len(set(workers)) == len(workers)
+            and all(re.fullmatch(".+:[0-9]{1,5}", address) for address in workers)
+            and index is not None
+            and index >= 0
+        )
+        if not is_valid:
+            raise UserError("expected addresses as host:port, all different, and at most one chief")
+        return Cluster(workers, workers.index({"chief": chief, "worker": others}[task][index]))
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise UserError(
-            f"The environment variable {TF_CONFIG} is wrong ({type(error).__name__}: {error}). "
+            f"The environment variable {TF_CONFIG} is invalid ({type(error).__name__}: {error}). "
             f"Expected, for the first of two workers: {_EXAMPLE}. Received: {shown(text)}"
         ) from error
 
@@ -129,7 +139,7 @@ def resolve_strategy(name: str, *, num_logical_cpu_devices: int = 1) -> str:
         if cluster_from_environment() is None:
             raise UserError(
                 "`distribution_strategy`=multi_worker needs the addresses of the workers in the "
-                f"environment variable {TF_CONFIG}; for the first of two: {_EXAMPLE}"
+                f"environment variable {TF_CONFIG}, such as, for the first of two: {_EXAMPLE}"
             )
         if num_logical_cpu_devices > 1:
             raise UserError(
@@ -138,8 +148,8 @@ def resolve_strategy(name: str, *, num_logical_cpu_devices: int = 1) -> str:
             )
     elif workers > 1:
         raise UserError(
-            f"{TF_CONFIG} names {workers} workers, but with `distribution_strategy`={name} each"
-            " would train for itself, in the same `output_dir`. Use "
+            f"{TF_CONFIG} names {workers} workers, but with `distribution_strategy`={name} they "
+            "would train separately in the same `output_dir`. Use "
             f"`distribution_strategy`=multi_worker, or unset {TF_CONFIG}."
         )
     return name
@@ -217,12 +227,12 @@ def _multi_worker(all_reduce: str) -> tf.distribute.MultiWorkerMirroredStrategy:
     if cluster.index:
         _wait_for_port(cluster.workers[0])
     try:
-        # TensorFlow notes SIGTERM from then on and does nothing: handlers are set again afterwards.
+        # From then on, TensorFlow ignores SIGTERM, so handlers are set again afterwards.
         with die_on_signals():
             return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
     except RuntimeError as error:
         raise UserError(
-            f"Several workers cannot be used any more in this process: {error}"
+            f"Several workers must connect before TensorFlow is used in this process: {error}"
         ) from error
     except tf.errors.OpError as error:
         raise LostWorkerError(
@@ -233,11 +243,11 @@ def _multi_worker(all_reduce: str) -> tf.distribute.MultiWorkerMirroredStrategy:
 
 def _wait_for_port(address: str) -> None:
     """Waits for the chief. Waiting in TensorFlow could not be interrupted."""
-    next_word = time.monotonic() + _SECONDS_BETWEEN_WORDS
+    next_warning = time.monotonic() + _SECONDS_BETWEEN_WARNINGS
     while (reason := _unreachable(address)) is not None:
-        if time.monotonic() > next_word:
+        if time.monotonic() > next_warning:
             logging.warning("The chief does not answer at %s yet: %s", address, reason)
-            next_word += _SECONDS_BETWEEN_WORDS
+            next_warning += _SECONDS_BETWEEN_WARNINGS
         time.sleep(0.2)
 
 
@@ -261,14 +271,13 @@ def _tpu(address: TpuAddress) -> tf.distribute.TPUStrategy:
         raise UserError(
             f"No TPU can be reached as `tpu_name`={name}: the installed TensorFlow "
             f"{tf.__version__} has no kernels for TPUs. They are in the package tensorflow-tpu, "
-            "which is installed in place of tensorflow: docs/scaling.md, TPU, has the commands. "
-            "Without a TPU omit `use_tpu`."
+            "which replaces tensorflow; see docs/scaling.md, TPU. Without a TPU, omit `use_tpu`."
         )
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
             name, zone=address.zone, project=address.project
         )
-        # TensorFlow would wait for ever.
+        # TensorFlow would wait forever.
         reason = _unreachable(resolver.master().removeprefix("grpc://"))
         if reason is not None:
             raise reason
@@ -283,13 +292,13 @@ def _tpu(address: TpuAddress) -> tf.distribute.TPUStrategy:
     strategy = tf.distribute.TPUStrategy(resolver)
     if strategy.extended.num_hosts > 1:
         logging.warning(
-            "This TPU has %d hosts, and one process makes the batches of all: they may wait for it",
+            "This TPU has %d hosts, and one process makes the batches of all, which may be slow",
             strategy.extended.num_hosts,
         )
     if address.num_cores not in (None, strategy.num_replicas_in_sync):
         raise UserError(
-            f"The TPU {name} has {strategy.num_replicas_in_sync} cores. Received: "
-            f"`num_tpu_cores`={address.num_cores}; omit it, or pass that number."
+            f"`num_tpu_cores` must be {strategy.num_replicas_in_sync}, the number of cores of the "
+            f"TPU {name}. Received: {address.num_cores}"
         )
     return strategy
 
@@ -353,8 +362,8 @@ def with_xla(settings: T, num_lengths: int = 1) -> T:
         logging.info("--xla is on, for --precision=%s on a GPU", settings.precision)
     elif is_half_on_gpu:
         logging.info(
-            "--xla is off, because sequences are padded to %d lengths, and it compiles for each: "
-            "--precision=%s gains little without it. --padding=max has one length",
+            "--xla is off, because it would compile for each of %d padded lengths, but "
+            "--precision=%s gains little without it. Use --padding=max for one length",
             num_lengths,
             settings.precision,
         )
@@ -369,8 +378,8 @@ def strategy_of(settings: TrainingSettings) -> tf.distribute.Strategy:
     """
     name = _strategy_name(settings)
     if settings.precision == FLOAT32 and name != "tpu":
-        # TensorFlow 1.15 had no TF32. Without it XLA has no Triton kernels for products in any
-        # precision, so half precision keeps it; a TPU computes as it did for the original release.
+        # TensorFlow 1.15 had no TF32. Half precision keeps it, because XLA has no Triton kernels
+        # for products without it. TPUs compute as they did for the original release.
         tf.config.experimental.enable_tensor_float_32_execution(settings.tf32)
     if settings.deterministic:
         tf.config.experimental.enable_op_determinism()
@@ -433,18 +442,14 @@ def local_replicas(strategy: tf.distribute.Strategy) -> int:
 def check_batch_size(replicas: int, batch_size: int, flag: str, *, micro_batches: int = 1) -> None:
     """Raises ValueError unless the batch is a multiple of the replicas and their micro-batches."""
     parts = replicas * micro_batches
-    if not batch_size % parts:
-        return
-    sharers = [f"{replicas} replicas"] if replicas > 1 else []
-    what = "replicas"
-    if micro_batches > 1:
-        sharers.append(f"`gradient_accumulation_steps`={micro_batches}")
-        what = "replicas and accumulation steps"
-    raise UserError(
-        f"{flag} is the batch of all {what} together and must be a multiple of their number"
-        f"{', multiplied' if len(sharers) > 1 else ''}. Received: {flag}={batch_size} with "
-        f"{' and '.join(sharers)}; {batch_size + parts - batch_size % parts} would do."
-    )
+    if batch_size % parts:
+        factors = f"{replicas} replicas"
+        if micro_batches > 1:
+            factors += f" * `gradient_accumulation_steps`={micro_batches}"
+        raise UserError(
+            f"{flag} must be a multiple of {parts} ({factors}). Received: {batch_size}. Use for "
+            f"example {batch_size + parts - batch_size % parts}."
+        )
 
 
 def split_batch(
@@ -466,3 +471,35 @@ def split_batch(
         )
         for name, values in features.items()
     }
+
+
+@contextmanager
+def process_state_kept() -> Iterator[None]:
+    """Context manager of a job that restores random states and the settings of `strategy_of`.
+
+    `interruption` restores signal handlers, `precision` Keras's dtype policy. TensorFlow cannot
+    undo the initialization of devices, the split of the CPU, and connections of workers and TPUs;
+    and the random sequence of its global seed starts over.
+
+    Raises:
+        RuntimeError: another job is running in this process.
+    """
+    if not _is_running.acquire(blocking=False):
+        raise RuntimeError(
+            "Another job is running in this process. Jobs share random states and devices: run one "
+            "after the other, or each in a separate process."
+        )
+    python, numpy = random.getstate(), np.random.get_state()
+    seed, _ = tf.compat.v1.get_seed(0)
+    tf32 = tf.config.experimental.tensor_float_32_execution_enabled()
+    is_deterministic = framework_config.is_op_determinism_enabled()
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
+        tf.random.set_seed(None if seed == _UNSEEDED else seed)
+        tf.config.experimental.enable_tensor_float_32_execution(tf32)
+        if not is_deterministic:
+            framework_config.disable_op_determinism()
+        _is_running.release()

@@ -34,8 +34,8 @@ from albert_tf.training.distribution import (
     worker_shard,
 )
 from albert_tf.training.interruption import raise_if_interrupted
-from albert_tf.training.job_result import EvaluationLog, JobResult
-from albert_tf.training.run_log import RunLog
+from albert_tf.training.run_log import EvaluationLog, RunLog
+from albert_tf.training.settings import JobResult
 from albert_tf.training.task import WHOLE, EvaluatedTask, Features
 from albert_tf.training.trainer import Trainer
 from albert_tf.training.workers import sum_over_workers, values_of_workers
@@ -43,11 +43,10 @@ from albert_tf.training.workers import sum_over_workers, values_of_workers
 RESULTS_FILE = "eval_results.txt"
 _RULE = "=" * 50 + "\n"
 
-# Scores that replace the one the original chooses by; the file names them, which has the form of
-# the original else.
+# Scores that the original does not choose by. `best_trial.txt` names only these.
 _NAMED_METRICS = frozenset({"char_f1"})
-Evaluate = Callable[[], Mapping[str, float]]  # scores the model as it is
-Record = Callable[[int, Mapping[str, float]], None]  # keeps the results of a step
+Evaluate = Callable[[], Mapping[str, float]]  # scores the current model
+Record = Callable[[int, Mapping[str, float]], None]  # stores the results of a step
 
 
 def pad_batch(features: Mapping[str, tf.Tensor], batch_size: int) -> Features:
@@ -94,9 +93,9 @@ class Evaluator:
         self.max_batches = max_batches
         self.shares = shares
         self._replica_sums: Callable[..., Mapping[str, Any]] = self._sums_of_replica
-        if jit_compile and not is_tpu(strategy):  # which compiles everything
+        if jit_compile and not is_tpu(strategy):  # TPUs compile everything
             compiled = tf.function(self._sums_of_replica, jit_compile=True, autograph=False)
-            # Given the function itself, `Strategy.run` would compile all replicas as one program.
+            # Without the lambda, `Strategy.run` would compile all replicas as one program.
             self._replica_sums = lambda features: compiled(features)
 
     def evaluate(self) -> dict[str, float]:
@@ -107,7 +106,7 @@ class Evaluator:
         if workers read different data, RecordError, and LostWorkerError.
         """
         shard = worker_shard(self.strategy) if self.shares else WHOLE
-        own: dict[int, Mapping[str, Any]] = {}  # sums on the device, by number of the batch
+        own: dict[int, Mapping[str, Any]] = {}  # sums on the device by batch number
         count, outputs = 0, None
         data = self.task.eval_dataset(self.batch_size)
         bar = progress_bar(
@@ -118,7 +117,7 @@ class Evaluator:
                 raise_if_interrupted()
                 if count == self.max_batches:
                     logging.warning(
-                        "Only the first %d examples are evaluated, not all: --max_eval_steps=%d",
+                        "Only the first %d examples are evaluated: --max_eval_steps=%d",
                         self.max_batches * self.batch_size,
                         self.max_batches,
                     )
@@ -132,17 +131,17 @@ class Evaluator:
                 count += 1
         if shard.count > 1 and len(set(values_of_workers(self.strategy, count))) > 1:
             raise UserError(
-                f"The workers do not read the same examples to evaluate on: this one has {count} "
-                "batches. The files must be the same on all of them."
+                f"The workers do not read the same evaluation examples: this one has {count} "
+                "batches. The files must be the same on all workers."
             )
         if not count:
-            raise UserError("There is no example to evaluate on.")
-        # Fetched once: a number asked for after every batch would let the device wait.
+            raise UserError("There are no evaluation examples.")
+        # Fetched once, because fetching after every batch would stall the device.
         rows = np.zeros([count, len(tf.nest.flatten(outputs))])
         if own:
             columns = zip(*map(tf.nest.flatten, own.values()), strict=True)
             rows[list(own)] = np.stack([tf.stack(column).numpy() for column in columns], axis=1)
-        if shard.count > 1:  # exact, as all but one of the numbers added up are 0
+        if shard.count > 1:  # exact, because all except one of the summands are 0
             rows = sum_over_workers(self.strategy, rows)
         batches = [tf.nest.pack_sequence_as(outputs, row) for row in rows.tolist()]
         losses = [float(self.task.total_loss(batch)) for batch in batches]
@@ -190,7 +189,7 @@ class EvaluationResults:
     def _read(self) -> list[str]:
         if not tf.io.gfile.exists(self._path):
             return []
-        # What follows the last rule belongs to no checkpoint alone, and is written anew.
+        # The part after the last rule summarizes all checkpoints, and is written again.
         return [f"{block}{_RULE}" for block in read_utf8(self._path).split(_RULE)[:-1]]
 
     def append(
@@ -322,7 +321,7 @@ def should_stop_early(log: RunLog, metric: str, patience: int) -> bool:
     if stale < patience:
         return False
     logging.info(
-        "Early stopping at step %d: %d evaluations without a better %s than %g, that of step %d "
+        "Early stopping at step %d: %d evaluations without a better %s than %g at step %d "
         "(--early_stopping=%d)",
         max(record["step"] for record in evaluations),
         stale,
@@ -354,7 +353,7 @@ def train_and_evaluate(
         if trainer.is_chief:
             record(step, results)
 
-    # The run that wrote the checkpoint to go on from may have ended before it was evaluated.
+    # The earlier run may have ended between a checkpoint and its evaluation.
     is_missed = trainer.step > 0 and trainer.is_checkpoint() and last_evaluated != trainer.step
     if is_missed:
         on_checkpoint(trainer.step)
@@ -375,7 +374,7 @@ def evaluate_checkpoints(
         except LoadError:
             if tf.io.gfile.exists(prefix + ".index"):
                 raise
-            logging.warning("%s was removed while it was read: not evaluated", prefix)
+            logging.warning("%s was removed while reading it, and is not evaluated", prefix)
             continue
         logging.info("Evaluating %s", prefix)
         results = evaluate()

@@ -23,7 +23,7 @@ from absl import logging
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 
 _standard_error = 2
-_evaluating: tuple[Interruption, int] | None = None  # and the step, which is saved
+_evaluating: tuple[Interruption, int] | None = None  # with the saved step
 
 
 @contextmanager

@@ -7,6 +7,7 @@ and the sizes of the configuration.
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import glob
 import os
@@ -148,19 +149,13 @@ def largest_batch(config: AlbertConfig, setting: TrainingSetting, memory: float)
     """Returns the largest micro-batch that fits into `memory` bytes."""
     parts = 2 if setting.gradient_accumulation_steps > 1 else 1
 
-    def fits(batch_size: int) -> bool:
+    def peak(batch_size: int) -> int:
         tried = dataclasses.replace(
             setting, train_batch_size=batch_size * parts, gradient_accumulation_steps=parts
         )
-        return estimate_memory(config, tried).peak <= memory
+        return estimate_memory(config, tried).peak
 
-    fitting, failing = 0, 1
-    while fits(failing):
-        fitting, failing = failing, 2 * failing
-    while failing - fitting > 1:
-        middle = (fitting + failing) // 2
-        fitting, failing = (middle, failing) if fits(middle) else (fitting, middle)
-    return fitting
+    return bisect.bisect_right(range(1, 1 << 30), memory, key=peak)
 
 
 def memory_report(

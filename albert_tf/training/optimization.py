@@ -20,7 +20,7 @@ from absl import logging
 from albert_tf.config import OptimizerConfig
 from albert_tf.data.errors import UserError
 
-# Words in a variable's own name that keep it from weight decay and from LAMB's trust ratio.
+# Words in the names of variables without weight decay and without LAMB's trust ratio.
 BIASES_AND_LAYER_NORMS = ("bias", "beta", "gamma", "layer_norm")
 
 register = keras.saving.register_keras_serializable(package="albert_tf")
@@ -151,7 +151,7 @@ def clip_by_global_norm(
     """
     dense = [None if g is None else tf.convert_to_tensor(g) for g in gradients]
     if all(g is None for g in dense):
-        raise UserError("No variable has a gradient: the loss depends on none of them.")
+        raise UserError("No variable has a gradient: the loss does not depend on any of them.")
     norm = tf.linalg.global_norm(dense)
     scale = tf.where(tf.math.is_finite(norm), tf.minimum(clip_norm / norm, 1.0), 0.0)
     # multiply_no_nan: 0 * inf and 0 * NaN are 0.
@@ -201,7 +201,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
     ) -> None:
         if kwargs.get("weight_decay") is not None:
             raise UserError(
-                "weight_decay of Keras is applied outside the update. Use weight_decay_rate. "
+                "Keras applies weight_decay outside the update. Use weight_decay_rate. "
                 f"Received: weight_decay={kwargs['weight_decay']}"
             )
         super().__init__(learning_rate, global_clipnorm=global_clipnorm, name=name, **kwargs)
@@ -246,7 +246,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         if self.exclude and not excluded and any(len(v.shape) == 1 for v in variables):
             raise UserError(
                 f"No variable is excluded from weight decay: none of the names {names} contains "
-                f"one of {self.exclude}, though some are vectors, as biases are. Rename them, or "
+                f"one of {self.exclude}, although some are vectors, like biases. Rename them, or "
                 "pass exclude=() to decay them."
             )
         logging.info("decayed_variables=%d excluded_variables=%d", len(decayed), len(excluded))
@@ -279,7 +279,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
             trainable_variables: the variables in the same order. If `None`, all variables that the
                 optimizer was built with.
         """
-        # Keras takes the norm of the unsummed rows of a sparse gradient: too large.
+        # Keras would use the norm of the unsummed rows of a sparse gradient, which is too large.
         dense = [None if g is None else tf.convert_to_tensor(g) for g in grads]
         super().apply(dense, trainable_variables)
 

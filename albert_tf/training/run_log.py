@@ -14,6 +14,7 @@ import json
 import math
 import os
 import platform
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -34,12 +35,13 @@ from albert_tf.checkpoints.run_records import (
     read_run_config,
     to_line,
 )
+from albert_tf.data.errors import UserError
 from albert_tf.data.files import raise_write_errors, write_then_rename
 from albert_tf.data.jobs import progress_bar
 from albert_tf.data.strict_json import parse_json
 from albert_tf.training.curves import draw_curves
 from albert_tf.training.distribution import device_names
-from albert_tf.training.job_result import OnLog
+from albert_tf.training.settings import OnLog
 from albert_tf.version import __version__
 
 CURVES_FILE = "training_curves.png"
@@ -196,7 +198,7 @@ class RunLog:
         self._bar.close()
         try:
             self._close_writers()
-            # The directory may have been removed, and is not to be made again.
+            # Do not recreate a directory that was removed.
             if self._records and tf.io.gfile.exists(self._path(METRICS_FILE)):
                 self._draw_curves()
         except (OSError, tf.errors.OpError) as error:
@@ -256,7 +258,7 @@ class RunLog:
         records = [record for record in found if record["step"] <= step]
         self._records = {(record["phase"], record["step"]): record for record in records}
         self._rewrite_metrics()
-        # An event file cannot be cut, so those of an earlier start are written anew.
+        # Event files cannot be truncated, so they are written again.
         for phase in {phase for phase, _ in self._records} | {"train", "eval"}:
             folder = self._path(TENSORBOARD_FOLDER, phase)
             if tf.io.gfile.exists(folder):
@@ -291,3 +293,99 @@ def _leaves(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _metrics(record: Record) -> dict[str, float]:
     return {key: value for key, value in record.items() if isinstance(value, float)}
+
+
+class EvaluationLog:
+    """The log of evaluations without training: passes records to `on_log` and keeps them."""
+
+    def __init__(self, on_log: OnLog | None = None) -> None:
+        self.reported: list[Record] = []
+        self._on_log = on_log
+
+    def evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Reports the scores of the weights after `step` steps."""
+        self.reported.append(new_record("eval", step, metrics, time.time()))
+        if self._on_log:
+            self._on_log(dict(self.reported[-1]))
+
+
+class StepProfiler:
+    """Profiles the steps `first` to `last` under `tensorboard/plugins/profile` of a run.
+
+    Steps count from 1, as in the log. Errors while recording are logged as warnings and do not end
+    the training.
+    """
+
+    def __init__(self, output_dir: str, first: int, last: int) -> None:
+        self.first = first
+        self.last = last
+        self._directory = os.path.join(output_dir, TENSORBOARD_FOLDER)
+        self._is_recording = False
+        self._is_done = False
+        self._trace: Any = None  # of the running step
+
+    def before_step(self, step: int, num_steps: int = 1) -> None:
+        """Starts recording if `step` or one of the `num_steps` that run with it is selected."""
+        if step > self.last and not (self._is_recording or self._is_done):
+            self._is_done = True
+            logging.info(
+                "Nothing is profiled: training resumes at step %d, after --profile_steps=%d,%d",
+                step,
+                self.first,
+                self.last,
+            )
+        if not (self._is_recording or self._is_done) and step + num_steps > self.first:
+            tf.test.experimental.sync_devices()  # earlier steps may still be running
+            try:
+                tf.profiler.experimental.start(self._directory)
+                self._is_recording = True
+            except (OSError, tf.errors.OpError) as error:
+                self._is_done = True
+                logging.warning("Steps cannot be profiled: %s", error)
+        if self._is_recording:
+            self._trace = tf.profiler.experimental.Trace("train", step_num=step, _r=1)
+            self._trace.__enter__()
+
+    def after_step(self, step: int) -> None:
+        """Writes the profile after the last selected step."""
+        self._end_trace()
+        if self._is_recording and step >= self.last:
+            self.close()
+
+    def close(self) -> None:
+        """Writes the profile of an interrupted run."""
+        self._end_trace()
+        if not self._is_recording:
+            return
+        self._is_recording, self._is_done = False, True
+        try:
+            tf.test.experimental.sync_devices()
+            tf.profiler.experimental.stop()
+            logging.info("Wrote the profile of training steps to %s", self._directory)
+        except (OSError, tf.errors.OpError) as error:
+            logging.warning("The profile of training steps cannot be written: %s", error)
+
+    def _end_trace(self) -> None:
+        if self._trace is not None:
+            self._trace.__exit__(None, None, None)
+            self._trace = None
+
+
+def profiler_of(
+    profile_steps: str | None, output_dir: str, num_steps: int, *, records: bool = True
+) -> StepProfiler | None:
+    """Returns the profiler for --profile_steps="first,last".
+
+    Returns `None` without `profile_steps`, or if this process `records` nothing. Raises ValueError
+    if they are malformed, or not within the `num_steps` steps of the run.
+    """
+    if profile_steps is None:
+        return None
+    match = re.fullmatch(r" *([0-9]{1,18}) *, *([0-9]{1,18}) *", profile_steps)
+    first, last = map(int, match.groups()) if match else (0, 0)
+    if not 1 <= first <= last <= num_steps:
+        raise UserError(
+            "`profile_steps` must be the first and the last step to profile, such as 100,110, of "
+            f"the steps 1 to {num_steps} of the run. Received: {profile_steps!r}"
+        )
+    return StepProfiler(output_dir, first, last) if records else None

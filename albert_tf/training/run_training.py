@@ -19,10 +19,9 @@ from albert_tf.training.evaluation import (
     should_stop_early,
     train_and_evaluate,
 )
-from albert_tf.training.job_result import JobResult, OnLog
 from albert_tf.training.plan import TrainingPlan
-from albert_tf.training.profiler import profiler_of
-from albert_tf.training.run_log import RunLog
+from albert_tf.training.run_log import RunLog, profiler_of
+from albert_tf.training.settings import JobResult, OnLog
 from albert_tf.training.task import Task
 from albert_tf.training.trainer import Trainer
 from albert_tf.training.workers import values_of_workers, wait_for_workers

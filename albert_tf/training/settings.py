@@ -1,4 +1,4 @@
-"""Settings of commands, named after the flags."""
+"""Settings of commands, named after the flags, and the results of jobs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 import numbers
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from types import UnionType
 from typing import Any, TypeVar, cast, get_args, get_type_hints
@@ -26,6 +26,7 @@ _KINDS: dict[type, Any] = {
     float: numbers.Real,
 }
 T = TypeVar("T")
+OnLog = Callable[[Mapping[str, Any]], None]
 
 
 def unless_given(default: T, *, at_least: float | None = None) -> T:
@@ -238,3 +239,27 @@ class TrainingSettings(Settings):
                 config.learning_rate,
             )
         return config
+
+
+@dataclasses.dataclass(frozen=True)
+class JobResult:
+    """The result of a job; after a dry run, and on workers except the chief, only `output_dir`.
+
+    Attributes:
+        output_dir: the directory of the run.
+        step: training step of the checkpoint that was scored, otherwise applied, otherwise trained
+            last. `None` if there is none.
+        scores: scores of the best checkpoint if checkpoints were compared, otherwise of the
+            evaluated checkpoint, otherwise of predictions with known answers; by the names of
+            `eval_results.txt`. If the training was already finished, the recorded scores.
+        best_checkpoint: prefix of `model.ckpt-best` in `output_dir`; `None` if there is none.
+        history: records with `step`, `phase` ("train", "eval" or "roll_back"), `time` and metrics.
+            After a training, those of the whole run, as in `metrics.jsonl`, including earlier
+            calls; otherwise the evaluations of this call.
+    """
+
+    output_dir: str
+    step: int | None = None
+    scores: dict[str, float] = dataclasses.field(default_factory=dict)
+    best_checkpoint: str | None = None
+    history: list[dict[str, Any]] = dataclasses.field(default_factory=list, repr=False)

@@ -14,12 +14,12 @@ from absl import logging
 from albert_tf.config import AlbertConfig
 from albert_tf.modeling.losses import LossSum
 
-# Added to every batch: 1 for an example, 0 for a row that only fills the batch up.
+# Added to every batch: 1 for an example, 0 for padding of the batch.
 EXAMPLE_WEIGHTS = "example_weights"
 Features = Mapping[str, tf.Tensor]
 
-# In a batch, string [B]: what was left out before each example; lines `file TAB first TAB last`,
-# numbers of records, the last one -1 for the rest of the file.
+# In a batch, string [B]: the records skipped before each example; lines `file TAB first TAB last`
+# with numbers of records; last is -1 for the rest of the file.
 SKIPPED = "skipped_records"
 REST_OF_FILE = -1
 

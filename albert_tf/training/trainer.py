@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 import statistics
-import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
 import numpy as np
@@ -28,8 +27,7 @@ from albert_tf.training.distribution import (
     worker_shard,
 )
 from albert_tf.training.interruption import Interruption
-from albert_tf.training.profiler import StepProfiler
-from albert_tf.training.run_log import RunLog
+from albert_tf.training.run_log import RunLog, StepProfiler
 from albert_tf.training.step import TrainingStep
 from albert_tf.training.task import (
     Features,
@@ -48,12 +46,11 @@ from albert_tf.training.workers import (
     wait_for_workers,
 )
 
-# In the description of the input, beside what decides it: what else a resumed run must know.
+# Keys of further state in the stored description of the input.
 _GUARD, _SKIPPED, _LOSS_SCALE = "divergence", "skipped_records", "loss_scale"
-_WINDOW = 100  # steps whose median a loss is compared with
-_FEWEST = 10  # of them that must be known
-_MOST_ROLL_BACKS = 3  # to one and the same checkpoint
-_LONG_SECONDS = 10.0  # of a trace or compilation, to be logged
+_WINDOW = 100  # number of steps whose median a loss is compared with
+_MIN_WINDOW = 10
+_MAX_ROLL_BACKS = 3  # to the same checkpoint
 
 
 class Trainer:
@@ -96,7 +93,6 @@ class Trainer:
         self._profiler = profiler
         self._is_alone = worker_shard(strategy).count == 1
         self._steps_per_call = config.iterations_per_loop
-        self._compiled: set[str] = set()
         self._training = TrainingStep(task, config, optimizer_config, strategy)
         self.model, self.optimizer = self._training.model, self._training.optimizer
         self.train_step = self._training.update
@@ -188,7 +184,7 @@ class Trainer:
             return
         source = self._input()
         if self._steps_per_call > 1 and not source.has_one_shape:
-            logging.info("--iterations_per_loop has no effect: the length of batches differs")
+            logging.info("--iterations_per_loop has no effect: batches have several lengths")
             self._steps_per_call = 1
         logging.info("Training step: %s", self._training.describe())
         with ExitStack() as stack:
@@ -227,7 +223,7 @@ class Trainer:
                     wait_for_workers(self.strategy)
                     raise interruption.stopped(self.step)
                 if on_checkpoint:
-                    # Several workers must stop at the same step: none may leave an evaluation.
+                    # Several workers must stop at the same step, not in an evaluation.
                     leaves = interruption.evaluation if self._is_alone else nullcontext
                     with log.pause(), leaves(self.step):
                         on_checkpoint(self.step)
@@ -245,7 +241,7 @@ class Trainer:
             try:
                 with self.task.explain_read_errors():
                     batches = source.take(count, self._prepare)
-            except Exception:  # whatever it is, the steps so far must not be lost
+            except Exception:  # the steps so far must not be lost
                 self._report(log, unreported, source)
                 self._save(source)
                 raise
@@ -260,12 +256,12 @@ class Trainer:
             if self._profiler:
                 self._profiler.after_step(self.step)
             log.advance(self.step)
-            # The sum over the workers: all stop at the same step, once what is read is trained on.
+            # The sum over the workers: all stop at the same step, after using the batches read.
             asks = interruption.signal is not None
             stops = stops or bool(np.any(results.pop("stop_requests", asks)))
             unreported.append(results)
             is_due = self.is_checkpoint() or (stops and not source.is_ahead)
-            if is_due:  # a signal that came meanwhile must not end one worker alone
+            if is_due:  # all workers must agree
                 stops = is_any_worker(self.strategy, stops or asks)
             if is_due or self._ends_report(self.step):
                 self._report(log, unreported, source)
@@ -284,7 +280,7 @@ class Trainer:
 
     def _prepare(self, batches: Sequence[Features]) -> Any:
         """Converts batches to the argument of `_call`; runs in a thread."""
-        with tf.device("CPU:0"):  # not on the first GPU, behind the step that it computes
+        with tf.device("CPU:0"):  # a GPU would run this after the current step
             split = [split_batch(self.strategy, batch) for batch in batches]
             if self._steps_per_call == 1:
                 return split[0]
@@ -293,17 +289,9 @@ class Trainer:
             )
 
     def _call(self, batches: Any, asks_to_stop: bool) -> dict[str, Any]:
-        """Makes the steps of one call; logs the time if XLA compiles it for new shapes."""
+        """Makes the steps of one call."""
         request = () if self._is_alone else (tf.constant(asks_to_stop, tf.float32),)
-        logging_compilation: AbstractContextManager[None] = nullcontext()
-        if self._training.compiles:
-            values = tf.nest.flatten(batches, expand_composites=True)
-            shapes = str([value.shape.as_list() for value in values])
-            if shapes not in self._compiled:
-                self._compiled.add(shapes)
-                logging_compilation = _logging_long("Compiled and first ran")
-        with logging_compilation:
-            return dict(self._function()(batches, *request))
+        return dict(self._function()(batches, *request))
 
     def _function(self) -> Any:
         return self._training.update if self._steps_per_call == 1 else self._training.updates
@@ -315,7 +303,7 @@ class Trainer:
         """
         if is_tpu(self.strategy) and not source.has_one_shape:
             return
-        with log.pause(), _logging_long("Traced"):
+        with log.pause():
             spec = source.prepared_spec(self._prepare, is_several=self._steps_per_call > 1)
             request = () if self._is_alone else (tf.TensorSpec([], tf.float32),)
             self._function().get_concrete_function(spec, *request)
@@ -358,7 +346,7 @@ class Trainer:
             description["streams"] = iterator.count
         positions = input_positions(iterator)
         if newest and not self.directory.restore_input(newest, positions, description):
-            # Another order than that of the run's beginning, which the model has seen.
+            # A new order, because the model has seen the beginning of the old one.
             description["order_seed"] = seed + self.step
             iterator = self._batches(seed + self.step)
         settings = (description, vars(self.config), vars(self.optimizer_config))
@@ -374,7 +362,7 @@ class Trainer:
         """Writes a checkpoint of finite weights unless the checkpoint of this step exists."""
         if self.step == self._saved_step:
             return
-        # The losses cannot tell: they were computed before the last update.
+        # The losses were computed before the last update.
         if not all(tf.reduce_all(tf.math.is_finite(v)) for v in self._training.variables):
             raise self._diverged(f"Step {self.step}: the updated weights are not finite")
         positions = None if source.is_broken else input_positions(source.iterator)
@@ -403,7 +391,7 @@ class Trainer:
     ) -> list[dict[str, Any]]:
         """Saves the position of a worker other than the chief; returns all of them on the chief."""
         shard = worker_shard(self.strategy)
-        # Reading fails on one worker alone, and the others do not come here.
+        # If reading fails on one worker, the others do not reach this point.
         if shard.count == 1 or positions is None:
             return []
         if shard.index:
@@ -423,7 +411,7 @@ class Trainer:
             return
         steps = [step for results in steps for step in _each_step(results)]
         first = self.step - len(steps) + 1
-        # Of a step that made no update, because float16 overflowed, no number means anything.
+        # Numbers of steps without update, because float16 overflowed, are meaningless.
         updates = {n: step for n, step in enumerate(steps, first) if not step.get("is_skipped")}
         losses = [float(self.task.total_loss(step["sums"])) for step in updates.values()]
         norms = [step["gradient_norm"] for step in updates.values()]
@@ -465,16 +453,6 @@ def _each_step(results: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [tf.nest.map_structure(lambda a: float(a[n]), arrays) for n in range(count)]  # noqa: B023
 
 
-@contextmanager
-def _logging_long(what: str) -> Iterator[None]:
-    """Context manager that logs its time if it is long."""
-    start = time.monotonic()
-    yield
-    seconds = time.monotonic() - start
-    if seconds > _LONG_SECONDS:
-        logging.info("%s the training step in %.0f s", what, seconds)
-
-
 class TrainingDivergedError(UserError):
     """Loss, gradients or weights became NaN or infinite, or the loss spiked; see `problem`."""
 
@@ -495,7 +473,7 @@ class DivergenceGuard:
         self._max_spike = config.max_loss_spike
         self._losses: deque[float] = deque(maxlen=_WINDOW)
         self._losses_of_checkpoint: list[float] = []
-        self._returns = 0  # to the newest checkpoint
+        self._returns = 0  # number of rollbacks to the newest checkpoint
         self.roll_backs = 0
         self.skipped_batches = 0
 
@@ -503,7 +481,7 @@ class DivergenceGuard:
         """Returns what is wrong with loss and gradient norm of the next step, `None` if nothing."""
         if not (math.isfinite(loss) and math.isfinite(norm)):
             return f"Step {step}: loss={loss}, gradient_norm={norm}"
-        if self._max_spike and len(self._losses) >= _FEWEST:
+        if self._max_spike and len(self._losses) >= _MIN_WINDOW:
             usual = statistics.median(self._losses)
             if loss > self._max_spike * usual:
                 return (
@@ -521,7 +499,7 @@ class DivergenceGuard:
 
     def may_roll_back(self) -> bool:
         """Returns whether training rolls back instead of ending."""
-        return self._rolls_back and self._returns < _MOST_ROLL_BACKS
+        return self._rolls_back and self._returns < _MAX_ROLL_BACKS
 
     def rolled_back(self, batches: int) -> None:
         """Must be called after a rollback by this number of batches."""

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from albert_tf.training.task import SKIPPED, Features, SkippedRecords
 
-# Makes of the next batches what a call of the step takes.
+# Converts the next batches to the argument of a step.
 Prepare = Callable[[Sequence[Features]], Any]
 
 
@@ -51,7 +51,7 @@ class TrainingInput:
         Logs the skipped records. Raises errors of reading, even if it was done ahead.
         """
         self.is_broken = True
-        if self._ahead and self._ahead[0] != count:  # training went back to another step
+        if self._ahead and self._ahead[0] != count:  # training has rolled back
             self._returned.extend(self._ahead[1].result()[0])
             self._ahead = None
         if self._ahead is None:

@@ -63,8 +63,8 @@ def is_any_worker(strategy: tf.distribute.Strategy, condition: bool) -> bool:
 def wait_for_workers(strategy: tf.distribute.Strategy) -> None:
     """Waits until all workers have called this; otherwise the others fail when one ends."""
     values_of_workers(strategy, 0)
-    # The first to know that all are here may end while others still wait for its answer. Whoever
-    # ends has been told here, a second time, so all others know of the first, and none is missed.
+    # The first worker to return could end while others still wait for its answer. This second
+    # reduction completes only after the first one has completed on all workers.
     with suppress(LostWorkerError):
         values_of_workers(strategy, 0)
 
@@ -76,8 +76,8 @@ def check_same_step(strategy: tf.distribute.Strategy, step: int, output_dir: str
         seen = ", ".join(f"worker {number}: {step}" for number, step in enumerate(steps))
         raise UserError(
             f"The workers do not see the same checkpoints in `output_dir`={output_dir} (newest "
-            f"step of {seen}). It must be one directory that all of them reach by this name: on a "
-            "shared file system, or gs://."
+            f"step of {seen}). It must be the same directory on all workers, on a shared file "
+            "system or gs://."
         )
 
 
@@ -86,9 +86,9 @@ def check_same_settings(strategy: tf.distribute.Strategy, settings: Any) -> None
     digests = values_of_workers(strategy, zlib.crc32(json.dumps(settings).encode()))
     if len(set(digests)) > 1:
         raise UserError(
-            "The workers have different settings: their flags, or the names or sizes of their "
-            f"input files, differ (digests by worker: {', '.join(map(str, digests))}). Start all "
-            "of them with the same flags, on the same files."
+            "The workers have different flags, or names or sizes of input files (digests by "
+            f"worker: {', '.join(map(str, digests))}). Start all workers with the same flags, on "
+            "the same files."
         )
 
 
@@ -101,14 +101,14 @@ def explain_lost_workers() -> Iterator[None]:
         if "ollective" not in str(error):
             raise
         raise LostWorkerError(
-            "Another worker ended or cannot be reached, so this one stops, too; see the log of "
-            "the other worker for the reason. Start all workers again with the same flags: "
-            "training resumes from the newest checkpoint in `output_dir`. TensorFlow said: "
+            "Another worker ended or cannot be reached, so this worker stops; see the log of the "
+            "other worker for the reason. Start all workers again with the same flags: training "
+            "resumes from the newest checkpoint in `output_dir`. TensorFlow reported: "
             f"{_reason(error)}"
         ) from error
 
 
 def _reason(error: BaseException) -> str:
-    """Returns the line of a long message that contains the cause."""
+    """Returns the line of a message that contains the cause."""
     lines = str(error).splitlines()
     return next((line for line in lines if "ollective" in line and "node" not in line), lines[0])

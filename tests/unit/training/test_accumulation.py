@@ -1,4 +1,4 @@
-"""Gradient accumulation: the sums of a loop, and steps that equal those of whole batches."""
+"""Gradient accumulation gives the same weights as whole batches."""
 
 import keras
 import numpy as np
@@ -38,7 +38,7 @@ def ragged_batches():
 
 
 @pytest.mark.parametrize("num_rows", [6, None])
-def test_sums_and_gradients_are_added_up_part_by_part(num_rows):
+def test_accumulate_adds_sums_and_gradients(num_rows):
     dense = keras.Variable(np.array([1.0, 2.0], np.float32), name="dense")
     table = keras.Variable(np.zeros((4, 2), np.float32), name="table")
     unused = keras.Variable(np.zeros(3, np.float32), name="unused")
@@ -74,8 +74,8 @@ def test_sums_and_gradients_are_added_up_part_by_part(num_rows):
     np.testing.assert_array_equal(to_table, [[24, 28], [30, 33], [0, 0], [22, 27]])
 
 
-def test_one_part_is_in_memory_at_a_time(tmp_path):
-    """By default a graph's loop runs ten passes at once where none needs the one before."""
+def test_only_one_micro_batch_is_in_memory(tmp_path):
+    """By default, a graph's loop runs up to ten independent iterations at once."""
     trainer = make_trainer(tmp_path, 1, 4)
     graph = trainer.train_step.get_concrete_function(ragged_batches()[0]).graph
     definition = graph.as_graph_def()
@@ -84,7 +84,7 @@ def test_one_part_is_in_memory_at_a_time(tmp_path):
     assert loop.attr["parallel_iterations"].i == 1
 
 
-def test_however_a_batch_is_split_the_weights_are_the_same(tmp_path):
+def test_weights_do_not_depend_on_the_split(tmp_path):
     """Unequal masked-LM weights, a ragged last batch; within 1e-5 of the largest entry.
 
     The first updates divide a gradient by its own size, so the rounding of the smallest shows.
@@ -108,8 +108,8 @@ def test_however_a_batch_is_split_the_weights_are_the_same(tmp_path):
 
 
 @pytest.mark.slow
-def test_micro_batches_draw_masks_of_their_own(tmp_path):
-    """With equal masks, a half given twice would lose twice what it loses alone."""
+def test_micro_batches_have_different_dropout_masks(tmp_path):
+    """With equal masks, the loss of a repeated half would double."""
     half = {name: values[:4] for name, values in ragged_batches()[0].items()}
     twice = {name: tf.concat([values, values], axis=0) for name, values in half.items()}
 
@@ -124,11 +124,11 @@ def test_micro_batches_draw_masks_of_their_own(tmp_path):
 @pytest.mark.parametrize(
     ("replicas", "batch_size", "message"),
     [
-        (1, 7, "`train_batch_size`=7 with `gradient_accumulation_steps`=3; 9 would do"),
-        (2, 9, "=9 with 2 replicas and `gradient_accumulation_steps`=3; 12 would do"),
+        (1, 7, "`gradient_accumulation_steps`=3.*Received: 7.*example 9"),
+        (2, 9, "2 replicas.*`gradient_accumulation_steps`=3.*Received: 9.*example 12"),
     ],
 )
-def test_a_batch_that_cannot_be_split_is_refused(tmp_path, replicas, batch_size, message):
+def test_batch_must_be_a_multiple_of_all_parts(tmp_path, replicas, batch_size, message):
     with pytest.raises(ValueError, match=message):
         make_trainer(tmp_path / "none", replicas, 3, batch_size=batch_size)
     assert not (tmp_path / "none").exists()

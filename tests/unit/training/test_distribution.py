@@ -1,4 +1,4 @@
-"""The workers and replicas of a training; what workers agree on is tested in tests/e2e, too."""
+"""Strategies and workers. Communication of real workers is tested in tests/e2e."""
 
 import dataclasses
 import json
@@ -17,24 +17,23 @@ from albert_tf.training.distribution import (
     LostWorkerError,
     TpuAddress,
     cluster_from_environment,
-    communication_options,
     create_strategy,
     is_chief,
     is_tpu,
     local_replicas,
+    process_state_kept,
     resolve_strategy,
     split_batch,
     split_cpu,
     with_xla,
     worker_shard,
 )
-from albert_tf.training.process_state import process_state_kept
 from albert_tf.training.settings import TrainingSettings
 from albert_tf.training.task import WHOLE
 from albert_tf.training.workers import explain_lost_workers, is_any_worker, values_of_workers
 
 
-def test_a_strategy_has_the_replicas_its_name_says():
+def test_number_of_replicas_of_each_strategy():
     assert create_strategy("mirrored").num_replicas_in_sync == 2  # see conftest.py
     assert create_strategy("one_device").num_replicas_in_sync == 1
     assert create_strategy("auto").num_replicas_in_sync == 1  # no GPU here
@@ -55,14 +54,7 @@ def test_models_of_two_sizes_can_be_mirrored_in_one_process():
         assert total().numpy().tolist() == (2 * tf.ones(shape)).numpy().tolist()
 
 
-def test_an_unknown_strategy_is_refused():
-    with pytest.raises(
-        ValueError, match=r"one of auto, one_device, mirrored, multi_worker, tpu\. Received: 'ps'"
-    ):
-        create_strategy("ps")
-
-
-def test_devices_cannot_be_split_once_tensorflow_uses_them():
+def test_splitting_the_cpu_after_tensorflow_started_fails():
     tf.config.list_logical_devices()
     split_cpu(1)
     with pytest.raises(ValueError, match="`num_logical_cpu_devices` came too late"):
@@ -70,7 +62,7 @@ def test_devices_cannot_be_split_once_tensorflow_uses_them():
 
 
 @pytest.mark.parametrize("name", ["one_device", "mirrored"])
-def test_splitting_a_batch_keeps_every_row_in_its_place(name):
+def test_split_batch_keeps_the_order_of_rows(name):
     strategy = create_strategy(name)
     features = {"ids": tf.reshape(tf.range(12), [4, 3]), "weights": tf.constant([1.0, 0.0, 2.0, 3])}
     replicas = strategy.run(tf.identity, args=(split_batch(strategy, features)["ids"],))
@@ -87,7 +79,7 @@ def set_cluster(monkeypatch, count):
     monkeypatch.setenv("TF_CONFIG", json.dumps(config))
 
 
-def test_tf_config_with_several_workers_decides_what_auto_is(monkeypatch):
+def test_auto_is_multi_worker_if_tf_config_names_several_workers(monkeypatch):
     assert resolve_strategy("auto") == "auto"
     set_cluster(monkeypatch, 1)
     assert resolve_strategy("auto") == "auto"
@@ -96,17 +88,17 @@ def test_tf_config_with_several_workers_decides_what_auto_is(monkeypatch):
     assert resolve_strategy("auto") == "multi_worker"
 
 
-def test_workers_do_not_train_each_for_itself(monkeypatch):
+def test_other_strategies_are_rejected_with_several_workers(monkeypatch):
     set_cluster(monkeypatch, 3)
     for name in ("one_device", "mirrored", "tpu"):
-        with pytest.raises(ValueError, match=f"3 workers, but with `distribution_strategy`={name}"):
+        with pytest.raises(ValueError, match=f"`distribution_strategy`={name}"):
             resolve_strategy(name)
     with pytest.raises(ValueError, match="`num_logical_cpu_devices`"):
         resolve_strategy("auto", num_logical_cpu_devices=2)
 
 
 def test_several_workers_need_addresses():
-    with pytest.raises(ValueError, match=r"multi_worker needs the addresses .* TF_CONFIG"):
+    with pytest.raises(ValueError, match="TF_CONFIG"):
         create_strategy("multi_worker")
 
 
@@ -120,9 +112,7 @@ def test_several_workers_need_addresses():
         ("ring", [], "RING"),
     ],
 )
-def test_workers_add_up_gradients_by_nccl_where_there_are_gpus(
-    monkeypatch, all_reduce, gpus, expected
-):
+def test_workers_use_nccl_on_gpus(monkeypatch, all_reduce, gpus, expected):
     given = []
     set_cluster(monkeypatch, 1)
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: gpus)
@@ -148,9 +138,7 @@ def test_workers_add_up_gradients_by_nccl_where_there_are_gpus(
         ({"precision": "bfloat16", "use_tpu": True}, 1, False),
     ],
 )
-def test_half_precision_on_a_gpu_is_compiled_unless_said_otherwise(
-    monkeypatch, gpus, settings, num_lengths, on_gpu
-):
+def test_default_of_xla(monkeypatch, gpus, settings, num_lengths, on_gpu):
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: gpus)
     made = TrainingSettings(output_dir="run", **settings)
     assert made.xla is None
@@ -168,7 +156,7 @@ def test_half_precision_on_a_gpu_is_compiled_unless_said_otherwise(
         ({"use_tpu": True}, True),
     ],
 )
-def test_float32_products_are_not_rounded_unless_asked_for(monkeypatch, settings, tf32):
+def test_tf32_is_disabled_by_default(monkeypatch, settings, tf32):
     monkeypatch.setattr(distribution, "create_strategy", lambda *_: tf.distribute.get_strategy())
     with process_state_kept():
         distribution.strategy_of(TrainingSettings(output_dir="run", **settings))
@@ -177,20 +165,15 @@ def test_float32_products_are_not_rounded_unless_asked_for(monkeypatch, settings
     assert tf.config.experimental.tensor_float_32_execution_enabled()
 
 
-def test_nccl_needs_gpus():
-    with pytest.raises(ValueError, match="`all_reduce`=nccl needs GPUs"):
-        communication_options("nccl")
-
-
-def test_several_workers_come_before_anything_else(monkeypatch):
+def test_several_workers_must_connect_first(monkeypatch):
     tf.zeros([])  # TensorFlow has started
     set_cluster(monkeypatch, 1)
-    with pytest.raises(ValueError, match="cannot be used any more in this process"):
+    with pytest.raises(ValueError, match="must connect before TensorFlow is used"):
         create_strategy("multi_worker")
 
 
 @pytest.mark.parametrize("name", ["one_device", "mirrored"])
-def test_one_process_is_chief_and_agrees_with_itself(name):
+def test_a_single_process_is_the_chief(name):
     strategy = create_strategy(name)
     assert is_chief(strategy)
     assert not is_tpu(strategy)
@@ -201,9 +184,11 @@ def test_one_process_is_chief_and_agrees_with_itself(name):
     assert not is_any_worker(strategy, False)
 
 
-def test_a_broken_reduction_is_explained_and_other_errors_are_not():
+def test_only_failed_reductions_become_lost_worker_errors():
     with (
-        pytest.raises(LostWorkerError, match=r"Another worker ended .* said: Collective ops is"),
+        pytest.raises(
+            LostWorkerError, match=r"Another worker ended .* reported: Collective ops is"
+        ),
         explain_lost_workers(),
     ):
         raise tf.errors.UnavailableError(None, None, "Graph error\nCollective ops is aborted by x")
@@ -211,12 +196,12 @@ def test_a_broken_reduction_is_explained_and_other_errors_are_not():
         raise tf.errors.UnavailableError(None, None, "storage.googleapis.com is not reached")
 
 
-def test_a_tensorflow_without_kernels_for_tpus_is_named():
+def test_tensorflow_without_tpu_kernels_is_reported():
     with pytest.raises(ValueError, match=r"no kernels for TPUs.*tensorflow-tpu"):
         create_strategy("tpu", TpuAddress("grpc://localhost:8470"))
 
 
-def test_a_tpu_that_is_not_there_is_missed_at_once(monkeypatch):
+def test_an_unreachable_tpu_fails_quickly(monkeypatch):
     monkeypatch.setattr(distribution, "has_tpu_kernels", lambda: True)
     with socket.socket() as unused:
         unused.bind(("localhost", 0))  # nobody listens
@@ -236,23 +221,16 @@ def cluster_of(cluster, task=None):
     return cluster_from_environment({TF_CONFIG: json.dumps(config)})
 
 
-def test_a_worker_finds_its_place():
-    cluster = cluster_of({"worker": WORKERS}, {"type": "worker", "index": 2})
-    assert cluster == Cluster(tuple(WORKERS), 2)
-    # Schedulers write numbers as text, too.
-    cluster = cluster_of({"worker": WORKERS}, {"type": "worker", "index": "0"})
-    assert cluster == Cluster(tuple(WORKERS), 0)
-
-
-def test_the_chief_comes_first():
+def test_chief_is_the_first_worker():
     jobs = {"worker": WORKERS[:2], "chief": WORKERS[2:]}
     order = (WORKERS[2], *WORKERS[:2])
     assert cluster_of(jobs, {"type": "chief", "index": 0}) == Cluster(order, 0)
-    assert cluster_of(jobs, {"type": "worker", "index": 0}) == Cluster(order, 1)
+    # Schedulers also write numbers as text.
+    assert cluster_of(jobs, {"type": "worker", "index": "1"}) == Cluster(order, 2)
 
 
 @pytest.mark.parametrize("text", [None, "", "{}", '{"cluster": {}}', '{"environment": "cloud"}'])
-def test_without_a_cluster_there_is_none(text):
+def test_tf_config_without_a_cluster(text):
     assert cluster_from_environment({} if text is None else {TF_CONFIG: text}) is None
 
 
@@ -263,38 +241,25 @@ FIRST = {"type": "worker", "index": 0}
     ("cluster", "task"),
     [
         ({"worker": WORKERS}, None),
-        ({"worker": WORKERS}, {"type": "worker"}),
         ({"worker": WORKERS}, {"type": "worker", "index": 3}),
-        ({"worker": WORKERS}, {"type": "worker", "index": "first"}),
         ({"worker": WORKERS}, {"type": "worker", "index": -1}),
-        ({"worker": WORKERS}, {"type": "worker", "index": 1.5}),
         ({"worker": WORKERS}, {"type": "worker", "index": True}),
-        ({"worker": "one:2222"}, FIRST),
         ({"worker": ["one", "two:2222"]}, FIRST),
-        ({"worker": [1, 2]}, FIRST),
         ({"worker": [*WORKERS, WORKERS[0]]}, FIRST),
-        ({"chief": WORKERS[:1], "worker": WORKERS}, FIRST),
         ({"chief": WORKERS[:2]}, {"type": "chief", "index": 0}),
         ({"worker": WORKERS}, {"type": "evaluator", "index": 0}),
         ({"worker": WORKERS, "ps": ["p:1"]}, FIRST),
         (WORKERS, FIRST),
     ],
 )
-def test_a_malformed_cluster_is_refused(cluster, task):
+def test_malformed_clusters_are_rejected(cluster, task):
     with pytest.raises(ValueError, match="TF_CONFIG"):
         cluster_of(cluster, task)
 
 
-@pytest.mark.parametrize("text", ["{cluster: []}", "[]"])
-def test_text_that_is_no_json_object_is_refused(text):
-    with pytest.raises(ValueError, match="TF_CONFIG") as error:
-        cluster_from_environment({TF_CONFIG: text})
-    assert len(str(error.value)) < 600
-
-
 @pytest.mark.parametrize("lost_at", [1, 2])
-def test_a_worker_is_missed_unless_it_ends_after_all_have_come(monkeypatch, lost_at):
-    """In the second reduction the others are told once more that all had come to the first."""
+def test_wait_for_workers_ignores_a_worker_that_ends_after_all_arrived(monkeypatch, lost_at):
+    """The second reduction only confirms the first one."""
     calls = []
 
     def values_of_workers(strategy, value):

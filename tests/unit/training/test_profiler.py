@@ -1,4 +1,4 @@
-"""The profile of training steps: which are recorded, and that it can be read."""
+"""Profiles of training steps."""
 
 import logging
 
@@ -6,13 +6,13 @@ import pytest
 import tensorflow as tf
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
-from albert_tf.training.profiler import StepProfiler, profiler_of
+from albert_tf.training.run_log import StepProfiler, profiler_of
 
 PATTERN = "tensorboard/plugins/profile/*/*.xplane.pb"
 
 
 def recorded_steps(folder):
-    """The numbers of the steps that the profile tells of."""
+    """Returns the numbers of the recorded steps."""
     (path,) = folder.glob(PATTERN)
     space = xplane_pb2.XSpace.FromString(path.read_bytes())
     return sorted(
@@ -34,14 +34,14 @@ def train(profiler, steps, together=1):
         profiler.after_step(number + together - 1)
 
 
-def test_the_steps_between_first_and_last_are_recorded_once(tmp_path):
+def test_selected_steps_are_recorded_once(tmp_path):
     profiler = StepProfiler(str(tmp_path), 3, 4)
     train(profiler, [1, 2, 3, 4, 5, 3, 4])
     profiler.close()
     assert recorded_steps(tmp_path) == [3, 4]
 
 
-def test_an_interrupted_run_leaves_the_profile_of_the_steps_so_far(tmp_path):
+def test_interrupted_run_writes_the_profile(tmp_path):
     profiler = StepProfiler(str(tmp_path), 3, 9)
     train(profiler, [2, 3])
     profiler.before_step(4)
@@ -49,12 +49,12 @@ def test_an_interrupted_run_leaves_the_profile_of_the_steps_so_far(tmp_path):
     assert recorded_steps(tmp_path) == [3, 4]
 
 
-def test_steps_that_run_together_are_recorded_together(tmp_path):
+def test_steps_of_one_call_are_recorded_together(tmp_path):
     train(StepProfiler(str(tmp_path), 8, 9), [1, 6, 11], together=5)
     assert recorded_steps(tmp_path) == [6]
 
 
-def test_a_run_resumed_after_the_range_says_once_that_nothing_is_recorded(tmp_path, caplog):
+def test_run_resumed_after_the_range_logs_once(tmp_path, caplog):
     profiler = StepProfiler(str(tmp_path), 3, 4)
     with caplog.at_level(logging.INFO, "absl"):
         train(profiler, [5, 6])
@@ -63,7 +63,7 @@ def test_a_run_resumed_after_the_range_says_once_that_nothing_is_recorded(tmp_pa
     assert not list(tmp_path.iterdir())
 
 
-def test_a_profile_that_cannot_be_recorded_ends_no_training(tmp_path, caplog):
+def test_errors_while_recording_are_warnings(tmp_path, caplog):
     other = StepProfiler(str(tmp_path / "other"), 1, 9)
     other.before_step(1)
     profiler = StepProfiler(str(tmp_path / "this"), 1, 9)
@@ -73,7 +73,7 @@ def test_a_profile_that_cannot_be_recorded_ends_no_training(tmp_path, caplog):
     assert caplog.text.count("cannot be profiled") == 1
 
 
-def test_the_flag_is_two_steps_of_the_run(tmp_path):
+def test_profile_steps_is_validated(tmp_path):
     assert profiler_of(None, str(tmp_path), 9) is None
     profiler = profiler_of("2, 9", str(tmp_path), 9)
     assert (profiler.first, profiler.last) == (2, 9)
