@@ -22,7 +22,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints.formats import FORMAT_NAMES, ORIGINAL, format_module
+from albert_tf.checkpoints.formats import FORMAT_NAMES, ORIGINAL, format_module, writer_of
 from albert_tf.checkpoints.loading import build_model, read_contents
 from albert_tf.checkpoints.model_contents import ModelContents
 from albert_tf.checkpoints.original import write_checkpoint
@@ -150,6 +150,7 @@ def convert(
             f"`dtype`={dtype}: of the formats {', '.join(FORMAT_NAMES)} only huggingface stores "
             f"it. Received: `format`={format_name}"
         )
+    writer = writer_of(format_name)
     contents, loaded = read_contents(model, with_optimizer=with_optimizer, **parts)
     if dtype != "float32":
         contents = dataclasses.replace(contents, weights=_rounded(contents.weights, dtype))
@@ -158,13 +159,13 @@ def convert(
             f"`with_optimizer`: {loaded.source} contains no optimizer moments. Omit the flag, or "
             "name a checkpoint of a training run, such as `checkpoint_name`=model.ckpt-1000."
         )
-    unsupported_weights = format_module(format_name).unsupported_weights(contents)
+    unsupported_weights = writer.unsupported_weights(contents)
     if unsupported_weights:
         logging.warning("%s does not support %s", format_name, ", ".join(unsupported_weights))
     differences: dict[str, float] = {}
     if not dry_run:
         with new_directory(output_dir) as directory:
-            format_module(format_name).write(directory, contents)
+            writer.write(directory, contents)
             differences = _differences(directory, format_name, contents, unsupported_weights)
     return ConversionReport(
         source=model,

@@ -15,6 +15,7 @@ from albert_tf.checkpoints.archives import is_indirect, local_directory
 from albert_tf.checkpoints.model_contents import ModelContents, StoredModel, WeightsReader
 from albert_tf.checkpoints.model_directory import LOWER_CASE_KEY
 from albert_tf.checkpoints.trained_task import TOKENS, UNNAMED, TrainedTask
+from albert_tf.data.errors import UserError
 
 ORIGINAL = "original"
 
@@ -77,8 +78,17 @@ FORMAT_NAMES = tuple(_FORMATS)[:-1]
 
 
 def format_module(name: str) -> FormatModule:
-    """Returns the module of a format, one of `FORMAT_NAMES`."""
+    """Returns the module of a format."""
     return _FORMATS[name].load()
+
+
+def writer_of(format_name: str) -> FormatModule:
+    """Returns the module of a format of directories. Raises `ValueError` for other names."""
+    if format_name not in FORMAT_NAMES:
+        raise UserError(
+            f"`format` must be one of {', '.join(FORMAT_NAMES)}. Received: {format_name!r}"
+        )
+    return format_module(format_name)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -29,7 +29,8 @@ from albert_tf.modeling.models import (
 from albert_tf.modeling.original_names import PRETRAINING_HEADS
 
 Shapes = Mapping[str, Sequence[int]]
-Settings = Callable[[AlbertConfig, Shapes, TrainedTask | None], dict[str, Any]]
+Arguments = dict[str, Any]
+Settings = Callable[[AlbertConfig, Shapes, TrainedTask | None], Arguments]
 
 CLASSIFIER = "output_weights"  # of text and token classifiers, and of multiple choice
 MASKED_LM_HEAD, SENTENCE_ORDER_HEAD = PRETRAINING_HEADS
@@ -77,9 +78,7 @@ def head_of(model_class: type[ConfiguredModel]) -> StoredHead:
     return next((head for head in HEADS if issubclass(model_class, head.model_class)), HEADS[-1])
 
 
-def _label_settings(
-    config: AlbertConfig, shapes: Shapes, task: TrainedTask | None
-) -> dict[str, Any]:
+def _label_settings(config: AlbertConfig, shapes: Shapes, task: TrainedTask | None) -> Arguments:
     if CLASSIFIER not in shapes:
         return {}
     number = int(shapes[CLASSIFIER][0])
@@ -89,9 +88,7 @@ def _label_settings(
     return {"num_labels": number, "labels": task.labels.names, **several}
 
 
-def _beam_settings(
-    config: AlbertConfig, shapes: Shapes, task: TrainedTask | None
-) -> dict[str, Any]:
+def _beam_settings(config: AlbertConfig, shapes: Shapes, task: TrainedTask | None) -> Arguments:
     known = task.settings if task else {}
     longest = config.max_position_embeddings
     return {name: min(int(known.get(name, 5)), longest) for name in _BEAM_SETTINGS}
@@ -99,7 +96,7 @@ def _beam_settings(
 
 def _pretraining_settings(
     config: AlbertConfig, shapes: Shapes, task: TrainedTask | None
-) -> dict[str, Any]:
+) -> Arguments:
     if not any(name.startswith(MASKED_LM_HEAD) for name in shapes):
         return {}
     order = any(name.startswith(SENTENCE_ORDER_HEAD) for name in shapes)
@@ -143,9 +140,7 @@ def _task_of_beams(model: AlbertForQuestionAnsweringWithBeamSearch) -> TrainedTa
 # In the order of detection.
 HEADS = (
     StoredHead(
-        AlbertForQuestionAnsweringWithBeamSearch,
-        settings=_beam_settings,
-        task_of=_task_of_beams,
+        AlbertForQuestionAnsweringWithBeamSearch, settings=_beam_settings, task_of=_task_of_beams
     ),
     StoredHead(
         AlbertForQuestionAnswering,
@@ -156,17 +151,8 @@ HEADS = (
         (MULTIPLE_CHOICE,),
         task_of=lambda model: model.trained_task or TrainedTask(MULTIPLE_CHOICE),
     ),
-    StoredHead(
-        AlbertForTokenClassification,
-        (TOKENS,),
-        _label_settings,
-        _task_of_tokens,
-    ),
-    StoredHead(
-        AlbertForClassification,
-        settings=_label_settings,
-        task_of=_task_of_texts,
-    ),
+    StoredHead(AlbertForTokenClassification, (TOKENS,), _label_settings, _task_of_tokens),
+    StoredHead(AlbertForClassification, settings=_label_settings, task_of=_task_of_texts),
     StoredHead(AlbertForPretraining, settings=_pretraining_settings),
     StoredHead(AlbertEncoder),
 )

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 from albert_tf.checkpoints.heads import head_of
-from albert_tf.checkpoints.model_contents import ModelContents, StoredModel
+from albert_tf.checkpoints.model_contents import LoadedWeights, StoredModel
 from albert_tf.checkpoints.model_directory import (
     CONFIG_FILE,
     LOWER_CASE_KEY,
@@ -20,7 +20,6 @@ from albert_tf.checkpoints.names import store_tokenizer
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.config import AlbertConfig
-from albert_tf.data.errors import UserError
 from albert_tf.data.files import open_binary, reason_of
 from albert_tf.modeling.encoder import ConfiguredModel
 from albert_tf.modeling.original_names import original_names
@@ -69,36 +68,17 @@ def read(path: str) -> StoredModel:
         tokenizer_files=tokenizer.files[:1] if tokenizer else (),
         do_lower_case=tokenizer.do_lower_case if tokenizer else None,
         task=head_of(type(model)).task_of(model),
-        open_reader=partial(_Weights, model),
+        open_reader=partial(_weights, model),
     )
 
 
-def open_weights(checkpoint: str) -> _Weights:
+def open_weights(checkpoint: str) -> LoadedWeights:
     """Reads the weights of a file."""
-    return _Weights(_load(checkpoint))
+    return _weights(_load(checkpoint))
 
 
-def unsupported_weights(contents: ModelContents) -> list[str]:
-    """Raises an error: conversions write directories."""
-    raise UserError("Load the model with albert_tf.load and write it with model.save('x.keras').")
-
-
-def write(directory: str, contents: ModelContents) -> None:
-    """See `unsupported_weights`."""
-    unsupported_weights(contents)
-
-
-class _Weights:
-    """A `WeightsReader` of a model in memory."""
-
-    def __init__(self, model: ConfiguredModel) -> None:
-        self._variables = original_names(model)
-
-    def get_variable_to_shape_map(self) -> dict[str, list[int]]:
-        return {name: list(variable.shape) for name, variable in self._variables.items()}
-
-    def get_tensor(self, name: str) -> np.ndarray:
-        return np.asarray(self._variables[name])
+def _weights(model: ConfiguredModel) -> LoadedWeights:
+    return LoadedWeights({name: np.asarray(v) for name, v in original_names(model).items()})
 
 
 def _load(path: str) -> ConfiguredModel:

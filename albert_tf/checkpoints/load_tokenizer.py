@@ -60,7 +60,7 @@ def load_tokenizer(
     from albert_tf.checkpoints.model_source import load_stored_tokenizer, stored_model
 
     stored = stored_model(path)
-    if stored is None or stored.tokenizer_file is None:
+    if stored.tokenizer_file is None:
         raise UserError(f"There is no tokenizer in the model {path!r}.")
     if do_lower_case is None:
         do_lower_case = stored.do_lower_case is not False

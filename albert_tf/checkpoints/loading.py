@@ -1,4 +1,4 @@
-"""Loads models of any format: locates and opens a model, chooses its parts, builds the Keras model."""
+"""Loads models of any format: locates, opens and chooses the parts, and builds the Keras model."""
 
 from __future__ import annotations
 
@@ -124,13 +124,11 @@ def build_class(
     model.tokenizer = source.tokenizer
     model.has_new_head = is_other or not report.mapped.keys() & {*of_head}
     if task and not model.has_new_head:
-        names = settings.get("labels") if rename else None
-        model.trained_task = _renamed(task, names) if names else task
+        if rename and (names := settings.get("labels")):
+            labels = dataclasses.replace(task.labels, names=tuple(names))
+            task = dataclasses.replace(task, labels=labels)
+        model.trained_task = task
     return model
-
-
-def _renamed(task: TrainedTask, names: Sequence[str]) -> TrainedTask:
-    return dataclasses.replace(task, labels=dataclasses.replace(task.labels, names=tuple(names)))
 
 
 ConfiguredModel.storage = Storage(load_class, save_assets, load_assets)
@@ -207,8 +205,6 @@ def read_contents(
 def find_source(path: str, settings: ModelSettings) -> tuple[ModelSource, StoredModel]:
     """Locates and opens a model; returns its resolved parts and its weights."""
     stored = stored_model(path)
-    if stored is None or not stored.checkpoint:
-        raise UserError("No model is named. Pass its path or name.")
     return resolve_model(settings, stored), stored
 
 

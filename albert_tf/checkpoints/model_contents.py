@@ -17,8 +17,6 @@ from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.config import AlbertConfig
 from albert_tf.tokenization.base import Tokenizer
 
-HANDLE_FLAG = "`albert_hub_module_handle`"
-
 
 @dataclasses.dataclass(frozen=True)
 class ModelContents:
@@ -55,6 +53,16 @@ class WeightsReader(Protocol):
         """Returns the value of a variable, in the original's layout."""
 
 
+class LoadedWeights(dict[str, np.ndarray]):
+    """A `WeightsReader` of values in memory."""
+
+    def get_variable_to_shape_map(self) -> dict[str, list[int]]:
+        """Returns the shapes by name."""
+        return {name: list(value.shape) for name, value in self.items()}
+
+    get_tensor = dict.__getitem__
+
+
 @dataclasses.dataclass(frozen=True)
 class StoredModel:
     """The parts of a model in a directory; missing parts are `None` or empty.
@@ -70,7 +78,7 @@ class StoredModel:
         do_lower_case: whether text is lower-cased.
         task: task that the head was trained for.
         open_reader: opens the weights. If `None`, `open_weights` of the format's module is used.
-        flag: the argument that named the model.
+        is_handle: whether `albert_hub_module_handle` named the model.
         given: the path or name that was given.
     """
 
@@ -83,7 +91,7 @@ class StoredModel:
     do_lower_case: bool | None = None
     task: TrainedTask | None = None
     open_reader: Callable[[], WeightsReader] | None = dataclasses.field(default=None, compare=False)
-    flag: str = ""
+    is_handle: bool = False
     given: str = ""
 
     @property
@@ -101,4 +109,4 @@ class StoredModel:
     @property
     def is_fixed(self) -> bool:
         """Whether every other configuration and vocabulary is rejected."""
-        return self.flag == HANDLE_FLAG or is_bundled(self.given)
+        return self.is_handle or is_bundled(self.given)

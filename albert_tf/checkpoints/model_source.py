@@ -17,7 +17,7 @@ from absl import logging
 from albert_tf.checkpoints.archives import is_indirect
 from albert_tf.checkpoints.formats import ORIGINAL, locate, open_model
 from albert_tf.checkpoints.huggingface import read_config
-from albert_tf.checkpoints.model_contents import HANDLE_FLAG, StoredModel
+from albert_tf.checkpoints.model_contents import StoredModel
 from albert_tf.checkpoints.model_directory import (
     CONFIG_FILE,
     LOWER_CASE_KEY,
@@ -30,22 +30,18 @@ from albert_tf.data.errors import UserError
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import existing_files, load_tokenizer
 
-CONFIG_FLAG = "`albert_config_file`"
-CHECKPOINT_FLAG = "`init_checkpoint`"
-EVAL_FLAG = "`eval_checkpoint`"
-OUTPUT_FLAG = "`output_dir`"
 FROM_HUB = "from_tf_hub"  # value of --spm_model_file that means the module's tokenizer
 
 # Keys of the configuration that determine the shapes of the weights, and keys that do not.
 _SHAPES = ("vocab_size", "embedding_size", "hidden_size", "intermediate_size", "num_hidden_groups")
 _SHAPELESS = ("num_attention_heads", "hidden_act")
 _WAYS = f"""Name a model by one of:
-  {CHECKPOINT_FLAG}: a directory of any format, a released tar file, the URL of a TF-Hub
+  `init_checkpoint`: a directory of any format, a released tar file, the URL of a TF-Hub
     module, the name of a released model such as base_v2, {BUNDLED[0]}, bundled with
     albert_tf, or a checkpoint with {CONFIG_FILE} and tokenizer next to it;
-  {HANDLE_FLAG}, of commands that fine-tune: the same, but for a checkpoint;
-  {CONFIG_FLAG} and `spm_model_file` or `vocab_file`, with {CHECKPOINT_FLAG} for its weights;
-  {OUTPUT_FLAG}: a directory where this command has trained before."""
+  `albert_hub_module_handle`, of commands that fine-tune: the same, but for a checkpoint;
+  `albert_config_file` and `spm_model_file` or `vocab_file`, with `init_checkpoint` for its weights;
+  `output_dir`: a directory where this command has trained before."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,18 +105,11 @@ class ModelSource:
 # the part is used. "model" is a location that the caller has opened. Settings of the part itself
 # (`do_lower_case`; `spm_model_file` or `vocab_file`) have priority over all locations. A training
 # restores the weights in `output_dir` itself.
-_CONFIG, _HANDLE, _INIT, _EVAL, _OUTPUT = (
-    "albert_config_file",
-    "albert_hub_module_handle",
-    "init_checkpoint",
-    "eval_checkpoint",
-    "output_dir",
-)
 _PRECEDENCE = {
-    "configuration": (_CONFIG, "model", _HANDLE, _INIT, _OUTPUT, _EVAL),
-    "tokenizer": ("model", _HANDLE, _INIT, _CONFIG, _OUTPUT, _EVAL),
-    "do_lower_case": (_OUTPUT, "model", _HANDLE, _INIT, _EVAL, _CONFIG),
-    "weights": ("model", _INIT, _HANDLE),
+    "configuration": ("config", "model", "handle", "init", "output", "eval"),
+    "tokenizer": ("model", "handle", "init", "config", "output", "eval"),
+    "do_lower_case": ("output", "model", "handle", "init", "eval", "config"),
+    "weights": ("model", "init", "handle"),
 }
 
 
@@ -136,17 +125,18 @@ def resolve_model(settings: ModelSettings, model: StoredModel | None = None) -> 
     """
     if settings.init_checkpoint == "" and not settings.albert_hub_module_handle:
         raise UserError(
-            f"{CHECKPOINT_FLAG} is given but empty: the model would keep random weights. Pass a "
-            f"checkpoint, or {HANDLE_FLAG}; to train from random weights, omit the flag."
+            "`init_checkpoint` is empty: the model would keep random weights. Pass a checkpoint or "
+            "`albert_hub_module_handle`. To train from random weights, omit the flag."
         )
-    path, output_dir = settings.albert_config_file, settings.output_dir
+    config_file, output_dir = settings.albert_config_file, settings.output_dir
+    handle, init = settings.albert_hub_module_handle, settings.init_checkpoint
     locations = {
-        _CONFIG: _without_weights(path, CONFIG_FLAG, path) if path else None,
+        "config": _without_weights(config_file, config_file) if config_file else None,
         "model": model,
-        _HANDLE: stored_model(settings.albert_hub_module_handle, HANDLE_FLAG),
-        _INIT: stored_model(settings.init_checkpoint, CHECKPOINT_FLAG),
-        _EVAL: stored_model(settings.eval_checkpoint, EVAL_FLAG),
-        _OUTPUT: _without_weights(output_dir, OUTPUT_FLAG, os.path.join(output_dir, CONFIG_FILE))
+        "handle": stored_model(handle, is_handle=True) if handle else None,
+        "init": stored_model(init) if init else None,
+        "eval": stored_model(settings.eval_checkpoint) if settings.eval_checkpoint else None,
+        "output": _without_weights(output_dir, os.path.join(output_dir, CONFIG_FILE))
         if output_dir
         else None,
     }
@@ -165,26 +155,21 @@ def resolve_model(settings: ModelSettings, model: StoredModel | None = None) -> 
             f"The vocabulary {tokenizer.files[0]} has {tokenizer.vocab_size} entries, but "
             f"{config_from.config_file} sets vocab_size {config.vocab_size}. "
             "Use the vocabulary of this model (`spm_model_file`, `vocab_file`), or the "
-            f"configuration that belongs to it ({CONFIG_FLAG})."
+            f"configuration that belongs to it (`albert_config_file`)."
         )
     weights = next((s.checkpoint for s in locations_of("weights")), None) or None
     return ModelSource(config, config_from.config_file, tokenizer, lower_case, weights)
 
 
-def stored_model(path: str | None, flag: str = "") -> StoredModel | None:
-    """Returns the model of any format at a path; `None` and "" return `None`.
-
-    The prefix of a checkpoint is rejected if `flag` is `HANDLE_FLAG`.
-    """
-    if not path:
-        return None
-    if flag == HANDLE_FLAG and not (tf.io.gfile.isdir(path) or is_indirect(path)):
+def stored_model(path: str, *, is_handle: bool = False) -> StoredModel:
+    """Returns the model of any format at a path, which is no checkpoint if it `is_handle`."""
+    if is_handle and not (tf.io.gfile.isdir(path) or is_indirect(path)):
         raise UserError(
             f"{path} is not a directory. Pass the directory or the URL of a TF-Hub module, "
             f"or a directory with {CONFIG_FILE}, tokenizer and checkpoint; a checkpoint's prefix "
-            f"belongs to {CHECKPOINT_FLAG}. {suggestion(path)}"
+            f"belongs to `init_checkpoint`. {suggestion(path)}"
         )
-    return dataclasses.replace(open_model(locate(path)), flag=flag)
+    return dataclasses.replace(open_model(locate(path)), is_handle=is_handle)
 
 
 def model_in(albert_directory: str, checkpoint_name: str, is_named: bool) -> str:
@@ -201,7 +186,7 @@ def model_in(albert_directory: str, checkpoint_name: str, is_named: bool) -> str
     return albert_directory
 
 
-def _without_weights(given: str, flag: str, config_file: str) -> StoredModel:
+def _without_weights(given: str, config_file: str) -> StoredModel:
     """Returns a configuration, if the file exists, and the tokenizer next to it."""
     is_there = given == config_file or tf.io.gfile.exists(config_file)
     config = read_config(config_file) if is_there else None
@@ -213,7 +198,6 @@ def _without_weights(given: str, flag: str, config_file: str) -> StoredModel:
         config_file=config_file if config else None,
         tokenizer_files=find_tokenizer_files(os.path.dirname(config_file)),
         do_lower_case=config.extra.get(LOWER_CASE_KEY) if config else None,
-        flag=flag,
         given=given,
     )
 
@@ -231,37 +215,34 @@ def _choose_config(stored: Sequence[StoredModel]) -> tuple[AlbertConfig, StoredM
     if found:
         raise UserError(
             f"{' and '.join(found)} contain no {CONFIG_FILE} or config.json. Pass it as "
-            f"{CONFIG_FLAG}."
+            f"`albert_config_file`."
         )
     raise UserError(f"No model is named. {_WAYS}")
 
 
 def _warn_of_unlike_release(config: AlbertConfig, stored: StoredModel, has_weights: bool) -> None:
     """Logs a warning if a model has the shapes of a released one, but differs in other keys."""
-    shapeless = list(_SHAPELESS)
+    keys = list(_SHAPELESS)
     # If all layers share parameters, the shapes do not show the number of layers either.
     if has_weights and config.parameter_sharing == "all":
-        shapeless.append("num_hidden_layers")
-    same_shapes = {
-        name: preset
-        for name, preset in PRESETS.items()
-        if all(getattr(preset, key) == getattr(config, key) for key in _SHAPES)
-    }
+        keys.append("num_hidden_layers")
     unlike = {
-        name: [key for key in shapeless if getattr(preset, key) != getattr(config, key)]
-        for name, preset in same_shapes.items()
+        name: [
+            f"{key} {getattr(config, key)!r} instead of {getattr(preset, key)!r}"
+            for key in keys
+            if getattr(config, key) != getattr(preset, key)
+        ]
+        for name, preset in PRESETS.items()
+        if all(getattr(config, key) == getattr(preset, key) for key in _SHAPES)
     }
     if unlike and all(unlike.values()):
-        name, keys = next(iter(unlike.items()))
+        name, differences = next(iter(unlike.items()))
         logging.warning(
             "%s has the sizes of the released %s, but %s. The weights do not show which is "
             "right, and a wrong value silently changes the outputs.",
             stored.config_file,
             name,
-            "; ".join(
-                f"{key} {getattr(config, key)!r} instead of {getattr(same_shapes[name], key)!r}"
-                for key in keys
-            ),
+            "; ".join(differences),
         )
 
 
@@ -305,13 +286,13 @@ def _choose_tokenizer(
     """Returns the tokenizer of the settings or the first stored one, after comparing it."""
     spm_model_file, vocab_file = settings.spm_model_file, settings.vocab_file
     having = [s for s in stored if s.tokenizer_file]
-    of_hub = next((s for s in having if s.flag == HANDLE_FLAG), None)
+    of_hub = next((s for s in having if s.is_handle), None)
     if spm_model_file == FROM_HUB:
         inside = of_hub or next((s for s in having if s.checkpoint), None)
         if inside is None:
             raise UserError(
-                f"`spm_model_file`={FROM_HUB} needs a {HANDLE_FLAG} or {CHECKPOINT_FLAG} that "
-                "contains a tokenizer."
+                f"`spm_model_file`={FROM_HUB} needs an `albert_hub_module_handle` or "
+                "`init_checkpoint` that contains a tokenizer."
             )
         spm_model_file, vocab_file, having = None, None, [inside, *having]
     files = existing_files(spm_model_file, vocab_file, of_hub.tokenizer_file if of_hub else None)

@@ -11,7 +11,7 @@ import numpy as np
 from absl import logging
 
 from albert_tf.checkpoints.convert import check_target, new_directory
-from albert_tf.checkpoints.formats import FORMAT_NAMES, format_module
+from albert_tf.checkpoints.formats import writer_of
 from albert_tf.checkpoints.heads import head_of
 from albert_tf.checkpoints.loading import check_model
 from albert_tf.checkpoints.model_contents import ModelContents
@@ -89,8 +89,7 @@ def save(
             max_seq_length=length,
             is_pair=task.is_pair if pairs is None else pairs,
         )
-    if format not in FORMAT_NAMES:
-        raise UserError(f"`format` must be one of {', '.join(FORMAT_NAMES)}. Received: {format!r}")
+    writer = writer_of(format)
     if overwrite and is_remote(directory):
         raise UserError(f"`overwrite` needs a local directory. Received: {directory!r}")
     target = directory
@@ -105,7 +104,6 @@ def save(
         tokenizer.do_lower_case if tokenizer else lower_case,
         task=task,
     )
-    writer = format_module(format)
     if omitted := writer.unsupported_weights(contents):
         logging.warning("%s does not support %s", format, ", ".join(omitted))
     with new_directory(target) as made:

@@ -1,1 +1,1 @@
-"""Models for programs that serve them: SavedModels, TF-Hub, LiteRT."""
+"""SavedModels, TF-Hub exports and LiteRT files."""

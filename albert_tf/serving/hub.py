@@ -102,7 +102,7 @@ def _check_preprocessor(path: str, format_name: str, export_path: str) -> None:
 
 def _tokenizer_and_length(model: str, do_lower_case: bool | None) -> tuple[Tokenizer, int]:
     stored = stored_model(model)
-    if stored is None or stored.tokenizer_file is None:
+    if stored.tokenizer_file is None:
         raise UserError(
             f"`preprocessor_path` needs a tokenizer, and `albert_directory`={model} has none."
         )

@@ -1,8 +1,7 @@
-"""Models as LiteRT (TensorFlow Lite) files, for telephones and other small machines.
+"""Exports models as LiteRT (TensorFlow Lite) files, for phones and other small machines.
 
-The converter is given a graph whose weights are constants. Then it stores each once, however often
-a shared block runs, and finds the operations it has fast code for; variables it would leave as
-variables that nothing fills. What it gives is run and compared with the model before it is written.
+The weights are constants of the converted graph: LiteRT then stores the weights of a shared block
+once and uses its fast kernels. The result is compared with the model before it is written.
 """
 
 from __future__ import annotations
@@ -42,18 +41,18 @@ from albert_tf.serving.saved_model import (
 
 QUANTIZATIONS = NONE, FLOAT16, INT8 = "none", "float16", "int8"
 
-# Of a model of SQuAD 1.1, where the original puts it.
+# Name that the original gives to models of SQuAD 1.1.
 ORIGINAL_FILE = "albert_model.tflite"
-_LARGEST_MODEL = 2**31 - 2**24  # bytes; a graph with its constants has 2 GB at most
-_CPU = "/CPU:0"  # to compare with: an accelerator may round products
+_LARGEST_MODEL = 2**31 - 2**24  # bytes; graphs with their constants are limited to 2 GB
+_CPU = "/CPU:0"  # for the comparison: an accelerator may round products
 
-_BATCHES, _ROWS, _LENGTHS = 3, 3, (24, 7, 16)  # that file and model are compared on
+_BATCHES, _ROWS, _LENGTHS = 3, 3, (24, 7, 16)  # batches for the comparison
 
-# Largest difference of single precision, for numbers up to 1; larger ones have as many digits.
-# ALBERT-xlarge comes to a third of it: sums of thousands of terms, in another order.
+# Largest difference in float32, relative if the largest value exceeds 1. ALBERT-xlarge reaches a
+# third of it, because sums of thousands of terms are computed in another order.
 _TOLERANCE = 3e-5
 
-# A quantized model below and above these has nothing to do with what it was made from.
+# A quantized model that is below the first and above the second limit is wrong.
 _LEAST_COSINE, _LARGE_DIFFERENCE = 0.5, 0.1
 
 Arrays = dict[str, np.ndarray]
@@ -61,50 +60,44 @@ Compute = Callable[[dict[str, tf.Tensor]], Outputs]
 
 
 class Agreement(NamedTuple):
-    """How near one output of two models is."""
+    """Comparison of one output of two models, without padding."""
 
-    difference: float  # the largest, of all numbers that are not of padding
-    cosine: float  # of the angle between all numbers of one and all of the other; 1 = the same
-    largest: float  # the number farthest from 0 that was to come out
+    difference: float  # largest absolute difference
+    cosine: float  # of the angle between all values of both models
+    largest: float  # largest absolute value of the original model
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LiteRTExport:
-    """A LiteRT file to be written; all that can be known before is checked when this is made.
+    """A LiteRT file to write; the constructor runs all checks that are possible in advance.
 
-    The file has built-in operations only, and one signature: `input_ids`, `input_mask` (1 = real
-    token, 0 = padding) and `segment_ids`, int32 [B, S]; it gives
+    The file contains only built-in operations and has one signature with the inputs `input_ids`,
+    `input_mask` (1 = real token, 0 = padding) and `segment_ids`, int32 [B, S]. Outputs:
 
-    * of an encoder, or a pretrained model, whose heads are left out: `sequence_output`, float32
-      [B, S, H], and `pooled_output`, float32 [B, H];
-    * of a classifier: `probabilities`, float32 [B, K], and `predictions`, int32 [B], the likeliest
-      class; of a regression the number, float32 [B, 1] and [B]; of any number of labels a text,
-      int32 [B, K], 1 for those predicted;
-    * of a classifier of tokens: the same of every token, [B, S, K] and [B, S], of those that answer
-      no word, too;
-    * of SQuAD 1.1: `start_log_prob` and `end_log_prob`, float32 [B, S], which are logits. Nothing
-      is masked.
+    * encoder or pretrained model, without heads: `sequence_output`, float32 [B, S, H], and
+      `pooled_output`, float32 [B, H];
+    * classifier: `probabilities`, float32 [B, K], and `predictions`, int32 [B], the most likely
+      class; regression: the number in both, float32 [B, 1] and [B]; multi-label classifier:
+      `predictions` are int32 [B, K], 1 = predicted;
+    * token classifier: the same per token, [B, S, K] and [B, S];
+    * SQuAD 1.1: the logits `start_log_prob` and `end_log_prob`, float32 [B, S], without masks.
 
     Raises:
-        ValueError: a value is out of range, the model is of another kind or too large, or nothing
-            may be written there.
+        ValueError: a value is out of range, the model is of another kind or too large, or the file
+            cannot be written.
 
     Source: run_squad_v1.py of the original release, main.
-    Differs: the original writes float32, SQuAD 1.1, one sequence of one length.
+    Differs: the original writes only float32, SQuAD 1.1 and one sequence of a fixed length.
     """
 
-    model: keras.Model  # is left as it is
-    output_file: str  # appears when it is complete
-    # "none" keeps float32; "float16" stores weights so; "int8" stores matrices so, and finds the
-    # range of what they are multiplied with while it runs
-    quantization: str = NONE
-    max_seq_length: int | None = None  # S; None for any up to the model's `max_position_embeddings`
-    batch_size: int | None = 1  # B; None for any
-    # of a classifier; the names of its classes are written beside the file
-    labels: Labels | None = None
+    model: keras.Model  # is left unchanged
+    output_file: str
+    quantization: str = NONE  # type of the weights; "int8" only for matrices
+    max_seq_length: int | None = None  # S; `None` for any up to `max_position_embeddings`
+    batch_size: int | None = 1  # B; `None` for any
+    labels: Labels | None = None  # of a classifier; their names are written next to the file
 
     def __post_init__(self) -> None:
-        """Checks all that can be known before anything is converted."""
         _check_model(self.exported, self.labels)
         if self.quantization not in QUANTIZATIONS:
             raise UserError(
@@ -119,18 +112,16 @@ class LiteRTExport:
 
     @property
     def exported(self) -> keras.Model:
-        """What is exported: of a pretrained model the encoder."""
+        """The model to export: the encoder of a pretrained model, otherwise `model`."""
         is_pretrained = isinstance(self.model, AlbertForPretraining)
         return self.model.encoder if is_pretrained else self.model
 
     def write(self) -> dict[str, Agreement]:
-        """Writes the file, run and compared with the model before it gets its name.
-
-        Returns:
-            How near the outputs are to those of the model, by name.
+        """Converts the model, compares the result, and writes the file; returns the comparisons.
 
         Raises:
-            ValueError: the file cannot be written or does not give what it should.
+            ValueError: the result does not run, or its outputs differ.
+            WriteError: the file cannot be written.
         """
         if self.exported is not self.model:
             logging.info("Only the encoder of the pretrained model is exported, without its heads.")
@@ -144,7 +135,7 @@ class LiteRTExport:
             agreements = check(run(converted, batches), compute, batches, is_exact=is_exact)
         with write_then_rename(self.output_file) as file:
             file.write(converted)
-            file.flush()  # what there is no room for fails before the names are there
+            file.flush()  # a full disk fails before the labels are written
             if self.labels and self.labels.names and isinstance(copy, LabelModel):
                 with write_then_rename(labels_file(self.output_file)) as beside:
                     beside.write(labels_json(self.labels).encode())
@@ -156,29 +147,29 @@ class LiteRTExport:
 
 
 def labels_file(output_file: str) -> str:
-    """Returns where the names of classes stand, in the order of the probabilities."""
+    """Returns the path of the JSON file with the names of the classes."""
     return f"{os.path.splitext(output_file)[0]}.labels.json"
 
 
 def _check_model(model: keras.Model, labels: Labels | None) -> None:
     if not isinstance(model, (AlbertEncoder, LabelModel, AlbertForQuestionAnswering)):
         raise UserError(
-            "LiteRT files are made of encoders, pretrained models, classifiers and models of SQuAD "
-            f"1.1, not of {type(model).__name__}. `export_dir` of run_squad.py and run_race.py "
-            "writes those of SQuAD 2.0 and of multiple choice as a SavedModel."
+            "LiteRT files support encoders, pretrained models, classifiers and models of SQuAD "
+            f"1.1. Received: {type(model).__name__}. `export_dir` of run_squad.py and run_race.py "
+            "writes models of SQuAD 2.0 and multiple choice as SavedModels."
         )
     if labels is not None and isinstance(model, LabelModel):
         check_labels(model, labels)
     size = 4 * sum(math.prod(variable.shape) for variable in original_names(model).values())
     if size > _LARGEST_MODEL:
         raise UserError(
-            f"The model's weights are {size / 1e9:.1f} GB in single precision, and the converter "
-            "to LiteRT takes 2 GB at most. Models that share their parameters are smaller."
+            "`model` must have at most 2 GB of weights, a limit of LiteRT's converter. Received: "
+            f"{size / 1e9:.1f} GB. Models that share their parameters are smaller."
         )
 
 
 def outputs_of(model: keras.Model, labels: Labels | None = None) -> Compute:
-    """Returns what gives a model's outputs by the names they have in the file."""
+    """Returns a function that computes a model's outputs by the names in the file."""
     threshold = None
     if isinstance(model, AlbertForClassification) and model.multi_label:
         threshold = labels.threshold if labels else Labels.threshold
@@ -206,7 +197,7 @@ def _convert(
 
     def from_tokens(*inputs: tf.Tensor) -> Outputs:
         if None in (batch_size, length):
-            # A row for all sequences would be accepted, and give something else than was meant.
+            # Prevents broadcasting of a single row.
             inputs = tuple(tf.reshape(values, tf.shape(inputs[0])) for values in inputs)
         constants = [(variable, tf.constant(values)) for variable, values in weights]
         with keras.StatelessScope(state_mapping=constants):
@@ -220,14 +211,14 @@ def _convert(
     if quantization == FLOAT16:
         converter.target_spec.supported_types = [tf.float16]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of TensorFlow's own use of its interpreter
+        warnings.simplefilter("ignore")  # about the interpreter, from TensorFlow itself
         return converter.convert()
 
 
 def _check_batches(
     config: AlbertConfig, batch_size: int | None, length: int | None
 ) -> list[Arrays]:
-    """Ragged batches of ids at random; the first row of the first is full, others less and less."""
+    """Returns random batches whose rows become shorter and shorter; the first row is full."""
     random = np.random.default_rng(3)
     rows = batch_size or _ROWS
     batches = []
@@ -245,9 +236,9 @@ def _check_batches(
 
 
 def run(converted: bytes, batches: Sequence[Arrays]) -> list[Arrays]:
-    """Gives a LiteRT model's outputs for each batch; raises ValueError if it does not run."""
+    """Returns the outputs of a LiteRT model per batch. Raises `ValueError` if it does not run."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it says that LiteRT's own interpreter is its successor
+        warnings.simplefilter("ignore")  # recommends another interpreter
         try:
             runner = tf.lite.Interpreter(model_content=converted).get_signature_runner()
             return [runner(**batch) for batch in batches]
@@ -258,15 +249,10 @@ def run(converted: bytes, batches: Sequence[Arrays]) -> list[Arrays]:
 def check(
     found: Sequence[Arrays], compute: Compute, batches: Sequence[Arrays], *, is_exact: bool
 ) -> dict[str, Agreement]:
-    """Compares a LiteRT model's outputs for each batch with those that `compute` gives.
+    """Compares the outputs of a LiteRT model with those of `compute`; `is_exact` for float32.
 
-    `is_exact` says whether it holds numbers of single precision.
-
-    Returns:
-        The agreement of each output of floating-point numbers.
-
-    Raises:
-        ValueError: it gives something else.
+    Returns the agreement of each floating-point output. Raises `ValueError` if an output is not
+    finite or too different.
     """
     pairs: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
     for batch, outputs in zip(batches, found, strict=True):
@@ -274,7 +260,7 @@ def check(
         for name, expected in compute({k: tf.constant(v) for k, v in batch.items()}).items():
             values, wanted = outputs[name], expected.numpy()
             if values.shape != wanted.shape:
-                raise UserError(f"{name} is {values.shape}, and should be {wanted.shape}.")
+                raise UserError(f"{name} has the shape {values.shape}; expected {wanted.shape}.")
             if values.shape[:2] == is_real.shape:
                 values, wanted = values[is_real], wanted[is_real]
             if np.issubdtype(wanted.dtype, np.floating):
@@ -292,15 +278,15 @@ def check(
             cosine=float(values @ wanted / scale if scale else np.array_equal(values, wanted)),
             largest=float(np.abs(wanted).max()),
         )
-        # Of a source that is not finite neither comparison holds.
+        # Both comparisons are false if the model is not finite.
         if not (
             near.difference <= _TOLERANCE * max(1.0, near.largest)
             if is_exact
             else near.cosine >= _LEAST_COSINE or near.difference <= _LARGE_DIFFERENCE
         ):
             raise UserError(
-                f"the LiteRT model's {name} is not that of the model it was created from: it "
-                f"differs by {near.difference:.3g}, where the largest number is "
-                f"{near.largest:.3g}; the cosine of both is {near.cosine:.3f}."
+                f"{name} of the LiteRT model differs from the original model by "
+                f"{near.difference:.3g}; the largest value is {near.largest:.3g}, the cosine "
+                f"{near.cosine:.3f}."
             )
     return agreements

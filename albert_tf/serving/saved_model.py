@@ -1,12 +1,11 @@
-"""What exports share: a copy of the weights, signatures, batches, and a folder that is complete.
+"""Shared parts of exports: a float32 copy of the weights, signatures, batches, atomic writing.
 
 Exported models take token ids: `input_ids`, `input_mask` (1 = real token, 0 = padding) and
-`segment_ids`, int32, of any number of examples and any length up to the model's
-`max_position_embeddings`. They compute in float32 without dropout.
+`segment_ids`, int32, of any number of examples and any length up to `max_position_embeddings`.
+They compute in float32 without dropout.
 
-`Sequences` and what follows it lay texts out in a graph, as `data.sequences` does with arrays.
-Texts are rows of a `tf.RaggedTensor`, int32 [N, (tokens)]. Whoever calls has made sure that the
-lengths leave room for the special tokens.
+`Sequences` and the functions after it build token sequences in a graph, as `data.sequences` does
+with arrays. Texts are rows of a `tf.RaggedTensor`, int32 [N, (tokens)].
 """
 
 from __future__ import annotations
@@ -29,20 +28,17 @@ from albert_tf.data.text_examples import Labels
 from albert_tf.modeling.models import EncoderAndHead
 from albert_tf.modeling.original_names import original_names
 
-TEXT_FOLDER = "text"  # where models that take texts lie, beside those that take token ids
+TEXT_FOLDER = "text"  # subdirectory for models that take texts
 INPUTS = ("input_ids", "input_mask", "segment_ids")
 
-# The folder of a SavedModel for files that TensorFlow itself does not read.
+# Directory in a SavedModel for files that TensorFlow does not read.
 _EXTRA_FOLDER = "assets.extra"
 Outputs = dict[str, tf.Tensor]
 _Model = TypeVar("_Model", bound=EncoderAndHead)
 
 
 def float32_copy(model: _Model) -> _Model:
-    """Returns a model of its own weights, in float32 and on one device.
-
-    The weights of a model to export may be of another precision, or spread over replicas.
-    """
+    """Returns a copy of a model in float32 and on one device, with its own weights."""
     settings = {"dtype": "float32", "use_one_hot_embeddings": False}
     copy = type(model).from_config({**model.get_config(), **settings})
     variables = original_names(copy)
@@ -52,7 +48,7 @@ def float32_copy(model: _Model) -> _Model:
 
 
 def check_labels(model: keras.Model, labels: Labels) -> None:
-    """Raises ValueError unless labels are as many as a classifier has outputs, and of its kind."""
+    """Raises `ValueError` if a classifier has another number or kind of labels."""
     if labels.num_outputs != model.num_labels:
         raise UserError(
             f"The model has {model.num_labels} outputs, the labels need {labels.num_outputs}: "
@@ -70,10 +66,10 @@ def labels_json(labels: Labels) -> str:
 
 
 def class_outputs(logits: tf.Tensor, threshold: float | None = None) -> Outputs:
-    """Returns `probabilities` [..., K] and `predictions` [...], the likeliest class, of logits.
+    """Returns `probabilities` [..., K] and `predictions` [...], the most likely class.
 
-    Of a regression, logits [B, 1], both are the one number. With a threshold a text has any number
-    of labels, and predictions, [B, K], are 1 where a probability is at least the threshold, else 0.
+    For a regression, logits [B, 1], both contain the number. With a `threshold` for multi-label
+    classification, predictions, [B, K], are 1 where a probability is at least the threshold.
     """
     if threshold is not None:
         probabilities = tf.sigmoid(logits)
@@ -88,14 +84,14 @@ def class_outputs(logits: tf.Tensor, threshold: float | None = None) -> Outputs:
 
 
 def tokens_function(compute: Callable[[Outputs], Outputs], rank: int = 2) -> Callable:
-    """Makes a signature of token ids, [B, S], or with a rank of 3 [B, C, S], all of one shape.
+    """Creates a signature of token ids, [B, S], or [B, C, S] if `rank` is 3.
 
-    `compute` gives outputs by name, and takes `input_ids`, `input_mask` and `segment_ids`.
+    `compute` maps a dictionary of `input_ids`, `input_mask` and `segment_ids` to outputs by name.
     """
 
     def from_tokens(*inputs: tf.Tensor) -> Outputs:
         for name, values in zip(INPUTS[1:], inputs[1:], strict=True):
-            # A row for all examples would be accepted, and give something else than was meant.
+            # Prevents broadcasting of a single row.
             tf.debugging.assert_equal(
                 tf.shape(values), tf.shape(inputs[0]), f"{name} must have the shape of input_ids."
             )
@@ -115,8 +111,8 @@ def write_text_model(
 ) -> str:
     """Writes a SavedModel that takes texts into `export_dir`/text; see `write_saved_model`.
 
-    `compute` gives outputs by name of texts by name. Their ranks are 1 for string [B], 2 for string
-    [B, C], all of one B.
+    `compute` maps texts to outputs, both by name. `ranks` contains 1 for string [B] and 2 for
+    string [B, C].
     """
     names = list(ranks)
 
@@ -139,23 +135,20 @@ def write_saved_model(
     extra_files: Mapping[str, str] | None = None,
     tokenizer: tf.Module | None = None,
 ) -> str:
-    """Writes a SavedModel into a new subfolder of `export_dir`, complete or not at all.
+    """Writes a SavedModel into a new subdirectory of `export_dir`, atomically; returns its path.
 
-    The weights have the names of the original in it; of the Keras model there is nothing else. With
-    them and its configuration, in `assets.extra`, it can be read as a model again.
+    It contains the weights by the original's names and, in `assets.extra`, the configuration, so
+    that it can be loaded as a model.
 
     Args:
-        model: whose variables the signatures read, see `float32_copy`.
-        signatures: functions of TensorFlow by the names they get.
-        export_dir: created if need be (--export_dir).
-        extra_files: texts by the names they get in `assets.extra`.
-        tokenizer: what the signatures tokenize with.
-
-    Returns:
-        Path of the subfolder, named after the time, in seconds.
+        model: the model whose variables the signatures read, see `float32_copy`.
+        signatures: TensorFlow functions by name.
+        export_dir: created if necessary; the subdirectory is named after the time in seconds.
+        extra_files: texts to store in `assets.extra`, by file name.
+        tokenizer: tokenizer that the signatures use.
 
     Raises:
-        WriteError: there is no room, or nothing may be written there.
+        WriteError: the directory cannot be written.
     """
     root = tf.Module()
     root.weights = {name: variable.value for name, variable in original_names(model).items()}
@@ -168,7 +161,7 @@ def write_saved_model(
         for name, text in {CONFIG_FILE: config, **(extra_files or {})}.items():
             with write_then_rename(os.path.join(temporary, _EXTRA_FOLDER, name)) as file:
                 file.write(text.encode())
-        second = int(time.time())  # the first from now on that no export is named after
+        second = int(time.time())  # the first unused number from now on
         while tf.io.gfile.exists(os.path.join(export_dir, str(second))):
             second += 1
         path = os.path.join(export_dir, str(second))
@@ -178,20 +171,17 @@ def write_saved_model(
 
 
 class Sequences(NamedTuple):
-    """N sequences of one or two segments, as `TokenSequences` has them."""
+    """N sequences of one or two segments, see `TokenSequences`."""
 
-    ids: tf.RaggedTensor  # int32 [N, (tokens)], special tokens included
-    first_lengths: tf.Tensor  # int32 [N]; tokens of segment 0
+    ids: tf.RaggedTensor  # int32 [N, (tokens)], including special tokens
+    first_lengths: tf.Tensor  # int32 [N]; number of tokens of segment 0
 
     def rows(self, rows: tf.Tensor) -> Sequences:
-        """Returns some of them, int [n]."""
+        """Returns a subset of the sequences, int [n]."""
         return Sequences(tf.gather(self.ids, rows), tf.gather(self.first_lengths, rows))
 
     def padded(self) -> Outputs:
-        """Returns a batch as long as its longest sequence; see `TokenSequences.padded`.
-
-        Without any sequence it is 1 long: models refuse batches [0, 0].
-        """
+        """Returns a batch as long as its longest sequence, at least 1."""
         ids = self.ids.to_tensor()
         ids = tf.pad(ids, [[0, 0], [0, tf.cast(tf.shape(ids)[1] == 0, tf.int32)]])
         lengths = tf.cast(self.ids.row_lengths(), tf.int32)
@@ -205,9 +195,9 @@ class Sequences(NamedTuple):
 def row_parts(
     rows: tf.RaggedTensor, starts: tf.Tensor, lengths: tf.Tensor, owners: tf.Tensor
 ) -> tf.RaggedTensor:
-    """Takes parts of the rows `owners` of [N, (tokens)], which are not copied for it.
+    """Returns ranges of the rows `owners` of [N, (tokens)].
 
-    They begin at `starts`, counted within their rows, and have `lengths` tokens, all integer [n].
+    `starts`, relative to the row, and `lengths` are integers [n].
     """
     begins = tf.gather(rows.row_starts(), owners) + tf.cast(starts, tf.int64)
     places = tf.ragged.range(begins, begins + tf.cast(lengths, tf.int64))
@@ -215,7 +205,7 @@ def row_parts(
 
 
 def first_tokens(rows: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
-    """Takes as many tokens, int64 [N], from the front of every row, or all it has."""
+    """Returns the first `lengths`, int64 [N], tokens of each row."""
     begins = rows.row_starts()
     places = tf.ragged.range(begins, begins + tf.minimum(rows.row_lengths(), lengths))
     return places.with_flat_values(tf.gather(rows.flat_values, places.flat_values))
@@ -224,9 +214,9 @@ def first_tokens(rows: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
 def cut_pairs(
     first: tf.RaggedTensor, second: tf.RaggedTensor, max_seq_length: int
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """Cuts texts as `finetuning.texts.text_sequences` does: the longer of two loses its end.
+    """Truncates texts as `finetuning.texts.text_sequences` does: the end of the longer text is cut.
 
-    The second is empty where there is none; `max_seq_length` includes the special tokens.
+    Without a pair, `second` is empty. `max_seq_length` includes the special tokens.
     """
     lengths, others = first.row_lengths(), second.row_lengths()
     is_pair = others > 0
@@ -242,9 +232,9 @@ def cut_pairs(
 def joined(
     first: tf.RaggedTensor, second: tf.RaggedTensor, tokenizer: Any, *, ends_empty: bool = False
 ) -> Sequences:
-    """Lays texts out as [CLS] a [SEP], or [CLS] a [SEP] b [SEP] where b is not empty.
+    """Returns the sequences [CLS] a [SEP], or [CLS] a [SEP] b [SEP] if b is not empty.
 
-    With `ends_empty` the second [SEP] follows an empty b as well.
+    With `ends_empty` the second [SEP] is also added after an empty b.
     """
     rows = tf.ones([first.nrows(), 1], tf.int32)
     begins, ends = (

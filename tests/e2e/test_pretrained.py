@@ -4,7 +4,7 @@ import json
 
 import albert_tf
 from albert_tf.checkpoints.load_weights import open_checkpoint
-from albert_tf.checkpoints.model_source import CHECKPOINT_FLAG, stored_model
+from albert_tf.checkpoints.model_source import stored_model
 from tests.classifier_run import COUNTS, ClassifierRun
 
 SHORT = {"max_seq_length": 24, "train_step": 2, "albert_config_file": None, "spm_model_file": None}
@@ -16,7 +16,7 @@ def test_a_classifier_starts_from_mini(tmp_path, golden):
         albert_hub_module_handle="mini", do_train=True, do_predict=True, **SHORT
     )
     assert "25 of 27 variables restored" in printed
-    stored = stored_model("mini", CHECKPOINT_FLAG)
+    stored = stored_model("mini")
     config = json.loads((run.output / "albert_config.json").read_text())
     for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"):
         assert config[name] == getattr(stored.config, name)

@@ -161,12 +161,14 @@ class HuggingFaceWeights:
         self._drop_identity()
 
     def get_variable_to_shape_map(self) -> dict[str, list[int]]:
+        """See `WeightsReader`."""
         return {
             name: self._shapes[there][:: -1 if _is_transposed(name, there) else 1]
             for name, there in self._stored.items()
         }
 
     def get_tensor(self, name: str) -> np.ndarray:
+        """See `WeightsReader`."""
         values = self._floats(there := self._stored[name])
         return np.ascontiguousarray(values.T) if _is_transposed(name, there) else values
 

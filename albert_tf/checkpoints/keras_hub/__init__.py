@@ -21,7 +21,12 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.checkpoints.heads import CLASSIFIER, head_in
-from albert_tf.checkpoints.model_contents import ModelContents, StoredModel, WeightsReader
+from albert_tf.checkpoints.model_contents import (
+    LoadedWeights,
+    ModelContents,
+    StoredModel,
+    WeightsReader,
+)
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.config import AlbertConfig
@@ -113,15 +118,6 @@ def _to_original(name: str, variable: Any) -> np.ndarray:
     return value
 
 
-class _Weights(dict[str, np.ndarray]):
-    """A `WeightsReader` of values in memory."""
-
-    def get_variable_to_shape_map(self) -> dict[str, list[int]]:
-        return {name: list(value.shape) for name, value in self.items()}
-
-    get_tensor = dict.__getitem__
-
-
 def is_here(path: str) -> bool:
     """Returns whether a directory contains weights under KerasHub's names."""
     return any(_has(path, name) for name in WEIGHTS_FILES)
@@ -177,7 +173,9 @@ def open_weights(checkpoint: str) -> WeightsReader:
     """Reads the weights of a preset, including its head."""
     model = _load(os.path.dirname(checkpoint))
     names = {_original_name(variable.path): variable for variable in model.weights}
-    weights = _Weights({name: _to_original(name, variable) for name, variable in names.items()})
+    weights = LoadedWeights(
+        {name: _to_original(name, variable) for name, variable in names.items()}
+    )
     kernel, bias = f"{_PROJECTION}/kernel", f"{_PROJECTION}/bias"
     size = len(weights[bias])
     if len(weights[kernel]) == size:

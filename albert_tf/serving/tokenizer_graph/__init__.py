@@ -1,4 +1,4 @@
-"""A tokenizer as a part of a graph: strings in, the ids of our Python tokenizers out."""
+"""Tokenizers as TensorFlow graphs that return the ids of the Python tokenizers."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ Offsets = tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]
 
 
 class GraphTokenizer(tf.Module):
-    """Turns text into vocabulary ids with operations of TensorFlow and tensorflow-text alone.
+    """Maps texts to ids with operations of TensorFlow and tensorflow-text.
 
-    Ids and positions equal those of the Python tokenizer it is made from, for every text that
-    Python can hold. Bytes that are not UTF-8 count as U+FFFD. A word of more than 50,000 characters
-    without white space raises `tf.errors.InvalidArgumentError`; SentencePiece graphs also count
-    characters after decomposition. It is saved with whatever holds it, the vocabulary included, and
-    works inside `tf.data`. Whoever loads what was saved has to `import tensorflow_text` first.
+    Ids and byte ranges equal those of the Python tokenizer for every text. Invalid UTF-8 is read
+    as U+FFFD. A word of more than 50,000 characters without white space (in SentencePiece graphs,
+    after decomposition) raises `tf.errors.InvalidArgumentError`. Programs that load a SavedModel
+    with this tokenizer must import tensorflow_text first.
 
     Attributes:
         cls_id, sep_id, pad_id, mask_id: ids of the special tokens.
@@ -31,7 +30,7 @@ class GraphTokenizer(tf.Module):
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        """Takes over a SentencePiece or WordPiece tokenizer; raises ValueError for any other."""
+        """Converts a SentencePiece or WordPiece tokenizer; rejects others with `ValueError`."""
         super().__init__()
         self._graph: SentencePieceGraph | WordPieceGraph
         if isinstance(tokenizer, SentencePieceTokenizer):
@@ -50,26 +49,19 @@ class GraphTokenizer(tf.Module):
         self.vocab_size = tokenizer.vocab_size
 
     def clean(self, texts: tf.Tensor) -> tf.Tensor:
-        """Gives raw texts, string [B], as a SentencePiece vocabulary sees them; others as they are.
-
-        What is cleaned for WordPiece is cleaned while it is split into words.
-        """
+        """Normalizes texts, string [B], for SentencePiece; returns them unchanged for WordPiece."""
         return self._graph.clean(texts) if isinstance(self._graph, SentencePieceGraph) else texts
 
     @tf.function(input_signature=_TEXTS, autograph=False)
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Gives ids, int32 [B, (tokens)], of UTF-8 texts, string [B], without special tokens."""
+        """Returns the ids of texts, string [B], without special tokens, int32 [B, (tokens)]."""
         return self._graph.tokenize(texts)
 
     @tf.function(input_signature=_TEXTS, autograph=False)
     def tokenize_with_offsets(self, texts: tf.Tensor) -> Offsets:
-        """Gives the ids of UTF-8 texts, string [B], and the bytes that each of them comes from.
+        """Returns ids, starts and ends of the tokens of texts, int32 [B, (tokens)] each.
 
-        The ranges are those of `Encoding`, counted in bytes of the UTF-8 of the raw text: piece i
-        was made from `text[starts[i]:ends[i]]` of the bytes.
-
-        Returns:
-            ids, starts and ends, int32 [B, (tokens)] each.
+        The ranges are those of `Encoding`, counted in bytes of the raw text in UTF-8.
         """
         located: Located = self._graph.tokenize_with_offsets(texts)
         splits = tf.cast(located.splits, tf.int64)

@@ -1,8 +1,8 @@
-"""Text as arrays of code points inside a graph: decoding, replacing character by character.
+"""Text as arrays of code points in a graph: decoding, and replacing characters.
 
-What a character becomes is looked up in a table that Python filled, with the functions that the
-Python tokenizers use. So graph and Python agree by construction, whatever Unicode version the
-libraries inside TensorFlow were built with.
+Replacements are looked up in tables that are filled by calling the functions of the Python
+tokenizers. The graph therefore gives the same results as Python, and does not depend on the Unicode
+version of libraries in TensorFlow.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-# Entries of every character table; further ones hold other replacements.
+# Entries of every character table; further entries contain other replacements.
 ITSELF, NOTHING, BLANK, OTHER_BLANK = range(4)
 
-# SentencePiece needs quadratic time for a run of characters that its vocabulary lacks.
+# SentencePiece needs quadratic time for characters that are not in its vocabulary.
 MAX_WORD_CHARACTERS = 50_000
-_BLANKS = r"[\x1c-\x1f\x{85}\p{Z}]"  # other than those that `tf.strings.split` splits at
+_BLANKS = r"[\x1c-\x1f\x{85}\p{Z}]"  # except those that `tf.strings.split` splits at
 
-_SELF = "\uffff"  # no character; in a replacement it stands for the one replaced
+_SELF = "\uffff"  # not a character; stands for the replaced character in a replacement
 _NO_CODE = -1
 _RESERVED = (_SELF, "", " ", " ")
 _CODES = sys.maxunicode + 1
@@ -38,40 +38,40 @@ Replacement = Callable[[bool, str], "str | int"]
 
 
 class Characters(NamedTuple):
-    """The characters of many texts, one text after the other."""
+    """The characters of B texts in flat arrays."""
 
     codes: tf.Tensor  # int32 [N]; code points
-    rows: tf.Tensor  # int32 [N]; which text each belongs to
-    splits: tf.Tensor  # int32 [B + 1]; where each text begins, and where the last ends
-    starts: tf.Tensor  # int32 [N]; first byte of each character in the UTF-8 of its raw text
-    ends: tf.Tensor  # int32 [N]; one past its last byte
+    rows: tf.Tensor  # int32 [N]; text that contains each character
+    splits: tf.Tensor  # int32 [B + 1]; start of each text in the arrays, and end of the last
+    starts: tf.Tensor  # int32 [N]; first byte in the raw text in UTF-8
+    ends: tf.Tensor  # int32 [N]; end of the bytes, exclusive
 
     def strings(self) -> tf.Tensor:
-        """The texts in UTF-8, string [B]."""
+        """Returns the texts in UTF-8, string [B]."""
         splits = tf.cast(self.splits, tf.int64)
         ragged = tf.RaggedTensor.from_row_splits(self.codes, splits, validate=False)
         return tf.strings.unicode_encode(ragged, "UTF-8")
 
     def at_row_starts(self) -> tf.Tensor:
-        """For each character, where in the arrays its text begins, int32 [N]."""
+        """Returns the start of the text that contains each character, int32 [N]."""
         return tf.gather(self.splits, self.rows)
 
     def at_row_ends(self) -> tf.Tensor:
-        """For each character, where in the arrays its text ends, int32 [N]."""
+        """Returns the end of the text that contains each character, int32 [N]."""
         return tf.gather(self.splits, self.rows + 1)
 
 
 class Located(NamedTuple):
-    """Pieces and where they come from; flat arrays of P pieces of B texts."""
+    """Tokens of B texts and their ranges, in flat arrays."""
 
     ids: tf.Tensor  # int32 [P]
-    splits: tf.Tensor  # int32 [B + 1]; where a text's pieces begin, and the last ones end
-    starts: tf.Tensor  # int32 [P]; first position of each piece
-    ends: tf.Tensor  # int32 [P]; one past the last
+    splits: tf.Tensor  # int32 [B + 1]; first token of each text, and end of the last ones
+    starts: tf.Tensor  # int32 [P]
+    ends: tf.Tensor  # int32 [P], exclusive
 
 
 def limit_words(texts: tf.Tensor) -> tf.Tensor:
-    """Returns texts, string [B]; InvalidArgumentError if a word exceeds MAX_WORD_CHARACTERS."""
+    """Returns the texts, or raises an error if a word exceeds `MAX_WORD_CHARACTERS`."""
 
     def checked() -> tf.Tensor:
         words = tf.strings.split(tf.strings.regex_replace(texts, _BLANKS, " ")).flat_values
@@ -84,16 +84,13 @@ def limit_words(texts: tf.Tensor) -> tf.Tensor:
         with tf.control_dependencies([within_limit]):
             return tf.identity(texts)
 
-    # Shorter texts, which are most, cannot contain such a word.
+    # Shorter texts cannot contain such a word.
     is_long = tf.reduce_any(tf.strings.length(texts) > MAX_WORD_CHARACTERS)
     return tf.cond(is_long, checked, lambda: texts)
 
 
 def decode(texts: tf.Tensor) -> Characters:
-    """Takes UTF-8 texts, string [B], apart; bytes that are not UTF-8 become U+FFFD.
-
-    Words that are too long raise an error; see `limit_words`.
-    """
+    """Splits texts, string [B], into characters. Raises the error of `limit_words`."""
     texts = limit_words(texts)
     ragged, offsets = tf.strings.unicode_decode_with_offsets(texts, "UTF-8")
     codes, splits = ragged.values, tf.cast(ragged.row_splits, tf.int32)
@@ -107,35 +104,34 @@ def decode(texts: tf.Tensor) -> Characters:
 
 
 def segment_ids(splits: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
-    """For each of `size` places, how many of splits[1:] are not after it, int32 [size]."""
+    """Returns, for each of `size` positions, the number of splits[1:] up to it, int32 [size]."""
     ends = tf.minimum(splits[1:], size)[:, None]
     passed = tf.scatter_nd(ends, tf.ones_like(ends[:, 0]), [size + 1])
     return tf.cumsum(passed)[:size]
 
 
 def byte_lengths(codes: tf.Tensor) -> tf.Tensor:
-    """How many bytes each character has in UTF-8, int32 [N]."""
+    """Returns the number of bytes of each character in UTF-8, int32 [N]."""
     return 1 + sum(tf.cast(codes >= bound, tf.int32) for bound in (0x80, 0x800, 0x10000))
 
 
 def first_from(mask: tf.Tensor) -> tf.Tensor:
-    """For each of N places, the first place from there on that the mask marks, or N."""
+    """Returns, for each of N positions, the first marked position from there on, or N."""
     size = tf.size(mask)
     places = tf.cast(tf.where(mask)[:, 0], tf.int32)
     return tf.gather(tf.concat([places, [size]], 0), tf.cumsum(tf.cast(mask, tf.int32), 0, True))
 
 
 def last_before(mask: tf.Tensor) -> tf.Tensor:
-    """For each of N places, the last place before it that the mask marks, or -1."""
+    """Returns, for each of N positions, the last marked position before it, or -1."""
     places = tf.cast(tf.where(mask)[:, 0], tf.int32)
     return tf.gather(tf.concat([[-1], places], 0), tf.cumsum(tf.cast(mask, tf.int32), 0, True))
 
 
 class CodeMap(tf.Module):
-    """One small number for each code point; equal pages are stored once."""
+    """A table of small numbers for all code points, int [0x110000]; equal pages are stored once."""
 
     def __init__(self, values: np.ndarray) -> None:
-        """Takes the number of every code point, int [0x110000]."""
         super().__init__()
         rows = values.astype(np.int32).reshape(-1, _PAGE)
         places: dict[bytes, int] = {}
@@ -144,20 +140,16 @@ class CodeMap(tf.Module):
         self.values = constant(np.frombuffer(b"".join(places), np.int32))
 
     def __call__(self, codes: tf.Tensor) -> tf.Tensor:
-        """Looks code points up, int32 [N] to int32 [N]."""
+        """Returns the numbers of code points, int32 [N]."""
         page = tf.gather(self.pages, tf.bitwise.right_shift(codes, _PAGE_BITS))
         return tf.gather(self.values, page + tf.bitwise.bitwise_and(codes, _PAGE - 1))
 
 
 class CharacterTable(tf.Module):
-    """What each character is replaced by: any number of characters."""
+    """A table with the replacement of each character, any number of characters."""
 
     def __init__(self, replace: Replacement, do_lower_case: bool) -> None:
-        """Asks `replace` about every character: its replacement as text, or a reserved entry.
-
-        It is given `do_lower_case` and the character. Text never shares a reserved entry, so that
-        those tell blanks from characters that become a blank.
-        """
+        """Stores the text or reserved entry that `replace` returns for each character."""
         super().__init__()
         entries, texts = _replacements(replace, do_lower_case)
         lengths = list(map(len, texts))
@@ -168,19 +160,16 @@ class CharacterTable(tf.Module):
         self._codes = constant(np.where(codes == ord(_SELF), _NO_CODE, codes))
 
     def entries(self, codes: tf.Tensor) -> tf.Tensor:
-        """Which entry of the table each code point has, int32 [N]."""
+        """Returns the entry of each code point, int32 [N]."""
         return self._entries(codes)
 
     def replace(
         self, text: Characters, entries: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor
     ) -> tuple[Characters, tf.Tensor]:
-        """Replaces each of N characters by what its entry, int32 [N], says.
+        """Replaces each of N characters by the text of its entry, int32 [N].
 
-        `starts` and `ends`, int32 [N], are the first raw byte that the replacement stands for and
-        one past the last.
-
-        Returns:
-            The new characters, M of them, and which old one each came from, int32 [M].
+        `starts` and `ends`, int32 [N], are the raw byte ranges of the replacements. Returns M new
+        characters, and the index of the old character of each, int32 [M].
         """
         first, after = tf.gather(self._starts, entries), tf.gather(self._ends, entries)
         places = tf.ragged.range(first, after, row_splits_dtype=tf.int32)
@@ -198,10 +187,10 @@ class CharacterTable(tf.Module):
 
 
 class SigmaLowering(tf.Module):
-    """Lower-cases the capital sigma, the one letter of which its neighbours decide."""
+    """Lower-cases capital sigmas, whose lower case depends on the characters around them."""
 
     def __init__(self, is_dropped: Callable[[str], bool] | None = None) -> None:
-        """Takes what names characters that the text will have lost when it is lower-cased."""
+        """Creates the table; `is_dropped` selects characters to remove before lower-casing."""
         super().__init__()
         classes = _case_classes()
         if is_dropped:
@@ -211,7 +200,7 @@ class SigmaLowering(tf.Module):
         self._classes = CodeMap(classes)
 
     def __call__(self, text: Characters) -> Characters:
-        """Lower-cases every capital sigma of texts whose other letters may be of any case."""
+        """Lower-cases every capital sigma; other letters may have any case."""
         is_sigma = text.codes == _CAPITAL_SIGMA
         codes = tf.cond(
             tf.reduce_any(is_sigma), lambda: self._lower(text, is_sigma), lambda: text.codes
@@ -221,9 +210,9 @@ class SigmaLowering(tf.Module):
     def _lower(self, text: Characters, is_sigma: tf.Tensor) -> tf.Tensor:
         classes = self._classes(text.codes)
         counts = classes != _IGNORABLE
-        is_cased = tf.concat([classes == _CASED, [False]], 0)  # so that place N and -1 exist
+        is_cased = tf.concat([classes == _CASED, [False]], 0)  # so that the indices N and -1 exist
         before = last_before(counts)
-        # A capital sigma counts itself, so the first that counts is looked for one later.
+        # A capital sigma is cased itself, so the search begins after it.
         after = tf.concat([first_from(counts)[1:], [tf.size(counts)]], 0)
         follows = (before >= text.at_row_starts()) & tf.gather(is_cased, tf.maximum(before, 0))
         ends = (after >= text.at_row_ends()) | ~tf.gather(is_cased, after)
@@ -232,26 +221,23 @@ class SigmaLowering(tf.Module):
 
 
 def constant(values: Any) -> tf.Tensor:
-    """A table for graphs, int32, kept where string operations run."""
+    """Returns an int32 table for graphs on the CPU, where string operations run."""
     with tf.init_scope(), tf.device("CPU:0"):
         return tf.constant(np.asarray(values, np.int32))
 
 
 @cache
 def possible_codes() -> tuple[int, ...]:
-    """The code points of which anything can be made.
-
-    In the planes of letters and ideographs blocks count as a whole. Beyond them are a few that
-    exist, empty planes and private ones.
-    """
-    letters = (*range(0xD800), *range(0xE000, 0x30000))  # surrogates are none
+    """Returns the code points that text can contain."""
+    # In the planes of letters and ideographs, unassigned codes count as well; no surrogates.
+    letters = (*range(0xD800), *range(0xE000, 0x30000))
     others = (*range(0x30000, 0x40000), *range(0xE0000, 0xF0000))
     return (*letters, *(code for code in others if unicodedata.category(chr(code)) != "Cn"))
 
 
 @cache
 def _replacements(replace: Replacement, do_lower_case: bool) -> tuple[np.ndarray, list[str]]:
-    """The entry of every code point, int32 [0x110000], and the texts of the entries."""
+    """Returns the entry of every code point, int32 [0x110000], and the texts of the entries."""
     entries = np.zeros(_CODES, np.int32)
     places: dict[str, int] = {}
     for code in possible_codes():
@@ -267,9 +253,9 @@ def _replacements(replace: Replacement, do_lower_case: bool) -> tuple[np.ndarray
 
 @cache
 def _case_classes() -> np.ndarray:
-    """How each character counts beside a capital sigma, found by asking Python, int32 [0x110000].
+    """Returns the effect of each character on a sigma next to it, int32 [0x110000].
 
-    Python looks past some characters and then asks whether what it finds has a case.
+    Python skips ignorable characters, and then checks whether the next one is cased.
     """
     classes = np.zeros(_CODES, np.int32)
     for code in possible_codes():

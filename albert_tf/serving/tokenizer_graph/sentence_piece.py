@@ -1,4 +1,4 @@
-"""The SentencePiece tokenizer as a graph: clean-up, SentencePiece, digit-comma rule, positions."""
+"""The SentencePiece tokenizer as a graph: normalization, pieces, digit-comma rule, ranges."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from albert_tf.serving.tokenizer_graph.characters import (
 )
 from albert_tf.tokenization.sentence_piece import WORD_START, SentencePieceTokenizer, clean_text
 
-_NO_CHARACTER = "\0"  # stands where a text is over; whatever it finds is not asked for
+_NO_CHARACTER = "\0"  # padding of the table; its results are not used
 _ASCII = r"[\x00-\x7f]*"
 
-# What str.split takes for white space, among ASCII. A single blank needs no replacing.
+# White space of str.split in ASCII. A single blank needs no replacement.
 _ASCII_BLANKS = r"\t-\r\x1c-\x20"
 _ASCII_GAP = rf"[\t-\r\x1c-\x1f][{_ASCII_BLANKS}]*|\x20[{_ASCII_BLANKS}]+"
 
 
 class CommaRule(tf.Module):
-    """ALBERT's rule for pieces like "9,": the parts of every piece, most of which have one."""
+    """ALBERT's rule that splits pieces like "9,"; most pieces have one part."""
 
     def __init__(self, tokenizer: SentencePieceTokenizer) -> None:
         super().__init__()
@@ -55,13 +55,13 @@ class CommaRule(tf.Module):
         self._codes = constant([[ord(c) for c in text] for text in padded])
 
     def apply(self, pieces: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Takes pieces apart, int32 [B, (tokens)] to int32 [B, (tokens)]."""
+        """Splits pieces, int32 [B, (tokens)]."""
         ids, splits, _, _ = self._parts(pieces.values, tf.cast(pieces.row_splits, tf.int32))
         splits = tf.cast(splits, tf.int64)
         return tf.RaggedTensor.from_row_splits(ids, splits, validate=False)
 
     def locate(self, pieces: Located, codes: tf.Tensor) -> Located:
-        """Takes pieces apart that cover clean characters, and finds where each part lies."""
+        """Splits pieces and returns the range of each part in the normalized characters."""
         ids, splits, places, sources = self._parts(pieces.ids, pieces.splits)
         starts, ends = tf.gather(pieces.starts, sources), tf.gather(pieces.ends, sources)
         located = Located(ids, splits, starts, ends)
@@ -75,7 +75,7 @@ class CommaRule(tf.Module):
         )
 
     def _parts(self, ids: tf.Tensor, splits: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        """Gives part ids, their splits, places in the tables, and the piece each came from."""
+        """Returns part ids, their splits, their indices in the tables, and their pieces."""
         first, after = tf.gather(self._starts, ids), tf.gather(self._ends, ids)
         places = tf.ragged.range(first, after, row_splits_dtype=tf.int32)
         sources = segment_ids(places.row_splits, tf.size(places.values))
@@ -109,11 +109,9 @@ class CommaRule(tf.Module):
     def _follow(
         self, rows: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor, codes: tf.Tensor
     ) -> tf.Tensor:
-        """Finds the characters of pieces, one after the other, in the text that they cover.
+        """Returns the position after each number of characters of a piece, int32 [A, longest + 1].
 
-        Returns:
-            For each piece the place after each number of its characters, int32 [A, longest + 1];
-            a character that is not there, such as a mark where there is no blank, moves nothing.
+        Missing characters, such as a word mark without a blank, do not move the position.
         """
         columns = tf.range(tf.reduce_max(ends - starts))
         places = starts[:, None] + columns
@@ -131,12 +129,12 @@ class CommaRule(tf.Module):
 
 
 def _bounds(parts: list[tuple[int, str]]) -> Iterator[tuple[int, int]]:
-    """Between which of its piece's characters each part lies."""
+    """Yields the range of each part in the characters of its piece."""
     return pairwise(accumulate((len(text) for _, text in parts), initial=0))
 
 
 def _rows(vocab_size: int, taken_apart: Iterable[int]) -> np.ndarray:
-    """Counts the pieces that are taken apart, from 1; 0 for all others, int32 [V]."""
+    """Numbers the pieces that are split, from 1; 0 for all others, int32 [V]."""
     rows = np.zeros(vocab_size, np.int32)
     for row, piece in enumerate(sorted(taken_apart), 1):
         rows[piece] = row
@@ -144,7 +142,7 @@ def _rows(vocab_size: int, taken_apart: Iterable[int]) -> np.ndarray:
 
 
 class SentencePieceGraph(tf.Module):
-    """What `SentencePieceTokenizer` does, in TensorFlow."""
+    """`SentencePieceTokenizer` in TensorFlow."""
 
     def __init__(self, tokenizer: SentencePieceTokenizer) -> None:
         super().__init__()
@@ -160,12 +158,12 @@ class SentencePieceGraph(tf.Module):
         self._is_tied = constant([m and i not in taken_apart for i, m in enumerate(has_mark)])
 
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Gives the ids of each text, int32 [B, (tokens)]."""
+        """Returns the ids of each text, int32 [B, (tokens)]."""
         pieces = self._model.tokenize(limit_words(self.clean(texts)))
         return self._comma_rule.apply(pieces)
 
     def tokenize_with_offsets(self, texts: tf.Tensor) -> Located:
-        """Gives ids and positions, in bytes of the raw texts."""
+        """Returns ids and ranges, in bytes of the raw texts."""
         raw = decode(texts)
         gaps = _Gaps.find(raw, self._characters.entries(raw.codes))
         clean = self._replace(raw, gaps)
@@ -175,7 +173,7 @@ class SentencePieceGraph(tf.Module):
         return self._with_leading_blanks(pieces._replace(starts=starts, ends=ends), raw, gaps)
 
     def clean(self, texts: tf.Tensor) -> tf.Tensor:
-        """Cleans texts, string [B]; those in ASCII, which are most, take the shorter way."""
+        """Normalizes texts, string [B]. ASCII texts, the most frequent ones, take a faster path."""
         is_ascii = tf.strings.regex_full_match(texts, _ASCII)
         simple = tf.strings.regex_replace(tf.where(is_ascii, texts, ""), _ASCII_GAP, " ")
         simple = tf.strings.strip(simple)
@@ -191,7 +189,7 @@ class SentencePieceGraph(tf.Module):
         return self._sigmas(clean) if self._lowers else clean
 
     def _locate(self, clean: Characters) -> Located:
-        """Gives the pieces of clean texts and the clean characters that each comes from."""
+        """Returns the pieces of normalized texts and their ranges of normalized characters."""
         ids, starts, ends = self._model.tokenize_with_offsets(limit_words(clean.strings()))
         splits, size = tf.cast(ids.row_splits, tf.int32), tf.size(ids.values)
         lengths = byte_lengths(clean.codes)
@@ -203,7 +201,7 @@ class SentencePieceGraph(tf.Module):
         return self._without_odd_blanks(Located(ids.values, splits, start, end), clean.codes)
 
     def _without_odd_blanks(self, pieces: Located, codes: tf.Tensor) -> Located:
-        """Ties the mark of a piece to one blank, where SentencePiece joined several characters."""
+        """Limits the mark of a piece to one blank, if SentencePiece merged several characters."""
         next_blank = tf.concat([first_from(codes == ord(" ")), [tf.size(codes)]], 0)
         blank = tf.gather(next_blank, pieces.starts)
         is_tied = (tf.gather(self._is_tied, pieces.ids) > 0) & (blank < pieces.ends)
@@ -213,7 +211,7 @@ class SentencePieceGraph(tf.Module):
         return pieces._replace(starts=starts, ends=ends)
 
     def _with_leading_blanks(self, pieces: Located, raw: Characters, gaps: _Gaps) -> Located:
-        """Gives the white space before a text to its first piece, if that begins with a mark."""
+        """Adds the white space before a text to its first piece, if this begins with a mark."""
         has_pieces = pieces.splits[1:] > pieces.splits[:-1]
         rows = tf.where(has_pieces)[:, 0]
         first, begin = tf.gather(pieces.splits, rows), tf.gather(raw.splits, rows)
@@ -231,17 +229,16 @@ class SentencePieceGraph(tf.Module):
 
 
 class _Gaps(NamedTuple):
-    """What becomes of white space."""
+    """The replacement of white space, for N characters."""
 
     is_white: tf.Tensor  # bool [N]
-    entries: tf.Tensor  # int32 [N]; of the character table, but for blanks that go
-    # int32 [N]; raw bytes of each character; at the first one of a gap, of the blank it becomes
-    starts: tf.Tensor
-    ends: tf.Tensor
+    entries: tf.Tensor  # int32 [N]; of the character table, `NOTHING` for removed blanks
+    starts: tf.Tensor  # int32 [N]; raw bytes of each character, or of the blank for a gap
+    ends: tf.Tensor  # int32 [N], exclusive
 
     @classmethod
     def find(cls, raw: Characters, entries: tf.Tensor) -> _Gaps:
-        """Decides on each gap: one blank between words, nothing around them."""
+        """Replaces each gap between words by one blank, and removes gaps around texts."""
         size = tf.size(entries)
         is_white = (entries == BLANK) | (entries == OTHER_BLANK)
         goes_on = tf.concat([[False], is_white[:-1]], 0)[:size]
@@ -263,7 +260,7 @@ class _Gaps(NamedTuple):
 
 
 def _raw_ranges(pieces: Located, clean: Characters) -> tuple[tf.Tensor, tf.Tensor]:
-    """Turns ranges of clean characters into ranges of raw bytes; empty ones stay empty."""
+    """Converts ranges of normalized characters into ranges of raw bytes; empty ones stay empty."""
     rows = segment_ids(pieces.splits, tf.size(pieces.ids))
     is_empty = pieces.starts == pieces.ends
     at_end = pieces.starts == tf.gather(clean.splits, rows + 1)
@@ -281,5 +278,5 @@ def _replace(do_lower_case: bool, character: str) -> str | int:
     clean = clean_text(character, False, collapse_blanks=False)
     if not do_lower_case:
         return clean
-    # Which sigma it becomes is seen when the whole text is there.
+    # `SigmaLowering` needs the whole text.
     return "Σ".join(part.lower() for part in clean.split("Σ"))

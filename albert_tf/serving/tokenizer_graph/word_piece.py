@@ -1,4 +1,4 @@
-"""The WordPiece tokenizer as a graph: clean-up, splitting into words, pieces, positions."""
+"""The WordPiece tokenizer as a graph: clean-up, splitting into words, pieces, ranges."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from albert_tf.tokenization.word_piece import (
     spread_words,
 )
 
-# No word holds it, for it is dropped; so it stands for a word that no piece may match.
+# Removed from texts, so that no piece matches it.
 _NO_WORD = "\0"
 _NO_LIMIT = 1 << 30
 _CLASSES = 256  # canonical combining classes
 
 
 class WordPieceGraph(tf.Module):
-    """What `WordPieceTokenizer` does, in TensorFlow."""
+    """`WordPieceTokenizer` in TensorFlow."""
 
     def __init__(self, tokenizer: WordPieceTokenizer) -> None:
         super().__init__()
@@ -49,14 +49,14 @@ class WordPieceGraph(tf.Module):
         self._model = tensorflow_text.FastWordpieceTokenizer(
             tokenizer.tokens,
             suffix_indicator=CONTINUATION,
-            max_bytes_per_word=_NO_LIMIT,  # ours counts characters
+            max_bytes_per_word=_NO_LIMIT,  # `_Words` limits the number of characters
             token_out_type=tf.int32,
             unknown_token=tokenizer.tokens[tokenizer.unk_id],
             no_pretokenization=True,
         )
 
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Gives the ids of each text, int32 [B, (tokens)]."""
+        """Returns the ids of each text, int32 [B, (tokens)]."""
         words = self._split(texts)
         pieces = self._model.tokenize(words.strings())
         return tf.RaggedTensor.from_row_splits(
@@ -64,17 +64,17 @@ class WordPieceGraph(tf.Module):
         )
 
     def tokenize_with_offsets(self, texts: tf.Tensor) -> Located:
-        """Gives ids and positions, in bytes of the raw texts."""
+        """Returns ids and ranges, in bytes of the raw texts."""
         words = self._split(texts)
         ids, starts, _ = self._model.tokenize_with_offsets(words.strings())
         word = segment_ids(tf.cast(ids.row_splits, tf.int32), tf.size(ids.values))
         bytes_before = tf.concat([[0], tf.cumsum(byte_lengths(words.codes))], 0)
         characters = segment_ids(bytes_before, bytes_before[-1] + 1)
         base = tf.gather(bytes_before, tf.gather(words.splits, word))
-        # Pieces cover the characters of all words without a gap, so their starts say everything.
+        # Pieces cover all characters without gaps, so the starts are enough.
         start = tf.gather(characters, base + tf.cast(starts.values, tf.int32))
         piece = segment_ids(tf.concat([start, [tf.size(words.codes)]], 0), tf.size(words.codes))
-        # Marks may have changed places, so a piece's first character need not come first.
+        # Marks may have been reordered.
         return Located(
             ids.values,
             tf.cast(tf.gather(ids.row_splits, words.of_texts), tf.int32),
@@ -94,17 +94,17 @@ class WordPieceGraph(tf.Module):
 
 
 class _Words(NamedTuple):
-    """The words of many texts, one after the other."""
+    """The words of B texts in flat arrays of N characters."""
 
-    codes: tf.Tensor  # the code points of all words, int32 [N]
-    splits: tf.Tensor  # where each word begins and the last ends, int32 [W + 1]
-    of_texts: tf.Tensor  # int32 [B + 1]; where the words of each text begin and the last ones end
+    codes: tf.Tensor  # int32 [N]; code points
+    splits: tf.Tensor  # int32 [W + 1]; start of each word, and end of the last
+    of_texts: tf.Tensor  # int32 [B + 1]; first word of each text, and end of the last ones
     starts: tf.Tensor  # int32 [N]; first raw byte of each character
-    ends: tf.Tensor  # int32 [N]; one past its last raw byte
+    ends: tf.Tensor  # int32 [N]; end of its raw bytes, exclusive
 
     @classmethod
     def find(cls, text: Characters) -> _Words:
-        """Splits at blanks and where texts end."""
+        """Splits at blanks and at the ends of texts."""
         size = tf.size(text.codes)
         is_solid = text.codes != ord(" ")
         goes_on = tf.concat([[False], is_solid[:-1]], 0)[:size]
@@ -118,7 +118,7 @@ class _Words(NamedTuple):
         return cls(codes, splits, tf.gather(words_before, text.splits), starts, ends)
 
     def strings(self) -> tf.Tensor:
-        """The words in UTF-8, string [W]; those that are too long are none at all."""
+        """Returns the words in UTF-8, string [W]; words that are too long become `_NO_WORD`."""
         splits = tf.cast(self.splits, tf.int64)
         ragged = tf.RaggedTensor.from_row_splits(self.codes, splits, validate=False)
         is_short = self.splits[1:] - self.splits[:-1] <= MAX_WORD_LENGTH
@@ -126,10 +126,10 @@ class _Words(NamedTuple):
 
 
 class _MarkOrder(tf.Module):
-    """Brings combining marks into canonical order: those that are kept, which are rare.
+    """Sorts combining marks into canonical order.
 
-    Accents are dropped. What is left of a decomposed text can be out of order only where marks of
-    other categories (musical stems, some vowel signs) stand side by side.
+    Accents are removed, so only marks of other categories (musical stems, some vowel signs) can be
+    out of order.
     """
 
     def __init__(self) -> None:
@@ -139,11 +139,11 @@ class _MarkOrder(tf.Module):
         self._begins = CodeMap(begins)
 
     def __call__(self, text: Characters, raw: Characters, sources: tf.Tensor) -> Characters:
-        """Sorts each run of marks; stable, as the canonical order is."""
+        """Sorts each run of marks, stably."""
         orders = self._orders(text.codes)
 
         def sort() -> tuple[tf.Tensor, ...]:
-            # A text opens a run as well, whatever it begins with.
+            # Every text starts a run.
             is_start = raw.at_row_starts() == tf.range(tf.size(raw.codes))
             begins = tf.where(is_start, 1, self._begins(raw.codes))
             runs = tf.gather(tf.cumsum(begins), sources)
@@ -159,7 +159,7 @@ class _MarkOrder(tf.Module):
 
 @cache
 def _mark_orders() -> tuple[np.ndarray, np.ndarray]:
-    """The combining class of marks that are kept, and which raw characters open a new run."""
+    """Returns the combining class of marks that are kept, and which raw characters start a run."""
     orders = np.zeros(sys.maxunicode + 1, np.int32)
     begins = np.ones_like(orders)
     for code in possible_codes():
@@ -174,6 +174,6 @@ def _mark_orders() -> tuple[np.ndarray, np.ndarray]:
 
 def _replace(do_lower_case: bool, character: str) -> str | int:
     if do_lower_case and character == "Σ":
-        return character  # lower-cased before, in view of the whole text
+        return character  # lower-cased by `SigmaLowering`
     spread = spread_words(character, do_lower_case)
     return BLANK if spread.isspace() else spread

@@ -204,7 +204,7 @@ def test_weights_a_format_cannot_hold_are_reported_and_not_compared(module, targ
             held = {k: v for k, v in contents.weights.items() if k.startswith("bert/")}
             release_directory.write(directory, dataclasses.replace(contents, weights=held))
 
-    monkeypatch.setattr(conversion, "format_module", lambda name: Encoders())
+    monkeypatch.setattr(conversion, "writer_of", lambda name: Encoders())
     report = convert(module, "original", str(target))
     assert len(report.unsupported_weights) == 7
     assert set(report.differences) == {"sequence_output", "pooled_output"}

@@ -22,7 +22,6 @@ import albert_tf
 from albert_tf.checkpoints import names
 from albert_tf.checkpoints.archives import local_directory
 from albert_tf.checkpoints.formats import find_weights
-from albert_tf.checkpoints.model_contents import HANDLE_FLAG
 from albert_tf.checkpoints.model_source import stored_model
 from albert_tf.checkpoints.names import is_released
 from albert_tf.checkpoints.report import LoadError
@@ -31,7 +30,6 @@ from tests.full_disk import file_size_limit
 ROOT = Path(albert_tf.__file__).parents[1]
 GOOGLE = "https://storage.googleapis.com/albert_models/albert_base_v2.tar.gz"
 MINI = ROOT / "albert_tf" / "pretrained" / "mini"
-FLAG = "--model"
 
 
 class Server:
@@ -220,7 +218,7 @@ class TestNames:
         assert is_released("albert/albert-base-v1")  # a folder `albert` may be a clone
         assert not is_released("albert/absent")
         shutil.copytree(tmp_path / "base_v2", tmp_path / "albert" / "another")
-        assert stored_model("albert/another", HANDLE_FLAG)  # an ordinary path
+        assert stored_model("albert/another", is_handle=True)  # an ordinary path
         assert [values[-1] for values in counted] == [
             str(tmp_path / "base_v2"),
             str(tmp_path / "albert" / "albert-base-v2"),
@@ -231,9 +229,9 @@ class TestNames:
         [("base_v3", "'base_v2'"), ("albert-base-v22", "'albert/albert-base-v2'"), ("x", "'mini'")],
     )
     def test_an_unknown_name_is_an_error_with_near_ones(self, name, near):
-        for flag in (HANDLE_FLAG, FLAG):
-            with pytest.raises(ValueError, match=f"{flag}.*{near}|{near}"):
-                stored_model(name, flag)
+        for is_handle in (True, False):
+            with pytest.raises(ValueError, match=near):
+                stored_model(name, is_handle=is_handle)
 
 
 class TestDownload:

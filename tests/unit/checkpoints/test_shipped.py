@@ -16,8 +16,7 @@ import albert_tf
 from albert_tf.checkpoints import names
 from albert_tf.checkpoints.formats import find_weights
 from albert_tf.checkpoints.huggingface.weights import hugging_face_name
-from albert_tf.checkpoints.model_contents import HANDLE_FLAG
-from albert_tf.checkpoints.model_source import CHECKPOINT_FLAG, stored_model
+from albert_tf.checkpoints.model_source import stored_model
 from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.checkpoints.report import DamagedError, LoadError
 from albert_tf.modeling.original_names import original_names
@@ -128,9 +127,9 @@ def test_a_checkpoint_of_that_name_counts_before_it(elsewhere):
 
 
 def test_other_names_are_errors_that_say_which_there_is(elsewhere):
-    for flag in (HANDLE_FLAG, CHECKPOINT_FLAG):
+    for is_handle in (True, False):
         with pytest.raises(ValueError, match=r"minni.*'mini'"):
-            stored_model("minni", flag)
+            stored_model("minni", is_handle=is_handle)
     with pytest.raises(LoadError, match=r"'minni'.*'mini'"):
         albert_tf.load("minni")
 
