@@ -18,7 +18,7 @@ import numpy as np
 from absl import app, flags
 
 from albert_tf.finetuning.predictor import batches_by_length
-from albert_tf.squad.answers import AnswerSelector, write_answers
+from albert_tf.squad.answers import AnswerSelector, AnswerSettings, write_answers
 from albert_tf.squad.data import read_squad
 from albert_tf.squad.features import SquadFeatures, squad_features
 from albert_tf.squad.metrics import v1_scores, v2_scores
@@ -95,13 +95,10 @@ def main(_: list[str]) -> None:
         is_training=False,
     )
     print(f"{len(data.questions)} questions, {len(features)} windows")
-    selector = AnswerSelector(
-        data,
-        features,
-        version=version,
-        n_best_size=FLAGS.n_best_size,
-        max_answer_length=FLAGS.max_answer_length,
+    settings = AnswerSettings(
+        version, n_best_size=FLAGS.n_best_size, max_answer_length=FLAGS.max_answer_length
     )
+    selector = AnswerSelector(data, features, settings)
     outputs = list(batches(features, np.random.default_rng(0)))
     with timed("best candidates of the windows"):
         for rows, values in outputs:

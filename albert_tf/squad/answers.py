@@ -1,8 +1,4 @@
-"""Selects the best answers from the outputs of windows.
-
-Outputs arrive batch by batch, in any order. Only the best candidates of a window are kept, a few
-hundred bytes per window of any length.
-"""
+"""Selects the best answers from the outputs of windows, which arrive in batches in any order."""
 
 from __future__ import annotations
 
@@ -11,7 +7,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,32 +30,20 @@ OUTPUTS = {
 
 # Fallback for questions without possible spans, as in the original release.
 _FALLBACKS = {1: {"empty": (0.0, 0.0, -1, -1)}, 2: {"": (-1e6, -1e6, -1, -1)}}
-_WINDOWS_AT_ONCE = 1024  # limits the memory of spans
+_QUESTIONS_AT_ONCE = 256  # limits the memory of spans
 
 
 @dataclass(frozen=True)
 class AnswerSettings:
-    """Settings for answering questions.
+    """Settings for answering questions."""
 
-    Attributes:
-        version: version of SQuAD, 1 or 2.
-        max_seq_length: maximum number of tokens of a window with its question.
-        doc_stride: number of tokens between the starts of two windows.
-        max_query_length: maximum number of tokens of a question; longer ones are truncated.
-        n_best_size: maximum number of candidates of a question; in SQuAD 1.1 also of starts and of
-            ends of a window.
-        max_answer_length: maximum number of tokens of an answer.
-        threshold: null odds from which a question is not answered, only SQuAD 2.0. If `None`, the
-            best candidate is always used.
-    """
-
-    version: int
-    max_seq_length: int = 384
-    doc_stride: int = 128
-    max_query_length: int = 64
-    n_best_size: int = 20
-    max_answer_length: int = 30
-    threshold: float | None = None
+    version: int  # of SQuAD, 1 or 2
+    max_seq_length: int = 384  # maximum number of tokens of a window with its question
+    doc_stride: int = 128  # number of tokens between the starts of two windows
+    max_query_length: int = 64  # maximum number of tokens of a question; longer ones are truncated
+    n_best_size: int = 20  # maximum number of candidates; in SQuAD 1.1 also of starts and ends
+    max_answer_length: int = 30  # maximum number of tokens
+    threshold: float | None = None  # null odds from which a question is not answered, SQuAD 2.0
 
 
 class AnswerCandidate(NamedTuple):
@@ -68,10 +52,9 @@ class AnswerCandidate(NamedTuple):
     Attributes:
         text: the answer, stripped.
         probability: probability among the candidates of the question.
-        start_log_prob: log probability of its first token; a logit in SQuAD 1.1.
-        end_log_prob: log probability of its last token; a logit in SQuAD 1.1.
-        start: first character in the context; -1 if the text is not in the context.
-        end: one past the last character; -1 if the text is not in the context.
+        start_log_prob, end_log_prob: log probability of its first and last token; a logit in
+            SQuAD 1.1.
+        start, end: context[start:end] is the answer; -1 if it is not in the context.
     """
 
     text: str
@@ -84,17 +67,11 @@ class AnswerCandidate(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class SquadAnswers:
-    """The best answers of Q questions.
-
-    Attributes:
-        ids: Q ids.
-        candidates: candidates of each question, at least one, best first.
-        null_odds: float64 [Q], higher if less answerable. `None` for SQuAD 1.1.
-    """
+    """The best answers of Q questions."""
 
     ids: list[str]
-    candidates: list[list[AnswerCandidate]]
-    null_odds: np.ndarray | None = None
+    candidates: list[list[AnswerCandidate]]  # of each question, at least one, best first
+    null_odds: np.ndarray | None = None  # float64 [Q], higher if less answerable; only SQuAD 2.0
 
     def __len__(self) -> int:
         """Number of questions Q."""
@@ -115,48 +92,31 @@ class SquadAnswers:
         return dict(zip(self.ids, self.null_odds.tolist(), strict=True))
 
 
-def check_sizes(n_best_size: int, max_answer_length: int) -> None:
-    """Raises ValueError unless both numbers are at least 1."""
-    for flag, value in (("`n_best_size`", n_best_size), ("`max_answer_length`", max_answer_length)):
-        if value < 1:
-            raise UserError(f"{flag} must be at least 1. Received: {value}")
-
-
 class AnswerSelector:
     """Collects the outputs of all windows and selects the answers.
 
     A candidate of a window is a pair of a start and an end: in SQuAD 1.1 of the `n_best_size` best
-    of each, in 2.0 a pair of the model's beams. Rejected are spans that end before they start, are
-    longer than `max_answer_length`, exceed the context of the window, or start where another window
-    has more context. Each text counts once per question, with its best span.
+    of each, in 2.0 of the model's beams. Rejected are spans that end before they start, are longer
+    than `max_answer_length`, exceed the context of the window, or start where another window has
+    more context. Each text counts once per question, with its best span.
 
-    With `ranks_padding`, logits of padding are ranked among the best starts and ends of SQuAD 1.1.
-    They are never part of an answer, but may displace other candidates.
-
-    Raises:
-        ValueError: a number is below 1.
+    With `ranks_padding`, logits of padding are ranked among the best starts and ends of SQuAD 1.1,
+    as in the original, and may displace other candidates.
 
     Source: squad_utils.py of the original release, accumulate_predictions and write_predictions.
-    Differs: the original ranks padding, always to `max_seq_length`. Here answers do not depend on
-        padding by default, and candidates are those of the original and possibly more.
     """
 
     def __init__(
         self,
         data: SquadData,
         features: SquadFeatures,
+        settings: AnswerSettings,
         *,
-        version: int,
-        n_best_size: int = 20,
-        max_answer_length: int = 30,
         ranks_padding: bool = False,
     ) -> None:
-        check_sizes(n_best_size, max_answer_length)
         self.data = data
         self.features = features
-        self.version = version
-        self.n_best_size = n_best_size
-        self.max_answer_length = max_answer_length
+        self.settings = settings
         self.ranks_padding = ranks_padding
         self._is_added = np.zeros(len(features.sequences), bool)
         self._kept: dict[str, np.ndarray] = {}  # [N, ...] each
@@ -164,10 +124,10 @@ class AnswerSelector:
     def add(self, rows: np.ndarray, outputs: Mapping[str, np.ndarray]) -> None:
         """Adds the outputs of the windows `rows`, int [n], by the names in `OUTPUTS`.
 
-        SQuAD 1.1: float [n, S], S being at least the lengths of the windows. SQuAD 2.0: beams [n,
-        K] and [n, K * M], the ends of the first start first; `cls_logits` float [n].
+        SQuAD 1.1: logits [n, S]. SQuAD 2.0: beams [n, K] and [n, K * M], the ends of the first
+        start first; `cls_logits` [n].
         """
-        if self.version == 1:
+        if self.settings.version == 1:
             start_index, start_score = self._best(outputs["start_logits"], rows)
             end_index, end_score = self._best(outputs["end_logits"], rows)
             kept = {
@@ -197,9 +157,9 @@ class AnswerSelector:
         if not self.ranks_padding:
             is_real = np.arange(logits.shape[1]) < self.features.sequences.lengths[rows][:, None]
             logits = np.where(is_real, logits, -np.inf)
-        order = np.argsort(-logits, axis=1, kind="stable")[:, : self.n_best_size]
+        order = np.argsort(-logits, axis=1, kind="stable")[:, : self.settings.n_best_size]
         best = np.take_along_axis(logits, order, axis=1)
-        missing = [(0, 0), (0, self.n_best_size - order.shape[1])]
+        missing = [(0, 0), (0, self.settings.n_best_size - order.shape[1])]
         index = np.where(np.isfinite(best), order, -1).astype(np.int32)
         return np.pad(index, missing, constant_values=-1), np.pad(best, missing)
 
@@ -236,18 +196,16 @@ class AnswerSelector:
                 continue
             start += len(piece) - len(piece.lstrip()) if text else 0
             found[text] = (*scores, start, start + len(text))
-            if len(found) == self.n_best_size:
+            if len(found) == self.settings.n_best_size:
                 break
-        return found or _FALLBACKS[self.version]
+        return found or _FALLBACKS[self.settings.version]
 
     def _spans_by_question(self) -> Iterator[tuple[int, Iterable[tuple]]]:
         """Yields each question and its spans, best first: first and last character, scores."""
         count = len(self.data.questions)
         windows = np.searchsorted(self.features.question_indices, np.arange(count + 1))
-        begin = 0
-        while begin < count:
-            limit = windows[begin] + _WINDOWS_AT_ONCE
-            end = max(begin + 1, int(np.searchsorted(windows, limit, side="right")) - 1)
+        for begin in range(0, count, _QUESTIONS_AT_ONCE):
+            end = min(begin + _QUESTIONS_AT_ONCE, count)
             questions, *spans = self._spans(np.arange(windows[begin], windows[end]))
             # Stable: ties keep the order of windows, starts and ends.
             order = np.lexsort((-(spans[2] + spans[3]), questions))
@@ -255,7 +213,6 @@ class AnswerSelector:
             bounds = np.searchsorted(questions[order], np.arange(begin, end + 1)).tolist()
             for number, (low, high) in enumerate(pairwise(bounds), begin):
                 yield number, zip(*(column[low:high] for column in columns), strict=True)
-            begin = end
 
     def _spans(self, rows: np.ndarray) -> tuple[np.ndarray, ...]:
         """Returns the possible spans of windows: question, first and last character, scores."""
@@ -267,7 +224,7 @@ class AnswerSelector:
             features.is_max_context(rows, starts)[:, :, None]
             & (ends >= starts[:, :, None])
             & (ends < context_ends[:, None, None])
-            & (ends - starts[:, :, None] < self.max_answer_length)
+            & (ends - starts[:, :, None] < self.settings.max_answer_length)
         )
         window, beam, rank = np.nonzero(is_span)
         # In SQuAD 1.1 all starts share the ends.
@@ -298,7 +255,7 @@ class AnswerSelector:
 
     def _null_odds(self) -> np.ndarray | None:
         """Returns the minimum of the null odds of the windows of each question, float64 [Q]."""
-        if self.version == 1:
+        if self.settings.version == 1:
             return None
         odds = np.full(len(self.data.questions), NO_WINDOW_ODDS)
         if "null_odds" in self._kept:
@@ -320,38 +277,17 @@ def write_answers(output_dir: str, answers: SquadAnswers, threshold: float | Non
     `probability`, `start_log_prob` and `end_log_prob`. From null odds of `threshold` an answer is
     ""; if `threshold` is `None`, it is always the best.
     """
-    _write_object(output_dir, "predictions.json", _texts(answers.predictions(threshold)))
-    # If an id occurs twice, the last question counts, as in the other files.
-    numbers = {qas_id: number for number, qas_id in enumerate(answers.ids)}
-    entries = ((json.dumps(id_), _entries(answers, number)) for id_, number in numbers.items())
-    _write_object(output_dir, "nbest_predictions.json", entries)
+    names = AnswerCandidate._fields[:4]
+    n_best = [
+        [dict(zip(names, candidate[:4], strict=True)) for candidate in candidates]
+        for candidates in answers.candidates
+    ]
+    contents: dict[str, Mapping[str, Any]] = {
+        "predictions.json": answers.predictions(threshold),
+        "nbest_predictions.json": dict(zip(answers.ids, n_best, strict=True)),
+    }
     if answers.null_odds is not None:
-        _write_object(output_dir, "null_odds.json", _texts(answers.null_odds_by_id()))
-
-
-def _texts(values: Mapping[str, str] | Mapping[str, float]) -> Iterable[tuple[str, str]]:
-    return ((json.dumps(key), json.dumps(value)) for key, value in values.items())
-
-
-def _entries(answers: SquadAnswers, number: int) -> str:
-    """Returns the n best answers like `json.dumps` with an indent of 4, but faster."""
-    entries = (
-        f"        {{\n"
-        f'            "text": {json.dumps(candidate.text)},\n'
-        f'            "probability": {candidate.probability!r},\n'
-        f'            "start_log_prob": {candidate.start_log_prob!r},\n'
-        f'            "end_log_prob": {candidate.end_log_prob!r}\n'
-        f"        }}"
-        for candidate in answers.candidates[number]
-    )
-    return "[\n" + ",\n".join(entries) + "\n    ]"
-
-
-def _write_object(output_dir: str, name: str, items: Iterable[tuple[str, str]]) -> None:
-    """Writes an object whose keys and values are JSON."""
-    with write_then_rename(os.path.join(output_dir, name)) as file:
-        separator = "{\n"
-        for key, value in items:
-            file.write(f"{separator}    {key}: {value}".encode())
-            separator = ",\n"
-        file.write(b"{}\n" if separator == "{\n" else b"\n}\n")
+        contents["null_odds.json"] = answers.null_odds_by_id()
+    for name, content in contents.items():
+        with write_then_rename(os.path.join(output_dir, name)) as file:
+            file.write((json.dumps(content, indent=4) + "\n").encode())

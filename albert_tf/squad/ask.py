@@ -1,24 +1,8 @@
-"""Answers questions about texts: one JSON object per question.
+"""Answers questions about texts, from lists, JSON documents or JSON Lines.
 
-Questions are a JSON document or JSON Lines:
-
-* a list of objects with `context`, `question` and optionally `id`;
-* one such object per line;
-* a file in the format of SQuAD or CMRC 2018, with or without answers.
-
-JSON Lines are read in groups, so that endless streams can be answered.
-
-An answer is an object with
-
-* `id`: the id of the question, or its number, from 1, as text;
-* `answer`: the best answer, a part of the context;
-* `probability`: its probability among the candidates of the question;
-* `start`, `end`: context[start:end] is the answer, in characters (Unicode code points) from 0;
-* for SQuAD 2.0, `is_answered` and `null_odds`, higher if an answer is less likely;
-* `n_best`: the best candidates, best first, with `answer`, `probability`, `start`, `end`.
-
-If the null odds are too high or there is no candidate, `answer` is "" and `probability`, `start`
-and `end` are null.
+Input files contain a list of objects with `context`, `question` and optionally `id`; or one such
+object per line; or questions in the format of SQuAD or CMRC 2018, with or without answers. For each
+question a JSON object is written, see `QuestionAnswer.to_json`.
 """
 
 from __future__ import annotations
@@ -29,7 +13,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from numbers import Real
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from absl import logging
 
@@ -70,11 +54,9 @@ from albert_tf.squad.features import SquadFeatures, check_lengths, squad_feature
 from albert_tf.tokenization.base import Tokenizer
 
 _WANTED = (
-    'a JSON list of {"context": "...", "question": "..."} and, if wanted, "id"; or one such '
-    "object per line; or a file as of SQuAD"
+    'a JSON list of {"context": "...", "question": "..."}, optionally with "id"; or one such '
+    "object per line; or a file in the format of SQuAD"
 )
-
-FLAG = "`predict_json`"
 # Questions of lists and files are grouped in the same way, so batches and numbers are equal.
 _QUESTIONS_AT_ONCE = 256
 _MODELS = (AlbertForQuestionAnswering, AlbertForQuestionAnsweringWithBeamSearch)
@@ -83,7 +65,7 @@ _MODELS = (AlbertForQuestionAnswering, AlbertForQuestionAnsweringWithBeamSearch)
 class PlainQuestion(NamedTuple):
     """A question about a context."""
 
-    question_id: str | int  # default: its number as text; need not be unique
+    question_id: str | int  # need not be unique
     context: str
     question: str
 
@@ -91,29 +73,26 @@ class PlainQuestion(NamedTuple):
 def read_plain_questions(
     lines: Iterable[Sequence[bytes]], path: str
 ) -> Iterator[list[PlainQuestion]]:
-    """Yields the questions of each group of lines, in order.
+    """Yields the questions of each group of lines, see `streams.read_lines`.
 
     If the first line is an object, the input is JSON Lines; otherwise all lines are one document.
-    For groups see `streams.read_lines`. Errors name `path`.
+    Questions without an id get their number, from 1, as text. Errors name `path`.
 
     Raises:
         ValueError: JSON is malformed, or a text is missing; names the line, or the keys in the
-            document. Questions before it are yielded.
+            document.
     """
     number = 0
     for values in _json_values(lines, source_name(path)):
         questions: list[PlainQuestion] = []
         try:
-            for value in values:
-                for paragraph, entry in questions_in(value):
-                    number += 1
-                    found = id_of(entry)
-                    name = str(number) if found is None else found
-                    context, text = text_of(paragraph, "context"), text_of(entry, "question")
-                    questions.append(PlainQuestion(name, context, text))
+            for paragraph, entry in chain.from_iterable(map(questions_in, values)):
+                number += 1
+                found = id_of(entry)
+                name = str(number) if found is None else found
+                context, text = text_of(paragraph, "context"), text_of(entry, "question")
+                questions.append(PlainQuestion(name, context, text))
         except ValueError as error:
-            if questions:
-                yield questions
             raise UserError(f"{error} Expected: {_WANTED}.") from error
         if questions:
             yield questions
@@ -156,8 +135,7 @@ class QuestionAnswer(NamedTuple):
     Attributes:
         answer: the best answer, a part of the context; "" if unanswered.
         probability: probability among the candidates of the question. `None` if unanswered.
-        start: first character in the context. `None` if unanswered.
-        end: one past the last character, so that context[start:end] is the answer.
+        start, end: context[start:end] is the answer, in characters. `None` if unanswered.
         null_odds: higher if an answer is less likely. `None` for SQuAD 1.1.
         n_best: the best candidates, best first.
     """
@@ -170,22 +148,22 @@ class QuestionAnswer(NamedTuple):
     n_best: list[AnswerCandidate]
 
     def to_json(self, question_id: str | int) -> dict[str, Any]:
-        """Returns the object that the command writes for the question with this id."""
+        """Returns the object that the command writes for the question with this id.
+
+        It contains `id`, `answer`, `probability`, `start`, `end`; for SQuAD 2.0 `is_answered` and
+        `null_odds`; and `n_best`, a list of objects with the keys from `answer` to `end`.
+        """
+        keys = ("answer", "probability", "start", "end")
         odds = {}
         if self.null_odds is not None:
             odds = {"is_answered": self.start is not None, "null_odds": self.null_odds}
+        n_best = [(c.text, c.probability, c.start, c.end) for c in self.n_best]
         return {
             "id": question_id,
-            **_json_of(self.answer, self.probability, self.start, self.end),
+            **dict(zip(keys, self[:4], strict=True)),
             **odds,
-            "n_best": [_json_of(c.text, c.probability, c.start, c.end) for c in self.n_best],
+            "n_best": [dict(zip(keys, candidate, strict=True)) for candidate in n_best],
         }
-
-
-def _json_of(
-    answer: str, probability: float | None, start: int | None, end: int | None
-) -> dict[str, Any]:
-    return {"answer": answer, "probability": probability, "start": start, "end": end}
 
 
 def select_answers(
@@ -200,24 +178,76 @@ def select_answers(
     Raises:
         ValueError: an output is not finite.
     """
-    selector = AnswerSelector(
-        data,
-        features,
-        version=settings.version,
-        n_best_size=settings.n_best_size,
-        max_answer_length=settings.max_answer_length,
-        ranks_padding=predictor.padding == "max",
-    )
+    ranks_padding = predictor.padding == "max"
+    selector = AnswerSelector(data, features, settings, ranks_padding=ranks_padding)
     for rows, outputs in predictor.batches(features.sequences, description):
         selector.add(rows, outputs)
     return selector.answers()
 
 
-class QuestionAnswerer:
+class Answerer:
+    """Answers groups of questions.
+
+    Attributes:
+        settings: lengths, sizes and threshold.
+        num_questions: number of answered questions.
+        issues: truncated questions.
+    """
+
+    def __init__(
+        self, predictor: Predictor, tokenizer: Tokenizer, settings: AnswerSettings
+    ) -> None:
+        self._predictor = predictor
+        self._tokenizer = tokenizer
+        self.settings = settings
+        self.num_questions = 0
+        self.issues = DataIssues("questions", "id")
+
+    def answer(self, questions: Sequence[PlainQuestion]) -> list[QuestionAnswer]:
+        """Answers questions together; memory use grows with their number."""
+        settings = self.settings
+        contexts: dict[str, int] = {}
+        asked = []
+        for number, question in enumerate(questions):
+            index = contexts.setdefault(question.context, len(contexts))
+            asked.append(Question(str(number), question.question, index, (), False))
+        data = SquadData(list(contexts), asked, "questions")
+        features = squad_features(
+            data,
+            self._tokenizer,
+            max_seq_length=settings.max_seq_length,
+            doc_stride=settings.doc_stride,
+            max_query_length=settings.max_query_length,
+            is_training=False,
+            is_logged=False,
+        )
+        for index in features.cut_questions:
+            self.issues.add(
+                f"a question longer than --max_query_length={settings.max_query_length}, truncated",
+                str(questions[index].question_id),
+            )
+        description = f"answering from question {self.num_questions + 1}"
+        answers = select_answers(data, features, self._predictor, settings, description)
+        self.num_questions += len(questions)
+        found = []
+        for number in range(len(questions)):
+            # Without spans, the only candidate is the fallback.
+            n_best = [candidate for candidate in answers.candidates[number] if candidate.start >= 0]
+            odds = None if answers.null_odds is None else float(answers.null_odds[number])
+            threshold = settings.threshold
+            is_null = odds is not None and threshold is not None and odds >= threshold
+            best: tuple[str, Any, Any, Any] = ("", None, None, None)
+            if n_best and not is_null:
+                text, probability, *_, start, end = n_best[0]
+                best = text, probability, start, end
+            found.append(QuestionAnswer(*best, odds, n_best))
+        return found
+
+
+class QuestionAnswerer(Answerer):
     """Answers questions by parts of contexts, or not at all.
 
-    Questions are tokenized, truncated and batched as by `run_squad --predict_json`: the same
-    questions get the same answers and numbers.
+    Answers equal those of `run_squad --predict_json`.
 
     Args:
         model: a model of SQuAD 1.1, which answers every question, or of SQuAD 2.0.
@@ -232,7 +262,7 @@ class QuestionAnswerer:
         max_answer_length: maximum number of tokens of an answer.
         null_score_diff_threshold: null odds from which a question is not answered, only SQuAD 2.0.
             Default: the best of the model's evaluation, otherwise 0.
-        batch_size: windows of `max_seq_length` per batch; batches of shorter ones are larger.
+        batch_size: number of windows of `max_seq_length` per batch.
 
     Raises:
         TypeError: an argument has the wrong type.
@@ -253,62 +283,46 @@ class QuestionAnswerer:
         batch_size: int = 8,
     ) -> None:
         tokenizer = check_model(model, _MODELS, tokenizer)
-        known = model.trained_task or TrainedTask("")
-
-        def setting(name: str, given: float | None, default: float | None) -> Any:
-            return known.settings.get(name, default) if given is None else given
-
+        trained = model.trained_task or TrainedTask("")
         version = 1 if isinstance(model, AlbertForQuestionAnswering) else 2
         predictor = new_predictor(
             model,
             model.config,
             outputs=OUTPUTS[version],
-            max_seq_length=known.max_seq_length if max_seq_length is None else max_seq_length,
+            max_seq_length=trained.max_seq_length if max_seq_length is None else max_seq_length,
             batch_size=batch_size,
             longest=AnswerSettings.max_seq_length,
         )
-        length = predictor.max_seq_length
+        given = {
+            "doc_stride": doc_stride,
+            "max_query_length": max_query_length,
+            THRESHOLD: null_score_diff_threshold,
+        }
+        known: dict[str, Any] = {
+            "doc_stride": AnswerSettings.doc_stride,
+            "max_query_length": AnswerSettings.max_query_length,
+            THRESHOLD: None if version == 1 else 0.0,
+            **trained.settings,
+            **{name: value for name, value in given.items() if value is not None},
+        }
         numbers = {
-            "doc_stride": setting("doc_stride", doc_stride, AnswerSettings.doc_stride),
-            "max_query_length": setting(
-                "max_query_length", max_query_length, AnswerSettings.max_query_length
-            ),
+            "doc_stride": known["doc_stride"],
+            "max_query_length": known["max_query_length"],
             "n_best_size": n_best_size,
             "max_answer_length": max_answer_length,
         }
         for name, value in numbers.items():
             check_whole_number(name, value, 1)
+        length = predictor.max_seq_length
         check_lengths(length, numbers["doc_stride"], numbers["max_query_length"])
-        threshold = setting(THRESHOLD, null_score_diff_threshold, None)
-        is_number = isinstance(threshold, Real) and not math.isnan(threshold)
-        if threshold is not None and not is_number:
+        threshold = known[THRESHOLD]
+        if threshold is not None and (not isinstance(threshold, Real) or math.isnan(threshold)):
             raise UserError(f"{THRESHOLD} must be a number. Received: {threshold!r}")
-        if version == 1:
-            if threshold is not None:
-                logging.warning(
-                    "%s has no effect: a model of SQuAD 1.1 answers every question", THRESHOLD
-                )
+        if version == 1 and threshold is not None:
+            logging.warning("%s has no effect: SQuAD 1.1 answers every question", THRESHOLD)
             threshold = None
-        elif threshold is None:
-            threshold = 0.0
         settings = AnswerSettings(version, length, threshold=threshold, **numbers)
-        self._set(predictor, tokenizer, settings)
-
-    def _set(self, predictor: Predictor, tokenizer: Tokenizer, settings: AnswerSettings) -> None:
-        self._predictor = predictor
-        self._tokenizer = tokenizer
-        self.settings = settings
-        self.num_questions = 0  # number of answered questions
-        self.issues = DataIssues(FLAG, "id")
-
-    @classmethod
-    def _of(
-        cls, predictor: Predictor, tokenizer: Tokenizer, settings: AnswerSettings
-    ) -> QuestionAnswerer:
-        """Creates an answerer from the parts of a command."""
-        answerer = cls.__new__(cls)
-        answerer._set(predictor, tokenizer, settings)
-        return answerer
+        super().__init__(predictor, tokenizer, settings)
 
     @classmethod
     @renamed_arguments(where="path")
@@ -318,7 +332,7 @@ class QuestionAnswerer:
         """Loads a fine-tuned model.
 
         Args:
-            path: a model of any format, see `load`. For a training directory, its best checkpoint
+            path: a model of any format, see `load`. In a training directory, the best checkpoint
                 is used, otherwise the newest.
             batch_size: see `QuestionAnswerer`.
             **settings: other arguments of `QuestionAnswerer`.
@@ -355,51 +369,9 @@ class QuestionAnswerer:
         plain = [PlainQuestion(n, *row) for n, row in enumerate(zip(texts, asked, strict=True), 1)]
         self.num_questions, self.issues = 0, DataIssues("questions", "number")
         groups = regrouped([plain], _QUESTIONS_AT_ONCE)
-        answers = [answer for group in groups for answer in self._answer(group)]
+        answers = [answer for group in groups for answer in self.answer(group)]
         self.issues.log()
         return answers
-
-    def _answer(self, questions: Sequence[PlainQuestion]) -> list[QuestionAnswer]:
-        """Answers questions together; memory use grows with their number."""
-        if not questions:
-            return []
-        settings = self.settings
-        contexts: dict[str, int] = {}
-        asked = []
-        for number, question in enumerate(questions):
-            index = contexts.setdefault(question.context, len(contexts))
-            asked.append(Question(str(number), question.question, index, (), False))
-        data = SquadData(list(contexts), asked, FLAG)
-        features = squad_features(
-            data,
-            self._tokenizer,
-            max_seq_length=settings.max_seq_length,
-            doc_stride=settings.doc_stride,
-            max_query_length=settings.max_query_length,
-            is_training=False,
-            is_logged=False,
-        )
-        for index in features.cut_questions:
-            self.issues.add(
-                f"a question longer than --max_query_length={settings.max_query_length}, cut off",
-                str(questions[index].question_id),
-            )
-        description = f"answering from question {self.num_questions + 1}"
-        answers = select_answers(data, features, self._predictor, settings, description)
-        self.num_questions += len(questions)
-        found = []
-        for number in range(len(questions)):
-            # Without spans, the only candidate is the fallback.
-            n_best = [candidate for candidate in answers.candidates[number] if candidate.start >= 0]
-            odds = None if answers.null_odds is None else float(answers.null_odds[number])
-            threshold = settings.threshold
-            is_null = odds is not None and threshold is not None and odds >= threshold
-            best: tuple[str, Any, Any, Any] = ("", None, None, None)
-            if n_best and not is_null:
-                text, probability, *_, start, end = n_best[0]
-                best = text, probability, start, end
-            found.append(QuestionAnswer(*best, odds, n_best))
-        return found
 
 
 def check_questions(path: str) -> None:
@@ -414,37 +386,27 @@ def check_questions(path: str) -> None:
                 pass
 
 
-def answer_file(path: str, answerer: QuestionAnswerer, output_path: str | None = None) -> None:
+def answer_file(path: str, answerer: Answerer, output_path: str | None = None) -> None:
     """Answers every question of a file or the standard input, "-"; logs issues.
 
-    A file is checked completely before the first answer. JSON Lines are answered as soon as they
-    arrive, with constant memory; a JSON document is read completely. The file at `output_path`
-    appears when it is complete; if `None`, answers go to the standard output.
+    JSON Lines are answered as soon as they arrive, with constant memory; a JSON document is read
+    completely. If `output_path` is `None`, answers go to the standard output.
 
     Raises:
-        ValueError: see `check_questions`. Answers before an invalid entry are on the standard
-            output; a file is not written.
+        ValueError: see `read_plain_questions`.
     """
-    check_questions(path)
     try:
         with open_input(path) as file, open_output(output_path) as out:
             groups = read_plain_questions(read_lines(file), path)
             if can_be_read_twice(path, "a file of questions"):
-                groups = regrouped(groups, _QUESTIONS_AT_ONCE)
-            answer_questions(groups, answerer, out)
+                parts = regrouped(groups, _QUESTIONS_AT_ONCE)
+            else:
+                parts = (part for g in groups for part in regrouped([g], _QUESTIONS_AT_ONCE))
+            for questions in parts:
+                for question, answer in zip(questions, answerer.answer(questions), strict=True):
+                    line = json.dumps(answer.to_json(question.question_id), ensure_ascii=False)
+                    out.write(line.encode() + b"\n")
+                out.flush()
     finally:
         logging.info("Answered %d questions", answerer.num_questions)
         answerer.issues.log()
-
-
-def answer_questions(
-    groups: Iterable[Sequence[PlainQuestion]], answerer: QuestionAnswerer, out: IO[bytes]
-) -> None:
-    """Writes a line for every question into a binary file, and flushes after each group."""
-    for group in groups:
-        for begin in range(0, len(group), _QUESTIONS_AT_ONCE):
-            some = group[begin : begin + _QUESTIONS_AT_ONCE]
-            for question, answer in zip(some, answerer._answer(some), strict=True):
-                line = json.dumps(answer.to_json(question.question_id), ensure_ascii=False)
-                out.write(line.encode() + b"\n")
-            out.flush()

@@ -18,13 +18,11 @@ Answers = tuple[tuple[str, int], ...]
 
 
 def questions_in(content: JsonValue) -> Iterator[tuple[JsonValue, JsonValue]]:
-    """Yields each question of a JSON value, and the object that contains its context.
+    """Yields the object with the context and the object of each question in a JSON value.
 
     The value is a list of articles, an object with such a list as `data`, or one article. A
     paragraph may replace its article, and a question with its context may replace its paragraph.
-
-    Raises:
-        JsonError: the format differs; names the keys.
+    Raises JsonError if the format differs; names the keys.
     """
     articles = [content]
     if isinstance(content.value, list):
@@ -40,16 +38,13 @@ def questions_in(content: JsonValue) -> Iterator[tuple[JsonValue, JsonValue]]:
 
 
 def text_of(entry: JsonValue, name: str) -> str:
-    """Returns the text `name`, or by its key in the older format of CMRC 2018.
-
-    Lone surrogates are replaced by U+FFFD. Raises JsonError if the text is missing.
-    """
+    """Returns a text; "context" and "question" have other keys in the older format of CMRC 2018."""
     other = {"context": "context_text", "question": "query_text"}[name]
     return (entry.get(other) or entry[name]).whole_text()
 
 
 def id_of(entry: JsonValue) -> str | int | None:
-    """Returns the id of a question or `None`; raises JsonError for other types."""
+    """Returns the id of a question, or `None`."""
     found = entry.get("id") or entry.get("query_id")
     if found is None:
         return None
@@ -61,7 +56,7 @@ def _answers_of(entry: JsonValue) -> Answers:
     answers = entry.get("answers")
     found = []
     for answer in answers.elements() if answers else []:
-        if isinstance(answer.value, str):  # as in the older form of CMRC 2018
+        if isinstance(answer.value, str):  # as in the older format of CMRC 2018
             found.append((answer.whole_text(), -1))
         else:
             start = answer.get("answer_start")
@@ -71,20 +66,22 @@ def _answers_of(entry: JsonValue) -> Answers:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question and what the file says of its answer."""
+    """A question and its reference answers.
 
-    qas_id: str  # its id, which no other question of the file has
-    question: str  # its text
-    paragraph: int  # which context it is about, a place in `SquadData.contexts`
-    # text and first character of each reference answer; -1 where the file does not say where it
-    # begins. To train on: at most one, and it begins where it says.
+    `answers` contains text and first character of each answer, -1 if unknown; for training, at most
+    one answer with a known position.
+    """
+
+    qas_id: str  # unique in the file
+    question: str
+    paragraph: int  # index in `SquadData.contexts`
     answers: Answers
     is_impossible: bool  # whether the context does not answer it
 
 
 @dataclass(frozen=True)
 class SquadData:
-    """A file of questions: every context once, and the questions, in the order of the file."""
+    """The distinct contexts and the questions of a file, in its order."""
 
     contexts: list[str]
     questions: list[Question]
@@ -94,10 +91,9 @@ class SquadData:
 def read_squad(path: str, *, version: int, is_training: bool) -> SquadData:
     """Reads all questions of a file.
 
-    For training a question has one answer, the first. Its position is that of the file; if the
-    context has another text there, the nearest occurrence; if it does not occur, the text at the
-    position is the answer. Otherwise answers are optional and only used for scores. Malformed
-    values are counted, and the log names the first questions of each kind.
+    For training a question has one answer, the first. If its text is not at its position, the
+    nearest occurrence is used; if it does not occur, the text at the position. Otherwise answers
+    are optional and only used for scores. Malformed values are counted and logged.
 
     Raises:
         ValueError: the file is not JSON or has another format, there is no question, or two
@@ -117,8 +113,7 @@ def read_squad(path: str, *, version: int, is_training: bool) -> SquadData:
             qas_id = str(found)
             if qas_id in keys:
                 raise JsonError(
-                    f"{path}: {entry.keys} has the id {shown(qas_id)}, which {keys[qas_id]} has "
-                    "as well. Ids must be unique."
+                    f"{path}: {keys[qas_id]} and {entry.keys} have the same id, {shown(qas_id)}."
                 )
             keys[qas_id] = entry.keys
             mark = entry.get("is_impossible")
@@ -130,21 +125,24 @@ def read_squad(path: str, *, version: int, is_training: bool) -> SquadData:
                     answers = ()
                 elif not answers and version == 1:
                     raise JsonError(
-                        f"{where} has no answer; with `squad_version`=1 training needs one for "
-                        "every question. Is this a file to predict from, or SQuAD 2.0?"
+                        f"{where} has no answer, but `squad_version`=1 needs one for training."
                     )
                 else:
-                    answers = _trained(answers, context, qas_id, where, issues)
+                    answers = _answer_to_train(answers, context, qas_id, where, issues)
                 is_impossible = not answers
             index = contexts.setdefault(context, len(contexts))
             question = text_of(entry, "question")
             data.questions.append(Question(qas_id, question, index, answers, is_impossible))
     except JsonError as error:
-        raise UserError(f"{error} The layout of a file is {_WANTED}.") from error
+        raise UserError(f"{error} Expected: {_WANTED}.") from error
     if not data.questions:
-        raise UserError(f"{path} holds no question. The layout of a file is {_WANTED}.")
+        raise UserError(f"{path} contains no question. Expected: {_WANTED}.")
     data.contexts.extend(contexts)
-    _check_version(data.questions, version, is_training, issues)
+    done = ", trained towards position 0" * is_training
+    for one in data.questions:
+        if version == 1 and one.is_impossible:
+            kind = f"no answer in their context, as in SQuAD 2.0{done}"
+            issues.add(f"{kind}; --squad_version=1 answers every question", one.qas_id)
     issues.log()
     return data
 
@@ -161,31 +159,10 @@ def locate_answer(context: str, text: str, start: int) -> int:
     return before if start - before <= after - start else after
 
 
-def _check_version(
-    questions: list[Question], version: int, is_training: bool, issues: DataIssues
-) -> None:
-    """Counts what indicates that the file is of the other version."""
-    impossible = [question.qas_id for question in questions if question.is_impossible]
-    if version == 1:
-        done = ", trained towards position 0" * is_training
-        for qas_id in impossible:
-            issues.add(
-                f"no answer in their context, as in SQuAD 2.0{done}; --squad_version=1 answers "
-                "every question",
-                qas_id,
-            )
-    elif is_training and not impossible:
-        issues.add(
-            "an answer in their context, which is all of them: the file looks like SQuAD 1.1; "
-            "--squad_version=2 has no unanswerable question to learn from",
-            questions[0].qas_id,
-        )
-
-
-def _trained(
+def _answer_to_train(
     answers: Answers, context: str, qas_id: str, where: str, issues: DataIssues
 ) -> Answers:
-    """Returns the answer to train on; empty if the question has none."""
+    """Returns at most one answer, with a known position."""
     if len(answers) > 1:
         issues.add("several answers; using the first", qas_id)
     text, start = answers[0] if answers else ("", -1)
@@ -201,8 +178,8 @@ def _trained(
         return ((text, found),)
     if not 0 <= start <= len(context) - len(text):
         raise JsonError(
-            f"{where}: the answer {shown(text)} does not occur in the context, and from character "
-            f"{shown(start)} on it would end outside of it ({len(context)} characters)."
+            f"{where}: the answer {shown(text)} does not occur in the context, and a text of its "
+            f"length at {shown(start)} is outside of the context ({len(context)} characters)."
         )
     issues.add("an answer that does not occur in the context; using its answer_start", qas_id)
     return ((text, start),)

@@ -1,10 +1,14 @@
-"""SavedModels that answer questions, which take token ids or texts and need only TensorFlow."""
+"""SavedModels that answer questions, from token ids or texts.
+
+`GraphAnswerer` is the counterpart of `squad.features` and `squad.answers` in a graph. Q is the
+number of questions, N the number of all windows, T the number of possible spans.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -15,24 +19,17 @@ from albert_tf.modeling.models import (
 )
 from albert_tf.serving.saved_model import (
     Outputs,
+    Sequences,
     float32_copy,
+    joined,
+    row_parts,
     tokens_function,
     write_saved_model,
     write_text_model,
 )
 from albert_tf.serving.tokenizer_graph import GraphTokenizer
-from albert_tf.squad.answers import OUTPUTS, AnswerSettings, check_sizes
+from albert_tf.squad.answers import OUTPUTS, AnswerSettings
 from albert_tf.squad.features import check_lengths
-from albert_tf.squad.graph_windows import (
-    Contexts,
-    Spans,
-    SpanWindows,
-    best_answers,
-    found_beams,
-    logit_beams,
-    possible_spans,
-    span_windows,
-)
 from albert_tf.tokenization.base import Tokenizer
 
 # As in the original, which writes other formats next to it.
@@ -41,17 +38,23 @@ FOLDER = "saved_model"
 # The original's names of the logits, although they are not log probabilities.
 _ORIGINAL_OUTPUTS = {"start_logits": "start_log_prob", "end_logits": "end_log_prob"}
 _TOKENS_AT_ONCE = 8192  # a long context has more windows than the memory for one batch
+_SPECIAL_TOKENS = 3  # [CLS] question [SEP] window [SEP]
+
+# Characters that Python's `str.strip` removes.
+_BLANKS = (
+    r"[\x{9}-\x{D}\x{1C}-\x{20}\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}"
+    r"\x{205F}\x{3000}]+"
+)
 
 
 def export_spans(
     model: AlbertForQuestionAnswering | AlbertForQuestionAnsweringWithBeamSearch, export_dir: str
 ) -> str:
-    """Writes a SavedModel atomically into a new subdirectory of `export_dir`/saved_model.
+    """Writes a SavedModel that takes token ids into a new subdirectory of `export_dir`/saved_model.
 
-    It computes in float32 without dropout, whatever the precision of `model`, and contains only the
-    weights. Its signatures take `input_ids`, `input_mask` (1 = real token, 0 = padding) and
-    `segment_ids` (1 = the context and the [SEP] after it), int32 [B, S] each: B sequences, S any
-    length up to `max_position_embeddings`.
+    It computes in float32 without dropout. Its signatures take `input_ids`, `input_mask` (1 = real
+    token, 0 = padding) and `segment_ids` (1 = the context and the [SEP] after it), int32 [B, S]
+    each.
 
     * SQuAD 1.1: `tokens` returns `start_logits` and `end_logits`, float32 [B, S], without any mask.
       `serving_default` returns the same by the names of the original, `start_log_prob` and
@@ -97,18 +100,9 @@ def export_text_spans(
 ) -> str:
     """Writes a SavedModel that takes texts into a new subdirectory of `export_dir`/text.
 
-    It needs TensorFlow and the operations of TensorFlow Text, and answers like
-    `squad.ask.QuestionAnswerer`. Its signature `serving_default` takes `questions` and `contexts`,
-    string [B] each, UTF-8. Outputs, N being `n_best_size`:
-
-    * `answers` string [B], "" if unanswered; `probabilities` float32 [B], among the candidates of
-      the question; `start` and `end` int32 [B], so that context[start:end] is the answer in
-      characters (Unicode code points); `start_byte` and `end_byte`, in bytes. 0 and -1 if
-      unanswered.
-    * for SQuAD 2.0, `is_answered` bool [B], and `null_odds` float32 [B], higher if an answer is
-      less likely.
-    * all candidates, best first, [B, N]: `n_best_answers`, `n_best_probabilities`, `n_best_start`,
-      `n_best_end`, `n_best_start_byte`, `n_best_end_byte`; filled with "", 0 and -1.
+    It answers like `squad.ask.QuestionAnswerer`, and needs the operations of TensorFlow Text. Its
+    signature `serving_default` takes `questions` and `contexts`, string [B] each, UTF-8;
+    docs/exporting.md lists its outputs.
 
     Returns:
         Path of the subdirectory.
@@ -116,11 +110,8 @@ def export_text_spans(
     Raises:
         ValueError: a setting is out of range, the tokenizer is not supported in a graph, or the
             directory cannot be written.
-
-    Differs: the original cannot export it.
     """
     check_lengths(settings.max_seq_length, settings.doc_stride, settings.max_query_length)
-    check_sizes(settings.n_best_size, settings.max_answer_length)
     copy = float32_copy(model)
     graph_tokenizer = GraphTokenizer(tokenizer)
     answers = GraphAnswerer(graph_tokenizer, lambda inputs: copy(inputs, training=False), settings)
@@ -129,10 +120,9 @@ def export_text_spans(
 
 
 class GraphAnswerer:
-    """Answers questions in a graph; see `export_text_spans`.
+    """Answers questions in a graph, given a `GraphTokenizer`.
 
-    `tokenizer` has the methods and ids of `GraphTokenizer`; `model` maps a batch of token ids to
-    the outputs `squad.answers.OUTPUTS`.
+    `model` maps a batch of token ids to the outputs `squad.answers.OUTPUTS`.
     """
 
     def __init__(
@@ -143,7 +133,7 @@ class GraphAnswerer:
         self._settings = settings
 
     def __call__(self, texts: Outputs) -> Outputs:
-        """Answers `questions` about `contexts`; see `export_text_spans`."""
+        """Answers `questions` about `contexts`; docs/exporting.md lists the outputs."""
         settings, tokenizer = self._settings, self._tokenizer
         ids, starts, ends = tokenizer.tokenize_with_offsets(texts["contexts"])
         contexts = Contexts(texts["contexts"], tf.cast(starts, tf.int32), tf.cast(ends, tf.int32))
@@ -155,7 +145,7 @@ class GraphAnswerer:
             doc_stride=settings.doc_stride,
             max_query_length=settings.max_query_length,
         )
-        spans, odds = self._portion_by_portion(windows, contexts)
+        spans, odds = self._all_spans(windows, contexts)
         found = best_answers(spans, contexts, settings.n_best_size)
         best = {name.removeprefix("n_best_"): values[:, 0] for name, values in found.items()}
         is_answered = best["start"] >= 0
@@ -168,9 +158,7 @@ class GraphAnswerer:
             found |= {"null_odds": odds, "is_answered": is_answered}
         return found | _only(best, is_answered)
 
-    def _portion_by_portion(
-        self, windows: SpanWindows, contexts: Contexts
-    ) -> tuple[Spans, tf.Tensor]:
+    def _all_spans(self, windows: SpanWindows, contexts: Contexts) -> tuple[Spans, tf.Tensor]:
         """Returns the spans of all windows, and null odds, float32 [N], 0 for SQuAD 1.1."""
         # Windows of similar lengths share a batch, which reduces padding.
         rows = tf.argsort(windows.sequences.ids.row_lengths(), direction="DESCENDING")
@@ -207,3 +195,262 @@ def _only(best: Outputs, is_answered: tf.Tensor) -> Outputs:
         name: tf.where(is_answered, values, tf.constant(missing[values.dtype], values.dtype))
         for name, values in best.items()
     }
+
+
+class SpanWindows(NamedTuple):
+    """The windows of all questions, those of a question adjacent."""
+
+    sequences: Sequences  # N windows, [CLS] question [SEP] part of the context [SEP]
+    questions: tf.Tensor  # int32 [N]; index of the question, never decreasing
+    starts: tf.Tensor  # int32 [N]; index of the first token in the context
+    lengths: tf.Tensor  # int32 [N]; number of context tokens
+    most_overlaps: int  # maximum distance of two windows of a question that share a token
+
+    @property
+    def before_context(self) -> tf.Tensor:
+        """int32 [N]; tokens of the sequence before the context."""
+        return self.sequences.first_lengths
+
+    def context_tokens(self, rows: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
+        """Converts positions, int32 [n, ...], in windows [n] to token indices in contexts."""
+        shifts = tf.gather(self.starts - self.before_context, rows)
+        return positions + tf.reshape(shifts, [-1] + [1] * (positions.shape.rank - 1))
+
+    def is_max_context(self, rows: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
+        """See `SquadFeatures.is_max_context`: bool [n, m] of rows [n] and positions [n, m]."""
+        tokens = self.context_tokens(rows, positions)[:, :, None]
+        own = self._context_scores(rows[:, None, None], tokens)
+        distances = [step for step in range(-self.most_overlaps, self.most_overlaps + 1) if step]
+        if not distances:
+            return own[:, :, 0] >= 0
+        steps = tf.constant(distances)
+        others = rows[:, None] + steps
+        inside = tf.clip_by_value(others, 0, tf.shape(self.questions)[0] - 1)
+        is_other = tf.equal(others, inside) & tf.equal(
+            tf.gather(self.questions, inside), tf.gather(self.questions, rows)[:, None]
+        )
+        scores = self._context_scores(inside[:, None, :], tokens)
+        is_better = tf.where(steps < 0, scores >= own, scores > own) & (scores >= 0)
+        return (own[:, :, 0] >= 0) & ~tf.reduce_any(is_better & is_other[:, None, :], axis=2)
+
+    def _context_scores(self, rows: tf.Tensor, tokens: tf.Tensor) -> tf.Tensor:
+        """Returns the context of tokens; negative outside of the window."""
+        lengths = tf.gather(self.lengths, rows)
+        before = tokens - tf.gather(self.starts, rows)
+        least = tf.minimum(before, lengths - 1 - before)
+        scores = tf.cast(least, tf.float64) + 0.01 * tf.cast(lengths, tf.float64)
+        return tf.where(least < 0, tf.constant(-1.0, tf.float64), scores)
+
+
+def span_windows(
+    questions: tf.RaggedTensor,
+    contexts: tf.RaggedTensor,
+    tokenizer: Any,
+    *,
+    max_seq_length: int,
+    doc_stride: int,
+    max_query_length: int,
+) -> SpanWindows:
+    """Splits contexts into windows like `squad_features`; both texts are int32 [Q, (tokens)]."""
+    questions = questions[:, :max_query_length]
+    context_lengths = tf.cast(contexts.row_lengths(), tf.int32)
+    rooms = max_seq_length - _SPECIAL_TOKENS - tf.cast(questions.row_lengths(), tf.int32)
+    steps = tf.minimum(rooms, doc_stride)
+    rest = tf.maximum(context_lengths - rooms, 0)
+    numbers = tf.ragged.range((rest + steps - 1) // steps + 1)
+    owners = tf.cast(numbers.value_rowids(), tf.int32)
+    starts = numbers.flat_values * tf.gather(steps, owners)
+    lengths = tf.minimum(
+        tf.gather(rooms, owners), tf.maximum(tf.gather(context_lengths, owners) - starts, 0)
+    )
+    sequences = joined(
+        tf.gather(questions, owners), row_parts(contexts, starts, lengths, owners), tokenizer
+    )
+    longest_room = max_seq_length - _SPECIAL_TOKENS
+    overlaps = max(-(-longest_room // doc_stride) - 1, 0)
+    return SpanWindows(sequences, owners, starts, lengths, overlaps)
+
+
+class Contexts(NamedTuple):
+    """The texts that contain the answers."""
+
+    texts: tf.Tensor  # string [Q], UTF-8
+    starts: tf.RaggedTensor  # int32 [Q, (tokens)]; first byte of each token
+    ends: tf.RaggedTensor  # int32 [Q, (tokens)]; one past the last byte
+
+
+class Spans(NamedTuple):
+    """Parts of contexts that may be answers, [T] each."""
+
+    windows: tf.Tensor  # int32
+    questions: tf.Tensor  # int32
+    scores: tf.Tensor  # float64; sum of the scores of start and end
+    starts: tf.Tensor  # int32; first byte after leading blanks
+    texts: tf.Tensor  # string; stripped
+
+    def rows(self, rows: tf.Tensor) -> Spans:
+        """Returns the given rows, integer [t]."""
+        return Spans(*(tf.gather(column, rows) for column in self))
+
+
+class Beams(NamedTuple):
+    """Starts and ends to try for n windows, best first."""
+
+    starts: tf.Tensor  # int32 [n, K]; positions in the sequence; -1 = none
+    start_scores: tf.Tensor  # float32 [n, K]
+    ends: tf.Tensor  # int32 [n, K, M], or [n, 1, M] for all starts; -1 = none
+    end_scores: tf.Tensor  # float32, the same shape
+
+
+def logit_beams(outputs: Mapping[str, tf.Tensor], mask: tf.Tensor, n_best_size: int) -> Beams:
+    """Returns the K = M = `n_best_size` best starts and ends of logits [n, S] of SQuAD 1.1."""
+    starts, start_scores = _best(outputs["start_logits"], mask, n_best_size)
+    ends, end_scores = _best(outputs["end_logits"], mask, n_best_size)
+    return Beams(starts, start_scores, ends[:, None], end_scores[:, None])
+
+
+def _best(logits: tf.Tensor, mask: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
+    logits = tf.where(mask > 0, logits, -float("inf"))
+    missing = tf.maximum(0, count - tf.shape(logits)[1])
+    logits = tf.pad(logits, [[0, 0], [0, missing]], constant_values=-float("inf"))
+    scores, places = tf.math.top_k(logits, count)
+    return tf.where(tf.math.is_finite(scores), places, -1), scores
+
+
+def found_beams(outputs: Mapping[str, tf.Tensor]) -> Beams:
+    """Returns the beams of a model of SQuAD 2.0; see `SpanBeamHead.call`."""
+    starts = outputs["start_top_index"]
+    shape = tf.concat([tf.shape(starts), [-1]], axis=0)
+    return Beams(
+        starts,
+        outputs["start_top_log_probs"],
+        tf.reshape(outputs["end_top_index"], shape),
+        tf.reshape(outputs["end_top_log_probs"], shape),
+    )
+
+
+def possible_spans(
+    beams: Beams, windows: SpanWindows, rows: tf.Tensor, contexts: Contexts, max_answer_length: int
+) -> Spans:
+    """Returns the possible answers in the windows `rows`, int32 [n]; see `AnswerSelector`."""
+    starts, ends = beams.starts[:, :, None], beams.ends
+    context_ends = tf.gather(windows.before_context + windows.lengths, rows)
+    is_span = (
+        windows.is_max_context(rows, beams.starts)[:, :, None]
+        & (ends >= starts)
+        & (ends < context_ends[:, None, None])
+        & (ends - starts < max_answer_length)
+    )
+    places = tf.where(is_span)
+    # In SQuAD 1.1 all starts share the ends.
+    beam = tf.minimum(places[:, 1], tf.shape(ends, tf.int64)[1] - 1)
+    end_places = tf.stack([places[:, 0], beam, places[:, 2]], axis=1)
+    chosen = tf.gather(rows, places[:, 0])
+    scores = [
+        tf.cast(values, tf.float64)
+        for values in (
+            tf.gather_nd(beams.start_scores, places[:, :2]),
+            tf.gather_nd(beams.end_scores, end_places),
+        )
+    ]
+    first, last = (
+        windows.context_tokens(chosen, positions)
+        for positions in (
+            tf.gather_nd(beams.starts, places[:, :2]),
+            tf.gather_nd(beams.ends, end_places),
+        )
+    )
+    questions = tf.gather(windows.questions, chosen)
+    starts, texts = _cut_out(contexts, windows, rows, places[:, 0], first, last)
+    return Spans(chosen, questions, scores[0] + scores[1], starts, texts)
+
+
+def _cut_out(
+    contexts: Contexts,
+    windows: SpanWindows,
+    rows: tf.Tensor,
+    places: tf.Tensor,
+    first: tf.Tensor,
+    last: tf.Tensor,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns first byte and text of spans, stripped.
+
+    `places`, int64 [T], are the indices of the spans' windows in `rows`, int32 [n]; `first` and
+    `last`, int32 [T], are the indices of their first and last token in the context.
+    """
+    questions = tf.gather(windows.questions, rows)
+    texts = tf.gather(contexts.texts, questions)
+    # Only parts of contexts are copied for every span, because contexts may be very long.
+    token_begins = tf.gather(contexts.starts.row_starts(), questions)
+    offsets = tf.gather(token_begins, places)
+    starts = tf.gather(contexts.starts.flat_values, offsets + tf.cast(first, tf.int64))
+    ends = tf.gather(contexts.ends.flat_values, offsets + tf.cast(last, tf.int64))
+    # As in the original, a token without characters ends before it starts; at the start of the
+    # context it gets the first character.
+    lengths = tf.strings.length(tf.strings.substr(texts, 0, 1, unit="UTF8_CHAR"))
+    ends = tf.where(ends == 0, tf.gather(lengths, places), ends)
+    count = tf.shape(rows)[0]
+    base = tf.math.unsorted_segment_min(starts, places, count)
+    limit = tf.math.unsorted_segment_max(tf.maximum(starts, ends), places, count)
+    base = tf.minimum(base, tf.strings.length(texts))  # a window without spans has the largest
+    parts = tf.strings.substr(texts, base, tf.maximum(limit, base) - base)
+    pieces = tf.strings.substr(
+        tf.gather(parts, places), starts - tf.gather(base, places), tf.maximum(ends - starts, 0)
+    )
+    begun = tf.strings.regex_replace(pieces, f"^{_BLANKS}", "")
+    stripped = tf.strings.regex_replace(begun, f"{_BLANKS}$", "")
+    is_text = tf.strings.length(stripped) > 0
+    blanks = tf.strings.length(pieces) - tf.strings.length(begun)
+    return tf.where(is_text, starts + blanks, starts), stripped
+
+
+def best_answers(spans: Spans, contexts: Contexts, n_best_size: int) -> Outputs:
+    """Returns the outputs for the `n_best_size` best distinct answers of every question."""
+    # Ties keep the order of windows, starts and ends.
+    spans = spans.rows(_stable_order(-spans.windows))
+    spans = spans.rows(_stable_order(spans.scores))
+    spans = spans.rows(_stable_order(-spans.questions))
+    keys = tf.strings.join([tf.strings.as_string(spans.questions), spans.texts], separator=" ")
+    keys, groups = tf.unique(keys)
+    places = tf.range(tf.shape(groups)[0])
+    spans = spans.rows(tf.math.unsorted_segment_min(places, groups, tf.shape(keys)[0]))
+    count = tf.shape(contexts.texts, tf.int64)[0]
+
+    def by_question(column: tf.Tensor, missing: object) -> tf.Tensor:
+        owners = tf.cast(spans.questions, tf.int64)
+        rows = tf.RaggedTensor.from_value_rowids(column, owners, count, validate=False)
+        return rows.to_tensor(missing, shape=[None, n_best_size])
+
+    texts = by_question(spans.texts, "")
+    starts = by_question(spans.starts, -1)
+    ends = tf.where(starts < 0, -1, starts + tf.strings.length(texts))
+    return {
+        "n_best_answers": texts,
+        "n_best_probabilities": _softmax(by_question(spans.scores, -float("inf"))),
+        "n_best_start": _characters(contexts.texts, starts),
+        "n_best_end": _characters(contexts.texts, ends),
+        "n_best_start_byte": starts,
+        "n_best_end_byte": ends,
+    }
+
+
+def _stable_order(values: tf.Tensor) -> tf.Tensor:
+    """Returns the indices of values [T] in descending order; ties keep their order."""
+    return tf.math.top_k(values, tf.shape(values)[0]).indices
+
+
+def _softmax(scores: tf.Tensor) -> tf.Tensor:
+    """Returns float32 probabilities of the last axis of float64 scores; 0 if all are -inf."""
+    is_there = tf.math.is_finite(scores)
+    best = tf.reduce_max(tf.where(is_there, scores, scores.dtype.min), axis=-1, keepdims=True)
+    exponentials = tf.where(is_there, tf.exp(tf.where(is_there, scores - best, 0.0)), 0.0)
+    sums = tf.reduce_sum(exponentials, axis=-1, keepdims=True)
+    return tf.cast(tf.math.divide_no_nan(exponentials, sums), tf.float32)
+
+
+def _characters(texts: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
+    """Converts byte indices [Q, N] in UTF-8 texts [Q] to character indices; -1 is kept."""
+    count = tf.shape(places)[1]
+    copies = tf.repeat(texts[:, None], count, axis=1)
+    before = tf.strings.substr(copies, tf.zeros_like(places), tf.maximum(places, 0))
+    return tf.where(places < 0, -1, tf.strings.length(before, unit="UTF8_CHAR"))

@@ -1,7 +1,7 @@
-"""Windows of questions and contexts: token sequences and the characters of their tokens.
+"""Splits questions and contexts into windows: token sequences and the characters of their tokens.
 
-Each text is tokenized once, optionally in several processes. Windows of a context start at
-multiples of `doc_stride`; an answer is trained on in the windows that contain all of it.
+Windows of a context start at multiples of `doc_stride`; an answer is trained on in the windows that
+contain all of it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from absl import logging
 from albert_tf.data.errors import UserError
 from albert_tf.data.jobs import OrderedMap, progress, worker_processes
 from albert_tf.data.sequences import TokenSequences
+from albert_tf.data.tables import DataIssues
 from albert_tf.squad.data import Question, SquadData
 from albert_tf.tokenization.base import Tokenizer
 
@@ -25,7 +26,6 @@ _CONTEXTS_AT_ONCE = 64
 _QUESTIONS_AT_ONCE = 4096
 _SPECIAL_TOKENS = 3  # [CLS] question [SEP] window [SEP]
 _WINDOWS_AT_ONCE = 8192  # limits memory: 8 bytes per token
-_IDS_NAMED = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +44,6 @@ class _Tokens:
 def _tokens(
     data: SquadData, tokenizer: Tokenizer, max_query_length: int, num_workers: int
 ) -> _Tokens:
-    """Tokenizes; the result does not depend on the number of processes."""
     questions = [question.question for question in data.questions]
     with worker_processes(num_workers, tokenizer) as run:
         contexts = _tokenized(run, _encode_contexts, data.contexts, _CONTEXTS_AT_ONCE, "contexts")
@@ -100,7 +99,6 @@ class Windows:
     """The windows of all questions, those of a question adjacent."""
 
     questions: np.ndarray  # int32 [N]; index of the question
-    numbers: np.ndarray  # int32 [N]; number within the question, from 0
     starts: np.ndarray  # int32 [N]; index of the first token in the context
     lengths: np.ndarray  # int32 [N]; number of context tokens
 
@@ -118,13 +116,13 @@ def cut_windows(context_lengths: np.ndarray, rooms: np.ndarray, doc_stride: int)
     numbers = np.arange(len(questions)) - np.repeat(np.cumsum(counts) - counts, counts)
     starts = numbers * steps[questions]
     lengths = np.minimum(rooms[questions], context_lengths[questions] - starts)
-    return Windows(*(values.astype(np.int32) for values in (questions, numbers, starts, lengths)))
+    return Windows(*(values.astype(np.int32) for values in (questions, starts, lengths)))
 
 
 def _answer_tokens(questions: Sequence[Question], tokens: _Tokens) -> tuple[np.ndarray, np.ndarray]:
     """Returns first and last token of answers, int64 [Q] within the context; -1 if missing.
 
-    Characters without tokens are skipped towards the middle of the answer.
+    Characters without tokens at the ends of an answer are ignored.
     """
     paragraphs = np.array([question.paragraph for question in questions], np.int64)
     ranges = np.array([_first_and_last_character(question) for question in questions], np.int64)
@@ -157,36 +155,21 @@ class SquadFeatures:
     """The windows of all questions: [CLS] question [SEP] part of the context [SEP].
 
     Each question has at least one window, and its windows are adjacent. A window without context
-    tokens is [CLS] question [SEP].
-
-    Attributes:
-        sequences: N windows.
-        question_indices: int32 [N]; indices in `SquadData.questions`, never decreasing.
-        doc_span_index: int32 [N]; number of a window within its question, from 0.
-        paragraph_indices: int32 [N]; indices in `SquadData.contexts`.
-        window_starts: int32 [N]; index of the window's first token in its context.
-        token_starts: int32 [T]; first character in the context of each token of all contexts.
-        token_ends: int32 [T]; last character of each token.
-        paragraph_offsets: int64 [contexts + 1]; first token of each context.
-        start_positions: int32 [N]; position of the answer's first token in the sequence, 0 in
-            windows without the whole answer. `None` unless for training.
-        end_positions: int32 [N]; position of the last token, likewise.
-        is_impossible: bool [N]; windows without the whole answer. `None` unless for training.
-        cut_questions: indices of truncated questions.
+    tokens is [CLS] question [SEP]. Columns of answers are `None` unless for training.
     """
 
-    sequences: TokenSequences
-    question_indices: np.ndarray
-    doc_span_index: np.ndarray
-    paragraph_indices: np.ndarray
-    window_starts: np.ndarray
-    token_starts: np.ndarray
-    token_ends: np.ndarray
-    paragraph_offsets: np.ndarray
+    sequences: TokenSequences  # N windows
+    question_indices: np.ndarray  # int32 [N]; indices in `SquadData.questions`, never decreasing
+    paragraph_indices: np.ndarray  # int32 [N]; indices in `SquadData.contexts`
+    window_starts: np.ndarray  # int32 [N]; index of the first token in its context
+    token_starts: np.ndarray  # int32 [T]; first character of each token of all contexts
+    token_ends: np.ndarray  # int32 [T]; last character of each token
+    paragraph_offsets: np.ndarray  # int64 [contexts + 1]; first token of each context
+    # int32 [N]; positions of the answer in the sequence, 0 in windows without the whole answer
     start_positions: np.ndarray | None = None
     end_positions: np.ndarray | None = None
-    is_impossible: np.ndarray | None = None
-    cut_questions: Sequence[int] = ()
+    is_impossible: np.ndarray | None = None  # bool [N]; windows without the whole answer
+    cut_questions: Sequence[int] = ()  # indices of truncated questions
 
     def __len__(self) -> int:
         """Number of windows N."""
@@ -203,11 +186,11 @@ class SquadFeatures:
         return np.maximum(second - 1, 0)
 
     def is_max_context(self, rows: np.ndarray, positions: np.ndarray) -> np.ndarray:
-        """Returns whether no other window has more context around a token.
+        """Returns whether no other window has more context around tokens.
 
-        The context of a token is the smaller number of tokens before and after it; of two equal
-        windows the longer one counts, then the first. Tokens are at `positions`, int [n, ...], of
-        the windows `rows`, int [n].
+        The context of a token is the smaller number of tokens before and after it. Ties are won by
+        the longer window, then by the first. Tokens are at `positions`, int [n, ...], of the
+        windows `rows`, int [n].
         """
         shape = (-1,) + (1,) * (positions.ndim - 1)
         tokens = positions + (self.window_starts - self.first_context_position)[rows].reshape(shape)
@@ -235,12 +218,12 @@ class SquadFeatures:
     @cached_property
     def _most_overlaps(self) -> int:
         """Returns the maximum distance of two windows of a question that share a token."""
-        ends = self.window_starts + self.context_lengths(np.arange(len(self)))
-        for distance in range(1, len(self)):
-            is_same = self.question_indices[distance:] == self.question_indices[:-distance]
-            if not np.any(is_same & (self.window_starts[distance:] < ends[:-distance])):
-                return distance - 1
-        return max(len(self) - 1, 0)
+        rows = np.arange(len(self))
+        ends = self.window_starts + self.context_lengths(rows)
+        width = 1 + int(ends.max(initial=0))
+        keys = self.question_indices.astype(np.int64) * width
+        following = np.searchsorted(keys + self.window_starts, keys + ends) - rows - 1
+        return int(following.max(initial=0))
 
 
 def squad_features(
@@ -292,12 +275,11 @@ def squad_features(
             max_seq_length,
             doc_stride,
         )
-        what = f"longer than --max_query_length={max_query_length} tokens, cut off"
+        what = f"a question longer than --max_query_length={max_query_length}, truncated"
         _warn_of_questions(data, tokens.cut_questions, what)
     return SquadFeatures(
         sequences=_sequences(tokens, windows, paragraphs, tokenizer),
         question_indices=windows.questions,
-        doc_span_index=windows.numbers,
         paragraph_indices=paragraphs[windows.questions].astype(np.int32),
         window_starts=windows.starts,
         token_starts=tokens.starts,
@@ -316,9 +298,9 @@ def check_lengths(max_seq_length: int, doc_stride: int, max_query_length: int) -
             raise UserError(f"{flag} must be at least 1. Received: {value}")
     if max_query_length + _SPECIAL_TOKENS >= max_seq_length:
         raise UserError(
-            f"`max_seq_length`={max_seq_length} leaves no tokens for the context next to a "
-            f"question of `max_query_length`={max_query_length} tokens, [CLS] and two [SEP]: make "
-            f"the first at least {max_query_length + _SPECIAL_TOKENS + 1}, or the second smaller."
+            f"`max_seq_length` must be at least {max_query_length + _SPECIAL_TOKENS + 1} to leave "
+            f"room for the context next to a question of `max_query_length`={max_query_length} "
+            f"tokens. Received: {max_seq_length}"
         )
 
 
@@ -350,16 +332,16 @@ def _sequences(
 
 
 def _labels(data: SquadData, tokens: _Tokens, windows: Windows) -> dict[str, np.ndarray]:
-    """Positions of the answers in the windows, 0 where a window does not hold the whole answer."""
+    """Returns the columns of answers of `SquadFeatures`."""
     owners = windows.questions
     first, last = (ends[owners] for ends in _answer_tokens(data.questions, tokens))
     is_whole = (first >= windows.starts) & (last < windows.starts + windows.lengths) & (first >= 0)
     if not is_whole.any():
         answered = sum(not question.is_impossible for question in data.questions)
         raise UserError(
-            f"{data.path}: no window holds a whole answer, so there is nothing to train on: "
-            f"{answered} of {len(data.questions)} questions have an answer. A larger "
-            "`max_seq_length` makes longer windows."
+            f"{data.path}: no window contains a whole answer, so there is nothing to train on: "
+            f"{answered} of {len(data.questions)} questions have an answer. Increase "
+            "`max_seq_length`."
         )
     shown = set(owners[is_whole].tolist())
     hidden = [
@@ -367,7 +349,7 @@ def _labels(data: SquadData, tokens: _Tokens, windows: Windows) -> dict[str, np.
         for index, question in enumerate(data.questions)
         if index not in shown and not question.is_impossible
     ]
-    what = "whose answer fits into no window, trained as unanswerable"
+    what = "an answer that fits into no window, trained as unanswerable"
     _warn_of_questions(data, hidden, what)
     before_context = np.diff(tokens.question_offsets)[owners] + 2
     starts, ends = (
@@ -377,13 +359,8 @@ def _labels(data: SquadData, tokens: _Tokens, windows: Windows) -> dict[str, np.
     return {"start_positions": starts, "end_positions": ends, "is_impossible": ~is_whole}
 
 
-def _warn_of_questions(data: SquadData, indices: list[int], what: str) -> None:
-    if indices:
-        logging.warning(
-            "%s: questions=%d %s (ids %s%s)",
-            data.path,
-            len(indices),
-            what,
-            ", ".join(data.questions[index].qas_id for index in indices[:_IDS_NAMED]),
-            ", ..." if len(indices) > _IDS_NAMED else "",
-        )
+def _warn_of_questions(data: SquadData, indices: Sequence[int], what: str) -> None:
+    issues = DataIssues(data.path, "id")
+    for index in indices:
+        issues.add(what, data.questions[index].qas_id)
+    issues.log()

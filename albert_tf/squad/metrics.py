@@ -91,8 +91,7 @@ def v1_scores(questions: Sequence[Question], predictions: Mapping[str, str]) -> 
     """
     _check_references(questions, 1)
     scored = [question for question in questions if question.answers]
-    if len(scored) < len(questions):
-        _warn(questions, [q for q in questions if not q.answers], "no reference: skipped")
+    _warn(questions, [q for q in questions if not q.answers], "no reference: skipped")
     _warn_of_missing(scored, predictions)
     pairs = [
         (predictions.get(question.qas_id), [text for text, _ in question.answers])
@@ -144,13 +143,11 @@ def v2_scores(
 
     Returns:
         `exact`, `f1` and `total`, also prefixed by `HasAns_` and `NoAns_` for questions with and
-        without
-        an answer: at the threshold, and as in the original, null odds above 1.0 count as
-        unanswered.
-        `predictions_exact`, `predictions_f1`: without that rule, as the official program scores the
-        written answers. `best_exact`, `best_exact_thresh`, `best_f1`, `best_f1_thresh`: the best
-        threshold on these questions; null odds equal to it count as answered.
-        `null_score_diff_threshold`: the threshold used.
+        without an answer: at the threshold, and as in the original, null odds above 1.0 count as
+        unanswered. `predictions_exact`, `predictions_f1`: without that rule, as the official
+        program scores the written answers. `best_exact`, `best_exact_thresh`, `best_f1`,
+        `best_f1_thresh`: the best threshold on these questions; null odds equal to it count as
+        answered. `null_score_diff_threshold`: the threshold used.
 
     Raises:
         ValueError: there are no references, or null odds are missing.
@@ -161,8 +158,7 @@ def v2_scores(
     _check_references(questions, 2)
     questions = list({question.qas_id: question for question in questions}.values())
     unmarked = [q for q in questions if not q.answers and not q.is_impossible]
-    if unmarked:
-        _warn(questions, unmarked, "neither a reference nor is_impossible: treated as unanswerable")
+    _warn(questions, unmarked, "neither a reference nor is_impossible: treated as unanswerable")
     _warn_of_missing(questions, answers)
     lacking = [q.qas_id for q in questions if q.qas_id in answers and q.qas_id not in null_odds]
     if lacking:
@@ -228,22 +224,17 @@ def _percent(values: np.ndarray) -> float:
 def _check_references(questions: Sequence[Question], version: int) -> None:
     if not has_references(questions, version):
         raise UserError(
-            f"None of the {len(questions)} questions has a reference answer: there is nothing to "
-            "score predictions with."
+            f"None of the {len(questions)} questions has a reference answer to compare with."
         )
 
 
 def _warn_of_missing(questions: Sequence[Question], predictions: Mapping[str, str]) -> None:
     missing = [question for question in questions if question.qas_id not in predictions]
-    if missing:
-        _warn(questions, missing, "no prediction: they score 0")
+    _warn(questions, missing, "no prediction: they score 0")
 
 
 def _warn(questions: Sequence[Question], chosen: Sequence[Question], what: str) -> None:
-    logging.warning(
-        "%d of %d questions have %s. The first is %r.",
-        len(chosen),
-        len(questions),
-        what,
-        chosen[0].qas_id,
-    )
+    if chosen:
+        first = chosen[0].qas_id
+        counts = (len(chosen), len(questions))
+        logging.warning("%d of %d questions have %s. The first is %r.", *counts, what, first)

@@ -1,11 +1,11 @@
-"""Carries out `run_squad`: trains, evaluates, answers and exports."""
+"""The job of `run_squad`: training, evaluation, answers and export."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
@@ -19,15 +19,9 @@ from albert_tf.finetuning import flow
 from albert_tf.finetuning.job import FineTuningSettings, Job, RunContext, check_predictions
 from albert_tf.serving.litert import ORIGINAL_FILE as LITERT_FILE
 from albert_tf.serving.litert import LiteRTExport
-from albert_tf.squad.answers import (
-    OUTPUTS,
-    AnswerSettings,
-    SquadAnswers,
-    check_sizes,
-    write_answers,
-)
-from albert_tf.squad.ask import QuestionAnswerer, answer_file, check_questions, select_answers
-from albert_tf.squad.data import Question, SquadData, read_squad
+from albert_tf.squad.answers import OUTPUTS, AnswerSettings, SquadAnswers, write_answers
+from albert_tf.squad.ask import Answerer, answer_file, check_questions, select_answers
+from albert_tf.squad.data import SquadData, read_squad
 from albert_tf.squad.export import FOLDER as SPANS_FOLDER
 from albert_tf.squad.export import export_spans, export_text_spans
 from albert_tf.squad.features import SquadFeatures, check_lengths, squad_features
@@ -42,7 +36,6 @@ _KEPT_FLAGS = {
     2: ("doc_stride", "max_query_length", "start_n_top", "end_n_top"),
 }
 
-_MANY_WINDOWS = 1.5  # windows per question from which epochs over questions mislead
 _QUESTIONS_A_PROCESS = 25_000  # fewer do not justify another process
 _STEP, _BEST = "global_step = ", "best "
 
@@ -64,25 +57,23 @@ class SquadEvaluationResults(EvaluationResults):
         `best_step` is -1 if there is no score; `name` is the kind of F1 of `best_f1`.
         """
         lines = [f"{key} = {value}" for key, value in sorted(results.items())]
-        best_lines = lines if best_step == step else self._results(best_step)
+        best_lines = lines
+        if best_step != step:
+            best_lines = [li for li in self.lines(best_step) if not li.startswith((_STEP, _BEST))]
         ending = [*best_lines, f"best perf happened at step: {best_step}"]
         best = best_f1 if math.isfinite(best_f1) else -1
         block = [*lines, f"{_STEP}{step}", f"{_BEST}{name} = {best}"]
         self.append_lines(step, block, "\n".join(ending))
 
-    def _results(self, step: int) -> list[str]:
-        return [line for line in self.lines(step) if not line.startswith((_STEP, _BEST))]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SquadSettings(FineTuningSettings):
-    """Settings of `run_squad`; each corresponds to the flag of `run_squad.py`.
+    """Settings of `run_squad`, named after the flags in docs/flags.md.
 
     Required are `output_dir` and at least one action: `do_train`, `do_predict`, `predict_json` or
-    `export_dir`. Training needs `squad_version`, `train_file` and a model to start from:
-    `albert_hub_module_handle`, or `init_checkpoint` with its files. `do_predict` answers
-    `predict_file`, on which checkpoints are evaluated. All other settings have defaults;
-    docs/flags.md describes all flags. For errors see `ClassificationSettings`.
+    `export_dir`. Training also needs `squad_version`, `train_file` and a model to start from:
+    `albert_hub_module_handle`, or `init_checkpoint` with its files. For errors see
+    `ClassificationSettings`.
     """
 
     squad_version: int | None = None
@@ -91,13 +82,13 @@ class SquadSettings(FineTuningSettings):
     predict_json: str | None = None
     predict_output_file: str | None = None
     max_seq_length: int = unless_given(384)
-    doc_stride: int = unless_given(128)
-    max_query_length: int = unless_given(64)
+    doc_stride: int = unless_given(128, at_least=1)
+    max_query_length: int = unless_given(64, at_least=1)
     num_workers: int | None = limited(None, at_least=1)
-    n_best_size: int = 20
-    max_answer_length: int = 30
-    start_n_top: int = unless_given(5)
-    end_n_top: int = unless_given(5)
+    n_best_size: int = limited(20, at_least=1)
+    max_answer_length: int = limited(30, at_least=1)
+    start_n_top: int = unless_given(5, at_least=1)
+    end_n_top: int = unless_given(5, at_least=1)
     null_score_diff_threshold: float | None = None
     num_train_epochs: float = unless_given(3.0)
     warmup_proportion: float = unless_given(0.1)
@@ -106,14 +97,7 @@ class SquadSettings(FineTuningSettings):
 
 
 class SquadJob(Job[SquadSettings]):
-    """Answers questions by a span of a context, or not at all; see `Job`.
-
-    Attributes:
-        version: version of SQuAD, 1 or 2.
-        train: --train_file. `None` without training.
-        predict: --predict_file. `None` if it is not answered.
-        features: the windows of both, by `is_training`.
-    """
+    """Answers questions by a span of a context, or not at all; see `Job`."""
 
     ACTIONS = ("do_train", "do_predict", "predict_json", "export_dir")
     EVALUATING = "`do_predict`, and a `predict_file` with answers"
@@ -127,11 +111,6 @@ class SquadJob(Job[SquadSettings]):
         """See `Job`."""
         super().check(settings)
         check_predictions(settings, "predict_json")
-        check_sizes(settings.n_best_size, settings.max_answer_length)
-        for name in ("start_n_top", "end_n_top"):
-            value = getattr(settings, name)
-            if value is not None and value < 1:
-                raise UserError(f"`{name}` must be at least 1. Received: {value}")
         threshold = settings.null_score_diff_threshold
         if threshold is not None and math.isnan(threshold):
             raise UserError(f"`{THRESHOLD}` must be a number. Received: {threshold}")
@@ -142,15 +121,12 @@ class SquadJob(Job[SquadSettings]):
         version = settings.squad_version
         if version is None and trained and trained.name in SQUAD_TASKS.values():
             return trained.name
-        if version is None:
-            of_other = f"a model of another task, {trained.name!r}" if trained else ""
-            raise UserError(
-                f"`squad_version` is needed: {settings.output_dir!r} contains "
-                f"{of_other or 'no model with a known task'}. Use 1 (every question has an "
-                "answer) or 2 (some have none)."
-            )
         if version not in SQUAD_TASKS:
-            raise UserError(f"`squad_version` must be 1 or 2. Received: {version}")
+            found = f"a model of {trained.name!r}" if trained else "no model with a known task"
+            raise UserError(
+                "`squad_version` must be 1 (every question has an answer) or 2 (some have none). "
+                f"`output_dir` contains {found}. Received: {version}"
+            )
         return SQUAD_TASKS[version]
 
     def __init__(self, context: RunContext[SquadSettings]) -> None:
@@ -178,34 +154,26 @@ class SquadJob(Job[SquadSettings]):
             check_questions(settings.predict_json)
         if settings.predict_json or settings.export_text_model:
             check_lengths(settings.max_seq_length, settings.doc_stride, settings.max_query_length)
-        self.train = self._read("train", is_wanted=settings.do_train)
-        self.predict = self._read("predict", is_wanted=settings.do_predict)
+        self.train = self._read("train") if settings.do_train else None
+        self.predict = self._read("predict") if settings.do_predict else None
         questions = self.predict.questions if self.predict else []
-        self.best_metric = best_metric(questions, self.version)
+        self.best_metric = "f1" if self.version == 1 else "best_f1"
+        if self.version == 1 and is_chinese(questions):  # F1 of SQuAD relies on blanks
+            self.best_metric = "char_f1"
         self.has_references = has_references(questions, self.version)
         self.evaluates = self.has_references and (settings.do_train or settings.checkpoint == "all")
         self._written_step: int | None = None  # step of the answers in the files
-        if self.predict and not self.has_references:
-            self._explain_no_references(self.predict.path)
-
-    def _read(self, action: str, *, is_wanted: bool) -> SquadData | None:
-        if not is_wanted:
-            return None
-        flag, path = f"`{action}_file`", getattr(self.settings, f"{action}_file")
-        if not path:
-            raise UserError(f"`do`_{action} needs {flag}.")
-        return read_squad(path, version=self.version, is_training=action == "train")
-
-    def _explain_no_references(self, path: str) -> None:
-        if self.settings.checkpoint == "all":
+        if self.predict and not self.has_references and settings.checkpoint == "all":
             raise UserError(
-                f"`checkpoint`=all chooses among checkpoints, but `predict_file` {path} has no "
-                "answers to score them by. Use best, newest or a path."
+                f"`checkpoint`=all needs answers to score checkpoints by, but `predict_file` "
+                f"{self.predict.path} has none. Use best, newest or a path."
             )
-        if self.settings.do_train:
-            logging.warning(
-                "--predict_file %s has no answers: no checkpoint is evaluated while training", path
-            )
+
+    def _read(self, action: str) -> SquadData:
+        path = getattr(self.settings, f"{action}_file")
+        if not path:
+            raise UserError(f"`do_{action}` needs `{action}_file`.")
+        return read_squad(path, version=self.version, is_training=action == "train")
 
     def make_task(self) -> SquadTask:
         """See `Job`."""
@@ -239,13 +207,10 @@ class SquadJob(Job[SquadSettings]):
         )
 
     def optimizer_config(self, num_examples: int) -> OptimizerConfig:
-        """Converts epochs over the questions into steps, and logs the epochs over windows.
-
-        Args:
-            num_examples: number of windows.
+        """Converts epochs over the questions into steps; `num_examples` is the number of windows.
 
         Raises:
-            ValueError: a value is out of range, or there is no step; names the flag.
+            ValueError: a value is out of range, or there is no step.
         """
         assert self.train is not None
         settings = self.settings
@@ -260,15 +225,13 @@ class SquadJob(Job[SquadSettings]):
         if not num_steps:
             raise UserError(
                 f"`num_train_epochs`={epochs} of {num_questions} questions are less than one batch "
-                f"of `train_batch_size`={batch_size}: there is nothing to train."
+                f"of `train_batch_size`={batch_size}. Increase `num_train_epochs`."
             )
         num_warmup_steps = int(num_steps * proportion)
         config = settings.optimizer_config(SquadOptimizerConfig, num_steps, num_warmup_steps)
-        logging.log(
-            logging.WARNING if num_examples > _MANY_WINDOWS * num_questions else logging.INFO,
+        logging.info(
             "--num_train_epochs=%g counts questions, as the original does: num_train_steps=%d "
-            "num_warmup_steps=%d questions=%d windows=%d, each window trained on %.2f times on "
-            "average",
+            "num_warmup_steps=%d questions=%d windows=%d, each window trained on %.2f times",
             epochs,
             num_steps,
             num_warmup_steps,
@@ -289,7 +252,7 @@ class SquadJob(Job[SquadSettings]):
             self._litert = LiteRTExport(model, path, max_seq_length=length)
 
     def answers(self, description: str = "answering") -> SquadAnswers:
-        """Returns the answers to --predict_file; keeps only the best candidates."""
+        """Returns the answers to `predict_file`."""
         assert self.predict is not None
         predictor = self.predictor(self.settings.predict_batch_size)
         return select_answers(
@@ -308,17 +271,13 @@ class SquadJob(Job[SquadSettings]):
     def threshold(self) -> float | None:
         """Returns the null odds from which questions are not answered; `None` for SQuAD 1.1.
 
-        They are those of the settings, otherwise the best of an evaluation, otherwise 0.
+        The settings come first, then the best threshold of an evaluation, then 0.
         """
         if self.version == 1:
             return None
         given, known = self.settings.null_score_diff_threshold, self.task.settings.get(THRESHOLD)
         if given is None and known is None:
-            logging.warning(
-                "There are no answers to find the best threshold by, and no evaluation of this "
-                "model has found it: using --%s=0",
-                THRESHOLD,
-            )
+            logging.warning("The best threshold of this model is unknown: using --%s=0", THRESHOLD)
             return 0.0
         return known if given is None else given
 
@@ -371,7 +330,7 @@ class SquadJob(Job[SquadSettings]):
             answering = dataclasses.replace(answering, threshold=self.threshold())
         if settings.predict_json:
             predictor = self.predictor(settings.predict_batch_size)
-            answerer = QuestionAnswerer._of(predictor, self.tokenizer, answering)
+            answerer = Answerer(predictor, self.tokenizer, answering)
             answer_file(settings.predict_json, answerer, settings.predict_output_file)
         if settings.export_dir and settings.export_text_model:
             export_text_spans(self.model, self.tokenizer, answering, settings.export_dir)
@@ -381,7 +340,7 @@ class SquadJob(Job[SquadSettings]):
             self._litert.write()
 
     def answer_predict_file(self, step: int) -> None:
-        """Writes the answers to --predict_file, and logs their scores if there are references.
+        """Writes the answers to `predict_file`, and logs their scores if there are references.
 
         `eval_results.txt` is replaced unless several checkpoints have been evaluated.
         """
@@ -396,17 +355,6 @@ class SquadJob(Job[SquadSettings]):
         if scores and not self.evaluates:
             self.results = SquadEvaluationResults(self.settings.output_dir)
             self._append(step, scores, step, scores[self.best_metric])
-
-
-def best_metric(questions: Sequence[Question], version: int) -> str:
-    """Returns the name of the score that selects the best checkpoint.
-
-    Differs: if most references are Chinese, CMRC 2018's F1 of characters is used, because F1 of
-        SQuAD 1.1 relies on blanks between words.
-    """
-    if version == 2:
-        return "best_f1"
-    return "char_f1" if is_chinese(questions) else "f1"
 
 
 def run_squad(

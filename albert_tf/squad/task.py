@@ -1,4 +1,4 @@
-"""Question answering: start and end of the answer in a context, and whether there is an answer."""
+"""The training task of question answering: start and end of answers, and whether there is one."""
 
 from __future__ import annotations
 
@@ -32,14 +32,9 @@ START, END, ANSWERABILITY = "start_loss", "end_loss", "answerability_loss"
 class SquadTask(InMemoryTask):
     """The training task of `run_squad.py`; an example is a window of a context.
 
-    Version 1, where every question has an answer, chooses among all positions including padding, so
-    its loss equals that of the original only with the padding "max". Version 2 considers
-    `end_n_top` ends of each of `start_n_top` starts, and applies dropout before the no-answer
-    score. For other arguments see `InMemoryTask`.
-
-    Raises:
-        ValueError: the version is unknown, `max_seq_length` exceeds the positions of the model, or
-            there is nothing to learn from.
+    The softmax of version 1 includes padding, so its loss equals that of the original only with the
+    padding "max". Version 2 considers `end_n_top` ends of each of `start_n_top` starts, and applies
+    dropout before the no-answer score. For other arguments and errors see `InMemoryTask`.
     """
 
     def __init__(
@@ -63,12 +58,10 @@ class SquadTask(InMemoryTask):
 
     def _columns(self) -> dict[str, np.ndarray]:
         train = self.train
-        if train.start_positions is None or not len(train.sequences):
-            raise UserError(
-                "Training needs windows with answer positions. Received: "
-                f"{len(train.sequences)} windows"
-                f"{' without' if train.start_positions is None else ''}"
-            )
+        if train.start_positions is None or not len(train):
+            raise UserError("Training needs windows with answer positions. Received none.")
+        assert train.end_positions is not None
+        assert train.is_impossible is not None
         columns = {"start_positions": train.start_positions, "end_positions": train.end_positions}
         if self.version == 2:
             columns["is_impossible"] = train.is_impossible.astype(np.float32)

@@ -12,11 +12,9 @@ All other files have one word per line and blank lines between sentences. Column
 tabs if the first row contains one, otherwise by blanks and tabs; all rows have the same number.
 `-DOCSTART-` starts a line between documents. A line that starts with `#` before the first word of a
 sentence is a comment if its number of columns differs from the rows, or if it is a CoNLL-U comment:
-`# newdoc`, `# newpar` or `# key = value`. All other lines are rows, because `#` is also a word.
-Files with 10 columns are CoNLL-U; their lines with `1-2` or `1.1` in the first column are not
-words, and have `_` in additional columns, such as predictions.
-
-Words are unchanged, and may be empty; the tokenizer cleans them.
+`# newdoc`, `# newpar` or `# key = value`. Other lines with `#` are rows. Files with 10 columns are
+CoNLL-U; their lines with `1-2` or `1.1` in the first column are not words, and have `_` in
+additional columns, such as predictions.
 """
 
 from __future__ import annotations
@@ -76,9 +74,8 @@ def read_sentences(
         needs_labels: whether to reject sentences without labels.
 
     Raises:
-        ValueError: the file is missing, contains no word or is not UTF-8; the number of columns
-            changes, a line is not one of the objects above, an entity overlaps another or splits a
-            word, or a label is empty or missing. Names the file and the line.
+        ValueError: the file is missing, malformed or without words, or a label is missing. Names
+            the file and the line.
     """
     is_empty = True
     for _, sentence in _parts(path, token_column, label_column):
@@ -311,29 +308,26 @@ def _entity_labels(
     return tuple(labels)
 
 
-# Classes of characters: blank, dropped, a word, part of a word.
-_BLANK, _DROPPED, _SINGLE, _PART = " \0!a"
+BLANK, DROPPED, SINGLE, PART = " \0!a"  # classes of characters
 
 
-def _character_class(code: int) -> str:
+def character_class(code: int) -> str:
+    """Returns whether a character is blank, dropped, a word (`SINGLE`), or part of a word."""
     spread = spread_words(chr(code), do_lower_case=False)
     if not spread.strip():
-        return _BLANK if spread else _DROPPED
-    return _SINGLE if len(spread) > 1 else _PART
+        return BLANK if spread else DROPPED
+    return SINGLE if len(spread) > 1 else PART
 
 
-_CLASSES: Final[FilledTable[int, str]] = FilledTable(_character_class)
-_WORD = re.compile(f"{_SINGLE}|{_PART}(?:[{_PART}{_DROPPED}]*{_PART})?")
+_CLASSES: Final[FilledTable[int, str]] = FilledTable(character_class)
+_WORD = re.compile(f"{SINGLE}|{PART}(?:[{PART}{DROPPED}]*{PART})?")
 
 
 def split_words(text: str) -> list[tuple[int, int]]:
     """Splits a text at blanks, punctuation and ideographs, like BERT's basic tokenizer.
 
-    Control and format characters (categories Cc and Cf) inside a word belong to it; others are
-    dropped.
-
-    Returns:
-        Start and end of each word in characters, end exclusive.
+    Returns start and end of each word in characters, end exclusive. Control and format characters
+    (categories Cc and Cf) inside a word belong to it; others are dropped.
     """
     return [match.span() for match in _WORD.finditer(text.translate(_CLASSES))]
 
@@ -356,13 +350,10 @@ def write_predictions(
     Args:
         path: the file.
         output: a binary file.
-        predict: returns labels and probabilities of the words of at most `SENTENCES_AT_ONCE`
+        predict: returns labels and probabilities of the words of up to `SENTENCES_AT_ONCE`
             sentences.
         scheme: scheme of the labels.
-        token_column: see `read_sentences`.
-
-    Raises:
-        ValueError: see `read_sentences`.
+        token_column: see `read_sentences`, also for errors.
     """
     parts = _parts(path, token_column, None)
     while group := list(islice(parts, SENTENCES_AT_ONCE)):
@@ -420,15 +411,8 @@ def text_entities(
 ) -> list[dict[str, Any]]:
     """Returns the entities of a text, see `entities`, as objects for JSON Lines.
 
-    Args:
-        offsets: start and end of each word in the text.
-        labels: label of each word.
-        probabilities: probability of each label.
-        scheme: scheme of the labels.
-
-    Returns:
-        `start` and `end` in characters, end exclusive; `label`, the type; and `probability`, the
-        mean over the words.
+    Words have these offsets, labels and probabilities. An object has `start` and `end` in
+    characters, end exclusive; `label`, the type; and `probability`, the mean over the words.
     """
     return [
         {

@@ -1,10 +1,9 @@
-"""SavedModels of token classifiers, which take token ids or texts and need only TensorFlow."""
+"""SavedModels of token classifiers that take token ids or texts."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,39 +34,30 @@ from albert_tf.serving.tokenizer_graph.characters import (
     decode,
     possible_codes,
 )
-from albert_tf.token_classification.data import split_words
+from albert_tf.token_classification.data import BLANK, DROPPED, PART, character_class
 from albert_tf.token_classification.labels import PLAIN, scheme_of, split_label
 from albert_tf.tokenization.base import Tokenizer
 
 _SPECIAL_TOKENS = 2  # [CLS] and [SEP]
 _TOKENS_AT_ONCE = 8192  # a long text has more windows than the memory for one batch
 
-# Classes of characters: blank, dropped, a word, part of a word.
-_BLANK, _DROPPED, _SINGLE, _PART = range(4)
-
 
 def export_token_classifier(
     model: AlbertForTokenClassification, labels: Labels, export_dir: str
 ) -> str:
-    """Writes a SavedModel atomically into a new subdirectory of `export_dir`.
+    """Writes a SavedModel that takes token ids into a new subdirectory of `export_dir`.
 
-    It computes in float32 without dropout, whatever the precision of `model`, and contains only the
-    weights. Its signature, called `tokens` and `serving_default`, takes `input_ids`, `input_mask`
-    (1 = real token, 0 = padding) and `segment_ids`, int32 [B, S] each: B sequences, S any length up
-    to `max_position_embeddings`.
-
-    Outputs: `probabilities`, float32 [B, S, K], `predictions`, int32 [B, S], the most probable
-    class, and `predicted_labels`, string [B, S]. All tokens have outputs, including special tokens,
-    padding and all but the first piece of a word. `assets.extra/labels.json` contains the names of
-    the classes in the order of the probabilities.
+    It computes in float32 without dropout. Its signature, called `tokens` and `serving_default`,
+    takes `input_ids`, `input_mask` (1 = real token, 0 = padding) and `segment_ids`, int32 [B, S]
+    each, and returns `probabilities`, float32 [B, S, K], `predictions`, int32 [B, S], and
+    `predicted_labels`, string [B, S], for all tokens, including special tokens, padding and all but
+    the first piece of a word.
 
     Returns:
         Path of the subdirectory, which is named after the time in seconds.
 
     Raises:
         ValueError: the labels do not match the model, or the directory cannot be written.
-
-    Differs: the original has no such model.
     """
     check_labels(model, labels)
     copy = float32_copy(model)
@@ -97,19 +87,8 @@ def export_text_token_classifier(
 ) -> str:
     """Writes a SavedModel that takes texts into a new subdirectory of `export_dir`/text.
 
-    It needs TensorFlow and the operations of TensorFlow Text, and predicts like `TokenClassifier`:
-    texts of more than `max_seq_length` tokens are split into overlapping windows, and each word is
-    predicted once, in the window with most context. Its signature `serving_default` takes `texts`,
-    string [B], UTF-8. Outputs, with W words and N entities at most per text:
-
-    * `words`, string [B, W]; `word_labels`, string [B, W], the most probable labels of the first
-      pieces; `word_probabilities`, float32 [B, W].
-    * unless labels are plain, `entities` and `entity_types`, string [B, N], and
-      `entity_probabilities`, float32 [B, N], means over their words.
-    * `word_start`, `word_end`, `entity_start` and `entity_end`, int32, so that text[start:end] is
-      the word or entity in characters (Unicode code points); `word_start_byte` and so on, in bytes.
-
-    Missing values are "", 0 and -1.
+    It predicts like `TokenClassifier`, and needs the operations of TensorFlow Text. Its signature
+    `serving_default` takes `texts`, string [B], UTF-8; docs/exporting.md lists its outputs.
 
     Returns:
         Path of the subdirectory.
@@ -118,8 +97,6 @@ def export_text_token_classifier(
         ValueError: the labels do not match the model, `max_seq_length` is too small or exceeds its
             positions, the tokenizer is not supported in a graph, or the directory cannot be
             written.
-
-    Differs: the original has no such model.
     """
     check_labels(model, labels)
     check_room(False, max_seq_length)
@@ -150,13 +127,11 @@ class GraphWords(NamedTuple):
     @classmethod
     def find(cls, characters: Characters, classes: tf.Tensor) -> GraphWords:
         """Finds words like `split_words`; `classes`, int32 [N], are those of the characters."""
-        places = tf.cast(tf.where(classes != _DROPPED)[:, 0], tf.int32)
+        places = tf.cast(tf.where(classes != ord(DROPPED))[:, 0], tf.int32)
         kept, rows = tf.gather(classes, places), tf.gather(characters.rows, places)
-        is_part = kept == _PART
-        goes_on = is_part[1:] & is_part[:-1] & (rows[1:] == rows[:-1])
-        is_word = kept != _BLANK
-        begins = is_word & ~tf.concat([is_part[:0], [False], goes_on], 0)[: tf.size(places)]
-        ends = is_word & ~tf.concat([goes_on, [False]], 0)[: tf.size(places)]
+        is_part = kept == ord(PART)
+        continues = is_part[1:] & is_part[:-1] & (rows[1:] == rows[:-1])
+        begins, ends = _edges(kept != ord(BLANK), continues)
         counts = tf.math.bincount(
             tf.boolean_mask(rows, begins),
             minlength=tf.size(characters.splits) - 1,
@@ -180,7 +155,7 @@ class GraphWords(NamedTuple):
         )
 
     def outputs(self, name: str) -> Outputs:
-        """Returns the positions of the words, see `export_text_token_classifier`."""
+        """Returns the ranges of the words in characters and bytes, int32 [B, most words]."""
         begins = tf.gather(self.characters.at_row_starts(), self.firsts)
         columns = {
             "start": self.firsts - begins,
@@ -191,11 +166,17 @@ class GraphWords(NamedTuple):
         return {f"{name}_{key}": self.by_text(column, -1) for key, column in columns.items()}
 
 
-class GraphTagger(tf.Module):
-    """Labels words and finds entities of texts, in a graph.
+def _edges(is_inside: tf.Tensor, continues: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns which of N items begin and end a run; `continues`, [N - 1], joins two neighbors."""
+    size = tf.size(is_inside)
+    begins = is_inside & ~tf.concat([[False], continues], 0)[:size]
+    return begins, is_inside & ~tf.concat([continues, [False]], 0)[:size]
 
-    `tokenizer` has the methods and ids of `GraphTokenizer`; `logits` maps a batch of token ids to
-    logits.
+
+class GraphTagger(tf.Module):
+    """Labels words and finds entities of texts in a graph, given a `GraphTokenizer`.
+
+    `logits` maps a batch of token ids to logits.
     """
 
     def __init__(
@@ -213,7 +194,7 @@ class GraphTagger(tf.Module):
         self._logits = logits
         self._max_seq_length = max_seq_length
         self._names = labels.names
-        self._classes = CodeMap(_character_classes())
+        self._classes = CodeMap(character_classes())
         self._has_entities = scheme_of(labels.names) != PLAIN
         if self._has_entities:
             prefixes, types = zip(*map(split_label, labels.names), strict=True)
@@ -224,20 +205,20 @@ class GraphTagger(tf.Module):
             )
 
     def __call__(self, inputs: Outputs) -> Outputs:
-        """Labels `texts`, string [B]; see `export_text_token_classifier`."""
+        """Labels `texts`, string [B]; docs/exporting.md lists the outputs."""
         characters = decode(inputs["texts"])
         words = GraphWords.find(characters, self._classes(characters.codes))
         texts = words.strings()
         label_ids, probabilities = self._labels(words, texts)
-        found = {
+        outputs = {
             "words": words.by_text(texts, ""),
             "word_labels": words.by_text(tf.gather(tf.constant(self._names), label_ids), ""),
             "word_probabilities": words.by_text(probabilities, 0.0),
             **words.outputs("word"),
         }
-        return found | (
-            self._entities(words, label_ids, probabilities) if self._has_entities else {}
-        )
+        if self._has_entities:
+            outputs |= self._entities(words, label_ids, probabilities)
+        return outputs
 
     def _labels(self, words: GraphWords, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the most probable labels, int32 [W], and probabilities, float32 [W]."""
@@ -294,7 +275,7 @@ class GraphTagger(tf.Module):
         is_begin, is_end = (
             tf.gather(table, label_ids) > 0 for table in (self._is_begin, self._is_end)
         )
-        goes_on = (
+        continues = (
             is_inside[1:]
             & is_inside[:-1]
             & (texts[1:] == texts[:-1])
@@ -302,8 +283,7 @@ class GraphTagger(tf.Module):
             & ~is_begin[1:]
             & ~is_end[:-1]
         )
-        begins = is_inside & ~tf.concat([is_inside[:0], [False], goes_on], 0)[: tf.size(types)]
-        ends = is_inside & ~tf.concat([goes_on, [False]], 0)[: tf.size(types)]
+        begins, ends = _edges(is_inside, continues)
         splits = tf.concat([[0], tf.cumsum(tf.cast(begins, tf.int64))], 0)
         entities = GraphWords(
             words.characters,
@@ -335,9 +315,8 @@ def windows(
         room: maximum number of pieces of a window.
 
     Returns:
-        First piece among all and number of pieces of each window that answers a word, int64 [N];
-        the window that answers each word, int64 [W]; and the position of its first piece there, 0
-        being [CLS].
+        First piece and number of pieces of each window that answers a word, int64 [N]; the window
+        of each word and the position of its first piece there, int64 [W]; 0 is [CLS].
     """
     step = (room + 1) // 2
     ends = tf.concat([tf.zeros([1], tf.int64), tf.cumsum(counts)], 0)
@@ -365,15 +344,9 @@ def windows(
     )
 
 
-@cache
-def _character_classes() -> np.ndarray:
-    """Returns the class of each code point according to `split_words`, int32 [0x110000]."""
-    classes = np.full(0x110000, _PART, np.int32)
-    # The words of "a?a ?", ? being the character.
-    known = {1: _DROPPED, 2: _PART, 4: _SINGLE}
-    for code in possible_codes():
-        character = chr(code)
-        found = split_words(f"a{character}a {character}")
-        is_blank = len(found) == 2 and found[0] == (0, 1)
-        classes[code] = _BLANK if is_blank else known[len(found)]
+def character_classes() -> np.ndarray:
+    """Returns the class of each code point, see `character_class`, int32 [0x110000]."""
+    classes = np.full(0x110000, ord(PART), np.int32)
+    codes = possible_codes()
+    classes[list(codes)] = [ord(character_class(code)) for code in codes]
     return classes

@@ -1,4 +1,4 @@
-"""Windows of token sequences of sentences; each word is answered by one of them."""
+"""Splits sentences into windows of token sequences; each word is predicted in one of them."""
 
 from __future__ import annotations
 
@@ -19,23 +19,13 @@ _WORDS_REMEMBERED = 1 << 17
 
 @dataclass(frozen=True, eq=False)
 class TokenFeatures:
-    """The windows of sentences: [CLS] pieces of words [SEP].
+    """The windows of sentences: [CLS] pieces of words [SEP]."""
 
-    Memory: 4 bytes per piece, 8 per word and 28 per window.
-
-    Attributes:
-        sequences: N windows, each of which answers at least one word.
-        word_starts: int64 [N + 1]; the first word that a window answers, and W.
-        positions: int32 [W]; position of a word's first piece in its window; 0 is [CLS].
-        label_ids: int32 [W]. `None` without labels.
-        sentence_starts: int64 [M + 1]; the first word of each sentence, and W.
-    """
-
-    sequences: TokenSequences
-    word_starts: np.ndarray
-    positions: np.ndarray
-    label_ids: np.ndarray | None
-    sentence_starts: np.ndarray
+    sequences: TokenSequences  # N windows, each of which answers at least one word
+    word_starts: np.ndarray  # int64 [N + 1]; the first word that a window answers, and W
+    positions: np.ndarray  # int32 [W]; position of a word's first piece in its window; 0 is [CLS]
+    label_ids: np.ndarray | None  # int32 [W]; `None` without labels
+    sentence_starts: np.ndarray  # int64 [M + 1]; the first word of each sentence, and W
 
     def words_of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns the words that windows [n] answer, int64 [w], and their windows, in 0..n-1."""
@@ -54,10 +44,9 @@ class TokenFeatures:
 
 
 class WordTokenizer:
-    """Splits words into pieces, each as if after a blank, and caches frequent words.
+    """Splits words into pieces, each as if after a blank, and caches them.
 
-    Words without pieces, such as empty words, get the unknown token, so that every word has a
-    position.
+    Words without pieces, such as empty words, get the unknown token.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -83,10 +72,9 @@ def token_features(
 ) -> TokenFeatures:
     """Splits words into pieces and sentences into windows.
 
-    If a sentence does not fit, each window starts half a window after the previous one; the last
-    one ends with the sentence. A word is answered by the window whose middle is nearest to its
-    first piece, where it has most context, or by the first of two. Windows that answer no word,
-    which occur inside very long words, are dropped.
+    If a sentence does not fit, windows overlap by half; the last one ends with the sentence. A word
+    is answered by the window whose middle is nearest to its first piece, or by the first of two.
+    Windows inside very long words answer no word and are dropped.
 
     Args:
         sentences: words and label ids; all sentences have labels, or none.
@@ -94,7 +82,7 @@ def token_features(
         max_seq_length: maximum number of tokens of a window, at least 3.
 
     Raises:
-        ValueError: only some words have labels, or a word is not a string.
+        ValueError: only some words have labels.
     """
     room = max_seq_length - SPECIAL_TOKENS
     sequences, columns = [], []
@@ -134,12 +122,12 @@ def token_features(
 def _windows(counts: np.ndarray, lengths: np.ndarray, room: int) -> tuple[np.ndarray, ...]:
     """Splits sentences of `lengths` words, int [M], into windows of `room` pieces.
 
-    Returns, for each window that answers a word, its first piece among all and its number of
-    pieces, int64, and its number of words; for each word its position, int32.
+    Returns first piece, number of pieces and number of answered words of each window that answers
+    a word, int64, and the position of each word in its window, int32.
     """
     step = (room + 1) // 2
-    ends = np.concatenate([[0], np.cumsum(counts)])
-    bounds = ends[np.concatenate([[0], np.cumsum(lengths)])]  # of sentences, in pieces
+    ends = _starts(counts)
+    bounds = ends[_starts(lengths)]  # of sentences, in pieces
     sizes = np.diff(bounds)
     rests = np.maximum(sizes - room, 0)  # where the last window begins
     last = -(-rests // step)  # its number

@@ -31,23 +31,14 @@ _REMEDY = (
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """At least one word, and optional labels.
+    """At least one word, and optional labels."""
 
-    Attributes:
-        guid: file and line of the first word.
-        words: words as in the file; some may be empty.
-        labels: one per word, as in the file, or IOB2 from entities. `None` without labels.
-        text: the text of JSON Lines with `text`. Otherwise `None`.
-        offsets: start and end of each word in the text, in characters, end exclusive.
-        lines: line of each word; empty if all are on the line of `guid`.
-    """
-
-    guid: str
-    words: tuple[str, ...]
-    labels: tuple[str, ...] | None = None
-    text: str | None = None
-    offsets: tuple[tuple[int, int], ...] | None = None
-    lines: tuple[int, ...] = ()
+    guid: str  # file and line of the first word
+    words: tuple[str, ...]  # as in the file; some may be empty
+    labels: tuple[str, ...] | None = None  # as in the file, or IOB2 from entities
+    text: str | None = None  # the text of JSON Lines with `text`
+    offsets: tuple[tuple[int, int], ...] | None = None  # of words in the text, end exclusive
+    lines: tuple[int, ...] = ()  # of words; empty if all are on the line of `guid`
 
     def where(self, index: int) -> str:
         """Returns file and line of a word, for errors."""
@@ -69,9 +60,7 @@ def recognize_scheme(sentences: Iterable[Sentence]) -> str:
 
     For plain labels see `scheme_of`; a file without entities is plain. `I-` after a word of another
     type starts an entity in every scheme, as in conlleval; so do `I-` and `E-` after `O` in IOBES.
-
-    Args:
-        sentences: read once; sentences without labels are ignored.
+    Sentences without labels are ignored.
 
     Raises:
         ValueError: labels follow two schemes; names labels and their lines.
@@ -159,18 +148,11 @@ def split_label(label: str) -> tuple[str, str]:
 
 
 def entities(labels: Sequence[str], scheme: str) -> list[Entity]:
-    """Finds the entities of a sentence like conlleval, also in invalid sequences.
+    """Finds the entities of a sentence, in order, like conlleval; labels may violate their scheme.
 
     An entity ends after `E-` and `S-`, before `B-`, `S-` and `O`, and where the type changes; every
-    other label except `O` continues it, or starts one. With plain labels every word is an entity,
-    except `O`.
-
-    Args:
-        labels: one per word.
-        scheme: one of `SCHEMES`; all except plain are read in the same way.
-
-    Returns:
-        Entities in the order of the words, without overlaps.
+    other label except `O` continues it, or starts one. In all schemes except plain this is the
+    same. With plain labels every word except `O` is an entity.
 
     Source: `startOfChunk` and `endOfChunk` of conlleval.pl (CoNLL-2000), and seqeval for `S-` and
         for `B-` after `E-`, which conlleval.pl lacks.
@@ -203,7 +185,7 @@ def scores(
     Args:
         gold: the correct labels of each sentence.
         predicted: the predicted labels of each sentence.
-        scheme: scheme of both, see `entities`.
+        scheme: scheme of both.
 
     Returns:
         Numbers from 0 to 1. `eval_accuracy`: the share of words with the correct label. Unless

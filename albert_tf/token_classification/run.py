@@ -1,4 +1,4 @@
-"""Carries out `run_token_classifier`: trains, evaluates, predicts and exports."""
+"""The job of `run_token_classifier`: training, evaluation, prediction and export."""
 
 from __future__ import annotations
 
@@ -59,13 +59,12 @@ _LABELS_SHOWN = 20
 
 @dataclass(frozen=True, kw_only=True)
 class TokenClassificationSettings(StepSettings):
-    """Settings of `run_token_classification`, named after the flags of the command.
+    """Settings of `run_token_classification`, named after the flags in docs/flags.md.
 
     Required are `output_dir` and at least one action: `do_train`, `do_eval`, `do_predict`,
-    `predict_file` or `export_dir`. Training needs a model to start from, `albert_hub_module_handle`
-    or `init_checkpoint` with its files, and the data: `train_file`, `dev_file` and `test_file`,
-    with words in `token_column` and labels in `label_column`. All other settings have defaults;
-    docs/flags.md describes all flags. For errors see `ClassificationSettings`.
+    `predict_file` or `export_dir`. Training also needs `train_file` and a model to start from:
+    `albert_hub_module_handle`, or `init_checkpoint` with its files. For errors see
+    `ClassificationSettings`.
     """
 
     train_file: str | None = None
@@ -80,13 +79,7 @@ class TokenClassificationSettings(StepSettings):
 
 
 class TokenClassificationJob(Job[TokenClassificationSettings]):
-    """Labels words and finds entities; see `Job`.
-
-    Attributes:
-        labels: the labels to predict.
-        scheme: scheme of the labels.
-        features: features of the training and the development set, by split.
-    """
+    """Labels words and finds entities; see `Job`."""
 
     ACTIONS = ("do_train", "do_eval", "do_predict", "predict_file", "export_dir")
     DROPOUT = "classifier_dropout_prob"
@@ -248,7 +241,7 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
         return features
 
     def evaluate(self) -> dict[str, float]:
-        """Returns the scores of the model; see `evaluation_scores`."""
+        """See `Job`."""
         features = self.features[DEV]
         predictor = self.predictor(self.settings.eval_batch_size)
         predicted = predict_labels(features, predictor, "evaluating")

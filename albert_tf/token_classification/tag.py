@@ -37,12 +37,11 @@ from albert_tf.tokenization.base import Tokenizer
 
 
 class TaggedWord(NamedTuple):
-    """The label of `text[start:end]`, or of `words[start:end]` if words were given.
+    """A word with its predicted label.
 
     Attributes:
         text: the word.
-        start: index of its first character, or of the word.
-        end: index after its last character, or after the word.
+        start, end: its range in the text in characters; if words were given, their numbers.
         label: the most probable label.
         probability: probability of the label.
     """
@@ -60,8 +59,7 @@ class TaggedEntity(NamedTuple):
     Attributes:
         type: type, such as "person".
         text: the text, or its words separated by blanks.
-        start: index of its first character or word.
-        end: index after its last character or word.
+        start, end: its range in the text in characters, or in the given words.
         probability: mean over the labels of its words.
     """
 
@@ -85,27 +83,17 @@ class TaggedText(NamedTuple):
 
 
 class Predicted(NamedTuple):
-    """Predictions for the W words of features.
+    """Predictions for the W words of features."""
 
-    Attributes:
-        label_ids: int32 [W]; the most probable labels.
-        probabilities: float32 [W]; their probabilities.
-        losses: float32 [W]; cross entropy of the correct labels. `None` without labels.
-    """
-
-    label_ids: np.ndarray
-    probabilities: np.ndarray
-    losses: np.ndarray | None
+    label_ids: np.ndarray  # int32 [W]; the most probable labels
+    probabilities: np.ndarray  # float32 [W]; their probabilities
+    losses: np.ndarray | None  # float32 [W]; cross entropy of the correct labels, if known
 
 
 def predict_labels(
     features: TokenFeatures, predictor: Predictor, description: str = "predicting"
 ) -> Predicted:
-    """Runs a model on windows, and returns its predictions for all words.
-
-    Raises:
-        ValueError: the model's output is not finite.
-    """
+    """Runs a model on windows; ValueError if its output is not finite."""
     label_ids = np.zeros(len(features.positions), np.int32)
     probabilities, losses = np.zeros((2, len(label_ids)), np.float32)
     for rows, outputs in predictor.batches(features.sequences, description):
@@ -124,10 +112,7 @@ def predict_labels(
 def evaluation_scores(
     features: TokenFeatures, predicted: Predicted, labels: Labels, scheme: str
 ) -> dict[str, float]:
-    """Returns `labels.scores` of features with labels, and `eval_loss`, a mean over words.
-
-    All are rounded to float32.
-    """
+    """Returns `labels.scores`, and `eval_loss`, a mean over words, rounded to float32."""
     assert features.label_ids is not None
     assert predicted.losses is not None
     names = np.array(labels.names, object)
@@ -143,11 +128,6 @@ def evaluation_scores(
 
 class WordTagger:
     """Labels the words of texts.
-
-    Args:
-        predictor: runs the model.
-        tokenizer: the tokenizer of the model.
-        labels: labels of the model.
 
     Attributes:
         num_sentences: number of predicted sentences.
@@ -177,7 +157,7 @@ class WordTagger:
             texts: a text; or N >= 1 texts; or N lists of words.
 
         Returns:
-            The predictions, a list in the same order if `texts` is a list.
+            The predictions; for lists, a list in the same order.
 
         Raises:
             TypeError: `texts` has another type.
@@ -246,10 +226,9 @@ def as_words(name: str, value: object) -> list[str]:
 def predict_file(path: str, tagger: WordTagger, output_path: str | None, token_column: int) -> None:
     """Labels a file, or the lines of the standard input, "-".
 
-    Files are written in their own format, see `write_predictions`. The standard input and pipes
-    contain texts, which are written as JSON Lines with `text` and `predicted_entities` as soon as
-    they arrive. The file at `output_path` appears when it is complete; if `None`, predictions go to
-    the standard output.
+    Files are written in their own format, see `write_predictions`. Lines of the standard input and
+    of pipes are texts, which are written as JSON Lines with `text` and `predicted_entities` as soon
+    as they arrive. If `output_path` is `None`, predictions go to the standard output.
 
     Raises:
         ValueError: the file is invalid; names the line.

@@ -1,4 +1,4 @@
-"""Labels words in memory: loads, trains, evaluates, predicts with and saves a token classifier."""
+"""The class that loads, trains, evaluates, applies and saves token classifiers in memory."""
 
 from __future__ import annotations
 
@@ -32,9 +32,8 @@ class TokenClassifier(WordTagger):
     """Finds entities in texts or labels their words, and learns to.
 
     Texts are split into words at blanks and punctuation; given words are not changed. Longer inputs
-    are split into overlapping windows, and every word is predicted once, in the window with most
-    context. Predictions are those of `run_token_classifier --predict_file`: the same texts give the
-    same numbers.
+    are split into overlapping windows, and every word is predicted once, in the window with the
+    most context. Predictions equal those of `run_token_classifier --predict_file`.
 
     Args:
         model: a token classifier.
@@ -42,7 +41,7 @@ class TokenClassifier(WordTagger):
         labels: names of the K labels in the order of the model's outputs. Default: `model.labels`.
         max_seq_length: maximum number of tokens of a window. Default: as in the training; otherwise
             512, or the number of positions of the model if smaller.
-        batch_size: windows of that length per batch; batches of shorter ones are larger.
+        batch_size: number of windows of that length per batch.
 
     Raises:
         TypeError: an argument has the wrong type.
@@ -90,7 +89,7 @@ class TokenClassifier(WordTagger):
         """Loads a model to predict with, or to `fit`.
 
         Args:
-            path: a model of any format, see `load`. For a training directory, its best checkpoint
+            path: a model of any format, see `load`. In a training directory, the best checkpoint
                 is used, otherwise the newest.
             labels: names of the labels, such as `["O", "B-person", "I-person"]`. If `None`, the
                 labels of the stored classifier are used. A stored model without a classifier of
@@ -169,12 +168,7 @@ class TokenClassifier(WordTagger):
     def evaluate(
         self, sentences: Iterable[Sequence[str]], labels: Iterable[Sequence[str]]
     ) -> dict[str, float]:
-        """Returns the scores that `run_token_classifier --do_eval` reports, such as `f1`.
-
-        Args:
-            sentences: see `fit`.
-            labels: see `fit`.
-        """
+        """Returns the scores that `run_token_classifier --do_eval` reports; see `fit`."""
         ids = {name: index for index, name in enumerate(self._labels.names)}
         rows = self._rows(sentences, labels)
         features = token_features(

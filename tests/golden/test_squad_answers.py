@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from albert_tf.data.sequences import TokenSequences
-from albert_tf.squad.answers import AnswerSelector, write_answers
+from albert_tf.squad.answers import AnswerSelector, AnswerSettings, write_answers
 from albert_tf.squad.data import read_squad
 from albert_tf.squad.features import SquadFeatures, squad_features
 from albert_tf.squad.metrics import exact_match, f1, normalize_answer, v1_scores, v2_scores
@@ -58,9 +58,10 @@ class Recorded:
             return {name.replace("log_prob", "logits"): logits for name, logits in values.items()}
         return values
 
-    def select(self, name, **options):
-        """The answers, from the outputs of windows in some order and batches of several sizes."""
-        selector = AnswerSelector(self.data, self.features, version=self.version, **options)
+    def select(self, name, *, ranks_padding=False, **options):
+        """Returns the answers, from outputs of windows in random order and batches."""
+        settings = AnswerSettings(self.version, **options)
+        selector = AnswerSelector(self.data, self.features, settings, ranks_padding=ranks_padding)
         outputs = self.outputs(name)
         order = np.random.default_rng(5).permutation(len(self.features))
         for rows in np.split(order, [1, 30, 171]):

@@ -81,7 +81,6 @@ def windows(count=29, seed=1, is_training=True):
     return SquadFeatures(
         sequences=TokenSequences(tokens, starts, (questions + 2).astype(np.int32)),
         question_indices=numbers,
-        doc_span_index=0 * numbers,
         paragraph_indices=numbers,
         window_starts=0 * numbers,
         token_starts=np.zeros(contexts.sum(), np.int32),

@@ -1,14 +1,12 @@
-"""What is kept of evaluations of a model that answers questions, and in which order."""
+"""The files that evaluations of a question-answering model write, and in which order."""
 
 import dataclasses
 import json
 
-import numpy as np
 import pytest
 
 from albert_tf.checkpoints.trained_task import SQUAD_TASKS, THRESHOLD, TrainedTask
 from albert_tf.checkpoints.training_directory import TrainingDirectory
-from albert_tf.squad.answers import AnswerSelector
 from albert_tf.squad.run import SquadEvaluationResults, SquadJob, SquadSettings
 from albert_tf.tokenization.loading import load_tokenizer
 from albert_tf.training.evaluation import BestCheckpoint
@@ -66,7 +64,7 @@ def job(request, golden, tmp_path_factory):
 
 @pytest.fixture
 def run(job, tmp_path):
-    """The job as it was at first, which writes into a folder of the test."""
+    """Returns the job in its initial state, which writes into a folder of the test."""
     before = dict(vars(job))
     job.settings = dataclasses.replace(job.settings, output_dir=str(tmp_path))
     weights = job.model.get_weights()
@@ -76,7 +74,7 @@ def run(job, tmp_path):
 
 
 def record(run, scores):
-    """Evaluates at steps 5, 10, ...; the scores are made up."""
+    """Evaluates at steps 5, 10, ... and records the given scores."""
     best = BestCheckpoint(TrainingDirectory(run.settings.output_dir), run.best_metric)
     run.results = SquadEvaluationResults(run.settings.output_dir)
     for number, score in enumerate(scores, start=1):
@@ -85,12 +83,12 @@ def record(run, scores):
     return best
 
 
-def test_the_best_answers_stay(run, tmp_path):
+def test_the_best_answers_are_kept(run, tmp_path):
     best = record(run, [10.0, 30.0])
     before = (tmp_path / "nbest_predictions.json").read_bytes()
     variable = run.model.encoder.trainable_variables[0]
     variable.assign(variable + 1.0)
-    record(run, [20.0])  # another start: the best is read back, and is better
+    record(run, [20.0])  # a resumed run reads the best score
     assert (tmp_path / "nbest_predictions.json").read_bytes() == before
     assert (tmp_path / "best_trial.txt").read_text() == "5:10:30.0"
     assert best.step == 10
@@ -98,9 +96,8 @@ def test_the_best_answers_stay(run, tmp_path):
     assert (kept is not None and THRESHOLD in kept.settings) == (run.version == 2)
 
 
-def test_the_best_answers_in_chinese_are_those_with_the_best_characters(golden, tmp_path):
+def test_chinese_checkpoints_are_selected_by_characters(golden, tmp_path):
     context = "在北京 5 years"
-    # Half is not most.
     for answer, metric in (("5 years", "f1"), ("在北京", "char_f1")):
         paragraphs = [(context, [("a", "?", "北京")]), (context, [("b", "?", answer)])]
         squad = new_job(1, golden, tmp_path, paragraphs)
@@ -121,7 +118,7 @@ def test_the_best_answers_in_chinese_are_those_with_the_best_characters(golden, 
     ]
 
 
-def test_what_is_written_is_not_computed_again(run, tmp_path, monkeypatch):
+def test_written_answers_are_not_computed_again(run, tmp_path, monkeypatch):
     record(run, [10.0, 5.0])
     evaluated = (tmp_path / "eval_results.txt").read_bytes()
 
@@ -141,7 +138,7 @@ def test_what_is_written_is_not_computed_again(run, tmp_path, monkeypatch):
     assert (tmp_path / "eval_results.txt").read_bytes() != evaluated
 
 
-def test_a_run_cut_off_before_the_model_is_kept_evaluates_it_again(run, tmp_path, monkeypatch):
+def test_an_interrupted_run_evaluates_the_checkpoint_again(run, tmp_path, monkeypatch):
     def fail(*_):
         raise OSError("no space left")
 
@@ -153,16 +150,6 @@ def test_a_run_cut_off_before_the_model_is_kept_evaluates_it_again(run, tmp_path
     assert (best.last_step, best.step) == (-1, -1)
 
 
-def test_memory_does_not_hold_what_the_model_says_of_windows(run):
-    """Of a window the best few positions stay, whatever its length."""
-    features = run.features[False]
-    selector = AnswerSelector(run.predict, features, version=run.version, n_best_size=3)
-    for rows, outputs in run.predictor(4).batches(features.sequences):
-        selector.add(rows, outputs)
-    size = sum(values.nbytes for values in selector._kept.values())
-    assert size <= len(features) * 8 * max(2 * 3, 1 + 2 * (5 + 25))
-
-
 @pytest.mark.parametrize(
     ("version", "given", "known", "expected"),
     [(1, 3.0, 2.0, None), (2, 3.0, 2.0, 3.0), (2, None, 2.0, 2.0), (2, None, None, 0.0)],
@@ -170,17 +157,3 @@ def test_memory_does_not_hold_what_the_model_says_of_windows(run):
 def test_threshold_without_references(version, given, known, expected, golden, tmp_path):
     job = new_job(version, golden, tmp_path, known=known, null_score_diff_threshold=given)
     assert job.threshold() == expected
-
-
-def test_scores_are_those_of_the_answers(run):
-    answers = run.answers()
-    scores = run.scores(answers)
-    texts = answers.predictions()
-    if run.version == 1:
-        right = [texts["a"] == "1874", texts["b"] == "Riga"]
-        assert scores["exact_match"] == pytest.approx(100 * np.mean(right))
-    else:
-        assert scores["total"] == 3
-        assert scores["best_f1"] >= scores["predictions_f1"] - 1e-9
-    assert json.dumps(scores)
-    assert all(map(np.isfinite, scores.values()))

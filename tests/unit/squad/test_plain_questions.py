@@ -1,4 +1,4 @@
-"""Questions in every layout people have them in, and what cannot be used of a file."""
+"""Reading questions from JSON in all layouts."""
 
 import io
 import json
@@ -66,16 +66,16 @@ FORMS = {
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("before", [b"", b"\n \r\n", b"\xef\xbb\xbf"])
-def test_every_layout_gives_the_same_questions(form, before):
+def test_all_layouts_give_the_same_questions(form, before):
     assert asked(before + FORMS[form].encode()) == QUESTIONS
 
 
 @pytest.mark.parametrize("data", [b"", b"\n \n", b"[]", b'{"data": []}'])
-def test_a_file_without_questions_gives_none(data):
+def test_files_without_questions(data):
     assert asked(data) == []
 
 
-def test_lines_are_read_as_they_come():
+def test_lines_are_read_when_they_arrive():
     def lines():
         yield [json.dumps(ENTRIES[0]).encode()]
         assert seen == [QUESTIONS[:1]]
@@ -108,29 +108,19 @@ GOOD = json.dumps(ENTRIES[0])
         ("[" * 200_000, "line 1"),
     ],
 )
-def test_what_cannot_be_used_is_named(text, message):
+def test_errors_name_the_line_or_key(text, message):
     with pytest.raises(ValueError, match=message):
         asked(text.encode())
 
 
 @pytest.mark.parametrize("before", [f"{GOOD}\n", "[\n", ""])
-def test_other_encodings_are_named(before):
+def test_other_encodings_are_rejected(before):
     line = 2 if before else 1
     with pytest.raises(ValueError, match=rf"file is not UTF-8 text: line {line} .*0xe9"):
         asked(before.encode() + b'{"context": "caf\xe9"}')
 
 
-def test_questions_before_an_error_are_there_first():
-    lines = [GOOD.encode()] * 3 + [b"{}"] + [GOOD.encode()]
-    groups = read_plain_questions([lines], "file")
-    assert len(next(groups)) == 3
-    with pytest.raises(ValueError, match=r"file: line 4"):
-        next(groups)
-
-
-def test_a_broken_first_line_is_reported_before_the_next_is_read():
-    """A stream may never end."""
-
+def test_a_malformed_first_line_is_reported_before_the_next_is_read():
     def lines():
         yield [b'{"context": "a", question: "b"}']
         raise AssertionError("read on")

@@ -1,4 +1,4 @@
-"""Answering questions in Python: what the command writes, to the last bit."""
+"""`QuestionAnswerer`, compared with the answers that the command writes."""
 
 import json
 import math
@@ -16,7 +16,7 @@ from albert_tf.data import streams
 from albert_tf.finetuning.predictor import Predictor
 from albert_tf.squad import ask
 from albert_tf.squad.answers import OUTPUTS, AnswerSettings
-from albert_tf.squad.ask import answer_file
+from albert_tf.squad.ask import Answerer, answer_file
 from albert_tf.training.distribution import create_strategy
 from tests.squad_run import questions
 from tests.text_models import CONFIG, assert_refused, written
@@ -48,10 +48,9 @@ def directory(version, model, tokenizer, tmp_path_factory):
     return written(tmp_path_factory.mktemp("trained"), model, tokenizer, task)
 
 
-def test_questions_get_the_same_answers_as_those_of_a_file(
+def test_lists_and_files_of_questions_get_the_same_answers(
     version, model, directory, tokenizer, tmp_path, monkeypatch
 ):
-    """More of them than are read or answered at once."""
     monkeypatch.setattr(streams, "_LINES_AT_ONCE", 7)
     monkeypatch.setattr(ask, "_QUESTIONS_AT_ONCE", 16)
     found = QuestionAnswerer.load(directory)(QUESTIONS, contexts=CONTEXTS)
@@ -66,16 +65,16 @@ def test_questions_get_the_same_answers_as_those_of_a_file(
     source, target = tmp_path / "questions.json", tmp_path / "answers.jsonl"
     rows = [{"context": c, "question": q} for c, q in zip(CONTEXTS, QUESTIONS, strict=True)]
     source.write_text("\n\n".join(map(json.dumps, rows)))
-    answer_file(str(source), QuestionAnswerer._of(predictor, tokenizer, settings), str(target))
+    answer_file(str(source), Answerer(predictor, tokenizer, settings), str(target))
     written_lines = target.read_text().splitlines()
     objects = [answer.to_json(str(number)) for number, answer in enumerate(found, 1)]
-    assert [json.loads(line) for line in written_lines] == objects  # of floats every digit
+    assert [json.loads(line) for line in written_lines] == objects
     assert len({answer.answer for answer in found}) > 9
     if version == 2:
         assert 0 < sum(answer.start is None for answer in found) < len(found)
 
 
-def test_an_answer_is_plain_and_a_part_of_its_context(version, directory, caplog):
+def test_answers_are_parts_of_their_contexts(version, directory, caplog):
     answerer = QuestionAnswerer.load(directory, null_score_diff_threshold=math.inf)
     assert ("null_score_diff_threshold has no effect" in caplog.text) == (version == 1)
     answers = zip(CONTEXTS[:9], answerer(QUESTIONS[:9], contexts=CONTEXTS[:9]), strict=True)
@@ -91,7 +90,7 @@ def test_an_answer_is_plain_and_a_part_of_its_context(version, directory, caplog
         assert (found.answer, found.probability, found.start, found.end) == ("", None, None, None)
 
 
-def test_settings_are_those_of_the_training_or_those_given(version, model, directory, tokenizer):
+def test_settings_come_from_arguments_or_the_training(version, model, directory, tokenizer):
     loaded = QuestionAnswerer.load(directory, max_answer_length=4).settings
     threshold = MEDIAN if version == 2 else None
     expected = AnswerSettings(version, 22, 7, 9, max_answer_length=4, threshold=threshold)
@@ -101,21 +100,16 @@ def test_settings_are_those_of_the_training_or_those_given(version, model, direc
     assert in_memory == AnswerSettings(version, 24, 128, 5, threshold=threshold)
 
 
-def test_bad_input_is_refused(directory):
+def test_invalid_arguments_are_rejected(directory):
     load = QuestionAnswerer.load
     assert_refused([
         (lambda: load("mini"), ValueError, "path must be a model that answers questions"),
         (lambda: load(directory, stride=3), TypeError, "stride"),
         (lambda: load(directory, doc_stride=0), ValueError, "doc_stride must be at least 1"),
         (lambda: load(directory, max_query_length=30), ValueError, "max_query_length"),
-        (
-            lambda: load(directory, null_score_diff_threshold=math.nan),
-            ValueError,
-            "null_score_diff_threshold must be a number",
-        ),
-        (
-            lambda: load(directory, null_score_diff_threshold="0"),
-            ValueError,
-            "null_score_diff_threshold must be a number",
+        *(
+            (lambda value=value: load(directory, null_score_diff_threshold=value), ValueError,
+             "null_score_diff_threshold must be a number")
+            for value in (math.nan, "0")
         ),
     ])  # fmt: skip

@@ -1,44 +1,26 @@
-"""Questions in, answers with their places out: a JSON object a line, in order."""
+"""Answering questions of files and streams: one JSON object per line, in order."""
 
 import io
 import json
-import sys
 from types import SimpleNamespace
 
-import keras
-import numpy as np
 import pytest
-from absl import logging
 
-from albert_tf.config import AlbertConfig
-from albert_tf.finetuning.predictor import Predictor
-from albert_tf.modeling.models import (
-    AlbertForQuestionAnswering,
-    AlbertForQuestionAnsweringWithBeamSearch,
-)
-from albert_tf.squad import ask as squad_prediction
-from albert_tf.squad.answers import OUTPUTS, AnswerSelector, AnswerSettings
-from albert_tf.squad.ask import (
-    PlainQuestion,
-    QuestionAnswerer,
-    answer_file,
-    answer_questions,
-    check_questions,
-)
-from albert_tf.squad.data import read_squad
-from albert_tf.squad.features import squad_features
-from albert_tf.training.distribution import create_strategy
-from tests.table_predictor import ENDS, LENGTH, STARTS, TablePredictor
+from albert_tf.data import streams
+from albert_tf.squad import ask
+from albert_tf.squad.answers import AnswerSettings
+from albert_tf.squad.ask import Answerer, PlainQuestion, answer_file, check_questions
+from tests.table_predictor import LENGTH, TablePredictor
 
 STRIDE, QUERY = 11, 12
 
 
 @pytest.fixture
 def new_answerer(tokenizer):
-    def new(version: int = 1, **options) -> QuestionAnswerer:
+    def new(version: int = 1, **options) -> Answerer:
         options = {"doc_stride": STRIDE, "max_query_length": QUERY, **options}
         settings = AnswerSettings(version, LENGTH, **options)
-        return QuestionAnswerer._of(TablePredictor(version), tokenizer, settings)
+        return Answerer(TablePredictor(version), tokenizer, settings)
 
     return new
 
@@ -61,7 +43,7 @@ def as_lines(questions) -> bytes:
 
 
 def answered(answerer, data: bytes, tmp_path) -> list[dict]:
-    """The objects that a file of these bytes gives."""
+    """Returns the objects that are written for a file with this content."""
     source, target = tmp_path / "questions.json", tmp_path / "answers.jsonl"
     source.write_bytes(data)
     answer_file(str(source), answerer, str(target))
@@ -71,13 +53,13 @@ def answered(answerer, data: bytes, tmp_path) -> list[dict]:
 
 
 def json_of(answerer, questions) -> list[dict]:
-    """The objects that the answers are written as."""
-    answers = answerer._answer(questions)
+    """Returns the objects that are written for these questions."""
+    answers = answerer.answer(questions)
     return [a.to_json(q.question_id) for q, a in zip(questions, answers, strict=True)]
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_answers_are_those_parts_of_the_context_that_they_say(new_answerer, tmp_path, version):
+def test_objects_contain_answers_and_their_ranges(new_answerer, tmp_path, version):
     objects = answered(new_answerer(version), as_lines(QUESTIONS), tmp_path)
     assert [entry["id"] for entry in objects] == ["a", 17, "3", "a", "\u5317"]
     keys = ["id", "answer", "probability", "start", "end"]
@@ -97,85 +79,17 @@ def test_answers_are_those_parts_of_the_context_that_they_say(new_answerer, tmp_
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_question_is_answered_alone_as_among_others(new_answerer, tmp_path, monkeypatch, version):
-    """However many are answered at once, and wherever the lines stand."""
+def test_answers_do_not_depend_on_groups_and_order(new_answerer, tmp_path, monkeypatch, version):
     alone = [json_of(new_answerer(version), [question])[0] for question in QUESTIONS]
     assert answered(new_answerer(version), as_lines(QUESTIONS), tmp_path) == alone
     backwards = answered(new_answerer(version), as_lines(QUESTIONS[::-1]), tmp_path)
     assert backwards == alone[::-1]
-    monkeypatch.setattr(squad_prediction, "_QUESTIONS_AT_ONCE", 2)
+    monkeypatch.setattr(ask, "_QUESTIONS_AT_ONCE", 2)
     assert answered(new_answerer(version), as_lines(QUESTIONS), tmp_path) == alone
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_a_model_answers_as_in_an_evaluation(golden, tokenizer, tmp_path, version):
-    """A real model, from the same file: texts, probabilities and null odds."""
-    keras.utils.set_random_seed(3)
-    config = AlbertConfig(
-        vocab_size=1000,
-        embedding_size=8,
-        hidden_size=12,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=20,
-        max_position_embeddings=LENGTH,
-        initializer_range=0.3,
-    )
-    model = (
-        AlbertForQuestionAnswering(config)
-        if version == 1
-        else AlbertForQuestionAnsweringWithBeamSearch(config, STARTS, ENDS)
-    )
-    predictor = Predictor(
-        model,
-        create_strategy("one_device"),
-        outputs=OUTPUTS[version],
-        max_seq_length=LENGTH,
-        tokens_per_batch=20 * LENGTH,
-    )
-    path = golden / "squad" / f"dev-v{version}.json"
-    data = read_squad(str(path), version=version, is_training=False)
-    features = squad_features(
-        data,
-        tokenizer,
-        max_seq_length=LENGTH,
-        doc_stride=STRIDE,
-        max_query_length=QUERY,
-        is_training=False,
-    )
-    selector = AnswerSelector(data, features, version=version, n_best_size=7, max_answer_length=9)
-    for rows, outputs in predictor.batches(features.sequences):
-        selector.add(rows, outputs)
-    expected = selector.answers()
-    threshold = None if version == 1 else float(np.median(expected.null_odds))
-    settings = AnswerSettings(version, LENGTH, STRIDE, QUERY, 7, 9, threshold)
-    answerer = QuestionAnswerer._of(predictor, tokenizer, settings)
-    objects = answered(answerer, path.read_bytes(), tmp_path)
-    assert [entry["id"] for entry in objects] == expected.ids
-    no_spans = ["empty"] if version == 1 else [""]
-    texts = expected.predictions(threshold)
-    for number, (entry, question) in enumerate(zip(objects, data.questions, strict=True)):
-        found, candidates = entry["n_best"], expected.candidates[number]
-        if found:
-            assert [best["answer"] for best in found] == [best.text for best in candidates]
-            np.testing.assert_allclose(
-                [best["probability"] for best in found],
-                [best.probability for best in candidates],
-                rtol=0,
-                atol=1e-6,
-            )
-        else:
-            assert [best.text for best in candidates] == no_spans
-        if version == 2:
-            assert entry["null_odds"] == pytest.approx(expected.null_odds[number], abs=1e-6)
-        if found or version == 2:
-            assert entry["answer"] == texts[question.qas_id]
-    if version == 2:
-        assert 0.3 < np.mean([entry["is_answered"] for entry in objects]) < 0.6
-
-
 @pytest.mark.parametrize(("above", "is_answered"), [(0.0, False), (0.25, True), (-0.25, False)])
-def test_null_odds_from_the_threshold_on_are_no_answer(new_answerer, above, is_answered):
+def test_null_odds_from_the_threshold_are_unanswered(new_answerer, above, is_answered):
     (free,) = json_of(new_answerer(2), QUESTIONS[:1])
     assert free["is_answered"]
     (bound,) = json_of(new_answerer(2, threshold=free["null_odds"] + above), QUESTIONS[:1])
@@ -185,8 +99,7 @@ def test_null_odds_from_the_threshold_on_are_no_answer(new_answerer, above, is_a
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_without_any_candidate_nothing_is_answered(new_answerer, version):
-    """And no text is, such as "empty", that the context does not have."""
+def test_questions_without_candidates_are_unanswered(new_answerer, version):
     questions = [PlainQuestion("a", "", "who?"), *QUESTIONS[:1], PlainQuestion("b", " \n", "")]
     answerer = new_answerer(version)
     first, second, third = json_of(answerer, questions)
@@ -197,8 +110,7 @@ def test_without_any_candidate_nothing_is_answered(new_answerer, version):
         assert entry.get("is_answered", False) is False
 
 
-def test_halves_of_characters_are_replaced_and_keep_their_places(new_answerer, tmp_path):
-    """They are no text for a tokenizer, but the offsets are those of the context as given."""
+def test_lone_surrogates_do_not_move_offsets(new_answerer, tmp_path):
     contexts = ["the \ud83d world \U0001f600 e\u0301", "\ude00the\ud83d world \ud83d"] * 3
     questions = [PlainQuestion(i, context, "the \ud83d") for i, context in enumerate(contexts)]
     objects = answered(new_answerer(), as_lines(questions), tmp_path)
@@ -209,90 +121,65 @@ def test_halves_of_characters_are_replaced_and_keep_their_places(new_answerer, t
     assert any("\ufffd" in found["answer"] for entry in objects for found in entry["n_best"])
 
 
-def test_questions_that_are_cut_off_are_counted_and_those_that_just_fit_are_not(
-    new_answerer, tokenizer
-):
+def test_truncated_questions_are_counted(new_answerer, tokenizer):
     texts = {number: " ".join(["the"] * number) for number in (QUERY - 1, QUERY, QUERY + 1, 40)}
     assert [len(tokenizer.encode(text)) for text in texts.values()] == list(texts)
     answerer = new_answerer()
-    answerer._answer([PlainQuestion(n, "the world " * 50, text) for n, text in texts.items()])
-    cut = f"a question longer than --max_query_length={QUERY}, cut off"
-    assert answerer.issues.locations == {cut: [str(QUERY + 1), "40"]}
+    answerer.answer([PlainQuestion(n, "the world " * 50, text) for n, text in texts.items()])
+    assert list(answerer.issues.locations.values()) == [[str(QUERY + 1), "40"]]
 
 
-BAD = [
-    (b'{"context": "a"}', r"line 3: question is missing"),
-    (b"{]", r"JSON: .* line 3"),
-    (b'"\xe9"', r"line 3 .*0xe9"),
-]
-
-
-@pytest.mark.parametrize(("bad", "message"), BAD)
-def test_an_entry_that_cannot_be_used_is_named(
-    new_answerer, tmp_path, monkeypatch, capsysbinary, bad, message
-):
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (b'{"context": "a"}', r"line 3: question is missing"),
+        (b"{]", r"JSON: .* line 3"),
+        (b'"\xe9"', r"line 3 .*0xe9"),
+    ],
+)
+def test_errors_name_the_line(new_answerer, tmp_path, monkeypatch, capsysbinary, bad, message):
+    monkeypatch.setattr(streams, "_LINES_AT_ONCE", 1)
     data = as_lines(QUESTIONS[:2]) + bad + b"\n" + as_lines(QUESTIONS[2:])
-    # From a stream, what came before it is answered.
-    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(data)))
-    with pytest.raises(ValueError, match=f"the standard input.*{message}"):
-        answer_file("-", new_answerer())
+    source, output = tmp_path / "questions.jsonl", tmp_path / "answers.jsonl"
+    source.write_bytes(data)
+    with pytest.raises(ValueError, match=rf"questions\.jsonl.*{message}"):
+        check_questions(str(source))
+    for path in (None, str(output)):  # earlier lines are answered; no incomplete file remains
+        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(data)))
+        with pytest.raises(ValueError, match=f"the standard input.*{message}"):
+            answer_file("-", new_answerer(), path)
     lines = capsysbinary.readouterr().out.splitlines()
     assert [json.loads(line)["id"] for line in lines] == ["a", 17]
-    # A file is looked through first.
-    path, output = tmp_path / "questions.jsonl", tmp_path / "out" / "answers.jsonl"
-    path.write_bytes(data)
-    answerer = new_answerer()
-    with pytest.raises(ValueError, match=message):
-        check_questions(str(path))
-    with pytest.raises(ValueError, match=rf"questions\.jsonl.*{message}"):
-        answer_file(str(path), answerer, str(output))
-    assert answerer.num_questions == 0
-    # A stream into a file leaves no half of one.
-    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(data)))
-    with pytest.raises(ValueError, match=message):
-        answer_file("-", answerer, str(output))
-    assert answerer.num_questions == 2
-    assert [file.name for file in tmp_path.rglob("*") if file.is_file()] == ["questions.jsonl"]
+    assert [path.name for path in tmp_path.iterdir()] == ["questions.jsonl"]
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"\n\n"])
-def test_no_question_is_no_answer(new_answerer, tmp_path, data):
+def test_files_without_questions(new_answerer, tmp_path, data):
     assert answered(new_answerer(), data, tmp_path) == []
 
 
-def test_each_group_reaches_the_reader_before_the_next_one_is_asked_for(new_answerer):
-    flushed = []
+def test_answers_are_flushed_before_the_next_lines_are_read(
+    new_answerer, monkeypatch, capsysbinary
+):
+    lines = as_lines(QUESTIONS).splitlines(keepends=True)
+    written = []
 
-    class Output(io.BytesIO):
-        def flush(self):
-            flushed.append(self.getvalue().count(b"\n"))
+    class Stream:
+        def read(self, size):
+            written.append(capsysbinary.readouterr().out.count(b"\n"))
+            return lines.pop(0) if lines else b""
 
-    def groups():
-        yield QUESTIONS[:1]
-        assert flushed == [1]
-        yield QUESTIONS[1:4]
-        assert flushed == [1, 4]
-
-    answer_questions(groups(), new_answerer(), Output())
-    assert flushed == [1, 4]
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=Stream()))
+    answer_file("-", new_answerer())
+    assert written == [0, 1, 1, 1, 1, 1]
 
 
-def test_what_was_odd_is_said_once_at_the_end(new_answerer, tmp_path, monkeypatch):
-    messages = []
-    for level in ("info", "warning"):
-        monkeypatch.setattr(
-            logging,
-            level,
-            lambda text, *values, level=level: messages.append((level, text % values)),
-        )
-    monkeypatch.setattr(squad_prediction, "_QUESTIONS_AT_ONCE", 2)
+def test_issues_are_logged_once_at_the_end(new_answerer, tmp_path, monkeypatch, caplog):
+    caplog.set_level("INFO", logger="absl")
+    monkeypatch.setattr(ask, "_QUESTIONS_AT_ONCE", 2)
     questions = [*QUESTIONS, *(PlainQuestion(f"e{i}", "", "the " * 40) for i in range(3))]
     answered(new_answerer(), as_lines(questions), tmp_path)
-    assert messages == [
-        ("info", "Answered 8 questions"),
-        (
-            "warning",
-            "`predict_json`: rows=3 with a question longer than --max_query_length=12, cut off "
-            "(ids e0, e1, e2)",
-        ),
-    ]
+    assert [record.levelname for record in caplog.records] == ["INFO", "WARNING"]
+    assert "Answered 8 questions" in caplog.messages[0]
+    assert "rows=3" in caplog.messages[1]
+    assert "(ids e0, e1, e2)" in caplog.messages[1]

@@ -1,4 +1,4 @@
-"""Answers against a plain loop over all pairs, and at the edges: ties, padding, no window."""
+"""Selected answers, compared with a plain loop over all pairs."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from albert_tf.data.sequences import TokenSequences
-from albert_tf.squad.answers import AnswerSelector
+from albert_tf.squad.answers import AnswerSelector, AnswerSettings
 from albert_tf.squad.data import Question, SquadData
 from albert_tf.squad.features import SquadFeatures
 
@@ -36,11 +36,11 @@ def features(data):
     tokens = [character_tokens(context) for context in CONTEXTS]
     counts = [len(starts) for starts, _ in tokens]
     windows = [
-        (number, span, span * STRIDE, min(ROOM, counts[paragraph] - span * STRIDE))
+        (number, span * STRIDE, min(ROOM, counts[paragraph] - span * STRIDE))
         for number, paragraph in enumerate(PARAGRAPHS)
         for span in range(1 + -(-max(counts[paragraph] - ROOM, 0) // STRIDE))
     ]
-    questions, spans, starts, lengths = np.array(windows, np.int32).T
+    questions, starts, lengths = np.array(windows, np.int32).T
     first = np.array(QUESTION_TOKENS, np.int32)[questions] + 2
     totals = first + lengths + (lengths > 0)
     sequences = TokenSequences(
@@ -49,7 +49,6 @@ def features(data):
     return SquadFeatures(
         sequences=sequences,
         question_indices=questions,
-        doc_span_index=spans,
         paragraph_indices=np.array(PARAGRAPHS, np.int32)[questions],
         window_starts=starts,
         token_starts=np.concatenate([starts for starts, _ in tokens]).astype(np.int32),
@@ -59,7 +58,7 @@ def features(data):
 
 
 def plain_candidates(data, features, number, pairs_of_row, max_answer_length, n_best_size):
-    """What the docstring of the selector says, a pair at a time: text, scores, range."""
+    """Returns texts, scores and first characters according to the docstring of the selector."""
     found = []
     context = data.contexts[data.questions[number].paragraph]
     offset = features.paragraph_offsets[data.questions[number].paragraph]
@@ -89,7 +88,7 @@ def plain_candidates(data, features, number, pairs_of_row, max_answer_length, n_
 
 
 def ranked(logits, count):
-    """Places of the largest numbers, the first of equals first."""
+    """Returns the positions of the largest numbers; ties keep their order."""
     return sorted(range(len(logits)), key=lambda place: -logits[place])[:count]
 
 
@@ -106,7 +105,7 @@ def assert_as_expected(answers, number, expected, context):
 
 
 def logits_of(features, seed, extra):
-    """Numbers with many ties, and padding above them all."""
+    """Returns logits with many ties; those of padding are the largest."""
     generator = np.random.default_rng(seed)
     length = features.sequences.lengths.max() + extra
     names = ("start_logits", "end_logits")
@@ -125,11 +124,9 @@ def logits_of(features, seed, extra):
 )
 def test_first_version(data, features, n_best_size, max_answer_length, extra):
     logits = logits_of(features, 3, extra)
-    selector = AnswerSelector(
-        data, features, version=1, n_best_size=n_best_size, max_answer_length=max_answer_length
-    )
+    settings = AnswerSettings(1, n_best_size=n_best_size, max_answer_length=max_answer_length)
+    selector = AnswerSelector(data, features, settings)
     for rows in np.split(np.arange(len(features))[::-1], [2, 3, 8]):
-        # Every batch is as long as need be, not more.
         length = features.sequences.lengths[rows].max() + extra
         selector.add(rows, {name: values[rows, :length] for name, values in logits.items()})
     answers = selector.answers()
@@ -159,7 +156,7 @@ def test_first_version(data, features, n_best_size, max_answer_length, extra):
 
 
 def beams_of(features, seed, num_starts=6, num_ends=5):
-    """Beams with many ties, with repetitions, and with positions that are no context."""
+    """Returns beams with many ties, repetitions and positions outside of the context."""
     generator = np.random.default_rng(seed)
     count = len(features)
     length = features.sequences.lengths.max() + 2
@@ -179,9 +176,8 @@ def test_second_version(data, features, n_best_size, max_answer_length):
     beams = beams_of(features, 8)
     beams["start_top_index"][:, 2] = beams["start_top_index"][:, 0]
     beams["end_top_index"][:, 10:12] = beams["end_top_index"][:, :2]  # pairs that occur twice
-    selector = AnswerSelector(
-        data, features, version=2, n_best_size=n_best_size, max_answer_length=max_answer_length
-    )
+    settings = AnswerSettings(2, n_best_size=n_best_size, max_answer_length=max_answer_length)
+    selector = AnswerSelector(data, features, settings)
     for rows in np.split(np.random.default_rng(0).permutation(len(features)), [5, 6]):
         selector.add(rows, {name: values[rows] for name, values in beams.items()})
     answers = selector.answers()
@@ -216,8 +212,8 @@ def test_second_version(data, features, n_best_size, max_answer_length):
     assert list(answers.null_odds_by_id().values()) == odds
 
 
-def test_at_the_threshold_there_is_no_answer(data, features):
-    selector = AnswerSelector(data, features, version=2)
+def test_questions_at_the_threshold_are_unanswered(data, features):
+    selector = AnswerSelector(data, features, AnswerSettings(2))
     selector.add(np.arange(len(features)), beams_of(features, 8))
     answers = selector.answers()
     best = answers.predictions()
@@ -228,14 +224,13 @@ def test_at_the_threshold_there_is_no_answer(data, features):
     assert sum(kept[qas_id] != best[qas_id] for qas_id in best) > 1
 
 
-def test_padding_takes_the_place_of_a_candidate_where_asked_for(data, features):
-    logits = logits_of(features, 1, extra=3)  # padding ranks above all
+def test_padding_displaces_candidates_if_it_is_ranked(data, features):
+    logits = logits_of(features, 1, extra=3)
     rows = np.arange(len(features))
     found = {}
     for ranks_padding in (False, True):
-        selector = AnswerSelector(
-            data, features, version=1, n_best_size=3, ranks_padding=ranks_padding
-        )
+        settings = AnswerSettings(1, n_best_size=3)
+        selector = AnswerSelector(data, features, settings, ranks_padding=ranks_padding)
         selector.add(rows, logits)
         found[ranks_padding] = selector.answers()
     assert set(found[True].predictions().values()) == {"empty"}
@@ -243,10 +238,9 @@ def test_padding_takes_the_place_of_a_candidate_where_asked_for(data, features):
 
 
 def test_a_question_without_windows(data, features):
-    """As where a file is cut into parts, or what was recorded drops a question."""
     data = replace(data, questions=[*data.questions, Question("last", "?", 0, (), False)])
     rows = np.arange(len(features))
-    first, second = (AnswerSelector(data, features, version=version) for version in (1, 2))
+    first, second = (AnswerSelector(data, features, AnswerSettings(n)) for n in (1, 2))
     first.add(rows, logits_of(features, 0, 0))
     second.add(rows, beams_of(features, 0))
     assert first.answers().predictions()["last"] == "empty"
@@ -255,43 +249,19 @@ def test_a_question_without_windows(data, features):
     assert answers.predictions()["last"] == ""
 
 
-def test_many_questions_are_taken_in_parts(data, features, monkeypatch):
-    logits = logits_of(features, 6, 0)
-
-    selector = AnswerSelector(data, features, version=1)
-    selector.add(np.arange(len(features)), logits)
+def test_portions_of_questions_do_not_change_answers(data, features, monkeypatch):
+    selector = AnswerSelector(data, features, AnswerSettings(1))
+    selector.add(np.arange(len(features)), logits_of(features, 6, 0))
     whole = selector.answers().candidates
-    for count in (1, 2, 5):
-        monkeypatch.setattr("albert_tf.squad.answers._WINDOWS_AT_ONCE", count)
+    for count in (1, 4):
+        monkeypatch.setattr("albert_tf.squad.answers._QUESTIONS_AT_ONCE", count)
         assert selector.answers().candidates == whole
 
 
-def test_no_question_at_all(features):
-    nothing = np.zeros(0, np.int32)
-    empty = replace(
-        features,
-        sequences=TokenSequences.concatenate([]),
-        question_indices=nothing,
-        window_starts=nothing,
-        paragraph_indices=nothing,
-    )
-    for version in (1, 2):
-        selector = AnswerSelector(SquadData([], [], ""), empty, version=version)
-        answers = selector.answers()
-        assert len(answers) == 0
-        assert answers.predictions() == {}
-
-
 def test_windows_without_outputs_are_reported(data, features):
-    selector = AnswerSelector(data, features, version=2)
+    selector = AnswerSelector(data, features, AnswerSettings(2))
     beams = beams_of(features, 8)
     rows = np.arange(len(features))[2:]
     selector.add(rows, {name: values[rows] for name, values in beams.items()})
-    with pytest.raises(ValueError, match=rf"2 of {len(features)} windows have no outputs"):
+    with pytest.raises(ValueError, match=rf"2 of {len(features)} windows"):
         selector.answers()
-
-
-@pytest.mark.parametrize("name", ["n_best_size", "max_answer_length"])
-def test_numbers_below_1_are_refused(data, features, name):
-    with pytest.raises(ValueError, match=rf"`{name}` must be at least 1. Received: 0"):
-        AnswerSelector(data, features, version=1, **{name: 0})

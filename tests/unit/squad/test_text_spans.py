@@ -1,4 +1,4 @@
-"""Answers picked in a graph: those of the Python path, whatever the texts."""
+"""Answers selected in a graph, compared with those of `Answerer`."""
 
 import random
 
@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.squad.answers import AnswerSettings
-from albert_tf.squad.ask import PlainQuestion, QuestionAnswerer
+from albert_tf.squad.ask import Answerer, PlainQuestion
 from albert_tf.squad.export import GraphAnswerer
 from tests.hostile_texts import HOSTILE_TEXTS
 from tests.python_tokens import PythonTokens
@@ -28,7 +28,7 @@ def questions() -> list[PlainQuestion]:
 
 def expected(tokenizer, version, asked, **options):
     settings = AnswerSettings(version, LENGTH, **options)
-    return QuestionAnswerer._of(TablePredictor(version), tokenizer, settings)._answer(asked)
+    return Answerer(TablePredictor(version), tokenizer, settings).answer(asked)
 
 
 def found(tokenizer, version, asked, **options):
@@ -60,7 +60,7 @@ def found(tokenizer, version, asked, **options):
         (2, {"doc_stride": 4}),
     ],
 )
-def test_answers_are_those_of_the_python_path(tokenizer, version, options):
+def test_answers_equal_those_of_python(tokenizer, version, options):
     asked = questions()
     options = {"max_query_length": QUERY, **options}
     answers = expected(tokenizer, version, asked, **options)

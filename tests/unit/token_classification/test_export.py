@@ -19,7 +19,7 @@ from albert_tf.token_classification.data import split_words
 from albert_tf.token_classification.export import (
     GraphTagger,
     GraphWords,
-    _character_classes,
+    character_classes,
     export_text_token_classifier,
     export_token_classifier,
 )
@@ -98,7 +98,7 @@ def assert_tagged(outputs, tagged, texts):
 def words_of(texts):
     """The spans of the words of each text, found in a graph."""
     characters = decode(tf.constant(texts, tf.string))
-    words = GraphWords.find(characters, CodeMap(_character_classes())(characters.codes))
+    words = GraphWords.find(characters, CodeMap(character_classes())(characters.codes))
     found = words.outputs("word")
     starts, ends = found["word_start"].numpy(), found["word_end"].numpy()
     return [
