@@ -424,12 +424,8 @@ def test_a_run_that_diverges_names_the_flags_of_fine_tuning(tmp_path):
             lambda: TextFeatures(TokenSequences.concatenate([]), np.zeros(0, np.int32), []),
             r"with labels. Received: 0 examples$",
         ),
-        (
-            "spans",
-            lambda: windows(is_training=False),
-            "with answer positions. Received: 29 windows without",
-        ),
-        ("spans", lambda: windows(count=0), "Received: 0 windows$"),
+        ("spans", lambda: windows(is_training=False), "windows with answer positions"),
+        ("spans", lambda: windows(count=0), "windows with answer positions"),
         (
             "choices",
             lambda: questions(has_labels=False),
