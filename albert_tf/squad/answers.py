@@ -45,6 +45,12 @@ class AnswerSettings:
     max_answer_length: int = 30  # maximum number of tokens
     threshold: float | None = None  # null odds from which a question is not answered, SQuAD 2.0
 
+    @property
+    def lengths(self) -> dict[str, int]:
+        """Arguments of `squad_features`."""
+        names = ("max_seq_length", "doc_stride", "max_query_length")
+        return {name: getattr(self, name) for name in names}
+
 
 class AnswerCandidate(NamedTuple):
     """A candidate answer of a question.

@@ -213,13 +213,7 @@ class Answerer:
             asked.append(Question(str(number), question.question, index, (), False))
         data = SquadData(list(contexts), asked, "questions")
         features = squad_features(
-            data,
-            self._tokenizer,
-            max_seq_length=settings.max_seq_length,
-            doc_stride=settings.doc_stride,
-            max_query_length=settings.max_query_length,
-            is_training=False,
-            is_logged=False,
+            data, self._tokenizer, **settings.lengths, is_training=False, is_logged=False
         )
         for index in features.cut_questions:
             self.issues.add(
@@ -313,15 +307,15 @@ class QuestionAnswerer(Answerer):
         }
         for name, value in numbers.items():
             check_whole_number(name, value, 1)
-        length = predictor.max_seq_length
-        check_lengths(length, numbers["doc_stride"], numbers["max_query_length"])
         threshold = known[THRESHOLD]
         if threshold is not None and (not isinstance(threshold, Real) or math.isnan(threshold)):
             raise UserError(f"{THRESHOLD} must be a number. Received: {threshold!r}")
         if version == 1 and threshold is not None:
             logging.warning("%s has no effect: SQuAD 1.1 answers every question", THRESHOLD)
             threshold = None
+        length = predictor.max_seq_length
         settings = AnswerSettings(version, length, threshold=threshold, **numbers)
+        check_lengths(**settings.lengths)
         super().__init__(predictor, tokenizer, settings)
 
     @classmethod

@@ -111,7 +111,7 @@ def export_text_spans(
         ValueError: a setting is out of range, the tokenizer is not supported in a graph, or the
             directory cannot be written.
     """
-    check_lengths(settings.max_seq_length, settings.doc_stride, settings.max_query_length)
+    check_lengths(**settings.lengths)
     copy = float32_copy(model)
     graph_tokenizer = GraphTokenizer(tokenizer)
     answers = GraphAnswerer(graph_tokenizer, lambda inputs: copy(inputs, training=False), settings)
@@ -141,9 +141,7 @@ class GraphAnswerer:
             tokenizer.tokenize(texts["questions"]),
             ids,
             tokenizer,
-            max_seq_length=settings.max_seq_length,
-            doc_stride=settings.doc_stride,
-            max_query_length=settings.max_query_length,
+            **settings.lengths,
         )
         spans, odds = self._all_spans(windows, contexts)
         found = best_answers(spans, contexts, settings.n_best_size)

@@ -24,7 +24,7 @@ from albert_tf.squad.ask import Answerer, answer_file, check_questions, select_a
 from albert_tf.squad.data import SquadData, read_squad
 from albert_tf.squad.export import FOLDER as SPANS_FOLDER
 from albert_tf.squad.export import export_spans, export_text_spans
-from albert_tf.squad.features import SquadFeatures, check_lengths, squad_features
+from albert_tf.squad.features import check_lengths, squad_features
 from albert_tf.squad.metrics import has_references, is_chinese, v1_scores, v2_scores
 from albert_tf.squad.task import SquadTask
 from albert_tf.training.evaluation import BestCheckpoint, EvaluationResults, result_lines
@@ -36,7 +36,7 @@ _KEPT_FLAGS = {
     2: ("doc_stride", "max_query_length", "start_n_top", "end_n_top"),
 }
 
-_QUESTIONS_A_PROCESS = 25_000  # fewer do not justify another process
+_QUESTIONS_PER_PROCESS = 25_000  # fewer do not justify another process
 _STEP, _BEST = "global_step = ", "best "
 
 
@@ -153,7 +153,7 @@ class SquadJob(Job[SquadSettings]):
         if settings.predict_json:
             check_questions(settings.predict_json)
         if settings.predict_json or settings.export_text_model:
-            check_lengths(settings.max_seq_length, settings.doc_stride, settings.max_query_length)
+            check_lengths(**self.answering.lengths)
         self.train = self._read("train") if settings.do_train else None
         self.predict = self._read("predict") if settings.do_predict else None
         questions = self.predict.questions if self.predict else []
@@ -179,7 +179,14 @@ class SquadJob(Job[SquadSettings]):
         """See `Job`."""
         settings = self.settings
         self.features = {
-            is_training: self._features(data, is_training)
+            is_training: squad_features(
+                data,
+                self.tokenizer,
+                **self.answering.lengths,
+                is_training=is_training,
+                num_workers=settings.num_workers
+                or min(available_cores(), 1 + len(data.questions) // _QUESTIONS_PER_PROCESS),
+            )
             for is_training, data in ((True, self.train), (False, self.predict))
             if data
         }
@@ -191,19 +198,6 @@ class SquadJob(Job[SquadSettings]):
             end_n_top=settings.end_n_top,
             dropout_prob=settings.dropout_prob,
             **self.inputs,
-        )
-
-    def _features(self, data: SquadData, is_training: bool) -> SquadFeatures:
-        settings = self.settings
-        return squad_features(
-            data,
-            self.tokenizer,
-            max_seq_length=settings.max_seq_length,
-            doc_stride=settings.doc_stride,
-            max_query_length=settings.max_query_length,
-            is_training=is_training,
-            num_workers=settings.num_workers
-            or min(available_cores(), 1 + len(data.questions) // _QUESTIONS_A_PROCESS),
         )
 
     def optimizer_config(self, num_examples: int) -> OptimizerConfig:

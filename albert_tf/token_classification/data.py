@@ -177,13 +177,9 @@ def _column_lines(path: str, token_column: int) -> Iterator[_Line]:
             yield _Line(number, text)
         else:
             raise UserError(
-                f"line {number} of {path} has {_columns(len(cells))}, but line {first_number} has "
-                f"{width}, separated by {'tabs' if tab else 'blanks'}. Received: {shown(line)}"
+                f"line {number} of {path} must have the {width} columns of line {first_number}, "
+                f"separated by {'tabs' if tab else 'blanks'}. Received {len(cells)}: {shown(line)}"
             )
-
-
-def _columns(count: int) -> str:
-    return f"{count} column{'s' * (count != 1)}"
 
 
 def _column_parts(
@@ -217,8 +213,8 @@ def _indices(path: str, width: int, token: int, label: int | None) -> tuple[int,
     """Returns the columns of words and labels from 0; `None` without labels."""
     if not -width <= token < width:
         raise UserError(
-            f"{path} has {_columns(width)}: `token_column` must be from {-width} to "
-            f"{width - 1}. Received: {token}"
+            f"`token_column` must be from {-width} to {width - 1}, the columns of {path}. "
+            f"Received: {token}"
         )
     if label is None or width == 1 or not -width <= label < width:
         return token % width, None

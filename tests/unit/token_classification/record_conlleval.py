@@ -1,10 +1,10 @@
-"""Records how seqeval and conlleval.pl count the entities of random, often broken, labels.
+"""Records how seqeval and conlleval.pl count the entities of random, often invalid, labels.
 
     PYTHONPATH=SEQEVAL python tests/unit/token_classification/record_conlleval.py
 
 Needs Perl, and the unpacked source archive of seqeval 1.2.2 as SEQEVAL, whose `tests/conlleval.pl`
-is the script of CoNLL (version 2004-01-26). That has no `S-`, so of IOBES there is seqeval alone.
-Writes `conlleval.json`.
+is the script of CoNLL (version 2004-01-26). It does not support `S-`, so IOBES is only counted by
+seqeval. Writes `conlleval.json`.
 """
 
 import json
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def conlleval(script: Path, gold: list[list[str]], predicted: list[list[str]]) -> dict:
-    """The counts that conlleval.pl prints, and its percentages by type."""
+    """Returns the counts and percentages that conlleval.pl prints."""
     text = "\n".join(
         "".join(f"w {a} {b}\n" for a, b in zip(*pair, strict=True))
         for pair in zip(gold, predicted, strict=True)

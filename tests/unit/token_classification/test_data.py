@@ -102,7 +102,7 @@ def test_lines_with_a_number_sign(read):
     assert words_and_labels(read(content)) == [("#|1", "O|X"), ("#", "O")]
     assert words_and_labels(read("#\tO\n#\tO\n")) == [("#|#", "O|O")]
     assert words_and_labels(read("# a comment here\n# O\na X\n")) == [("#|a", "O|X")]
-    with pytest.raises(ValueError, match=r"line 2 .*5 columns.* 2"):
+    with pytest.raises(ValueError, match=r"line 2 .*2 columns.* 5"):
         read("a O\n# no comment any more\n")
 
 
@@ -137,8 +137,8 @@ def test_conllu(read, tmp_path):
 @pytest.mark.parametrize(
     ("content", "options", "named"),
     [
-        ("a O\nb\n", {}, ["line 2", "1 column,", "2, separated by blanks"]),
-        ("a\tO\n\nb\tX\tO\n", {}, ["line 3", "3 columns", "line 1 has 2, separated by tabs"]),
+        ("a O\nb\n", {}, ["line 2", "2 columns of line 1, separated by blanks", "1: 'b'"]),
+        ("a\tO\n\nb\tX\tO\n", {}, ["line 3", "2 columns of line 1, separated by tabs", "3: "]),
         ("a\tO\nb\t\n", {}, ["line 2", "empty label", "`label_column`"]),
         ("a\tO\rb\tO\r", {}, ["line 1", "carriage return"]),
         ("", {}, ["no words"]),

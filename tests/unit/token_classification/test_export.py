@@ -1,4 +1,4 @@
-"""Token classifiers as SavedModels, and their graph beside what `TokenClassifier` says."""
+"""Exported token classifiers, compared with `TokenClassifier`."""
 
 import itertools
 import json
@@ -12,7 +12,6 @@ import tensorflow as tf
 import albert_tf
 from albert_tf.data.text_examples import Labels
 from albert_tf.modeling.models import AlbertForTokenClassification
-from albert_tf.serving.litert import LiteRTExport, labels_file
 from albert_tf.serving.tokenizer_graph import GraphTokenizer
 from albert_tf.serving.tokenizer_graph.characters import CodeMap, decode, possible_codes
 from albert_tf.token_classification.data import split_words
@@ -29,7 +28,7 @@ from tests.hostile_texts import HOSTILE_TEXTS
 from tests.serving import batch, serve, serve_texts
 from tests.small_model import small_config
 
-# Windows of one and the same word repeated differ in nothing but rounding.
+# Windows of one repeated word differ only by rounding.
 TEXTS = [text for text in HOSTILE_TEXTS if "word word" not in text] + [
     "ไทย हिन्दी தமிழ் ქართული 한국어 かな カナ ʻokina",
     "e\u0301\u0302 \u00ad soft\u00adhyphen \u00adlead trail\u00ad \ufeffbom",
@@ -44,7 +43,7 @@ PLAIN = Labels(("NOUN", "VERB", "X"))
 
 
 def new_model(labels, **changes):
-    """A model whose labels change from word to word."""
+    """Returns a model that predicts many different labels."""
     keras.utils.set_random_seed(7)
     sizes = {"vocab_size": 1000, "num_hidden_layers": 2, "max_position_embeddings": LENGTH}
     model = AlbertForTokenClassification(
@@ -56,47 +55,43 @@ def new_model(labels, **changes):
 
 
 def assert_tagged(outputs, tagged, texts):
-    """Outputs of a graph are what `TokenClassifier` says of the texts."""
+    """Compares the outputs of a graph with those of `TokenClassifier`."""
     assert {len(values) for values in outputs.values()} == {len(texts)}
-    kinds = {"word": ("words", "label"), "entity": ("entities", "type")}
-    for name, (plural, of_kind) in kinds.items():
+    for name, plural, kind in (("word", "words", "label"), ("entity", "entities", "type")):
+        rows = [getattr(found, plural) for found in tagged]
         if plural not in outputs:
-            assert not any(getattr(found, plural) for found in tagged)
+            assert not any(rows)
             continue
-        answers = {key: value for key, value in outputs.items() if key.startswith((name, plural))}
-        for row, (text, found) in enumerate(zip(texts, tagged, strict=True)):
-            spans = getattr(found, plural)
-            values = {key: answer[row, : len(spans)] for key, answer in answers.items()}
-            rest = {key: answer[row, len(spans) :] for key, answer in answers.items()}
-            assert [value.decode() for value in values[plural]] == [span.text for span in spans]
-            label = f"{name}_{of_kind}s"
-            assert [value.decode() for value in values[label]] == [
-                getattr(span, of_kind) for span in spans
+
+        def column(value, missing, rows=rows):
+            width = max(map(len, rows))
+            return [[*map(value, row), *[missing] * (width - len(row))] for row in rows]
+
+        def decoded(key):
+            return [[text.decode() for text in row] for row in outputs[key]]
+
+        assert decoded(plural) == column(lambda found: found.text, "")
+        assert decoded(f"{name}_{kind}s") == column(
+            lambda found, kind=kind: getattr(found, kind), ""
+        )
+        np.testing.assert_allclose(
+            outputs[f"{name}_probabilities"],
+            column(lambda found: found.probability, 0),
+            rtol=0,
+            atol=1e-5,
+        )
+        for edge in ("start", "end"):
+            characters = column(lambda found, edge=edge: getattr(found, edge), -1)
+            assert outputs[f"{name}_{edge}"].tolist() == characters
+            expected = [
+                [len(text[:at].encode()) if at >= 0 else -1 for at in row]
+                for text, row in zip(texts, characters, strict=True)
             ]
-            np.testing.assert_allclose(
-                values[f"{name}_probabilities"],
-                [span.probability for span in spans],
-                rtol=0,
-                atol=1e-5,
-            )
-            edges = [(span.start, span.end) for span in spans]
-            starts, ends = values[f"{name}_start"].tolist(), values[f"{name}_end"].tolist()
-            assert list(zip(starts, ends, strict=True)) == edges
-            raw = text.encode()
-            for (start, end), first, last in zip(
-                edges, values[f"{name}_start_byte"], values[f"{name}_end_byte"], strict=True
-            ):
-                assert raw[first:last].decode() == text[start:end]
-            for key, missing in ((plural, b""), (label, b""), (f"{name}_probabilities", 0)):
-                assert set(rest[key].tolist()) <= {missing}
-            assert all(
-                set(rest[f"{name}_{key}"].tolist()) <= {-1}
-                for key in ("start", "end", "start_byte", "end_byte")
-            )
+            assert outputs[f"{name}_{edge}_byte"].tolist() == expected
 
 
 def words_of(texts):
-    """The spans of the words of each text, found in a graph."""
+    """Returns the ranges of the words of each text, found in a graph."""
     characters = decode(tf.constant(texts, tf.string))
     words = GraphWords.find(characters, CodeMap(character_classes())(characters.codes))
     found = words.outputs("word")
@@ -107,7 +102,7 @@ def words_of(texts):
     ]
 
 
-def test_a_graph_splits_words_as_python_does():
+def test_graphs_and_python_split_the_same_words():
     random = np.random.default_rng(3)
     codes = np.array(possible_codes())
     near = np.concatenate(
@@ -121,13 +116,6 @@ def test_a_graph_splits_words_as_python_does():
     assert words_of(["", " \n"]) == [[], []]
 
 
-@pytest.mark.slow
-def test_every_character_is_classed_as_in_python():
-    codes = [chr(code) for code in possible_codes()]
-    texts = ["".join(f"a{c}b {c} " for c in codes[i : i + 100]) for i in range(0, len(codes), 100)]
-    assert words_of(texts) == [split_words(text) for text in texts]
-
-
 @pytest.mark.parametrize(
     ("kind", "labels"),
     [
@@ -135,7 +123,7 @@ def test_every_character_is_classed_as_in_python():
         *(pytest.param("word piece", x, marks=pytest.mark.slow) for x in (IOBES, PLAIN)),
     ],
 )
-def test_a_graph_tags_as_python_does(golden, tokenizer, kind, labels):
+def test_graphs_and_python_predict_the_same(golden, tokenizer, kind, labels):
     if kind == "word piece":
         tokenizer = load_tokenizer(spm_model_file=golden / "tokenizer" / "vocab.txt")
     model = new_model(labels, vocab_size=tokenizer.vocab_size)
@@ -148,7 +136,7 @@ def test_a_graph_tags_as_python_does(golden, tokenizer, kind, labels):
     )
     classifier = TokenClassifier(model, tokenizer, max_seq_length=LENGTH)
     tagged = classifier(TEXTS)
-    if labels is IOBES:  # the texts have what there is to be compared
+    if labels is IOBES:  # both types and entities of several words occur
         found = list(itertools.chain.from_iterable(one.entities for one in tagged))
         assert len({entity.type for entity in found}) == 2
         assert any(" " in entity.text for entity in found)
@@ -161,8 +149,7 @@ def test_a_graph_tags_as_python_does(golden, tokenizer, kind, labels):
 
 
 @pytest.mark.slow
-def test_a_process_without_this_package_gets_the_same(tokenizer, tmp_path):
-    """Texts and token ids."""
+def test_a_process_without_this_package_predicts_the_same(tokenizer, tmp_path):
     model = new_model(IOB2)
     text_path = export_text_token_classifier(model, IOB2, tokenizer, str(tmp_path), LENGTH)
     assert Path(text_path).parent == tmp_path / "text"
@@ -191,26 +178,15 @@ def test_a_process_without_this_package_gets_the_same(tokenizer, tmp_path):
         assert (names == np.array(IOB2.names)[answer["predictions"]]).all()
 
 
-@pytest.mark.slow
-def test_litert_gives_the_labels_of_every_token(tmp_path):
-    """The export compares file and model."""
-    model = new_model(IOB2, vocab_size=31)
-    for batch_size, length in ((1, 16), (None, None)):
-        path = str(tmp_path / f"{length}.tflite")
-        agreements = LiteRTExport(model, path, "none", length, batch_size, IOB2).write()
-        assert agreements.keys() == {"probabilities"}
-        assert json.loads(Path(labels_file(path)).read_text()) == list(IOB2.names)
-
-
-def test_mistakes_are_named_before_anything_is_written(tokenizer, tmp_path):
-    model = new_model(IOB2)
-    with pytest.raises(ValueError, match="has 5 outputs, the labels need 3: NOUN, VERB, X"):
-        export_token_classifier(model, PLAIN, str(tmp_path))
-    with pytest.raises(ValueError, match="has 5 outputs, the labels need 3"):
-        export_text_token_classifier(model, PLAIN, tokenizer, str(tmp_path), LENGTH)
+def test_invalid_arguments_are_rejected_before_writing(tokenizer, tmp_path):
+    model, folder = new_model(IOB2), str(tmp_path)
+    for export in (
+        lambda: export_token_classifier(model, PLAIN, folder),
+        lambda: export_text_token_classifier(model, PLAIN, tokenizer, folder, LENGTH),
+    ):
+        with pytest.raises(ValueError, match="has 5 outputs"):
+            export()
     for length in (2, LENGTH + 1):
         with pytest.raises(ValueError, match=f"`max_seq_length`.*{length}"):
-            export_text_token_classifier(model, IOB2, tokenizer, str(tmp_path), length)
-    with pytest.raises(ValueError, match="has 5 outputs"):
-        LiteRTExport(model, str(tmp_path / "model.tflite"), labels=PLAIN)
+            export_text_token_classifier(model, IOB2, tokenizer, folder, length)
     assert list(tmp_path.iterdir()) == []

@@ -1,21 +1,22 @@
-"""From words to windows: who answers a word, where labels stand, and the task that learns them."""
+"""Windows of sentences, and the task that is trained on them."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from albert_tf.data.text_examples import Labels
-from albert_tf.modeling.losses import means
+from albert_tf.modeling.losses import classification_loss, means
+from albert_tf.modeling.models import AlbertForTokenClassification
 from albert_tf.token_classification import features as module
 from albert_tf.token_classification.features import TokenFeatures, WordTokenizer, token_features
 from albert_tf.token_classification.task import TokenClassificationTask
-from tests.small_model import small_config
+from tests.small_model import encoder_inputs, small_config
 
 LABELS = Labels(("O", "B-PER", "I-PER"))
 
 
 class Letters:
-    """A tokenizer of one piece for each letter; asked for each word once."""
+    """A tokenizer with one piece per letter that records the words."""
 
     unk_id, cls_id, sep_id = 0, 1, 2
 
@@ -28,20 +29,20 @@ class Letters:
 
 
 def answered_by(counts: list[int], room: int) -> list[tuple[int, int]]:
-    """First piece of the window that answers each word of a sentence, and the word's position."""
+    """Returns the first piece of the window of each word, and the position of the word in it."""
     total, starts = sum(counts), [0]
     while starts[-1] + room < total:
         starts.append(min(starts[-1] + (room + 1) // 2, total - room))
     found, piece = [], 0
     for count in counts:
-        # Most context on the poorer side; of two windows with as much the first.
+        # The window with the most context on its poorer side, or the first of two.
         start = max(starts, key=lambda s: (min(piece - s, s + room - 1 - piece), -s))
         found.append((start, 1 + piece - start))
         piece += count
     return found
 
 
-def test_each_word_is_answered_where_it_has_most_context(monkeypatch):
+def test_words_are_answered_by_the_window_with_the_most_context(monkeypatch):
     monkeypatch.setattr(module, "_SENTENCES_AT_ONCE", 3)
     random = np.random.default_rng(1)
     for room in (1, 2, 5, 8, 13):
@@ -66,7 +67,7 @@ def example() -> TokenFeatures:
     return token_features(rows, WordTokenizer(Letters()), 6)
 
 
-def test_labels_stand_at_first_pieces_and_words_without_pieces_are_unknown_ones():
+def test_labels_are_at_first_pieces_and_words_without_pieces_are_unknown():
     found = example()
     batch = found.sequences.padded(np.arange(4), 6)["input_ids"].tolist()
     assert batch == [[1, 3, 4, 0, 5, 2], [1, 0, 5, 6, 7, 2], [1, 3, 2, 0, 0, 0], [1, 6, 7, 4, 3, 2]]
@@ -79,7 +80,7 @@ def test_labels_stand_at_first_pieces_and_words_without_pieces_are_unknown_ones(
     assert (words.tolist(), owners.tolist()) == ([4, 5, 0, 1], [0, 0, 1, 1])
 
 
-def test_frequent_words_are_cut_once(monkeypatch):
+def test_frequent_words_are_tokenized_once(monkeypatch):
     monkeypatch.setattr(module, "_WORDS_REMEMBERED", 2)
     letters = Letters()
     tokenize = WordTokenizer(letters)
@@ -91,13 +92,13 @@ def test_frequent_words_are_cut_once(monkeypatch):
     assert letters.asked == ["ab", "a", "b", "ab"]
 
 
-def test_only_some_labels_are_refused():
+def test_partial_labels_are_rejected():
     with pytest.raises(ValueError, match="Only 1 of 2 words"):
         token_features([(["a"], [1]), (["b"], None)], WordTokenizer(Letters()), 6)
     assert len(token_features([], WordTokenizer(Letters()), 6).sequences) == 0
 
 
-def test_padding_and_other_pieces_have_no_part_in_the_loss():
+def test_padding_and_other_pieces_do_not_contribute_to_the_loss():
     config = small_config(num_hidden_layers=1, num_hidden_groups=1, inner_group_num=1)
     task = TokenClassificationTask(config, LABELS, example(), max_seq_length=6)
     data = iter(task.train_dataset(4, seed=1))
@@ -134,11 +135,12 @@ def test_padding_and_other_pieces_have_no_part_in_the_loss():
     assert found == {"accuracy": pytest.approx(hits.mean())}
 
 
-def test_what_a_training_is_resumed_on_is_known_by_words_and_labels():
+def test_the_description_of_the_input_depends_on_words_and_labels():
     def described(rows):
-        config = small_config()
         found = token_features(rows, WordTokenizer(Letters()), 6)
-        return TokenClassificationTask(config, LABELS, found, max_seq_length=6).describe_input()
+        return TokenClassificationTask(
+            small_config(), LABELS, found, max_seq_length=6
+        ).describe_input()
 
     rows = [(["ab", "c"], [1, 0])]
     assert described(rows) == described(rows)
@@ -146,3 +148,15 @@ def test_what_a_training_is_resumed_on_is_known_by_words_and_labels():
         assert described(other) != described(rows)
     with pytest.raises(ValueError, match="sentences with labels"):
         described([(["a"], None)])
+
+
+def test_compiled_models_have_the_loss_of_the_task():
+    model = AlbertForTokenClassification(small_config(), num_labels=4)
+    x, random = encoder_inputs(), np.random.default_rng(3)
+    labels = random.integers(0, 4, x["input_ids"].shape)
+    weights = (x["input_mask"].numpy() * random.integers(0, 2, labels.shape)).astype(np.float32)
+    logits = model(x)["logits"]
+    expected = classification_loss(logits, tf.constant(labels, tf.int32), tf.constant(weights))
+    model.compile(loss=model.default_loss(), run_eagerly=True)
+    found = model.evaluate(x, labels, sample_weight=weights, batch_size=len(labels), verbose=0)
+    np.testing.assert_allclose(found, expected.mean(), rtol=1e-5)

@@ -20,7 +20,7 @@ CASES = json.loads(Path(__file__).with_name("conlleval.json").read_text("utf-8")
 
 
 def sentences(*texts: str) -> list[Sentence]:
-    """Sentences with these labels, in a file with a blank line behind each."""
+    """Returns sentences with these labels, separated by blank lines in a file."""
     found, line = [], 1
     for text in texts:
         labels = tuple(text.split())
