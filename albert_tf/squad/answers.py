@@ -46,7 +46,7 @@ class AnswerSettings:
     threshold: float | None = None  # null odds from which a question is not answered, SQuAD 2.0
 
     @property
-    def lengths(self) -> dict[str, int]:
+    def lengths(self) -> dict[str, Any]:
         """Arguments of `squad_features`."""
         names = ("max_seq_length", "doc_stride", "max_query_length")
         return {name: getattr(self, name) for name in names}
