@@ -53,22 +53,22 @@ def run() -> None:
     """Exports the model; prints the size of the file and the differences of its outputs."""
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # so that both models compute on the same device
     # These modules import TensorFlow, which --help does not need.
-    from albert_tf.tools.exports import litert_export
+    from albert_tf.tools.exports import export_litert
     from albert_tf.training.distribution import log_devices
 
     values = flags.FLAGS
     log_devices()
-    export = litert_export(
+    agreements = export_litert(
         values.model,
         values.output_file,
-        values.quantization,
-        values.max_seq_length,
-        values.batch_size,
+        quantization=values.quantization,
+        max_seq_length=values.max_seq_length,
+        batch_size=values.batch_size,
+        dry_run=values.dry_run,
         **model_parts_from_flags(values),
     )
     if values.dry_run:
         return
-    agreements = export.write()
     size = file_size(values.output_file)
     print(f"{values.output_file}: quantization={values.quantization} size={size / 1e6:.1f}MB")
     for name, found in agreements.items():

@@ -1,15 +1,29 @@
 """The demo: all steps from text to an exported model and a classifier.
 
 Each step is a command, which is printed before it runs. On two cores it takes a few minutes.
+
+The texts are from Python's documentation: the topics of the manual (`pydoc_data.topics`) and the
+docstrings of the standard library contain a few hundred kilobytes of English prose. Source files
+are parsed, not imported. The classifier predicts the chapter of the documentation.
 """
 
 from __future__ import annotations
 
+import ast
+import csv
+import inspect
 import math
-import os
+import re
 import shutil
+import sysconfig
 import time
+import warnings
+import zlib
 from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 from albert_tf.config import AlbertConfig
@@ -19,7 +33,6 @@ from albert_tf.pretraining.batching import evaluation_batches
 from albert_tf.pretraining.instances import pretraining_feature_specs
 from albert_tf.tokenization.loading import load_tokenizer
 from albert_tf.tools.commands import read_evaluations, run
-from albert_tf.tools.python_corpus import LABEL_COLUMN, TEXT_COLUMN, write_chapters, write_corpus
 
 PUBLISHED_FILES = (  # no optimizer, no logs
     "albert_config.json",
@@ -36,6 +49,43 @@ TEXTS = (
     "Raise an exception if the file does [MASK] exist.",
 )
 _SIZES = {"max_seq_length": 32, "max_predictions_per_seq": 10}
+Documents = Mapping[str, list[str]]  # sentences by topic, module or class
+# Top-level modules of each chapter. The chapter "language" consists of the topics of the manual.
+CHAPTERS = {
+    "language": "",
+    "graphics": "tkinter turtle",
+    "mail": "email imaplib mailbox nntplib poplib smtplib",
+    "web": "cgi ftplib html http socket socketserver ssl urllib wsgiref xmlrpc",
+    "concurrency": "asyncio concurrent contextvars multiprocessing queue sched selectors subprocess"
+    " threading",
+    "numbers": "_pydecimal colorsys decimal fractions numbers random statistics",
+    "testing": "bdb cProfile doctest pdb profile pstats timeit trace traceback unittest",
+    "files": "_pyio bz2 filecmp fileinput genericpath glob gzip lzma ntpath os pathlib posixpath"
+    " shutil tarfile tempfile zipfile",
+}
+MAX_PARAGRAPHS = (200, 40)  # per chapter, for training and for evaluation
+_CHAPTER_OF = {module: chapter for chapter, text in CHAPTERS.items() for module in text.split()}
+# Sentences with these names would reveal the chapter.
+_NAMES = re.compile(rf"\b(?:{'|'.join({*CHAPTERS, *_CHAPTER_OF})})\b", re.IGNORECASE)
+_SKIPPED_FOLDER = re.compile(
+    r"(?:^|/)(?:site-packages|dist-packages|tests?|idlelib|lib2to3|turtledemo|pydoc_data)/"
+)
+_MIN_SENTENCES = 3  # of a document
+_MIN_WORDS = 4  # of a sentence or clause
+_PARAGRAPH_WORDS = 25  # minimum number of words of a paragraph to classify
+_SHARED_WORDS = 8  # held-out sentences with this many consecutive training words are dropped
+_PARAGRAPH_END = re.compile(r"\n\s*\n|\n\s*(?=[*+o•-] |\(?(?:\d+|[a-z])[.)] )")  # or a list item
+_NOISE = re.compile(r"\s*(?:\.\. |:[\w ]+:|@\w+|\|)|.*>>>", re.DOTALL)  # directives and examples
+_MARKUP = re.compile(
+    r"^\s*(?:[*+o•-]|\(?(?:\d+|[a-z])[.)])\s|:[\w:+-]+:(?=`)|[`~]|\*+(?=\w)|(?<=\w)\*+|\[\d+\]_?|:(?=:$)"
+)
+_SENTENCE_END = re.compile(r"(?<!e\.g\.)(?<!i\.e\.)(?<=[.!?]) +(?=[\"'(]?[A-Z])")
+_SENTENCE = re.compile(r"[\"'(]?[A-Z].*[.!?:][\"')]?")
+_PLAIN_WORD = re.compile(r"[\"'(]*[A-Za-z]+(?:['-][A-Za-z]+)*[\"')]*[.,;:!?]*[\"')]*")
+_FUNCTION_WORD = re.compile(
+    r"\b(?:an?|and|are|as|be|but|by|can|for|from|has|if|in|is|it|not|of|on|or|that|the|to|with)\b",
+    re.IGNORECASE,
+)
 
 
 def run_demo(
@@ -46,14 +96,14 @@ def run_demo(
     max_documents: int | None = None,
     num_fine_tuning_steps: int = 0,
 ) -> None:
-    """Pretrains, evaluates and exports a model, fills in blanks, and fine-tunes a classifier.
+    """Pretrains, evaluates and exports a model, fills in masks, and fine-tunes a classifier.
 
     Args:
         output_dir: local directory. The results of an earlier demo are replaced.
         num_train_steps: number of pretraining steps.
         vocab_size: size of the vocabulary.
         max_documents: maximum number of documents in the corpus. If `None`, all are used.
-        num_fine_tuning_steps: number of steps of the classifier; 0 skips it.
+        num_fine_tuning_steps: number of training steps of the classifier; 0 skips it.
 
     Raises:
         ValueError: the directory is remote or contains other files, or a step failed.
@@ -125,7 +175,7 @@ def run_demo(
     published.mkdir()
     for name in PUBLISHED_FILES:
         shutil.copy(out / "pretraining" / name, published)
-        print(f"{published / name} ({os.path.getsize(published / name):,} bytes)")
+        print(f"{published / name} ({(published / name).stat().st_size:,} bytes)")
     _title("Evaluating the exported model on held-out documents")
     run(
         "run_pretraining",
@@ -139,7 +189,7 @@ def run_demo(
         **_SIZES,
     )
     _compare_with_baselines(out / "evaluation", records["held_out"], published)
-    _title("Filling in blanks")
+    _title("Filling in masks")
     run("fill_mask", model_dir=published, text=TEXTS)
     if num_fine_tuning_steps:
         _title("Fine-tuning mini: which chapter is this paragraph from?")
@@ -153,7 +203,7 @@ def _title(text: str) -> None:
 
 
 def _compare_with_baselines(evaluation: Path, records: Path, published: Path) -> None:
-    """Prints the accuracies and the accuracies of the most frequent answers."""
+    """Prints the accuracies, next to the accuracies of always giving the most frequent answer."""
     specs = pretraining_feature_specs(**_SIZES)
     tokens: Counter[int] = Counter()
     orders: Counter[int] = Counter()
@@ -175,19 +225,19 @@ def _compare_with_baselines(evaluation: Path, records: Path, published: Path) ->
 
 
 def _classify_chapters(out: Path, steps: int) -> None:
-    """Fine-tunes mini to classify paragraphs by chapter; prints a prediction per chapter."""
-    _, dev = write_chapters(out / "chapters")
+    """Fine-tunes mini to classify paragraphs by chapter. Prints a prediction per chapter."""
+    dev = write_chapters(out / "chapters")
     chapters = Counter(chapter for _, chapter in dev)
-    asked = [next(row for row in dev if row[1] == chapter) for chapter in chapters]
+    samples = [next(row for row in dev if row[1] == chapter) for chapter in chapters]
     questions, answers = out / "chapters" / "asked.txt", out / "chapters" / "answers.tsv"
-    questions.write_text("".join(f"{text}\n" for text, _ in asked), encoding="utf-8")
+    questions.write_text("".join(f"{text}\n" for text, _ in samples), encoding="utf-8")
     run(
         "run_classifier",
         task_name="custom",
         train_file=out / "chapters" / "train.csv",
         dev_file=out / "chapters" / "dev.csv",
-        text_a_column=TEXT_COLUMN,
-        label_column=LABEL_COLUMN,
+        text_a_column="paragraph",
+        label_column="chapter",
         albert_hub_module_handle="mini",
         output_dir=out / "classifier",
         do_train=True,
@@ -203,10 +253,158 @@ def _classify_chapters(out: Path, steps: int) -> None:
         predict_output_file=answers,
     )
     (results,) = read_evaluations(str(out / "classifier")).values()
-    share = max(chapters.values()) / len(dev)
     print(
-        f"\nchapter accuracy         {results['eval_accuracy']:6.1%}   against {share:.1%} for "
-        f"always giving the most frequent of the {len(chapters)} chapters"
+        f"\nchapter accuracy         {results['eval_accuracy']:6.1%}   against "
+        f"{max(chapters.values()) / len(dev):.1%} for always giving the most frequent of the "
+        f"{len(chapters)} chapters"
     )
-    for (text, chapter), line in zip(asked, answers.read_text("utf-8").splitlines(), strict=True):
+    lines = answers.read_text("utf-8").splitlines()
+    for (text, chapter), line in zip(samples, lines, strict=True):
         print(f"\n{text}\n  {line.split()[0]}, from {chapter}")
+
+
+def write_corpus(directory: Path, max_documents: int | None = None) -> None:
+    """Writes `training.txt` and `held_out.txt`: a clause per line, an empty line after a document.
+
+    Args:
+        directory: directory of the files.
+        max_documents: maximum number of documents. If `None`, all are used.
+
+    Raises:
+        ValueError: one of the files would be empty.
+    """
+    documents = python_documents()
+    names = list(documents)[:: -(-len(documents) // (max_documents or len(documents)))]
+    parts = split_documents({name: documents[name] for name in names}, 0.1)
+    if not all(parts):
+        raise UserError(
+            "`max_documents` is too small for a training and a held-out file. Received: "
+            f"{max_documents}"
+        )
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, part in zip(("training", "held_out"), parts, strict=True):
+        texts = ("\n".join(map("\n".join, map(clauses, part[title]))) for title in part)
+        (directory / f"{name}.txt").write_text("".join(f"{t}\n\n" for t in texts), "utf-8")
+
+
+def write_chapters(directory: Path) -> list[tuple[str, str]]:
+    """Writes `train.csv` and `dev.csv`: paragraphs and their chapters. Returns the rows of dev."""
+    rows: list[tuple[str, str]] = []
+    parts = split_documents(python_documents(), 0.2)
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, part, limit in zip(("train", "dev"), parts, MAX_PARAGRAPHS, strict=True):
+        rows = []
+        for chapter, texts in _by_chapter(part).items():
+            count = min(limit, len(texts))
+            rows += [(texts[i * len(texts) // count], chapter) for i in range(count)]
+        with open(directory / f"{name}.csv", "w", newline="", encoding="utf-8") as file:
+            csv.writer(file, lineterminator="\n").writerows([("paragraph", "chapter"), *rows])
+    return rows
+
+
+def _by_chapter(documents: Documents) -> dict[str, list[str]]:
+    """Returns the paragraphs of each chapter. A paragraph is from one document."""
+    found: dict[str, list[str]] = {chapter: [] for chapter in CHAPTERS}
+    for name, sentences in documents.items():
+        module = re.split(r"[/.]", name)[0]
+        chapter = "language" if name.startswith("topic ") else _CHAPTER_OF.get(module)
+        words: list[str] = []
+        for sentence in sentences if chapter else ():
+            words += [] if _NAMES.search(sentence) else sentence.split()
+            if len(words) >= _PARAGRAPH_WORDS:
+                found[chapter or ""].append(" ".join(words))
+                words = []
+    return found
+
+
+def split_documents(documents: Documents, held_out_share: float) -> tuple[Documents, Documents]:
+    """Splits documents into a training and a held-out part by a hash of their names.
+
+    Held-out sentences that share _SHARED_WORDS consecutive words with the training part are
+    dropped, and then held-out documents with too few sentences.
+    """
+    held_out = {n for n in documents if zlib.crc32(n.encode()) / 2**32 < held_out_share}
+    training = {n: sentences for n, sentences in documents.items() if n not in held_out}
+    seen = {run for sentences in training.values() for s in sentences for run in _runs(s)}
+    cleared = {n: [s for s in documents[n] if seen.isdisjoint(_runs(s))] for n in held_out}
+    return training, {n: cleared[n] for n in documents if len(cleared.get(n, ())) >= _MIN_SENTENCES}
+
+
+def _runs(sentence: str) -> set[tuple[str, ...]]:
+    """Returns all sequences of _SHARED_WORDS words; a shorter sentence is one sequence."""
+    words = re.findall(r"[a-z0-9]+", sentence.lower())
+    last = max(len(words) - _SHARED_WORDS, 0)
+    return {tuple(words[i : i + _SHARED_WORDS]) for i in range(last + 1)}
+
+
+@cache
+def python_documents() -> Documents:
+    """Returns all documents of this Python installation. A repeated sentence is kept once."""
+    topics: dict[str, str] = {}
+    with suppress(ModuleNotFoundError):  # some distributions package it separately
+        topics = import_module("pydoc_data.topics").topics
+    manual = [(f"topic {name}", prose_sentences(topics[name])) for name in sorted(topics)]
+    seen: set[str] = set()
+    documents = {}
+    for name, sentences in [*manual, *source_documents(Path(sysconfig.get_path("stdlib")))]:
+        new = [sentence for sentence in dict.fromkeys(sentences) if sentence not in seen]
+        seen.update(new)
+        if len(new) >= _MIN_SENTENCES:
+            documents[name] = new
+    return documents
+
+
+def source_documents(folder: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yields the sentences in the docstrings of each module, and of each top-level class."""
+    for path in sorted(folder.rglob("*.py")):
+        name = path.relative_to(folder).with_suffix("").as_posix()
+        if _SKIPPED_FOLDER.search(name):
+            continue
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # invalid escapes in string literals
+                module = ast.parse(path.read_bytes())
+        except (SyntaxError, ValueError):  # templates and test data
+            continue
+        classes = [node for node in module.body if isinstance(node, ast.ClassDef)]
+        module.body = [node for node in module.body if node not in classes]
+        for title, tree in [(name, module), *((f"{name}.{node.name}", node) for node in classes)]:
+            documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+            nodes = [node for node in ast.walk(tree) if isinstance(node, documented)]
+            texts = [ast.get_docstring(node) or "" for node in nodes]
+            yield title, [sentence for text in texts for sentence in prose_sentences(text)]
+
+
+def prose_sentences(text: str) -> list[str]:
+    """Returns the English sentences in a docstring or reStructuredText.
+
+    Headings, code, examples, tables and signatures are dropped, and markup is removed. A sentence
+    begins with a capital, ends in `.`, `!`, `?` or `:`, and consists mostly of plain words.
+    """
+    found: list[str] = []
+    for paragraph in _PARAGRAPH_END.split(inspect.cleandoc(text)):
+        if not _NOISE.match(paragraph):
+            plain = " ".join(_MARKUP.sub("", paragraph).split()).replace("’", "'")
+            found += filter(_is_prose, _SENTENCE_END.split(plain))
+    return found
+
+
+def _is_prose(sentence: str) -> bool:
+    words = sentence.split()
+    return (
+        _MIN_WORDS <= len(words) <= 120
+        and _SENTENCE.fullmatch(sentence) is not None
+        and sum(_PLAIN_WORD.fullmatch(word) is not None for word in words) >= 0.9 * len(words)
+        and _FUNCTION_WORD.search(sentence) is not None
+    )
+
+
+def clauses(sentence: str) -> list[str]:
+    """Splits a sentence after commas, semicolons and colons into parts of at least four words."""
+    parts: list[str] = []
+    for part in re.split("(?<=[,;:]) ", sentence):
+        if parts and min(len(parts[-1].split()), len(part.split())) < _MIN_WORDS:
+            parts[-1] += " " + part
+        else:
+            parts.append(part)
+    return parts

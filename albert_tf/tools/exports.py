@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from typing import Any
 
@@ -96,14 +95,11 @@ def export_hub_module(
         path: a model of any format, see `albert_tf.load`.
         export_path: a new or an empty directory.
         format: "tf2" for an encoder, or "tf1_hub" for a module for TensorFlow 1.
-        preprocessor_path: for "tf2", directory of a preprocessor, from texts to the inputs of the
-            encoder. If `None`, no preprocessor is written.
-        do_lower_case: whether texts are lower-cased. If `None`, as the model specifies.
+        preprocessor_path: for "tf2", directory of a preprocessor that converts texts to inputs of
+            the encoder. If `None`, no preprocessor is written.
+        do_lower_case: whether texts are lower-cased. If `None`, the setting of the model is used.
 
-    Raises:
-        ValueError: the model cannot be read or exported, a directory is not empty, or the outputs
-            of the result are different.
-        OSError: a directory cannot be written.
+    Raises: see `convert`.
     """
     if format not in ("tf2", "tf1_hub"):
         raise UserError(f"`format` must be 'tf2' or 'tf1_hub'. Received: {format!r}")
@@ -165,40 +161,29 @@ def export_litert(
     quantization: str = "none",
     max_seq_length: int | None = None,
     batch_size: int = 1,
+    dry_run: bool = False,
     **parts: Any,
 ) -> dict[str, Agreement]:
-    """Writes a LiteRT file and compares its outputs with those of the model.
+    """Writes a LiteRT file and compares its outputs with the outputs of the model.
 
     Args:
-        path: an encoder, pretrained model, classifier or model of SQuAD 1.1, of any format.
+        path: an encoder, pretrained model, classifier or model for SQuAD 1.1, of any format.
         output_file: the file. It appears when it is complete.
         quantization: "none", "float16" or "int8".
         max_seq_length: number of tokens of a sequence, including padding; 0 for any number. If
             `None`, the length used in training, or 128.
         batch_size: number of sequences per batch; 0 for any number.
+        dry_run: whether to check only that the model can be exported.
         **parts: files that replace parts of the model: `albert_config_file`, `spm_model_file`,
             `vocab_file`, `do_lower_case`.
 
     Returns:
-        The agreement of each output with the model.
+        The agreement of each output with the model. After a dry run it is empty.
 
     Raises:
         ValueError: the model is not supported, a value is out of range, or the outputs differ.
         OSError: the file cannot be written.
     """
-    export = litert_export(path, output_file, quantization, max_seq_length, batch_size, **parts)
-    return export.write()
-
-
-def litert_export(
-    path: Path,
-    output_file: Path,
-    quantization: str,
-    max_seq_length: int | None,
-    batch_size: int,
-    **parts: Any,
-) -> LiteRTExport:
-    """Returns the checked export of `export_litert`; nothing is written yet."""
     contents, _ = read_contents(as_path("path", path), **parts)
     config, task = contents.config, contents.task
     if max_seq_length is None:
@@ -206,7 +191,7 @@ def litert_export(
         max_seq_length = trained or min(_LITERT_LENGTH, config.max_position_embeddings)
     if max_seq_length:
         config.check_sequence_length(max_seq_length)
-    return LiteRTExport(
+    export = LiteRTExport(
         build_model(contents),
         as_path("output_file", output_file, "path of a file"),
         quantization=quantization,
@@ -214,17 +199,14 @@ def litert_export(
         batch_size=batch_size or None,
         labels=task.labels if task else None,
     )
+    return {} if dry_run else export.write()
 
 
 def inspect(path: Path) -> str:
     """Returns a description of a file or directory, as `albert_tf inspect` prints it.
 
-    Args:
-        path: a model of any format, a SavedModel, a LiteRT file, TFRecords, a tokenizer or a
-            configuration.
-
     Raises:
-        ValueError: nothing is there, or it cannot be read.
+        ValueError: the path does not exist or cannot be read.
     """
     return "\n".join(describe(as_path("path", path)))
 
@@ -243,7 +225,4 @@ def estimate_memory(config: AlbertConfig | str, **settings: Any) -> MemoryEstima
     """
     if isinstance(config, str):
         config = AlbertConfig.from_preset(config)
-    unknown = settings.keys() - {field.name for field in dataclasses.fields(TrainingSetting)}
-    if unknown:
-        raise TypeError(f"Unknown settings: {', '.join(sorted(unknown))}")
     return estimate(config, TrainingSetting(**settings))

@@ -57,6 +57,7 @@ _SHOWN = 8  # printed values of a list
 _KINDS = {
     "original": "a release directory or training directory with checkpoints in the original format",
     "huggingface": "a Hugging Face directory",
+    "keras": "a Keras file",
     "keras_hub": "a KerasHub preset",
     "tf2_hub": "the weights of a TF2 SavedModel, such as a TF-Hub encoder",
     "tf1_hub": "a TF-Hub module of TF1",

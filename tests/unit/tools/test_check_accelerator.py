@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -29,7 +28,7 @@ def run(*arguments):
 
 
 def test_a_cpu_reproduces_the_recorded_numbers():
-    numbers = module.golden_numbers(*GOLDEN)
+    numbers = module._golden_numbers(*GOLDEN)
     assert numbers.keys() == module.RECORDED.keys()
     for name, values in numbers.items():
         np.testing.assert_allclose(values, module.RECORDED[name], rtol=1e-5, atol=0, err_msg=name)
@@ -37,13 +36,13 @@ def test_a_cpu_reproduces_the_recorded_numbers():
 
 @pytest.mark.parametrize("index", range(6))
 def test_each_recorded_number_counts(monkeypatch, index):
-    name, number = [*module.RECORDED][index // 2], index % 2
-    monkeypatch.setattr(module, "golden_numbers", lambda *_: module.RECORDED)
+    name, number = [*module.RECORDED][index // 3], index % 3
+    monkeypatch.setattr(module, "_golden_numbers", lambda *_: module.RECORDED)
     assert "(at most 1e-04)" in module._check_golden(*GOLDEN)
     changed = {**module.RECORDED, name: list(module.RECORDED[name])}
     for factor in (1.001, float("nan")):
         changed[name][number] *= factor
-        monkeypatch.setattr(module, "golden_numbers", lambda *_: changed)
+        monkeypatch.setattr(module, "_golden_numbers", lambda *_: changed)
         with pytest.raises(ValueError, match=f"{name} differs by (1|2|n)"):
             module._check_golden(*GOLDEN)
 
@@ -68,42 +67,15 @@ def test_checks_run_after_a_failed_check(monkeypatch, tmp_path):
 def test_gpus_are_checked_in_every_precision(monkeypatch):
     monkeypatch.setattr(module.tf.config, "list_physical_devices", lambda *_: ["GPU:0", "GPU:1"])
     names = [name for name, _ in module._checks(False, False)]
-    assert len(names) == len(set(names)) == 1 + 2 * (6 + 2) + 2 * 2 + 1
+    assert len(names) == len(set(names)) == 1 + 2 * (6 + 2) + 2 * 2 * 2 + 1
     assert "golden steps, mirrored, float16, xla, cudnn" in names
-    assert "base, mirrored, length 512" in names
-
-
-def test_peaks_are_found_by_the_names_of_devices():
-    """The first match counts, so a longer name comes before one that it contains."""
-    names = [*module._PEAKS]
-    for number, name in enumerate(names):
-        assert not [other for other in names[:number] if other in name]
-
-    named = {
-        "NVIDIA H100 PCIe": 756,
-        "NVIDIA H100 80GB HBM3": 989,
-        "Tesla T4": 65,
-        "NVIDIA A10G": 70,
-    }
-    assert {name: module._peak(f"GPU {name}") for name in named} == named
-    for other in ("NVIDIA RTX A4000", "NVIDIA T400", "NVIDIA RTX A1000"):
-        assert module._peak(f"GPU {other}") == 0
-
-
-@pytest.mark.parametrize(("cores", "hosts", "chips"), [(1, 1, 1), (4, 1, 4), (8, 1, 4), (4, 2, 8)])
-def test_the_peak_of_a_tpu_counts_the_chips_in_use(monkeypatch, cores, hosts, chips):
-    extended = SimpleNamespace(num_replicas_per_host=cores, num_hosts=hosts)
-    monkeypatch.setattr(module, "tpu_chips", lambda: [("v5e", 16_000_000_000)] * 4)
-    assert module._total_peak("TPU", SimpleNamespace(extended=extended)) == 197 * chips
-    monkeypatch.setattr(module, "tpu_chips", list)
-    assert module._total_peak("TPU", SimpleNamespace(extended=extended)) == 0
+    assert "base, mirrored, length 512, cudnn" in names
 
 
 def test_a_number_of_devices_that_cannot_share_a_batch_is_skipped(monkeypatch):
-    strategy = SimpleNamespace(num_replicas_in_sync=6)
-    monkeypatch.setattr(module, "create_strategy", lambda *_: strategy)
+    monkeypatch.setattr(module, "_replicas", lambda _: 6)
     with pytest.raises(module.Skipped, match="6 devices cannot share a batch of 8"):
-        module.golden_numbers("mirrored", "float32", False, "plain")
+        module._golden_numbers("mirrored", "float32", False, "plain")
 
 
 def test_several_workers_are_rejected(monkeypatch, tmp_path):
@@ -112,6 +84,18 @@ def test_several_workers_are_rejected(monkeypatch, tmp_path):
     with pytest.raises(ValueError, match="TF_CONFIG names 2 workers"):
         module.check_accelerator(str(tmp_path / "report"))
     assert not (tmp_path / "report").exists()
+
+
+def test_unsupported_attention_is_skipped():
+    with pytest.raises(module.Skipped, match="compute capability"):
+        module._golden_numbers("one_device", "bfloat16", True, "cudnn")
+
+
+def test_wrong_attention_is_an_error(monkeypatch):
+    monkeypatch.setattr(module.fused_attention, "unsupported", lambda *_, **__: [])
+    monkeypatch.setattr(module.fused_attention, "disagreement", lambda *_: "the context is wrong")
+    with pytest.raises(ValueError, match="the context is wrong"):
+        module._golden_numbers("one_device", "bfloat16", True, "cudnn")
 
 
 @pytest.mark.slow

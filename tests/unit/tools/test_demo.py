@@ -1,11 +1,40 @@
-"""The parts of the demo that need no training; the rest is in tests/e2e/test_demo.py."""
+"""The demo: its directory, and the corpus and task from Python's documentation."""
 
+import csv
 import re
+from collections import Counter
 
 import pytest
 
 from albert_tf.tools import demo
+from albert_tf.tools.demo import (
+    CHAPTERS,
+    MAX_PARAGRAPHS,
+    clauses,
+    prose_sentences,
+    source_documents,
+    split_documents,
+    write_chapters,
+    write_corpus,
+)
 from tests.programs import ROOT
+
+MORE = " and then goes on in plain words until the end of it is there."
+SOURCE = '''"""The module is about the numbers. They are all in a list. Each of them is odd."""
+
+raise SystemExit("must not be run")
+
+
+def find(number):
+    """Find the place of a number."""
+
+
+class Table:
+    """A table is a list of the rows."""
+
+    def width(self):
+        """The width is the number of columns."""
+'''
 
 
 def test_only_directories_of_a_demo_are_replaced(tmp_path, monkeypatch):
@@ -32,3 +61,135 @@ def test_the_script_lists_all_flags():
     flags = re.findall(r'Flag\("(\w+)"', (ROOT / "albert_tf/cli/demo.py").read_text())
     text = (ROOT / "demo.sh").read_text()
     assert [flag for flag in flags if f"#   --{flag}=" not in text] == []
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [
+        "The heading of a section\n=========================",
+        ">>> print('This is the result of a call.')\nThis is the result of a call.",
+        ".. note:: This is the name of a directive.",
+        ":param name: This is the name of a field.",
+        "sorted(iterable, key=None, reverse=False) -> list.",
+        "Too short this.",
+        "The end has no stop",
+        "the beginning is not a capital.",
+        "Apples pears plums cherries grapes.",
+    ],
+)
+def test_noise_is_removed(noise):
+    before, after = "This sentence is before it.", "This sentence is after it."
+    assert prose_sentences(f"{before}\n\n{noise}\n\n{after}") == [before, after]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        (f"Use :class:`~os.PathLike` for all{MORE}", [f"Use os.PathLike for all{MORE}"]),
+        ("It *never* is a **loop** ``or`` list.", ["It never is a loop or list."]),
+        ("It is the object’s value.", ["It is the object's value."]),
+        ("Consider the structure of a file::", ["Consider the structure of a file:"]),
+        (
+            "Two things are\n  needed:\n* The first is a name.\n1. The second is a\n   place.",
+            ["Two things are needed:", "The first is a name.", "The second is a place."],
+        ),
+        (
+            f"Many of them, e.g. Lists, can do it in 3.10.2{MORE} (It is in brackets.)",
+            [
+                f"Many of them, e.g. Lists, can do it in 3.10.2{MORE}",
+                "(It is in brackets.)",
+            ],
+        ),
+    ],
+)
+def test_markup_is_removed_and_sentences_are_split(text, sentences):
+    assert prose_sentences(text) == sentences
+
+
+@pytest.mark.parametrize(
+    ("sentence", "parts"),
+    [
+        ("The first, the second and the third, are all of them here: no, not all of it.", 3),
+        ("It is so, too.", 1),
+        ("It is 1,000 of them; that is the number; it is not more.", 3),
+    ],
+)
+def test_clauses_have_at_least_four_words(sentence, parts):
+    found = clauses(sentence)
+    assert len(found) == parts
+    assert " ".join(found) == sentence
+
+
+def test_modules_and_classes_are_documents(tmp_path):
+    (tmp_path / "package" / "tests").mkdir(parents=True)
+    for name in ("package/numbers.py", "package/tests/cases.py"):
+        (tmp_path / name).write_text(SOURCE)
+    (tmp_path / "broken.py").write_text("def (")
+    found = [(name, sentences[0], len(sentences)) for name, sentences in source_documents(tmp_path)]
+    assert found == [
+        ("package/numbers", "The module is about the numbers.", 4),
+        ("package/numbers.Table", "A table is a list of the rows.", 2),
+    ]
+
+
+def numbered(count):
+    return {
+        f"d{i}": [f"This is the sentence {j} of text {i}." for j in range(3)] for i in range(count)
+    }
+
+
+def test_held_out_documents_share_no_long_passages_with_the_training_part():
+    documents = numbered(100)
+    training, held_out = split_documents(documents, 0.3)
+    assert 10 < len(held_out) < 50
+    assert {**training, **held_out} == documents
+    first = next(iter(held_out))
+    shared = "It copies one two three four five six seven things in order."
+    documents[next(iter(training))].append(shared)
+    near = "And so it Copies one, two three four five six: nothing else."
+    documents[first] += [shared, near, "It copies one two three four five of the things."]
+    kept = split_documents(documents, 0.3)[1][first]
+    assert len(kept) == 4
+    assert not {shared, near} & set(kept)
+
+
+@pytest.mark.parametrize(("bound", "expected"), [(100, 100), (40, 34), (None, 100)])
+def test_max_documents_limits_the_number_of_documents(tmp_path, monkeypatch, bound, expected):
+    monkeypatch.setattr(demo, "python_documents", lambda: numbered(100))
+    write_corpus(tmp_path, bound)
+    texts = [path.read_text() for path in sorted(tmp_path.iterdir())]
+    assert len(texts) == 2
+    assert sum(text.count("\n\n") for text in texts) == expected
+    with pytest.raises(ValueError, match="max_documents"):
+        write_corpus(tmp_path / "new", 1)
+    assert not (tmp_path / "new").exists()
+
+
+def runs(text):
+    """Sequences of eight words inside of lines and sentences."""
+    parts = re.split(r"\n|(?<=[.!?:]) (?=[A-Z\"'(\[])", text)
+    lines = [re.findall(r"[a-z0-9]+", part.lower()) for part in parts]
+    return {tuple(words[i : i + 8]) for words in lines for i in range(len(words) - 7)}
+
+
+@pytest.mark.slow
+def test_the_texts_of_this_python(tmp_path):
+    write_corpus(tmp_path)
+    training, held_out = (
+        (tmp_path / f"{n}.txt").read_text("utf-8") for n in ("training", "held_out")
+    )
+    assert len(training) > 500_000
+    assert 0.05 < len(held_out) / len(training) < 0.25
+    assert not runs(training) & runs(held_out)
+
+    returned = write_chapters(tmp_path)
+    names = {*CHAPTERS, *" ".join(CHAPTERS.values()).split()}
+    for name, limit in zip(("train.csv", "dev.csv"), MAX_PARAGRAPHS, strict=True):
+        with open(tmp_path / name, newline="", encoding="utf-8") as file:
+            header, *rows = csv.reader(file)
+        assert header == ["paragraph", "chapter"]
+        counts = Counter(chapter for _, chapter in rows)
+        assert counts.keys() == CHAPTERS.keys()
+        assert all(10 <= count <= limit for count in counts.values())
+        assert not [text for text, _ in rows if names & set(re.findall(r"\w+", text.lower()))]
+    assert [tuple(row) for row in rows] == returned
