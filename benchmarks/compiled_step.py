@@ -1,317 +1,461 @@
-"""Estimates the speed of a training step on an H200 from the program that XLA compiles for it.
+"""Estimates the speed of pretraining on a GPU or TPU from the program that XLA compiles for it.
 
-No GPU is required. The step is traced with the precision policy of a GPU, exported as HLO, and
-compiled by XLA's GPU compiler from JAX (see `xla_gpu`):
+No accelerator is required. TensorFlow exports the training step as it would run on the target, and
+the compilers for GPUs and TPUs, which are part of JAX, compile it (see `xla_compiler`):
 
-    pip install --no-deps --target=jax_site --requirement benchmarks/jax.txt
-    python -m benchmarks.compiled_step --jax_site=jax_site --preset=base_v2 --layers=2
+    pip install --no-deps --target=jax_site -r benchmarks/jax.txt -r benchmarks/jax-tpu.txt
+    python -m benchmarks.compiled_step --jax_site=jax_site --target=h200,v5e --layers=2,4
 
-The output per sequence is the number of bytes that all kernels read and write, the temporary
-buffers of the step, and two estimates of its time at 4.0 TB/s and 650 TFLOP/s, which an H200 can
-sustain. The first estimate adds the longer of memory time and arithmetic time of each kernel; the
-second adds both times. The share of peak is relative to 989 TFLOP/s and counts only the matrix
-products of the model. Kernel launches, atomics and the host are not included, and without a device
-the compiler cannot select kernels by timing them. Use the figures only to compare programs.
+With two numbers of layers, such as `--layers=2,4`, the figures of the whole model are extrapolated.
+A row of the table describes one program, which processes one batch on each device:
 
-With two numbers, such as `--layers=2,4`, the figures of the whole model are extrapolated.
+- memory: arguments and temporary buffers, as placed by the compiler;
+- moved: bytes that all kernels read from and write to the memory of the device;
+- reduced: bytes that are added over the devices, once per step;
+- operations: of all matrix products, with recomputation;
+- bounds: the time of these operations at the peak rate, and of these bytes at the full bandwidth;
+- estimate: for TPUs, the cycles that the compiler estimates for the kernels; for an H200, the sum
+  over the kernels of the longer of memory time and arithmetic time, to the sum of both times, at
+  4.0 TB/s and 650 TFLOP/s, which an H200 can sustain;
+- share of peak: of the matrix products of the model, without recomputation, at this estimate.
+
+`--export_bundle=DIRECTORY` writes the step for `run_bundle.py`, which measures it on a real device.
+
+The host, the launching of kernels and the transfers between devices are not included. Without a
+device, the compiler cannot select kernels by timing them. Use the figures only to compare programs.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
+import keras
+import tensorflow as tf
 from absl import app, flags
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.compiler.xla.service import hlo_pb2
 
-from albert_tf.config import ATTENTIONS, BFLOAT16, PRECISIONS, AlbertConfig
+from albert_tf.config import (
+    ATTENTIONS,
+    BFLOAT16,
+    FLOAT32,
+    PRECISIONS,
+    AlbertConfig,
+    OptimizerConfig,
+    TrainerConfig,
+)
 from albert_tf.modeling import fused_attention
+from albert_tf.pretraining.task import PretrainingTask
 from albert_tf.training import precision, step
+from albert_tf.training.distribution import create_strategy
+from albert_tf.training.evaluation import Evaluator
+from benchmarks.compiled_program import kernels, product_operations
 from benchmarks.matmul import pretraining_operations
-from benchmarks.pretraining import pretraining_trainer, random_batch
+from benchmarks.pretraining import random_batch
+from benchmarks.run_bundle import draw
 
 FLAGS = flags.FLAGS
-BANDWIDTH = 4.0e12  # bytes per second that an H200 sustains
-SUSTAINED = 650e12  # operations per second in half precision
-PEAK = 989e12
 _HERE = Path(__file__).parent
-_MOVES_NOTHING = {"parameter", "constant", "bitcast", "tuple", "get-tuple-element", "after-all"}
-_BITS = {"PRED": 8, "S4": 4, "U4": 4, "C64": 64, "C128": 128}
 
 
-class Kernel(NamedTuple):
-    """One operation of a compiled program, with its repetitions in loops.
+class Target(NamedTuple):
+    """A device to compile for.
 
     Attributes:
-        name: name in the program.
-        bytes: number of bytes read and written.
-        operations: number of floating-point operations of matrix products.
-        runs: number of executions in one run of the program.
+        peak: matrix operations per second in bfloat16.
+        bandwidth: bytes per second of the memory.
+        clock: cycles per second of a TPU. `None` for GPUs.
+        topologies: argument of `xla_compiler` by number of devices. `None` means any number.
+        sustained: operations and bytes per second that a GPU sustains.
     """
 
-    name: str
-    bytes: int
-    operations: int
-    runs: int
+    peak: float
+    bandwidth: float
+    topologies: dict[int | None, str]
+    clock: float | None = None
+    sustained: tuple[float, float] = (math.nan, math.nan)
 
-    @property
-    def seconds(self) -> float:
-        """Estimated time of all runs in seconds."""
-        return self.runs * max(self.bytes / BANDWIDTH, self.operations / SUSTAINED)
 
-    @property
-    def serial_seconds(self) -> float:
-        """Estimated time in seconds if memory access and arithmetic do not overlap."""
-        return self.runs * (self.bytes / BANDWIDTH + self.operations / SUSTAINED)
+TARGETS = {
+    "h200": Target(989e12, 4.8e12, {None: str(_HERE / "h200.txtpb")}, sustained=(650e12, 4.0e12)),
+    # The clocks are those at which the matrix units reach the peak.
+    "v5e": Target(197e12, 819e9, {1: "v5e:1x1", 4: "v5e:2x2", 8: "v5e:2x4"}, clock=1.5e9),
+    "v5p": Target(459e12, 2765e9, {1: "v5p:1x1x1", 4: "v5p:2x2x1", 8: "v5p:2x2x2"}, clock=1.75e9),
+    "v6e": Target(918e12, 1640e9, {1: "v6e:1x1", 4: "v6e:2x2", 8: "v6e:2x4"}, clock=1.75e9),
+}
 
 
 class Compiled(NamedTuple):
     """A compiled program.
 
     Attributes:
-        module: the optimized program.
-        temporaries: bytes of memory in addition to arguments and results.
-        seconds: time of the compilation.
+        module: result of the compiler.
+        arguments: bytes.
+        temporaries: bytes in addition to arguments and results.
+        seconds: duration of the compilation.
     """
 
     module: hlo_pb2.HloModuleProto
+    arguments: int
     temporaries: int
     seconds: float
 
 
-def export_step(config: AlbertConfig, B: int, S: int, P: int, **settings: Any) -> bytes:
-    """Returns a training step for a GPU as a serialized `HloModuleProto`.
+def export_step(
+    target: str, config: AlbertConfig, B: int, S: int, P: int, *, replicas: int = 1, **settings: Any
+) -> bytes:
+    """Returns a training step as a serialized `HloModuleProto`, as the target would run it.
 
     Args:
-        config: configuration of the model.
-        B: batch size.
+        target: a name in `TARGETS`.
+        config: model configuration.
+        B: sequences per replica.
         S: sequence length.
-        P: number of prediction slots per sequence.
+        P: prediction slots per sequence.
+        replicas: number of devices, whose gradients are added.
         **settings: other fields of `TrainerConfig`.
     """
-    pretended = {
-        (precision, "device_type"): "GPU",
-        (step, "device_type"): "GPU",
-        (fused_attention, "compute_capabilities"): [(9, 0)],
-        (fused_attention, "disagreement"): None,
+    with _pretended_device(target, replicas):
+        training = _training(target, _task(target, config, S, P), B, settings)
+        return _export(training.update.python_function, random_batch(config, B, S, P))
+
+
+def export_evaluation(target: str, config: AlbertConfig, B: int, S: int, P: int) -> bytes:
+    """Returns the evaluation of a batch; for the arguments see `export_step`."""
+    with _pretended_device(target, 1):
+        task, strategy = _task(target, config, S, P), create_strategy("one_device")
+        model = precision.build_model(task.build_model, BFLOAT16, strategy)
+        evaluator = Evaluator(task, model, strategy, B)
+        return _export(evaluator._sums_of_replica, random_batch(config, B, S, P))
+
+
+def export_prediction(target: str, config: AlbertConfig, B: int, S: int, P: int) -> bytes:
+    """Returns the outputs of the encoder for a batch; for the arguments see `export_step`."""
+    with _pretended_device(target, 1):
+        task, strategy = _task(target, config, S, P), create_strategy("one_device")
+        model = precision.build_model(task.build_model, BFLOAT16, strategy)
+        batch = random_batch(config, B, S, P)
+        inputs = {name: batch[name] for name in ("input_ids", "input_mask", "segment_ids")}
+        return _export(lambda features: model.encoder(features)["pooled_output"], inputs)
+
+
+def export_bundle(
+    directory: str,
+    target: str,
+    config: AlbertConfig,
+    B: int,
+    S: int,
+    P: int,
+    jax_site: str,
+    **settings: Any,
+) -> None:
+    """Writes a training step that `run_bundle.py` runs where TensorFlow is not installed.
+
+    The directory contains the step as StableHLO, one batch, the distributions of the initial
+    values, the losses of three steps computed on this machine in float32, and `run_bundle.py`.
+
+    Args:
+        directory: a new directory.
+        target: a name in `TARGETS`.
+        config: model configuration.
+        B: sequences.
+        S: sequence length.
+        P: prediction slots per sequence.
+        jax_site: directory of JAX's packages.
+        **settings: other fields of `TrainerConfig`.
+    """
+    path = Path(directory)
+    path.mkdir(parents=True)
+    batch = random_batch(config, B, S, P)
+    with _pretended_device(target, 1):
+        training = _training(target, _task(target, config, S, P), B, settings)
+        function = tf.function(training.update.python_function, jit_compile=True, autograph=False)
+        traced = function.get_concrete_function(batch)
+        program = function.experimental_get_compiler_ir(batch)(stage="hlo_serialized")
+    source = path / "step.hlo"
+    source.write_bytes(program)
+    command = [sys.executable, "-S", _HERE / "xla_compiler.py", jax_site, source, "stablehlo", "1"]
+    subprocess.run([*command, path / "step.stablehlo"], check=True)
+    source.unlink()
+
+    shape = hlo_pb2.HloModuleProto.FromString(program).host_program_shape.result
+    dtypes = {1: "bool", 4: "int32", 5: "int64", 11: "float32", 16: "bfloat16"}
+    variables = _all_variables(training)
+    by_handle = {id(v.value.handle): number for number, v in enumerate(variables)}
+    order = [by_handle[id(handle)] for handle in traced.captured_inputs]
+    described = [
+        _initial_value(variables[number], training.model, config.initializer_range)
+        for number in order
+    ]
+    sums = traced.structured_outputs["sums"]
+    flat = tf.nest.flatten(traced.structured_outputs)
+    positions = {id(tensor): number for number, tensor in enumerate(flat)}
+    losses = [sums[name] for name in sums if name.endswith("_loss")]
+    report = {
+        "name": f"{config.num_hidden_layers} x {config.hidden_size}, {B} x {S}",
+        "batch": [(batch[name].numpy().tolist(), batch[name].dtype.name) for name in sorted(batch)],
+        "batch_size": B,
+        "variables": described,
+        "results": [(list(s.dimensions), dtypes[s.element_type]) for s in shape.tuple_shapes],
+        "sums_and_weights": [[positions[id(part)] for part in loss] for loss in losses],
+        "operations": 3 * pretraining_operations(config, B, S, P),
+        "losses": _losses_on_cpu(config, S, P, batch, dict(zip(order, described, strict=True))),
+        "tolerance": 1e-4 if settings["precision"] == FLOAT32 else 2e-3,  # relative
     }
-    with ExitStack() as stack:
-        for (module, name), value in pretended.items():
-            stack.enter_context(mock.patch.object(module, name, return_value=value))
-        trainer = pretraining_trainer(
-            config, S, P, train_batch_size=B, jit_compile=True, **settings
+    (path / "bundle.json").write_text(json.dumps(report))
+    shutil.copy(_HERE / "run_bundle.py", path)
+
+
+def _training(
+    target: str, task: PretrainingTask, B: int, settings: dict[str, Any]
+) -> step.TrainingStep:
+    jit_compile = target == "h200"  # a TPU always compiles
+    trainer = TrainerConfig("unused", train_batch_size=B, jit_compile=jit_compile, **settings)
+    optimizer = OptimizerConfig(optimizer="lamb", num_warmup_steps=0)
+    return step.TrainingStep(task, trainer, optimizer, create_strategy("one_device"))
+
+
+def _all_variables(training: step.TrainingStep) -> list[keras.Variable]:
+    return [*training.model.variables, *training.optimizer.variables]
+
+
+def _initial_value(variable: keras.Variable, model: keras.Model, stddev: float) -> dict[str, Any]:
+    """Describes the initial value for `run_bundle.draw`."""
+    described = {
+        "shape": list(variable.shape),
+        "dtype": keras.backend.standardize_dtype(variable.dtype),
+    }
+    is_kernel = len(variable.shape) == 2 and any(variable is v for v in model.variables)
+    if is_kernel:
+        return {**described, "stddev": stddev}
+    return {**described, "value": 1 if variable.path.endswith("gamma") else 0}
+
+
+def _losses_on_cpu(
+    config: AlbertConfig,
+    S: int,
+    P: int,
+    batch: dict[str, tf.Tensor],
+    described: dict[int, dict[str, Any]],
+) -> list[float]:
+    """Returns the losses of three steps from the described initial values, in float32."""
+    B = len(batch["input_ids"])
+    training = _training("cpu", _task("h200", config, S, P), B, {"precision": FLOAT32})
+    variables = _all_variables(training)
+    for seed, (number, description) in enumerate(described.items()):
+        variables[number].assign(draw(description, seed))
+    losses = []
+    for _ in range(3):
+        sums = training.update(batch)["sums"]
+        losses.append(
+            sum(float(s.sum / s.weight) for name, s in sums.items() if name.endswith("_loss"))
         )
-        program = trainer.train_step.experimental_get_compiler_ir(random_batch(config, B, S, P))
-        return program(stage="hlo_serialized")
+    return losses
 
 
-def compile_for_h200(program: bytes, jax_site: str) -> Compiled:
-    """Compiles a serialized `HloModuleProto` in the environment `jax_site`, see `xla_gpu`."""
+def _task(target: str, config: AlbertConfig, S: int, P: int) -> PretrainingTask:
+    return PretrainingTask(
+        config,
+        max_seq_length=S,
+        max_predictions_per_seq=P,
+        use_one_hot_embeddings=target != "h200",
+    )
+
+
+def _export(function: Callable[..., Any], batch: dict[str, tf.Tensor]) -> bytes:
+    compiled = tf.function(function, jit_compile=True, autograph=False)
+    return compiled.experimental_get_compiler_ir(batch)(stage="hlo_serialized")
+
+
+@contextmanager
+def _pretended_device(target: str, replicas: int) -> Iterator[None]:
+    """Makes the package take this machine for the target."""
+    kind = "GPU" if target == "h200" else "TPU"
+    patches = [
+        mock.patch.object(precision, "device_type", return_value=kind),
+        mock.patch.object(step, "device_type", return_value=kind),
+        mock.patch.object(fused_attention, "compute_capabilities", return_value=[(9, 0)]),
+        mock.patch.object(fused_attention, "disagreement", return_value=None),
+    ]
+    if kind == "TPU":
+        one_device = tf.distribute.OneDeviceStrategy
+        patches.append(mock.patch.object(tf.distribute, "TPUStrategy", one_device))
+    if replicas > 1:
+
+        def all_reduce(_: Any, operation: tf.distribute.ReduceOp, values: Any) -> Any:
+            assert operation == tf.distribute.ReduceOp.SUM
+            return tf.nest.map_structure(
+                lambda value: gen_xla_ops.xla_all_reduce(
+                    input=value,
+                    group_assignment=[[*range(replicas)]],
+                    reduce_op="Add",
+                    mode="CrossReplica",
+                ),
+                values,
+            )
+
+        patches.append(mock.patch.object(tf.distribute.ReplicaContext, "all_reduce", all_reduce))
+    with ExitStack() as stack:
+        for patch in patches:
+            stack.enter_context(patch)
+        yield
+
+
+def compile_program(program: bytes, target: str, jax_site: str, *, replicas: int = 1) -> Compiled:
+    """Compiles a serialized `HloModuleProto` with the packages in `jax_site`."""
+    topologies = TARGETS[target].topologies
     with tempfile.TemporaryDirectory() as directory:
         source, result = Path(directory, "program"), Path(directory, "compiled")
         source.write_bytes(program)
-        command = [sys.executable, "-S", _HERE / "xla_gpu.py", jax_site, source]
+        topology = topologies.get(replicas) or topologies[None]
+        script = [sys.executable, "-S", _HERE / "xla_compiler.py", jax_site]
         done = subprocess.run(
-            [*command, _HERE / "h200.txtpb", result], stdout=subprocess.PIPE, check=True, text=True
+            [*script, source, topology, str(replicas), result],
+            stdout=subprocess.PIPE,
+            check=True,
+            text=True,
         )
         measured = json.loads(done.stdout.splitlines()[-1])
         module = hlo_pb2.HloModuleProto.FromString(result.read_bytes())
     return Compiled(module, **measured)
 
 
-def kernels(module: hlo_pb2.HloModuleProto) -> list[Kernel]:
-    """Returns the executed operations. Of a conditional, the branch with the most bytes counts."""
-    computations = {computation.id: computation for computation in module.computations}
-    return list(_kernels(computations[module.entry_computation_id], computations, 1))
-
-
-def _kernels(computation: Any, computations: Mapping[int, Any], runs: int) -> Iterator[Kernel]:
-    by_id = {instruction.id: instruction for instruction in computation.instructions}
-    for one in computation.instructions:
-        called = [computations[number] for number in one.called_computation_ids]
-        if one.opcode in _MOVES_NOTHING or one.opcode.endswith("-done"):
-            continue
-        if one.opcode == "while":
-            body = next(c for c in called if c.root_id and _root(c).shape == one.shape)
-            yield from _kernels(body, computations, runs * _trip_count(one))
-        elif one.opcode == "conditional":
-            yield from max(
-                ([*_kernels(branch, computations, runs)] for branch in called),
-                key=lambda branch: sum(kernel.bytes for kernel in branch),
-            )
-        elif one.opcode == "call" or one.opcode.endswith("-start"):
-            for inner in called:
-                yield from _kernels(inner, computations, runs)
-        else:
-            operands = [by_id[number] for number in dict.fromkeys(one.operand_ids)]
-            inner = called[0] if one.opcode == "fusion" else None
-            read = sum(_read(one, operand, inner) for operand in operands)
-            yield Kernel(
-                one.name,
-                read + _written(one, inner),
-                _operations(one, by_id, computations),
-                runs,
-            )
-
-
-def _trip_count(loop: Any) -> int:
-    """Returns the number of iterations of a loop, which the compiler knows for all of our loops."""
-    return int(json.loads(loop.backend_config)["known_trip_count"]["n"])
-
-
-def _root(computation: Any) -> Any:
-    return next(i for i in computation.instructions if i.id == computation.root_id)
-
-
-def _size(shape: Any) -> int:
-    """Returns the bytes of an array, or of all arrays of a tuple."""
-    if shape.tuple_shapes:
-        return sum(map(_size, shape.tuple_shapes))
-    name = (
-        type(shape)
-        .DESCRIPTOR.fields_by_name["element_type"]
-        .enum_type.values_by_number[shape.element_type]
-        .name
-    )
-    bits = _BITS.get(name) or int("".join(filter(str.isdigit, name.split("E")[0])) or 0)
-    return math.prod(shape.dimensions) * bits // 8
-
-
-def _read(one: Any, operand: Any, inner: Any | None) -> int:
-    """Returns the bytes that an operation reads from an operand; in fusions only the slices."""
-    whole = _size(operand.shape)
-    if inner is None:
-        return whole
-    number = list(one.operand_ids).index(operand.id)
-    (start,) = (
-        i for i in inner.instructions if i.opcode == "parameter" and i.parameter_number == number
-    )
-    read, names = 0, [start.id]
-    for name in names:
-        for user in (i for i in inner.instructions if name in i.operand_ids):
-            if user.opcode == "bitcast":
-                names.append(user.id)
-            elif (
-                user.opcode in ("dynamic-slice", "slice", "gather") and name == user.operand_ids[0]
-            ):
-                read += _size(user.shape)
-            elif not (user.opcode == "dynamic-update-slice" and name == user.operand_ids[0]):
-                return whole
-    return min(read, whole)
-
-
-def _written(one: Any, inner: Any | None) -> int:
-    """Returns the bytes that an operation writes. Of updates in place, only the new part counts."""
-    if inner is None:
-        return _size(one.shape)
-    by_id = {i.id: i for i in inner.instructions}
-    root = by_id[inner.root_id]
-    results = [by_id[n] for n in root.operand_ids] if root.opcode == "tuple" else [root]
-    total = 0
-    for result in results:
-        while result.opcode == "bitcast":
-            result = by_id[result.operand_ids[0]]
-        updates = result.opcode == "dynamic-update-slice"
-        total += _size(by_id[result.operand_ids[1]].shape if updates else result.shape)
-    return total
-
-
-def _operations(one: Any, by_id: Mapping[int, Any], computations: Mapping[int, Any]) -> int:
-    """Returns the floating-point operations of the matrix products in one operation."""
-    if one.opcode == "fusion":
-        inner = computations[one.called_computation_ids[0]].instructions
-        ids = {i.id: i for i in inner}
-        return sum(_operations(i, ids, computations) for i in inner)
-    shapes = [list(by_id[n].shape.dimensions) for n in one.operand_ids]
-    if one.opcode == "dot":
-        contracted = one.dot_dimension_numbers.lhs_contracting_dimensions
-        return 2 * math.prod(one.shape.dimensions) * math.prod(shapes[0][d] for d in contracted)
-    if "gemm" in one.custom_call_target or "matmul" in one.custom_call_target:
-        config = json.loads(one.backend_config)["gemm_backend_config"]["dot_dimension_numbers"]
-        contracted = [int(d) for d in config["lhs_contracting_dimensions"]]
-        result = one.shape.tuple_shapes[0] if one.shape.tuple_shapes else one.shape
-        return 2 * math.prod(result.dimensions) * math.prod(shapes[0][d] for d in contracted)
-    if one.custom_call_target.startswith("__cudnn$fmha"):
-        # Two products forward; five backward, which computes the scores again.
-        B, N, S, D = shapes[0]
-        return (10 if one.custom_call_target.endswith("Backward") else 4) * B * N * S * S * D
-    return 0
-
-
 class Figures(NamedTuple):
-    """Figures of a step per sequence of its batch, except `temporaries`, which is per step.
+    """Figures of a program that processes one batch on each device.
 
     Attributes:
-        gigabytes: GB read and written by all kernels.
-        temporaries: memory in GB in addition to arguments and results.
-        milliseconds: estimated time, see `Kernel.seconds`.
-        serial_milliseconds: estimated time, see `Kernel.serial_seconds`.
-        gigaflops: floating-point operations of the matrix products of the model, in 10^9.
+        memory: bytes of arguments and temporaries.
+        temporaries: bytes.
+        moved: bytes.
+        reduced: bytes that all-reduces add over the devices.
+        operations: of all matrix products.
+        model_operations: of the matrix products of the model, without recomputation.
+        shortest, longest: estimated time in seconds.
     """
 
-    gigabytes: float
+    memory: float
     temporaries: float
-    milliseconds: float
-    serial_milliseconds: float
-    gigaflops: float
+    moved: float
+    reduced: float
+    operations: float
+    model_operations: float
+    shortest: float
+    longest: float
 
-    def __str__(self) -> str:
-        """Returns the figures as one line."""
-        share, serial_share = (
-            self.gigaflops * 1e12 / time / PEAK
-            for time in (self.milliseconds, self.serial_milliseconds)
-        )
-        return (
-            f"{self.gigabytes:.2f} GB per sequence, {self.temporaries:.2f} GB temporaries, "
-            f"estimated {self.milliseconds:.2f} to {self.serial_milliseconds:.2f} ms per sequence, "
-            f"{share:.1%} to {serial_share:.1%} of peak"
-        )
+    def row(self, name: str, target: str) -> str:
+        """Returns a row of the table."""
+        device = TARGETS[target]
+        bounds = self.operations / device.peak, self.moved / device.bandwidth
+        times = sorted({self.shortest, self.longest})
+        shares = [self.model_operations / time / device.peak for time in times]
+        cells = [
+            name,
+            target,
+            f"{self.memory / 1e9:.2f} GB",
+            f"{self.temporaries / 1e9:.2f} GB",
+            f"{self.moved / 1e9:.1f} GB",
+            f"{self.reduced / 1e6:.1f} MB",
+            f"{self.operations / 1e12:.2f} TFLOP",
+            " / ".join(f"{bound * 1e3:.1f}" for bound in bounds) + " ms",
+            " to ".join(f"{time * 1e3:.1f}" for time in times) + " ms",
+            " to ".join(f"{share:.1%}" for share in shares),
+        ]
+        return f"| {' | '.join(cells)} |"
 
 
-def figures(compiled: Compiled, config: AlbertConfig, B: int, S: int, P: int) -> Figures:
-    """Returns the figures of a compiled step of B sequences of S positions and P predictions."""
-    run = kernels(compiled.module)
+HEADER = (
+    "| program | target | memory | temporaries | moved | reduced | operations | bounds "
+    "| estimate | share of peak |\n|---|---|---:|---:|---:|---:|---:|---:|---:|---:|"
+)
+
+
+def figures(program: bytes, compiled: Compiled, target: str, model_operations: float) -> Figures:
+    """Returns the figures of an exported and compiled program."""
+    device, run = TARGETS[target], kernels(compiled.module)
+    if device.clock is not None:
+        shortest = longest = sum(kernel.cycles * kernel.runs for kernel in run) / device.clock
+    else:
+        rate, bandwidth = device.sustained
+        times = [(k.operations / rate, k.bytes / bandwidth, k.runs) for k in run]
+        shortest = sum(runs * max(arithmetic, memory) for arithmetic, memory, runs in times)
+        longest = sum(runs * (arithmetic + memory) for arithmetic, memory, runs in times)
     return Figures(
-        sum(kernel.bytes * kernel.runs for kernel in run) / B / 1e9,
-        compiled.temporaries / 1e9,
-        sum(kernel.seconds for kernel in run) / B * 1e3,
-        sum(kernel.serial_seconds for kernel in run) / B * 1e3,
-        3 * pretraining_operations(config, B, S, P) / B / 1e9,
+        compiled.arguments + compiled.temporaries,
+        compiled.temporaries,
+        sum(kernel.bytes * kernel.runs for kernel in run),
+        sum(kernel.reduced * kernel.runs for kernel in run),
+        product_operations(hlo_pb2.HloModuleProto.FromString(program)),
+        model_operations,
+        shortest,
+        longest,
     )
 
 
 def extrapolate(few: Figures, more: Figures, layers: Sequence[int], wanted: int) -> Figures:
-    """Extrapolates the figures of models with two numbers of layers to `wanted` layers."""
+    """Returns the figures of a model of `wanted` layers, each like those between the two."""
     factor = (wanted - layers[0]) / (layers[1] - layers[0])
     return Figures(*(a + factor * (b - a) for a, b in zip(few, more, strict=True)))
 
 
 def define_flags() -> None:
     """Defines the flags of this program."""
-    flags.DEFINE_string("jax_site", None, "Directory with the packages of JAX.", required=True)
+    flags.DEFINE_string("jax_site", ".venv/jax", "Directory of JAX's packages.")
+    flags.DEFINE_multi_enum("target", ["h200"], TARGETS, "Devices. Repeat the flag for more.")
+    flags.DEFINE_enum("program", "step", ["step", "evaluation", "prediction"], "What to compile.")
+    flags.DEFINE_integer("replicas", 1, "Devices that train together.")
     flags.DEFINE_string("preset", "base_v2", "Model.")
-    flags.DEFINE_list("layers", None, "Number of layers to compile, or two numbers. Default: all.")
-    flags.DEFINE_integer("batch_size", 32, "Number of sequences.")
+    flags.DEFINE_list("layers", None, "Layers to compile, one or two numbers. Default: all.")
+    flags.DEFINE_integer("batch_size", 32, "Sequences per device.")
     flags.DEFINE_integer("max_seq_length", 512, "Sequence length.")
     flags.DEFINE_integer("max_predictions_per_seq", 77, "Prediction slots per sequence.")
     flags.DEFINE_enum("precision", BFLOAT16, PRECISIONS, "As in run_pretraining.py.")
     flags.DEFINE_float("dropout", 0.0, "Dropout rate of hidden states.")
-    flags.DEFINE_float("attention_dropout", None, "Dropout rate of attention. Default: --dropout.")
-    flags.DEFINE_enum("attention", "auto", ATTENTIONS, "As in run_pretraining.py.")
+    flags.DEFINE_float("attention_dropout", None, "Attention dropout. Default: --dropout.")
+    flags.DEFINE_enum("attention", "plain", ATTENTIONS, "As in run_pretraining.py.")
     flags.DEFINE_bool("remat", False, "As in run_pretraining.py.")
-    flags.DEFINE_integer("top", 0, "Number of kernels to list, slowest first.")
+    flags.DEFINE_string("export_bundle", None, "New directory for a step that run_bundle.py runs.")
+    flags.DEFINE_integer("top", 0, "Number of kernels to list, the slowest first.")
+
+
+def _sizes() -> tuple[int, int, int]:
+    return FLAGS.batch_size, FLAGS.max_seq_length, FLAGS.max_predictions_per_seq
+
+
+def _settings() -> dict[str, Any]:
+    return {name: FLAGS[name].value for name in ("precision", "attention", "remat")}
+
+
+def _compile(target: str, config: AlbertConfig) -> Figures:
+    B, S, P = _sizes()
+    operations = pretraining_operations(config, B, S, P)
+    if FLAGS.program == "step":
+        program = export_step(target, config, B, S, P, replicas=FLAGS.replicas, **_settings())
+        operations *= 3
+    else:
+        export = export_evaluation if FLAGS.program == "evaluation" else export_prediction
+        program = export(target, config, B, S, P)
+    compiled = compile_program(program, target, FLAGS.jax_site, replicas=FLAGS.replicas)
+    run = sorted(kernels(compiled.module), key=lambda k: -k.runs * max(k.cycles, k.bytes))
+    for kernel in run[: FLAGS.top]:
+        print(
+            f"    {kernel.runs} x {kernel.cycles} cycles, {kernel.bytes / 1e9:.3f} GB, "
+            f"{kernel.operations / 1e9:.1f} GFLOP: {kernel.name}"
+        )
+    return figures(program, compiled, target, operations)
 
 
 def main(_: list[str]) -> None:
-    """Prints the figures."""
+    """Prints the table."""
     attention_dropout = FLAGS.attention_dropout
     whole = AlbertConfig.from_preset(FLAGS.preset).replace(
         hidden_dropout_prob=FLAGS.dropout,
@@ -319,24 +463,26 @@ def main(_: list[str]) -> None:
         if attention_dropout is None
         else attention_dropout,
     )
-    B, S, P = FLAGS.batch_size, FLAGS.max_seq_length, FLAGS.max_predictions_per_seq
     depths = [int(n) for n in FLAGS.layers or [whole.num_hidden_layers]]
-    found = []
-    for depth in depths:
-        config = whole.replace(num_hidden_layers=depth)
-        settings = {name: FLAGS[name].value for name in ("precision", "attention", "remat")}
-        program = export_step(config, B, S, P, **settings)
-        compiled = compile_for_h200(program, FLAGS.jax_site)
-        found.append(figures(compiled, config, B, S, P))
-        print(f"{depth} layers, compiled in {compiled.seconds:.0f} s: {found[-1]}", flush=True)
-        for kernel in sorted(kernels(compiled.module), key=lambda k: -k.seconds)[: FLAGS.top]:
+    if FLAGS.export_bundle is not None:
+        config = whole.replace(num_hidden_layers=depths[0])
+        export_bundle(
+            FLAGS.export_bundle, FLAGS.target[0], config, *_sizes(), FLAGS.jax_site, **_settings()
+        )
+        return
+    print(HEADER)
+    for target in FLAGS.target:
+        found = []
+        for depth in depths:
+            found.append(_compile(target, whole.replace(num_hidden_layers=depth)))
+            print(found[-1].row(f"{FLAGS.preset}, {depth} layers", target), flush=True)
+        if len(found) == 2:
+            result = extrapolate(*found, layers=depths, wanted=whole.num_hidden_layers)
             print(
-                f"    {kernel.seconds * 1e3:.3f} ms, {kernel.runs} x {kernel.bytes / 1e9:.3f} GB, "
-                f"{kernel.operations / 1e9:.1f} GFLOP: {kernel.name}"
+                result.row(
+                    f"{FLAGS.preset}, {whole.num_hidden_layers} layers, extrapolated", target
+                )
             )
-    if len(found) == 2:
-        result = extrapolate(*found, layers=depths, wanted=whole.num_hidden_layers)
-        print(f"{whole.num_hidden_layers} layers, extrapolated: {result}")
 
 
 if __name__ == "__main__":

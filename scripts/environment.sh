@@ -151,17 +151,18 @@ make_environment() {
 
 update_jax_site() {
   local site=$VENV/jax checksum
-  checksum=$(cksum benchmarks/jax.txt) || return 1
+  checksum=$(cksum benchmarks/jax.txt benchmarks/jax-tpu.txt) || return 1
   [ "$(cat "$site/installed" 2>/dev/null)" = "$checksum" ] && return 0
-  echo "Installing benchmarks/jax.txt into $site"
+  echo "Installing benchmarks/jax.txt and jax-tpu.txt into $site"
   rm -rf "$site"
   "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check \
-    --no-deps --target="$site" --requirement=benchmarks/jax.txt || return 1
+    --no-deps --target="$site" --requirement=benchmarks/jax.txt \
+    --requirement=benchmarks/jax-tpu.txt || return 1
   # Last: without it the directory is half done.
   mkdir -p "$site" && echo "$checksum" >"$site/installed"
 }
 
-# Makes .venv/jax, the compiler for GPUs of benchmarks/compiled_step.py, inside a made environment.
+# Makes .venv/jax, the compilers for GPUs and TPUs that benchmarks/compiled_step.py uses.
 make_jax_site() {
   (wait_for_others "$PYTHON" && update_jax_site) 9>>"$LOCK" || return 1
 }

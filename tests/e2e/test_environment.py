@@ -18,7 +18,7 @@ DOCS = ["requirements.txt", "docs.txt", "beam.txt"]
 TEST = ["requirements.txt", "requirements-dev.txt", "beam.txt", "keras-hub.txt", "litert.txt"]
 ALL = ["requirements.txt", "requirements-dev.txt",
        "beam.txt", "docs.txt", "hf.txt", "keras-hub.txt", "litert.txt"]  # fmt: skip
-JAX = ["jax.txt"]
+JAX = ["jax.txt", "jax-tpu.txt"]
 
 # Logs calls of venv and pip. If it is killed, it leaves a half-installed package that the next call
 # does not repair, like the real pip. With $PAUSE, pip waits until it is killed.
@@ -57,8 +57,9 @@ class Clone:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         shutil.copytree(ROOT / "requirements", folder / "requirements")
-        for name in ("scripts/environment.sh", "benchmarks/jax.txt", "demo.sh", "docs.sh",
-                     "test.sh", "requirements.txt", "requirements-dev.txt"):  # fmt: skip
+        for name in ("scripts/environment.sh", "benchmarks/jax.txt", "benchmarks/jax-tpu.txt",
+                     "demo.sh", "docs.sh", "test.sh", "requirements.txt",
+                     "requirements-dev.txt"):  # fmt: skip
             (folder / name).parent.mkdir(exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
         self.add_program("python3", PYTHON.replace("REAL_PYTHON", sys.executable))
