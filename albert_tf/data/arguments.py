@@ -19,8 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def renamed_arguments(**names: str) -> Callable[[F], F]:
     """Decorator that accepts former names of arguments, with a `DeprecationWarning`.
 
-    Args:
-        **names: new names by former names.
+    `names` maps former names to new names.
     """
 
     def decorate(function: F) -> F:
@@ -39,8 +38,7 @@ def renamed_arguments(**names: str) -> Callable[[F], F]:
 def keyword_arguments(*former_order: str) -> Callable[[F], F]:
     """Decorator of methods that accepts several positional arguments, with a `DeprecationWarning`.
 
-    Args:
-        *former_order: names of the positional arguments, in the order of earlier versions.
+    `former_order` contains the names of the positional arguments of earlier versions.
     """
 
     def decorate(method: F) -> F:
@@ -117,11 +115,7 @@ def check_choice(name: str, value: object) -> None:
 
 
 def as_path(name: str, value: object, what: str = "path or the name of a model") -> str:
-    """Returns a path, or the name of a model, as text.
-
-    Raises:
-        TypeError, ValueError: it is not a path, or empty; the message calls it `what`.
-    """
+    """Returns a path as text; TypeError or ValueError if it is not a path, or empty."""
     path = os.fspath(value) if isinstance(value, str | os.PathLike) else None
     if not isinstance(path, str):
         raise TypeError(f"{name} must be the {what}. Received: {reprlib.repr(value)}")

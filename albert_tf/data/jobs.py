@@ -39,23 +39,21 @@ def progress(items: Iterable[T], description: str, total: int | None = None) -> 
 
 
 def available_cores() -> int:
-    """Processor cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """Returns the number of processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager
 def worker_processes(number: int, shared: Any) -> Iterator[OrderedMap]:
-    """Starts worker processes that each hold a copy of one object, which is pickled once.
+    """Starts worker processes with a copy of `shared` each, which is pickled once.
 
     Args:
-        number: number of processes. 1: this process does the work.
-        shared: the object.
+        number: number of processes. If 1, this process does the work.
+        shared: any object.
 
     Yields:
         A function `run(method, items)` that yields `method(shared, item)` for each item, in order.
-        Each process works at most two items ahead of the item that is requested.
+        Each process works at most two items ahead.
 
     Raises:
         ChildProcessError: a process was killed.

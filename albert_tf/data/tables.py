@@ -16,7 +16,6 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
-from threading import Lock
 from typing import Any, Final
 
 from absl import logging
@@ -41,16 +40,13 @@ FORMATS: Final = {
 
 _WANTED = 'one object per line (JSON Lines), such as {"text_a": "...", "label": "..."}'
 _LARGEST_CELL = 2**31 - 1  # characters
-_CSV_LIMIT = Lock()
 _LINES_NAMED = 5
 
 
 class DataIssues:
     """Counts malformed rows of a file or directory by kind.
 
-    Attributes:
-        path: the file or directory.
-        locations: rows of each kind: line numbers from 1, or names of `unit`.
+    `locations` contains the rows of each kind: line numbers from 1, or names of `unit`.
     """
 
     def __init__(self, path: str, unit: str = "line") -> None:
@@ -63,7 +59,7 @@ class DataIssues:
         self.locations.setdefault(kind, []).append(location)
 
     def messages(self) -> list[str]:
-        """Returns a message for each kind with the number of rows and the first locations."""
+        """Returns the number of rows and the first locations of each kind."""
         return [
             f"rows={len(found)} with {kind} ({self._unit}{'s' * (len(found) > 1)} "
             f"{', '.join(map(str, found[:_LINES_NAMED]))}{', ...' * (len(found) > _LINES_NAMED)})"
@@ -97,14 +93,10 @@ class Table:
     header: Cells | None = None
 
     def index(self, column: str, name: str) -> int:
-        """Returns the index of a column.
-
-        Args:
-            column: its name, or its number from 0 in a file without a header.
-            name: the setting that contains `column`, for errors.
+        """Returns the index of a column, given by its name, or by its number without a header.
 
         Raises:
-            ValueError: there is no such column, or several.
+            ValueError: there is no such column, or several; mentions `name`, the setting.
         """
         if self.columns is None:
             if is_column_number(column) and int(column) < self.width:
@@ -216,11 +208,12 @@ def _tsv_rows(text: str) -> Iterator[Row]:
 
 
 def _csv_rows(path: str, text: str) -> Iterator[Row]:
+    csv.field_size_limit(_LARGEST_CELL)  # for the whole process
     # Strict: otherwise an unclosed quotation mark would swallow the following rows.
     reader = csv.reader(io.StringIO(text, newline=""), strict=True, skipinitialspace=True)
     line = 1
     try:
-        while (cells := _next_csv_row(reader)) is not None:
+        for cells in reader:
             yield line, [*cells]
             line = reader.line_num + 1
     except csv.Error as error:
@@ -229,16 +222,6 @@ def _csv_rows(path: str, text: str) -> Iterator[Row]:
             "commas, quotation marks or line ends, and double the quotation marks in them. Use the "
             "extension .tsv for files without quoting."
         ) from error
-
-
-def _next_csv_row(reader: Iterator[list[str]]) -> list[str] | None:
-    """Reads a row with cells of any size; the limit of the `csv` module is global."""
-    with _CSV_LIMIT:
-        limit = csv.field_size_limit(_LARGEST_CELL)
-        try:
-            return next(reader, None)
-        finally:
-            csv.field_size_limit(limit)
 
 
 def _filled(rows: Iterator[Row], width: int, issues: DataIssues) -> Iterator[Row]:

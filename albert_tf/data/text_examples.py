@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol, TypeVar
 
 import numpy as np
@@ -55,12 +55,11 @@ class TextExample:
 class Labels:
     """Classes in the order of their ids, or, without names, a number (regression).
 
-    With `multi_label` an example has any number of classes. A class is predicted if its probability
-    is at least `threshold`. Several labels are separated by "|" in files.
+    With `multi_label`, an example has any number of classes, separated by "|" in files. A class is
+    predicted if its probability is at least `threshold`.
 
     Raises:
-        ValueError: there is only one class, or a name is repeated or, with `multi_label`, cannot be
-            written in a list.
+        ValueError: there is only one class, or a name is repeated or cannot be written in a list.
     """
 
     names: tuple[str, ...] = ()
@@ -72,13 +71,14 @@ class Labels:
             for name in self.names:
                 if split_labels(name) != [name]:
                     raise UserError(
-                        f"A label of several must not contain {LABEL_SEPARATOR!r}, which separates "
-                        f"them, or begin or end with a blank. Received: {shown(name)}"
+                        f"With several labels per text, a label must not contain "
+                        f"{LABEL_SEPARATOR!r}, or begin or end with a blank. "
+                        f"Received: {shown(name)}"
                     )
             if not (self.names and 0 < self.threshold < 1):
                 raise UserError(
-                    "Several labels a text need names and a threshold between 0 and 1. Received: "
-                    f"{listed(self.names) or 'no names'}, {self.threshold}"
+                    "Several labels per text need names and a threshold between 0 and 1. "
+                    f"Received: {listed(self.names) or 'no names'}, {self.threshold}"
                 )
         if len(self.names) == 1:
             raise UserError(
@@ -168,8 +168,8 @@ def warn_of_doubtful_labels(path: str, names: Sequence[str]) -> None:
     missing = [f"{shown(n)} (a missing value?)" for n in names if n.casefold() in _MISSING_VALUES]
     if doubts or missing:
         logging.warning(
-            "%s: classes that are spelled alike or may be missing values: %s. Each remains a class "
-            "of its own; correct the file if it should not be one.",
+            "%s: classes that are spelled alike or may be missing values: %s. Each is a separate "
+            "class; correct the file if it should not be.",
             path,
             ", ".join(doubts + missing),
         )
@@ -222,8 +222,7 @@ class TextData(Protocol):
         """Reads a split; unusable rows are skipped, counted and logged.
 
         Raises:
-            ValueError: the file or a column is missing, or a label is unknown; names the file and
-                the row.
+            ValueError: the file or a column is missing, or a label is unknown.
         """
         ...
 
@@ -255,7 +254,7 @@ class GlueTask:
         labels: what is predicted.
         text_names: lower-case names of each text in headers.
         labelled, unlabelled: columns of train and dev, and of test.
-        submission_file: name of the file GLUE's server takes.
+        server_name: name of the task on GLUE's server. If empty, `folder`.
         best_metric, metrics: see `TextData`.
         dev_file, test_files: name of the dev file, and possible names of the test file.
         test_folders: directories of the test file, if not `folder`.
@@ -267,7 +266,7 @@ class GlueTask:
     text_names: tuple[tuple[str, ...], ...]
     labelled: Columns
     unlabelled: Columns
-    submission_file: str
+    server_name: str = ""
     best_metric: str = "eval_accuracy"
     metrics: tuple[str, ...] = ()
     dev_file: str = "dev.tsv"
@@ -275,16 +274,29 @@ class GlueTask:
     test_folders: tuple[str, ...] = ()
     cuts_long_rows: bool = False
 
+    @property
+    def submission_file(self) -> str:
+        """Name of the file that GLUE's server accepts."""
+        return f"{self.server_name or self.folder}.tsv"
+
 
 _BINARY = Labels(("0", "1"))
 _TWO_WAY = Labels(("entailment", "not_entailment"))
-_THREE_WAY = Labels(("contradiction", "entailment", "neutral"))
 _SENTENCE = (("sentence",),)
 _SENTENCES = (("sentence1", "premise"), ("sentence2", "hypothesis"))
+_SINGLE_TEST = Columns((2,), guid=0, text_a=1)
 _PAIR = Columns((4,), guid=0, text_a=1, text_b=2, label=-1)
 _PAIR_TEST = Columns((3,), guid=0, text_a=1, text_b=2)
-_MNLI = Columns((12, 16), guid=0, text_a=8, text_b=9, label=-1)
-_MNLI_TEST = Columns((10,), guid=0, text_a=8, text_b=9)
+_MNLI = GlueTask(
+    "MNLI",
+    Labels(("contradiction", "entailment", "neutral")),
+    _SENTENCES,
+    Columns((12, 16), guid=0, text_a=8, text_b=9, label=-1),
+    Columns((10,), guid=0, text_a=8, text_b=9),
+    "MNLI-m",
+    dev_file="dev_matched.tsv",
+    test_files=("test_matched.tsv",),
+)
 
 GLUE_TASKS: Final[dict[str, GlueTask]] = {
     "cola": GlueTask(
@@ -292,28 +304,14 @@ GLUE_TASKS: Final[dict[str, GlueTask]] = {
         _BINARY,
         _SENTENCE,
         Columns((4,), text_a=3, label=1, has_header=False),
-        Columns((2,), guid=0, text_a=1),
-        "CoLA.tsv",
+        _SINGLE_TEST,
         best_metric="matthew_corr",
         metrics=("matthews",),
     ),
-    "mnli": GlueTask(
-        "MNLI",
-        _THREE_WAY,
-        _SENTENCES,
+    "mnli": _MNLI,
+    "mismnli": replace(
         _MNLI,
-        _MNLI_TEST,
-        "MNLI-m.tsv",
-        dev_file="dev_matched.tsv",
-        test_files=("test_matched.tsv",),
-    ),
-    "mismnli": GlueTask(
-        "MNLI",
-        _THREE_WAY,
-        _SENTENCES,
-        _MNLI,
-        _MNLI_TEST,
-        "MNLI-mm.tsv",
+        server_name="MNLI-mm",
         dev_file="dev_mismatched.tsv",
         test_files=("test_mismatched.tsv",),
     ),
@@ -323,25 +321,16 @@ GLUE_TASKS: Final[dict[str, GlueTask]] = {
         (("#1 string", "sentence1"), ("#2 string", "sentence2")),
         Columns((5,), text_a=3, text_b=4, label=0),
         Columns((5,), guid=0, text_a=3, text_b=4),
-        "MRPC.tsv",
         metrics=("f1",),
     ),
-    "rte": GlueTask("RTE", _TWO_WAY, _SENTENCES, _PAIR, _PAIR_TEST, "RTE.tsv"),
-    "sst-2": GlueTask(
-        "SST-2",
-        _BINARY,
-        _SENTENCE,
-        Columns((2,), text_a=0, label=1),
-        Columns((2,), guid=0, text_a=1),
-        "SST-2.tsv",
-    ),
+    "rte": GlueTask("RTE", _TWO_WAY, _SENTENCES, _PAIR, _PAIR_TEST),
+    "sst-2": GlueTask("SST-2", _BINARY, _SENTENCE, Columns((2,), text_a=0, label=1), _SINGLE_TEST),
     "sts-b": GlueTask(
         "STS-B",
         Labels(),
         _SENTENCES,
         Columns((10,), guid=0, text_a=7, text_b=8, label=-1),
         Columns((9,), guid=0, text_a=7, text_b=8),
-        "STS-B.tsv",
         best_metric="pearson",
         metrics=("pearson", "spearman"),
     ),
@@ -350,23 +339,16 @@ GLUE_TASKS: Final[dict[str, GlueTask]] = {
         _BINARY,
         (("question1",), ("question2",)),
         Columns((6,), guid=0, text_a=3, text_b=4, label=5),
-        Columns((3,), guid=0, text_a=1, text_b=2),
-        "QQP.tsv",
+        _PAIR_TEST,
         metrics=("f1",),
         cuts_long_rows=True,
     ),
-    "qnli": GlueTask(
-        "QNLI", _TWO_WAY, (("question",), ("sentence",)), _PAIR, _PAIR_TEST, "QNLI.tsv"
-    ),
-    "wnli": GlueTask("WNLI", _BINARY, _SENTENCES, _PAIR, _PAIR_TEST, "WNLI.tsv"),
-    "ax": GlueTask(
-        "MNLI",
-        _THREE_WAY,
-        _SENTENCES,
+    "qnli": GlueTask("QNLI", _TWO_WAY, (("question",), ("sentence",)), _PAIR, _PAIR_TEST),
+    "wnli": GlueTask("WNLI", _BINARY, _SENTENCES, _PAIR, _PAIR_TEST),
+    "ax": replace(
         _MNLI,
-        _PAIR_TEST,
-        "AX.tsv",
-        dev_file="dev_matched.tsv",
+        unlabelled=_PAIR_TEST,
+        server_name="AX",
         test_files=("diagnostic.tsv", "test.tsv", "AX.tsv"),
         test_folders=("diagnostic", "AX"),
     ),

@@ -1,8 +1,4 @@
-"""Text to ids: SentencePiece and WordPiece tokenizers, text clean-up and character offsets.
-
-`load_tokenizer` makes the one that fits the file it is given. Nothing here imports TensorFlow
-until a remote path has to be read, so worker processes start fast.
-"""
+"""Tokenizers: SentencePiece and WordPiece. TensorFlow is only imported for remote paths."""
 
 from albert_tf.tokenization.base import Encoding, Tokenizer
 from albert_tf.tokenization.loading import load_tokenizer

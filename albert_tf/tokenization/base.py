@@ -1,4 +1,4 @@
-"""What every tokenizer offers, whatever kind of vocabulary it was made from."""
+"""The interface of all tokenizers."""
 
 import abc
 import re
@@ -16,11 +16,11 @@ from albert_tf.data.sequences import TokenSequences, check_room
 K = TypeVar("K")
 V = TypeVar("V")
 Batch = dict[str, np.ndarray]
-WORD_START = "▁"  # begins the SentencePiece pieces that open a word
+WORD_START = "▁"  # first character of SentencePiece pieces that start a word
 
 
 class FilledTable(dict[K, V]):
-    """A dictionary that computes what it is asked for and keeps it."""
+    """A dictionary that computes and stores missing values."""
 
     def __init__(self, compute: Callable[[K], V]) -> None:
         super().__init__()
@@ -32,21 +32,19 @@ class FilledTable(dict[K, V]):
 
 
 class Encoding(NamedTuple):
-    """The ids of a text and where in the raw text each of them comes from.
+    """The ids of a text and the range of characters that each of them comes from.
 
-    Ranges are half-open and count characters (code points) of the raw text, as Python does:
-    `raw[starts[i]:ends[i]]` is what piece i was made from. `starts` never decreases.
+    Piece i covers `raw[starts[i]:ends[i]]`; `starts` never decreases.
 
-    * The blank before a word belongs to the word's SentencePiece piece, which begins with a mark
-      for it. Of several blanks only the first counts; line ends and the like count only where
-      there is no blank proper.
-    * Characters dropped by the clean-up belong to no piece, unless a piece reaches around them.
-    * Pieces made from one raw character together ("½" becomes "1", "⁄", "2") all cover it.
-    * A piece made from no character (a word-start mark where the text has no blank) has an empty
-      range at the place where the next piece begins.
+    * The blank before a word belongs to the first piece of the word in SentencePiece. Of several
+      blanks only the first counts; line ends count only if there is no real blank.
+    * Characters that the clean-up removes belong to no piece, except inside the range of a piece.
+    * All pieces made from one character ("½" becomes "1", "⁄", "2") cover it.
+    * A piece made from no character, such as a word start without a blank, has an empty range at
+      the start of the next piece.
 
-    These are the positions that the original release finds by aligning text and pieces, but for
-    the empty ranges, which it stretches over their neighbours.
+    The positions equal those of the original release, which extends empty ranges to their
+    neighbors.
     """
 
     ids: list[int]
@@ -55,24 +53,23 @@ class Encoding(NamedTuple):
 
 
 class Tokenizer(abc.ABC):
-    """Turns text into vocabulary ids.
+    """Converts text to ids of a vocabulary.
 
     Attributes:
-        tokens: the vocabulary, str [V]; the place in the list is the id.
-        vocab_size: number of tokens, V.
+        tokens: the vocabulary, str [V], in the order of the ids.
+        vocab_size: V, the number of tokens.
         pad_token, unk_token, cls_token, sep_token, mask_token: the special tokens.
         pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special tokens.
-        starts_word: bool [V]; whether a token opens a new word (whole-word masking).
+        starts_word: bool [V]; whether a token starts a word, for whole-word masking.
         do_lower_case: whether text is lower-cased.
-        files: paths of the files it was made from, to be copied beside a model; the first is named
-            in errors.
+        files: paths of the tokenizer files, to be copied next to a model; errors name the first.
     """
 
     pad_names: ClassVar[tuple[str, ...]] = ("<pad>", "[PAD]")
     unk_names: ClassVar[tuple[str, ...]] = ("<unk>", "[UNK]")
 
     def __init__(self, tokens: Sequence[str], do_lower_case: bool, files: Sequence[str]) -> None:
-        """Takes the vocabulary in id order, each once; ValueError if a special token is missing."""
+        """Takes unique tokens in the order of ids; ValueError if a special token is missing."""
         self.tokens = list(tokens)
         self.vocab_size = len(self.tokens)
         self.do_lower_case = do_lower_case
@@ -100,32 +97,31 @@ class Tokenizer(abc.ABC):
         truncation: bool = True,
         split_special_tokens: bool = True,
     ) -> Batch:
-        """Makes a batch that every model takes as it is, [CLS] a [SEP] or [CLS] a [SEP] b [SEP].
+        """Encodes texts as model inputs: [CLS] a [SEP], or [CLS] a [SEP] b [SEP].
 
         Args:
             texts: B texts, at least one. A single text is a batch of one.
             text_pairs: B second texts.
             max_length: maximum number of tokens of a sequence, including special tokens. If `None`,
                 sequences have any length.
-            padding: length to which sequences are padded: the "longest" sequence of the batch,
-                also `True`, or "max_length".
-            offsets: whether to return the position of each token in its text, see `Encoding`. Takes
-                several times as long.
-            truncation: whether sequences longer than `max_length` are truncated, see
-                `TokenSequences.from_segments`. If `False`, they are rejected.
+            padding: "longest" or `True` pads to the longest sequence of the batch, "max_length" to
+                `max_length`.
+            offsets: whether to return the position of each token in its text, see `Encoding`. This
+                takes several times as long.
+            truncation: whether longer sequences are truncated, see `TokenSequences.from_segments`.
+                If `False`, they are rejected.
             split_special_tokens: whether special tokens in the texts, such as "[MASK]", are
                 ordinary text. If `False`, they get their ids.
 
         Returns:
             int32 [B, S] each, zero in padding: `input_ids`; `input_mask`, 1 = real token; and
-            `segment_ids`, 1 = second text. With `offsets` also `offsets`, int32 [B, S, 2]: the
-            first character and one past the last; 0, 0 of special tokens and padding.
+            `segment_ids`, 1 = second text. With `offsets` also `offsets`, int32 [B, S, 2]: start
+            and end of each token in characters; 0, 0 for special tokens and padding.
 
         Raises:
-            TypeError: an argument is no list of texts, or `max_length` no whole number.
-            ValueError: there is no text, another number of second texts, `max_length` is missing
-                or has no room for a token of each text, a sequence is too long without
-                `truncation`, or `offsets` with `split_special_tokens=False`.
+            TypeError: an argument has another type.
+            ValueError: the arguments contradict each other, there is no text, `max_length` is too
+                small, or a sequence is too long and `truncation` is `False`.
         """
         texts = [texts] if isinstance(texts, str) else texts
         text_pairs = [text_pairs] if isinstance(text_pairs, str) else text_pairs
@@ -171,7 +167,7 @@ class Tokenizer(abc.ABC):
 
         batch = padded(ids, self.cls_id, self.sep_id)
         if offsets:
-            # Laid out as the ids are, with a zero in the place of special tokens.
+            # The same layout as the ids, with zeros for special tokens.
             starts, ends = (
                 padded(values, 0, 0)["input_ids"]
                 for values in zip(*((found.starts, found.ends) for found in encodings), strict=True)
@@ -180,35 +176,33 @@ class Tokenizer(abc.ABC):
         return batch
 
     def __len__(self) -> int:
-        """V, the number of tokens."""
+        """Returns V, the number of tokens."""
         return self.vocab_size
 
     @abc.abstractmethod
     def clean(self, text: str) -> str:
-        """Gives the text as the vocabulary sees it; `tokenize` and `encode` begin with this."""
+        """Returns the normalized text; `tokenize` and `encode` begin with this step."""
 
     @abc.abstractmethod
     def tokenize(self, text: str) -> list[str]:
-        """Gives the pieces of a raw text."""
+        """Returns the tokens of a raw text."""
 
     @abc.abstractmethod
     def encode(self, text: str) -> list[int]:
-        """Gives the ids of a raw text, special tokens not added."""
+        """Returns the ids of a raw text, without special tokens."""
 
-    @abc.abstractmethod
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Gives the ids of each raw text; the fast way when there are many."""
+        """Returns the ids of each raw text, without special tokens."""
+        return [self.encode(text) for text in texts]
 
     @abc.abstractmethod
     def encode_with_offsets(self, text: str) -> Encoding:
-        """Gives the ids of a raw text and the characters each of them comes from."""
+        """Returns the ids of a raw text and their positions in it."""
 
     def encode_special(self, text: str, special_tokens: Sequence[str] | None = None) -> list[int]:
         """Returns the ids of a text in which special tokens get their ids.
 
-        Args:
-            text: the text.
-            special_tokens: the recognized special tokens. If `None`, all are recognized.
+        `special_tokens` contains the recognized special tokens. If `None`, all are recognized.
         """
         if special_tokens is None:
             special_tokens = (
@@ -229,14 +223,9 @@ class Tokenizer(abc.ABC):
         return ids
 
     def decode(self, ids: Iterable[Any], skip_special_tokens: bool = True) -> Any:
-        """Returns readable text for ids.
+        """Returns the readable text of ids; for a batch [B, S] of ids, a list of texts.
 
-        Args:
-            ids: ids of a text, or a batch [B, S] of them.
-            skip_special_tokens: whether to omit [CLS], [SEP] and padding.
-
-        Returns:
-            The text; for a batch, a list of B texts.
+        If `skip_special_tokens` is set, [CLS], [SEP] and padding are omitted.
         """
         rows = list(ids)
         if rows and isinstance(rows[0], Iterable):
@@ -251,15 +240,15 @@ class Tokenizer(abc.ABC):
     @staticmethod
     @abc.abstractmethod
     def _starts_word(token: str) -> bool:
-        """Says whether a token opens a new word."""
+        """Returns whether a token starts a word."""
 
     def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
-        """Looks tokens up; one that is not in the vocabulary becomes `unk_id`."""
+        """Returns the ids of tokens; unknown tokens become `unk_id`."""
         ids, unk_id = self._ids, self.unk_id
         return [ids.get(token, unk_id) for token in tokens]
 
     def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
-        """Looks ids up; IndexError: one is not in [0, V)."""
+        """Returns the tokens of ids; IndexError if an id is not in [0, V)."""
         tokens = []
         for i in ids:
             if not 0 <= i < self.vocab_size:

@@ -1,8 +1,7 @@
-"""From files to a tokenizer: its content decides, not its name."""
+"""Loads tokenizers; the content of a file determines its format, not its name."""
 
 import errno
 import os
-from typing import NamedTuple
 
 from absl import logging
 
@@ -19,37 +18,52 @@ def load_tokenizer(
     vocab_file: str | os.PathLike | None = None,
     do_lower_case: bool = True,
 ) -> Tokenizer:
-    """Makes the tokenizer that fits the file.
+    """Loads a tokenizer.
 
-    Either argument suffices, and either may name any of: a SentencePiece model, the .vocab beside
-    one, or a WordPiece vocabulary (one token a line; further columns are ignored). With both, the
-    SentencePiece model is used and the other file must list the same tokens; see `existing_files`
-    where it is missing.
+    Each argument may be a SentencePiece model, the .vocab file next to one, or a WordPiece
+    vocabulary (one token per line; further columns are ignored). If both are given, the
+    SentencePiece model is used, and the other file must contain the same tokens; see
+    `existing_files` if it is missing.
 
     Args:
-        spm_model_file: path, usually of a SentencePiece model (--spm_model_file).
-        vocab_file: path, usually of a vocabulary (--vocab_file).
-        do_lower_case: whether text is lower-cased (--do_lower_case).
-
-    Returns:
-        The tokenizer; its `files` are the paths to copy beside a model.
+        spm_model_file: path, usually of a SentencePiece model.
+        vocab_file: path, usually of a vocabulary.
+        do_lower_case: whether text is lower-cased.
 
     Raises:
         FileNotFoundError: a path does not exist.
-        ValueError: no path given; a file is empty, neither text nor a SentencePiece model, or
-            without one of the special tokens; the two files do not agree.
+        ValueError: no path is given; a file is empty, has another format or lacks a special token;
+            the two files contain different tokens.
     """
     paths = existing_files(spm_model_file, vocab_file)
     if not paths:
         raise UserError("A tokenizer needs `spm_model_file` or `vocab_file`; neither is given.")
-    assets = [_read_asset(path) for path in paths.values()]
-    if not any(asset.is_model for asset in assets):
-        assets = [_model_beside(asset) if asset.is_piece_list else asset for asset in assets]
-    assets.sort(key=lambda asset: asset.is_model, reverse=True)
-    chosen, *others = assets
-    tokenizer = _make_tokenizer(chosen, others, do_lower_case)
-    for other in others:
-        _check_agreement(tokenizer, other)
+    contents = {path: _read(path) for path in paths.values()}
+    if not _models(contents):
+        found = [_model_path(path, content) for path, content in contents.items()]
+        contents = {path: _read(path) for path in found}
+    chosen = next(iter(_models(contents) or contents))
+    content = contents.pop(chosen)
+    tokenizer: Tokenizer
+    if isinstance(content, bytes):
+        lists = [path for path in contents if path not in _models(contents)]
+        beside = os.path.splitext(chosen)[0] + ".vocab"
+        if not lists and file_exists(beside):
+            lists = [beside]
+        tokenizer = SentencePieceTokenizer(content, do_lower_case, [chosen, *lists])
+    else:
+        tokens = read_vocabulary(content)
+        tokenizer = WordPieceTokenizer(tokens, do_lower_case, [chosen])
+        if (lines := content.removesuffix("\n").count("\n") + 1) != len(tokens):
+            logging.warning(
+                "%s has %d lines and %d tokens: duplicate lines get no id, so ids differ from line "
+                "numbers (as in the original release).",
+                chosen,
+                lines,
+                len(tokens),
+            )
+    for path, other in contents.items():
+        _check_agreement(tokenizer, path, other)
     return tokenizer
 
 
@@ -58,11 +72,11 @@ def existing_files(
     vocab_file: str | os.PathLike | None,
     file_of_model: str | None = None,
 ) -> dict[str, str]:
-    """Returns the given paths by argument, except missing files that are not needed.
+    """Returns the given paths by argument, without missing files that are not needed.
 
-    Scripts made for the original release name files that it never opened: a vocabulary beside a
-    SentencePiece model, and any beside a TF-Hub module, whose tokenizer is `file_of_model`. A
-    warning tells of each.
+    Scripts for the original release may name files that it never opened: a vocabulary next to a
+    SentencePiece model, and any file next to a TF-Hub module, whose tokenizer is `file_of_model`.
+    Each missing file is logged as a warning.
     """
     given = {"spm_model_file": spm_model_file, "vocab_file": vocab_file}
     paths = {name: os.fspath(path) for name, path in given.items() if path}
@@ -75,10 +89,9 @@ def existing_files(
 
 
 def read_vocabulary(text: str) -> list[str]:
-    """Reads the lines of a WordPiece vocabulary: the tokens in the order of their ids.
+    """Returns the tokens of a WordPiece vocabulary in the order of their ids.
 
-    The token of a line is its first word; a line of blanks only gives the token " "; a token seen
-    before takes no id.
+    A token is the first word of a line, or " " for a blank line. Repeated tokens get no id.
 
     Source: `load_vocab` of the original's tokenization module.
     """
@@ -86,27 +99,8 @@ def read_vocabulary(text: str) -> list[str]:
     return list(dict.fromkeys((line.split() or [" "])[0] for line in lines))
 
 
-class _Asset(NamedTuple):
-    """A file a tokenizer can be made from: bytes for a SentencePiece model, str for a list."""
-
-    path: str
-    content: bytes | str
-
-    @property
-    def is_model(self) -> bool:
-        return isinstance(self.content, bytes)
-
-    @property
-    def is_piece_list(self) -> bool:
-        """Whether it is the .vocab that SentencePiece writes beside a model."""
-        if isinstance(self.content, bytes):
-            return False
-        pieces = _listed_pieces(self.content)
-        marked = any(len(piece) > 1 and piece.startswith(WORD_START) for piece in pieces)
-        return marked and not any(piece.startswith(CONTINUATION) for piece in pieces)
-
-
-def _read_asset(path: str) -> _Asset:
+def _read(path: str) -> bytes | str:
+    """Returns the content of a SentencePiece model as bytes, of a list of tokens as text."""
     if not file_exists(path):
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
     with open_binary(path, "rb") as file:
@@ -116,60 +110,46 @@ def _read_asset(path: str) -> _Asset:
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
-        return _Asset(path, data)
-    # A SentencePiece model is never plain text: it holds the bytes of floating-point scores.
-    return _Asset(path, data if "\0" in text else text)
+        return data
+    # A SentencePiece model contains the bytes of floating-point scores, so it is never plain text.
+    return data if "\0" in text else text
 
 
-def _model_beside(piece_list: _Asset) -> _Asset:
-    path = os.path.splitext(piece_list.path)[0] + ".model"
-    if not file_exists(path):
+def _models(contents: dict[str, bytes | str]) -> list[str]:
+    return [path for path, content in contents.items() if isinstance(content, bytes)]
+
+
+def _model_path(path: str, content: bytes | str) -> str:
+    """Returns the path of the SentencePiece model next to its .vocab file, else `path`."""
+    pieces = _listed_pieces(str(content))
+    is_marked = any(len(piece) > 1 and piece.startswith(WORD_START) for piece in pieces)
+    if not is_marked or any(piece.startswith(CONTINUATION) for piece in pieces):
+        return path
+    model = os.path.splitext(path)[0] + ".model"
+    if not file_exists(model):
         raise UserError(
-            f"{piece_list.path} only lists the pieces of a SentencePiece model, and {path} does "
-            "not exist next to it. Pass the model itself as `spm_model_file`."
+            f"{path} only lists the pieces of a SentencePiece model, and {model} does not exist "
+            "next to it. Pass the model itself as `spm_model_file`."
         )
-    with open_binary(path, "rb") as file:
-        return _Asset(path, file.read())
+    return model
 
 
-def _make_tokenizer(chosen: _Asset, others: list[_Asset], do_lower_case: bool) -> Tokenizer:
-    if isinstance(chosen.content, str):
-        tokens = read_vocabulary(chosen.content)
-        tokenizer = WordPieceTokenizer(tokens, do_lower_case, [chosen.path])
-        lines = chosen.content.removesuffix("\n").count("\n") + 1
-        if lines != len(tokens):
-            logging.warning(
-                "%s has %d lines and %d tokens: duplicate lines get no id, so ids differ from line "
-                "numbers (as in the original release).",
-                chosen.path,
-                lines,
-                len(tokens),
-            )
-        return tokenizer
-    listings = [other.path for other in others if not other.is_model]
-    beside = os.path.splitext(chosen.path)[0] + ".vocab"
-    if not listings and file_exists(beside):
-        listings = [beside]
-    return SentencePieceTokenizer(chosen.content, do_lower_case, [chosen.path, *listings])
-
-
-def _check_agreement(tokenizer: Tokenizer, other: _Asset) -> None:
-    """Raises ValueError unless the other file names the same tokens with the same ids."""
-    if isinstance(other.content, bytes):
-        tokens = SentencePieceTokenizer(other.content, files=[other.path]).tokens
+def _check_agreement(tokenizer: Tokenizer, path: str, content: bytes | str) -> None:
+    """Raises ValueError unless the other file contains the same tokens in the same order."""
+    if isinstance(content, bytes):
+        tokens = SentencePieceTokenizer(content, files=[path]).tokens
     elif isinstance(tokenizer, SentencePieceTokenizer):
-        tokens = _listed_pieces(other.content)
+        tokens = _listed_pieces(content)
     else:
-        tokens = read_vocabulary(other.content)
-    if tokens == tokenizer.tokens:
-        return
-    raise UserError(
-        f"{tokenizer.files[0]} ({tokenizer.vocab_size} tokens) and {other.path} ({len(tokens)} "
-        "tokens) are different vocabularies. Pass only one of `spm_model_file` and `vocab_file`, "
-        "or two that belong together."
-    )
+        tokens = read_vocabulary(content)
+    if tokens != tokenizer.tokens:
+        raise UserError(
+            f"{tokenizer.files[0]} ({tokenizer.vocab_size} tokens) and {path} ({len(tokens)} "
+            "tokens) are different vocabularies. Pass only one of `spm_model_file` and "
+            "`vocab_file`, or two that belong together."
+        )
 
 
 def _listed_pieces(text: str) -> list[str]:
-    """The first column of a .vocab file; pieces may hold any blank but a tab."""
+    """Returns the first column of a .vocab file; pieces may contain blanks other than tabs."""
     return [line.split("\t")[0] for line in text.removesuffix("\n").split("\n")]

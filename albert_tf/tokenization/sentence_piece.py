@@ -1,4 +1,4 @@
-"""SentencePiece, as the English ALBERT models use it: clean-up, tokenizer, new vocabularies."""
+"""SentencePiece, used by the English ALBERT models: normalization, tokenizer, training."""
 
 import io
 import os
@@ -22,18 +22,17 @@ _WORD = re.compile(r"\S+")
 _DROP_COMBINING: FilledTable[int, int | None] = FilledTable(
     lambda code: None if unicodedata.combining(chr(code)) else code
 )
-# One by one gives the same as a text as a whole: NFKD reorders combining characters only.
+# Equal to normalizing the whole text, because NFKD only reorders combining characters.
 _CLEAN_CHARACTERS: FilledTable[str, str] = FilledTable(
     lambda character: unicodedata.normalize("NFKD", character).translate(_DROP_COMBINING)
 )
 
 
 def clean_text(text: str, do_lower_case: bool, collapse_blanks: bool = True) -> str:
-    """Prepares a text for SentencePiece.
+    """Normalizes a text for SentencePiece.
 
-    Runs of white space become one blank and the ends are stripped, if `collapse_blanks`; then NFKD,
-    combining characters (non-zero combining class) are dropped, and the rest is lower-cased if
-    asked. Blanks that NFKD itself makes (from U+00B4, say) stay as they are.
+    White space is collapsed and stripped (if `collapse_blanks`), NFKD is applied, combining
+    characters are removed, and the text is lower-cased (if `do_lower_case`).
 
     Source: `preprocess_text` of the original's tokenization module.
     """
@@ -45,18 +44,18 @@ def clean_text(text: str, do_lower_case: bool, collapse_blanks: bool = True) -> 
 
 
 class AlignedText(NamedTuple):
-    """A clean text and the half-open ranges of raw characters that its characters come from.
+    """A normalized text and the half-open range of raw characters of each character.
 
-    None in place of the ranges: each clean character stands where its raw one did.
+    If `ranges` is `None`, all characters have the same positions as in the raw text.
     """
 
     text: str
     ranges: list[tuple[int, int]] | None
 
     def raw_range(self, start: int, end: int) -> tuple[int, int]:
-        """Turns a half-open range of clean characters into one of raw characters.
+        """Converts a half-open range of normalized characters to one of raw characters.
 
-        An empty range stays empty, at the place where the next clean character begins.
+        An empty range becomes an empty range at the start of the next character.
         """
         if self.ranges is None:
             return start, end
@@ -67,11 +66,7 @@ class AlignedText(NamedTuple):
 
 
 def align_clean_text(text: str, do_lower_case: bool) -> AlignedText:
-    """Does what `clean_text` does and keeps the positions.
-
-    Each clean character covers the raw character it was made from, a blank what `blank_range`
-    says; dropped characters are covered by none.
-    """
+    """Returns the result of `clean_text` with positions; a blank gets its `blank_range`."""
     is_collapsed = text == " ".join(text.split())
     if is_collapsed and all(len(_CLEAN_CHARACTERS[character]) == 1 for character in set(text)):
         return AlignedText(clean_text(text, do_lower_case), None)
@@ -85,15 +80,14 @@ def align_clean_text(text: str, do_lower_case: bool) -> AlignedText:
         gap = word.end()
         _align_word(word.group(), word.start(), parts, ranges)
     clean = "".join(parts)
-    # After NFKD no character changes its length when it is lower-cased.
+    # After NFKD, lower-casing does not change the length.
     return AlignedText(clean.lower() if do_lower_case else clean, ranges)
 
 
 def blank_range(text: str, start: int, end: int) -> tuple[int, int]:
-    """Which characters of the white space `text[start:end]` the one blank it becomes covers.
+    """Returns the range of the blank that the white space `text[start:end]` is collapsed to.
 
-    The first that is a blank proper (NFKD makes it U+0020); all if there are only other ones, such
-    as line ends.
+    This is the first real blank (NFKD turns it into U+0020), or all of it if there is none.
     """
     for position in range(start, end):
         if unicodedata.normalize("NFKD", text[position]) == " ":
@@ -102,7 +96,7 @@ def blank_range(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def _align_word(word: str, start: int, parts: list[str], ranges: list[tuple[int, int]]) -> None:
-    """Appends a word after NFKD, combining characters dropped, and its positions."""
+    """Appends a normalized word and its positions to `parts` and `ranges`."""
     if word.isascii():
         parts.append(word)
         end = start + len(word)
@@ -114,18 +108,16 @@ def _align_word(word: str, start: int, parts: list[str], ranges: list[tuple[int,
         ranges.extend([(position, position + 1)] * len(kept))
 
 
-# SentencePiece starts a thread for every batch, even when one thread is asked for.
-_WORTH_A_THREAD = 16
+_WORTH_A_THREAD = 16  # texts; SentencePiece starts a thread for every batch
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _JOINABLE = frozenset(string.ascii_letters + string.punctuation) - frozenset("'<=>")
 
 
 def sentencepiece_starts_word(token: str) -> bool:
-    """Says whether a SentencePiece piece opens a new word.
+    """Returns whether a SentencePiece piece starts a word.
 
-    It does if it begins with the word-start mark or "<", is a single punctuation character
-    (apostrophe, "<", "=" and ">" do not count as punctuation), or has a character that is
-    neither an ASCII letter nor punctuation.
+    It does if it begins with "▁" or "<", is a single punctuation character, or contains "'", "<",
+    "=", ">" or a character that is neither an ASCII letter nor punctuation.
 
     Source: `is_start_piece` of the original's create_pretraining_data.
     """
@@ -137,24 +129,22 @@ def sentencepiece_starts_word(token: str) -> bool:
 
 
 class SentencePieceTokenizer(Tokenizer):
-    """Clean-up, SentencePiece, then ALBERT's rule for pieces like "9,".
+    """SentencePiece with ALBERT's normalization and its rule for pieces such as "9,".
 
-    A piece that ends in a comma after a digit is taken apart: what is before the comma is encoded
-    as a text of its own, and the comma follows as a piece. A text of its own begins with the
-    word-start mark, so "9," inside a word becomes "▁9" and ",": the released weights were
-    trained with this.
+    A piece that ends in a digit and a comma is split: the part before the comma is encoded as a new
+    text, which begins with "▁", and the comma follows. So "9," inside a word becomes "▁9" and ",".
+    The released weights were trained with this.
 
     Source: `encode_pieces` of the original's tokenization module.
-    Differs: ids come from SentencePiece itself, so that unknown text that happens to spell
-        "[MASK]" stays unknown.
+    Differs: unknown text that is spelled "[MASK]" remains unknown.
     """
 
     def __init__(
         self, model_proto: bytes, do_lower_case: bool = True, files: Sequence[str] = ()
     ) -> None:
-        """Loads the content of a SentencePiece .model file; its path is first in `files`.
+        """Loads the content of a SentencePiece .model file, whose path is first in `files`.
 
-        Raises ValueError: not a SentencePiece model, or a special token is missing.
+        Raises ValueError: it is not a SentencePiece model, or a special token is missing.
         """
         try:
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=model_proto)
@@ -175,19 +165,19 @@ class SentencePieceTokenizer(Tokenizer):
         }
         self._taken_apart = frozenset(self._part_ids)
         self._texts = [_text_of_piece(token) for token in self.tokens]
-        self._texts[self.unk_id] = ""  # it covers some text, but not its own name
+        self._texts[self.unk_id] = ""  # its name is not the text that it covers
         self._lengths = [[len(text)] for text in self._texts]  # of each part of a piece
         for i in self._taken_apart:
             places = _places_of_parts(self._parts[self.tokens[i]], self._texts[i])
             self._lengths[i] = [end - start for start, end in places]
 
     def __reduce__(self) -> tuple[type, tuple]:
-        """Pickles as the model file: worker processes build their own processor from it."""
+        """Pickles the model file; each process builds its own processor."""
         return type(self), (self.model_proto, self.do_lower_case, self.files)
 
     @property
     def digit_comma_parts(self) -> dict[int, list[tuple[int, str]]]:
-        """For each piece that is taken apart, the id and the text of its parts."""
+        """Id and text of the parts of each piece that is split."""
         return {
             self._ids[piece]: list(
                 zip(self._part_ids[self._ids[piece]], map(_text_of_piece, parts), strict=True)
@@ -196,27 +186,27 @@ class SentencePieceTokenizer(Tokenizer):
         }
 
     def clean(self, text: str) -> str:
-        """Collapses blanks, normalizes (NFKD), drops accents, lower-cases if so set."""
+        """Returns the text as `clean_text` does."""
         return clean_text(text, self.do_lower_case)
 
     def tokenize(self, text: str) -> list[str]:
-        """Gives the pieces of a raw text; an unknown piece is shown as the text it covers."""
+        """Returns the pieces of a raw text; unknown pieces are the covered text."""
         return self.tokenize_clean(self.clean(text))
 
     def tokenize_clean(self, text: str) -> list[str]:
-        """Gives the pieces of a text as it stands, without the clean-up."""
+        """Returns the pieces of a normalized text."""
         pieces = self._encode_clean(text, out_type=str)
         if self._parts.keys().isdisjoint(pieces):
             return pieces
         return [part for piece in pieces for part in self._parts.get(piece, (piece,))]
 
     def encode(self, text: str) -> list[int]:
-        """Gives the ids of a raw text, special tokens not added."""
+        """Returns the ids of a raw text, without special tokens."""
         ids = self._encode_clean(self.clean(text), out_type=int)
         return ids if self._taken_apart.isdisjoint(ids) else self._take_apart(ids)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Gives the ids of each raw text, in one call to SentencePiece and one thread."""
+        """Returns the ids of each raw text, with one call of SentencePiece."""
         if len(texts) < _WORTH_A_THREAD:
             return [self.encode(text) for text in texts]
         cleaned = [clean_text(text, self.do_lower_case) for text in texts]
@@ -225,7 +215,7 @@ class SentencePieceTokenizer(Tokenizer):
         return [ids if has_none(ids) else self._take_apart(ids) for ids in encoded]
 
     def encode_with_offsets(self, text: str) -> Encoding:
-        """Gives the ids of a raw text and the characters each of them comes from."""
+        """Returns the ids of a raw text and their positions in it."""
         aligned = align_clean_text(text, self.do_lower_case)
         ids, starts, ends = self._locate(aligned.text)
         if aligned.ranges is not None:
@@ -241,7 +231,7 @@ class SentencePieceTokenizer(Tokenizer):
     _starts_word = staticmethod(sentencepiece_starts_word)
 
     def _encode_clean(self, texts: str | list[str], **settings: Any) -> Any:
-        """Calls SentencePiece, which does not say what is wrong with a text it refuses."""
+        """Calls SentencePiece, whose errors do not describe the text."""
         try:
             return self._processor.encode(texts, **settings)
         except (RuntimeError, TypeError, UnicodeEncodeError) as error:
@@ -256,18 +246,18 @@ class SentencePieceTokenizer(Tokenizer):
 
     @staticmethod
     def _with_leading_blank(text: str, first: tuple[int, int]) -> tuple[int, int]:
-        """The range of a first piece that begins with a mark, in a text that begins with blanks."""
+        """Returns the range of a first piece with "▁" in a text that begins with blanks."""
         word_start = len(text) - len(text.lstrip())
         blank, after = blank_range(text, 0, word_start)
         return (blank, after) if first[0] == first[1] else (blank, first[1])
 
     def _locate(self, text: str) -> Encoding:
-        """Gives the ids of a clean text and the characters of it that each of them comes from."""
+        """Returns the ids of a normalized text and their positions in it."""
         ids = self._encode_clean(text, out_type=int)
         if "".join(map(self._texts.__getitem__, ids)) != f" {text}":
             located = list(self._locate_in_proto(text))
             return Encoding(*([row[column] for row in located] for column in range(3)))
-        # The pieces spell the text, after a mark before its first character.
+        # Together, the pieces are the text after a word start.
         lengths = chain.from_iterable(map(self._lengths.__getitem__, ids))
         starts = list(accumulate(lengths, initial=-1))
         starts[0], ends = 0, starts[1:]
@@ -276,7 +266,7 @@ class SentencePieceTokenizer(Tokenizer):
         return Encoding(ids, starts[:-1], ends)
 
     def _locate_in_proto(self, text: str) -> Iterator[tuple[int, int, int]]:
-        """Yields id, first and one past the last character of each piece of any clean text."""
+        """Yields id, start and end of each piece of any normalized text."""
         serialized = self._encode_clean(text, out_type="serialized_proto")
         characters = _characters_of_bytes(text)
         for piece in SentencePieceText.FromString(serialized).pieces:
@@ -294,7 +284,7 @@ class SentencePieceTokenizer(Tokenizer):
         return [part for i in ids for part in parts.get(i, (i,))]
 
     def _digit_comma_parts(self) -> dict[str, list[str]]:
-        """What each piece that ends in a comma after a digit is replaced by."""
+        """Returns the parts of each piece that ends in a digit and a comma."""
         pieces = [p for p in self.tokens if len(p) > 1 and p[-1] == "," and p[-2].isdigit()]
         texts = [piece[:-1].replace(WORD_START, "") for piece in pieces]
         parts = self._processor.encode(texts, out_type=str, num_threads=1)
@@ -306,7 +296,7 @@ def _text_of_piece(piece: str) -> str:
 
 
 def _characters_of_bytes(text: str) -> Sequence[int]:
-    """For each byte of the UTF-8 text, and for its end, the number of characters before it."""
+    """Returns the number of characters before each byte of the UTF-8 text, and before its end."""
     if text.isascii():
         return range(len(text) + 1)
     places = [i for i, character in enumerate(text) for _ in character.encode()]
@@ -314,9 +304,9 @@ def _characters_of_bytes(text: str) -> Sequence[int]:
 
 
 def _without_odd_blanks(piece: str, text: str, start: int, end: int) -> tuple[int, int]:
-    """Ties the mark of a piece to one blank, where SentencePiece joined several characters to it.
+    """Limits the range of a "▁" to one blank.
 
-    Its normalization turns other characters (U+200E, say) into blanks too and collapses them.
+    SentencePiece also turns other characters, such as U+200E, into blanks and collapses them.
     """
     blank = text.find(" ", start, end)
     if blank < 0 or not piece.startswith(WORD_START):
@@ -325,7 +315,7 @@ def _without_odd_blanks(piece: str, text: str, start: int, end: int) -> tuple[in
 
 
 def _places_of_parts(parts: Sequence[str], text: str) -> Iterator[tuple[int, int]]:
-    """Where the parts of a piece lie in the text it covers; marks without a blank are empty."""
+    """Yields the ranges of the parts of a piece in its text; a "▁" without a blank is empty."""
     end = 0
     for part in parts:
         start = end
@@ -347,19 +337,19 @@ def train_sentence_piece(
     vocab_size: int,
     do_lower_case: bool = True,
 ) -> None:
-    """Learns a unigram vocabulary and writes `<model_prefix>.model` and `<model_prefix>.vocab`.
+    """Trains a unigram vocabulary and writes `<model_prefix>.model` and `<model_prefix>.vocab`.
 
-    The text goes through the tokenizer's own clean-up first. `<pad>` gets id 0, `<unk>` 1, then
-    come [CLS], [SEP] and [MASK].
+    The text is normalized as by the tokenizer. `<pad>` gets id 0, `<unk>` 1; [CLS], [SEP] and
+    [MASK] follow.
 
     Args:
-        sentences: raw text; of more than SAMPLED_SENTENCES lines so many are sampled.
-        model_prefix: path of both files, without the ending.
-        vocab_size: V, special and user symbols included.
+        sentences: raw text; at most SAMPLED_SENTENCES lines are sampled.
+        model_prefix: path of both files, without the extension.
+        vocab_size: V, including special and user-defined symbols.
         do_lower_case: whether the tokenizer will lower-case its text.
 
     Raises:
-        ValueError: the text does not yield so many (or so few) pieces, or there is no text.
+        ValueError: there is no text, or `vocab_size` does not fit the text.
 
     Source: the training command in the README of the original release.
     """
@@ -397,12 +387,12 @@ def train_sentence_piece(
 
 
 def model_files(model_prefix: str | os.PathLike) -> tuple[str, str]:
-    """The files of a vocabulary: the model, and the list of its pieces."""
+    """Returns the paths of the model and of the list of its pieces."""
     return f"{model_prefix}.model", f"{model_prefix}.vocab"
 
 
 def piece_list(model_proto: bytes) -> str:
-    """Returns the content of a .vocab file: a piece and its score a line, in id order."""
+    """Returns the content of a .vocab file: a piece and its score per line."""
     processor = sentencepiece.SentencePieceProcessor(model_proto=model_proto)
     rows = ((processor.id_to_piece(i), processor.get_score(i)) for i in range(len(processor)))
     return "".join(f"{piece}\t{score:g}\n" for piece, score in rows)

@@ -1,4 +1,4 @@
-"""WordPiece, as the Chinese ALBERT models and BERT vocabularies use it: words, then pieces."""
+"""WordPiece, used by the Chinese ALBERT models and by BERT: splits text into words, then pieces."""
 
 import re
 import string
@@ -14,7 +14,7 @@ _ASCII_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _ASCII_WORD = re.compile(f"[0-9A-Za-z]+|[{re.escape(string.punctuation)}]")
 _WORD = re.compile(r"\S+")
 
-# Blocks of CJK ideographs; kana and hangul are not among them, they are written with words.
+# Blocks of CJK ideographs, without kana and hangul.
 _IDEOGRAPHS = (
     range(0x3400, 0x4DC0),
     range(0x4E00, 0xA000),
@@ -28,7 +28,7 @@ _IDEOGRAPHS = (
 
 
 def _cleaned(code: int) -> str:
-    """Controls dropped, blanks made equal, ideographs set apart."""
+    """Removes control characters, unifies blanks and isolates ideographs."""
     character = chr(code)
     category = unicodedata.category(character)
     if character in "\t\n\r" or category == "Zs":
@@ -55,8 +55,8 @@ _STRIP_AND_SPLIT: FilledTable[int, str] = FilledTable(
 def split_words(text: str, do_lower_case: bool) -> list[str]:
     """Splits a text at blanks, punctuation and ideographs.
 
-    Control characters (categories Cc and Cf, U+FFFD) are dropped. With `do_lower_case` the text is
-    lower-cased and its accents (category Mn after NFD) are dropped as well.
+    Control characters (categories Cc and Cf, U+FFFD) are removed. With `do_lower_case` the text is
+    lower-cased and accents (category Mn after NFD) are removed.
 
     Source: `BasicTokenizer` of the original's tokenization module.
     """
@@ -68,7 +68,7 @@ def split_words(text: str, do_lower_case: bool) -> list[str]:
 
 
 def spread_words(text: str, do_lower_case: bool) -> str:
-    """Sets the words of a text apart by blanks, without splitting it yet."""
+    """Returns the text with blanks between its words."""
     text = text.translate(_CLEAN)
     if do_lower_case:
         return unicodedata.normalize("NFD", text.lower()).translate(_STRIP_AND_SPLIT)
@@ -76,23 +76,22 @@ def spread_words(text: str, do_lower_case: bool) -> str:
 
 
 def is_dropped(character: str) -> bool:
-    """Whether a character is none that a text can show: a control character, say."""
+    """Returns whether `split_words` removes a character, such as a control character."""
     return not _CLEAN[ord(character)]
 
 
 class AlignedWord(NamedTuple):
-    """A word and the raw character that each of its characters comes from, int [len(text)]."""
+    """A word and the position of each of its characters in the raw text, int [len(text)]."""
 
     text: str
     positions: list[int]
 
 
 def align_words(text: str, do_lower_case: bool) -> list[AlignedWord]:
-    """Does what `split_words` does and keeps the positions."""
+    """Returns the result of `split_words` with positions."""
     text, positions = _translate(text, list(range(len(text))), _CLEAN)
     if do_lower_case:
-        # As a whole, because a final sigma depends on its neighbours; only the length of U+0130
-        # changes.
+        # The whole text, because a final sigma depends on its neighbors. Only U+0130 gets longer.
         positions = [p for c, p in zip(text, positions, strict=True) for _ in c.lower()]
         text, positions = _decompose(text.lower(), positions)
         text, positions = _translate(text, positions, _STRIP_AND_SPLIT)
@@ -108,7 +107,7 @@ def _translate(text: str, positions: list[int], table: dict[int, str]) -> tuple[
 
 
 def _decompose(text: str, positions: list[int]) -> tuple[str, list[int]]:
-    """NFD with positions: decompose each character, then order each run of combining ones."""
+    """Applies NFD: decomposes each character, then orders each run of combining characters."""
     pairs = [
         (part, position)
         for character, position in zip(text, positions, strict=True)
@@ -124,22 +123,19 @@ CONTINUATION = "##"
 MAX_WORD_LENGTH = 200
 _CACHED_WORDS = 1 << 17
 
-# Blanks, punctuation and ideographs end a word wherever they stand; these are the frequent ones.
+# Blanks, punctuation and ideographs always end a word; this matches the frequent ones.
 _STRETCH = re.compile("[ !-/:-@\\[-`{-~\u4e00-\u9fff，。]|[^ !-/:-@\\[-`{-~\u4e00-\u9fff，。]+")
 
 
 def wordpiece_starts_word(token: str) -> bool:
-    """Says whether a WordPiece token opens a new word: unless it begins with "##".
-
-    Source: `is_start_piece` of the original's create_pretraining_data.
-    """
+    """Returns whether a WordPiece token starts a word: it does unless it begins with "##"."""
     return not token.startswith(CONTINUATION)
 
 
 class WordPieceTokenizer(Tokenizer):
-    """Splits into words, then each word into the longest pieces of the vocabulary.
+    """Splits a text into words, and each word into the longest matching tokens.
 
-    A word that cannot be covered, or is longer than 200 characters, becomes the unknown token.
+    Words without a match and words of more than 200 characters become the unknown token.
 
     Source: `FullTokenizer` of the original's tokenization module.
     """
@@ -147,37 +143,33 @@ class WordPieceTokenizer(Tokenizer):
     def __init__(
         self, tokens: Sequence[str], do_lower_case: bool = True, files: Sequence[str] = ()
     ) -> None:
-        """Takes a vocabulary in id order, without repetition; no special token must be missing."""
+        """Takes unique tokens in the order of ids; ValueError if a special token is missing."""
         super().__init__(tokens, do_lower_case, files)
         self._longest = max(map(len, self.tokens))
         self._word_ids = lru_cache(_CACHED_WORDS)(self._match_pieces)
         self._stretch_pieces = lru_cache(_CACHED_WORDS)(self._locate_pieces)
 
     def __reduce__(self) -> tuple[type, tuple]:
-        """Pickles as the vocabulary, without the caches."""
+        """Pickles the vocabulary, without the caches."""
         return type(self), (self.tokens, self.do_lower_case, self.files)
 
     def clean(self, text: str) -> str:
-        """Strips the ends; all other clean-up is part of the splitting into words."""
+        """Returns the text without surrounding white space."""
         return text.strip()
 
     def tokenize(self, text: str) -> list[str]:
-        """Gives the pieces of a raw text."""
+        """Returns the tokens of a raw text."""
         return [self.tokens[i] for i in self.encode(text)]
 
     def encode(self, text: str) -> list[int]:
-        """Gives the ids of a raw text, special tokens not added."""
+        """Returns the ids of a raw text, without special tokens."""
         words = split_words(text, self.do_lower_case)
         return list(chain.from_iterable(map(self._word_ids, words)))
 
-    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Gives the ids of each raw text; words seen before come from a cache."""
-        return [self.encode(text) for text in texts]
-
     def encode_with_offsets(self, text: str) -> Encoding:
-        """Gives the ids of a raw text and the characters each of them comes from."""
+        """Returns the ids of a raw text and their positions in it."""
         encoding, begin = Encoding([], [], []), 0
-        # Most stretches come again and again. How a sigma is lower-cased depends on the whole text.
+        # Most stretches are repeated. Lower-casing a sigma depends on the whole text.
         for stretch in [text] if "Σ" in text else _STRETCH.findall(text):
             for i, start, end in self._stretch_pieces(stretch):
                 encoding.ids.append(i)
@@ -192,7 +184,7 @@ class WordPieceTokenizer(Tokenizer):
     _starts_word = staticmethod(wordpiece_starts_word)
 
     def _locate_pieces(self, text: str) -> list[tuple[int, int, int]]:
-        """Gives id, first and one past the last character of each piece."""
+        """Returns id, start and end of each piece."""
         located = []
         for word in align_words(text, self.do_lower_case):
             end = 0
@@ -203,13 +195,13 @@ class WordPieceTokenizer(Tokenizer):
         return located
 
     def _covered(self, token_id: int, word: str, start: int) -> int:
-        """How many characters of a word the piece that begins at `start` covers."""
+        """Returns the number of characters of `word` that the piece at `start` covers."""
         if token_id == self.unk_id:
             return len(word)
         return len(self.tokens[token_id]) - (len(CONTINUATION) if start else 0)
 
     def _match_pieces(self, word: str) -> tuple[int, ...]:
-        """Takes the longest piece of the vocabulary again and again."""
+        """Matches the longest token repeatedly."""
         if len(word) > MAX_WORD_LENGTH:
             return (self.unk_id,)
         found: list[int] = []

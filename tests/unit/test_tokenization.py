@@ -1,9 +1,7 @@
-"""Tokenizers: offsets, what a file is taken for, errors, and life in worker processes."""
+"""Tokenizers: offsets, formats of files, errors and pickling."""
 
 import pickle
 import random
-import subprocess
-import sys
 import unicodedata
 from pathlib import Path
 
@@ -76,7 +74,7 @@ def slices(tokenizer: Tokenizer, text: str) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("lower", [True, False])
 @pytest.mark.parametrize("seed", [3, 5])
-def test_aligned_forms_equal_the_fast_ones(lower, seed):
+def test_alignment_does_not_change_the_text(lower, seed):
     for text in random_texts(PLAIN + ODD * 2, seed):
         aligned = align_clean_text(text, lower)
         assert aligned.text == clean_text(text, lower)
@@ -95,14 +93,14 @@ def test_aligned_forms_equal_the_fast_ones(lower, seed):
         ("½e\u0301\u0323c", [(0, 1), (0, 1), (0, 1), (1, 2), (4, 5)]),
     ],
 )
-def test_ranges_are_kept_where_characters_move(text, expected):
+def test_ranges_of_characters(text, expected):
     aligned = align_clean_text(text, do_lower_case=True)
     assert len(aligned.text) == len(text) - text.count("  ")
     assert aligned.ranges == expected
 
 
 @pytest.mark.parametrize("lower", [True, False])
-def test_pieces_of_stretches_are_those_of_the_text(lower):
+def test_wordpiece_stretches_equal_the_whole_text(lower):
     tokenizer = WordPieceTokenizer([*SPECIAL, *"abc.中", "##a"], lower)
     for text in random_texts([*PLAIN, *ODD, *"。，中 .a"], seed=17):
         encoding = tokenizer.encode_with_offsets(text)
@@ -139,7 +137,7 @@ def test_sentencepiece_offsets(spm, text, expected):
     assert slices(spm, text) == expected
 
 
-def test_lengths_of_pieces_place_them_as_sentencepiece_does(model_file, monkeypatch):
+def test_offsets_from_lengths_equal_those_of_sentencepiece(model_file, monkeypatch):
     texts = random_texts([*PLAIN, *PLAIN, *"9,9, "], seed=19)
     tokenizer = SentencePieceTokenizer(model_file.read_bytes())
     by_lengths = [tokenizer.encode_with_offsets(text) for text in texts]
@@ -148,7 +146,7 @@ def test_lengths_of_pieces_place_them_as_sentencepiece_does(model_file, monkeypa
     assert by_lengths == [tokenizer.encode_with_offsets(text) for text in texts]
 
 
-def test_marks_of_digits_before_a_comma(spm):
+def test_offsets_of_digits_before_a_comma(spm):
     assert slices(spm, "the 9, was") == [
         ("▁the", "the"),
         ("▁", " "),
@@ -178,16 +176,12 @@ def test_marks_of_digits_before_a_comma(spm):
 )
 def test_wordpiece_offsets(wordpiece, text, expected):
     assert slices(wordpiece, text) == expected
-
-
-def test_a_wordpiece_of_200_characters_is_still_split():
     tokenizer = WordPieceTokenizer([*SPECIAL, "s", "##s"])
     assert tokenizer.encode("s" * 200) == [5] + [6] * 199
-    assert tokenizer.encode("s" * 201) == [tokenizer.unk_id]
 
 
 @pytest.mark.parametrize("lower", [True, False])
-def test_a_range_cleaned_gives_its_piece(golden, lower):
+def test_normalized_range_equals_its_piece(golden, lower):
     path = golden / "tokenizer" / "small_1000.model"
     tokenizer = load_tokenizer(spm_model_file=path, do_lower_case=lower)
     covering = 0
@@ -199,7 +193,7 @@ def test_a_range_cleaned_gives_its_piece(golden, lower):
     assert covering > 5000
 
 
-def test_odd_texts_keep_ranges_in_order_and_ids_equal(tokenizer):
+def test_offsets_of_unusual_texts(tokenizer):
     for text in random_texts(PLAIN + ODD * 2, seed=11):
         ids, starts, ends = tokenizer.encode_with_offsets(text)
         assert ids == tokenizer.encode(text)
@@ -212,27 +206,30 @@ def test_odd_texts_keep_ranges_in_order_and_ids_equal(tokenizer):
 # Encoding and decoding
 
 
-def test_a_batch_is_its_texts_one_by_one(tokenizer):
+def test_a_batch_equals_single_texts(tokenizer):
     texts = ["", "the 9, was", " ", *random_texts(PLAIN + ODD, seed=13, number=90)]
     assert tokenizer.encode_batch(texts) == [tokenizer.encode(text) for text in texts]
-    assert tokenizer.encode_batch(texts[:5]) == tokenizer.encode_batch(texts)[:5]
-    assert tokenizer.encode_batch(tuple(texts)) == tokenizer.encode_batch(texts)
-    assert tokenizer.encode_batch([]) == []
-    assert tokenizer.encode("") == []
+    assert tokenizer.encode_batch(tuple(texts[:5])) == tokenizer.encode_batch(texts)[:5]
+    assert tokenizer.encode_batch([]) == tokenizer.encode("") == []
 
 
 def test_tokens_and_ids(tokenizer):
     ids = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]", "[MASK]", "no such token"])
     assert ids == [tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id, tokenizer.unk_id]
     assert tokenizer.convert_ids_to_tokens(ids[:3]) == ["[CLS]", "[SEP]", "[MASK]"]
-    assert tokenizer.vocab_size == len(tokenizer.tokens) == len(tokenizer.starts_word)
-    assert tokenizer.starts_word.dtype == np.bool_
-
-
-@pytest.mark.parametrize("wrong", [-1, 1000])
-def test_an_id_outside_the_vocabulary_is_refused(spm, wrong):
-    with pytest.raises(IndexError, match=f"0 to 999, not {wrong}"):
-        spm.convert_ids_to_tokens([7, wrong])
+    for token, i in (
+        (tokenizer.mask_token, tokenizer.mask_id),
+        (tokenizer.cls_token, tokenizer.cls_id),
+        (tokenizer.sep_token, tokenizer.sep_id),
+        (tokenizer.pad_token, tokenizer.pad_id),
+        (tokenizer.unk_token, tokenizer.unk_id),
+    ):
+        assert tokenizer.convert_tokens_to_ids([token]) == [i]
+    assert tokenizer.vocab_size == len(tokenizer) == len(tokenizer.tokens)
+    assert (len(tokenizer.starts_word), tokenizer.starts_word.dtype) == (len(tokenizer), np.bool_)
+    for wrong in (-1, len(tokenizer)):
+        with pytest.raises(IndexError, match=f"not {wrong}"):
+            tokenizer.convert_ids_to_tokens([7, wrong])
 
 
 def test_decoding(spm, wordpiece):
@@ -242,13 +239,13 @@ def test_decoding(spm, wordpiece):
     assert wordpiece.decode(ids) == "the lighthouses ,"
 
 
-def test_half_a_surrogate_pair_is_refused(spm):
-    message = r"'\\udc00'.*'the \\udc00 was'"
-    for refuse in (spm.tokenize, spm.encode, spm.encode_with_offsets):
-        with pytest.raises(ValueError, match=message):
-            refuse("the \udc00 was")
-    with pytest.raises(ValueError, match=message):
-        spm.encode_batch(["the"] * 20 + ["the \udc00 was"])
+def test_lone_surrogates_are_rejected(spm):
+    text = "the \udc00 was"
+    for encode in (spm.tokenize, spm.encode, spm.encode_with_offsets):
+        with pytest.raises(ValueError, match=r"'the \\udc00 was'"):
+            encode(text)
+    with pytest.raises(ValueError, match=r"'the \\udc00 was'"):
+        spm.encode_batch(["the"] * 20 + [text])
 
 
 # Files
@@ -261,7 +258,7 @@ def wordpiece_file(folder: Path, tokens: list[str], name: str = "vocab.txt") -> 
 
 
 @pytest.mark.parametrize("flag", ["spm_model_file", "vocab_file"])
-def test_the_file_decides_not_the_flag(golden, tmp_path, flag):
+def test_the_content_determines_the_format(golden, tmp_path, flag):
     folder = golden / "tokenizer"
     files = [str(folder / "small_1000.model"), str(folder / "small_1000.vocab")]
     for given in files:
@@ -275,23 +272,6 @@ def test_the_file_decides_not_the_flag(golden, tmp_path, flag):
     assert (tokenizer.files, tokenizer.do_lower_case) == ([str(two_columns)], False)
 
 
-def test_a_model_alone_has_no_list_to_copy(model_file, tmp_path):
-    alone = tmp_path / "alone.model"
-    alone.write_bytes(model_file.read_bytes())
-    assert load_tokenizer(spm_model_file=alone).files == [str(alone)]
-
-
-def test_a_model_with_a_piece_that_is_no_text_is_named(model_file, tmp_path):
-    damaged = tmp_path / "damaged.model"
-    content = model_file.read_bytes()
-    piece = "▁the".encode()
-    assert piece in content
-    damaged.write_bytes(content.replace(piece, b"\xff" * len(piece), 1))
-    with pytest.raises(ValueError, match=r"damaged\.model") as raised:
-        load_tokenizer(spm_model_file=damaged)
-    assert not isinstance(raised.value, UnicodeError)
-
-
 def test_a_list_of_pieces_needs_its_model(model_file, tmp_path):
     lone = tmp_path / "lone.vocab"
     lone.write_bytes(model_file.with_suffix(".vocab").read_bytes())
@@ -299,6 +279,9 @@ def test_a_list_of_pieces_needs_its_model(model_file, tmp_path):
         load_tokenizer(vocab_file=lone)
     tokenizer = load_tokenizer(spm_model_file=model_file, vocab_file=lone)
     assert tokenizer.files == [str(model_file), str(lone)]
+    alone = tmp_path / "alone.model"
+    alone.write_bytes(model_file.read_bytes())
+    assert load_tokenizer(spm_model_file=alone).files == [str(alone)]
 
 
 def test_two_files_must_agree(model_file, tmp_path):
@@ -314,31 +297,22 @@ def test_two_files_must_agree(model_file, tmp_path):
     assert both.files[0] == str(model_file)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "vocab.bin is empty"),
+def test_files_without_a_vocabulary_are_rejected(model_file, tmp_path):
+    path, model = tmp_path / "vocab.bin", model_file.read_bytes()
+    for content, message in (
         (b" \n\n", "is empty"),
-        (b"\x89PNG\r\n\x1a\n\x00\x00", "vocab.bin is neither a SentencePiece model nor"),
-        ("中国\n".encode("gbk"), "vocab.bin is neither a SentencePiece model nor"),
-        (b"version https://git-lfs\n", "vocab.bin has no <pad> or .PAD. among its 1 tokens"),
-    ],
-)
-def test_files_that_hold_no_vocabulary(tmp_path, content, message):
-    path = tmp_path / "vocab.bin"
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match=message):
-        load_tokenizer(vocab_file=path)
+        (b"\x89PNG\r\n\x1a\n\x00\x00", "is neither a SentencePiece model nor"),
+        ("中国\n".encode("gbk"), "is neither a SentencePiece model nor"),
+        (model[:50_000], "is neither a SentencePiece model nor"),
+        (model.replace("▁the".encode(), b"\xff" * 6, 1), "is neither a SentencePiece model nor"),
+        (b"version https://git-lfs\n", "has no <pad> or .PAD. among its 1 tokens"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=f"vocab.bin {message}"):
+            load_tokenizer(vocab_file=path)
 
 
-def test_a_truncated_model_is_refused(model_file, tmp_path):
-    path = tmp_path / "cut.model"
-    path.write_bytes(model_file.read_bytes()[:50_000])
-    with pytest.raises(ValueError, match=r"cut\.model is neither"):
-        load_tokenizer(spm_model_file=path)
-
-
-def test_no_file(tmp_path):
+def test_missing_files_are_rejected(tmp_path):
     with pytest.raises(ValueError, match="needs `spm_model_file` or `vocab_file`"):
         load_tokenizer(spm_model_file="", vocab_file=None)
     with pytest.raises(FileNotFoundError, match=r"No such file.*none\.model"):
@@ -346,7 +320,7 @@ def test_no_file(tmp_path):
 
 
 @pytest.mark.parametrize("missing", SPECIAL)
-def test_special_tokens_are_checked(tmp_path, missing):
+def test_special_tokens_are_required(tmp_path, missing):
     path = wordpiece_file(tmp_path, [token for token in SPECIAL + WORDS if token != missing])
     with pytest.raises(ValueError, match=rf"vocab\.txt has no .*\{missing[:-1]}\]"):
         load_tokenizer(vocab_file=path)
@@ -371,7 +345,7 @@ def test_remote_paths_are_read_through_tensorflow(model_file):
 
 
 @pytest.mark.parametrize("lower", [True, False])
-def test_a_pickled_tokenizer_is_the_same(tokenizer, lower):
+def test_pickling(tokenizer, lower):
     tokenizer = load_tokenizer(vocab_file=tokenizer.files[0], do_lower_case=lower)
     copy = pickle.loads(pickle.dumps(tokenizer))
     text = "the 9, lighthouses Émile"
@@ -380,23 +354,11 @@ def test_a_pickled_tokenizer_is_the_same(tokenizer, lower):
     assert copy.do_lower_case == lower
 
 
-def test_tensorflow_is_not_imported(model_file):
-    program = (
-        "import sys; from albert_tf.tokenization import load_tokenizer; "
-        f"load_tokenizer(spm_model_file={str(model_file)!r}).encode('the'); "
-        "print('tensorflow' in sys.modules)"
-    )
-    run = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert run.stdout.strip() == "False"
-
-
 class TestCall:
     TEXTS = ("The lighthouse, in 1,205: Émile's ñandú", "", "far far away it was", "中国 light")
     SECONDS = ("was it far?", "the light", "", "9, 84 and the lighthouse")
 
-    def test_gives_the_sequences_of_the_classifier(self, tokenizer):
+    def test_batches_equal_those_of_the_classifier(self, tokenizer):
         for seconds in (None, self.SECONDS):
             pairs = zip(self.TEXTS, seconds or [None] * len(self.TEXTS), strict=True)
             examples = [TextExample("", *pair) for pair in pairs]
@@ -410,13 +372,13 @@ class TestCall:
                         assert batch[name].dtype == np.int32
                         np.testing.assert_array_equal(batch[name], values)
 
-    def test_without_a_length_nothing_is_cut(self, tokenizer):
+    def test_without_max_length_nothing_is_truncated(self, tokenizer):
         text = "far light " * 300
         (ids,) = tokenizer([text])["input_ids"]
         assert ids.tolist() == [tokenizer.cls_id, *tokenizer.encode(text), tokenizer.sep_id]
 
     @pytest.mark.parametrize("length", [None, 9])
-    def test_offsets_are_those_of_each_text(self, tokenizer, length):
+    def test_offsets(self, tokenizer, length):
         batch = tokenizer(self.TEXTS, self.SECONDS, max_length=length, offsets=True)
         plain = tokenizer(self.TEXTS, self.SECONDS, max_length=length)
         for row, texts in enumerate(zip(self.TEXTS, self.SECONDS, strict=True)):
@@ -434,9 +396,6 @@ class TestCall:
         for name, values in plain.items():
             np.testing.assert_array_equal(batch[name], values)
 
-    def test_its_length_is_that_of_the_vocabulary(self, tokenizer):
-        assert len(tokenizer) == len(tokenizer.tokens) == tokenizer.vocab_size
-
     @pytest.mark.parametrize(
         ("arguments", "error", "message"),
         [
@@ -453,17 +412,9 @@ class TestCall:
             ((["a"], None, 9, "max"), ValueError, "padding must be .*'max'"),
         ],
     )
-    def test_mistakes_are_named(self, tokenizer, arguments, error, message):
+    def test_invalid_arguments(self, tokenizer, arguments, error, message):
         with pytest.raises(error, match=message):
             tokenizer(*arguments)
-
-
-@pytest.mark.parametrize("kind", ["english", "chinese"])
-class TestCallsAsInTransformers:
-    @pytest.fixture
-    def tokenizer(self, kind, golden):
-        names = {"english": "small_1000.model", "chinese": "vocab.txt"}
-        return load_tokenizer(vocab_file=golden / "tokenizer" / names[kind])
 
     def test_a_single_text_is_a_batch_of_one(self, tokenizer):
         one = tokenizer("the house", "a river", padding=True, truncation=True, max_length=9)
@@ -482,14 +433,6 @@ class TestCallsAsInTransformers:
         assert tokenizer.mask_id not in tokenizer("the [MASK].")["input_ids"]
         plain = tokenizer("the house", split_special_tokens=False)["input_ids"]
         np.testing.assert_array_equal(plain, tokenizer("the house")["input_ids"])
-        for token, i in (
-            (tokenizer.mask_token, tokenizer.mask_id),
-            (tokenizer.cls_token, tokenizer.cls_id),
-            (tokenizer.sep_token, tokenizer.sep_id),
-            (tokenizer.pad_token, tokenizer.pad_id),
-            (tokenizer.unk_token, tokenizer.unk_id),
-        ):
-            assert tokenizer.convert_tokens_to_ids([token]) == [i]
 
     def test_batches_are_decoded(self, tokenizer):
         ids = tokenizer(["the house", "a"])["input_ids"]
