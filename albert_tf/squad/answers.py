@@ -128,11 +128,7 @@ class AnswerSelector:
         self._kept: dict[str, np.ndarray] = {}  # [N, ...] each
 
     def add(self, rows: np.ndarray, outputs: Mapping[str, np.ndarray]) -> None:
-        """Adds the outputs of the windows `rows`, int [n], by the names in `OUTPUTS`.
-
-        SQuAD 1.1: logits [n, S]. SQuAD 2.0: beams [n, K] and [n, K * M], the ends of the first
-        start first; `cls_logits` [n].
-        """
+        """Adds the outputs of the windows `rows`, int [n], by the names in `OUTPUTS`."""
         if self.settings.version == 1:
             start_index, start_score = self._best(outputs["start_logits"], rows)
             end_index, end_score = self._best(outputs["end_logits"], rows)

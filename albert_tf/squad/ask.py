@@ -76,11 +76,10 @@ def read_plain_questions(
     """Yields the questions of each group of lines, see `streams.read_lines`.
 
     If the first line is an object, the input is JSON Lines; otherwise all lines are one document.
-    Questions without an id get their number, from 1, as text. Errors name `path`.
+    Questions without an id get their number, from 1, as text.
 
     Raises:
-        ValueError: JSON is malformed, or a text is missing; names the line, or the keys in the
-            document.
+        ValueError: JSON is malformed, or a text is missing; names `path` and the line or the keys.
     """
     number = 0
     for values in _json_values(lines, source_name(path)):
@@ -173,11 +172,7 @@ def select_answers(
     settings: AnswerSettings,
     description: str,
 ) -> SquadAnswers:
-    """Returns the answers of a model; as in the original, padding is ranked if it is "max".
-
-    Raises:
-        ValueError: an output is not finite.
-    """
+    """Returns the answers of a model; as in the original, padding is ranked if it is "max"."""
     ranks_padding = predictor.padding == "max"
     selector = AnswerSelector(data, features, settings, ranks_padding=ranks_padding)
     for rows, outputs in predictor.batches(features.sequences, description):
@@ -186,13 +181,7 @@ def select_answers(
 
 
 class Answerer:
-    """Answers groups of questions.
-
-    Attributes:
-        settings: lengths, sizes and threshold.
-        num_questions: number of answered questions.
-        issues: truncated questions.
-    """
+    """Answers groups of questions; counts questions, and truncated ones in `issues`."""
 
     def __init__(
         self, predictor: Predictor, tokenizer: Tokenizer, settings: AnswerSettings
@@ -239,19 +228,16 @@ class Answerer:
 
 
 class QuestionAnswerer(Answerer):
-    """Answers questions by parts of contexts, or not at all.
-
-    Answers equal those of `run_squad --predict_json`.
+    """Answers questions by parts of contexts like `run_squad --predict_json`, or not at all.
 
     Args:
         model: a model of SQuAD 1.1, which answers every question, or of SQuAD 2.0.
         tokenizer: the tokenizer. Default: `model.tokenizer`.
         max_seq_length: maximum number of tokens of a window with its question. Default of this and
-            the next two arguments: as in the training if known; otherwise 384, or the number of
-            positions of the model if smaller.
+            the next two arguments: as in the training; otherwise 384, or the number of positions of
+            the model if smaller.
         doc_stride: number of tokens between the starts of two windows. Default: 128.
-        max_query_length: maximum number of tokens of a question; longer ones are truncated.
-            Default: 64.
+        max_query_length: number of tokens to which questions are truncated. Default: 64.
         n_best_size: maximum number of candidates of a question.
         max_answer_length: maximum number of tokens of an answer.
         null_score_diff_threshold: null odds from which a question is not answered, only SQuAD 2.0.
@@ -369,11 +355,7 @@ class QuestionAnswerer(Answerer):
 
 
 def check_questions(path: str) -> None:
-    """Checks all questions of a file, except of the standard input and pipes.
-
-    Raises:
-        ValueError: the file does not exist, or see `read_plain_questions`.
-    """
+    """Checks all questions of a file, but not of pipes; see `read_plain_questions` for errors."""
     if can_be_read_twice(path, "a file of questions"):
         with open_input(path) as file:
             for _ in read_plain_questions(read_lines(file), path):
@@ -384,10 +366,8 @@ def answer_file(path: str, answerer: Answerer, output_path: str | None = None) -
     """Answers every question of a file or the standard input, "-"; logs issues.
 
     JSON Lines are answered as soon as they arrive, with constant memory; a JSON document is read
-    completely. If `output_path` is `None`, answers go to the standard output.
-
-    Raises:
-        ValueError: see `read_plain_questions`.
+    completely. If `output_path` is `None`, answers go to the standard output. For errors see
+    `read_plain_questions`.
     """
     try:
         with open_input(path) as file, open_output(output_path) as out:

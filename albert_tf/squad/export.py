@@ -54,22 +54,13 @@ def export_spans(
 
     It computes in float32 without dropout. Its signatures take `input_ids`, `input_mask` (1 = real
     token, 0 = padding) and `segment_ids` (1 = the context and the [SEP] after it), int32 [B, S]
-    each.
-
-    * SQuAD 1.1: `tokens` returns `start_logits` and `end_logits`, float32 [B, S], without any mask.
-      `serving_default` returns the same by the names of the original, `start_log_prob` and
-      `end_log_prob`.
-    * SQuAD 2.0: `tokens` and `serving_default` return the outputs of `SpanBeamHead.call`: the K
-      best starts, `start_top_log_probs` float32 and `start_top_index` int32 [B, K]; the M best ends
-      of each, `end_top_log_probs` and `end_top_index` [B, K * M], those of start i from i * M; and
-      `cls_logits` float32 [B], above 0 if an answer is unlikely. Missing starts and ends have log
-      probabilities of about -1e30.
+    each. `tokens` returns `OUTPUTS`: for SQuAD 1.1 logits without a mask; for SQuAD 2.0 the beams
+    of `SpanBeamHead.call`, whose missing starts and ends have log probabilities of about -1e30, and
+    `cls_logits`, above 0 if an answer is unlikely. `serving_default` returns the same; the logits
+    have the names of the original, `start_log_prob` and `end_log_prob`.
 
     Returns:
         Path of the subdirectory, which is named after the time in seconds.
-
-    Raises:
-        ValueError: the directory cannot be written.
 
     Source: run_squad_v1.py of the original release, main.
     Differs: the original takes one sequence of one length, and does not export SQuAD 2.0.
@@ -108,8 +99,7 @@ def export_text_spans(
         Path of the subdirectory.
 
     Raises:
-        ValueError: a setting is out of range, the tokenizer is not supported in a graph, or the
-            directory cannot be written.
+        ValueError: a setting is out of range, or the tokenizer is not supported in a graph.
     """
     check_lengths(**settings.lengths)
     copy = float32_copy(model)
@@ -373,8 +363,7 @@ def _cut_out(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns first byte and text of spans, stripped.
 
-    `places`, int64 [T], are the indices of the spans' windows in `rows`, int32 [n]; `first` and
-    `last`, int32 [T], are the indices of their first and last token in the context.
+    Spans have windows `rows[places]` and first and last tokens in the context, [T].
     """
     questions = tf.gather(windows.questions, rows)
     texts = tf.gather(contexts.texts, questions)

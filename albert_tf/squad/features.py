@@ -106,8 +106,8 @@ class Windows:
 def cut_windows(context_lengths: np.ndarray, rooms: np.ndarray, doc_stride: int) -> Windows:
     """Splits contexts of `context_lengths` tokens into windows of `rooms` tokens, int [Q] each.
 
-    A window starts `doc_stride` tokens after the previous one, or directly after it if it is
-    shorter. There is at least one window per question, empty if its context is.
+    A window starts `doc_stride` tokens after the previous one, or directly after it if that is
+    less. Each question has at least one window.
     """
     steps = np.minimum(rooms, doc_stride)
     rest = np.maximum(context_lengths - rooms, 0)
@@ -188,9 +188,8 @@ class SquadFeatures:
     def is_max_context(self, rows: np.ndarray, positions: np.ndarray) -> np.ndarray:
         """Returns whether no other window has more context around tokens.
 
-        The context of a token is the smaller number of tokens before and after it. Ties are won by
-        the longer window, then by the first. Tokens are at `positions`, int [n, ...], of the
-        windows `rows`, int [n].
+        Context is the smaller number of tokens before and after. Ties are won by the longer window,
+        then by the first. Tokens are at `positions`, int [n, ...], of the windows `rows`, int [n].
         """
         shape = (-1,) + (1,) * (positions.ndim - 1)
         tokens = positions + (self.window_starts - self.first_context_position)[rows].reshape(shape)
@@ -244,10 +243,9 @@ def squad_features(
         tokenizer: the tokenizer.
         max_seq_length: maximum number of tokens of a window, including special tokens.
         doc_stride: number of tokens between the starts of two windows.
-        max_query_length: maximum number of tokens of a question; longer ones are truncated.
-        is_training: whether to compute positions of answers. They are the tokens of the answer's
-            characters, or of its nearest characters with a token.
-        num_workers: number of processes that tokenize; the features do not depend on it.
+        max_query_length: number of tokens to which questions are truncated.
+        is_training: whether to compute positions of answers.
+        num_workers: number of processes that tokenize.
         is_logged: whether to log counts and truncated questions.
 
     Raises:

@@ -201,11 +201,7 @@ class SquadJob(Job[SquadSettings]):
         )
 
     def optimizer_config(self, num_examples: int) -> OptimizerConfig:
-        """Converts epochs over the questions into steps; `num_examples` is the number of windows.
-
-        Raises:
-            ValueError: a value is out of range, or there is no step.
-        """
+        """See `Job`; converts epochs over the questions into steps."""
         assert self.train is not None
         settings = self.settings
         epochs, proportion = settings.num_train_epochs, settings.warmup_proportion
@@ -283,10 +279,7 @@ class SquadJob(Job[SquadSettings]):
     def record(
         self, step: int, results: Mapping[str, float], best: BestCheckpoint, *, keeps_best: bool
     ) -> None:
-        """See `Job`; also writes the answers of the best checkpoint.
-
-        The model is written last: an interrupted run evaluates this checkpoint again.
-        """
+        """See `Job`; the model is written last, so an interrupted run evaluates it again."""
         score = results[self.best_metric]
         is_best = score > best.value
         best_step, best_score = (step, score) if is_best else (best.step, best.value)
@@ -334,7 +327,7 @@ class SquadJob(Job[SquadSettings]):
             self._litert.write()
 
     def answer_predict_file(self, step: int) -> None:
-        """Writes the answers to `predict_file`, and logs their scores if there are references.
+        """Writes the answers to `predict_file`, and their scores if there are references.
 
         `eval_results.txt` is replaced unless several checkpoints have been evaluated.
         """
