@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from albert_tf.data.errors import UserError
 from albert_tf.data.files import write_then_rename
 from albert_tf.squad.data import SquadData
 from albert_tf.squad.features import SquadFeatures
@@ -124,7 +123,6 @@ class AnswerSelector:
         self.features = features
         self.settings = settings
         self.ranks_padding = ranks_padding
-        self._is_added = np.zeros(len(features.sequences), bool)
         self._kept: dict[str, np.ndarray] = {}  # [N, ...] each
 
     def add(self, rows: np.ndarray, outputs: Mapping[str, np.ndarray]) -> None:
@@ -149,10 +147,9 @@ class AnswerSelector:
             }
         for name, values in kept.items():
             if name not in self._kept:
-                shape = (len(self._is_added), *values.shape[1:])
+                shape = (len(self.features), *values.shape[1:])
                 self._kept[name] = np.zeros(shape, values.dtype)
             self._kept[name][rows] = values
-        self._is_added[rows] = True
 
     def _best(self, logits: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns the best positions, filled with -1, and their logits, [n, n_best_size]."""
@@ -166,11 +163,7 @@ class AnswerSelector:
         return np.pad(index, missing, constant_values=-1), np.pad(best, missing)
 
     def answers(self) -> SquadAnswers:
-        """Returns all answers; raises ValueError if a window has no outputs yet."""
-        if not self._is_added.all():
-            raise UserError(
-                f"{np.sum(~self._is_added)} of {len(self._is_added)} windows have no outputs yet."
-            )
+        """Returns the answers, after the outputs of all windows have been added."""
         questions = self.data.questions
         found = [
             self._distinct(self.data.contexts[questions[number].paragraph], spans)

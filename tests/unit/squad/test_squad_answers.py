@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from albert_tf.data.sequences import TokenSequences
-from albert_tf.squad.answers import AnswerSelector, AnswerSettings
+from albert_tf.squad.answers import OUTPUTS, AnswerSelector, AnswerSettings
 from albert_tf.squad.data import Question, SquadData
 from albert_tf.squad.features import SquadFeatures
 
@@ -104,117 +104,88 @@ def assert_as_expected(answers, number, expected, context):
     np.testing.assert_allclose([entry.probability for entry in got], shares, rtol=1e-12, atol=0)
 
 
-def logits_of(features, seed, extra):
-    """Returns logits with many ties; those of padding are the largest."""
+def outputs_of(features, version, seed, extra=0):
+    """Returns outputs with many ties; logits of padding are the largest."""
     generator = np.random.default_rng(seed)
-    length = features.sequences.lengths.max() + extra
-    names = ("start_logits", "end_logits")
-    return {
-        name: np.where(
-            np.arange(length) < features.sequences.lengths[:, None],
-            generator.integers(-3, 4, [len(features), length]) / 2,
-            9.0,
-        ).astype(np.float32)
-        for name in names
+    count, length = len(features), features.sequences.lengths.max() + extra
+
+    def scores(*shape):
+        return generator.integers(-6, 1, [count, *shape]).astype(np.float32) / 2
+
+    if version == 1:
+        is_real = np.arange(length) < features.sequences.lengths[:, None]
+        return {name: np.where(is_real, scores(length), 9.0) for name in OUTPUTS[1]}
+    beams = {
+        "start_top_log_probs": scores(6),
+        "start_top_index": generator.integers(0, length + 2, [count, 6], np.int32),
+        "end_top_log_probs": scores(30),
+        "end_top_index": generator.integers(0, length + 2, [count, 30], np.int32),
+        "cls_logits": generator.normal(size=count).astype(np.float32),
     }
+    beams["start_top_index"][:, 2] = beams["start_top_index"][:, 0]
+    beams["end_top_index"][:, 10:12] = beams["end_top_index"][:, :2]  # pairs that occur twice
+    return beams
+
+
+def pairs_of_row(features, outputs, row, n_best_size):
+    """Yields starts, ends and their scores in the order in which they are tried."""
+    if "start_logits" in outputs:
+        length = features.sequences.lengths[row]
+        starts, ends = (outputs[name][row, :length].tolist() for name in OUTPUTS[1])
+        for start in ranked(starts, n_best_size):
+            for end in ranked(ends, n_best_size):
+                yield start, end, starts[start], ends[end]
+        return
+    start_scores, starts, end_scores, ends, _ = (outputs[name][row].tolist() for name in OUTPUTS[2])
+    for place in range(30):
+        yield starts[place // 5], ends[place], start_scores[place // 5], end_scores[place]
 
 
 @pytest.mark.parametrize(
-    ("n_best_size", "max_answer_length", "extra"), [(3, 4, 0), (7, 1, 2), (40, 30, 5), (1, 2, 1)]
+    ("version", "n_best_size", "max_answer_length", "extra"),
+    [(1, 3, 4, 0), (1, 7, 1, 2), (1, 40, 30, 5), (1, 1, 2, 1), (2, 2, 3, 0), (2, 20, 30, 0)],
 )
-def test_first_version(data, features, n_best_size, max_answer_length, extra):
-    logits = logits_of(features, 3, extra)
-    settings = AnswerSettings(1, n_best_size=n_best_size, max_answer_length=max_answer_length)
+def test_answers(data, features, version, n_best_size, max_answer_length, extra):
+    outputs = outputs_of(features, version, 8, extra)
+    settings = AnswerSettings(version, n_best_size=n_best_size, max_answer_length=max_answer_length)
     selector = AnswerSelector(data, features, settings)
-    for rows in np.split(np.arange(len(features))[::-1], [2, 3, 8]):
-        length = features.sequences.lengths[rows].max() + extra
-        selector.add(rows, {name: values[rows, :length] for name, values in logits.items()})
+    for rows in np.split(np.random.default_rng(0).permutation(len(features)), [2, 3, 8]):
+        length = features.sequences.lengths[rows].max() + extra if version == 1 else None
+        selector.add(rows, {name: values[rows][..., :length] for name, values in outputs.items()})
     answers = selector.answers()
-
-    def pairs_of_row(row):
-        length = features.sequences.lengths[row]
-        starts, ends = (logits[name][row, :length] for name in ("start_logits", "end_logits"))
-        for start in ranked(starts, n_best_size):
-            for end in ranked(ends, n_best_size):
-                yield start, end, float(starts[start]), float(ends[end])
-
     assert answers.ids == [f"id-{number}" for number in range(6)]
+    has_candidates = set()
     for number, paragraph in enumerate(PARAGRAPHS):
         expected = plain_candidates(
-            data, features, number, pairs_of_row, max_answer_length, n_best_size
+            data,
+            features,
+            number,
+            lambda row: pairs_of_row(features, outputs, row, n_best_size),
+            max_answer_length,
+            n_best_size,
         )
-        if paragraph == 2 or not expected:
-            expected = [("empty", 0.0, 0.0, -1)]
-            assert [(e.text, e.start, e.end) for e in answers.candidates[number]] == [
-                ("empty", -1, -1)
-            ]
-        else:
-            assert_as_expected(answers, number, expected, CONTEXTS[paragraph])
-        assert answers.predictions()[f"id-{number}"] == expected[0][0]
-    assert answers.null_odds is None
-    assert answers.null_odds_by_id() == {}
-
-
-def beams_of(features, seed, num_starts=6, num_ends=5):
-    """Returns beams with many ties, repetitions and positions outside of the context."""
-    generator = np.random.default_rng(seed)
-    count = len(features)
-    length = features.sequences.lengths.max() + 2
-    return {
-        "start_top_log_probs": -generator.integers(0, 3, [count, num_starts]).astype(np.float32),
-        "start_top_index": generator.integers(0, length, [count, num_starts], np.int32),
-        "end_top_log_probs": -generator.integers(0, 3, [count, num_starts * num_ends]).astype(
-            np.float32
-        ),
-        "end_top_index": generator.integers(0, length, [count, num_starts * num_ends], np.int32),
-        "cls_logits": generator.normal(size=count).astype(np.float32),
-    }
-
-
-@pytest.mark.parametrize(("n_best_size", "max_answer_length"), [(2, 3), (20, 30)])
-def test_second_version(data, features, n_best_size, max_answer_length):
-    beams = beams_of(features, 8)
-    beams["start_top_index"][:, 2] = beams["start_top_index"][:, 0]
-    beams["end_top_index"][:, 10:12] = beams["end_top_index"][:, :2]  # pairs that occur twice
-    settings = AnswerSettings(2, n_best_size=n_best_size, max_answer_length=max_answer_length)
-    selector = AnswerSelector(data, features, settings)
-    for rows in np.split(np.random.default_rng(0).permutation(len(features)), [5, 6]):
-        selector.add(rows, {name: values[rows] for name, values in beams.items()})
-    answers = selector.answers()
-
-    def pairs_of_row(row):
-        for beam in range(6):
-            for rank in range(5):
-                place = beam * 5 + rank
-                yield (
-                    int(beams["start_top_index"][row, beam]),
-                    int(beams["end_top_index"][row, place]),
-                    float(beams["start_top_log_probs"][row, beam]),
-                    float(beams["end_top_log_probs"][row, place]),
-                )
-
-    kinds = set()
-    for number, paragraph in enumerate(PARAGRAPHS):
-        expected = plain_candidates(
-            data, features, number, pairs_of_row, max_answer_length, n_best_size
-        )
-        kinds.add(bool(expected))
+        has_candidates.add(bool(expected))
         if expected:
             assert_as_expected(answers, number, expected, CONTEXTS[paragraph])
         else:
-            (entry,) = answers.candidates[number]
-            assert (entry.text, entry.start_log_prob, entry.end_log_prob) == ("", -1e6, -1e6)
-            assert (entry.probability, entry.start, entry.end) == (1.0, -1, -1)
-    assert kinds == {True, False}
-    odds = [
-        float(beams["cls_logits"][features.question_indices == number].min()) for number in range(6)
-    ]
-    assert list(answers.null_odds_by_id().values()) == odds
+            fallback = (
+                ("empty", 1.0, 0.0, 0.0, -1, -1) if version == 1 else ("", 1.0, -1e6, -1e6, -1, -1)
+            )
+            assert answers.candidates[number] == [fallback]
+        assert answers.predictions()[f"id-{number}"] == answers.candidates[number][0].text
+    assert has_candidates == {True, False}
+    if version == 2:
+        rows_of = [features.question_indices == number for number in range(6)]
+        odds = [float(outputs["cls_logits"][rows].min()) for rows in rows_of]
+        assert list(answers.null_odds_by_id().values()) == odds
+    else:
+        assert answers.null_odds is None
+        assert answers.null_odds_by_id() == {}
 
 
 def test_questions_at_the_threshold_are_unanswered(data, features):
     selector = AnswerSelector(data, features, AnswerSettings(2))
-    selector.add(np.arange(len(features)), beams_of(features, 8))
+    selector.add(np.arange(len(features)), outputs_of(features, 2, 8))
     answers = selector.answers()
     best = answers.predictions()
     threshold = sorted(answers.null_odds_by_id().values())[2]
@@ -225,7 +196,7 @@ def test_questions_at_the_threshold_are_unanswered(data, features):
 
 
 def test_padding_displaces_candidates_if_it_is_ranked(data, features):
-    logits = logits_of(features, 1, extra=3)
+    logits = outputs_of(features, 1, 1, extra=3)
     rows = np.arange(len(features))
     found = {}
     for ranks_padding in (False, True):
@@ -241,8 +212,8 @@ def test_a_question_without_windows(data, features):
     data = replace(data, questions=[*data.questions, Question("last", "?", 0, (), False)])
     rows = np.arange(len(features))
     first, second = (AnswerSelector(data, features, AnswerSettings(n)) for n in (1, 2))
-    first.add(rows, logits_of(features, 0, 0))
-    second.add(rows, beams_of(features, 0))
+    first.add(rows, outputs_of(features, 1, 0))
+    second.add(rows, outputs_of(features, 2, 0))
     assert first.answers().predictions()["last"] == "empty"
     answers = second.answers()
     assert answers.null_odds_by_id()["last"] == 1e6
@@ -251,17 +222,8 @@ def test_a_question_without_windows(data, features):
 
 def test_portions_of_questions_do_not_change_answers(data, features, monkeypatch):
     selector = AnswerSelector(data, features, AnswerSettings(1))
-    selector.add(np.arange(len(features)), logits_of(features, 6, 0))
+    selector.add(np.arange(len(features)), outputs_of(features, 1, 6))
     whole = selector.answers().candidates
     for count in (1, 4):
         monkeypatch.setattr("albert_tf.squad.answers._QUESTIONS_AT_ONCE", count)
         assert selector.answers().candidates == whole
-
-
-def test_windows_without_outputs_are_reported(data, features):
-    selector = AnswerSelector(data, features, AnswerSettings(2))
-    beams = beams_of(features, 8)
-    rows = np.arange(len(features))[2:]
-    selector.add(rows, {name: values[rows] for name, values in beams.items()})
-    with pytest.raises(ValueError, match=rf"2 of {len(features)} windows"):
-        selector.answers()

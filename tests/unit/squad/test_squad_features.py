@@ -101,45 +101,6 @@ def test_windows_and_positions(word_pieces, seed):
     assert row == len(features)
 
 
-@pytest.mark.parametrize("seed", [0, 3])
-def test_largest_context(word_pieces, seed):
-    features = squad_features(letters(seed), word_pieces, is_training=False, **LENGTHS)
-    assert features.start_positions is features.end_positions is features.is_impossible is None
-    rows = np.arange(len(features))
-    best = features.is_max_context(rows, np.tile(np.arange(-2, 27), (len(rows), 1)))[:, 2:]
-    for row in rows.tolist():
-        same = np.flatnonzero(features.question_indices == features.question_indices[row])
-        spans = [
-            (
-                int(features.window_starts[other]),
-                int(features.sequences.lengths[other] - features.sequences.first_lengths[other]),
-            )
-            for other in same
-        ]
-        first, start = int(features.first_context_position[row]), int(features.window_starts[row])
-        length = max(int(features.sequences.lengths[row]) - first - 1, 0)
-        for position in range(27):
-            is_context = first <= position < first + length
-            token = position - first + start
-            # The lengths above count the last [SEP].
-            scores = [
-                min(token - begin, begin + size - 2 - token) + 0.01 * (size - 1)
-                if begin <= token < begin + size - 1
-                else -1
-                for begin, size in spans
-            ]
-            is_best = is_context and same[int(np.argmax(scores))] == row
-            assert best[row, position] == is_best, (row, position)
-    # Each context token has the largest context in exactly one window of each question.
-    counts = np.diff(features.paragraph_offsets)
-    asked = np.unique(features.question_indices, return_index=True)[1]
-    assert best.sum() == counts[features.paragraph_indices[asked]].sum()
-    some = rows[::-3]
-    np.testing.assert_array_equal(
-        features.is_max_context(some, np.full(len(some), 9)), best[some, 9]
-    )
-
-
 def test_lengths_of_windows():
     windows = cut_windows(np.array([0, 5, 6, 11, 12]), np.array([5, 5, 5, 4, 1]), 3)
     assert windows.questions.tolist() == [0, 1, 2, 2, 3, 3, 3, 3] + [4] * 12
