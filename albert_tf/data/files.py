@@ -112,7 +112,7 @@ def temporary_folder(path: str, *, is_shared: bool = False) -> Iterator[str]:
     """Creates an empty directory next to `path`; removed at the end, unless the block renamed it.
 
     Args:
-        path: the final name of the directory, or of a file that is written in it. Errors name it.
+        path: the final name of the directory, or of a file that is written in it.
         is_shared: whether processes on other machines write to the directory. It is then never
             removed as a leftover.
 
@@ -198,9 +198,7 @@ def _lock(path: str) -> int:
 def remove_leftovers(folder: str, name: str | None = None) -> None:
     """Removes what killed processes of this machine left in a local directory.
 
-    Args:
-        folder: the directory.
-        name: the final name of what they were writing. If `None`, all leftovers are removed.
+    `name` is the final name of what they were writing. If `None`, all leftovers are removed.
     """
     pattern = re.compile(rf"{re.escape(name) if name else '.+'}\.tmp-{_HOST}-[0-9a-f]{{12}}")
     with suppress(OSError):  # leftovers do no harm
@@ -274,15 +272,11 @@ def _find_files(pattern: str) -> list[str]:
 
 
 def match_files(patterns: str) -> list[str]:
-    """Expands comma-separated glob patterns.
+    """Returns the files of comma-separated glob patterns, without repetition.
 
-    The part of a local pattern that exists, such as the directory `runs [old]`, is taken literally.
-
-    Returns:
-        Files in the order of the patterns, sorted within one pattern, without repetition.
-
-    Raises:
-        ValueError: a pattern matches no file, or there is no pattern.
+    The order is that of the patterns, sorted within one pattern. The part of a local pattern that
+    exists, such as the directory `runs [old]`, is taken literally. ValueError if a pattern matches
+    no file, or there is no pattern.
 
     Differs: the original ignores a pattern that matches no file.
     """
@@ -298,12 +292,9 @@ def match_files(patterns: str) -> list[str]:
 
 
 def expand_shards(names: str) -> list[str]:
-    """Expands comma-separated names of files to write.
+    """Returns comma-separated names of files to write; ValueError if the number after an @ is 0.
 
     "wiki@2" stands for wiki-00000-of-00002 and wiki-00001-of-00002.
-
-    Raises:
-        ValueError: the number after an @ is 0.
     """
     paths = []
     for name in filter(None, (part.strip() for part in names.split(","))):
@@ -431,13 +422,8 @@ def free_bytes(path: str) -> int | None:
 def decode_utf8(data: bytes, where: str, *, line: int = 1) -> str:
     """Decodes UTF-8 without the byte order marks at the start of a file.
 
-    Args:
-        data: the content of a file, or of a part of it.
-        where: the file, for the error.
-        line: number of the first line of `data`, from 1.
-
-    Raises:
-        ValueError: the bytes are not UTF-8; names the line and the first such byte.
+    `line` is the number of the first line of `data`, from 1. ValueError if the bytes are not UTF-8;
+    it contains `where` (the file), the line and the first such byte.
     """
     try:
         text = data.decode("utf-8")
@@ -447,10 +433,7 @@ def decode_utf8(data: bytes, where: str, *, line: int = 1) -> str:
 
 
 def read_utf8(path: str) -> str:
-    r"""Reads a text file of this package and converts all line ends to \n.
-
-    Raises ValueError as `decode_utf8` does.
-    """
+    r"""Reads a UTF-8 file of this package, with all line ends as \n."""
     with open_binary(path, "rb") as file:
         text = decode_utf8(file.read(), path)
     return text.replace("\r\n", "\n").replace("\r", "\n")

@@ -13,10 +13,7 @@ Execute = Callable[[ModuleType], None]
 def wrap_import(name: str, run: Callable[[Execute, ModuleType], None]) -> None:
     """Calls `run` when a package is imported for the first time.
 
-    Args:
-        name: name of the package. It must not have been imported yet.
-        run: called with the function that executes the package, which it must call once, and the
-            module.
+    `run` gets the function that executes the package, which it must call once, and the module.
     """
     sys.meta_path.insert(0, _Finder(name, run))
 

@@ -60,9 +60,6 @@ class TokenSequences:
             sep_id: id of [SEP].
             max_length: maximum length of a sequence. If `None`, nothing is truncated.
 
-        Returns:
-            N sequences; segment 1 consists of b and the [SEP] after it.
-
         Source: `convert_single_example` of the original's classifier_utils.
         """
         if max_length is not None:
@@ -92,14 +89,10 @@ class TokenSequences:
         )
 
     def padded(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        """Returns a batch of B rows of length S.
+        """Returns a batch of B rows of length S; ValueError if a sequence is longer.
 
-        Returns:
-            int32 [B, S] each, zero in padding: `input_ids`; `input_mask`, 1 = real token;
-            `segment_ids`.
-
-        Raises:
-            ValueError: a sequence is longer than `length`.
+        The values are int32 [B, S], zero in padding: `input_ids`; `input_mask`, 1 = real token;
+        `segment_ids`.
         """
         lengths = self.lengths[rows]
         if lengths.size and lengths.max() > length:

@@ -24,9 +24,8 @@ _END = b"\0"  # marks the regular end of a hidden standard error
 def can_be_read_twice(path: str, what: str) -> bool:
     """Returns whether `path` is a file, and not "-", the standard input, or a pipe.
 
-    Raises:
-        ValueError: `path` does not exist or is a directory; the message asks for `what`, such as "a
-            text file".
+    Raises ValueError if it does not exist or is a directory, and asks for `what`, such as "a text
+    file".
     """
     if path == STANDARD_INPUT:
         return False
@@ -56,11 +55,8 @@ def open_input(path: str) -> Iterator[IO[bytes]]:
 def open_output(path: str | None) -> Iterator[IO[bytes]]:
     """Opens a file that is renamed to `path` at the end; `None` opens the standard output.
 
-    The block ends without an error if nobody reads the standard output any more.
-
-    Raises:
-        ValueError: the standard output is closed.
-        WriteError: the file cannot be written.
+    The block ends without an error if nobody reads the standard output any more. ValueError if it
+    is closed; WriteError if the file cannot be written.
     """
     if path is not None:
         with write_then_rename(path) as file:

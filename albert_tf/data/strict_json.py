@@ -41,8 +41,7 @@ def parse_json(data: bytes | str, where: str, *, line: int = 1) -> Any:
         line: number of the first line of `data`, from 1.
 
     Raises:
-        JsonError: the text is not strict JSON; names the line.
-        ValueError: the bytes are not UTF-8.
+        ValueError: the text is not strict JSON, or the bytes are not UTF-8; names the line.
     """
     text = decode_utf8(data, where, line=line) if isinstance(data, bytes) else data
     values = list(json_values(text, where, line=line))

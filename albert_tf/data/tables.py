@@ -136,12 +136,12 @@ def read_table(
         path: the file.
         is_header: whether the first row contains the column names; not used for JSON Lines.
         list_column: a column of JSON Lines that may contain lists of texts, which are joined by
-            `separator`.
-        separator: must not occur in these texts.
+            `separator`. The texts must not contain it.
+        separator: see `list_column`.
 
     Raises:
         ValueError: the file is missing, empty, not UTF-8 text, or has an unknown extension; a list
-            contains other values than text. While the rows are read: malformed CSV or JSON.
+            is invalid. While the rows are read: malformed CSV or JSON.
     """
     kind = next((kind for ending, kind in FORMATS.items() if path.lower().endswith(ending)), None)
     if kind is None:
@@ -183,11 +183,7 @@ def read_table(
 
 
 def read_text(path: str) -> str:
-    """Reads a text file without its byte order mark.
-
-    Raises:
-        ValueError: the file is missing, empty or not UTF-8 text.
-    """
+    """Reads a text file; ValueError if it is missing, empty or not UTF-8."""
     if not file_exists(path):
         raise UserError(f"there is no file {path!r}.")
     with open_binary(path, "rb") as file:
@@ -243,8 +239,7 @@ def _filled(rows: Iterator[Row], width: int, issues: DataIssues) -> Iterator[Row
 def json_objects(path: str, text: str, wanted: str) -> list[tuple[int, dict[str, Any]]]:
     """Returns the objects of JSON Lines with their line numbers; blank lines are skipped.
 
-    Raises:
-        ValueError: a line is not a JSON object; the message contains `wanted`.
+    Raises ValueError with the text `wanted` if a line is not a JSON object.
     """
     objects: list[tuple[int, dict[str, Any]]] = []
     for number, line in enumerate(text.split("\n"), start=1):

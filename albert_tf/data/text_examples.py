@@ -119,10 +119,8 @@ class Labels:
     def encode(self, labels: Sequence[str]) -> np.ndarray:
         """Converts labels in files to int32 class ids or float32 numbers, [N].
 
-        With `multi_label`, returns uint8 [N, K], 1 for the labels of each text.
-
-        Raises:
-            ValueError: a label is not a class, or not a number.
+        With `multi_label`, returns uint8 [N, K], 1 for the labels of each text. ValueError if a
+        label is not a class, or not a number.
         """
         known = {label: self.accepts(label) for label in set(labels)}
         unknown = next((label for label in labels if not known[label]), None)
@@ -142,8 +140,7 @@ class Labels:
 def split_labels(cell: str) -> list[str]:
     """Returns the labels in a cell, separated by "|"; empty for a blank cell.
 
-    Raises:
-        ValueError: a label is empty, repeated, or "-".
+    Raises ValueError if a label is empty, repeated, or "-".
     """
     names = [name.strip() for name in cell.split(LABEL_SEPARATOR)] if cell.strip() else []
     if len(set(names)) < len(names) or any(name in NO_LABEL for name in names):
@@ -221,20 +218,16 @@ class TextData(Protocol):
     def read(self, split: str) -> list[TextExample]:
         """Reads a split; unusable rows are skipped, counted and logged.
 
-        Raises:
-            ValueError: the file or a column is missing, or a label is unknown.
+        Raises ValueError if the file or a column is missing, or a label is unknown.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Columns of a file in GLUE's order.
+    """Columns of a file in GLUE's order: indices from 0; -1 is the last column; `None` if missing.
 
-    Attributes:
-        widths: possible numbers of cells per row.
-        text_a, text_b, label, guid: indices from 0; -1 is the last column; `None` if missing.
-        has_header: whether the first row names the columns.
+    `widths` contains the possible numbers of cells per row.
     """
 
     widths: tuple[int, ...]

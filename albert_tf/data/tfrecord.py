@@ -51,8 +51,7 @@ def encode_examples(columns: Mapping[str, np.ndarray], specs: Sequence[FeatureSp
         specs: the features in the order of writing.
 
     Raises:
-        ValueError: a column differs from the shape of its specification, or contains an integer
-            outside [0, 2**56).
+        ValueError: a column differs from its specification, or an integer is out of range.
     """
     features = [_encode_column(columns[spec.name], spec) for spec in specs]
     examples = []
@@ -158,9 +157,7 @@ def masked_crc32c(data: bytes) -> bytes:
 def read_records(path: str) -> Iterator[bytes]:
     """Yields the payloads of a TFRecord file after comparing their checksums.
 
-    Raises:
-        RecordError: the file is truncated or a checksum differs; names the file and the record,
-            counted from 1. The records before it are yielded.
+    Raises RecordError if the file is truncated or a checksum differs, after the records before.
     """
     remaining, number = file_size(path), 0
     with open_binary(path, "rb") as file:

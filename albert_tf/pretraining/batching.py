@@ -58,12 +58,8 @@ _FILE_ERRORS = (
 def parse_batch(serialized: tf.Tensor, specs: Sequence[FeatureSpec]) -> Features:
     """Parses a batch of `tf.train.Example` messages, string [B], inside a `tf.data` pipeline.
 
-    Returns:
-        For each name of `specs` int32 or float32 [B, length].
-
-    Raises:
-        tf.errors.InvalidArgumentError: (when run) a feature is missing, has another length, or a
-            value outside [0, limit). `explain_read_errors` adds the file and the record.
+    Returns int32 or float32 [B, length] for each name of `specs`. When run, a missing feature,
+    another length or a value outside [0, limit) raises `tf.errors.InvalidArgumentError`.
     """
     parsed = tf.io.parse_example(
         serialized, {spec.name: tf.io.FixedLenFeature([spec.length], spec.dtype) for spec in specs}
@@ -90,11 +86,6 @@ def check_record_files(
 ) -> None:
     """Checks the beginning of each file.
 
-    Args:
-        files: TFRecord files.
-        specs: the features that every record must have.
-        num_records: number of records per file that must not be truncated.
-
     Raises:
         RecordError: a first record is damaged or differs from `specs`, one of the first
             `num_records` is truncated, or there is no record.
@@ -112,13 +103,10 @@ def check_record_files(
 
 @contextmanager
 def explain_read_errors(files: Sequence[str], specs: Sequence[FeatureSpec]) -> Iterator[None]:
-    """Converts reading errors of `tf.data` inside the block into errors that name the record.
+    """Converts reading errors of `tf.data` inside the block into a RecordError for the record.
 
-    After an error the files are read again, one record at a time, up to the damaged one.
-
-    Raises:
-        RecordError: a record is damaged or differs from `specs`, or a file cannot be read. Other
-            errors are re-raised unchanged.
+    After an error the files are read again, up to the damaged record. Other errors are re-raised
+    unchanged.
     """
     try:
         yield
@@ -202,12 +190,8 @@ def _check_values(feature: tf.train.Feature, spec: FeatureSpec, place: str) -> N
 def are_masked(path: str, mask_id: int | None = None) -> bool | None:
     """Returns whether the records of a file were masked when they were created.
 
-    Args:
-        path: a TFRecord file.
-        mask_id: id of [MASK], for records without features of predictions.
-
-    Returns:
-        `None` if the file has no pretraining records, or its first record is damaged.
+    `mask_id`, the id of [MASK], is needed for records without features of predictions. Returns
+    `None` if the file has no pretraining records, or its first record is damaged.
     """
     answer = None
     with suppress(RecordError):  # raised again when the records are read
@@ -236,14 +220,9 @@ def are_masked_alike(files: Sequence[str], mask_id: int) -> bool:
 
 
 def check_masking(files: Sequence[str], mask_id: int | None) -> None:
-    """Checks that records are masked exactly once: at creation, or while training.
+    """Raises RecordError if records would be masked twice, or never.
 
-    Args:
-        files: TFRecord files.
-        mask_id: id of [MASK] if records are masked while training, otherwise `None`.
-
-    Raises:
-        RecordError: records would be masked twice, or never.
+    `mask_id` is the id of [MASK] if records are masked while training, otherwise `None`.
     """
     for path in files:
         masked = are_masked(path, mask_id)
@@ -262,11 +241,7 @@ def check_masking(files: Sequence[str], mask_id: int | None) -> None:
 
 
 def check_sentence_pairs(files: Sequence[str], sentence_loss: str) -> None:
-    """Checks that the first record of each file is a pair of segments if a sentence loss needs it.
-
-    Raises:
-        RecordError: a first record is a single run of text, or is damaged.
-    """
+    """Raises RecordError if a sentence loss needs pairs, but the first record of a file is none."""
     for path in files if sentence_loss != NONE else ():
         for payload in islice(read_records(path), 1):
             if not any(example_features(payload, path, 1)["segment_ids"].int64_list.value):
@@ -304,16 +279,11 @@ def has_good_record(files: Sequence[str], specs: Sequence[FeatureSpec]) -> bool:
 
 
 def good_records(path: tf.Tensor, size: tf.Tensor, specs: Sequence[FeatureSpec]) -> tf.data.Dataset:
-    """Returns the records of a file that can be read and parsed.
+    """Returns the records of a file (a string, and its size in bytes) that can be read and parsed.
 
-    Args:
-        path: path of a TFRecord file, a string.
-        size: size of the file in bytes, int64.
-        specs: the features that every record must have.
-
-    Returns:
-        Pairs of a record and a description of the skipped records before it; see `SKIPPED`. If the
-        end of the file is damaged, the last record is empty; `carry_places` removes it.
+    The elements are pairs of a record and a description of the skipped records before it; see
+    `SKIPPED`. If the end of the file is damaged, the last record is empty; `carry_places` removes
+    it.
     """
 
     def number(state: Any, payload: tf.Tensor) -> Any:
@@ -363,10 +333,6 @@ def num_streams(file_sizes: Sequence[int], batch_size: int) -> int:
     files; if G is above 8, a stream has at least 8 rows of the batch. The largest stream has at
     most 1.2 times the bytes of the smallest, so that examples are read about equally often. Among
     the remaining numbers, G has the most divisors, then the largest power of two as a divisor.
-
-    Args:
-        file_sizes: sizes of the files in bytes.
-        batch_size: B, of all workers.
     """
 
     def is_even(count: int) -> bool:
@@ -421,15 +387,11 @@ def training_batches(
         seed: determines the order.
         shuffle_buffer_size: number of records among which the next one is drawn, of all streams.
         transform: changes each batch, see `Transform`.
-        shard: the worker.
-        skip_damaged: whether damaged records are skipped, see `SkippedRecords`. The order of the
-            other records stays the same.
+        shard: the worker; ValueError if the number of workers does not divide the streams.
+        skip_damaged: whether damaged records are skipped, see `SkippedRecords`.
 
     Returns:
         Features, each [B / workers, length], and `example_weights` float32 [B / workers].
-
-    Raises:
-        ValueError: the number of workers does not divide the number of streams.
     """
     G = check_workers(files, batch_size, shard.count)
     streams = {}

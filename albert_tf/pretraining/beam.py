@@ -50,11 +50,10 @@ _SHARE_OUTPUT = "Use an `output_file` that all machines share, such as gs://buck
 
 
 def beam_options(runner: str, arguments: Sequence[str]) -> PipelineOptions:
-    """Parses Beam's own options, such as "--region=us-east1".
+    """Parses Beam's own options; ValueError if the runner or an option is unknown.
 
-    Raises:
-        ValueError: the runner or an option is unknown, of which Beam itself only warns. Runners
-            with a job server accept all options, because only the server knows them.
+    Beam itself only warns of unknown options. Runners with a job server accept all options, because
+    only the server knows them.
     """
     name = _RUNNERS.get(runner.lower(), runner)
     try:
@@ -96,16 +95,8 @@ def create_records(
 ) -> Counter[str]:
     """Writes the same files as `create_records.create_records` with an Apache Beam runner.
 
-    Args:
-        runner: Beam's name of the runner, such as "DataflowRunner".
-        options: Beam's own options, such as "--region=us-east1".
-        input_files: text files; every worker must be able to read them under these paths.
-        output_files: files that receive the records in turn; every worker must be able to write
-            them.
-        tokenizer: converts text to ids; sent to the workers.
-        settings: settings of the instances.
-        block_bytes: size of the text of a job.
-        shuffle_bytes: size of the records that one worker shuffles in memory.
+    All workers must be able to access the files under the given paths. `runner` is Beam's name of
+    the runner, such as "DataflowRunner"; `options` are Beam's own, such as "--region=us-east1".
 
     Returns:
         Counts of what was read and created; some runners count repeated work repeatedly.

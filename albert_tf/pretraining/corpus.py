@@ -92,10 +92,7 @@ def _spans(files: Sequence[str], starts: Sequence[int], low: int, high: int) -> 
 
 
 def _find_cut(spans: Sequence[Span]) -> tuple[int, bool] | None:
-    """Returns the bytes before the first document in the spans, or else before the first line.
-
-    The second value tells whether it is a line; `None` if neither begins there.
-    """
+    """Returns the bytes before the first document, or else line, and whether it is a line."""
     first = spans[0]
     if first.start == 0:
         return 0, False
@@ -143,11 +140,7 @@ def _check(shared: None, block: Block) -> bool:
 
 
 def check_block(block: Block) -> bool:
-    """Returns whether a block contains anything but white space.
-
-    Raises:
-        ValueError: the block is not UTF-8; the message contains the file, the line and the byte.
-    """
+    """Returns whether a block contains text; ValueError if it is not UTF-8."""
     texts = [_decode(span) for span in block.spans]
     return any(text and not text.isspace() for text in texts)
 
@@ -194,10 +187,7 @@ def read_documents(block: Block, tokenizer: Tokenizer) -> Documents:
 
 
 def _continuing_characters(tokenizer: Tokenizer) -> frozenset[str]:
-    """Returns the characters that continue a word and are not in the vocabulary.
-
-    Unknown tokens of WordPiece are whole words.
-    """
+    """Returns the characters that continue a word and are not in the vocabulary."""
     if not isinstance(tokenizer, SentencePieceTokenizer):
         return frozenset()
     return frozenset(

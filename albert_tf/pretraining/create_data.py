@@ -102,9 +102,6 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> CreationReport
 
     Without `runner` it uses all cores, in processes that do not import the calling script.
 
-    Args:
-        settings: what to do, named after the command's flags.
-
     Returns:
         A report: `counts` of what was read and created by name, such as "documents" and
         "instances"; `lines()` and `warnings()` as the command logs them. After a dry run all counts

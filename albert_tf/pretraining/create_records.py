@@ -65,8 +65,8 @@ def create_records(
 
     Args:
         input_files: text files with one sentence per line and empty lines between documents.
-        output_files: files that receive the records in turn. They get their names at the end, each
-            with a fingerprint of the vocabulary, see `pretraining.vocabulary`.
+        output_files: files that receive the records in turn, each with a fingerprint of the
+            vocabulary.
         tokenizer: converts text to ids.
         settings: settings of the instances, including the seed.
         num_workers: number of processes, which does not change the result. If `None`, one per core.
@@ -156,10 +156,7 @@ def shuffled_jobs(blocks: Sequence[Block], settings: InstanceSettings) -> list[J
 class RecordMaker:
     """Creates the records of jobs; each process has a copy.
 
-    Attributes:
-        tokenizer: converts text to ids.
-        settings: settings of the instances.
-        folder: directory that keeps tokenized blocks for the next pass. If `None`, none are kept.
+    If `folder` is not `None`, it keeps tokenized blocks for the next pass.
     """
 
     tokenizer: Tokenizer

@@ -76,8 +76,7 @@ class FillMask:
 
         Raises:
             TypeError: an argument has another type.
-            ValueError: there is no model, it has no masked-LM head or tokenizer, or they do not fit
-                each other.
+            ValueError: there is no model, or it lacks a masked-LM head or a matching tokenizer.
         """
         return cls(*read_model(path, "path", do_lower_case), batch_size=batch_size)
 

@@ -141,8 +141,7 @@ def pretraining_feature_specs(
 
     Args:
         max_seq_length: S, length of a sequence.
-        max_predictions_per_seq: P, number of prediction slots; twice the flag for records created
-            with --do_permutation.
+        max_predictions_per_seq: P, number of prediction slots.
         vocab_size: V. If given, a reader rejects larger ids.
         type_vocab_size: size of the reader's segment table.
     """
@@ -243,17 +242,12 @@ class Pair(NamedTuple):
 def pair_segments(
     documents: Documents, index: int, settings: SegmentSettings, rng: random.Random
 ) -> Iterator[Pair]:
-    """Cuts a document into pairs, or into single runs of text.
+    """Cuts document `index` into pairs, or into single runs of text.
 
     Segments are joined up to a target length and cut in two at a random segment. With "original"
     pairs, a single segment always gets a B from another document. With "adjacent" pairs, it is
-    joined with a neighbor, and a document of one segment yields no pair.
-
-    Args:
-        documents: all documents from which random parts may come.
-        index: the document to cut.
-        settings: lengths and kind of instances.
-        rng: makes every random choice, with the same draws as in the original.
+    joined with a neighbor, and a document of one segment yields no pair. `rng` makes the same draws
+    as in the original.
 
     Source: `create_instances_from_document` of the original.
     """
@@ -294,10 +288,9 @@ def _chunks(
 ) -> Iterator[tuple[int, int]]:
     """Yields ranges of at least two segments, with at least `target` tokens if there are as many.
 
-    The segment that completes a chunk is longer than most, and the last chunk is a remainder. A
-    random choice between beginning at the start and at the end of the document makes the two parts
-    of a chunk indistinguishable. A single remaining segment is joined with its neighbor, which then
-    occurs twice.
+    The segment that completes a chunk is longer than most, and the last chunk is a remainder. So
+    chunks begin at a random end of the document; otherwise, lengths would reveal the order. A
+    single remaining segment is joined with its neighbor, which then occurs twice.
     """
     if last - begin < 2:
         return
@@ -316,8 +309,7 @@ def _chunks(
 def _adjacent_pair(begin: int, cut: int, end: int, max_tokens: int, rng: random.Random) -> Pair:
     """Returns the tokens before and after `cut`, in random order.
 
-    The longer part, finally both, are truncated at their ends. This depends only on the lengths in
-    the final order, so the result does not reveal the label.
+    Truncation depends only on the lengths in the final order, so it does not reveal the label.
     """
     label = int(rng.random() < 0.5)
     parts = (begin, cut), (cut, end)
@@ -381,8 +373,7 @@ def make_examples(
         seed: integers that determine every random choice, such as (random_seed, pass, block).
 
     Yields:
-        Serialized `tf.train.Example`s of a batch of instances, in the order of the documents, and
-        their counts, see `count_instances`.
+        Serialized `tf.train.Example`s of a batch of instances, and their `count_instances`.
     """
     python_state, *numpy_state = mix_seed(seed)
     rng = random.Random(python_state)
@@ -432,8 +423,7 @@ def make_features(
         rng: draws the masking.
 
     Returns:
-        The features of the records by name, each [B, length], and the number of masked n-grams of
-        each length.
+        The features by name, each [B, length], and the number of masked n-grams of each length.
     """
     S = settings.segments.max_seq_length
     input_ids = np.zeros((len(pairs), S), np.int32)

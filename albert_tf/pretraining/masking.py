@@ -5,9 +5,8 @@ length. An n-gram that does not fit the budget is shortened; one that overlaps a
 skipped. All sequences of a batch take their k-th visit together. Random numbers are drawn as arrays
 first; `mask_tokens` is a pure function of them.
 
-While training (`OnlineMasking`), the random numbers depend only on the seed and the number of the
-example: each row has its own key, so its masks do not depend on the batch. The generator is
-SplitMix64: a counter times an odd constant, mixed by two multiplications.
+While training (`OnlineMasking`), each row has its own random numbers from the seed and the number
+of the example, by SplitMix64: a counter times an odd constant, mixed by two multiplications.
 
 Source: Steele, Lea and Flood, Fast splittable pseudorandom number generators, OOPSLA 2014.
 """
@@ -133,9 +132,8 @@ class Vocabulary(NamedTuple):
 class NgramDraws(NamedTuple):
     """Random numbers for one choice of n-grams, int64 [B, W] each.
 
-    Attributes:
-        order: the words of each sequence in the order of the visits.
-        lengths: for each word, the number of words of the n-gram that starts there.
+    `order` contains the words in the order of the visits, `lengths` the length of the n-gram that
+    starts at each word, in words.
     """
 
     order: np.ndarray
@@ -147,12 +145,10 @@ class MaskingDraws(NamedTuple):
 
     Attributes:
         masked: choice of the masked n-grams.
-        replacement_draw: float [B, P], in the order of the positions; a token is replaced by [MASK]
-            if its number is below 0.8, by a random token from 0.9 on, and kept otherwise.
+        replacement_draw: float [B, P]; a token becomes [MASK] below 0.8 and random from 0.9 on.
         random_ids: int64 [B, P]; the random tokens.
         permuted: choice of the permuted n-grams; `None` without permutation.
-        permutation_keys: float [B, P]; sorting them permutes the tokens; `None` without
-            permutation.
+        permutation_keys: float [B, P]; sorting them permutes the tokens.
     """
 
     masked: NgramDraws
@@ -181,13 +177,9 @@ class MaskedBatch(NamedTuple):
 
 
 def prediction_budget(lengths: np.ndarray, settings: MaskingSettings) -> np.ndarray:
-    """Returns the number of tokens to mask, int64 [B].
+    """Returns the number of tokens to mask, int64 [B], for sequences of `lengths` [B] tokens.
 
     It is at least 1, unless nothing is masked. Halves are rounded to even.
-
-    Args:
-        lengths: int [B]; lengths of the sequences, including special tokens.
-        settings: fraction and limit.
     """
     if settings.masked_lm_prob == 0:
         return np.zeros(len(lengths), np.int64)
@@ -256,16 +248,10 @@ def ngram_probabilities(settings: MaskingSettings) -> np.ndarray:
 def choose_ngrams(
     words: Words, draws: NgramDraws, budget: np.ndarray, taken: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Chooses n-grams of words until the budget of tokens is used up.
+    """Chooses n-grams of words until the budget of tokens, int64 [B], is used up.
 
-    Args:
-        words: the words of each sequence.
-        draws: order of the visits and n-gram lengths.
-        budget: int64 [B]; maximum number of tokens to choose in each sequence.
-        taken: bool [B, W]; words that must not be chosen.
-
-    Returns:
-        bool [B, W], the chosen words; int64 [n], the number of n-grams of each length 0..n-1.
+    Words in `taken`, bool [B, W], are not chosen. Returns the chosen words, bool [B, W], and the
+    number of n-grams of each length 0..n-1, int64 [n].
     """
     B, W = draws.order.shape
     longest = int(draws.lengths.max(initial=1))

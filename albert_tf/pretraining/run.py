@@ -116,8 +116,8 @@ def scale_to_batch_size(
     The numbers of steps are multiplied by reference / batch_size, the learning rate by the square
     root of batch_size / reference. The number of warm-up steps stays the same.
 
-    Source: the rules of LAMB's authors (https://arxiv.org/abs/1904.00962); issue 111 of the
-        original release gives the same advice.
+    Source: the authors of LAMB, https://arxiv.org/abs/1904.00962; issue 111 of the original
+        release.
     """
 
     def steps(count: int) -> int:
@@ -178,12 +178,8 @@ def run_pretraining(
 ) -> JobResult:
     """Pretrains and evaluates a model, as `run_pretraining.py` does.
 
-    Args:
-        settings: what to do, named after the command's flags.
-        on_log: see `run_classification`, also for errors.
-
-    Returns:
-        The scores, the best checkpoint and the logged records.
+    Returns the scores, the best checkpoint and the logged records. For `on_log` and errors see
+    `run_classification`.
     """
     check_arguments(settings, PretrainingSettings, on_log)
     if not (settings.do_train or settings.do_eval):

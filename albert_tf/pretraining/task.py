@@ -151,11 +151,9 @@ class PretrainingTask:
         )
 
     def check_workers(self, batch_size: int, workers: int) -> None:
-        """Checks that the workers can share the streams; see `num_streams`.
+        """Raises ValueError if the workers cannot share the streams; see `num_streams`.
 
-        Raises:
-            ValueError: the number of workers does not divide the number of streams.
-            RecordError: all records of a stream are damaged, so that it would be read forever.
+        Raises RecordError if all records of a stream are damaged, so that it would be read forever.
         """
         count = check_workers(self.train_files, batch_size, workers)
         for number in range(count) if self.skip_damaged_records else ():

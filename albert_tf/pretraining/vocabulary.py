@@ -2,9 +2,8 @@
 
 Records do not contain their vocabulary, but their ids mean nothing with another one. The
 fingerprint of `train.tfrecord` is stored in `.train.tfrecord.vocabulary`, which patterns such as
-`records/*` do not match, together with a digest of the record file. If the digest differs, the
-fingerprint belongs to an earlier file and is ignored. A missing fingerprint is accepted, because
-the records of the original release have none.
+`records/*` do not match, with a digest of the record file that detects a replaced file. A missing
+fingerprint is accepted, because the records of the original release have none.
 """
 
 import hashlib
@@ -121,13 +120,10 @@ def stored_fingerprint(record_file: str) -> str | None:
 
 
 def check_vocabulary(record_files: Sequence[str], tokenizer: Tokenizer | None) -> None:
-    """Checks that all records were created with the vocabulary of `tokenizer`.
+    """Raises RecordError unless all records were created with the vocabulary of `tokenizer`.
 
     If `tokenizer` is `None`, the records are only compared with each other. Record files without a
     fingerprint are accepted.
-
-    Raises:
-        RecordError: a record file was created with another vocabulary.
     """
     with ThreadPoolExecutor(_FILES_AT_A_TIME) as pool:
         stored = list(pool.map(stored_fingerprint, record_files))
