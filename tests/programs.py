@@ -1,18 +1,12 @@
-"""Runs the scripts in separate processes.
-
-They are forked from one process that has imported TensorFlow already, which saves seconds each
-time; nothing else is shared.
-"""
+"""Runs the scripts in separate processes, which share only imported modules."""
 
 import atexit
 import contextlib
 import functools
 import itertools
 import json
-import multiprocessing
-import multiprocessing.forkserver
 import os
-import runpy
+import select
 import shutil
 import signal
 import socket
@@ -20,33 +14,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests import warm_python as server_program
-from tests.warm_python import serve, write_client
+from tests import warm_python as warm
 
 ROOT = Path(__file__).parents[1]
+_JOBS = ("pretraining", "classification", "token_classification", "squad", "multiple_choice")
 
 _numbers = itertools.count()
-_processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(
-    [
-        "triton",  # where there is one: PyTorch's, which must not come after TensorFlow
-        *(
-            f"albert_tf.{job}.run"
-            for job in (
-                "pretraining",
-                "classification",
-                "token_classification",
-                "squad",
-                "multiple_choice",
-            )
-        ),
-    ]
-)
 
 
 @dataclass
@@ -70,6 +48,9 @@ class Program:
         folder: takes what it prints, as a file.
         flags: by name; a bool becomes `--name` or `--noname`, None is left out.
         environment: variables to be set, by name.
+
+    Attributes:
+        pid: the process ID.
     """
 
     def __init__(
@@ -80,25 +61,21 @@ class Program:
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self._printed = folder / f"printed-{next(_numbers)}.txt"
-        self._process = new_process(
-            _run,
-            script,
-            command_line(flags),
-            str(self._printed),
-            dict(environment or {}),
-            str(warm_python()),
-        )
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
+        with open(self._printed, "wb") as file, open(os.devnull, "rb") as empty:
+            self._connection, self.pid = warm.run(
+                _warm_server(),
+                [script, *command_line(flags)],
+                str(ROOT),
+                {**os.environ, **(environment or {})},
+                [empty.fileno(), file.fileno(), file.fileno()],
+            )
 
     def is_running(self) -> bool:
-        return self._process.is_alive()
+        return not select.select([self._connection], [], [], 0)[0]
 
     def printed(self) -> str:
         """Returns the output up to now."""
-        return self._printed.read_text() if self._printed.exists() else ""
+        return self._printed.read_text()
 
     def kill(self) -> None:
         """Kills the process."""
@@ -106,15 +83,16 @@ class Program:
 
     def send(self, number: signal.Signals) -> None:
         """Sends a signal to the process."""
-        os.kill(self._process.pid, number)
+        os.kill(self.pid, number)
 
     def wait(self, seconds: float = 120.0) -> Result:
         """Waits for the end of the process, with a timeout."""
-        self._process.join(seconds)
-        if self.is_running():
+        self._connection.settimeout(seconds)
+        try:
+            return Result(warm.status_of(self._connection), self.printed())
+        except TimeoutError:
             self.kill()
-            raise AssertionError(f"No end after {seconds} s:\n{self._printed.read_text()}")
-        return Result(self._process.exitcode, self._printed.read_text())
+            raise AssertionError(f"No end after {seconds} s:\n{self.printed()}") from None
 
 
 def run_program(script: str, folder: Path, flags: Mapping[str, Any]) -> Result:
@@ -122,46 +100,37 @@ def run_program(script: str, folder: Path, flags: Mapping[str, Any]) -> Result:
     return Program(script, folder, flags).wait()
 
 
-@functools.cache
 def warm_python() -> Path:
-    """Returns a `python` for programs that start other programs; see tests/warm_python.py."""
-    folder, client = _new_client()
-    server = new_process(_serve, folder)
-    atexit.register(server.terminate)
-    _await_server(folder, server.is_alive)
-    return client
+    """Returns a `python` that has imported this package and TensorFlow."""
+    return _warm_server() / "bin" / "python"
 
 
 @functools.cache
-def strangers_python() -> Path:
+def _warm_server() -> Path:
+    modules = [f"albert_tf.{job}.run" for job in _JOBS]
+    return _start_server("-m", "tests.warm_python", modules)
+
+
+@functools.cache
+def isolated_python() -> Path:
     """Returns a `python` that has imported only TensorFlow.
 
-    Our package is on its path only where a program's folder or environment puts it there.
+    This package is on its path only if a program's directory or environment puts it there.
     """
-    folder, client = _new_client()
-    server = subprocess.Popen(
-        [sys.executable, "-I", server_program.__file__, folder, "tensorflow"],
-        stdin=subprocess.PIPE,  # ends with this process
-    )
-    atexit.register(server.terminate)
-    _await_server(folder, lambda: server.poll() is None)
-    return client
+    return _start_server("-I", warm.__file__, ["tensorflow"]) / "bin" / "python"
 
 
-def _new_client() -> tuple[Path, Path]:
+def _start_server(option: str, program: str, modules: list[str]) -> Path:
+    """Starts a server of programs, which ends with this process. Returns its folder."""
     folder = Path(tempfile.mkdtemp(prefix="albert_tf-"))
+    command = [sys.executable, option, program, str(folder), *modules]
+    server = subprocess.Popen(command, stdin=subprocess.PIPE, cwd=ROOT)
     atexit.register(shutil.rmtree, folder)
-    return folder, write_client(folder)
-
-
-def _serve(folder: Path) -> None:
-    serve(folder, multiprocessing.parent_process().sentinel)
-
-
-def _await_server(folder: Path, is_alive: Callable[[], bool]) -> None:
-    while not (folder / "s").exists():
-        assert is_alive()
+    atexit.register(server.terminate)
+    while not (folder / "socket").exists():
+        assert server.poll() is None
         time.sleep(0.01)
+    return folder
 
 
 def command_line(flags: Mapping[str, Any]) -> list[str]:
@@ -173,23 +142,6 @@ def command_line(flags: Mapping[str, Any]) -> list[str]:
         elif value is not None:
             arguments.append(f"--{name}={value}")
     return arguments
-
-
-def new_process(target: Callable[..., None], *arguments: Any) -> Any:
-    """Forks a process from the one that has imported TensorFlow, and returns it."""
-    _start_server()
-    process = _processes.Process(target=target, args=arguments)
-    process.start()
-    return process
-
-
-def _start_server() -> None:
-    here = os.getcwd()
-    os.chdir(ROOT)  # the server imports from there
-    try:
-        multiprocessing.forkserver.ensure_running()
-    finally:
-        os.chdir(here)
 
 
 def start_workers(
@@ -209,20 +161,3 @@ def _free_ports(count: int) -> list[int]:
         for own in sockets:
             own.bind(("localhost", 0))
         return [own.getsockname()[1] for own in sockets]
-
-
-def _run(
-    script: str,
-    arguments: list[str],
-    printed: str,
-    environment: Mapping[str, str],
-    executable: str,
-) -> None:
-    with open(printed, "wb") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
-    os.chdir(ROOT)
-    os.environ.update(environment)
-    sys.argv = [script, *arguments]
-    sys.executable = executable  # for programs that start others
-    runpy.run_path(str(ROOT / script), run_name="__main__")

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from tests.programs import strangers_python
+from tests.programs import isolated_python
 
 # A stranger's program: it is handed batches for exported models, and where to put the results.
 SERVER = """
@@ -115,7 +115,7 @@ def _run(program: str, folder: Path, requests: list) -> list:
     (folder / "requests").write_bytes(pickle.dumps(requests))
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     subprocess.run(
-        [strangers_python(), "-c", program, folder / "requests", folder / "results"],
+        [isolated_python(), "-c", program, folder / "requests", folder / "results"],
         cwd=folder,
         env=environment,
         check=True,

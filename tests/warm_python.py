@@ -1,13 +1,11 @@
-"""A `python` that has already imported TensorFlow, for programs that start other programs.
+"""A `python` that has already imported TensorFlow, which saves five CPU seconds per program.
 
-Each process that `albert_tf.cli.demo`, `run_glue.sh` or a notebook starts would spend five seconds
-of a processor on imports. This one is a file that runs like any `python` (`-m`, `-c` or a script),
-but hands its arguments, environment, folder and open files to a server, which forks. What a program
-computes with is its own, as in a process made anew; nothing but imported modules is shared.
+    python warm_python.py FOLDER MODULE...
 
-    python -I warm_python.py FOLDER MODULE...
-
-is such a server that has imported these modules and knows nothing of ours, until its input ends.
+imports the modules and starts a server, which forks a process for each program. The program has
+its own arguments, environment, working directory and open files. For programs that start other
+programs, the server writes FOLDER/bin/python, which runs `-m`, `-c` or a script like any `python`.
+The server ends when its standard input is closed.
 """
 
 import contextlib
@@ -19,73 +17,107 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-# Signals reach the program; how it ends, and by which signal, is how the client ends.
-CLIENT = """#!{python} -IS
-import json, os, signal, socket, struct, sys
-
-server = socket.socket(socket.AF_UNIX)
-server.connect({address!r})
-request = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
-socket.send_fds(server, [struct.pack("!i", len(request))], [0, 1, 2])
-server.sendall(request)
-for number in (signal.SIGINT, signal.SIGTERM):
-    if signal.getsignal(number) is not signal.SIG_IGN:
-        signal.signal(number, lambda number, frame: server.send(bytes([number])))
-status = os.waitstatus_to_exitcode(struct.unpack("!i", server.recv(4))[0])
-if status < 0:
-    if -status != signal.SIGKILL:
-        signal.signal(-status, signal.SIG_DFL)
-    os.kill(os.getpid(), -status)
-sys.exit(status)
+_CLIENT = """#!{python} -IS
+import sys
+sys.path.insert(0, {here!r})
+import warm_python
+warm_python.main_of_client({folder!r})
 """
 
 
-def write_client(folder: Path) -> Path:
-    """Writes the executable that replaces `python`. `serve` must use the same folder."""
-    client = folder / "bin" / "python"
+def run(
+    server: Path,
+    arguments: Sequence[str],
+    folder: str,
+    environment: Mapping[str, str],
+    files: Sequence[int],
+) -> tuple[socket.socket, int]:
+    """Starts a program.
+
+    Args:
+        server: folder of the server.
+        arguments: a script, `-m` and a module, or `-c` and code, followed by its arguments.
+        folder: the working directory.
+        environment: the environment variables.
+        files: descriptors of standard input, output and error.
+
+    Returns:
+        A connection and the process ID. `status_of` waits for the end of the program. If the
+        connection is closed earlier, the program is killed.
+    """
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(_address(server))
+    request = json.dumps([arguments, folder, dict(environment)]).encode()
+    socket.send_fds(connection, [len(request).to_bytes(4, "big")], files)
+    connection.sendall(request)
+    return connection, int.from_bytes(connection.recv(4), "big")
+
+
+def status_of(connection: socket.socket) -> int:
+    """Waits for the end of a program. Returns its exit status, or minus the number of a signal."""
+    return os.waitstatus_to_exitcode(int.from_bytes(connection.recv(4), "big"))
+
+
+def main_of_client(server: str) -> None:
+    """Runs the arguments of this process, forwards signals, and ends in the same way."""
+    connection, program = run(Path(server), sys.argv[1:], os.getcwd(), os.environ, [0, 1, 2])
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda number, frame: os.kill(program, number))
+    status = status_of(connection)
+    if status < 0:
+        if status != -signal.SIGKILL:
+            signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    sys.exit(status)
+
+
+def main(folder: str, *modules: str) -> None:
+    """Imports modules and runs programs until standard input is closed."""
+    with contextlib.suppress(ImportError):
+        importlib.import_module("triton")  # of PyTorch; must be imported before TensorFlow
+    for module in modules:
+        importlib.import_module(module)
+    client = Path(folder, "bin", "python")
     client.parent.mkdir()
-    client.write_text(CLIENT.format(python=sys.executable, address=_address(folder)))
+    here = str(Path(__file__).parent)
+    client.write_text(_CLIENT.format(python=sys.executable, here=here, folder=folder))
     client.chmod(0o755)
-    return client
-
-
-def serve(folder: Path, parent: int) -> None:
-    """Runs programs until `parent` becomes readable, because its process has ended."""
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(_address(folder))
         server.listen()
-        while parent not in select.select([server, parent], [], [])[0]:
+        while sys.stdin not in select.select([server, sys.stdin], [], [])[0]:
             connection, _ = server.accept()
             if os.fork() == 0:
                 break
             connection.close()
-            with contextlib.suppress(ChildProcessError):  # none is left
-                while os.waitpid(-1, os.WNOHANG)[0]:  # those that ended
+            with contextlib.suppress(ChildProcessError):  # no children are left
+                while os.waitpid(-1, os.WNOHANG)[0]:
                     pass
         else:
             return
-    program = _start(connection, str(folder / "bin" / "python"))
+    program = _start(connection, str(client))
     with contextlib.suppress(OSError):  # the client was killed
-        connection.sendall(_watch(program, connection).to_bytes(4, "big"))
+        connection.sendall(program.to_bytes(4, "big"))
+        connection.sendall(_wait(program, connection).to_bytes(4, "big"))
     os._exit(0)
 
 
-def _address(folder: Path) -> str:
-    return str(folder / "s")
+def _address(folder: str | Path) -> str:
+    return os.path.join(folder, "socket")
 
 
 def _start(connection: socket.socket, executable: str) -> int:
-    """Reads a request and forks: one process runs the program, the other returns its id."""
+    """Reads a request and forks: one process runs the program, the other returns its ID."""
     size, files, _, _ = socket.recv_fds(connection, 4, 3)
     request = b""
     while len(request) < int.from_bytes(size, "big"):
         request += connection.recv(1 << 16)
     arguments, folder, environment = json.loads(request)
-    program = os.fork()
-    if program:
+    if program := os.fork():
         return program
     connection.close()
     for number, file in enumerate(files):
@@ -97,11 +129,6 @@ def _start(connection: socket.socket, executable: str) -> int:
     sys.stdin = os.fdopen(0)
     sys.executable = executable
     sys.path[:0] = [folder, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
-    _run(arguments)
-    sys.exit()
-
-
-def _run(arguments: Sequence[str]) -> None:
     kind, *others = arguments
     if kind == "-m":
         sys.argv = others
@@ -110,22 +137,18 @@ def _run(arguments: Sequence[str]) -> None:
         sys.argv = ["-c", *others[1:]]
         exec(others[0], {"__name__": "__main__"})
     else:
-        sys.argv = list(arguments)
+        sys.argv = arguments
         runpy.run_path(kind, run_name="__main__")
+    sys.exit()
 
 
-def _watch(program: int, connection: socket.socket) -> int:
-    """Forwards signals until the program ends; returns its status. Kills it without a client."""
+def _wait(program: int, connection: socket.socket) -> int:
+    """Waits for the end of a program and returns its status. Kills it if the client ends."""
     ended = os.pidfd_open(program)
-    while ended not in (ready := select.select([ended, connection], [], [])[0]):
-        numbers = connection.recv(1) if ready else b""
-        os.kill(program, numbers[0] if numbers else signal.SIGKILL)
-        if not numbers:
-            break
+    if ended not in select.select([ended, connection], [], [])[0]:
+        os.kill(program, signal.SIGKILL)
     return os.waitpid(program, 0)[1]
 
 
 if __name__ == "__main__":
-    for module in sys.argv[2:]:
-        importlib.import_module(module)
-    serve(Path(sys.argv[1]), sys.stdin.fileno())
+    main(*sys.argv[1:])

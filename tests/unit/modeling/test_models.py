@@ -22,7 +22,7 @@ from albert_tf.modeling.models import (
 from albert_tf.modeling.original_names import original_names
 from albert_tf.training.distribution import create_strategy
 from albert_tf.training.optimization import Lamb
-from tests.programs import strangers_python
+from tests.programs import isolated_python
 from tests.small_model import (
     BATCH,
     LENGTH,
@@ -247,7 +247,7 @@ def test_a_saved_model_is_the_same_in_another_process(tmp_path):
     model(pretraining_inputs(), training=True)
     saved, logits = tmp_path / "model.keras", tmp_path / "logits.npy"
     model.save(saved)
-    subprocess.run([strangers_python(), "-c", LOAD, saved, logits], check=True)
+    subprocess.run([isolated_python(), "-c", LOAD, saved, logits], check=True)
     expected = model(pretraining_inputs())["masked_lm_logits"]
     np.testing.assert_allclose(np.load(logits), expected, rtol=1e-6, atol=1e-6)
     twin = keras.models.load_model(saved)

@@ -16,7 +16,7 @@ from albert_tf.modeling.original_names import original_names
 from albert_tf.serving.hub import write_preprocessor
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import load_tokenizer
-from tests.programs import strangers_python
+from tests.programs import isolated_python
 from tests.small_model import small_config
 
 # Other processes load it; the unit tests of tokenizers as graphs hold the same ids.
@@ -146,7 +146,7 @@ def folder(tokenizer, tmp_path_factory) -> Path:
 
 def run(program: str, folder: Path, *arguments: str) -> dict[str, Any]:
     """What a program saw that has nothing of ours."""
-    command = [strangers_python(), "-c", program, str(folder / "task"), str(folder / "results")]
+    command = [isolated_python(), "-c", program, str(folder / "task"), str(folder / "results")]
     done = subprocess.run([*command, *arguments], cwd=folder, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()[-3000:]
     return pickle.loads((folder / "results").read_bytes())

@@ -11,7 +11,7 @@ from albert_tf.checkpoints import tf1_hub
 from albert_tf.checkpoints.model_source import stored_model
 from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.checkpoints.report import DamagedError, LoadError
-from tests.programs import strangers_python
+from tests.programs import isolated_python
 from tests.saved_models import edit_graphs
 
 
@@ -41,7 +41,7 @@ def test_reading_starts_no_device_and_imports_no_hub(module):
         "assert len(tf.config.list_logical_devices('CPU')) == 2\n"
         "assert 'tensorflow_hub' not in sys.modules\n"
     )
-    subprocess.run([strangers_python(), "-c", program], check=True, timeout=120)
+    subprocess.run([isolated_python(), "-c", program], check=True, timeout=120)
 
 
 def test_a_module_without_configuration_or_tokenizer_says_so(module, warnings):

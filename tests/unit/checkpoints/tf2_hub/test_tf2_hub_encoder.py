@@ -20,7 +20,7 @@ from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.modeling.original_names import original_names
 from albert_tf.tokenization.loading import load_tokenizer
-from tests.programs import strangers_python
+from tests.programs import isolated_python
 from tests.small_model import dropping_config, pretraining_inputs, small_config
 
 PROGRAM = Path(__file__).parents[3] / "tf2_hub_program.py"
@@ -64,7 +64,7 @@ def run_program(directory, folder, *ways):
     np.savez(folder / "batch.npz", **pretraining_inputs())
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     subprocess.run(
-        [strangers_python(), PROGRAM, directory, folder / "batch.npz", folder / "results", *ways],
+        [isolated_python(), PROGRAM, directory, folder / "batch.npz", folder / "results", *ways],
         cwd=folder,
         env=environment,
         check=True,
