@@ -11,7 +11,7 @@ from typing import Any
 from absl import flags
 
 from albert_tf.cli.app import explain, is_user_error
-from albert_tf.cli.flags import dry_run_context
+from albert_tf.cli.flags import define, dry_run_context
 from albert_tf.data.errors import UserError
 from tests.programs import command_line
 
@@ -20,7 +20,7 @@ from tests.programs import command_line
 def given(module: ModuleType, values: Mapping[str, Any]) -> Iterator[None]:
     """Context manager that defines and sets the flags of a command."""
     others = set(flags.FLAGS)
-    module.define_flags()
+    define(module.FLAGS)
     try:
         flags.FLAGS(["program", *command_line(values)])
         yield

@@ -14,13 +14,18 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from types import ModuleType
 
 from absl import app, flags, logging
 
 from albert_tf.checkpoints.directory_lock import DirectoryLockedError
-from albert_tf.cli.flags import GROUPS, dry_run_context, flag_group, log_flags_without_effect
+from albert_tf.cli.flags import (
+    GROUPS,
+    Groups,
+    define,
+    dry_run_context,
+    log_flags_without_effect,
+)
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import WriteError, is_missing_file_system
 from albert_tf.data.import_hook import wrap_import
@@ -54,26 +59,29 @@ Write flags as --name=value, Boolean flags also as --name and --noname.
 --helpfull also lists the flags of absl."""
 
 
-def run_command(
-    define_flags: Callable[[], None],
+def command(
+    description: str | None,
+    groups: Groups,
     run: Callable[..., None],
+    *,
     takes_arguments: bool = False,
     takes_paths: bool = False,
-) -> None:
-    """Defines the flags, parses the command line and runs the command.
+) -> Callable[[], None]:
+    """Returns the `main` of a command, which parses the command line and runs the command.
 
     A `UserError` or an `OSError` of the operating system ends the process with a message and exit
     status 1. `--verbosity=1` also shows its stack trace. Any other exception shows its stack trace
     and how to report it. A signal ends the process with status 128 plus the signal number.
 
     Args:
-        define_flags: defines the flags. `--help` begins with the docstring of its module.
+        description: docstring of the command's module, with which `--help` begins.
+        groups: the flags.
         run: function that runs the command and reads `flags.FLAGS`.
         takes_arguments: whether `run` is called with the list of arguments after `--`.
         takes_paths: whether `run` is called with the list of all arguments that are not flags.
     """
 
-    def main(argv: Sequence[str]) -> None:
+    def run_with_errors(argv: Sequence[str]) -> None:
         if not logging.level_debug():
             _hide_other_logs()
         try:
@@ -94,20 +102,19 @@ def run_command(
                 discard_standard_output()
             sys.exit(f"error: {explain(error, flags.FLAGS)}")
 
-    with flag_group("Other flags"):
-        define_flags()
-    parse = partial(
-        _parse,
-        sys.modules[define_flags.__module__],
-        takes_arguments=takes_arguments,
-        takes_paths=takes_paths,
-    )
-    try:
-        with end_on_signals():
-            app.run(main, flags_parser=parse)
-    except BrokenPipeError:
-        discard_standard_output()  # the reader, such as `head`, has closed the pipe
-        sys.exit(1)
+    def main() -> None:
+        def parser(argv: Sequence[str]) -> list[str]:
+            return parse(description, argv, takes_arguments, takes_paths)
+
+        define(groups)
+        try:
+            with end_on_signals():
+                app.run(run_with_errors, flags_parser=parser)
+        except BrokenPipeError:
+            discard_standard_output()  # the reader, such as `head`, has closed the pipe
+            sys.exit(1)
+
+    return main
 
 
 def is_user_error(error: Exception) -> bool:
@@ -157,66 +164,45 @@ def _places(value: str, message: str) -> Iterator[tuple[int, int]]:
             yield found.start(), -len(found[0])
 
 
-def command(
-    define_flags: Callable[[], None], run: Callable[..., None], **takes: bool
-) -> Callable[[], None]:
-    """Returns the `main` of a command: `run_command` with these arguments."""
-    return partial(run_command, define_flags, run, **takes)
-
-
-def help_text(module: ModuleType) -> str:
-    """Returns the docstring of a command's module, followed by the defined flags by group."""
+def help_text(description: str | None) -> str:
+    """Returns the description of a command, followed by the defined flags by group."""
     groups = filter(None, map(flags.FLAGS.module_help, GROUPS))
-    return "\n".join([inspect.cleandoc(module.__doc__ or ""), *groups, _HELP_ENDING])
+    return "\n".join([inspect.cleandoc(description or ""), *groups, _HELP_ENDING])
 
 
-def _parse(
-    module: ModuleType, argv: Sequence[str], *, takes_arguments: bool, takes_paths: bool
+def parse(
+    description: str | None, argv: Sequence[str], takes_arguments: bool, takes_paths: bool
 ) -> list[str]:
     """Parses the flags. Returns the program name and the arguments that are not flags."""
     end = argv.index("--") if "--" in argv else len(argv)
     before, after = argv[:end], argv[end + 1 :]
     if not _HELP.isdisjoint(before):
-        print(help_text(module), flush=True)
+        print(help_text(description), flush=True)
         sys.exit()
-    _check_process(argv[1:])
-    flags.FLAGS.set_gnu_getopt(True)  # flags may follow paths
-    try:
-        program, *paths = flags.FLAGS(before)
-        _check_arguments([] if takes_paths else paths)
-        _check_arguments([] if takes_paths or takes_arguments else after)
-    except (flags.Error, ValueError, OSError) as error:  # absl raises ValueError for --noflag=x
-        command = inspect.getmodulename(module.__file__ or "")
-        sys.exit(
-            f"error: {_removed_flag_advice(command, error) or error}\nUse --help to list the flags."
-        )
-    return [program, *paths, *after]
-
-
-def _check_process(arguments: Sequence[str]) -> None:
-    """Exits if an argument cannot be decoded or the working directory no longer exists."""
-    malformed = [a for a in arguments if a.encode(errors="replace").decode() != a]
+    malformed = [a for a in argv[1:] if a.encode(errors="replace").decode() != a]
     if malformed:
         sys.exit(
             f"error: The argument {malformed[0]!a} is not {sys.getfilesystemencoding()} text. Set "
             "PYTHONUTF8=1. If a file name is not UTF-8, rename the file."
         )
+    flags.FLAGS.set_gnu_getopt(True)  # flags may follow paths
     try:
-        os.getcwd()
-    except FileNotFoundError:
-        sys.exit("error: The working directory no longer exists. Change to another directory.")
+        program, *paths = flags.FLAGS(before)
+        unexpected = [*paths, *(() if takes_arguments else after)]
+        if unexpected and not takes_paths:
+            raise UserError(
+                f"Unexpected argument {unexpected[0]!r}. Write flags as --name=value, separate "
+                "files by commas, and quote values that contain spaces or *."
+            )
+    except (flags.Error, ValueError, OSError) as error:  # absl raises ValueError for --noflag=x
+        advice = _removed_flag_advice(argv[0], error)
+        sys.exit(f"error: {advice or error}\nUse --help to list the flags.")
+    return [program, *paths, *after]
 
 
-def _check_arguments(unexpected: Sequence[str]) -> None:
-    if unexpected:
-        raise UserError(
-            f"Unexpected argument {unexpected[0]!r}. Write flags as --name=value, separate files "
-            "by commas, and quote values that contain spaces or *."
-        )
-
-
-def _removed_flag_advice(command: str | None, error: Exception) -> str | None:
+def _removed_flag_advice(program: str, error: Exception) -> str | None:
     """Returns what to use instead of a removed flag. `None` for other errors."""
+    command = re.split(r"[/\\ ]", program)[-1].removesuffix(".py")  # albert_tf run_squad
     if isinstance(error, flags.UnrecognizedFlagError):
         for name in (error.flagname, error.flagname.removeprefix("no")):
             for key in (f"{command} --{name}", f"--{name}"):

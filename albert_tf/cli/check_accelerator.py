@@ -10,23 +10,18 @@ Please attach the report to bug reports. The exit status is 0 if all checks pass
 from absl import flags
 
 from albert_tf.cli.app import command
-from albert_tf.cli.flags import Flag, define
+from albert_tf.cli.flags import Flag, Groups
 from albert_tf.data.errors import UserError
 
-
-def define_flags() -> None:
-    """Defines the flags of this command."""
-    define(
-        {
-            "Devices": {
-                Flag("use_tpu", False): "Check the TPU of this machine.",
-                Flag("full", False): "Also time ALBERT-base on a CPU.",
-            },
-            "Output": {
-                Flag("output_dir", required=True): "Required. Directory for the report.",
-            },
-        }
-    )
+FLAGS: Groups = {
+    "Devices": {
+        Flag("use_tpu", False): "Check the TPU of this machine.",
+        Flag("full", False): "Also time ALBERT-base on a CPU.",
+    },
+    "Output": {
+        Flag("output_dir", required=True): "Required. Directory for the report.",
+    },
+}
 
 
 def run() -> None:
@@ -44,7 +39,7 @@ def run() -> None:
     print(f"All checks passed: {values.output_dir}/{REPORT_FILE}")
 
 
-main = command(define_flags, run)
+main = command(__doc__, FLAGS, run)
 
 
 if __name__ == "__main__":

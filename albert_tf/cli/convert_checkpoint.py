@@ -13,36 +13,32 @@ import os
 from absl import flags
 
 from albert_tf.cli.app import command
-from albert_tf.cli.flags import DRY_RUN, MODEL_PARTS, Flag, define, model_parts_from_flags
+from albert_tf.cli.flags import DRY_RUN, MODEL_PARTS, Flag, Groups, model_parts_from_flags
 
 # The formats of `checkpoints/formats.py`, whose import is slow.
 FORMATS = ("original", "huggingface", "keras_hub", "tf2_hub", "tf1_hub")
 
 
-def define_flags() -> None:
-    """Defines the flags of this command."""
-    define(
-        {
-            "Model": {
-                Flag("model", required=True): "Required. Model to convert, of any supported "
-                "format: a directory, a checkpoint, a released tar file, the URL of a TF-Hub "
-                "module, or a name such as base_v2 or mini. It is not modified.",
-                Flag("checkpoint_name"): "Checkpoint in --model, if it has several. Default: "
-                "model.ckpt-best, or the newest if there is no best.",
-                **MODEL_PARTS,
-            },
-            "Output": {
-                Flag("format", choices=FORMATS, required=True): "Required. Format to write.",
-                Flag("output_dir", required=True): "Required. Directory to write, which must be "
-                "empty or not exist. It appears only when it is complete.",
-                Flag("with_optimizer", False): "Also convert the optimizer's moments and the "
-                "step, to resume training in --output_dir; only for --format=original.",
-                Flag("dtype", "float32", choices=("float32", "float16")): "Type of the stored "
-                "weights; float16 only for --format=huggingface.",
-            },
-            "Actions": DRY_RUN,
-        }
-    )
+FLAGS: Groups = {
+    "Model": {
+        Flag("model", required=True): "Required. Model to convert, of any supported format: a "
+        "directory, a checkpoint, a released tar file, the URL of a TF-Hub module, or a name such "
+        "as base_v2 or mini. It is not modified.",
+        Flag("checkpoint_name"): "Checkpoint in --model, if it has several. Default: "
+        "model.ckpt-best, or the newest if there is no best.",
+        **MODEL_PARTS,
+    },
+    "Output": {
+        Flag("format", choices=FORMATS, required=True): "Required. Format to write.",
+        Flag("output_dir", required=True): "Required. Directory to write, which must be empty or "
+        "not exist. It appears only when it is complete.",
+        Flag("with_optimizer", False): "Also convert the optimizer's moments and the step, to "
+        "resume training in --output_dir; only for --format=original.",
+        Flag("dtype", "float32", choices=("float32", "float16")): "Type of the stored weights; "
+        "float16 only for --format=huggingface.",
+    },
+    "Actions": DRY_RUN,
+}
 
 
 def run() -> None:
@@ -70,7 +66,7 @@ def run() -> None:
         print(*report.lines(), sep="\n")
 
 
-main = command(define_flags, run)
+main = command(__doc__, FLAGS, run)
 
 
 if __name__ == "__main__":

@@ -7,33 +7,25 @@ the model that is part of albert_tf, to classify texts by their chapter of the d
     albert_tf demo --output_dir=demo_output
 """
 
-from typing import Any
-
 from absl import flags
 
 from albert_tf.cli.app import command
-from albert_tf.cli.flags import Flag, define
+from albert_tf.cli.flags import Flag, Groups
 
-
-def define_flags() -> None:
-    """Defines the flags of this command."""
-    define(
-        {
-            "Data": {
-                Flag("max_documents", int, at_least=2): "Number of documents of the corpus. "
-                "Default: all.",
-                Flag("vocab_size", 1000, at_least=1): "Size of the vocabulary.",
-            },
-            "Training": {
-                Flag("num_train_steps", 1500, at_least=1): "Number of pretraining steps.",
-                Flag("num_fine_tuning_steps", 160, at_least=0): "Number of steps of fine-tuning "
-                "the classifier; 0 skips it.",
-            },
-            "Output": {
-                Flag("output_dir", "demo_output"): "Local directory for all results.",
-            },
-        }
-    )
+FLAGS: Groups = {
+    "Data": {
+        Flag("max_documents", int, at_least=2): "Number of documents of the corpus. Default: all.",
+        Flag("vocab_size", 1000, at_least=1): "Size of the vocabulary.",
+    },
+    "Training": {
+        Flag("num_train_steps", 1500, at_least=1): "Number of pretraining steps.",
+        Flag("num_fine_tuning_steps", 160, at_least=0): "Number of steps of fine-tuning the "
+        "classifier; 0 skips it.",
+    },
+    "Output": {
+        Flag("output_dir", "demo_output"): "Local directory for all results.",
+    },
+}
 
 
 def run() -> None:
@@ -43,12 +35,16 @@ def run() -> None:
 
     log_devices()
     values = flags.FLAGS
-    names = ("num_train_steps", "vocab_size", "max_documents", "num_fine_tuning_steps")
-    sizes: dict[str, Any] = {name: values[name].value for name in names}
-    run_demo(values.output_dir, **sizes)
+    run_demo(
+        values.output_dir,
+        num_train_steps=values.num_train_steps,
+        vocab_size=values.vocab_size,
+        max_documents=values.max_documents,
+        num_fine_tuning_steps=values.num_fine_tuning_steps,
+    )
 
 
-main = command(define_flags, run)
+main = command(__doc__, FLAGS, run)
 
 
 if __name__ == "__main__":

@@ -13,30 +13,24 @@ import os
 from absl import flags, logging
 
 from albert_tf.cli.app import command
-from albert_tf.cli.flags import DRY_RUN, Flag, define
+from albert_tf.cli.flags import DRY_RUN, Flag, Groups
 
-
-def define_flags() -> None:
-    """Defines the flags of this command."""
-    define(
-        {
-            "Model": {
-                Flag("albert_directory", required=True): "Required. Directory with "
-                "albert_config.json and a checkpoint, or a model of another format. It is not "
-                "modified.",
-                Flag("checkpoint_name", "model.ckpt-best"): "Checkpoint in --albert_directory. If "
-                "the default does not exist, the newest is used.",
-            },
-            "Output": {
-                Flag("export_path", required=True): "Required. Prefix of the checkpoint to write, "
-                "which must not exist.",
-            },
-            "Accepted without effect": {
-                Flag("do_lower_case", True): "No effect: only weights are written.",
-            },
-            "Actions": DRY_RUN,
-        }
-    )
+FLAGS: Groups = {
+    "Model": {
+        Flag("albert_directory", required=True): "Required. Directory with albert_config.json and "
+        "a checkpoint, or a model of another format. It is not modified.",
+        Flag("checkpoint_name", "model.ckpt-best"): "Checkpoint in --albert_directory. If the "
+        "default does not exist, the newest is used.",
+    },
+    "Output": {
+        Flag("export_path", required=True): "Required. Prefix of the checkpoint to write, which "
+        "must not exist.",
+    },
+    "Accepted without effect": {
+        Flag("do_lower_case", True): "No effect: only weights are written.",
+    },
+    "Actions": DRY_RUN,
+}
 
 
 def run() -> None:
@@ -56,7 +50,7 @@ def run() -> None:
         logging.info("%d variables are in %s", len(names), os.path.abspath(values.export_path))
 
 
-main = command(define_flags, run)
+main = command(__doc__, FLAGS, run)
 
 
 if __name__ == "__main__":

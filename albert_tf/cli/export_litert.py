@@ -13,40 +13,33 @@ import os
 from absl import flags
 
 from albert_tf.cli.app import command
-from albert_tf.cli.flags import DRY_RUN, MODEL_PARTS, Flag, define, model_parts_from_flags
+from albert_tf.cli.flags import DRY_RUN, MODEL_PARTS, Flag, Groups, model_parts_from_flags
 from albert_tf.data.files import file_size
 
 _QUANTIZATIONS = ("none", "float16", "int8")
 _LENGTH = 128
 
 
-def define_flags() -> None:
-    """Defines the flags of this command."""
-    define(
-        {
-            "Model": {
-                Flag("model", required=True): "Required. Encoder, pretrained model, classifier or "
-                "model for SQuAD 1.1, of any supported format: a directory, a checkpoint, a "
-                "released tar file, the URL of a TF-Hub module, or a name such as base_v2 or "
-                "mini.",
-                **MODEL_PARTS,
-            },
-            "Export": {
-                Flag("quantization", "none", choices=_QUANTIZATIONS): "Type of the stored "
-                "weights. none: float32. float16: half the size. int8: a quarter of the size, and "
-                "faster.",
-                Flag("max_seq_length", int, at_least=0): "Number of tokens of a sequence, "
-                "including padding; 0 for any length. Default: the length the model was trained "
-                f"with, or {_LENGTH} if that is unknown.",
-                Flag("batch_size", 1, at_least=0): "Number of sequences per batch; 0 for any "
-                "number.",
-            },
-            "Output": {
-                Flag("output_file", "model.tflite"): "File to write.",
-            },
-            "Actions": DRY_RUN,
-        }
-    )
+FLAGS: Groups = {
+    "Model": {
+        Flag("model", required=True): "Required. Encoder, pretrained model, classifier or model "
+        "for SQuAD 1.1, of any supported format: a directory, a checkpoint, a released tar file, "
+        "the URL of a TF-Hub module, or a name such as base_v2 or mini.",
+        **MODEL_PARTS,
+    },
+    "Export": {
+        Flag("quantization", "none", choices=_QUANTIZATIONS): "Type of the stored weights. none: "
+        "float32. float16: half the size. int8: a quarter of the size, and faster.",
+        Flag("max_seq_length", int, at_least=0): "Number of tokens of a sequence, including "
+        f"padding; 0 for any length. Default: the length the model was trained with, or {_LENGTH} "
+        "if that is unknown.",
+        Flag("batch_size", 1, at_least=0): "Number of sequences per batch; 0 for any number.",
+    },
+    "Output": {
+        Flag("output_file", "model.tflite"): "File to write.",
+    },
+    "Actions": DRY_RUN,
+}
 
 
 def run() -> None:
@@ -78,7 +71,7 @@ def run() -> None:
         )
 
 
-main = command(define_flags, run)
+main = command(__doc__, FLAGS, run)
 
 
 if __name__ == "__main__":

@@ -16,38 +16,32 @@ import os
 from absl import flags
 
 from albert_tf.cli.app import command
-from albert_tf.cli.flags import DRY_RUN, Flag, define, lower_case_from_flags
+from albert_tf.cli.flags import DRY_RUN, Flag, Groups, lower_case_from_flags
 
-
-def define_flags() -> None:
-    """Defines the flags of this command."""
-    define(
-        {
-            "Model": {
-                Flag("albert_directory", required=True): "Required. Directory with "
-                "albert_config.json, tokenizer and checkpoint, or a model of another format. It "
-                "is not modified.",
-                Flag("checkpoint_name", "model.ckpt-best"): "Checkpoint in --albert_directory. If "
-                "the default does not exist, the newest is used.",
-                Flag("do_lower_case", True): "Whether the model expects lower-cased text. If not "
-                "set, the setting stored with the model is used.",
-            },
-            "Output": {
-                Flag("format", "tf2", choices=("tf2", "tf1_hub")): "Format to write. tf2: an "
-                "encoder for hub.KerasLayer and hub.load. tf1_hub: a module for hub.Module and "
-                "the original's programs, as the original writes it.",
-                Flag("export_path", required=True): "Required. Directory to write, which must be "
-                "empty or not exist. It appears only when it is complete.",
-                Flag("preprocessor_path"): "Directory of a preprocessor that turns texts into "
-                "inputs of the encoder; only for --format=tf2. Default: no preprocessor.",
-            },
-            "Accepted without effect": {
-                Flag("use_einsum", True): "No effect: the graph has plain matrix products, which "
-                "TFLite supports.",
-            },
-            "Actions": DRY_RUN,
-        }
-    )
+FLAGS: Groups = {
+    "Model": {
+        Flag("albert_directory", required=True): "Required. Directory with albert_config.json, "
+        "tokenizer and checkpoint, or a model of another format. It is not modified.",
+        Flag("checkpoint_name", "model.ckpt-best"): "Checkpoint in --albert_directory. If the "
+        "default does not exist, the newest is used.",
+        Flag("do_lower_case", True): "Whether the model expects lower-cased text. If not set, the "
+        "setting stored with the model is used.",
+    },
+    "Output": {
+        Flag("format", "tf2", choices=("tf2", "tf1_hub")): "Format to write. tf2: an encoder for "
+        "hub.KerasLayer and hub.load. tf1_hub: a module for hub.Module and the original's "
+        "programs, as the original writes it.",
+        Flag("export_path", required=True): "Required. Directory to write, which must be empty or "
+        "not exist. It appears only when it is complete.",
+        Flag("preprocessor_path"): "Directory of a preprocessor that turns texts into inputs of "
+        "the encoder; only for --format=tf2. Default: no preprocessor.",
+    },
+    "Accepted without effect": {
+        Flag("use_einsum", True): "No effect: the graph has plain matrix products, which TFLite "
+        "supports.",
+    },
+    "Actions": DRY_RUN,
+}
 
 
 def run() -> None:
@@ -75,7 +69,7 @@ def run() -> None:
         print(*report.lines(), sep="\n")
 
 
-main = command(define_flags, run)
+main = command(__doc__, FLAGS, run)
 
 
 if __name__ == "__main__":

@@ -10,32 +10,24 @@ import sys
 from absl import flags
 
 from albert_tf.cli.app import command
-from albert_tf.cli.flags import Flag, define, flag_group, lower_case_from_flags
+from albert_tf.cli.flags import Flag, Groups, lower_case_from_flags
 
-
-def define_flags() -> None:
-    """Defines the flags of this command."""
-    with flag_group("Data"):
-        flags.DEFINE_multi_string(
-            "text",
-            None,
-            "Text with one or more [MASK] to fill in. Default: texts from the standard input, one "
-            "per line",
-        )
-    define(
-        {
-            "Model": {
-                Flag("model_dir", required=True): "Required. Model of any supported format: a "
-                "directory, a checkpoint, a released tar file, a TF-Hub URL, or a name such as "
-                "base_v2 or mini (mini is part of albert_tf).",
-                Flag("do_lower_case", True): "Lower-case the text. If not set, the setting stored "
-                "with the model is used.",
-            },
-            "Output": {
-                Flag("top_k", 5, at_least=1): "Number of predictions to print per [MASK].",
-            },
-        }
-    )
+FLAGS: Groups = {
+    "Data": {
+        Flag("text", list): "Text with one or more [MASK] to fill in. Default: texts from the "
+        "standard input, one per line",
+    },
+    "Model": {
+        Flag("model_dir", required=True): "Required. Model of any supported format: a directory, a "
+        "checkpoint, a released tar file, a TF-Hub URL, or a name such as base_v2 or mini (mini is "
+        "part of albert_tf).",
+        Flag("do_lower_case", True): "Lower-case the text. If not set, the setting stored with the "
+        "model is used.",
+    },
+    "Output": {
+        Flag("top_k", 5, at_least=1): "Number of predictions to print per [MASK].",
+    },
+}
 
 
 def run() -> None:
@@ -58,7 +50,7 @@ def run() -> None:
                 print("  " + "  ".join(f"{c.token} {c.probability:.1%}" for c in candidates))
 
 
-main = command(define_flags, run)
+main = command(__doc__, FLAGS, run)
 
 
 if __name__ == "__main__":

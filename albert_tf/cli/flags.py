@@ -41,7 +41,6 @@ Group = Literal[
     "Export",
     "Output",
     "Devices",
-    "Other flags",
     "Accepted without effect",
 ]
 
@@ -54,7 +53,7 @@ def settings_from_flags(kind: type[T]) -> T:
     """Returns a dataclass whose fields are the values of the flags of the same names.
 
     Fields that depend on other settings are `None` if their flag is not set. Fields without a flag
-    have their default.
+    keep their default.
     """
     values = flags.FLAGS
     return kind(
@@ -66,64 +65,65 @@ def settings_from_flags(kind: type[T]) -> T:
     )
 
 
-@contextmanager
-def flag_group(title: Group) -> Iterator[None]:
-    """Context manager that lists the flags defined inside under a title of `--help`.
-
-    absl groups flags by module. The title replaces the name of the module. Flags of an inner group
-    stay in the inner group.
-    """
-    before = set(flags.FLAGS)
-    yield
-    grouped = set().union(*map(tuple, flags.FLAGS.key_flags_by_module_dict().values()))
-    for name in flags.FLAGS:
-        if name not in before and flags.FLAGS[name] not in grouped:
-            flags.FLAGS.register_key_flag_for_module(title, flags.FLAGS[name])
-
-
 class Flag(NamedTuple):
     """Definition of a flag, without its help text.
 
-    Attributes:
-        name: name without dashes.
-        default: default value, which also determines the type of the flag. A tuple defines a list.
-            A type defines a flag of this type whose default is `None`. `None` defines a string.
-        choices: allowed values of a string.
-        at_least: lower bound of a number.
-        required: whether the flag must be set.
+    The default determines the type. `None` defines a string, a tuple a list, and a type a flag of
+    this type whose default is `None`; the type `list` defines a string that can be repeated.
     """
 
     name: str
     default: Any = None
     choices: tuple[str, ...] = ()
     at_least: float | None = None
+    at_most: float | None = None
     required: bool = False
+    alias_of: str | None = None  # another name of this flag
 
 
 Flags = Mapping[Flag, str]  # help texts of flags
+Groups = Mapping[Group, Flags]
+_DEFINE: dict[type, Any] = {
+    bool: flags.DEFINE_bool,
+    int: flags.DEFINE_integer,
+    float: flags.DEFINE_float,
+    tuple: flags.DEFINE_list,
+    list: flags.DEFINE_multi_string,
+}
 
 
-def define(groups: Mapping[Group, Flags]) -> None:
-    """Defines flags with their help texts, by group."""
-    kinds: dict[type, Any] = {
-        bool: flags.DEFINE_bool,
-        int: flags.DEFINE_integer,
-        float: flags.DEFINE_float,
-        tuple: flags.DEFINE_list,
+def merged(*parts: Groups) -> Groups:
+    """Returns the flags of all parts by group."""
+    titles = dict.fromkeys(title for part in parts for title in part)
+    return {
+        title: {flag: text for part in parts for flag, text in part.get(title, {}).items()}
+        for title in titles
     }
+
+
+def define(groups: Groups) -> None:
+    """Defines flags with their help texts, by group."""
     for title, texts in groups.items():
-        with flag_group(title):
-            for (name, default, choices, at_least, required), text in texts.items():
-                assert name not in flags.FLAGS, name  # absl accepts duplicates from the same module
-                kind = default if isinstance(default, type) else type(default)
-                value: Any = None if isinstance(default, type) else default
-                if choices:
-                    flags.DEFINE_enum(name, value, choices, text, required=required)
-                else:
-                    bounds = {} if at_least is None else {"lower_bound": at_least}
-                    define_one = kinds.get(kind, flags.DEFINE_string)
-                    value = list(value) if kind is tuple else value
-                    define_one(name, value, text, required=required, **bounds)
+        for flag, text in texts.items():
+            assert flag.name not in flags.FLAGS, flag.name  # absl does not always reject it
+            _define_one(flag, text)
+            flags.FLAGS.register_key_flag_for_module(title, flags.FLAGS[flag.name])
+
+
+def _define_one(flag: Flag, text: str) -> None:
+    kind = flag.default if isinstance(flag.default, type) else type(flag.default)
+    default = None if isinstance(flag.default, type) else flag.default
+    bounds = {"lower_bound": flag.at_least, "upper_bound": flag.at_most}
+    limits = {name: bound for name, bound in bounds.items() if bound is not None}
+    if flag.alias_of:
+        flags.DEFINE_alias(flag.name, flag.alias_of)
+        flags.FLAGS[flag.name].help = text
+    elif flag.choices:
+        flags.DEFINE_enum(flag.name, default, flag.choices, text, required=flag.required)
+    else:
+        default = list(flag.default) if kind is tuple else default
+        define_kind = _DEFINE.get(kind, flags.DEFINE_string)
+        define_kind(flag.name, default, text, required=flag.required, **limits)
 
 
 # For commands that run long or write many files.
@@ -132,7 +132,6 @@ DRY_RUN: Flags = {
     "Nothing is written, except models that are unpacked or downloaded into their caches.",
 }
 DRY_RUN_PASSED = "All checks passed. Nothing was written (--dry_run)."
-
 # Initial weights and tokenizer.
 WEIGHTS: Flags = {
     Flag("init_checkpoint"): "Initial weights, used if --output_dir contains no checkpoint: a "
@@ -141,22 +140,20 @@ WEIGHTS: Flags = {
     Flag("allow_partial_checkpoint", False): "Accept an --init_checkpoint that does not contain "
     "all variables of the encoder. Missing variables are initialized randomly. Without this flag "
     "they are an error.",
-    Flag("init_from_group0", False): "Initialize a model that has more layers or groups, or "
-    "shares fewer parameters, than --init_checkpoint. Each layer takes the weights of the layer "
-    "at the same relative depth. In a fully shared model these are the weights of group 0.",
+    Flag("init_from_group0", False): "Initialize a model that has more layers or groups, or shares "
+    "fewer parameters, than --init_checkpoint. Each layer takes the weights of the layer at the "
+    "same relative depth. In a fully shared model these are the weights of group 0.",
     Flag("spm_model_file"): "SentencePiece model (English models). It is stored with the "
     "checkpoints. from_tf_hub: the file of the model, which is also the default without "
     "--vocab_file.",
     Flag("vocab_file"): "WordPiece vocabulary (Chinese models). It is stored with the checkpoints.",
 }
-
 # For commands whose labels are classes.
 CLASS_WEIGHTS: Flags = {
     Flag("class_weights"): "Weights of the labels in the training loss: comma-separated entries "
-    "label=weight. Other labels have weight 1. balanced: weights are inversely proportional to "
-    "the frequencies of the labels in the training file. Default: equal weights.",
+    "label=weight. Other labels have weight 1. balanced: weights are inversely proportional to the "
+    "frequencies of the labels in the training file. Default: equal weights.",
 }
-
 # Parts that may be missing in --model.
 MODEL_PARTS: Flags = {
     Flag("albert_config_file"): "Model configuration (albert_config.json), if --model has none.",
@@ -165,7 +162,6 @@ MODEL_PARTS: Flags = {
     Flag("do_lower_case", True): "Whether the model expects lower-cased text. If not set, the "
     "setting stored with the model is used.",
 }
-
 # Selection of tokens that are masked together.
 NGRAMS: Flags = {
     Flag("ngram", 3): "Maximum number of consecutive words masked together.",
@@ -173,11 +169,58 @@ NGRAMS: Flags = {
     "to 1/n. If false, longer runs are more likely.",
     Flag("do_whole_word_mask", True): "Mask either all pieces of a word or none of them.",
 }
+# Devices and precision, including the TPU flags of the original.
+DEVICES: Groups = {
+    "Devices": {
+        Flag("precision", FLOAT32, choices=PRECISIONS): "Precision of matrix products in training, "
+        "evaluation and prediction. Weights, losses and files are float32. bfloat16: for TPUs, "
+        "recent GPUs, and processors with bfloat16 instructions. float16: for older GPUs; the loss "
+        "is scaled.",
+        Flag("tf32", False): "Round the inputs of float32 matrix products to TensorFloat-32 on "
+        "GPUs, which is faster. Ignored in half precision and on TPUs.",
+        Flag("deterministic", False): "Use only kernels that give the same results in every run on "
+        "the same devices. This is slower on GPUs.",
+        Flag("distribution_strategy", "auto", choices=STRATEGIES): "Devices to compute on. "
+        "one_device: the first GPU, or the CPU. mirrored: all GPUs of this machine. multi_worker: "
+        "the GPUs of all machines in the environment variable TF_CONFIG. tpu: same as --use_tpu. "
+        "auto: multi_worker if TF_CONFIG names several workers, otherwise mirrored if there are "
+        "several GPUs, otherwise one_device.",
+        Flag("all_reduce", "auto", choices=ALL_REDUCES): "How gradients are summed over several "
+        "workers. nccl: with NVIDIA's library, on GPUs. ring: over the network, with TensorFlow. "
+        "auto: nccl on GPUs, otherwise ring.",
+        Flag("num_logical_cpu_devices", 1, at_least=1): "Number of logical devices into which the "
+        "CPU is split, to test --distribution_strategy=mirrored without GPUs.",
+        Flag("use_tpu", False): "Compute on a TPU.",
+        Flag("tpu_name"): "Name of the TPU, its address grpc://host:port, or local. Default: "
+        "local, the TPU of this machine.",
+        Flag("tpu_zone"): "Zone of the TPU, if --tpu_name is a name. Default: the zone of this "
+        "machine.",
+        Flag("gcp_project"): "Project of the TPU, if --tpu_name is a name. Default: the project of "
+        "this machine.",
+        Flag("num_tpu_cores", 8, at_least=1): "Number of cores that the TPU must have. If not set, "
+        "any number is accepted.",
+        Flag("iterations_per_loop", 1000, at_least=1): "Number of training steps that a TPU runs "
+        "before it returns to Python, if all batches have the same shape. Reports and checkpoints "
+        "end a loop early; signals do not. If not set, 1 is used.",
+    },
+    "Accepted without effect": {
+        Flag("master"): "No effect: TensorFlow 2 has no session masters.",
+    },
+}
+# Numbers of steps, in epochs.
+EPOCHS: Groups = {
+    "Optimizer": {
+        Flag("num_train_epochs", float): "Number of passes over the training examples, instead of "
+        "--train_step and --warmup_step. Default: --train_step.",
+        Flag("warmup_proportion", 0.1): "With --num_train_epochs, fraction of the training steps "
+        "used for the warm-up.",
+    },
+}
 
 
 @contextmanager
 def dry_run_context(values: flags.FlagValues) -> Iterator[None]:
-    """Context manager that reports success at the end of a --dry_run."""
+    """Context manager that reports the success of a --dry_run."""
     yield
     if "dry_run" in values and values.dry_run:
         print(DRY_RUN_PASSED)
@@ -198,154 +241,86 @@ def model_parts_from_flags(values: flags.FlagValues) -> dict[str, Any]:
     }
 
 
-def define_trainer_flags(defaults: TrainerConfig) -> None:
-    """Defines the flags of the training loop and its output."""
-    define(
-        {
-            "Training": {
-                Flag("train_batch_size", defaults.train_batch_size): "Number of examples per "
-                "training step, over all devices.",
-                Flag("gradient_accumulation_steps", defaults.gradient_accumulation_steps): "Number "
-                "of micro-batches into which each device splits its share of --train_batch_size, "
-                "to save memory; the resulting weights are the same.",
-                Flag("remat", defaults.remat): "Store only the input of each block for the "
-                "backward pass and recompute everything else. This saves memory, takes more time, "
-                "and does not change the results.",
-                Flag("xla", defaults.jit_compile): "Compile the training step with XLA. If not "
-                "set, the step is compiled on GPUs in half precision, unless sequences have more "
-                "than four padded lengths.",
-                Flag("attention", defaults.attention, choices=ATTENTIONS): "Implementation of "
-                "attention in training. cudnn: one kernel for each direction, which does not "
-                "store the scores. It requires --xla, half precision, GPUs with compute "
-                "capability 8.0 or higher, batches of one length and no attention dropout. plain: "
-                "separate operations. auto: cudnn if it can be used, otherwise plain.",
-                Flag("seed", defaults.seed): "Random seed of initial weights, input order and "
-                "dropout.",
-                Flag("on_divergence", defaults.on_divergence, choices=ON_DIVERGENCE): "What to do "
-                "if a loss, gradient or weight is not finite. stop: end with an error. rollback: "
-                "return to the newest checkpoint, skip the batches since then and continue, up to "
-                "three times.",
-                Flag("max_loss_spike", defaults.max_loss_spike): "Apply --on_divergence also if "
-                "the loss of a step exceeds this multiple of the median loss of the previous 100 "
-                "steps; 0 disables the check.",
-            },
-            "Output": {
-                Flag("output_dir", required=True): "Required. Directory for checkpoints, logs and "
-                "results. If it contains a training run, the run is resumed.",
-                Flag("save_checkpoints_steps", defaults.save_checkpoints_steps): "Number of steps "
-                "between checkpoints.",
-                Flag("keep_checkpoint_max", defaults.keep_checkpoint_max): "Number of most recent "
-                "checkpoints to keep, in addition to the best; 0 keeps all.",
-                Flag("log_steps", defaults.log_steps): "Number of steps between log lines.",
-                Flag("profile_steps"): "First and last step to profile, such as 100,110, for "
-                "TensorBoard. Default: no profile.",
-            },
-        }
-    )
+def trainer_flags(defaults: TrainerConfig) -> Groups:
+    """Returns the flags of the training loop and its output."""
+    return {
+        "Training": {
+            Flag("train_batch_size", defaults.train_batch_size): "Number of examples per training "
+            "step, over all devices.",
+            Flag("gradient_accumulation_steps", defaults.gradient_accumulation_steps): "Number of "
+            "micro-batches into which each device splits its share of --train_batch_size, to save "
+            "memory; the resulting weights are the same.",
+            Flag("remat", defaults.remat): "Store only the input of each block for the backward "
+            "pass and recompute everything else. This saves memory, takes more time, and does not "
+            "change the results.",
+            Flag("xla", defaults.jit_compile): "Compile the training step with XLA. If not set, "
+            "the step is compiled on GPUs in half precision, unless sequences have more than four "
+            "padded lengths.",
+            Flag("attention", defaults.attention, choices=ATTENTIONS): "Implementation of "
+            "attention in training. cudnn: one kernel for each direction, which does not store the "
+            "scores. It requires --xla, half precision, GPUs with compute capability 8.0 or "
+            "higher, batches of one length and no attention dropout. plain: separate operations. "
+            "auto: cudnn if it can be used, otherwise plain.",
+            Flag("seed", defaults.seed): "Random seed of initial weights, input order and dropout.",
+            Flag("on_divergence", defaults.on_divergence, choices=ON_DIVERGENCE): "What to do if a "
+            "loss, gradient or weight is not finite. stop: end with an error. rollback: return to "
+            "the newest checkpoint, skip the batches since then and continue, up to three times.",
+            Flag("max_loss_spike", defaults.max_loss_spike): "Apply --on_divergence also if the "
+            "loss of a step exceeds this multiple of the median loss of the previous 100 steps; 0 "
+            "disables the check.",
+        },
+        "Output": {
+            Flag("output_dir", required=True): "Required. Directory for checkpoints, logs and "
+            "results. If it contains a training run, the run is resumed.",
+            Flag("save_checkpoints_steps", defaults.save_checkpoints_steps): "Number of steps "
+            "between checkpoints.",
+            Flag("keep_checkpoint_max", defaults.keep_checkpoint_max): "Number of most recent "
+            "checkpoints to keep, in addition to the best; 0 keeps all.",
+            Flag("log_steps", defaults.log_steps): "Number of steps between log lines.",
+            Flag("profile_steps"): "First and last step to profile, such as 100,110, for "
+            "TensorBoard. Default: no profile.",
+        },
+    }
 
 
-def define_optimizer_flags(defaults: OptimizerConfig) -> None:
-    """Defines the flags of optimizer, learning rate and number of steps."""
-    define_rate_flags(defaults)
-    define(
-        {
-            "Optimizer": {
-                Flag(
-                    defaults.STEPS_FLAG.strip("`"), defaults.num_train_steps
-                ): "Number of training steps, including the steps before a run was resumed. The "
-                "learning rate reaches 0 at the last step.",
-                Flag(
-                    defaults.WARMUP_FLAG.strip("`"), defaults.num_warmup_steps
-                ): "Number of warm-up steps, during which the learning rate rises linearly from "
-                "0; 0 disables the warm-up.",
-            },
-        }
-    )
+def optimizer_flags(defaults: OptimizerConfig) -> Groups:
+    """Returns the flags of optimizer, learning rate and number of steps."""
+    steps: Groups = {
+        "Optimizer": {
+            Flag(defaults.STEPS_FLAG.strip("`"), defaults.num_train_steps): "Number of training "
+            "steps, including the steps before a run was resumed. The learning rate reaches 0 at "
+            "the last step.",
+            Flag(defaults.WARMUP_FLAG.strip("`"), defaults.num_warmup_steps): "Number of warm-up "
+            "steps, during which the learning rate rises linearly from 0; 0 disables the warm-up.",
+        },
+    }
+    return merged(rate_flags(defaults), steps)
 
 
-def define_epoch_flags() -> None:
-    """Defines the flags that count the steps in epochs."""
-    define(
-        {
-            "Optimizer": {
-                Flag("num_train_epochs", float): "Number of passes over the training examples, "
-                "instead of --train_step and --warmup_step. Default: --train_step.",
-                Flag("warmup_proportion", 0.1): "With --num_train_epochs, fraction of the training "
-                "steps used for the warm-up.",
-            },
-        }
-    )
+def rate_flags(defaults: OptimizerConfig) -> Groups:
+    """Returns the flags of optimizer and learning rate."""
+    return {
+        "Optimizer": {
+            Flag("optimizer", defaults.optimizer, choices=("adamw", "lamb")): "Optimizer. adamw: "
+            "Adam with decoupled weight decay. lamb: LAMB, for large batches.",
+            Flag("learning_rate", defaults.learning_rate): "Learning rate to which the warm-up "
+            "rises and from which the decay is computed.",
+            Flag("poly_power", defaults.poly_power): "Exponent of the polynomial decay; 1 is a "
+            "linear decay to 0 at the last step.",
+            Flag("start_warmup_step", defaults.start_warmup_step): "Step at which the warm-up "
+            "begins; the learning rate is 0 before this step.",
+        },
+    }
 
 
-def define_rate_flags(defaults: OptimizerConfig) -> None:
-    """Defines the flags of optimizer and learning rate."""
-    define(
-        {
-            "Optimizer": {
-                Flag("optimizer", defaults.optimizer, choices=("adamw", "lamb")): "Optimizer. "
-                "adamw: Adam with decoupled weight decay. lamb: LAMB, for large batches.",
-                Flag("learning_rate", defaults.learning_rate): "Learning rate to which the "
-                "warm-up rises and from which the decay is computed.",
-                Flag("poly_power", defaults.poly_power): "Exponent of the polynomial decay; 1 is "
-                "a linear decay to 0 at the last step.",
-                Flag("start_warmup_step", defaults.start_warmup_step): "Step at which the warm-up "
-                "begins; the learning rate is 0 before this step.",
-            },
-        }
-    )
-
-
-def define_device_flags() -> None:
-    """Defines the flags of devices and precision, including the TPU flags of the original."""
-    define(
-        {
-            "Devices": {
-                Flag("precision", FLOAT32, choices=PRECISIONS): "Precision of matrix products in "
-                "training, evaluation and prediction. Weights, losses and files are float32. "
-                "bfloat16: for TPUs, recent GPUs, and processors with bfloat16 instructions. "
-                "float16: for older GPUs; the loss is scaled.",
-                Flag("tf32", False): "Round the inputs of float32 matrix products to "
-                "TensorFloat-32 on GPUs, which is faster. Ignored in half precision and on TPUs.",
-                Flag("deterministic", False): "Use only kernels that give the same results in "
-                "every run on the same devices. This is slower on GPUs.",
-                Flag("distribution_strategy", "auto", choices=STRATEGIES): "Devices to compute "
-                "on. one_device: the first GPU, or the CPU. mirrored: all GPUs of this machine. "
-                "multi_worker: the GPUs of all machines in the environment variable TF_CONFIG. "
-                "tpu: same as --use_tpu. auto: multi_worker if TF_CONFIG names several workers, "
-                "otherwise mirrored if there are several GPUs, otherwise one_device.",
-                Flag("all_reduce", "auto", choices=ALL_REDUCES): "How gradients are summed over "
-                "several workers. nccl: with NVIDIA's library, on GPUs. ring: over the network, "
-                "with TensorFlow. auto: nccl on GPUs, otherwise ring.",
-                Flag("num_logical_cpu_devices", 1, at_least=1): "Number of logical devices into "
-                "which the CPU is split, to test --distribution_strategy=mirrored without GPUs.",
-                Flag("use_tpu", False): "Compute on a TPU.",
-                Flag("tpu_name"): "Name of the TPU, its address grpc://host:port, or local. "
-                "Default: local, the TPU of this machine.",
-                Flag("tpu_zone"): "Zone of the TPU, if --tpu_name is a name. Default: the zone of "
-                "this machine.",
-                Flag("gcp_project"): "Project of the TPU, if --tpu_name is a name. Default: the "
-                "project of this machine.",
-                Flag("num_tpu_cores", 8, at_least=1): "Number of cores that the TPU must have. If "
-                "not set, any number is accepted.",
-                Flag("iterations_per_loop", 1000, at_least=1): "Number of training steps that a "
-                "TPU runs before it returns to Python, if all batches have the same shape. "
-                "Reports and checkpoints end a loop early; signals do not. If not set, 1 is used.",
-            },
-            "Accepted without effect": {
-                Flag("master"): "No effect: TensorFlow 2 has no session masters.",
-            },
-        }
-    )
-
-
-def define_fine_tuning_flags(
+def fine_tuning_flags(
     defaults: TrainerConfig,
     examples: str,
     *,
     checkpoint: str,
     padding: str = "Does not change results.",
-) -> None:
-    """Defines the flags of all fine-tuning commands, except for the number of steps.
+) -> Groups:
+    """Returns the flags of all fine-tuning commands, except for the number of steps.
 
     Args:
         defaults: defaults of the training loop.
@@ -353,87 +328,79 @@ def define_fine_tuning_flags(
         checkpoint: help text for the default of --checkpoint.
         padding: help text for the effect of --padding on results.
     """
-    define(
-        {
-            "Actions": {
-                Flag("recipe", "none", choices=RECIPES): "Use the published settings of the task "
-                "for all flags that are not set. v1, v2: settings for models of this version. "
-                "auto: the version is detected from the configuration of the model. none: the "
-                "defaults listed here.",
-            },
-            "Evaluation": {
-                Flag("early_stopping", int, at_least=1): "End training after this number of "
-                "consecutive evaluations without a better score. The schedule of the learning "
-                "rate still covers all steps. Default: train all steps.",
-                Flag("checkpoint"): "Checkpoint to evaluate without training, to predict with or "
-                "to export: all, best or newest of --output_dir, or a path. Default: "
-                f"{checkpoint}. If --output_dir has no checkpoint, --init_checkpoint is used.",
-            },
-            "Prediction": {_batch_size("predict_batch_size"): _batch_help("prediction", examples)},
-            "Export": {
-                Flag("export_dir"): "Export a SavedModel into a numbered subdirectory of this "
-                "directory. Default: no export.",
-                Flag("export_text_model", False): "Also export a SavedModel that takes texts, "
-                "into the subdirectory text of --export_dir. It returns the same results as this "
-                "command and requires TensorFlow Text.",
-            },
-            "Training": {
-                Flag("padding", "longest", choices=PADDINGS): "Length to which the sequences of "
-                "a batch are padded. longest: the length of the longest sequence in the batch. "
-                f"buckets: one of a few lengths, for TPUs. max: always --max_seq_length. {padding}",
-                Flag("freeze", choices=FREEZES): "Variables that are not trained. encoder: the "
-                "whole encoder with its pooler, so that only the head is trained. embeddings: the "
-                "embedding tables and their layer normalization. Default: none.",
-            },
-        }
-    )
-    define_trainer_flags(defaults)
-    define(
-        {
-            "Model": {
-                Flag("albert_hub_module_handle"): "Model to start from, with its configuration "
-                "and tokenizer: the directory or URL of a TF-Hub module, a model in another "
-                "format, a released tar file, or a name such as base_v2 or mini (mini is part of "
-                "albert_tf).",
-                Flag("albert_config_file"): "Model configuration (albert_config.json). Default: "
-                "the one of --albert_hub_module_handle, next to --init_checkpoint, or in "
-                "--output_dir.",
-                **WEIGHTS,
-                Flag("do_lower_case", True): "Lower-case the text. If not set, the setting stored "
-                "with the model is used.",
-            },
-            "Training": {
-                Flag("encoder_dropout_prob", float): "Dropout rate of hidden states and attention "
-                "in the encoder during training. Default: the rates of the configuration.",
-            },
-        }
-    )
-    define_device_flags()
+    first: Groups = {
+        "Actions": {
+            Flag("recipe", "none", choices=RECIPES): "Use the published settings of the task for "
+            "all flags that are not set. v1, v2: settings for models of this version. auto: the "
+            "version is detected from the configuration of the model. none: the defaults listed "
+            "here.",
+        },
+        "Evaluation": {
+            Flag("early_stopping", int, at_least=1): "End training after this number of "
+            "consecutive evaluations without a better score. The schedule of the learning rate "
+            "still covers all steps. Default: train all steps.",
+            Flag("checkpoint"): "Checkpoint to evaluate without training, to predict with or to "
+            f"export: all, best or newest of --output_dir, or a path. Default: {checkpoint}. If "
+            "--output_dir has no checkpoint, --init_checkpoint is used.",
+        },
+        "Prediction": {
+            _batch_size("predict_batch_size"): _batch_help("prediction", examples),
+        },
+        "Export": {
+            Flag("export_dir"): "Export a SavedModel into a numbered subdirectory of this "
+            "directory. Default: no export.",
+            Flag("export_text_model", False): "Also export a SavedModel that takes texts, into the "
+            "subdirectory text of --export_dir. It returns the same results as this command and "
+            "requires TensorFlow Text.",
+        },
+        "Training": {
+            Flag("padding", "longest", choices=PADDINGS): "Length to which the sequences of a "
+            "batch are padded. longest: the length of the longest sequence in the batch. buckets: "
+            f"one of a few lengths, for TPUs. max: always --max_seq_length. {padding}",
+            Flag("freeze", choices=FREEZES): "Variables that are not trained. encoder: the whole "
+            "encoder with its pooler, so that only the head is trained. embeddings: the embedding "
+            "tables and their layer normalization. Default: none.",
+        },
+    }
+    model: Groups = {
+        "Model": {
+            Flag("albert_hub_module_handle"): "Model to start from, with its configuration and "
+            "tokenizer: the directory or URL of a TF-Hub module, a model in another format, a "
+            "released tar file, or a name such as base_v2 or mini (mini is part of albert_tf).",
+            Flag("albert_config_file"): "Model configuration (albert_config.json). Default: the "
+            "one of --albert_hub_module_handle, next to --init_checkpoint, or in --output_dir.",
+            **WEIGHTS,
+            Flag("do_lower_case", True): "Lower-case the text. If not set, the setting stored with "
+            "the model is used.",
+        },
+        "Training": {
+            Flag("encoder_dropout_prob", float): "Dropout rate of hidden states and attention in "
+            "the encoder during training. Default: the rates of the configuration.",
+        },
+    }
+    return merged(first, trainer_flags(defaults), model, DEVICES)
 
 
-def define_development_flags(
-    examples: str, optimizer: OptimizerConfig, *, is_default: bool
-) -> None:
-    """Defines the flags of commands with a development set and a number of training steps.
+def development_flags(examples: str, optimizer: OptimizerConfig, *, is_default: bool) -> Groups:
+    """Returns the flags of commands with a development set and a number of training steps.
 
     Args:
         examples: plural noun for the elements of a batch.
         optimizer: defaults of the optimizer.
         is_default: defaults of --do_train and --do_eval.
     """
-    define(
-        {
-            "Actions": {
-                Flag("do_train", is_default): "Train on the training set.",
-                Flag("do_eval", is_default): "Evaluate on the development set: every saved "
-                "checkpoint during training, or --checkpoint without training. The best "
-                "checkpoint is kept as model.ckpt-best.",
-            },
-            "Evaluation": {_batch_size("eval_batch_size"): _batch_help("evaluation", examples)},
-        }
-    )
-    define_optimizer_flags(optimizer)
-    define_epoch_flags()
+    first: Groups = {
+        "Actions": {
+            Flag("do_train", is_default): "Train on the training set.",
+            Flag("do_eval", is_default): "Evaluate on the development set: every saved checkpoint "
+            "during training, or --checkpoint without training. The best checkpoint is kept as "
+            "model.ckpt-best.",
+        },
+        "Evaluation": {
+            _batch_size("eval_batch_size"): _batch_help("evaluation", examples),
+        },
+    }
+    return merged(first, optimizer_flags(optimizer), EPOCHS)
 
 
 def _batch_size(name: str) -> Flag:

@@ -9,28 +9,23 @@ and written to --results_dir together with a figure.
 from absl import flags
 
 from albert_tf.cli.app import command
-from albert_tf.cli.flags import Flag, define
+from albert_tf.cli.flags import Flag, Groups
 
-
-def define_flags() -> None:
-    """Defines the flags of this command."""
-    define(
-        {
-            "Data": {
-                Flag("results_dir", required=True): "Required. Directory with a subdirectory "
-                "<task>-seed<seed> for each run, as written by run_glue.sh.",
-                Flag("model"): "Model that the runs started from: a TF-Hub module, a directory "
-                "with albert_config.json, or a name such as base_v2. Adds the published scores of "
-                "a released model to the table. Default: only the results.",
-            },
-            "Output": {
-                Flag("submission"): "Zip file to write, with test predictions for the GLUE "
-                "server. Default: no file.",
-                Flag("allow_missing", False): "Write --submission even if predictions of some "
-                "tasks are missing, which is otherwise an error.",
-            },
-        }
-    )
+FLAGS: Groups = {
+    "Data": {
+        Flag("results_dir", required=True): "Required. Directory with a subdirectory "
+        "<task>-seed<seed> for each run, as written by run_glue.sh.",
+        Flag("model"): "Model that the runs started from: a TF-Hub module, a directory with "
+        "albert_config.json, or a name such as base_v2. Adds the published scores of a released "
+        "model to the table. Default: only the results.",
+    },
+    "Output": {
+        Flag("submission"): "Zip file to write, with test predictions for the GLUE server. "
+        "Default: no file.",
+        Flag("allow_missing", False): "Write --submission even if predictions of some tasks are "
+        "missing, which is otherwise an error.",
+    },
+}
 
 
 def run() -> None:
@@ -46,7 +41,7 @@ def run() -> None:
         print(f"\n{zip_file} contains", *files, sep="\n  ")
 
 
-main = command(define_flags, run)
+main = command(__doc__, FLAGS, run)
 
 
 if __name__ == "__main__":

@@ -14,11 +14,10 @@ import os
 from collections.abc import Sequence
 
 from albert_tf.cli.app import command
+from albert_tf.cli.flags import Groups
 from albert_tf.data.errors import UserError
 
-
-def define_flags() -> None:
-    """Defines the flags of this command, which has none."""
+FLAGS: Groups = {}
 
 
 def run(paths: Sequence[str]) -> None:
@@ -42,7 +41,7 @@ def run(paths: Sequence[str]) -> None:
         print("\n" * (not number) + line)
 
 
-main = command(define_flags, run, takes_paths=True)
+main = command(__doc__, FLAGS, run, takes_paths=True)
 
 
 if __name__ == "__main__":

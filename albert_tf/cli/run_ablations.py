@@ -17,7 +17,7 @@ import dataclasses
 from absl import flags
 
 from albert_tf.cli.app import command
-from albert_tf.cli.flags import DRY_RUN, Flag, Flags, define, settings_from_flags
+from albert_tf.cli.flags import DRY_RUN, Flag, Groups, settings_from_flags
 from albert_tf.data.errors import UserError
 
 # Set by this command for each run.
@@ -27,60 +27,48 @@ _OWN_FLAGS = frozenset(
 )
 
 
-def define_flags() -> None:
-    """Defines the flags of this command."""
-    define(
-        {
-            "Actions": {
-                Flag(
-                    "comparisons",
-                    ("embedding_size", "sharing", "sentence_loss", "dropout", "depth", "width"),
-                ): "Comparisons to make: all or some of the default.",
-                Flag("embedding_sizes", ()): "Embedding sizes. Default: half and double the "
-                "base's, and H.",
-                Flag("depths", ()): "Numbers of layers. Default: 1, and half and double the "
-                "base's.",
-                Flag("widths", ()): "Hidden sizes. Default: half and double the base's.",
-                Flag("seeds", ("12345",)): "Seeds. Every model is trained with each of them.",
-                Flag("base_seeds", ()): "Additional seeds of the base model. The spread of its "
-                "scores estimates the noise in the table. Default: none.",
-                **DRY_RUN,
-            },
-            "Data": {
-                Flag("input_file", required=True): "Required. Records to train on, created with "
-                "--sentence_loss=sop, the default: comma-separated files or globs.",
-                Flag("eval_input_file", required=True): "Required. Held-out records to evaluate "
-                "on: comma-separated files or globs.",
-                **_records_of("nsp", "this loss is not compared."),
-                **_records_of(
-                    "none",
-                    "the model of this comparison uses only the masked tokens of --input_file.",
-                ),
-            },
-            "Model": {
-                Flag("albert_config_file", required=True): "Required. Configuration "
-                "(albert_config.json) of the base model. All other models are variants of it.",
-            },
-            "Training": {
-                Flag("num_train_steps", int, at_least=1, required=True): "Required. Training "
-                "steps of every run.",
-            },
-            "Output": {
-                Flag("output_dir", required=True): "Required. Directory for the results, with a "
-                "subdirectory for each run. Completed runs in it are not repeated, and "
-                "interrupted runs are resumed.",
-            },
-        }
-    )
-
-
-def _records_of(loss: str, default: str) -> Flags:
-    return {
-        Flag(f"{loss}_input_file"): f"Records created with --sentence_loss={loss}. Default: "
-        f"{default}",
-        Flag(f"{loss}_eval_input_file"): "Held-out records created with "
-        f"--sentence_loss={loss}; required with --{loss}_input_file.",
-    }
+FLAGS: Groups = {
+    "Actions": {
+        Flag(
+            "comparisons",
+            ("embedding_size", "sharing", "sentence_loss", "dropout", "depth", "width"),
+        ): "Comparisons to make: all or some of the default.",
+        Flag("embedding_sizes", ()): "Embedding sizes. Default: half and double the base's, and H.",
+        Flag("depths", ()): "Numbers of layers. Default: 1, and half and double the base's.",
+        Flag("widths", ()): "Hidden sizes. Default: half and double the base's.",
+        Flag("seeds", ("12345",)): "Seeds. Every model is trained with each of them.",
+        Flag("base_seeds", ()): "Additional seeds of the base model. The spread of its scores "
+        "estimates the noise in the table. Default: none.",
+        **DRY_RUN,
+    },
+    "Data": {
+        Flag("input_file", required=True): "Required. Records to train on, created with "
+        "--sentence_loss=sop, the default: comma-separated files or globs.",
+        Flag("eval_input_file", required=True): "Required. Held-out records to evaluate on: "
+        "comma-separated files or globs.",
+        Flag("nsp_input_file"): "Records created with --sentence_loss=nsp. Default: this loss is "
+        "not compared.",
+        Flag("nsp_eval_input_file"): "Held-out records created with --sentence_loss=nsp; required "
+        "with --nsp_input_file.",
+        Flag("none_input_file"): "Records created with --sentence_loss=none. Default: the model of "
+        "this comparison uses only the masked tokens of --input_file.",
+        Flag("none_eval_input_file"): "Held-out records created with --sentence_loss=none; "
+        "required with --none_input_file.",
+    },
+    "Model": {
+        Flag("albert_config_file", required=True): "Required. Configuration (albert_config.json) "
+        "of the base model. All other models are variants of it.",
+    },
+    "Training": {
+        Flag("num_train_steps", int, at_least=1, required=True): "Required. Training steps of "
+        "every run.",
+    },
+    "Output": {
+        Flag("output_dir", required=True): "Required. Directory for the results, with a "
+        "subdirectory for each run. Completed runs in it are not repeated, and interrupted runs "
+        "are resumed.",
+    },
+}
 
 
 def run(training_flags: list[str]) -> None:
@@ -97,7 +85,7 @@ def run(training_flags: list[str]) -> None:
     run_ablations(settings, dry_run=flags.FLAGS.dry_run)
 
 
-main = command(define_flags, run, takes_arguments=True)
+main = command(__doc__, FLAGS, run, takes_arguments=True)
 
 
 if __name__ == "__main__":

@@ -25,76 +25,70 @@ from albert_tf.cli.flags import (
     CLASS_WEIGHTS,
     DRY_RUN,
     Flag,
-    define,
-    define_development_flags,
-    define_fine_tuning_flags,
+    Groups,
+    development_flags,
+    fine_tuning_flags,
+    merged,
     settings_from_flags,
     unneeded,
 )
 from albert_tf.config import FineTuningOptimizerConfig, TrainerConfig
 
-
-def define_flags() -> None:
-    """Defines the flags of this command."""
-    define_development_flags("examples", FineTuningOptimizerConfig(), is_default=False)
-    define(
-        {
-            "Actions": {
-                Flag("do_predict", False): "Write predictions for the test set to "
-                "test_results.tsv.",
-                Flag("predict_file"): "Classify the texts in this file: one per line, with a tab "
-                "between the two texts of a pair. - reads the standard input.",
-                Flag("predict_output_file"): "File for the predictions of --predict_file. "
-                "Default: the standard output.",
-                **DRY_RUN,
-            },
-        }
-    )
-    define_fine_tuning_flags(
+_ACTIONS: Groups = {
+    "Actions": {
+        Flag("do_predict", False): "Write predictions for the test set to test_results.tsv.",
+        Flag("predict_file"): "Classify the texts in this file: one per line, with a tab between "
+        "the two texts of a pair. - reads the standard input.",
+        Flag("predict_output_file"): "File for the predictions of --predict_file. Default: the "
+        "standard output.",
+        **DRY_RUN,
+    },
+}
+_DATA: Groups = {
+    "Data": {
+        Flag("task_name"): "A task of GLUE (CoLA, MNLI, MisMNLI, MRPC, QNLI, QQP, RTE, SST-2, "
+        "STS-B, WNLI, AX), or custom, with --train_file, --dev_file and --test_file. Default: the "
+        "task of the model in --output_dir.",
+        Flag("data_dir"): "Directory of the GLUE data, with a subdirectory for each task, or the "
+        "subdirectory of the task.",
+        **{
+            Flag(f"{name}_file"): f"The {name} set of --task_name=custom, for "
+            f"--do_{action}: TSV, CSV or JSON Lines."
+            for name, action in (("train", "train"), ("dev", "eval"), ("test", "predict"))
+        },
+        Flag("text_a_column", "text_a"): "Column of the text: its name, or its number in files "
+        "without a header, starting at 0.",
+        Flag("text_b_column"): "Column of the second text of a pair. Default: single texts.",
+        Flag("label_column", "label"): "Column of the label.",
+        Flag("regression", False): "The labels are numbers to predict instead of names of classes.",
+        Flag("multi_label", False): "Texts have any number of labels, separated by | in a cell, or "
+        "in a list in JSON Lines. An empty cell means no labels.",
+        Flag("multi_label_threshold", 0.5): "Minimum probability at which a label is predicted "
+        "with --multi_label. If not set, a trained model keeps the threshold of its training.",
+        Flag("max_seq_length", 512): "Maximum number of tokens per sequence. Longer texts are "
+        "truncated. If not set, a trained model keeps the length of its training.",
+    },
+    "Export": {
+        Flag("threshold_to_export", math.nan): "Number that the exported model returns as the "
+        "output threshold. nan: the model has no such output.",
+    },
+    "Training": {
+        Flag("classifier_dropout_prob", 0.1): "Dropout rate of the input of the classification "
+        "head during training.",
+        **CLASS_WEIGHTS,
+    },
+    "Accepted without effect": unneeded("cached_dir"),
+}
+FLAGS = merged(
+    development_flags("examples", FineTuningOptimizerConfig(), is_default=False),
+    _ACTIONS,
+    fine_tuning_flags(
         TrainerConfig("-", train_batch_size=32, save_checkpoints_steps=1000),
         "examples",
         checkpoint="evaluate all, predict with the best",
-    )
-    define(
-        {
-            "Data": {
-                Flag("task_name"): "A task of GLUE (CoLA, MNLI, MisMNLI, MRPC, QNLI, QQP, RTE, "
-                "SST-2, STS-B, WNLI, AX), or custom, with --train_file, --dev_file and "
-                "--test_file. Default: the task of the model in --output_dir.",
-                Flag("data_dir"): "Directory of the GLUE data, with a subdirectory for each task, "
-                "or the subdirectory of the task.",
-                **{
-                    Flag(f"{name}_file"): f"The {name} set of --task_name=custom, for "
-                    f"--do_{action}: TSV, CSV or JSON Lines."
-                    for name, action in (("train", "train"), ("dev", "eval"), ("test", "predict"))
-                },
-                Flag("text_a_column", "text_a"): "Column of the text: its name, or its number in "
-                "files without a header, starting at 0.",
-                Flag("text_b_column"): "Column of the second text of a pair. Default: single "
-                "texts.",
-                Flag("label_column", "label"): "Column of the label.",
-                Flag("regression", False): "The labels are numbers to predict instead of names of "
-                "classes.",
-                Flag("multi_label", False): "Texts have any number of labels, separated by | in a "
-                "cell, or in a list in JSON Lines. An empty cell means no labels.",
-                Flag("multi_label_threshold", 0.5): "Minimum probability at which a label is "
-                "predicted with --multi_label. If not set, a trained model keeps the threshold of "
-                "its training.",
-                Flag("max_seq_length", 512): "Maximum number of tokens per sequence. Longer texts "
-                "are truncated. If not set, a trained model keeps the length of its training.",
-            },
-            "Export": {
-                Flag("threshold_to_export", math.nan): "Number that the exported model returns as "
-                "the output threshold. nan: the model has no such output.",
-            },
-            "Training": {
-                Flag("classifier_dropout_prob", 0.1): "Dropout rate of the input of the "
-                "classification head during training.",
-                **CLASS_WEIGHTS,
-            },
-            "Accepted without effect": unneeded("cached_dir"),
-        }
-    )
+    ),
+    _DATA,
+)
 
 
 def run() -> None:
@@ -104,7 +98,7 @@ def run() -> None:
     run.run_classification(settings_from_flags(run.ClassificationSettings))
 
 
-main = command(define_flags, run)
+main = command(__doc__, FLAGS, run)
 
 
 if __name__ == "__main__":

@@ -18,91 +18,81 @@ from __future__ import annotations
 
 from albert_tf.cli.app import command
 from albert_tf.cli.flags import (
+    DEVICES,
     DRY_RUN,
     NGRAMS,
     WEIGHTS,
     Flag,
-    define,
-    define_device_flags,
-    define_optimizer_flags,
-    define_trainer_flags,
+    Groups,
+    merged,
+    optimizer_flags,
     settings_from_flags,
+    trainer_flags,
 )
 from albert_tf.config import OptimizerConfig, TrainerConfig
 from albert_tf.pretraining.instances import SENTENCE_LOSSES, SOP
 
-
-def define_flags() -> None:
-    """Defines the flags of this command."""
-    define_trainer_flags(TrainerConfig("-"))
-    define_optimizer_flags(OptimizerConfig())
-    define(
-        {
-            "Actions": {
-                Flag("do_train", True): "Train.",
-                Flag("do_eval", False): "Evaluate: every checkpoint during training, or "
-                "--eval_checkpoint without training.",
-                **DRY_RUN,
-            },
-            "Data": {
-                Flag("input_file", required=True): "Required. Records to train on, and to "
-                "evaluate on without --eval_input_file: comma-separated files or globs.",
-                Flag("eval_input_file"): "Records to evaluate on: comma-separated files or globs. "
-                "Default: --input_file.",
-                Flag("max_seq_length", 512): "Number of tokens of a sequence in the records.",
-                Flag("max_predictions_per_seq", 20): "Number of prediction slots per sequence in "
-                "the records. For records created with --do_permutation, this is twice the value "
-                "that was passed to create_pretraining_data. With --masked_lm_prob: maximum "
-                "number of tokens to mask in a sequence.",
-                Flag("sentence_loss", SOP, choices=SENTENCE_LOSSES): "Loss on pairs of segments, "
-                "which must match the records. sop: which segment comes first. nsp: whether the "
-                "second segment follows the first. none: no such loss and no sentence-order head.",
-                Flag("shuffle_buffer_size", 1000, at_least=1): "Number of records from which the "
-                "next training example is drawn at random.",
-                Flag("skip_damaged_records", False): "Skip records of --input_file that cannot be "
-                "read during training, and report their number. Without this flag they are an "
-                "error.",
-            },
-            "Masking": {
-                Flag("masked_lm_prob", 0.0): "Fraction of tokens to mask during training, "
-                "differently in every epoch; usually 0.15. For records created with "
-                "create_pretraining_data --masked_lm_prob=0. 0: the records are already masked.",
-                Flag("masked_lm_budget", 0.0): "The name of --masked_lm_prob in the original "
-                "release.",
-                **NGRAMS,
-            },
-            "Evaluation": {
-                Flag("eval_batch_size", 64, at_least=1): "Number of examples per batch in "
-                "evaluation.",
-                Flag("max_eval_steps", 100, at_least=1): "Maximum number of batches to evaluate "
-                "on; the records are read at most once.",
-                Flag("eval_checkpoint", "newest"): "Checkpoint to evaluate with --do_eval "
-                "--nodo_train: newest or best in --output_dir, or a path. all: every checkpoint "
-                "in --output_dir; the best is kept as model.ckpt-best, as during training. If "
-                "--output_dir has none, --init_checkpoint is used.",
-                Flag("watch_secs", 0.0): "With --eval_checkpoint=all: wait for new checkpoints of "
-                "a running training until the checkpoint of --num_train_steps exists, but at most "
-                "this number of seconds after the last new checkpoint. 0: do not wait.",
-            },
-            "Model": {
-                Flag("albert_config_file"): "Model configuration (albert_config.json). Default: "
-                "the one in --output_dir, or the one that comes with --init_checkpoint.",
-                **WEIGHTS,
-            },
-            "Optimizer": {
-                Flag("num_decay_steps", int): "Keep the learning rate constant after the warm-up, "
-                "and decay it to 0 over this number of steps at the end. Default: the decay "
-                "starts at step 0, as in the original.",
-                Flag("scale_from_batch_size", int, at_least=1): "Batch size for which "
-                "--learning_rate, --num_train_steps, --num_warmup_steps, --start_warmup_step and "
-                "--num_decay_steps were chosen; 4096 for the published settings. They are scaled "
-                "to --train_batch_size, and the result is logged. The learning rate is scaled by "
-                "the square root of the ratio, and the steps so that the number of examples stays "
-                "the same. Default: no scaling.",
-            },
-        }
-    )
-    define_device_flags()
+_OWN: Groups = {
+    "Actions": {
+        Flag("do_train", True): "Train.",
+        Flag("do_eval", False): "Evaluate: every checkpoint during training, or --eval_checkpoint "
+        "without training.",
+        **DRY_RUN,
+    },
+    "Data": {
+        Flag("input_file", required=True): "Required. Records to train on, and to evaluate on "
+        "without --eval_input_file: comma-separated files or globs.",
+        Flag("eval_input_file"): "Records to evaluate on: comma-separated files or globs. Default: "
+        "--input_file.",
+        Flag("max_seq_length", 512): "Number of tokens of a sequence in the records.",
+        Flag("max_predictions_per_seq", 20): "Number of prediction slots per sequence in the "
+        "records. For records created with --do_permutation, this is twice the value that was "
+        "passed to create_pretraining_data. With --masked_lm_prob: maximum number of tokens to "
+        "mask in a sequence.",
+        Flag("sentence_loss", SOP, choices=SENTENCE_LOSSES): "Loss on pairs of segments, which "
+        "must match the records. sop: which segment comes first. nsp: whether the second segment "
+        "follows the first. none: no such loss and no sentence-order head.",
+        Flag("shuffle_buffer_size", 1000, at_least=1): "Number of records from which the next "
+        "training example is drawn at random.",
+        Flag("skip_damaged_records", False): "Skip records of --input_file that cannot be read "
+        "during training, and report their number. Without this flag they are an error.",
+    },
+    "Masking": {
+        Flag("masked_lm_prob", 0.0): "Fraction of tokens to mask during training, differently in "
+        "every epoch; usually 0.15. For records created with create_pretraining_data "
+        "--masked_lm_prob=0. 0: the records are already masked.",
+        Flag("masked_lm_budget", 0.0): "The name of --masked_lm_prob in the original release.",
+        **NGRAMS,
+    },
+    "Evaluation": {
+        Flag("eval_batch_size", 64, at_least=1): "Number of examples per batch in evaluation.",
+        Flag("max_eval_steps", 100, at_least=1): "Maximum number of batches to evaluate on; the "
+        "records are read at most once.",
+        Flag("eval_checkpoint", "newest"): "Checkpoint to evaluate with --do_eval --nodo_train: "
+        "newest or best in --output_dir, or a path. all: every checkpoint in --output_dir; the "
+        "best is kept as model.ckpt-best, as during training. If --output_dir has none, "
+        "--init_checkpoint is used.",
+        Flag("watch_secs", 0.0): "With --eval_checkpoint=all: wait for new checkpoints of a "
+        "running training until the checkpoint of --num_train_steps exists, but at most this "
+        "number of seconds after the last new checkpoint. 0: do not wait.",
+    },
+    "Model": {
+        Flag("albert_config_file"): "Model configuration (albert_config.json). Default: the one in "
+        "--output_dir, or the one that comes with --init_checkpoint.",
+        **WEIGHTS,
+    },
+    "Optimizer": {
+        Flag("num_decay_steps", int): "Keep the learning rate constant after the warm-up, and "
+        "decay it to 0 over this number of steps at the end. Default: the decay starts at step 0, "
+        "as in the original.",
+        Flag("scale_from_batch_size", int, at_least=1): "Batch size for which --learning_rate, "
+        "--num_train_steps, --num_warmup_steps, --start_warmup_step and --num_decay_steps were "
+        "chosen; 4096 for the published settings. They are scaled to --train_batch_size, and the "
+        "result is logged. The learning rate is scaled by the square root of the ratio, and the "
+        "steps so that the number of examples stays the same. Default: no scaling.",
+    },
+}
+FLAGS = merged(trainer_flags(TrainerConfig("-")), optimizer_flags(OptimizerConfig()), _OWN, DEVICES)
 
 
 def run() -> None:
@@ -112,7 +102,7 @@ def run() -> None:
     run.run_pretraining(settings_from_flags(run.PretrainingSettings))
 
 
-main = command(define_flags, run)
+main = command(__doc__, FLAGS, run)
 
 
 if __name__ == "__main__":

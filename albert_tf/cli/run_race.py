@@ -15,70 +15,65 @@ By default the command trains and evaluates.
 
 from __future__ import annotations
 
-from absl import flags
-
 from albert_tf.cli.app import command
 from albert_tf.cli.flags import (
     DRY_RUN,
     Flag,
-    define,
-    define_development_flags,
-    define_fine_tuning_flags,
-    flag_group,
+    Groups,
+    development_flags,
+    fine_tuning_flags,
+    merged,
     settings_from_flags,
     unneeded,
 )
 from albert_tf.config import FineTuningOptimizerConfig, TrainerConfig
 
-
-def define_flags() -> None:
-    """Defines the flags of this command."""
-    optimizer = FineTuningOptimizerConfig(
-        learning_rate=1e-5, num_train_steps=12000, num_warmup_steps=1000
-    )
-    define_development_flags("questions", optimizer, is_default=True)
-    define(
-        {
-            "Actions": {
-                Flag("do_predict", False): "Write the selected options for the test set to "
-                "predictions.tsv, and if it has labels, the scores to predict_results.txt.",
-                **DRY_RUN,
-            },
-        }
-    )
-    define_fine_tuning_flags(
+_OPTIMIZER = FineTuningOptimizerConfig(
+    learning_rate=1e-5, num_train_steps=12000, num_warmup_steps=1000
+)
+_ACTIONS: Groups = {
+    "Actions": {
+        Flag("do_predict", False): "Write the selected options for the test set to "
+        "predictions.tsv, and if it has labels, the scores to predict_results.txt.",
+        **DRY_RUN,
+    },
+}
+_DATA: Groups = {
+    "Data": {
+        Flag("task_name", "race"): "Must be race, for the RACE data and for custom questions.",
+        Flag("data_dir"): "The directory RACE, which contains train, dev and test, or its parent "
+        "directory. Not required with --train_choices, --dev_choices or --test_choices.",
+        Flag("high_only", False): "Use only the high-school level of RACE.",
+        Flag("middle_only", False): "Use only the middle-school level of RACE.",
+        **{
+            Flag(f"{split}_choices"): f"The {split} set, instead of the one of RACE: JSON "
+            "Lines with context, question, options (2 to 26) and label."
+            for split in ("train", "dev", "test")
+        },
+        Flag("max_seq_length", 512): "Maximum number of tokens of a sequence, which consists of "
+        "context, question and option. The context is truncated to fit.",
+        Flag("max_qa_length", 128): "Maximum number of tokens of a question with an option. Longer "
+        "texts are truncated at the front.",
+    },
+    "Training": {
+        Flag("dropout_prob", 0.1): "Dropout rate of the input of the head during training.",
+    },
+    "Accepted without effect": unneeded("train_file", "eval_file", "predict_file"),
+    "Output": {
+        Flag("num_keep_checkpoint", alias_of="keep_checkpoint_max"): "The name of "
+        "--keep_checkpoint_max in the original release.",
+    },
+}
+FLAGS = merged(
+    development_flags("questions", _OPTIMIZER, is_default=True),
+    _ACTIONS,
+    fine_tuning_flags(
         TrainerConfig("-", train_batch_size=32, save_checkpoints_steps=100),
         "questions",
         checkpoint="evaluate all, predict with the best",
-    )
-    define(
-        {
-            "Data": {
-                Flag("task_name", "race"): "Must be race, for the RACE data and for custom "
-                "questions.",
-                Flag("data_dir"): "The directory RACE, which contains train, dev and test, or its "
-                "parent directory. Not required with --train_choices, --dev_choices or "
-                "--test_choices.",
-                Flag("high_only", False): "Use only the high-school level of RACE.",
-                Flag("middle_only", False): "Use only the middle-school level of RACE.",
-                **{
-                    Flag(f"{split}_choices"): f"The {split} set, instead of the one of RACE: JSON "
-                    "Lines with context, question, options (2 to 26) and label."
-                    for split in ("train", "dev", "test")
-                },
-                Flag("max_seq_length", 512): "Maximum number of tokens of a sequence, which "
-                "consists of context, question and option. The context is truncated to fit.",
-                Flag("max_qa_length", 128): "Maximum number of tokens of a question with an "
-                "option. Longer texts are truncated at the front.",
-            },
-            "Training": {
-                Flag("dropout_prob", 0.1): "Dropout rate of the input of the head during training.",
-            },
-            "Accepted without effect": unneeded("train_file", "eval_file", "predict_file"),
-        }
-    )
-    with flag_group("Output"):
-        flags.DEFINE_alias("num_keep_checkpoint", "keep_checkpoint_max")
+    ),
+    _DATA,
+)
 
 
 def run() -> None:
@@ -88,7 +83,7 @@ def run() -> None:
     run.run_multiple_choice(settings_from_flags(run.MultipleChoiceSettings))
 
 
-main = command(define_flags, run)
+main = command(__doc__, FLAGS, run)
 
 
 if __name__ == "__main__":

@@ -8,15 +8,11 @@ Every question has an answer in its context, as in SQuAD 1.1.
 """
 
 from albert_tf.cli.app import command
-from albert_tf.cli.run_squad import define_flags_of_version, run
+from albert_tf.cli.run_squad import run, squad_flags
 
+FLAGS = squad_flags(1)
 
-def define_flags() -> None:
-    """Defines the flags of this command."""
-    define_flags_of_version(1)
-
-
-main = command(define_flags, run)
+main = command(__doc__, FLAGS, run)
 
 
 if __name__ == "__main__":

@@ -18,58 +18,56 @@ from albert_tf.cli.flags import (
     CLASS_WEIGHTS,
     DRY_RUN,
     Flag,
-    define,
-    define_development_flags,
-    define_fine_tuning_flags,
+    Groups,
+    development_flags,
+    fine_tuning_flags,
+    merged,
     settings_from_flags,
 )
 from albert_tf.config import FineTuningOptimizerConfig, TrainerConfig
 
-
-def define_flags() -> None:
-    """Defines the flags of this command."""
-    define_development_flags("windows", FineTuningOptimizerConfig(), is_default=False)
-    define(
-        {
-            "Actions": {
-                Flag("do_predict", False): "Write the test set with predicted labels to "
-                "test_results, in the format of the test set.",
-                Flag("predict_file"): "Label this file, which has the format of --test_file, and "
-                "write it in the same format. - reads texts from the standard input, one per "
-                "line, and writes JSON Lines.",
-                Flag("predict_output_file"): "File for the predictions of --predict_file. "
-                "Default: the standard output.",
-                **DRY_RUN,
-            },
-        }
-    )
-    define_fine_tuning_flags(
+_ACTIONS: Groups = {
+    "Actions": {
+        Flag("do_predict", False): "Write the test set with predicted labels to test_results, in "
+        "the format of the test set.",
+        Flag("predict_file"): "Label this file, which has the format of --test_file, and write it "
+        "in the same format. - reads texts from the standard input, one per line, and writes JSON "
+        "Lines.",
+        Flag("predict_output_file"): "File for the predictions of --predict_file. Default: the "
+        "standard output.",
+        **DRY_RUN,
+    },
+}
+_DATA: Groups = {
+    "Data": {
+        **{
+            Flag(f"{name}_file"): f"The {name} set, for --do_{action}: columns as in "
+            "CoNLL, or JSON Lines."
+            for name, action in (("train", "train"), ("dev", "eval"), ("test", "predict"))
+        },
+        Flag("token_column", 0): "Number of the column of words, starting at 0. Negative numbers "
+        "count from the last column.",
+        Flag("label_column", -1): "Number of the column of labels.",
+        Flag("max_seq_length", 512): "Maximum number of tokens per sequence. Longer sentences are "
+        "split into overlapping windows. If not set, a trained model keeps the length of its "
+        "training.",
+    },
+    "Training": {
+        Flag("classifier_dropout_prob", 0.1): "Dropout rate of the input of the classification "
+        "head during training.",
+        **CLASS_WEIGHTS,
+    },
+}
+FLAGS = merged(
+    development_flags("windows", FineTuningOptimizerConfig(), is_default=False),
+    _ACTIONS,
+    fine_tuning_flags(
         TrainerConfig("-", train_batch_size=32, save_checkpoints_steps=1000),
         "windows",
         checkpoint="evaluate all, predict with the best",
-    )
-    define(
-        {
-            "Data": {
-                **{
-                    Flag(f"{name}_file"): f"The {name} set, for --do_{action}: columns as in "
-                    "CoNLL, or JSON Lines."
-                    for name, action in (("train", "train"), ("dev", "eval"), ("test", "predict"))
-                },
-                Flag("token_column", 0): "Number of the column of words, starting at 0. Negative "
-                "numbers count from the last column.",
-                Flag("label_column", -1): "Number of the column of labels.",
-                Flag("max_seq_length", 512): "Maximum number of tokens per sequence. Longer "
-                "sentences are split into overlapping windows. If not set, a trained model keeps "
-                "the length of its training.",
-            },
-            "Training": {
-                Flag("classifier_dropout_prob", 0.1): "Dropout rate of the input of the "
-                "classification head during training.",
-                **CLASS_WEIGHTS,
-            },
-        }
-    )
+    ),
+    _DATA,
+)
 
 
 def run() -> None:
@@ -79,7 +77,7 @@ def run() -> None:
     run.run_token_classification(settings_from_flags(run.TokenClassificationSettings))
 
 
-main = command(define_flags, run)
+main = command(__doc__, FLAGS, run)
 
 
 if __name__ == "__main__":

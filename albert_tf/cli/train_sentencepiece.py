@@ -9,29 +9,23 @@ The settings are those of the released English models.
 from absl import flags
 
 from albert_tf.cli.app import command
-from albert_tf.cli.flags import DRY_RUN, Flag, define
+from albert_tf.cli.flags import DRY_RUN, Flag, Groups
 from albert_tf.pretraining.vocabulary import train_sentencepiece
 
-
-def define_flags() -> None:
-    """Defines the flags of this command."""
-    define(
-        {
-            "Data": {
-                Flag("input_file", required=True): "Required. Text to read: comma-separated files "
-                "or globs. UTF-8, one sentence per line.",
-                Flag("do_lower_case", True): "Lower-case the text. Use the same setting with the "
-                "tokenizer.",
-                Flag("vocab_size", 30000, at_least=1): "Number of pieces, including special "
-                "symbols.",
-            },
-            "Output": {
-                Flag("model_prefix", required=True): "Required. Path of the files to write, "
-                "without their extensions .model and .vocab.",
-            },
-            "Actions": DRY_RUN,
-        }
-    )
+FLAGS: Groups = {
+    "Data": {
+        Flag("input_file", required=True): "Required. Text to read: comma-separated files or "
+        "globs. UTF-8, one sentence per line.",
+        Flag("do_lower_case", True): "Lower-case the text. Use the same setting with the "
+        "tokenizer.",
+        Flag("vocab_size", 30000, at_least=1): "Number of pieces, including special symbols.",
+    },
+    "Output": {
+        Flag("model_prefix", required=True): "Required. Path of the files to write, without their "
+        "extensions .model and .vocab.",
+    },
+    "Actions": DRY_RUN,
+}
 
 
 def run() -> None:
@@ -46,7 +40,7 @@ def run() -> None:
     )
 
 
-main = command(define_flags, run)
+main = command(__doc__, FLAGS, run)
 
 
 if __name__ == "__main__":

@@ -138,7 +138,7 @@ TYPES = {type(None): "string", str: "string", bool: "bool", int: "int", float: "
 )
 def test_types_and_defaults_equal_the_original(name, original):
     with flags_of(name) as values:
-        text = help_text(importlib.import_module(f"albert_tf.cli.{name}"))
+        text = help_text(importlib.import_module(f"albert_tf.cli.{name}").__doc__)
         for flag, default in original.items():
             kind = "string enum" if flag == "optimizer" else TYPES[type(default)]
             assert values[flag].flag_type() == kind, flag

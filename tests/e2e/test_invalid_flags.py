@@ -157,7 +157,6 @@ SQUAD = [
     ({"num_train_epochs": 0.0}, "--num_train_epochs"),
     ({"warmup_proportion": 1.5}, "--warmup_proportion"),
     ({"dropout_prob": 1.0}, "--dropout_prob"),
-    ({**SECOND, "start_n_top": 0}, "--start_n_top"),
     ({**SECOND, "end_n_top": 49}, "--end_n_top=49"),
     ({**SECOND, "do_predict": True, "null_score_diff_threshold": "nan"}, "--null_score_diff"),
     (
@@ -167,7 +166,6 @@ SQUAD = [
     ),
     ({"do_predict": True, "export_dir": "{folder}/in_use"}, "--export_dir"),
     ({"do_predict": True, "export_dir": "{folder}/tflite"}, "--export_dir"),
-    ({"do_predict": True, "n_best_size": 0}, "--n_best_size"),
 ]  # fmt: skip
 RECORDS = [
     ({"sentence_loss": "none", "random_next_sentence": True}, "--sentence_loss=none"),

@@ -127,7 +127,7 @@ def test_the_installed_package_contains_the_pretrained_model(wheel, tmp_path):
 def test_there_is_one_command(wheel):
     with zipfile.ZipFile(wheel) as archive:
         commands = archive.read(f"{INFO}/entry_points.txt").decode().split()
-    assert commands == ["[console_scripts]", "albert_tf", "=", "albert_tf.cli.main:main"]
+    assert commands == ["[console_scripts]", "albert_tf", "=", "albert_tf.__main__:main"]
 
 
 def test_each_requirement_is_that_of_its_file(metadata):
