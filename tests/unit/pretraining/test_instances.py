@@ -1,11 +1,29 @@
+"""Instances: pairs of segments, single runs of text, and their records."""
+
 import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from albert_tf.pretraining.instances import Documents, Pair, SegmentSettings, pair_segments
+from albert_tf.pretraining.batching import parse_batch
+from albert_tf.pretraining.corpus import cut_into_blocks, read_documents
+from albert_tf.pretraining.instances import (
+    Documents,
+    InstanceSettings,
+    Pair,
+    SegmentSettings,
+    make_examples,
+    make_features,
+    masking_vocabulary,
+    pair_segments,
+    pretraining_feature_specs,
+)
+from albert_tf.pretraining.masking import MaskingSettings, Vocabulary
+from albert_tf.tokenization.loading import load_tokenizer
 
 
 def documents(*lengths: list[int]) -> Documents:
@@ -24,7 +42,7 @@ def pairs_of(docs: Documents, index: int = 0, seed: int = 1, **settings: float |
     return list(pair_segments(docs, index, SegmentSettings(**settings), random.Random(seed)))
 
 
-def test_single_runs_use_every_token_once_and_fill_the_sequence():
+def test_single_runs_contain_every_token_once():
     docs = documents([3, 5, 4, 6, 7, 2, 90, 3, 3], [1], [21], [22])
     for index, lengths in enumerate(([21] * 5 + [18], [1], [21], [21, 1])):
         runs = pairs_of(docs, index, sentence_loss="none")
@@ -47,13 +65,6 @@ def test_short_single_runs_are_whole_segments():
     assert lengths == {4, 8, 12, 16, 20, 21}  # 21: a target of 21, cut in the sixth segment
 
 
-def test_shortest_length_leaves_a_token_in_each_part():
-    docs = documents([9, 1, 4], [3])
-    for seed in range(20):
-        for pair in pairs_of(docs, seed=seed, max_seq_length=5):
-            assert (pair.a_end - pair.a_start, pair.b_end - pair.b_start) == (1, 1)
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -64,19 +75,16 @@ def test_shortest_length_leaves_a_token_in_each_part():
         ("sentence_pairs", "x"),
     ],
 )
-def test_settings_are_checked(name, value):
+def test_invalid_settings(name, value):
     with pytest.raises(ValueError, match=f"`{name}` must .*{value}"):
         SegmentSettings(**{name: value})
 
 
-def test_sentence_pairs_are_for_losses_of_order():
+def test_invalid_combinations():
     with pytest.raises(ValueError, match=r"`sentence_pairs`=adjacent contradicts.*nsp"):
         SegmentSettings(sentence_pairs="adjacent", sentence_loss="nsp")
-    runs = [
-        pairs_of(documents([7, 9, 30]), sentence_loss="none", sentence_pairs=pairs)
-        for pairs in ("original", "adjacent")
-    ]
-    assert runs[0] == runs[1]
+    with pytest.raises(ValueError, match="`dupe_factor`"):
+        InstanceSettings(dupe_factor=0)
 
 
 LENGTH = 43
@@ -162,7 +170,7 @@ def label_scores(pairs: Sequence[Pair]) -> float:
     return (np.mean([pair.label for pair in pairs]) - 0.5) * 2 * len(pairs) ** 0.5
 
 
-def test_lengths_and_label_shares_tell_nothing(adjacent, original):
+def test_lengths_and_label_shares_do_not_reveal_the_label(adjacent, original):
     assert len(adjacent) > 9000
     assert abs(label_scores(adjacent)) < 3
     assert abs(standard_scores(length_features(adjacent), adjacent)) < 3
@@ -170,7 +178,7 @@ def test_lengths_and_label_shares_tell_nothing(adjacent, original):
     assert standard_scores(length_features(original), original) > 10
 
 
-def test_punctuation_at_the_ends_tells_nothing(generated, adjacent, original):
+def test_punctuation_does_not_reveal_the_label(generated, adjacent, original):
     rng = np.random.default_rng(4)
     is_mark = rng.random(len(generated.ids)) < 0.1
     is_mark[np.array(generated.segment_starts[1:]) - 1] = True
@@ -178,7 +186,7 @@ def test_punctuation_at_the_ends_tells_nothing(generated, adjacent, original):
     assert standard_scores(mark_features(original, is_mark), original) > 10
 
 
-def test_parts_are_neighbours_that_lost_their_ends_alone(generated, adjacent):
+def test_adjacent_parts_are_only_truncated_at_their_ends(generated, adjacent):
     starts = set(generated.segment_starts)
     limits = np.array(generated.segment_starts)[generated.document_starts]
     most = ADJACENT.max_tokens
@@ -202,7 +210,7 @@ def test_parts_are_neighbours_that_lost_their_ends_alone(generated, adjacent):
 
 
 @pytest.mark.parametrize("short_seq_prob", [0.0, 1.0])
-def test_every_sentence_is_in_a_chunk_and_few_are_in_two(generated, short_seq_prob):
+def test_every_segment_is_in_a_chunk_and_few_are_in_two(generated, short_seq_prob):
     starts, from_the_end = generated.segment_starts, 0
     settings = replace(ADJACENT, short_seq_prob=short_seq_prob)
     for index in range(generated.count):
@@ -223,7 +231,7 @@ def test_every_sentence_is_in_a_chunk_and_few_are_in_two(generated, short_seq_pr
     assert 0.3 < from_the_end / generated.count < 0.6
 
 
-def test_a_sentence_alone_takes_its_neighbour_along():
+def test_a_single_remaining_segment_is_joined_with_its_neighbor():
     lengths = [5, 90, 6, 7, 80]
     starts = np.cumsum([0, *lengths]).tolist()
     documents = Documents(np.arange(starts[-1]), starts, [0, len(lengths)])
@@ -232,12 +240,121 @@ def test_a_sentence_alone_takes_its_neighbour_along():
     for seed in range(50):
         pairs = pair_segments(documents, 0, settings, random.Random(seed))
         found.add(tuple((in_order(pair)[0], in_order(pair)[2]) for pair in pairs))
-    # 5 90 | 6 7 80, cut after the 6 or the 7; from the end 7 80 | 90 6 | 5, which takes 90 along
+    # 5 90 | 6 7 80, cut after the 6 or the 7; from the end 7 80 | 90 6 | 5, which is joined with 90
     assert found == {((0, 5), (95, 101)), ((0, 5), (95, 108)), ((101, 108), (5, 95), (0, 5))}
 
 
-def test_shortest_length_leaves_a_token_in_each_part_of_neighbours(generated):
-    pairs = make(generated, replace(ADJACENT, max_seq_length=5))
-    a, b = sizes(pairs)
+@pytest.mark.parametrize("settings", [ADJACENT, ORIGINAL])
+def test_sequences_of_minimum_length(generated, settings):
+    a, b = sizes(make(generated, replace(settings, max_seq_length=5)))
     assert (a == 1).all()
     assert (b == 1).all()
+
+
+NO_MASKING = MaskingSettings(masked_lm_prob=0, max_predictions_per_seq=3)
+VOCABULARY = Vocabulary(50, 1, 2, 3, 4, np.append(np.arange(50) % 2 == 0, False))
+
+
+def test_layout_of_a_single_run():
+    ids = np.arange(10, 30, dtype=np.int32)
+    settings = InstanceSettings(SegmentSettings(9), NO_MASKING)
+    runs = [Pair(3, 10, 10, 10, 0, -1, 0), Pair(10, 12, 12, 12, 0, -1, 0)]
+    features, _ = make_features(ids, runs, settings, VOCABULARY, np.random.default_rng(0))
+    assert features["input_ids"].tolist() == [
+        [2, 13, 14, 15, 16, 17, 18, 19, 3],
+        [2, 20, 21, 3, 0, 0, 0, 0, 0],
+    ]
+    assert (features["input_mask"] * 1).tolist() == [[1] * 9, [1] * 4 + [0] * 5]
+    assert (features["token_boundary"] * 1).tolist() == [
+        [1, 0, 1, 0, 1, 0, 1, 0, 1],
+        [1, 1, 0, 1, 0, 0, 0, 0, 0],
+    ]
+    assert not features["segment_ids"].any()
+    assert features["next_sentence_labels"].tolist() == [[0], [0]]
+
+
+def test_unknown_pieces_get_the_unknown_id():
+    ids = np.array([50, 50, 50, 50], np.int32)
+    settings = InstanceSettings(
+        SegmentSettings(7), MaskingSettings(masked_lm_prob=0.99, max_predictions_per_seq=5)
+    )
+    pairs = [Pair(0, 2, 2, 4, 0, -1, 0)]
+    features, _ = make_features(ids, pairs, settings, VOCABULARY, np.random.default_rng(0))
+    assert features["masked_lm_weights"].sum() == 4
+    assert features["masked_lm_ids"][0, :4].tolist() == [1] * 4
+    assert features["input_ids"].max() < 50
+    assert (features["token_boundary"] * 1).tolist() == [[1, 0, 0, 1, 0, 0, 1]]
+
+
+@pytest.fixture(scope="module")
+def corpus(golden: Path) -> tuple[Documents, Vocabulary]:
+    tokenizer = load_tokenizer(vocab_file=str(golden / "tokenizer" / "vocab.txt"))
+    (block,) = cut_into_blocks([str(golden / "pretraining_data" / "corpus.txt")])
+    return read_documents(block, tokenizer), masking_vocabulary(tokenizer)
+
+
+SETTINGS = InstanceSettings(SegmentSettings(48), MaskingSettings(max_predictions_per_seq=9))
+
+
+def make_records(documents: tuple[Documents, Vocabulary], *seed: int) -> list[bytes]:
+    batches = make_examples(documents[0], SETTINGS, documents[1], seed)
+    return [example for examples, _ in batches for example in examples]
+
+
+def test_records_depend_on_the_seed(corpus):
+    made = make_records(corpus, 5, 0, 3)
+    assert made == make_records(corpus, 5, 0, 3)
+    for other in ((6, 0, 3), (5, 1, 3), (5, 0, 4), (-5, 0, 3)):
+        assert made != make_records(corpus, *other)
+
+
+def test_counts_match_the_records(corpus):
+    counts: Counter[str] = Counter()
+    for _, made in make_examples(corpus[0], SETTINGS, corpus[1], [1]):
+        counts.update(made)
+    records = {
+        name: value.numpy()
+        for name, value in parse_batch(make_records(corpus, 1), SETTINGS.feature_specs).items()
+    }
+    assert counts["instances"] == len(records["input_ids"]) > 300
+    assert counts["positions"] == records["input_ids"].size
+    assert counts["tokens"] == records["input_mask"].sum()
+    assert counts["predictions"] == records["masked_lm_weights"].sum()
+    assert counts["swapped"] + counts["random_parts"] == records["next_sentence_labels"].sum()
+    assert counts["random_parts"] > 0
+    assert counts["random_parts_of_only_document"] == 0
+    assert counts["ngram_1"] > counts["ngram_2"] > counts["ngram_3"] > 0
+
+
+def test_records_of_single_runs_contain_the_text_once(corpus):
+    """Without masks, the concatenated sequences are the text."""
+    docs, vocabulary = corpus
+    settings = replace(SETTINGS, segments=SegmentSettings(48, sentence_loss="none"))
+    made = list(make_examples(docs, settings, vocabulary, [1]))
+    counts = sum((counts for _, counts in made), Counter())
+    examples = [example for examples, _ in made for example in examples]
+    records = {
+        name: value.numpy() for name, value in parse_batch(examples, settings.feature_specs).items()
+    }
+    ids = records["input_ids"]
+    rows, slots = np.nonzero(records["masked_lm_weights"])
+    ids[rows, records["masked_lm_positions"][rows, slots]] = records["masked_lm_ids"][rows, slots]
+    lengths = records["input_mask"].sum(axis=1)
+    text = np.concatenate([row[1 : n - 1] for row, n in zip(ids, lengths, strict=True)])
+    unknown = docs.ids == vocabulary.size
+    np.testing.assert_array_equal(text, np.where(unknown, vocabulary.unk_id, docs.ids))
+    assert (ids[:, 0] == vocabulary.cls_id).all()
+    assert (ids[np.arange(len(ids)), lengths - 1] == vocabulary.sep_id).all()
+    for name in ("segment_ids", "next_sentence_labels"):
+        assert not records[name].any()
+    assert counts["tokens"] == len(docs.ids) + 2 * counts["instances"]
+    assert counts["swapped"] == counts["random_parts"] == counts["tokens_cut"] == 0
+    budget = np.minimum(9, np.maximum(1, np.round(lengths * 0.15)))
+    assert 0.97 * budget.sum() < counts["predictions"] <= budget.sum()
+
+
+def test_limits_of_features():
+    limits = {spec.name: spec.limit for spec in pretraining_feature_specs(64, 10, 30000)}
+    assert limits["input_ids"] == limits["masked_lm_ids"] == 30000
+    assert limits["masked_lm_positions"] == 64
+    assert limits["next_sentence_labels"] == limits["segment_ids"] == 2
