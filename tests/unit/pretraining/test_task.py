@@ -1,14 +1,20 @@
-"""What the sentence losses change in the task of pretraining."""
+"""The pretraining task: losses, masking while training, and the records that it accepts."""
 
 import json
 import logging
 from functools import cache
+from itertools import islice
 
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
+from albert_tf.data.tfrecord import RecordError, frame_records
 from albert_tf.modeling.losses import MASKED_LM_EPSILON
+from albert_tf.pretraining.batching import check_sentence_pairs
+from albert_tf.pretraining.instances import PREDICTION_FEATURES
+from albert_tf.pretraining.masking import MaskingSettings, OnlineMasking
 from albert_tf.pretraining.task import (
     SENTENCE_LOSS_KEY,
     PretrainingTask,
@@ -17,8 +23,17 @@ from albert_tf.pretraining.task import (
     warn_of_another_loss,
 )
 from albert_tf.training.run_log import RunLog
+from albert_tf.training.task import input_positions
 from tests.small_model import small_config
-from tests.small_records import LENGTH, PREDICTIONS, pretraining_batch
+from tests.small_records import (
+    LENGTH,
+    PREDICTIONS,
+    damage_record,
+    plain_columns,
+    pretraining_batch,
+    pretraining_columns,
+    write_records,
+)
 
 NAMES = {"sop": "sentence_order", "nsp": "next_sentence", "none": None}
 
@@ -48,16 +63,19 @@ def numbers(sentence_loss):
 
 
 @pytest.mark.parametrize("sentence_loss", NAMES)
-def test_losses_and_metrics_are_named_after_what_is_learnt(sentence_loss):
-    losses, weights, metrics, _ = numbers(sentence_loss)
+def test_names_of_losses_and_metrics(sentence_loss):
+    losses, weights, metrics, total = numbers(sentence_loss)
     parts = ["masked_lm", *filter(None, [NAMES[sentence_loss]])]
     assert [*losses] == [*weights] == [f"{part}_loss" for part in parts]
     assert [*metrics] == [f"{part}_accuracy" for part in parts]
     for name, weight in weights.items():
         np.testing.assert_array_equal(losses[name].weight, weight, err_msg=name)
+    if sentence_loss == "nsp":  # the same computation
+        np.testing.assert_array_equal([*losses.values()], [*numbers("sop")[0].values()])
+        assert total == numbers("sop")[3]
 
 
-def test_compiled_with_its_own_losses_a_model_has_the_total_loss():
+def test_the_default_losses_of_the_model_equal_the_total_loss():
     *_, total = numbers("sop")
     features = dict(pretraining_batch(7, seed=2))
     task = PretrainingTask(
@@ -80,14 +98,7 @@ def test_compiled_with_its_own_losses_a_model_has_the_total_loss():
     np.testing.assert_allclose(loss, total, rtol=1e-5)
 
 
-def test_next_sentence_prediction_computes_what_sentence_order_does():
-    """It is the records that differ."""
-    for ours, theirs in zip(numbers("nsp"), numbers("sop"), strict=True):
-        ours, theirs = (x.values() if isinstance(x, dict) else [x] for x in (ours, theirs))
-        np.testing.assert_array_equal([*ours], [*theirs])
-
-
-def test_without_a_sentence_loss_masked_tokens_alone_count():
+def test_without_a_sentence_loss_the_total_is_the_masked_lm_loss():
     losses, _, _, total = numbers("none")
     masked_lm = losses["masked_lm_loss"]
     expected = float(masked_lm.sum) / (float(masked_lm.weight) + MASKED_LM_EPSILON)
@@ -98,43 +109,196 @@ def test_without_a_sentence_loss_masked_tokens_alone_count():
     assert total < theirs[3]
 
 
-def test_unknown_losses_are_refused():
+def test_unknown_losses_are_rejected():
     with pytest.raises(ValueError, match=r"`sentence_loss` must be one of.*'random'"):
         PretrainingTask(small_config(), max_seq_length=LENGTH, sentence_loss="random")
 
 
-@pytest.fixture
-def directory(tmp_path):
-    log = RunLog(str(tmp_path), total_steps=3)
+def test_sentence_loss_of_a_directory(tmp_path, caplog):
+    directory = str(tmp_path)
+    for content in (None, {}, {"config": {"model": 1}}, {"config": "nsp"}):
+        if content is not None:
+            (tmp_path / "run_config.json").write_text(json.dumps(content))
+        assert trained_sentence_loss(directory) is None
+        check_continued_loss(directory, "none")
+    log = RunLog(directory, total_steps=3)
     log.write_config({"model": {"vocab_size": 7}, SENTENCE_LOSS_KEY: "nsp"})
     log.close()
-    return str(tmp_path)
-
-
-def test_is_what_the_last_start_was_given(directory):
     assert trained_sentence_loss(directory) == "nsp"
-
-
-@pytest.mark.parametrize("content", [None, {}, {"config": {"model": 1}}, {"config": "nsp"}])
-def test_is_unknown_without_a_run_of_pretraining(tmp_path, content):
-    if content is not None:
-        (tmp_path / "run_config.json").write_text(json.dumps(content))
-    assert trained_sentence_loss(str(tmp_path)) is None
-    check_continued_loss(str(tmp_path), "none")
-
-
-def test_a_run_goes_on_with_its_own_loss_only(directory):
     check_continued_loss(directory, "nsp")
     with pytest.raises(ValueError, match=r"`sentence_loss`=nsp, which cannot .*=sop.*`output_dir`"):
         check_continued_loss(directory, "sop")
-
-
-def test_evaluation_with_another_loss_is_told(directory, caplog):
     with caplog.at_level(logging.WARNING):
         warn_of_another_loss(f"{directory}/model.ckpt-3", "nsp")
         assert not caplog.messages
         warn_of_another_loss(f"{directory}/model.ckpt-3", "none")
-    (message,) = caplog.messages
-    assert (
-        "was trained with --sentence_loss=nsp and is evaluated with --sentence_loss=none" in message
+    assert "with --sentence_loss=nsp and is evaluated with --sentence_loss=none" in caplog.text
+
+
+MASKING = OnlineMasking(MaskingSettings(0.3, PREDICTIONS), mask_id=4, vocab_size=31)
+COUNT = 12
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Records of each kind; `zeros` has features of predictions in which there are none."""
+    folder = tmp_path_factory.mktemp("records")
+    zeros = pretraining_columns(COUNT, seed=1)
+    for name in PREDICTION_FEATURES:
+        zeros[name] *= 0
+    stripped = plain_columns(COUNT, seed=1)
+    stripped["input_ids"][2, 1] = MASKING.mask_id
+    rare = pretraining_columns(COUNT, seed=1)
+    rare["masked_lm_weights"][0] = 0
+    kinds = {
+        "masked": pretraining_columns(COUNT, seed=1),
+        "plain": plain_columns(COUNT, seed=1),
+        "zeros": zeros,
+        "masked_without_predictions": stripped,
+        "masked_but_the_first": rare,
+    }
+    return {name: str(write_records(folder / name, columns)) for name, columns in kinds.items()}
+
+
+def task_on(train=(), evaluate=(), masking=MASKING):
+    return PretrainingTask(
+        small_config(),
+        train_files=train,
+        eval_files=evaluate,
+        max_seq_length=LENGTH,
+        max_predictions_per_seq=PREDICTIONS,
+        shuffle_buffer_size=5,
+        masking=masking,
     )
+
+
+def examples(batches):
+    """Rows of all batches, one bytes object each."""
+    rows = [
+        b"".join(batch[name][row].numpy().tobytes() for name in sorted(batch))
+        for batch in batches
+        for row in range(len(batch["input_ids"]))
+    ]
+    return np.array(rows, object)
+
+
+@pytest.mark.parametrize("kind", ["plain", "zeros"])
+def test_batches_of_plain_and_masked_records_have_the_same_features(files, kind):
+    ours = next(task_on([files[kind]]).train_dataset(6, seed=3))
+    theirs = next(task_on([files["masked"]], masking=None).train_dataset(6, seed=3))
+    assert {k: (v.shape, v.dtype) for k, v in ours.items()} == {
+        k: (v.shape, v.dtype) for k, v in theirs.items()
+    }
+    assert (ours["masked_lm_weights"].numpy().sum(axis=1) > 0).all()
+
+
+def test_masks_depend_on_seed_pass_and_example(files):
+    tf.random.set_seed(5)  # the trainer sets it; it decides the order too
+    task = task_on([files["plain"]])
+    rows = examples(islice(task.train_dataset(4, seed=3), 6))
+    again = islice(task.train_dataset(8, seed=3), 3)
+    assert (examples(again) == rows).all()
+    first, second = set(rows[:COUNT]), set(rows[COUNT:])
+    assert len(first) == COUNT
+    assert len(first & second) < COUNT / 3  # a short example may be masked alike twice
+    assert len(first & set(examples(islice(task.train_dataset(4, seed=4), 3)))) < COUNT / 3
+
+
+def test_a_restored_input_has_the_same_masks(files, tmp_path):
+    def begin():
+        return task_on([files["plain"]]).train_dataset(5, seed=3)
+
+    unbroken = begin()
+    next(unbroken)
+    saved = tf.train.Checkpoint(**input_positions(unbroken)).write(str(tmp_path / "position"))
+    restored = begin()
+    tf.train.Checkpoint(**input_positions(restored)).read(saved).assert_consumed()
+    for _ in range(3):
+        assert (examples([next(restored)]) == examples([next(unbroken)])).all()
+
+
+def test_all_evaluations_use_the_same_masks(files):
+    rows = examples(task_on([], [files["plain"]]).eval_dataset(5))
+    assert len(rows) == COUNT
+    other = task_on([files["plain"]], [files["plain"]])
+    assert (examples(other.eval_dataset(12)) == rows).all()
+
+
+def test_evaluation_on_masked_records(files):
+    task = task_on([files["plain"]], [files["masked"]])
+    without = task_on([], [files["masked"]], masking=None)
+    assert (examples(task.eval_dataset(5)) == examples(without.eval_dataset(5))).all()
+    with pytest.raises(RecordError, match=r"masked records and .*plain ones"):
+        task_on([], [files["plain"], files["masked"]])
+
+
+def test_records_must_be_masked_once(files, tmp_path):
+    for kind in ("masked", "masked_without_predictions", "masked_but_the_first"):
+        with pytest.raises(RecordError, match=rf"{files[kind]}: .* masked .*`masked_lm_prob`"):
+            task_on([files["plain"], files[kind]])
+    for kind in ("plain", "zeros"):
+        with pytest.raises(RecordError, match=rf"{files[kind]}: .* plain.*`masked_lm_prob`"):
+            task_on([files["masked"], files[kind]], masking=None)
+        with pytest.raises(RecordError, match=files[kind]):
+            task_on([files["masked"]], [files[kind]], masking=None)
+    path = write_records(tmp_path / "other", {"input_ids": np.ones((3, LENGTH), int)})
+    for masking in (None, MASKING):
+        with pytest.raises(RecordError, match="'input_mask' is missing"):
+            task_on([str(path)], masking=masking)
+
+
+@pytest.mark.parametrize("damaged", ["training", "evaluation"])
+def test_errors_name_damaged_records_of_both_inputs(tmp_path, damaged):
+    """Training reads word starts here, evaluation predictions."""
+    train = write_records(tmp_path / "training", plain_columns(40, seed=2))
+    evaluate = write_records(tmp_path / "evaluation", pretraining_columns(40, seed=3))
+    task = task_on([str(train)], [str(evaluate)])
+    damage_record(tmp_path / damaged, number=25)
+    batches = task.eval_dataset(8)
+    if damaged == "training":
+        batches = islice(task.train_dataset(8, seed=1), 5)
+    with (
+        pytest.raises(RecordError, match=f"{damaged}, record 25: the checksum"),
+        task.explain_read_errors(),
+    ):
+        list(batches)
+
+
+def test_a_stream_without_intact_records_is_an_error(tmp_path):
+    paths = [write_records(tmp_path / str(n), plain_columns(COUNT, seed=1)) for n in range(4)]
+    damage_record(paths[1], number=1)
+    settings = {"max_seq_length": LENGTH, "skip_damaged_records": True, "masking": MASKING}
+    task = PretrainingTask(small_config(), train_files=[*map(str, paths)], **settings)
+    task.check_workers(1, 1)
+    with pytest.raises(RecordError, match=f"stream 1 of 4 .*: {paths[1]}. Omit"):
+        task.check_workers(8, 2)
+    with pytest.raises(ValueError, match="3 workers cannot share"):
+        task.check_workers(12, 3)
+    whole = paths[0].read_bytes()
+    paths[1].write_bytes(
+        frame_records([b"\xff" * 40])[0] + whole
+    )  # an invalid record before intact ones
+    PretrainingTask(small_config(), train_files=[*map(str, paths)], **settings).check_workers(8, 2)
+
+
+def test_the_description_of_the_input_contains_the_masking(files):
+    described = task_on([files["plain"]]).describe_input()
+    assert described["masking"]["settings"]["masked_lm_prob"] == 0.3
+    assert described["masking"]["mask_id"] == 4
+    assert "masking" not in task_on([files["masked"]], masking=None).describe_input()
+
+
+def test_pairs_are_required_for_a_sentence_loss(tmp_path):
+    columns = pretraining_columns(3, seed=1)
+    single = {**columns, "segment_ids": np.zeros_like(columns["segment_ids"])}
+    nothing = {name: values[:0] for name, values in columns.items()}
+    paths = {"pairs": columns, "single": single, "nothing": nothing}
+    paths = {name: str(write_records(tmp_path / name, rows)) for name, rows in paths.items()}
+    check_sentence_pairs([paths["pairs"], paths["nothing"]], "nsp")
+    check_sentence_pairs([*paths.values()], "none")
+    for loss in ("sop", "nsp"):
+        with pytest.raises(RecordError, match=f"^{paths['single']} .*`sentence_loss`={loss}"):
+            check_sentence_pairs([*paths.values()], loss)
+    (tmp_path / "bad").write_bytes(frame_records([b"\xff" * 40])[0])
+    with pytest.raises(RecordError, match="bad, record 1"):
+        check_sentence_pairs([str(tmp_path / "bad")], "sop")
