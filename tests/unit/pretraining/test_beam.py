@@ -1,4 +1,4 @@
-"""The Beam pipeline on Beam's direct runner, which must write what the local path writes."""
+"""Records created with Beam equal those of `create_records`."""
 
 from pathlib import Path
 
@@ -66,7 +66,7 @@ def create_local(inputs: list[str], folder: Path, tokenizer: Tokenizer, files: i
     ],
     ids=["in_memory", "multi_processing", "job_server"],
 )
-def test_bytes_and_counts_are_those_of_the_local_path(
+def test_files_and_counts_equal_those_of_create_records(
     runner, options, inputs, tmp_path, tokenizer, monkeypatch
 ):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))  # for the processes of workers
@@ -81,8 +81,7 @@ def test_bytes_and_counts_are_those_of_the_local_path(
     assert sum(made) > 2 * CHUNK_BYTES  # so that every file is joined from parts
 
 
-def test_files_without_records_and_other_folders(tmp_path, tokenizer):
-    """One block, fewer records than files; outputs go to several folders, remote ones too."""
+def test_files_without_records_and_several_directories(tmp_path, tokenizer):
     (tmp_path / "text").write_text("the road was long\n\nthe bridge\nfell\n")
     text = [str(tmp_path / "text")]
     create_local(text, tmp_path / "local", tokenizer, 9)
@@ -93,7 +92,7 @@ def test_files_without_records_and_other_folders(tmp_path, tokenizer):
     assert content(tmp_path / "0") | content(tmp_path / "1") == local
 
 
-def test_steps_done_twice_change_nothing(tmp_path):
+def test_repeated_steps(tmp_path):
     scratch = [str(tmp_path / "scratch" / name) for name in "ab"]
     jobs = [[b"a", b"b"], [b"c"], [b"d", b"e", b"f", b"g", b"h"]]
     chunks = beam._plan_chunks(map(beam._measure, enumerate(jobs)), shuffle_bytes=3)
@@ -115,44 +114,23 @@ def test_steps_done_twice_change_nothing(tmp_path):
         beam._publish((0, str(tmp_path / "gone")), [str(tmp_path / "c")])
 
 
-def fails(message, inputs, folder, tokenizer, options=(), runner="DirectRunner"):
-    (folder / "out").mkdir()
-    (folder / "out" / "0").write_text("before")
-    path = str(folder / "out" / "0")
-    with pytest.raises(ValueError, match=message):
-        beam.create_records(runner, options, inputs, [path], tokenizer, SETTINGS)
-    assert content(folder / "out") == {"0": b"before"}
-
-
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("runner", "options", "text", "message"),
     [
-        (b"\n \n", "`input_file` contains no token"),
-        (b"the road\n\x80\n", "text is not UTF-8 text: byte 9 .line 2"),
+        ("DirectRunner", (), b"\n \n", "`input_file` contains no token"),
+        ("DirectRunner", (), b"the road\n\x80\n", "text is not UTF-8 text: byte 9 .line 2"),
+        ("DirectRunner", ("--direct_num_worker=2",), b"the", "no option --direct_num_worker"),
+        ("NoRunner", (), b"the", "`runner`=NoRunner: .*NoRunner"),
+        ("no.such.Runner", (), b"the", "`runner`=no.such.Runner: No module named 'no'"),
     ],
 )
-def test_bad_input_leaves_the_output_alone(text, message, tmp_path, tokenizer):
+def test_errors_leave_the_output_unchanged(runner, options, text, message, tmp_path, tokenizer):
     (tmp_path / "text").write_bytes(text)
-    fails(message, [str(tmp_path / "text")], tmp_path, tokenizer)
-
-
-@pytest.mark.parametrize(
-    ("runner", "options", "message"),
-    [
-        ("DirectRunner", ("--direct_num_worker=2",), "Beam has no option --direct_num_worker"),
-        ("NoRunner", (), "`runner`=NoRunner: .*NoRunner"),
-        ("no.such.Runner", (), "`runner`=no.such.Runner: No module named 'no'"),
-    ],
-)
-def test_unknown_options_and_runners(runner, options, message, inputs, tmp_path, tokenizer):
-    fails(message, inputs, tmp_path, tokenizer, options, runner)
-
-
-def test_output_that_cannot_be_written(inputs, tmp_path, tokenizer):
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(ValueError, match=r"file.* cannot be written"):
-        beam.create_records(
-            "DirectRunner", (), inputs, [str(tmp_path / "file" / "0")], tokenizer, SETTINGS
-        )
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "0").write_text("before")
+    inputs, output = [str(tmp_path / "text")], [str(tmp_path / "out" / "0")]
+    with pytest.raises(ValueError, match=message):
+        beam.create_records(runner, options, inputs, output, tokenizer, SETTINGS)
+    assert content(tmp_path / "out") == {"0": b"before"}
     with pytest.raises(ValueError, match="`output_file` would overwrite the input"):
-        beam.create_records("DirectRunner", (), inputs, inputs, tokenizer, SETTINGS)
+        beam.create_records(runner, options, inputs, inputs, tokenizer, SETTINGS)

@@ -50,19 +50,16 @@ def test_documents_are_read(name, tokenizer, tmp_path):
     assert decoded(read(text, tokenizer, tmp_path), tokenizer) == expected
 
 
-def test_line_without_tokens_is_not_an_empty_line(word_piece, tmp_path):
-    """A line of control characters has no tokens, but is not blank either."""
+def test_lines_without_tokens(tokenizer, word_piece, tmp_path):
+    """A line of control characters is not blank; a line of accents is."""
     documents = read("the road\n\u200b\nwas long\n", word_piece, tmp_path)
     assert decoded(documents, word_piece) == [["the road", "was long"]]
-
-
-def test_line_of_accents_is_empty_after_the_clean_up(tokenizer, tmp_path):
     documents = read("the road\n\u0301\u0300\nwas long\n", tokenizer, tmp_path)
     assert decoded(documents, tokenizer) == [["the road"], ["was long"]]
 
 
-def test_unknown_pieces_inside_words_are_told_apart(golden, tmp_path):
-    """Unknown letters continue a word; other unknown characters open one."""
+def test_unknown_pieces_inside_words(golden, tmp_path):
+    """Unknown letters continue a word; other unknown characters start one."""
     cased = load_tokenizer(
         spm_model_file=str(golden / "tokenizer" / "small_1000.model"), do_lower_case=False
     )
@@ -113,21 +110,18 @@ def test_long_documents_are_cut_at_line_ends(tmp_path):
     assert len(blocks) > 5
     assert all(block.spans[0].read().endswith(b"\n") for block in blocks)
     assert joined(blocks) == Path(files[0]).read_bytes()
-
-
-def test_long_line_stays_whole(tmp_path):
     text = "a" * 5000 + "\n" + "b" * 5000
     blocks = cut_into_blocks([write(tmp_path / "text", text)], 700)
     assert [len(span.read()) for block in blocks for span in block.spans] == [5001, 5000]
 
 
-def test_file_boundary_is_a_document_boundary(tokenizer, tmp_path):
+def test_the_end_of_a_file_ends_a_document(tokenizer, tmp_path):
     files = [write(tmp_path / "a", "the road"), write(tmp_path / "b", "was long\n")]
     (block,) = cut_into_blocks(files)
     assert decoded(read_documents(block, tokenizer), tokenizer) == [["the road"], ["was long"]]
 
 
-def test_empty_line_far_from_the_cut_is_found(tmp_path):
+def test_an_empty_line_far_from_the_cut_is_found(tmp_path):
     """Farther than the first look of 64 KiB."""
     text = "line\n" * 40_000 + "\n" + "line\n" * 40_000
     blocks = cut_into_blocks([write(tmp_path / "text", text)], 130_000)
@@ -136,25 +130,18 @@ def test_empty_line_far_from_the_cut_is_found(tmp_path):
 
 
 def test_blocks_with_and_without_text(tmp_path):
-    for text, expected in (("the road\n", True), (" \n\u3000\n", False), ("\n", False)):
+    nul = b"the ro\0ad\n" + b"was long\n" * 20
+    for text, expected in (("the road\n", True), (" \n\u3000\n", False), (nul, True)):
         (block,) = cut_into_blocks([write(tmp_path / "text", text)])
         assert check_block(block) is expected
     assert cut_into_blocks([write(tmp_path / "text", "")]) == []
-
-
-def test_files_that_are_no_text_are_named(tmp_path):
-    text = b"the road\n" * 2000 + b"\n" + b"was \xff\xfe long\n"
-    path = write(tmp_path / "text", text)
-    blocks = cut_into_blocks([path], 9000)
-    message = r"text is not UTF-8 text: byte 18005 \(line 2002\) is 0xff.*`input_file`"
+    blocks = cut_into_blocks(
+        [write(tmp_path / "text", b"the road\n" * 2000 + b"\n" + b"was \xff\xfe long\n")], 9000
+    )
     assert check_block(blocks[0])
+    message = r"text is not UTF-8 text: byte 18005 \(line 2002\) is 0xff.*`input_file`"
     with pytest.raises(ValueError, match=message):
         check_block(blocks[-1])
-
-
-def test_text_in_another_encoding_is_not_taken_for_utf8(tmp_path):
     utf16 = write(tmp_path / "text", "the road\nwas long\n".encode("utf-16-le"))
     with pytest.raises(ValueError, match=r"text is not UTF-8 text: byte 1 \(line 1\) is 0x00"):
         check_block(*cut_into_blocks([utf16]))
-    stray = write(tmp_path / "stray", b"the ro\0ad\n" + b"was long\n" * 20)
-    assert check_block(*cut_into_blocks([stray]))

@@ -1,4 +1,4 @@
-"""Records that cannot be read: left out, named, counted; everything else is as it was."""
+"""Damaged records are skipped, logged and counted; the others are read as usual."""
 
 from functools import partial
 from itertools import islice
@@ -69,7 +69,7 @@ def short(skipped):
     return {place.rsplit("/", 1)[1] for place in skipped.places}
 
 
-def test_every_other_record_is_read_once_in_a_pass(damaged, caplog):
+def test_all_other_records_are_read_once_per_pass(damaged, caplog):
     numbers, skipped = read(batches(damaged, skip_damaged=True), 19)  # four passes of 19
     for start in range(0, 76, 19):
         assert {*numbers[start : start + 19]} == GOOD
@@ -80,7 +80,7 @@ def test_every_other_record_is_read_once_in_a_pass(damaged, caplog):
     assert any(message.endswith("part-0, record 3 and all after it") for message in messages)
     assert any(message.endswith("part-3, records 3 to 4") for message in messages)
     assert any(message.endswith("part-3, record 7 and all after it") for message in messages)
-    # A run that goes on knows of them, and does not tell again.
+    # A resumed run does not log them again.
     caplog.clear()
     again = SkippedRecords(list(skipped.places))
     for batch in islice(batches(damaged, skip_damaged=True), 10):
@@ -89,12 +89,7 @@ def test_every_other_record_is_read_once_in_a_pass(damaged, caplog):
     assert not caplog.messages
 
 
-def test_without_the_flag_damage_is_an_error(damaged):
-    with pytest.raises((tf.errors.OpError, UnicodeDecodeError)):
-        read(batches(damaged), 7)
-
-
-def test_whole_files_come_in_the_same_order(files):
+def test_the_order_of_intact_files_does_not_change(files):
     whole = [str(files[0]), str(files[1]), str(files[4])]
     numbers, skipped = read(batches(whole, skip_damaged=True), 20)
     assert numbers == read(batches(whole), 20)[0]
@@ -111,7 +106,7 @@ def test_examples_are_numbered_without_gaps(damaged):
     assert SKIPPED in dataset.element_spec
 
 
-def test_a_restored_input_goes_on_and_tells_the_same(damaged, tmp_path):
+def test_a_restored_input_skips_the_same_records(damaged, tmp_path):
     make = partial(batches, damaged, skip_damaged=True)
     iterator = make()
     for _ in range(3):
@@ -128,7 +123,7 @@ def test_a_restored_input_goes_on_and_tells_the_same(damaged, tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["checksum", "cut short", "empty", "no example"])
-def test_files_that_begin_with_damage_are_not_looked_at(files, damage, caplog):
+def test_files_that_begin_with_a_damaged_record(files, damage, caplog):
     if damage == "checksum":
         damage_record(files[0], number=1)
     elif damage == "cut short":
@@ -142,8 +137,8 @@ def test_files_that_begin_with_damage_are_not_looked_at(files, damage, caplog):
 
 
 @pytest.mark.parametrize("damage", ["empty record", "zeros", "length beyond the file"])
-def test_empty_records_and_zeros_are_passed_over(tmp_path, damage):
-    """After an empty record the file goes on, after what is no record it does not."""
+def test_empty_records_and_zeros_are_skipped(tmp_path, damage):
+    """Records after an empty record are read, those after invalid data are not."""
     path = tmp_path / "part"
     frames = frame_records(records(range(4)))
     length = (1 << 30).to_bytes(8, "little")

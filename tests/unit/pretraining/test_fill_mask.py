@@ -1,4 +1,4 @@
-"""Filling in blanks with a model whose answers are known."""
+"""Predictions at [MASK] of a model with known predictions."""
 
 import re
 
@@ -27,7 +27,7 @@ CONFIG = AlbertConfig(
 
 @pytest.fixture(scope="module", params=[True, False], ids=["two heads", "one head"])
 def directory(request, tmp_path_factory, tokenizer) -> str:
-    """A model that always expects the token 100, then 200, whatever the text."""
+    """A model that always predicts the tokens 100 and 200."""
     path = str(tmp_path_factory.mktemp("model"))
     ModelDirectory(path, CONFIG, "", tokenizer).write()
     model = AlbertForPretraining(CONFIG, has_sentence_order_head=request.param)
@@ -44,7 +44,7 @@ def filler(directory):
     return FillMask.load(directory)
 
 
-def test_each_blank_gets_its_likeliest_tokens(filler, tokenizer):
+def test_each_mask_gets_its_most_probable_tokens(filler, tokenizer):
     (blanks,) = filler(["The [MASK] was 9, and [MASK]."], top_k=3)
     assert len(blanks) == 2
     for candidates in blanks:
@@ -63,16 +63,15 @@ def test_each_blank_gets_its_likeliest_tokens(filler, tokenizer):
         ("[MASK] .", ["[MASK]", "▁", "."]),
         ("([MASK]) the", ["▁", "(", "[MASK]", ")", "▁the"]),
         ("[MASK][MASK]", ["[MASK]", "[MASK]"]),
-        ("[MASK]\u0301", ["[MASK]"]),  # a combining mark, which the clean-up drops
+        ("[MASK]\u0301", ["[MASK]"]),  # the combining mark is removed
     ],
 )
-def test_text_around_a_blank_becomes_what_it_is_without_the_blank(filler, text, tokens):
+def test_text_around_a_mask(filler, text, tokens):
     ids = filler._encode(0, text)
     assert filler.tokenizer.convert_ids_to_tokens(ids) == ["[CLS]", *tokens, "[SEP]"]
 
 
-def test_the_answer_depends_on_the_place_of_the_blank(directory):
-    """Positions reach the head: with real weights two places of one text differ."""
+def test_predictions_depend_on_the_position(directory):
     filler = FillMask.load(directory)
     for variable in filler.model.trainable_variables:
         variable.assign(np.random.default_rng(3).normal(size=variable.shape, scale=0.5))
@@ -80,20 +79,14 @@ def test_the_answer_depends_on_the_place_of_the_blank(directory):
     assert first[0] != second[0]
 
 
-def test_unusable_texts_and_directories_are_refused(filler, tmp_path):
-    with pytest.raises(ValueError, match=r"\[MASK\].*texts\[1\]='no blank'"):
-        filler(["[MASK]", "no blank"])
-    with pytest.raises(ValueError, match=r"texts\[0\].*16 tokens"):
-        filler(["the " * 15 + "[MASK]"])
-    CONFIG.to_json_file(str(tmp_path / "albert_config.json"))
-    with pytest.raises(ValueError, match=re.escape(str(tmp_path))):
-        FillMask.load(str(tmp_path))
-
-
-def test_bad_input_is_refused(filler, tokenizer):
+def test_invalid_inputs(filler, tokenizer, tmp_path):
     for variable in (nan := AlbertForPretraining(CONFIG)).trainable_variables:
         variable.assign(np.full(variable.shape, np.nan))
+    CONFIG.to_json_file(str(tmp_path / "albert_config.json"))
     assert_refused([
+        (lambda: filler(["[MASK]", "none"]), ValueError, r"\[MASK\].*texts\[1\]='none'"),
+        (lambda: filler(["the " * 15 + "[MASK]"]), ValueError, r"texts\[0\].*16 tokens"),
+        (lambda: FillMask.load(str(tmp_path)), ValueError, re.escape(str(tmp_path))),
         (lambda: filler(["[MASK]"], top_k=0), ValueError, "top_k must be at least 1"),
         (lambda: filler(["[MASK]"], top_k=2.0), TypeError, "top_k must be a whole number"),
         (lambda: FillMask.load("mini", do_lower_case="no"), TypeError, "do_lower_case must be"),

@@ -30,7 +30,7 @@ SETTINGS = InstanceSettings(
 
 @pytest.fixture(scope="module")
 def tokenizers(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Tokenizer]:
-    """Two of the same size, whose last two tokens are in another order."""
+    """Two vocabularies; the order of the last two tokens differs."""
     lines = (golden / "tokenizer" / "vocab.txt").read_text().splitlines()
     other = tmp_path_factory.mktemp("other") / "other.txt"
     other.write_text("\n".join([*lines[:-2], lines[-1], lines[-2]]) + "\n")
@@ -53,7 +53,7 @@ def create_with_beam(*arguments) -> None:
     ("maker", "scheme"),
     [(create_records, ""), (create_records, "ram://"), (create_with_beam, "file://")],
 )
-def test_records_of_another_vocabulary_are_refused(maker, scheme, tokenizers, tmp_path, golden):
+def test_records_of_another_vocabulary_are_rejected(maker, scheme, tokenizers, tmp_path, golden):
     folder = f"{scheme}{tmp_path}"
     outputs = create(folder, tokenizers[0], golden, maker)
     assert match_files(f"{folder}/a/*,{folder}/b/*") == outputs
@@ -65,7 +65,7 @@ def test_records_of_another_vocabulary_are_refused(maker, scheme, tokenizers, tm
         assert tokenizers[1].files[0] in str(error.value)
 
 
-def test_one_directory_of_two_vocabularies(tokenizers, tmp_path, golden):
+def test_records_of_two_vocabularies_are_rejected(tokenizers, tmp_path, golden):
     path, other = create(tmp_path, tokenizers[0], golden)
     write_fingerprints([other], tokenizers[1].tokens)
     for tokenizer, wrong in zip((*tokenizers, None), (other, path, other), strict=True):
@@ -73,7 +73,7 @@ def test_one_directory_of_two_vocabularies(tokenizers, tmp_path, golden):
             check_vocabulary([path, other], tokenizer)
 
 
-def test_the_fingerprint_belongs_to_the_content(tokenizers, tmp_path, golden):
+def test_fingerprints_of_other_content_are_ignored(tokenizers, tmp_path, golden):
     path, other = map(Path, create(tmp_path, tokenizers[0], golden))
     fingerprint = vocabulary_fingerprint(tokenizers[0].tokens)
     shutil.copytree(path.parent, tmp_path / "copied")
@@ -93,7 +93,7 @@ def test_the_fingerprint_belongs_to_the_content(tokenizers, tmp_path, golden):
     check_vocabulary([str(path)], tokenizers[1])
 
 
-def test_a_fingerprint_that_cannot_be_written_costs_a_warning(tokenizers, tmp_path, caplog):
+def test_a_fingerprint_that_cannot_be_written_is_a_warning(tokenizers, tmp_path, caplog):
     (tmp_path / "x").write_bytes(b"records")
     (tmp_path / ".x.vocabulary").mkdir()
     write_fingerprints([str(tmp_path / "x"), "/dev/null"], tokenizers[0].tokens)
@@ -102,7 +102,7 @@ def test_a_fingerprint_that_cannot_be_written_costs_a_warning(tokenizers, tmp_pa
     assert stored_fingerprint(str(tmp_path / "x")) is None
 
 
-def test_training_and_evaluation_compare_the_vocabulary(tokenizers, tmp_path):
+def test_runs_check_the_vocabulary(tokenizers, tmp_path):
     run = PretrainingRun(tmp_path)
     for path, action in ((run.files[1], {}), (run.eval_file, {"do_train": False, "do_eval": True})):
         write_fingerprints([str(path)], tokenizers[0].tokens)
@@ -112,7 +112,7 @@ def test_training_and_evaluation_compare_the_vocabulary(tokenizers, tmp_path):
         assert not run.output.exists()
 
 
-def test_inspect_compares_records_and_tokenizers(tokenizers, tmp_path, golden, capsys):
+def test_inspect_compares_the_vocabularies(tokenizers, tmp_path, golden, capsys):
     path, _ = create(tmp_path, tokenizers[0], golden)
     same, other = (tokenizer.files[0] for tokenizer in tokenizers)
     inspect.run([same, path, other])
