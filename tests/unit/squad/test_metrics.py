@@ -6,13 +6,7 @@ import pytest
 from absl import logging
 
 from albert_tf.squad.data import Question
-from albert_tf.squad.metrics import (
-    exact_match,
-    f1,
-    has_references,
-    v1_scores,
-    v2_scores,
-)
+from albert_tf.squad.metrics import exact_match, f1, has_references, v1_scores, v2_scores
 
 
 def question(qas_id, *references, is_impossible=False):
@@ -64,9 +58,9 @@ class TestFirstVersion:
         scores = v1_scores(questions, {"a": "于北京大学", "b": "红楼梦。", "c": "no 6"})
         assert scores["exact_match"] == 0.0
         assert scores["char_exact_match"] == pytest.approx(100 / 3)
-        # "北京" of 5 and of 2 characters; all of 3; the run "no" of 2 and of 2.
+        # 2 of 5 and 2 characters; all 3 characters; 1 of 2 and 2 words.
         assert scores["char_f1"] == pytest.approx(100 * (4 / 7 + 1 + 1 / 2) / 3)
-        # Only what stands together counts: 甲乙 of 甲乙丙丁 and of 甲乙丁.
+        # Only the longest common run counts: 甲乙.
         assert v1_scores([question("a", "甲乙丁")], {"a": "甲乙丙丁"})["char_f1"] == pytest.approx(
             100 * 4 / 7
         )
@@ -85,17 +79,6 @@ HALF = 2 / 3  # F1 of "grass"
 
 
 class TestSecondVersion:
-    def test_best_threshold(self):
-        scores = v2_scores(QUESTIONS, ANSWERS, ODDS)
-        # Answered from the lowest odds up: 2 at first, +1, -1, 0, +F1 or 0, 0.
-        assert scores["best_exact"] == pytest.approx(100 * 3 / 5)
-        assert scores["best_f1"] == pytest.approx(100 * 3 / 5)
-        assert scores["best_exact_thresh"] == scores["best_f1_thresh"] == -3.0
-        assert scores["null_score_diff_threshold"] == -3.0
-        # Written with a strict comparison, the question at the threshold is blanked after all.
-        assert scores["exact"] == scores["predictions_exact"] == pytest.approx(100 * 2 / 5)
-        assert scores["total"] == 5
-
     def test_given_threshold(self):
         scores = v2_scores(QUESTIONS, ANSWERS, ODDS, threshold=0.75)
         expected = {
@@ -131,13 +114,6 @@ class TestSecondVersion:
         assert v2_scores(QUESTIONS, ANSWERS, odds)["best_f1"] == pytest.approx(100 * (3 + HALF) / 5)
         backwards = v2_scores(QUESTIONS[::-1], ANSWERS, odds)
         assert backwards["best_f1"] == pytest.approx(100 * (2 - 1 + 1 + HALF) / 5)
-        many = [question(f"{n}", *["red"] * (n % 2 or n < 60)) for n in range(120)]
-        scores = v2_scores(
-            many,
-            dict.fromkeys(map(str, range(120)), "red"),
-            {f"{n}": 1.5 - n % 2 for n in range(120)},
-        )
-        assert (scores["best_exact"], scores["best_exact_thresh"]) == (100.0, 1.5)
 
     def test_references_without_words(self):
         questions = [question("q", "the"), question("r", "the", "red")]

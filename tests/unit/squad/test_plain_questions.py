@@ -32,7 +32,7 @@ def json_lines(entries, **options) -> str:
 
 
 def squad() -> dict:
-    """The same questions as a file of SQuAD."""
+    """Returns the questions in the format of SQuAD."""
     first, second, third, fourth = (
         {"question": q.question, "answers": [{"text": "no such text", "answer_start": 99}]}
         for q in QUESTIONS

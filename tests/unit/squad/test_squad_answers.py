@@ -1,7 +1,5 @@
 """Selected answers, compared with a plain loop over all pairs."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -193,31 +191,6 @@ def test_questions_at_the_threshold_are_unanswered(data, features):
     for qas_id, odds in answers.null_odds_by_id().items():
         assert kept[qas_id] == (best[qas_id] if odds < threshold else "")
     assert sum(kept[qas_id] != best[qas_id] for qas_id in best) > 1
-
-
-def test_padding_displaces_candidates_if_it_is_ranked(data, features):
-    logits = outputs_of(features, 1, 1, extra=3)
-    rows = np.arange(len(features))
-    found = {}
-    for ranks_padding in (False, True):
-        settings = AnswerSettings(1, n_best_size=3)
-        selector = AnswerSelector(data, features, settings, ranks_padding=ranks_padding)
-        selector.add(rows, logits)
-        found[ranks_padding] = selector.answers()
-    assert set(found[True].predictions().values()) == {"empty"}
-    assert sum(text != "empty" for text in found[False].predictions().values()) >= 3
-
-
-def test_a_question_without_windows(data, features):
-    data = replace(data, questions=[*data.questions, Question("last", "?", 0, (), False)])
-    rows = np.arange(len(features))
-    first, second = (AnswerSelector(data, features, AnswerSettings(n)) for n in (1, 2))
-    first.add(rows, outputs_of(features, 1, 0))
-    second.add(rows, outputs_of(features, 2, 0))
-    assert first.answers().predictions()["last"] == "empty"
-    answers = second.answers()
-    assert answers.null_odds_by_id()["last"] == 1e6
-    assert answers.predictions()["last"] == ""
 
 
 def test_portions_of_questions_do_not_change_answers(data, features, monkeypatch):

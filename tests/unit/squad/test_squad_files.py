@@ -4,7 +4,6 @@ import json
 import math
 
 import numpy as np
-import pytest
 
 from albert_tf.squad.answers import AnswerCandidate, SquadAnswers, write_answers
 from albert_tf.squad.run import SquadEvaluationResults
@@ -47,23 +46,6 @@ def test_answer_files(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == expected.keys()
     for name, value in expected.items():
         assert (tmp_path / name).read_text() == json.dumps(value, indent=4) + "\n", name
-
-
-def test_answer_files_without_questions(tmp_path):
-    write_answers(str(tmp_path / "new"), answers_of([], []))
-    for name in ("predictions.json", "nbest_predictions.json"):
-        assert (tmp_path / "new" / name).read_text() == "{}\n"
-    assert not (tmp_path / "new" / "null_odds.json").exists()
-
-
-def test_an_error_leaves_existing_files_unchanged(tmp_path):
-    write_answers(str(tmp_path), answers_of(["a"], ["x", "y"]))
-    before = (tmp_path / "nbest_predictions.json").read_text()
-    broken = answers_of(["a", "b"], ["u", "v", object()])
-    with pytest.raises(TypeError):
-        write_answers(str(tmp_path), broken)
-    assert (tmp_path / "nbest_predictions.json").read_text() == before
-    assert len(list(tmp_path.iterdir())) == 2
 
 
 class TestEvaluationResults:

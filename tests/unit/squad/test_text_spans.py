@@ -17,7 +17,7 @@ QUERY = 12
 
 
 def questions() -> list[PlainQuestion]:
-    """Every text as a context and as a question; repeated ones make windows that overlap."""
+    """Returns all texts as contexts; those of several texts have overlapping windows."""
     source = random.Random(5)
     contexts = [*HOSTILE_TEXTS, *("\n ".join(source.choices(HOSTILE_TEXTS, k=9)) for _ in range(3))]
     return [
@@ -67,32 +67,33 @@ def test_answers_equal_those_of_python(tokenizer, version, options):
     outputs = found(tokenizer, version, asked, **options)
     assert ("null_odds" in outputs) == (version == 2)
     size = options.get("n_best_size", 20)
-    assert outputs["n_best_answers"].shape == (len(asked), size)
-    for row, (question, answer) in enumerate(zip(asked, answers, strict=True)):
-        is_answered = answer.start is not None
-        texts = [candidate.text for candidate in answer.n_best]
-        assert [text.decode() for text in outputs["n_best_answers"][row]] == texts + [""] * (
-            size - len(texts)
-        )
-        for name in ("start", "end"):
-            places = [getattr(candidate, name) for candidate in answer.n_best]
-            np.testing.assert_array_equal(
-                outputs[f"n_best_{name}"][row], places + [-1] * (size - len(places))
-            )
-            assert outputs[name][row] == (getattr(answer, name) if is_answered else -1)
-        np.testing.assert_allclose(
-            outputs["n_best_probabilities"][row][: len(texts)],
-            [candidate.probability for candidate in answer.n_best],
-            rtol=0,
-            atol=1e-6,
-        )
-        assert outputs["answers"][row].decode() == answer.answer
-        assert outputs["probabilities"][row] == pytest.approx(answer.probability or 0)
-        if is_answered:
-            cut = question.context.encode()[outputs["start_byte"][row] : outputs["end_byte"][row]]
-            assert cut.decode() == answer.answer
-        if version == 2:
-            assert outputs["is_answered"][row] == is_answered
-            np.testing.assert_allclose(outputs["null_odds"][row], answer.null_odds, rtol=1e-6)
+
+    def n_best(name, missing):
+        rows = [[getattr(found, name) for found in answer.n_best] for answer in answers]
+        return [row + [missing] * (size - len(row)) for row in rows]
+
+    def best(name, missing):
+        values = [getattr(answer, name) for answer in answers]
+        return [missing if value is None else value for value in values]
+
+    assert [[t.decode() for t in row] for row in outputs["n_best_answers"]] == n_best("text", "")
+    assert [text.decode() for text in outputs["answers"]] == best("answer", "")
+    for name in ("start", "end"):
+        assert outputs[f"n_best_{name}"].tolist() == n_best(name, -1)
+        assert outputs[name].tolist() == best(name, -1)
+    for key, expected_values in (
+        ("n_best_probabilities", n_best("probability", 0)),
+        ("probabilities", best("probability", 0)),
+    ):
+        np.testing.assert_allclose(outputs[key], expected_values, rtol=0, atol=1e-6)
+    for question, answer, start, end in zip(
+        asked, answers, outputs["start_byte"], outputs["end_byte"], strict=True
+    ):
+        if answer.start is not None:
+            assert question.context.encode()[start:end].decode() == answer.answer
+    if version == 2:
+        is_answered = [answer.start is not None for answer in answers]
+        assert outputs["is_answered"].tolist() == is_answered
+        np.testing.assert_allclose(outputs["null_odds"], best("null_odds", 0), rtol=1e-6)
     if options.get("threshold"):
         assert 0 < np.sum(outputs["is_answered"]) < len(asked)
