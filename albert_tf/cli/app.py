@@ -1,6 +1,6 @@
 """Runs commands: flags (parsed by absl), `--help`, errors and signals.
 
-This module must not import TensorFlow, so that `--help` is fast.
+This module must not import TensorFlow, so that `--help` is fast. Commands import it when they run.
 """
 
 from __future__ import annotations
@@ -37,13 +37,11 @@ from albert_tf.data.streams import (
 )
 from albert_tf.training.interruption import end_on_signals
 
-# Flags of earlier versions, and what to use instead. A key is "--flag", or "command --flag" if
-# other commands still have the flag.
+# Flags of earlier versions, and what to use instead.
 REMOVED_FLAGS = {
-    "export_litert --calibration_file": "--quantization=int8 needs no texts.",
-    "run_pretraining --depth_schedule": "train a model with fewer layers, then start a run in "
-    "another --output_dir with its directory as --init_checkpoint and all layers in "
-    "--albert_config_file.",
+    "calibration_file": "--quantization=int8 needs no texts.",
+    "depth_schedule": "train a model with fewer layers, then start a run in another --output_dir "
+    "with its directory as --init_checkpoint and all layers in --albert_config_file.",
 }
 _REPORT = (
     "error: unexpected exception, possibly a bug in albert_tf. Please report it with the stack "
@@ -140,8 +138,6 @@ def explain(error: Exception, values: flags.FlagValues) -> str:
                 places.setdefault(place, []).append(f"--{name}")
     named = places[min(places)] if places else []
     if isinstance(error, WriteError):
-        if not named and message.startswith(os.environ.get("TMPDIR", "/tmp")):
-            named = ["TMPDIR"]
         message += " Free disk space or make the path writable, and run the same command again."
     elif is_missing_file_system(error):
         message += ". Use a local path or gs://."
@@ -195,20 +191,11 @@ def parse(
                 "files by commas, and quote values that contain spaces or *."
             )
     except (flags.Error, ValueError, OSError) as error:  # absl raises ValueError for --noflag=x
-        advice = _removed_flag_advice(argv[0], error)
-        sys.exit(f"error: {advice or error}\nUse --help to list the flags.")
+        name = getattr(error, "flagname", "").removeprefix("no")
+        removed = f"--{name} no longer exists: {REMOVED_FLAGS.get(name)}"
+        message = removed if name in REMOVED_FLAGS else error
+        sys.exit(f"error: {message}\nUse --help to list the flags.")
     return [program, *paths, *after]
-
-
-def _removed_flag_advice(program: str, error: Exception) -> str | None:
-    """Returns what to use instead of a removed flag. `None` for other errors."""
-    command = re.split(r"[/\\ ]", program)[-1].removesuffix(".py")  # albert_tf run_squad
-    if isinstance(error, flags.UnrecognizedFlagError):
-        for name in (error.flagname, error.flagname.removeprefix("no")):
-            for key in (f"{command} --{name}", f"--{name}"):
-                if key in REMOVED_FLAGS:
-                    return f"--{name} no longer exists: {REMOVED_FLAGS[key]}"
-    return None
 
 
 def _hide_other_logs() -> None:

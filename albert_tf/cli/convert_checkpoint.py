@@ -6,8 +6,6 @@ and the configuration are also converted.
     albert_tf convert_checkpoint --model=albert_base --format=huggingface --output_dir=base_hf
 """
 
-from __future__ import annotations
-
 import os
 
 from absl import flags
@@ -44,7 +42,6 @@ FLAGS: Groups = {
 def run() -> None:
     """Converts the model and prints a report on its weights."""
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # so that both models compute on the same device
-    # These modules import TensorFlow, which --help does not need.
     from albert_tf.checkpoints.convert import convert
     from albert_tf.training.distribution import log_devices
 

@@ -6,8 +6,6 @@ third.
     albert_tf export_checkpoints --albert_directory=pretrained --export_path=released/model.ckpt
 """
 
-from __future__ import annotations
-
 import os
 
 from absl import flags, logging
@@ -35,7 +33,6 @@ FLAGS: Groups = {
 
 def run() -> None:
     """Reads the model and writes its weights."""
-    # These modules import TensorFlow, which --help does not need.
     from albert_tf.checkpoints.convert import export_weights
     from albert_tf.checkpoints.model_source import model_in
     from albert_tf.training.distribution import log_devices

@@ -6,8 +6,6 @@ model are printed.
     albert_tf export_litert --model=mrpc --output_file=mrpc.tflite --quantization=int8
 """
 
-from __future__ import annotations
-
 import os
 
 from absl import flags
@@ -45,7 +43,6 @@ FLAGS: Groups = {
 def run() -> None:
     """Exports the model; prints the size of the file and the differences of its outputs."""
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # so that both models compute on the same device
-    # These modules import TensorFlow, which --help does not need.
     from albert_tf.tools.exports import export_litert
     from albert_tf.training.distribution import log_devices
 

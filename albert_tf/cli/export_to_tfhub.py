@@ -9,8 +9,6 @@ A new process loads the result and compares its outputs with the outputs of the 
         --format=tf1_hub
 """
 
-from __future__ import annotations
-
 import os
 
 from absl import flags
@@ -47,7 +45,6 @@ FLAGS: Groups = {
 def run() -> None:
     """Exports the model and prints a report on its weights."""
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # so that both models compute on the same device
-    # These modules import TensorFlow, which --help does not need.
     from albert_tf.checkpoints.model_source import model_in
     from albert_tf.serving.hub import export_to_tfhub
     from albert_tf.training.distribution import log_devices

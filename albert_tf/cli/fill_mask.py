@@ -32,7 +32,6 @@ FLAGS: Groups = {
 
 def run() -> None:
     """Prints each text, followed by a line of tokens and probabilities for each [MASK]."""
-    # These modules import TensorFlow, which --help does not need.
     from albert_tf.pretraining.fill_mask import FillMask, read_model
     from albert_tf.training.distribution import log_devices
 

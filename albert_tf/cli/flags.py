@@ -344,7 +344,7 @@ def fine_tuning_flags(
             "--output_dir has no checkpoint, --init_checkpoint is used.",
         },
         "Prediction": {
-            _batch_size("predict_batch_size"): _batch_help("prediction", examples),
+            Flag("predict_batch_size", 8, at_least=1): _batch_help("prediction", examples),
         },
         "Export": {
             Flag("export_dir"): "Export a SavedModel into a numbered subdirectory of this "
@@ -384,10 +384,7 @@ def fine_tuning_flags(
 def development_flags(examples: str, optimizer: OptimizerConfig, *, is_default: bool) -> Groups:
     """Returns the flags of commands with a development set and a number of training steps.
 
-    Args:
-        examples: plural noun for the elements of a batch.
-        optimizer: defaults of the optimizer.
-        is_default: defaults of --do_train and --do_eval.
+    `examples` is a plural noun; `is_default` is the default of --do_train and --do_eval.
     """
     first: Groups = {
         "Actions": {
@@ -397,14 +394,10 @@ def development_flags(examples: str, optimizer: OptimizerConfig, *, is_default: 
             "model.ckpt-best.",
         },
         "Evaluation": {
-            _batch_size("eval_batch_size"): _batch_help("evaluation", examples),
+            Flag("eval_batch_size", 8, at_least=1): _batch_help("evaluation", examples),
         },
     }
     return merged(first, optimizer_flags(optimizer), EPOCHS)
-
-
-def _batch_size(name: str) -> Flag:
-    return Flag(name, 8, at_least=1)
 
 
 def _batch_help(purpose: str, examples: str) -> str:

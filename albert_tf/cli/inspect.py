@@ -8,8 +8,6 @@ sample text. Several paths are described one after the other. The command has no
     albert_tf inspect mrpc/model.ckpt-best records/train.tfrecord
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 

@@ -10,8 +10,6 @@ command resumes an interrupted study. The table in --output_dir is updated after
         -- --max_seq_length=128 --train_batch_size=32
 """
 
-from __future__ import annotations
-
 import dataclasses
 
 from absl import flags

@@ -16,8 +16,6 @@ Custom files are TSV, CSV or JSON Lines with a column of texts and a column of l
         --predict_output_file=labels.tsv
 """
 
-from __future__ import annotations
-
 import math
 
 from albert_tf.cli.app import command
@@ -93,7 +91,7 @@ FLAGS = merged(
 
 def run() -> None:
     """Runs the command."""
-    from albert_tf.classification import run  # imports TensorFlow
+    from albert_tf.classification import run
 
     run.run_classification(settings_from_flags(run.ClassificationSettings))
 

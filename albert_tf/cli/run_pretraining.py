@@ -14,8 +14,6 @@ the checkpoints.
         --output_dir=pretrained --input_file='records/held_out.tfrecord*'
 """
 
-from __future__ import annotations
-
 from albert_tf.cli.app import command
 from albert_tf.cli.flags import (
     DEVICES,
@@ -97,7 +95,7 @@ FLAGS = merged(trainer_flags(TrainerConfig("-")), optimizer_flags(OptimizerConfi
 
 def run() -> None:
     """Runs the command."""
-    from albert_tf.pretraining import run  # imports TensorFlow
+    from albert_tf.pretraining import run
 
     run.run_pretraining(settings_from_flags(run.PretrainingSettings))
 

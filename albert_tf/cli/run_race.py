@@ -13,8 +13,6 @@ By default the command trains and evaluates.
         --output_dir=exam
 """
 
-from __future__ import annotations
-
 from albert_tf.cli.app import command
 from albert_tf.cli.flags import (
     DRY_RUN,
@@ -78,7 +76,7 @@ FLAGS = merged(
 
 def run() -> None:
     """Runs the command."""
-    from albert_tf.multiple_choice import run  # imports TensorFlow
+    from albert_tf.multiple_choice import run
 
     run.run_multiple_choice(settings_from_flags(run.MultipleChoiceSettings))
 

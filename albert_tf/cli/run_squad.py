@@ -12,8 +12,6 @@ question has an answer; in version 2 some questions have none. Select any combin
         --predict_output_file=answers.jsonl
 """
 
-from __future__ import annotations
-
 from albert_tf.cli.app import command
 from albert_tf.cli.flags import (
     DRY_RUN,
@@ -119,7 +117,7 @@ FLAGS = squad_flags()
 
 def run() -> None:
     """Runs the command."""
-    from albert_tf.squad import run  # imports TensorFlow
+    from albert_tf.squad import run
 
     run.run_squad(settings_from_flags(run.SquadSettings))
 

@@ -11,8 +11,6 @@ JSON Lines. Select any combination of --do_train, --do_eval, --do_predict, --pre
     albert_tf run_token_classifier --output_dir=entities --predict_file=- < texts.txt
 """
 
-from __future__ import annotations
-
 from albert_tf.cli.app import command
 from albert_tf.cli.flags import (
     CLASS_WEIGHTS,
@@ -72,7 +70,7 @@ FLAGS = merged(
 
 def run() -> None:
     """Runs the command."""
-    from albert_tf.token_classification import run  # imports TensorFlow
+    from albert_tf.token_classification import run
 
     run.run_token_classification(settings_from_flags(run.TokenClassificationSettings))
 
