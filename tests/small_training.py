@@ -1,5 +1,6 @@
 """Short pretraining runs in the process of the test."""
 
+import signal
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,19 @@ class PlainLog(RunLog):
 
     def _draw_curves(self) -> None:
         """Draws nothing. test_curves.py and test_run_log.py test the plot."""
+
+
+class SignallingLog(PlainLog):
+    """Sends SIGTERM to this process, once, after a step."""
+
+    signal_step = 4
+
+    def advance(self, step: int) -> None:
+        """Sends the signal if it is due."""
+        super().advance(step)
+        if step == self.signal_step:
+            self.signal_step = 0
+            signal.raise_signal(signal.SIGTERM)
 
 
 def train(trainer: Trainer, log_type: type[RunLog] = PlainLog, **log_settings: Any) -> Trainer:

@@ -44,11 +44,7 @@ _FORMER_SETTINGS = {"classifier_dropout_prob": "dropout_prob"}  # in `.keras` fi
 
 
 class Storage(NamedTuple):
-    """Functions of a higher layer that read and write files.
-
-    `load` loads a model of a class; `save_assets` and `load_assets` store and read what a `.keras`
-    file contains in addition to weights.
-    """
+    """Functions of a higher layer that read and write files, and the assets of `.keras` files."""
 
     load: Callable[..., Any]
     save_assets: Callable[[Any, str], None]
@@ -146,11 +142,7 @@ class ConfiguredModel(SavedSettings, keras.Model):
         input_signature: Any = None,
         **kwargs: Any,
     ) -> None:
-        """Exports the model for serving; see `keras.Model.export`.
-
-        If `input_signature` is `None`, the inputs are `input_ids`, `input_mask` and `segment_ids`
-        of any batch size and length.
-        """
+        """See `keras.Model.export`. By default, batches can have any size and length."""
         if input_signature is None:
             shape = [None] * self.input_rank
             names = ("input_ids", "input_mask", "segment_ids")
@@ -343,10 +335,7 @@ class AlbertEncoder(ConfiguredModel):
 
 
 def named_inputs(inputs: Inputs) -> dict[str, tf.Tensor]:
-    """Returns the inputs under the names of the original release; a tensor is `input_ids`.
-
-    Raises ValueError if an input is given twice, or under a name of another library.
-    """
+    """Returns the inputs under the original's names; raises ValueError for ambiguous names."""
     if not isinstance(inputs, Mapping):
         return {"input_ids": inputs}
     for name in inputs:

@@ -304,10 +304,7 @@ def unsupported(
     *,
     jit_compile: bool,
 ) -> list[str]:
-    """Returns the reasons why cuDNN's attention is not supported; empty if it is.
-
-    `capabilities` are those of all GPUs; for the other arguments see `choose`.
-    """
+    """Returns the reasons why GPUs with these capabilities do not support cuDNN's attention."""
     size, rate = config.head_size, config.attention_probs_dropout_prob
     conditions = {
         "it needs NVIDIA GPUs of compute capability 8.0 or higher": bool(capabilities)

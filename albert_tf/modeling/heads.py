@@ -105,10 +105,7 @@ class ClassificationHead(ConfiguredLayer):
         self.built = True
 
     def call(self, vectors: tf.Tensor, dropout_seed: Seed = None) -> tf.Tensor:
-        """Maps outputs of the encoder, float [..., H], to logits, float32 [..., K].
-
-        Without a seed, there is no dropout.
-        """
+        """Maps float [..., H] to logits, float32 [..., K]; without a seed, there is no dropout."""
         kept = dropout(vectors, self.dropout_prob, dropout_seed)
         logits = tf.matmul(rows_of(kept), self.output_weights, transpose_b=True)
         logits = kernels.as_float32(logits) + kernels.as_float32(self.output_bias)

@@ -96,10 +96,7 @@ class SavedSettings:
 
 @register
 class Projection(SavedSettings, keras.layers.Layer):
-    """activation(x W + b) over the last axis, as one matrix product of all rows.
-
-    The standard deviation of the initial kernel is `initializer_range`.
-    """
+    """activation(x W + b) over the last axis; `initializer_range` is the initial deviation of W."""
 
     SETTINGS = ("input_size", "output_size", "initializer_range", "activation")
 
@@ -358,8 +355,7 @@ class FeedForward(ConfiguredLayer):
 class TransformerBlock(ConfiguredLayer):
     """Self-attention and feed-forward, each followed by dropout, residual sum and layer norm.
 
-    With `attention_of` or `feed_forward_of`, a part and its layer norm are shared with another
-    block.
+    A part can be shared with another block: `attention_of`, `feed_forward_of`.
     """
 
     def __init__(
@@ -388,10 +384,7 @@ class TransformerBlock(ConfiguredLayer):
     def call(
         self, x: tf.Tensor, attention_mask: tf.Tensor, dropout_seed: Seed = None
     ) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """Maps x, float [B, S, H], to the same shape; also returns attention probabilities.
-
-        For the arguments and the probabilities see `SelfAttention.call`.
-        """
+        """Maps float [B, S, H] to float [B, S, H] and probabilities; see `SelfAttention.call`."""
         seeds = split_seed(dropout_seed, 3)
         attention, feed_forward = self.attention, self.feed_forward
         context, probabilities = attention.context(x, attention_mask, seeds[0])

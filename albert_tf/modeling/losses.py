@@ -13,7 +13,7 @@ import keras
 import tensorflow as tf
 
 from albert_tf.data.errors import UserError
-from albert_tf.modeling import fused_kernels
+from albert_tf.modeling import kernels
 from albert_tf.modeling.layers import register
 
 MASKED_LM_EPSILON = 1e-5
@@ -31,10 +31,7 @@ class LossSum(NamedTuple):
 
 
 def means(batches: Sequence[Mapping[str, LossSum]]) -> dict[str, float]:
-    """Returns the weighted means over several batches: sums over all batches, then one division.
-
-    Every batch has the same names. A name with a total weight of 0 gets NaN.
-    """
+    """Returns the weighted means over batches with the same names; NaN if the total weight is 0."""
     totals = {
         name: LossSum(
             sum(float(batch[name].sum) for batch in batches),
@@ -57,8 +54,8 @@ def pretraining_loss(masked_lm: LossSum, sentence: LossSum | None = None) -> tf.
 def cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     """Returns -log softmax(logits)[label], float [...], of logits [..., K] and int labels."""
     logits = tf.cast(logits, tf.float32)
-    if fused_kernels.fuses():
-        return fused_kernels.cross_entropy(logits, labels)
+    if kernels.fuses():
+        return kernels.fused_cross_entropy(logits, labels)
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
 
 

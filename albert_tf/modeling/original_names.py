@@ -37,10 +37,9 @@ def is_of_pretraining(name: str) -> bool:
 
 
 def original_names(model: keras.Model) -> dict[str, keras.Variable]:
-    """Returns the variables of a model by the original release's names, in its order of creation.
+    """Returns the variables of a model by the original's names, in its order.
 
-    Args:
-        model: an `AlbertEncoder`, or a model with an `encoder` and heads.
+    `model` is an `AlbertEncoder`, or a model with an `encoder` and heads.
     """
     if isinstance(model, AlbertEncoder):
         return dict(_encoder(model))

@@ -64,8 +64,7 @@ def block_places(config: AlbertConfig) -> list[BlockPlace]:
 def attention_norm_name(number: int) -> str:
     """Returns the name of the layer norm after `attention_<number>`, within its inner group.
 
-    The original has two, "LayerNorm" and "LayerNorm_1". Only one of the two parts has higher
-    numbers, so names are unique.
+    Only one of the two parts has numbers above 1, so names are unique.
     """
     return "LayerNorm" if number == 1 else f"LayerNorm_{number}"
 

@@ -39,13 +39,10 @@ class Run(NamedTuple):
 
 
 def run_rematerialized(x: tf.Tensor, runs: Sequence[Run]) -> list[tf.Tensor]:
-    """Applies one or more runs in order, with the gradients described above.
+    """Applies runs in order and returns the output of each, with the gradients described above.
 
     Random numbers must be determined by the inputs of a run, so that recomputing gives the same
     result.
-
-    Returns:
-        The output of every run; each is differentiable.
     """
     variables = {id(variable): variable for run in runs for variable in run.variables}
     reader = _StoredValues(lambda: [tf.convert_to_tensor(v) for v in variables.values()])

@@ -22,10 +22,7 @@ def png(figure: Any, dpi: int = 100) -> bytes:
 
 
 def draw_curves(records: Sequence[Mapping[str, Any]]) -> bytes:
-    """Returns a PNG image of the records of a run, see `metrics.jsonl`.
-
-    Losses, scores, learning rate and gradient norm have one panel each.
-    """
+    """Returns a PNG image of records, as in `metrics.jsonl`, with one panel per metric."""
     from matplotlib.figure import Figure  # slow to import, and rarely needed
 
     panels = _panels(records)

@@ -107,11 +107,7 @@ class TpuAddress:
 
 
 def split_cpu(num_devices: int) -> None:
-    """Makes the CPU appear as several devices, to try distribution without accelerators.
-
-    Raises:
-        ValueError: TensorFlow has already settled its devices.
-    """
+    """Splits the CPU into several devices; raises ValueError if TensorFlow is already in use."""
     if num_devices == 1:
         return
     cpu = tf.config.list_physical_devices("CPU")[0]
@@ -123,11 +119,7 @@ def split_cpu(num_devices: int) -> None:
 
 
 def resolve_strategy(name: str, *, num_logical_cpu_devices: int = 1) -> str:
-    """Returns what "auto" is, as far as TF_CONFIG decides it; checks what goes together.
-
-    Raises:
-        ValueError: the name is no strategy, TF_CONFIG is malformed, or one contradicts the other.
-    """
+    """Returns the name of the strategy for "auto"; raises ValueError for contradictions."""
     if name not in STRATEGIES:
         raise UserError(
             f"`distribution_strategy` must be one of {', '.join(STRATEGIES)}. Received: {name!r}"
@@ -196,11 +188,7 @@ def _mirrored(devices: tuple[str, ...]) -> tf.distribute.MirroredStrategy:
 
 
 def communication_options(all_reduce: str) -> tf.distribute.experimental.CommunicationOptions:
-    """Returns how several workers add gradients: "nccl", "ring", or "auto", NCCL if there are GPUs.
-
-    TensorFlow's default is a ring over gRPC, even on GPUs. Raises ValueError for "nccl" without
-    GPU.
-    """
+    """Returns how workers add gradients. "auto" is NCCL on GPUs; TensorFlow would use gRPC."""
     has_gpus = bool(tf.config.list_physical_devices("GPU"))
     if all_reduce == "nccl" and not has_gpus:
         raise UserError(
@@ -349,11 +337,7 @@ def _strategy_name(settings: TrainingSettings) -> str:
 
 
 def with_xla(settings: T, num_lengths: int = 1) -> T:
-    """Returns the settings with `xla` enabled or disabled if it is `None`.
-
-    On a GPU, half precision is slow without XLA. XLA compiles each of the `num_lengths` padded
-    lengths, which takes minutes for large models.
-    """
+    """Sets `xla`, if it is `None`: enabled for half precision on GPUs with few padded lengths."""
     if settings.xla is not None:
         return settings
     is_half_on_gpu = settings.precision != FLOAT32 and bool(tf.config.list_physical_devices("GPU"))
@@ -479,10 +463,8 @@ def process_state_kept() -> Iterator[None]:
 
     `interruption` restores signal handlers, `precision` Keras's dtype policy. TensorFlow cannot
     undo the initialization of devices, the split of the CPU, and connections of workers and TPUs;
-    and the random sequence of its global seed starts over.
-
-    Raises:
-        RuntimeError: another job is running in this process.
+    and the random sequence of its global seed starts over. Raises RuntimeError if another job is
+    running.
     """
     if not _is_running.acquire(blocking=False):
         raise RuntimeError(

@@ -195,17 +195,11 @@ class EvaluationResults:
     def append(
         self, step: int, results: Mapping[str, float | np.ndarray], best_before: float
     ) -> None:
-        """Adds the `original_result_lines` of a checkpoint, replacing a block of the same step.
-
-        `best_before` is the best score of the checkpoints evaluated before; -1 if there are none.
-        """
+        """Adds the `original_result_lines` of a checkpoint, replacing a block of the same step."""
         self.append_lines(step, original_result_lines(step, results, best_before))
 
     def append_lines(self, step: int, lines: Sequence[str], ending: str = "") -> None:
-        """Adds a block, replacing a block of the same step.
-
-        The lines contain `global_step = <step>`. `ending` follows the last block.
-        """
+        """Adds a block with a line `global_step = <step>`; `ending` follows the last block."""
         self._blocks = [block for block in self._blocks if _step_of(block) != step]
         self._blocks.append("".join(f"{line}\n" for line in lines) + _RULE)
         with write_then_rename(self._path) as file:
@@ -284,10 +278,7 @@ class BestCheckpoint:
 def scored_result(
     best: BestCheckpoint, history: Sequence[LoggedRecord], reported: Sequence[LoggedRecord]
 ) -> JobResult:
-    """Returns the result of the best checkpoint, or of the best evaluation in `reported`.
-
-    `reported` are the records of this call; for `history` see `JobResult`.
-    """
+    """Returns the scores of the best checkpoint, or of the best evaluation of this call."""
     output_dir, history = best.directory.path, list(history)
     evaluated = {record["step"]: record for record in reported if record["phase"] == "eval"}
     chosen = next((r for r in history if (r["phase"], r["step"]) == ("eval", best.step)), None)

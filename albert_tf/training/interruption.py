@@ -63,7 +63,7 @@ def _end(number: int, frame: FrameType | None) -> None:
 def _set_handlers(handler: Any) -> dict[signal.Signals, Any]:
     """Sets the handler of all signals that are not ignored; returns the earlier handlers.
 
-    Python delivers signals only to the main thread; in other threads nothing is set.
+    Python delivers signals only to the main thread.
     """
     earlier = {}
     if threading.current_thread() is threading.main_thread():
@@ -85,18 +85,11 @@ def _print(line: str) -> None:
 
 
 class TrainingInterrupted(SystemExit):
-    """A signal ended the training after its last step was saved.
-
-    Unless it is caught, it ends the process with status 128 plus the number of the signal.
-    """
+    """Ends the process with status 128 + signal number, after the last step was saved."""
 
 
 class Interruption:
-    """Notes the first signal that asks to stop. The second signal ends the process at once.
-
-    Attributes:
-        signal: the signal, or `None` before it is received.
-    """
+    """Stores the first stop signal in `signal`. The second one ends the process at once."""
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None

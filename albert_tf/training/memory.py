@@ -219,10 +219,7 @@ def tpu_chips() -> list[tuple[str, int]]:
 
 
 def tpu_memory(cores: int) -> int | None:
-    """Returns the bytes of one TPU core; `None` if the chips of this machine are unknown.
-
-    `cores` is the number of cores that TensorFlow uses on this machine: one or two per chip.
-    """
+    """Returns the bytes per TPU core, of one or two `cores` per chip; `None` if unknown."""
     sizes = [size for _, size in tpu_chips()]
     return min(sizes) * min(len(sizes), cores) // cores if sizes else None
 

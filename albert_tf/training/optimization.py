@@ -227,9 +227,8 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
     def split(self, variables: Sequence[keras.Variable]) -> tuple[list, list]:
         """Returns the variables that decay (and, in LAMB, are adapted) and the excluded variables.
 
-        Raises:
-            ValueError: a variable has no name, or no variable is excluded although some are
-                vectors.
+        Raises ValueError if a variable has no name, or if none is excluded although some are
+        vectors.
         """
         names = [_own_name(variable) for variable in variables]
         unnamed = [name for name in names if name.rstrip("_0123456789").lower() == "variable"]

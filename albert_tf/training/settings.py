@@ -30,10 +30,7 @@ OnLog = Callable[[Mapping[str, Any]], None]
 
 
 def unless_given(default: T, *, at_least: float | None = None) -> T:
-    """Returns a field that is `None` unless given, until `resolve` fills it.
-
-    It is for settings that a recipe or a trained model may provide; `default` is used last.
-    """
+    """Returns a field that is `None` until `resolve` fills it; `default` is used last."""
     metadata = {_DEFAULT: default, _AT_LEAST: at_least}
     return cast(T, dataclasses.field(default=None, metadata=metadata))
 
@@ -139,10 +136,7 @@ def resolve(settings: T, *sources: Mapping[str, Any]) -> T:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Settings of a command, named after the flags in docs/flags.md.
-
-    For errors see `check_settings`.
-    """
+    """Settings of a command, named after the flags in docs/flags.md; see `check_settings`."""
 
     __signature__ = _Signature()
 

@@ -26,7 +26,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.config import BFLOAT16, FLOAT16, FLOAT32, OptimizerConfig, TrainerConfig
-from albert_tf.modeling import fused_attention, fused_kernels
+from albert_tf.modeling import fused_attention, kernels
 from albert_tf.modeling.losses import LossSum
 from albert_tf.modeling.original_names import original_names
 from albert_tf.modeling.parameter_sharing import ENCODER_PREFIX
@@ -106,7 +106,7 @@ class TrainingStep:
         variables: the trained variables, in the order of the original. Frozen variables have no
             gradient, no part in the gradient norm, and no weight decay.
         loss_scale: the loss scale of float16; `None` in other precisions.
-        fuses: whether steps use the fused passes of `fused_kernels`. Read when `update` is traced.
+        fuses: whether steps use the fused passes of `kernels`. Read when `update` is traced.
         attention: the attention of the steps, see `fused_attention`; `None` for plain attention.
         update: a `tf.function` that makes one update. It takes a batch from `split_batch` and
             returns `sums` of losses and metrics, `gradient_norm`, `learning_rate` and, in float16,
@@ -212,7 +212,7 @@ class TrainingStep:
             and device_type(self._strategy) == "CPU"
             and self.model.compute_dtype in (FLOAT32, BFLOAT16)
             and not self._config.jit_compile
-            and fused_kernels.repays_compilation(
+            and kernels.repays_compilation(
                 self._task.config, micro_rows * self._task.max_seq_length
             )
         )
@@ -320,7 +320,7 @@ class TrainingStep:
         """Returns the sums and the part of the gradient of one micro-batch."""
         variables = [variable.value for variable in self.variables]
         with (
-            fused_kernels.fusing(self.fuses),
+            kernels.fusing(self.fuses),
             fused_attention.attending(self.attention),
         ):
             with tf.GradientTape(watch_accessed_variables=False) as tape:

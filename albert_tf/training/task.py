@@ -139,10 +139,7 @@ class EvaluatedTask(Task, Protocol):
 
 
 class SkippedRecords:
-    """Logs each skipped place once, however often the input passes it, and counts the records.
-
-    `places` are lines as in `SKIPPED`; places passed to the constructor were already logged.
-    """
+    """Logs each skipped place once, and counts the records. `places` are lines as in `SKIPPED`."""
 
     def __init__(self, places: Iterable[str] = ()) -> None:
         self.places: dict[str, None] = dict.fromkeys(places)

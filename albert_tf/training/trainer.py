@@ -98,10 +98,10 @@ class Trainer:
         self.train_step = self._training.update
 
     def locked(self, *, evaluates: bool, dry_run: bool = False) -> AbstractContextManager[None]:
-        """Locks the output directory for other runs, from before `initialize` to the end.
+        """Locks the output directory, from before `initialize` to the end, for all workers.
 
-        The chief locks it for all workers. Raises DirectoryLockedError if another run trains in the
-        directory, or evaluates and this run does, too; see `TrainingDirectory.locked`.
+        Raises DirectoryLockedError if another run trains in it, or if this and another run
+        evaluate.
         """
         kinds = (TRAINING, EVALUATION) if evaluates else (TRAINING,)
         return self.directory.locked(*kinds, dry_run=dry_run) if self.is_chief else nullcontext()
@@ -297,10 +297,7 @@ class Trainer:
         return self._training.update if self._steps_per_call == 1 else self._training.updates
 
     def _trace(self, source: TrainingInput, log: RunLog) -> None:
-        """Traces the step once for all lengths, so that resumed runs round alike.
-
-        On TPUs, steps with several lengths are traced for each length instead.
-        """
+        """Traces the step once for all lengths, so that resumed runs round alike; not on TPUs."""
         if is_tpu(self.strategy) and not source.has_one_shape:
             return
         with log.pause():

@@ -87,10 +87,7 @@ class TrainingInput:
         return all(spec.shape.is_fully_defined() for spec in self.iterator.element_spec.values())
 
     def prepared_spec(self, prepare: Prepare, *, is_several: bool) -> dict[str, tf.TypeSpec]:
-        """Returns the spec of the results of `prepare`, to trace one graph for all lengths.
-
-        With `is_several`, for any number of batches, which then have one shape.
-        """
+        """Returns the spec of the results of `prepare` for all lengths (and counts)."""
 
         def prepare_zeros(unknown: int) -> Any:
             zeros = {

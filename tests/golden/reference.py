@@ -1,4 +1,4 @@
-"""The numbers recorded with the original release, and our models filled with its weights."""
+"""The numbers recorded with the original release, and our models with its weights."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ CONFIGURATIONS = [f"config_{number}" for number in range(8)]
 
 
 class Reference:
-    """One configuration of golden/modeling: what went in, what came out."""
+    """A configuration of golden/modeling with its recorded inputs and outputs."""
 
     def __init__(self, golden: Path, name: str) -> None:
         self.folder = golden / "modeling" / name
@@ -32,16 +32,16 @@ class Reference:
         )
 
     def arrays(self, name: str) -> dict[str, np.ndarray]:
-        """The arrays of `<name>.npz`."""
+        """Returns the arrays of `<name>.npz`."""
         with np.load(self.folder / f"{name}.npz") as file:
             return dict(file)
 
     def values(self, name: str) -> dict:
-        """The content of `<name>.json`."""
+        """Returns the content of `<name>.json`."""
         return json.loads((self.folder / f"{name}.json").read_text())
 
     def model(self, use_one_hot_embeddings: bool = False, **config_changes) -> AlbertForPretraining:
-        """Our model with the recorded weights, every one of them."""
+        """Returns our model with the recorded weights."""
         config = self.config.replace(**config_changes)
         model = AlbertForPretraining(config, use_one_hot_embeddings)
         load_weights(model, self.checkpoint).check_complete()
@@ -49,14 +49,14 @@ class Reference:
 
 
 def features_of(arrays: dict[str, np.ndarray]) -> dict[str, tf.Tensor]:
-    """A batch as the input pipeline gives it, from recorded arrays."""
+    """Returns a batch in the form of the input pipeline, from recorded arrays."""
     batch = {name: tf.constant(values) for name, values in arrays.items()}
     batch[EXAMPLE_WEIGHTS] = tf.ones(len(arrays["input_ids"]))
     return batch
 
 
 def numbered(arrays: dict[str, np.ndarray], number: int) -> dict[str, tf.Tensor]:
-    """The batch recorded as `batch_<number>/...`."""
+    """Returns the batch recorded as `batch_<number>/...`."""
     prefix = f"batch_{number}/"
     return features_of(
         {
@@ -70,7 +70,7 @@ def numbered(arrays: dict[str, np.ndarray], number: int) -> dict[str, tf.Tensor]
 def pretraining_outputs(
     model: AlbertForPretraining, task: PretrainingTask, features: dict[str, tf.Tensor]
 ) -> dict[str, tf.Tensor]:
-    """Everything golden/modeling recorded of a forward pass, under its names there."""
+    """Returns all tensors that golden/modeling contains for a forward pass, by its names."""
     outputs = model(features, output_hidden_states=True)
     losses = task.losses(outputs, features)
     labels = {
@@ -94,7 +94,7 @@ def pretraining_outputs(
             tf.nn.log_softmax(logits), [-1, logits.shape[-1]]
         )
         recorded[f"{name}_example_loss"] = tf.reshape(cross_entropy(logits, label), [-1])
-    # One loss alone is the total when the other one's sum is zero.
+    # The total equals one loss if the sum of the other one is zero.
     nothing = {name: loss._replace(sum=0.0) for name, loss in losses.items()}
     for name in losses:
         recorded[name] = task.total_loss({**nothing, name: losses[name]})
@@ -108,7 +108,7 @@ def pretraining_gradients(
     features: dict[str, tf.Tensor],
     training: bool = False,
 ) -> dict[str, tf.Tensor]:
-    """d total_loss / d variable, by the original's names."""
+    """Returns d total_loss / d variable, by the original's names."""
     variables = original_names(model)
     with tf.GradientTape() as tape:
         losses = task.losses(model(features, training=training), features)
@@ -119,9 +119,9 @@ def pretraining_gradients(
 def assert_close(
     actual, expected, share: float = 1e-5, at_least: float = 0.0, name: str = ""
 ) -> None:
-    """Fails unless shapes agree and no entry is off by more than `share` of the largest expected.
+    """Checks shapes, and that errors are at most `share` of the largest expected entry.
 
-    `at_least` is the smallest absolute difference that counts.
+    Errors up to `at_least` are ignored.
     """
     expected = np.asarray(expected)
     assert np.shape(actual) == expected.shape, name

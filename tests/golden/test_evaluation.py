@@ -1,4 +1,4 @@
-"""`run_pretraining.py --do_eval` against the metrics that the original release reported."""
+"""`run_pretraining.py --do_eval` compared with the metrics of the original release."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ TWO_REPLICAS = {"num_logical_cpu_devices": 2, "distribution_strategy": "mirrored
 
 
 class Evaluation:
-    """The three recorded batches of a configuration as records, and the command on them."""
+    """Three recorded batches of a configuration as records, and the command that evaluates them."""
 
     def __init__(self, golden, name, folder):
         self.reference = Reference(golden, name)
@@ -59,7 +59,7 @@ class Evaluation:
         return {key: float(value) for key, value in (line.split(" = ") for line in lines)}
 
     def loss_of_rows(self, *sizes):
-        """The plain mean of the losses of successive batches of these sizes, from our model."""
+        """Returns the mean loss of our model over successive batches of these sizes."""
         model, task, ends = self.reference.model(), self.reference.task, np.cumsum(sizes)
         losses = []
         for start, end in zip([0, *ends[:-1]], ends, strict=True):
@@ -80,7 +80,7 @@ def assert_results(actual, expected, names=NAMES):
 
 
 @pytest.mark.parametrize("name", ["config_2", "config_6"])
-def test_results_are_those_of_the_original(golden, tmp_path, name):
+def test_results_equal_the_original(golden, tmp_path, name):
     evaluation = Evaluation(golden, name, tmp_path)
     results = evaluation.run()
     assert_results(results, evaluation.expected)
@@ -88,7 +88,7 @@ def test_results_are_those_of_the_original(golden, tmp_path, name):
 
 
 @pytest.mark.parametrize("flags", [{}, TWO_REPLICAS], ids=["one replica", "two replicas"])
-def test_a_shorter_last_batch_counts_every_example_once(golden, tmp_path, flags):
+def test_shorter_last_batch_counts_every_example_once(golden, tmp_path, flags):
     evaluation = Evaluation(golden, "config_0", tmp_path)
     results = evaluation.run(eval_batch_size=8, max_eval_steps=1000, **flags)  # 8 + 8 + 2 examples
     expected = {**evaluation.expected, "loss": evaluation.loss_of_rows(8, 8, 2)}
@@ -96,7 +96,7 @@ def test_a_shorter_last_batch_counts_every_example_once(golden, tmp_path, flags)
     assert abs(expected["loss"] / evaluation.expected["loss"] - 1.0) > 1e-3
 
 
-def test_the_cap_ends_an_evaluation_early(golden, tmp_path):
+def test_max_eval_steps(golden, tmp_path):
     evaluation = Evaluation(golden, "config_0", tmp_path)
     results = evaluation.run(max_eval_steps=2)
     loss = np.mean(evaluation.expected["loss_of_each_batch"][:2])

@@ -1,4 +1,4 @@
-"""Heads of the original release: names, outputs, losses, gradients and scores of each task."""
+"""Names, outputs, losses, gradients and scores of the heads of the original release."""
 
 import json
 
@@ -25,7 +25,7 @@ LABELS = {
     "sts-b": Labels(),
 }
 METRICS = {"mrpc": ("f1",), "mnli": (), "cola": ("matthews",), "sts-b": ("pearson", "spearman")}
-ADDED = {"f1", "spearman"}  # what the benchmark defines and the original does not report
+ADDED = {"f1", "spearman"}  # defined by the benchmark, not reported by the original
 CHOICES, LENGTH = 4, 64
 POOLER = {"bert/pooler/dense/kernel", "bert/pooler/dense/bias"}
 
@@ -34,11 +34,11 @@ class Head:
     """A recorded head: its folder, task, model and features.
 
     Attributes:
-        without_effect: endings of variables that a softmax does not see, as all its scores share
-            them: their gradients are 0, and what is recorded is rounding.
+        without_effect: endings of variables that a softmax ignores. Their gradients are 0, and the
+            recorded values are rounding errors.
         terms_cancel: whether some gradients are differences of nearly equal numbers, so that their
             errors are relative to the largest gradient of the model.
-        not_trained: variables that the loss does not reach.
+        not_trained: variables without a gradient.
     """
 
     without_effect: tuple[str, ...] = ("self/key/bias",)
@@ -113,7 +113,7 @@ class Squad(Head):
         return SquadTask(self.config, self.version, max_seq_length=64)
 
     def outputs(self, mode):
-        """What was recorded of training or of prediction, and ours beside it."""
+        """Returns our outputs and the recorded ones, of training or prediction."""
         prefix = f"{mode}/"
         recorded = {
             name.removeprefix(prefix): values
@@ -125,7 +125,7 @@ class Squad(Head):
             del inputs["start_positions"], inputs["p_mask"]
         outputs = self.model(inputs)
         if self.version == 1:
-            # The names say otherwise, but these are raw scores.
+            # Despite their names, these are raw scores.
             for side in ("start", "end"):
                 outputs[f"{side}_log_prob"] = outputs[f"{side}_logits"]
         if mode == "train":
@@ -142,7 +142,7 @@ HEADS = {
 
 @pytest.fixture(scope="module")
 def heads(golden):
-    """The head of a name, made once."""
+    """Returns a function that returns the head of a name."""
     made = {}
 
     def head(name):
@@ -155,7 +155,7 @@ def heads(golden):
 
 
 @pytest.mark.parametrize("name", HEADS)
-def test_variables_have_the_names_shapes_and_order_of_the_original(heads, name):
+def test_names_shapes_and_order_of_variables(heads, name):
     head = heads(name)
     variables = original_names(head.model)
     assert [(name, list(v.shape)) for name, v in variables.items()] == head.variables()
@@ -194,7 +194,7 @@ def assert_outputs(outputs, recorded):
 
 
 @pytest.mark.parametrize("name", ["mrpc", "mnli", "sts-b"])
-def test_classifiers_compute_what_the_original_does(heads, name):
+def test_classifiers_equal_the_original(heads, name):
     head = heads(name)
     recorded, labels = head.arrays("outputs"), head.labels
     logits = head.model(head.features)["logits"].numpy()
@@ -213,7 +213,7 @@ def test_classifiers_compute_what_the_original_does(heads, name):
         np.testing.assert_array_equal(outputs["predictions"], recorded["predictions"])
 
 
-def test_multiple_choice_computes_what_the_original_does(heads):
+def test_multiple_choice_equals_the_original(heads):
     head = heads("race")
     recorded = head.arrays("outputs")
     logits, labels = head.model(head.features)["logits"], head.features["label_ids"]
@@ -236,7 +236,7 @@ def test_multiple_choice_computes_what_the_original_does(heads):
 
 @pytest.mark.parametrize("name", ["squad1", "squad2"])
 @pytest.mark.parametrize("mode", ["predict", "train"])
-def test_question_answering_computes_what_the_original_does(heads, name, mode):
+def test_question_answering_equals_the_original(heads, name, mode):
     ours, recorded = heads(name).outputs(mode)
     assert recorded
     for key, values in recorded.items():
@@ -250,7 +250,7 @@ def test_question_answering_computes_what_the_original_does(heads, name, mode):
         assert_close(ours[key][~is_masked], values[~is_masked], name=key)
 
 
-def test_the_mask_of_positions_follows_from_the_segments(golden):
+def test_position_mask_equals_the_original(golden):
     for path in sorted((golden / "squad" / "features").glob("*.npz")):
         with np.load(path) as file:
             mask = position_mask(file["input_mask"], file["segment_ids"])
@@ -258,7 +258,7 @@ def test_the_mask_of_positions_follows_from_the_segments(golden):
 
 
 @pytest.mark.parametrize("number", range(7))
-def test_evaluation_reports_what_the_original_does(golden, number, monkeypatch):
+def test_evaluation_equals_the_original(golden, number, monkeypatch):
     case = json.loads((golden / "glue" / "metrics.json").read_text())[number]
     labels = LABELS[case["task"]]
     with np.load(golden / "glue" / "metric_inputs.npz") as file:

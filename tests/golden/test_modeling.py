@@ -1,4 +1,4 @@
-"""Every tensor, loss, gradient and metric of the original release, in eight configurations."""
+"""Tensors, losses, gradients and metrics of the original release, in eight configurations."""
 
 import json
 import re
@@ -23,9 +23,9 @@ from tests.golden.reference import (
 )
 
 # The attention of this block of config_5 is saturated: the largest entries of its query and key
-# gradients are 3e-4 to 9e-4 beside a global norm of 42, and rounding shows. Computed in double
-# precision, the recorded values are 5e-5 to 1e-4 of their largest entry away from the truth, ours
-# 4e-5 to 5e-5. 1e-7 is what single precision gives there.
+# gradients are 3e-4 to 9e-4, compared with a global norm of 42, so rounding errors are visible.
+# Relative to the largest entry of a float64 computation, the recorded values have errors of 5e-5 to
+# 1e-4, ours of 4e-5 to 5e-5. 1e-7 is the precision of float32.
 SATURATED = tuple(
     f"bert/encoder/transformer/group_1/inner_group_1/attention_1/self/{name}"
     for name in ("query/", "key/")
@@ -55,14 +55,14 @@ def assert_gradients_equal(gradients, reference):
     assert gradients.keys() == recorded.keys()
     for name, gradient in gradients.items():
         if name.endswith("self/key/bias"):
-            # Softmax does not see this bias: its gradient is 0, and what is recorded is noise.
+            # The gradient of this bias is 0, because softmax ignores it; the rest is noise.
             np.testing.assert_allclose(gradient, 0 * recorded[name], rtol=0, atol=1e-6)
             continue
         saturated = reference.folder.name == "config_5" and name.startswith(SATURATED)
         assert_close(gradient, recorded[name], at_least=1e-7 if saturated else 0.0, name=name)
 
 
-def test_variables_have_the_names_shapes_and_order_of_the_original(reference, model):
+def test_names_shapes_and_order_of_variables(reference, model):
     recorded = reference.values("variables")
     variables = original_names(model)
     assert [(name, list(v.shape), v.dtype) for name, v in variables.items()] == [
@@ -76,7 +76,7 @@ def test_outputs_and_losses_equal_the_original(reference, model):
     assert_outputs_equal(pretraining_outputs(model, reference.task, reference.inputs), reference)
 
 
-def test_input_ids_alone_mean_no_padding_and_one_segment(reference, model):
+def test_defaults_of_mask_and_segments(reference, model):
     recorded = reference.arrays("outputs")
     outputs = model.encoder(reference.inputs["input_ids"])
     for name in ("sequence_output", "pooled_output"):
@@ -88,21 +88,21 @@ def test_gradients_equal_the_original(reference, model):
     assert_gradients_equal(gradients, reference)
 
 
-def test_recomputed_blocks_give_the_gradients_of_the_original(reference):
+def test_gradients_with_remat(reference):
     model = reference.model(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     model.encoder.remat = True
     gradients = pretraining_gradients(model, reference.task, reference.inputs, training=True)
     assert_gradients_equal(gradients, reference)
 
 
-def test_one_hot_embeddings_give_the_same_numbers(reference):
+def test_one_hot_embeddings(reference):
     model = reference.model(use_one_hot_embeddings=True)
     assert_outputs_equal(pretraining_outputs(model, reference.task, reference.inputs), reference)
     gradients = pretraining_gradients(model, reference.task, reference.inputs)
     assert_gradients_equal(gradients, reference)
 
 
-def test_evaluation_reports_what_the_original_does(reference, model):
+def test_evaluation_equals_the_original(reference, model):
     arrays, recorded = reference.arrays("eval_batches"), reference.values("eval_metrics")
     task, batches, losses = reference.task, [], []
     for number in range(3):
@@ -121,7 +121,7 @@ def test_evaluation_reports_what_the_original_does(reference, model):
     "jit_compile",
     [pytest.param(False, id="graph"), pytest.param(True, id="xla", marks=pytest.mark.slow)],
 )
-def test_compiled_steps_give_the_same_numbers(golden, jit_compile):
+def test_compiled_steps(golden, jit_compile):
     reference = Reference(golden, "config_4")  # two inner groups, ReLU, embeddings narrower than H
     model = reference.model()
 
@@ -159,7 +159,7 @@ def group_number(name):
     return int(found.group(1)) if found else 0
 
 
-def test_checkpoints_are_matched_by_name_as_the_original_does(golden):
+def test_checkpoints_are_matched_by_name(golden):
     rows = json.loads((golden / "modeling" / "assignment_maps.json").read_text())
     stored = {
         name: {row["name"] for row in Reference(golden, name).values("variables")["trainable"]}
@@ -179,7 +179,7 @@ def test_checkpoints_are_matched_by_name_as_the_original_does(golden):
         matched = match_names(
             row["model_variables"], stored[row["checkpoint"]], config if groups > 1 else None
         )
-        # Where several variables take one stored value the original keeps the last of them, though
-        # it reports all: `initialized` has them, and here each of them is filled.
+        # If several variables have the same stored value, the original reports only the last one.
+        # `initialized` contains all of them.
         assert set(matched) == set(row["initialized"]), row["case"]
         assert {name: matched[name] for name in recorded} == recorded, row["case"]

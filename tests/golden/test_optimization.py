@@ -1,4 +1,4 @@
-"""Schedules, bare variables and whole training trajectories of the original release."""
+"""Schedules, updates and training runs of the original release."""
 
 import json
 
@@ -27,7 +27,7 @@ def recorded(golden):
     return golden / "optimization"
 
 
-def test_learning_rates_equal_the_tables(recorded):
+def test_learning_rates(recorded):
     tables = json.loads((recorded / "learning_rate_tables.json").read_text())
     assert len(tables) == 10
     for table in tables:
@@ -45,7 +45,7 @@ def test_learning_rates_equal_the_tables(recorded):
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_bare_variables_move_as_recorded(recorded, name):
+def test_updates_of_variables(recorded, name):
     data = np.load(recorded / "bare_variables.npz")
     starts = {key[len("start/") :]: data[key] for key in data.files if key.startswith("start/")}
     assert len(starts) == 9
@@ -68,11 +68,11 @@ def test_bare_variables_move_as_recorded(recorded, name):
 
 RUNS = ["base", "power2_start2", "no_warmup", "not_clipped"]
 USUAL_RUNS = [*((run, "lamb") for run in RUNS), ("base", "adamw")]
-KEY_BIAS = "attention_1/self/key/bias"  # softmax does not see it: its gradient is rounding noise
+KEY_BIAS = "attention_1/self/key/bias"  # its gradient is 0 except for rounding
 
 
 class Training:
-    """Updates of a small ALBERT as the original release makes them."""
+    """Training of a small ALBERT with the updates of the original."""
 
     def __init__(self, golden, run):
         config = AlbertConfig.from_json_file(f"{golden}/modeling/config_0/albert_config.json")
@@ -108,14 +108,14 @@ class Training:
         return masked_lm, sentence_order, norm
 
     def assert_variables_equal(self, recorded, prefix):
-        """Every variable is within 1e-5 of its largest recorded entry."""
+        """Checks variables within 1e-5 of their largest recorded entry."""
         for name, variable in self.variables.items():
             expected = recorded[f"{prefix}/{name}"]
             atol = 1e-4 if name.endswith(KEY_BIAS) else 1e-5 * np.abs(expected).max()
             np.testing.assert_allclose(variable, expected, rtol=0, atol=atol, err_msg=name)
 
     def assert_slots_equal(self, recorded):
-        """Every moment is within 2e-5 of its size, and the noise of the key bias is noise."""
+        """Checks moments within 2e-5 of their size."""
         for name, variable in self.variables.items():
             slots = self.optimizer.slots(variable)
             m, v = (recorded[f"slots/{name}/{slot}"] for slot in ("adam_m", "adam_v"))
@@ -123,7 +123,7 @@ class Training:
                 assert np.abs(slots["adam_m"]).max() < 1e-8
                 assert np.abs(slots["adam_v"]).max() < 1e-16
                 continue
-            # The terms 0.1 g of m can cancel; v, a sum of 0.001 g^2, tells how large they were.
+            # The terms 0.1 g of m can cancel; v, a sum of 0.001 g^2, shows their size.
             size = max(np.abs(m).max(), 0.1 * np.sqrt(v.max() / 0.001))
             np.testing.assert_allclose(slots["adam_m"], m, rtol=0, atol=2e-5 * size, err_msg=name)
             np.testing.assert_allclose(
@@ -141,9 +141,9 @@ def read_batch(data, number):
 
 
 def follow(golden, optimizer, run_name, check_step):
-    """Repeats a recorded run of eight steps; returns the training and the recording.
+    """Repeats a recorded run of eight steps with dense embedding gradients.
 
-    Runs with dense embedding gradients: in the others the original clips by another norm.
+    With sparse gradients, the original clips by another norm.
     """
     folder = golden / "optimization"
     file = f"{optimizer}_{run_name}_onehot.npz"
@@ -152,7 +152,7 @@ def follow(golden, optimizer, run_name, check_step):
     load_weights(training.model, f"{golden}/modeling/config_0/model.ckpt")
     batches = np.load(folder / "batches.npz")
     for step, rate in enumerate(recorded["learning_rate"], start=1):
-        # Our rate is 0 where the original's is negative; there the recorded one is fed.
+        # If the original's rate is negative, ours is 0, and the recorded one is used.
         np.testing.assert_allclose(
             training.optimizer.learning_rate, max(rate, 0.0), rtol=1e-6, atol=1e-10
         )
@@ -167,13 +167,13 @@ def follow(golden, optimizer, run_name, check_step):
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_every_step_leaves_the_recorded_weights(golden, optimizer):
+def test_weights_after_every_step(golden, optimizer):
     follow(golden, optimizer, "base", Training.assert_variables_equal)
 
 
 @pytest.fixture
 def double_precision():
-    """AdamW at negative rates magnifies rounding fifty times in eight steps; not so in float64."""
+    """With negative rates, AdamW magnifies rounding errors fifty times in eight float32 steps."""
     keras.config.set_dtype_policy("float64")
     yield
     keras.config.set_dtype_policy("float32")
@@ -188,7 +188,7 @@ def double_precision():
         for name in OPTIMIZERS
     ],
 )
-def test_eight_steps_leave_the_recorded_weights_and_moments(golden, optimizer, run_name):
+def test_weights_and_moments_after_eight_steps(golden, optimizer, run_name):
     training, recorded = follow(golden, optimizer, run_name, lambda *_: None)
     assert {variable.dtype for variable in training.variables.values()} == {"float64"}
     training.assert_variables_equal(recorded, "step_8")

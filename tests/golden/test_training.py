@@ -1,4 +1,4 @@
-"""The trainer, however it splits a batch, against training runs of the original release."""
+"""The trainer, with batches split in several ways, compared with runs of the original."""
 
 import functools
 import json
@@ -16,8 +16,8 @@ from albert_tf.training.distribution import create_strategy, split_batch
 from albert_tf.training.trainer import Trainer
 from tests.golden.reference import Reference, numbered
 
-KEY_BIAS = "self/key/bias"  # softmax does not see it: its gradient is rounding noise
-# Update rule, replicas, micro-batches of each, XLA, rematerialisation.
+KEY_BIAS = "self/key/bias"  # its gradient is 0 except for rounding
+# Optimizer, replicas, micro-batches per replica, XLA, remat.
 RUNS = [
     pytest.param("lamb", 2, 1, False, False, marks=pytest.mark.slow),
     pytest.param("adamw", 2, 1, False, True, marks=pytest.mark.slow),
@@ -29,7 +29,7 @@ RUNS = [
 
 
 def make_trainer(task, folder, optimizer_config, replicas, micro_batches, jit_compile, remat=False):
-    """A trainer of the recorded batches, of six rows each."""
+    """Returns a trainer for the recorded batches of six rows."""
     return Trainer(
         task,
         TrainerConfig(
@@ -89,7 +89,7 @@ def follow(
 
 
 def assert_same_weights(actual, expected, share):
-    """Every variable is within `share` of the largest entry expected."""
+    """Checks variables within `share` of their largest expected entry."""
     for name, values in actual.items():
         atol = 1e-4 if name.endswith(KEY_BIAS) else share * np.abs(expected[name]).max()
         np.testing.assert_allclose(values, expected[name], rtol=0, atol=atol, err_msg=name)
@@ -97,7 +97,7 @@ def assert_same_weights(actual, expected, share):
 
 @pytest.fixture(scope="module")
 def whole_batch(golden, tmp_path_factory):
-    """The weights of one replica that splits nothing, by update rule and XLA."""
+    """Returns the weights of one replica without split, by optimizer and XLA."""
     return functools.cache(
         lambda optimizer, jit_compile: follow(
             golden, tmp_path_factory.mktemp("run"), optimizer, 1, jit_compile=jit_compile
@@ -106,7 +106,7 @@ def whole_batch(golden, tmp_path_factory):
 
 
 @pytest.mark.parametrize(("optimizer", "replicas", "micro_batches", "jit_compile", "remat"), RUNS)
-def test_split_batches_train_as_whole_ones_and_as_the_original(
+def test_split_batches_equal_whole_batches_and_the_original(
     golden, tmp_path, whole_batch, optimizer, replicas, micro_batches, jit_compile, remat
 ):
     whole, recorded = whole_batch(optimizer, jit_compile)
@@ -130,7 +130,7 @@ LONG_RUNS = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("optimizer", "replicas", "micro_batches", "jit_compile"), LONG_RUNS)
-def test_three_hundred_steps_of_split_batches_lose_as_the_original_did(
+def test_losses_of_three_hundred_steps(
     golden, tmp_path, optimizer, replicas, micro_batches, jit_compile
 ):
     data = dict(np.load(golden / "optimization" / "long_run.npz"))
@@ -163,7 +163,7 @@ def test_three_hundred_steps_of_split_batches_lose_as_the_original_did(
 
 
 class DoubleTask(PretrainingTask):
-    """Adds up in float64 whatever it adds up."""
+    """Sums in float64."""
 
     def loss_weights(self, features):
         return _doubled(super().loss_weights(features))
@@ -192,7 +192,7 @@ def double_precision():
     ("optimizer", "replicas", "micro_batches"),
     [("lamb", 2, 1), ("adamw", 2, 3), ("lamb", 1, 2)],
 )
-def test_only_rounding_tells_split_batches_from_whole_ones(
+def test_split_batches_differ_only_by_rounding(
     golden, tmp_path, optimizer, replicas, micro_batches
 ):
     whole, _ = follow(golden, tmp_path, optimizer, 1, task_class=DoubleTask)

@@ -1,4 +1,4 @@
-"""Training directories of the original release are continued, and ours look like them."""
+"""Training directories of the original release can be continued."""
 
 import json
 import shutil
@@ -16,13 +16,13 @@ from tests.pretraining_run import read_checkpoint
 from tests.programs import run_program
 from tests.small_records import write_records
 
-KEY_BIAS = "self/key/bias"  # softmax does not see it: its gradient is rounding noise
+KEY_BIAS = "self/key/bias"  # its gradient is 0 except for rounding
 MOVED = 'model_checkpoint_path: "/another/machine/run/model.ckpt-8"\n'
 
 
 @pytest.fixture
 def output(golden, tmp_path):
-    """Takes the checkpoint of a recorded run of eight steps, and more as a training leaves it."""
+    """Returns a function that copies the checkpoint of a recorded run of eight steps."""
 
     def copy(optimizer, checkpoint_file):
         folder = tmp_path / "output"
@@ -48,7 +48,7 @@ def recorded_run(golden, optimizer):
 
 
 def next_update(tensors, gradients, run):
-    """The ninth update in NumPy, by the formulas of the original; weights and moments after it."""
+    """Returns weights and moments after the ninth update, computed with NumPy."""
     decay = (1.0 - 8 / run["num_train_steps"]) ** run["poly_power"]
     assert run["num_warmup_steps"] <= 8
     norm = np.sqrt(sum(np.square(g, dtype=np.float64).sum() for g in gradients.values()))
@@ -70,7 +70,7 @@ def next_update(tensors, gradients, run):
 @pytest.mark.parametrize(
     ("optimizer", "checkpoint_file"), [("lamb", MOVED), ("adamw", None)], ids=["lamb", "adamw"]
 )
-def test_the_next_update_is_the_originals(golden, output, optimizer, checkpoint_file):
+def test_next_update_equals_the_original(golden, output, optimizer, checkpoint_file):
     folder = output(optimizer, checkpoint_file)
     reference, run = Reference(golden, "config_0"), recorded_run(golden, optimizer)
     trainer = Trainer(
@@ -96,7 +96,7 @@ def test_the_next_update_is_the_originals(golden, output, optimizer, checkpoint_
             np.testing.assert_allclose(value, expected[key], rtol=1e-5, atol=atol, err_msg=key)
 
 
-def test_the_command_continues_it_and_writes_the_same_names(golden, output, tmp_path):
+def test_command_continues_the_run_with_the_same_names(golden, output, tmp_path):
     folder = output("lamb", MOVED)
     reference = Reference(golden, "config_0")
     columns = {

@@ -1,4 +1,4 @@
-"""Configurations: what they refuse, what survives a file, and the released models."""
+"""Configurations: invalid values, files, and released models."""
 
 import json
 import math
@@ -17,7 +17,7 @@ from tests.small_model import small_config
 
 
 class TestAlbertConfig:
-    def test_only_the_vocabulary_has_no_default(self):
+    def test_defaults(self):
         assert AlbertConfig.from_dict({"vocab_size": 9}).to_dict() == {
             "vocab_size": 9,
             "embedding_size": 128,
@@ -35,7 +35,7 @@ class TestAlbertConfig:
             "initializer_range": 0.02,
         }
 
-    def test_unknown_keys_survive_reading_and_writing(self, tmp_path):
+    def test_unknown_keys_are_kept(self, tmp_path):
         values = {
             **small_config(hidden_act="relu", hidden_dropout_prob=0.1).to_dict(),
             "net_structure_type": 0,
@@ -85,12 +85,12 @@ class TestAlbertConfig:
             ({"extra": {"hidden_size": 9}}, "must not contain fields. Received: ['hidden_size']"),
         ],
     )
-    def test_refuses_what_cannot_work(self, changes, message):
+    def test_rejects_invalid_values(self, changes, message):
         with pytest.raises(ValueError, match=re.escape(message)) as error:
             small_config(**changes)
         assert len(str(error.value)) < 400
 
-    def test_whole_numbers_may_be_written_as_floats(self):
+    def test_whole_numbers_can_be_floats(self):
         config = small_config(num_hidden_layers=4.0)
         assert config == small_config(num_hidden_layers=4)
         assert isinstance(config.num_hidden_layers, int)
@@ -115,20 +115,20 @@ class TestAlbertConfig:
             (b'{"vocab_size":\n"\xff"}', "line 2"),
         ],
     )
-    def test_names_the_file_that_cannot_be_used(self, tmp_path, content, message):
+    def test_invalid_files_are_named(self, tmp_path, content, message):
         path = tmp_path / "albert_config.json"
         path.write_bytes(content)
         with pytest.raises(ValueError, match=message) as error:
             AlbertConfig.from_json_file(str(path))
         assert str(path) in str(error.value)
 
-    def test_refuses_a_missing_file_and_a_directory(self, tmp_path):
+    def test_missing_files_and_directories_are_rejected(self, tmp_path):
         for path in (tmp_path, tmp_path / "nothing.json"):
             with pytest.raises(ValueError, match=r"no configuration file .*`albert_config_file`"):
                 AlbertConfig.from_json_file(str(path))
 
     @pytest.mark.parametrize("mode", ["attention", "ffn", "none"])
-    def test_less_sharing_is_written_and_read(self, mode, tmp_path):
+    def test_sharing_modes_are_saved(self, mode, tmp_path):
         path = str(tmp_path / "albert_config.json")
         config = small_config(parameter_sharing=mode, num_hidden_groups=1)
         config.to_json_file(path)
@@ -140,7 +140,7 @@ class TestAlbertConfig:
         assert AlbertConfig.from_json_file(path) == config
         assert config.replace(parameter_sharing="all") == small_config(num_hidden_groups=1)
 
-    def test_the_groups_of_no_sharing_go_with_it(self):
+    def test_replace_resets_the_groups_of_no_sharing(self):
         config = small_config(parameter_sharing="none", num_hidden_groups=4)
         assert config == small_config(parameter_sharing="none", num_hidden_groups=1)
         assert config.replace(num_hidden_layers=6).num_hidden_groups == 6
@@ -153,23 +153,23 @@ class TestAlbertConfig:
             == 0
         )
 
-    def test_null_is_no_activation_and_case_does_not_matter(self):
+    def test_names_of_activations(self):
         assert AlbertConfig.from_dict({"vocab_size": 9, "hidden_act": None}).hidden_act == ""
         assert small_config(hidden_act="ReLU").hidden_act == "ReLU"
 
     @pytest.mark.parametrize("layers", [12, 24])
-    def test_layers_belong_to_the_groups_of_the_original(self, layers):
+    def test_group_of_layer_equals_the_original(self, layers):
         for groups in range(1, layers + 1):
             config = AlbertConfig(9, num_hidden_layers=layers, num_hidden_groups=groups)
             assert [config.group_of_layer(layer) for layer in range(layers)] == [
                 int(layer / layers * groups) for layer in range(layers)
             ]
 
-    def test_rounding_moves_no_layer_to_another_group(self):
+    def test_group_of_layer_has_no_rounding_errors(self):
         config = AlbertConfig(9, num_hidden_layers=22, num_hidden_groups=22)
         assert [config.group_of_layer(layer) for layer in range(22)] == list(range(22))
 
-    def test_sequences_must_fit_the_position_table(self):
+    def test_check_sequence_length(self):
         small_config().check_sequence_length(16)
         for length in (0, 17):
             with pytest.raises(ValueError, match=rf"`max_seq_length` must be in 1..16.*={length}"):
@@ -185,15 +185,15 @@ RELEASED = {  # H, L, heads
 
 
 class TestPresets:
-    def test_there_is_one_for_every_released_model(self):
+    def test_names_of_presets(self):
         assert set(PRESETS) == {
             f"{size}_{kind}" for size in RELEASED for kind in ("v1", "v2", "zh")
         }
 
     @pytest.mark.parametrize("size", RELEASED)
-    def test_each_has_its_sizes(self, size):
+    def test_sizes_of_presets(self, size):
         hidden, layers, heads = RELEASED[size]
-        # Further fields are the defaults, as `test_only_the_vocabulary_has_no_default` has them.
+        # Further fields are the defaults, as `test_defaults` has them.
         v2 = AlbertConfig(
             vocab_size=30000,
             hidden_size=hidden,
@@ -208,7 +208,7 @@ class TestPresets:
         presets = [AlbertConfig.from_preset(f"{size}_{kind}") for kind in ("v1", "v2", "zh")]
         assert presets == [v1, v2, chinese]
 
-    def test_refuses_a_model_that_was_never_released(self):
+    def test_unknown_presets_are_rejected(self):
         with pytest.raises(ValueError, match=r"Unknown preset 'tiny'. Known presets: base_v1, "):
             AlbertConfig.from_preset("tiny")
 
@@ -248,7 +248,7 @@ class TestPresets:
         ({"on_divergence": "ignore"}, "`on_divergence` must be one of stop, rollback"),
     ],
 )
-def test_settings_that_cannot_work_are_refused(changes, message):
+def test_invalid_settings_are_rejected(changes, message):
     is_optimizer = changes.keys() <= vars(OptimizerConfig()).keys()
     with pytest.raises(ValueError, match=re.escape(message)):
         OptimizerConfig(**changes) if is_optimizer else TrainerConfig(
@@ -256,14 +256,14 @@ def test_settings_that_cannot_work_are_refused(changes, message):
         )
 
 
-def test_fine_tuning_names_its_own_flags():
+def test_messages_of_fine_tuning_name_its_flags():
     with pytest.raises(ValueError, match=r"`train_step` must be .* at least 1\. Received: 0"):
         FineTuningOptimizerConfig(num_train_steps=0)
     with pytest.raises(ValueError, match="`warmup_step` must be a whole number of at least 0"):
         FineTuningOptimizerConfig(num_warmup_steps=-1)
 
 
-def test_an_unusual_feed_forward_size_is_reported(caplog):
+def test_warning_for_an_unusual_feed_forward_size(caplog):
     AlbertConfig(vocab_size=400, hidden_size=64, num_attention_heads=2, intermediate_size=256)
     assert not caplog.records
     AlbertConfig(vocab_size=400, hidden_size=64, num_attention_heads=2)

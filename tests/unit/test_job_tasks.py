@@ -12,7 +12,7 @@ from albert_tf.config import FineTuningOptimizerConfig, TrainerConfig
 from albert_tf.data.sequences import TokenSequences
 from albert_tf.data.text_examples import Labels
 from albert_tf.finetuning.predictor import Predictor
-from albert_tf.modeling import fused_kernels
+from albert_tf.modeling import kernels
 from albert_tf.modeling.models import position_mask
 from albert_tf.modeling.original_names import original_names
 from albert_tf.multiple_choice.features import ChoiceFeatures
@@ -302,7 +302,7 @@ def test_split_batches_report_what_whole_ones_do(name, options, tmp_path):
 )
 def test_a_resumed_run_repeats_the_unbroken_one(replicas, is_fused, tmp_path, monkeypatch):
     if is_fused:
-        monkeypatch.setattr(fused_kernels, "_MIN_ELEMENTS", 0)
+        monkeypatch.setattr(kernels, "_MIN_ELEMENTS", 0)
     run, copy = tmp_path / "run", tmp_path / "copy"
     unbroken = weights(train(run, make_task(config=DROPPING), replicas))
     shutil.copytree(run, copy)

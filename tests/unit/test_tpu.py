@@ -48,7 +48,7 @@ def make_task():
 
 
 def batch_of(cores, steps=0):
-    """A batch, split over the cores; with `steps`, so many of them stacked."""
+    """Returns a batch, split over the cores; with `steps`, this number of stacked batches."""
     batch = dict(pretraining_batch(ROWS * cores, seed=1))
     if cores > 1:
         batch = {
@@ -101,7 +101,7 @@ PROGRAMS = {
 
 @pytest.mark.parametrize("cores", [1, 8])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_program_for_tpu_cores_has_static_shapes(name, cores):
+def test_programs_for_tpus_have_static_shapes(name, cores):
     trace, settings = PROGRAMS[name]
     with tf.Graph().as_default():
         graph = trace(cores, **settings).as_graph_def()

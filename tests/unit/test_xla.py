@@ -1,4 +1,4 @@
-"""The whole training step as one XLA computation of static shapes, which is what a TPU runs."""
+"""The training step compiles into one XLA program with static shapes, as TPUs require."""
 
 import re
 
@@ -20,11 +20,11 @@ from tests.small_records import LENGTH, PREDICTIONS, pretraining_batch
 
 BATCH, CHOICES = 6, 3
 CONFIG = dropping_config(num_hidden_layers=2, num_hidden_groups=1, inner_group_num=1)
-ONE_BLOCK = CONFIG.replace(num_hidden_layers=1)  # what tasks have beside the encoder is their own
+ONE_BLOCK = CONFIG.replace(num_hidden_layers=1)
 
 
 def encoder_batch(*shape):
-    """Features of [*shape, LENGTH], the last row of which is padding."""
+    """Returns features [*shape, LENGTH]; the last row is padding."""
     ids = np.random.default_rng(1).integers(5, 31, (*shape, LENGTH))
     features = {"input_ids": ids, "input_mask": ids % 4 > 0, "segment_ids": ids % 2}
     batch = {name: tf.constant(values.astype(np.int32)) for name, values in features.items()}
@@ -62,7 +62,7 @@ JOBS = {
 @pytest.mark.parametrize(
     "job", [pytest.param(j, marks=[pytest.mark.slow] * (j != "pretraining")) for j in JOBS]
 )
-def test_the_whole_step_is_one_computation_of_static_shapes(job, tmp_path):
+def test_training_step_is_one_program_with_static_shapes(job, tmp_path):
     task, batch = JOBS[job]()
     trainer = Trainer(
         task,
@@ -71,11 +71,11 @@ def test_the_whole_step_is_one_computation_of_static_shapes(job, tmp_path):
         create_strategy("one_device"),
     )
     program = trainer.train_step.experimental_get_compiler_ir(batch)(stage="hlo")
-    assert "<=" not in program  # a size that is only bounded
-    assert re.search(r"\bwhile\(", program)  # of the micro-batches
-    assert "custom-call" not in program  # what only a host can compute
+    assert "<=" not in program  # dynamic sizes
+    assert re.search(r"\bwhile\(", program)  # over micro-batches
+    assert "custom-call" not in program  # operations on the host
     (entry,) = re.findall(r"entry_computation_layout=\{.*->(.*)\}", program)
-    # Weights, moments and the counter come out too: the update is part of it.
+    # The program also returns updated weights, moments and the step.
     reported = tf.nest.flatten(trainer.train_step.get_concrete_function(batch).structured_outputs)
     updated = 3 * len(trainer.model.trainable_variables) + 1
     assert entry.count("[") == updated + len(reported)

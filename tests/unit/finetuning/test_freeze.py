@@ -7,7 +7,7 @@ import tensorflow as tf
 import albert_tf
 from albert_tf.checkpoints.load_weights import open_checkpoint
 from albert_tf.config import FineTuningOptimizerConfig, TrainerConfig
-from albert_tf.modeling import fused_kernels
+from albert_tf.modeling import kernels
 from albert_tf.modeling.original_names import original_names
 from albert_tf.training.distribution import create_strategy, split_batch
 from albert_tf.training.step import is_frozen
@@ -75,7 +75,7 @@ def test_frozen_variables_take_no_update_and_a_resumed_run_repeats_the_unbroken_
 ):
     caplog.set_level("INFO", logger="absl")
     if config.pop("is_fused", False):
-        monkeypatch.setattr(fused_kernels, "_MIN_ELEMENTS", 0)
+        monkeypatch.setattr(kernels, "_MIN_ELEMENTS", 0)
     task = make_task(name, config=DROPPING, padding="max")
     settings = {"replicas": replicas, **config}
     unbroken, before = train(tmp_path, task, freeze, **settings)

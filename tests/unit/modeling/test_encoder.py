@@ -1,4 +1,4 @@
-"""The encoder: inputs, sharing of parameters, dropout, and life as a Keras model."""
+"""The encoder: inputs, dropout, and use as a Keras model."""
 
 import keras
 import numpy as np
@@ -37,7 +37,7 @@ def assert_same(outputs, expected):
 
 
 def classifier(encoder):
-    """A user's own functional model around the encoder."""
+    """Returns a functional model with the encoder."""
     inputs = {name: keras.Input([None], dtype="int32", name=name) for name in encoder_inputs()}
     logits = keras.layers.Dense(4, name="logits")(encoder(inputs)["pooled_output"])
     return keras.Model(inputs, logits)
@@ -68,13 +68,13 @@ class TestInputs:
         }
         assert_same(encoder(others), encoder(inputs))
 
-    def test_what_is_left_out_means_one_segment_without_padding(self, encoder):
+    def test_defaults_are_one_segment_without_padding(self, encoder):
         ids = encoder_inputs()["input_ids"]
         full = {"input_ids": ids, "input_mask": ids * 0 + 1, "segment_ids": ids * 0}
         assert_same(encoder(ids), encoder(full))
         assert_same(encoder({"input_ids": ids, "label": ids}), encoder(full))
 
-    def test_names_of_hugging_face_are_taken(self, encoder):
+    def test_names_of_hugging_face_are_accepted(self, encoder):
         inputs = encoder_inputs()
         theirs = dict(
             zip(("input_ids", "attention_mask", "token_type_ids"), inputs.values(), strict=True)
@@ -96,47 +96,26 @@ class TestInputs:
             ({"input_ids": [[0] * 17]}, r"must be in 1..16"),
         ],
     )
-    def test_misunderstandings_are_refused(self, encoder, changes, message):
+    def test_invalid_inputs_are_rejected(self, encoder, changes, message):
         inputs = {"input_ids": tf.constant([[1]])}
         inputs.update({name: tf.constant(value) for name, value in changes.items()})
         with pytest.raises(ValueError, match=message):
             encoder(inputs)
 
-    def test_ids_are_required(self, encoder):
-        with pytest.raises(ValueError, match=r"needs 'input_ids'. Received: \['input_mask'\]"):
-            encoder({"input_mask": tf.constant([[1]])})
-
-
-class TestSharing:
-    def test_blocks_run_in_the_order_of_layers_groups_and_inner_groups(self, encoder):
-        (g0_i0, g0_i1, g1_i0, g1_i1) = encoder.blocks
-        group_0, group_1 = [g0_i0, g0_i1], [g1_i0, g1_i1]
-        assert encoder._blocks_in_order() == 2 * group_0 + 2 * group_1
-
-    @pytest.mark.parametrize(("block", "first_run"), [(0, 0), (1, 1), (2, 4), (3, 5)])
-    def test_a_block_changes_its_own_runs_and_what_follows(self, block, first_run):
-        encoder = AlbertEncoder(small_config())
-        before = encoder(encoder_inputs(), output_hidden_states=True)["encoder_outputs"]
-        kernel = encoder.blocks[block].attention.value.kernel
-        kernel.assign(kernel + 1.0)
-        after = encoder(encoder_inputs(), output_hidden_states=True)["encoder_outputs"]
-        changed = [bool(np.any(x != y)) for x, y in zip(before, after, strict=True)]
-        assert changed == [run >= first_run for run in range(8)]
-
 
 class TestDropout:
-    def test_evaluation_drops_nothing(self, encoder, dropping):
+    def test_no_dropout_in_evaluation(self, encoder, dropping):
         expected = encoder(encoder_inputs())
         assert_same(dropping(encoder_inputs()), expected)
         assert_same(dropping(encoder_inputs(), training=False, dropout_seed=SEED), expected)
 
-    def test_training_without_a_seed_draws_new_masks_each_time(self):
+    def test_training_without_a_seed_has_new_masks_each_time(self):
         dropping = AlbertEncoder(dropping_config(**SHALLOW))
         step = tf.function(lambda: dropping(encoder_inputs(), training=True)["pooled_output"])
         outputs = [step().numpy() for _ in range(3)]
         assert len(np.unique(outputs, axis=0)) == 3
 
-    def test_a_seed_decides_every_mask(self, encoder, dropping):
+    def test_seed_determines_every_mask(self, encoder, dropping):
         twin = AlbertEncoder(dropping_config())
         twin.set_weights(encoder.get_weights())
         settings = {"training": True, "output_hidden_states": True}
@@ -146,7 +125,7 @@ class TestDropout:
         for name in ("embedding_output", "sequence_output", "pooled_output"):
             assert np.any(outputs[name] != others[name])
 
-    def test_every_place_in_the_network_has_its_own_mask(self, dropping, monkeypatch):
+    def test_every_place_in_the_network_has_a_different_mask(self, dropping, monkeypatch):
         seeds, rates = [], []
 
         def record(x, rate, seed):
@@ -159,10 +138,6 @@ class TestDropout:
         assert len(seeds) == len(set(seeds)) == 1 + 8 * 3
         assert rates == [0.2] + 8 * [0.3, 0.2, 0.2]
 
-    def test_without_dropout_training_is_evaluation(self, encoder):
-        trained = encoder(encoder_inputs(), training=True, dropout_seed=SEED)
-        assert_same(trained, encoder(encoder_inputs()))
-
 
 @pytest.mark.parametrize(
     "config",
@@ -173,7 +148,7 @@ class TestDropout:
 )
 class TestAsKerasModel:
     @pytest.mark.slow
-    def test_learns_inside_a_functional_model_and_survives_a_file(self, config, tmp_path):
+    def test_learns_in_a_functional_model_and_is_saved(self, config, tmp_path):
         keras.utils.set_random_seed(1)
         model = classifier(AlbertEncoder(config))
         model.compile(keras.optimizers.Adam(0.01), keras.losses.SparseCategoricalCrossentropy(True))
@@ -187,7 +162,7 @@ class TestAsKerasModel:
         assert len(twin.trainable_variables) == len(model.trainable_variables)
 
     @pytest.mark.slow
-    def test_saved_functions_still_train(self, config, tmp_path):
+    def test_saved_functions_can_be_trained(self, config, tmp_path):
         class Module(tf.Module):
             def __init__(self):
                 super().__init__()
@@ -210,7 +185,7 @@ class TestAsKerasModel:
         assert len(trainable) == len(module.encoder.trainable_variables)
         assert None not in tape.gradient(first, trainable)
 
-    def test_a_functional_model_is_exported(self, config, tmp_path):
+    def test_functional_model_is_exported(self, config, tmp_path):
         model = classifier(AlbertEncoder(config))
         model.export(tmp_path, verbose=False)
         loaded = tf.saved_model.load(str(tmp_path))
@@ -219,7 +194,7 @@ class TestAsKerasModel:
 
 
 class TestSavedSettings:
-    def test_a_frozen_encoder_stays_frozen(self, tmp_path):
+    def test_frozen_encoder_stays_frozen(self, tmp_path):
         encoder = AlbertEncoder(small_config(**SHALLOW))
         model = classifier(encoder)
         encoder.trainable = False
@@ -227,7 +202,7 @@ class TestSavedSettings:
         twin = keras.models.load_model(tmp_path / "frozen.keras")
         assert [v.path for v in twin.trainable_variables] == ["logits/kernel", "logits/bias"]
 
-    def test_precision_reaches_every_layer_and_is_kept(self, encoder):
+    def test_precision_of_every_layer_is_saved(self, encoder):
         half = AlbertEncoder(small_config(), dtype="mixed_bfloat16")
         half.set_weights(encoder.get_weights())
         twin = AlbertEncoder.from_config(half.get_config())

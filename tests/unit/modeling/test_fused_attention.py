@@ -1,4 +1,4 @@
-"""Attention by one kernel each way: its gradient, masks, conditions and check, without a GPU."""
+"""Fused attention, tested without a GPU."""
 
 import json
 
@@ -25,13 +25,13 @@ def wide(*tensors):
 
 
 def lowered(scores, lengths):
-    """Scores as cuDNN masks them: padding has no probability at all."""
+    """Masks scores like cuDNN: padding has a probability of 0."""
     is_real = tf.sequence_mask(lengths, scores.shape[-1])[:, None, None, :]
     return tf.where(is_real, scores, float("-inf"))
 
 
 def forward(query, key, value, lengths):
-    """What cuDNN's call returns, from what it gets."""
+    """Computes the results of cuDNN's forward kernel."""
     dtype = query.dtype
     query, key, value = wide(query, key, value)
     scores = lowered(tf.matmul(query, key, transpose_b=True), lengths)
@@ -41,7 +41,7 @@ def forward(query, key, value, lengths):
 
 
 def backward(query, key, value, lengths, context, statistics, upstream):
-    """The same of the call of the backward pass."""
+    """Computes the results of cuDNN's backward kernel."""
     dtype = query.dtype
     query, key, value, context, upstream = wide(query, key, value, context, upstream)
     scores = lowered(tf.matmul(query, key, transpose_b=True), lengths)
@@ -61,7 +61,7 @@ MASK = tf.sequence_mask([S, 6, 1, 8], S, tf.int32)
 
 
 def outputs_and_gradients(attention, mask, *, in_encoder=False):
-    """Of an attention layer, or of an encoder that recomputes its two layers."""
+    """Returns results of an attention layer, or of an encoder with `remat`."""
     rng = np.random.default_rng(3)
     config = small_config(num_hidden_layers=2, num_hidden_groups=1, inner_group_num=1)
     layer = AlbertEncoder(config) if in_encoder else SelfAttention(config)
@@ -87,7 +87,7 @@ def outputs_and_gradients(attention, mask, *, in_encoder=False):
 
 
 @pytest.mark.parametrize("in_encoder", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_values_and_gradients_are_those_of_plain_attention(in_encoder):
+def test_equals_plain_attention(in_encoder):
     output, gradients = outputs_and_gradients(REFERENCE, MASK, in_encoder=in_encoder)
     expected, expected_gradients = outputs_and_gradients(None, MASK, in_encoder=in_encoder)
     np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-5)
@@ -97,18 +97,18 @@ def test_values_and_gradients_are_those_of_plain_attention(in_encoder):
             np.testing.assert_allclose(gradient, theirs, rtol=1e-3, atol=2e-4)
 
 
-def test_a_row_of_zeros_attends_as_one_of_ones():
+def test_row_of_zeros_attends_as_a_row_of_ones():
     zeros, gradients = outputs_and_gradients(REFERENCE, tf.sequence_mask([0, 4, S, 0], S, tf.int32))
     ones, same_gradients = outputs_and_gradients(REFERENCE, tf.sequence_mask([S, 4, S, S], S))
     np.testing.assert_array_equal(zeros, ones)
     for gradient, theirs in zip(gradients, same_gradients, strict=True):
         np.testing.assert_array_equal(gradient, theirs)
-    # Plain attention lowers every score by 10,000, which leaves three digits after the point.
+    # Plain attention lowers all scores by 10,000, so float32 has three decimal places.
     plain, _ = outputs_and_gradients(None, tf.sequence_mask([0, 4, S, 0], S, tf.int32))
     np.testing.assert_allclose(zeros, plain, rtol=0, atol=5e-3)
 
 
-def test_another_mask_than_ones_then_zeros_is_not_attended_by_in_silence():
+def test_other_masks_give_nan():
     wrong = tf.constant([[1] * 9 + [0], [1, 0] * 5, [2] + [1] * 9, [0] * 9 + [1]])
     context, _ = outputs_and_gradients(REFERENCE, wrong)
     is_nan = np.isnan(context.numpy())
@@ -118,14 +118,14 @@ def test_another_mask_than_ones_then_zeros_is_not_attended_by_in_silence():
     assert np.isnan(halves).all()
 
 
-def test_attention_probabilities_that_are_asked_for_are_those_of_plain_attention():
+def test_requested_probabilities_use_plain_attention():
     encoder = AlbertEncoder(small_config())
     with attending(REFERENCE):
         outputs = encoder(tf.ones([2, 5], tf.int32), output_attentions=True)
     assert all(probabilities.shape == [2, 3, 5, 5] for probabilities in outputs["attention_probs"])
 
 
-def test_lengths_known_only_to_the_graph_are_left_to_plain_attention_or_refused():
+def test_dynamic_lengths_use_plain_attention_or_are_rejected():
     layer = SelfAttention(small_config())
 
     def run(attention):
@@ -152,17 +152,14 @@ H200 = [(9, 0)]
     ("changes", "precision", "capabilities", "xla", "reason"),
     [
         ({}, "bfloat16", H200, True, None),
-        ({"num_attention_heads": 3}, "float16", [(8, 0), (8, 6)], True, None),
-        ({}, "bfloat16", [], True, "capability"),
         ({}, "bfloat16", [(9, 0), (7, 5)], True, "capability"),
         ({}, "bfloat16", H200, False, "`xla`"),
         ({}, "float32", H200, True, "float32"),
-        ({"num_attention_heads": 4}, "bfloat16", H200, True, "12"),
         ({"hidden_size": 816}, "bfloat16", H200, True, "136"),
         ({"attention_probs_dropout_prob": 0.2}, "bfloat16", H200, True, "0.2"),
     ],
 )
-def test_what_cudnn_does_not_support_is_named(changes, precision, capabilities, xla, reason):
+def test_unsupported_settings_are_named(changes, precision, capabilities, xla, reason):
     reasons = fused_attention.unsupported(
         FITTING.replace(**changes), precision, capabilities, jit_compile=xla
     )
@@ -170,13 +167,13 @@ def test_what_cudnn_does_not_support_is_named(changes, precision, capabilities, 
     assert not reason or reason in reasons[0]
 
 
-def test_it_is_not_supported_where_tensorflow_is_to_be_deterministic(monkeypatch):
+def test_determinism_is_unsupported(monkeypatch):
     monkeypatch.setattr(fused_attention, "is_op_determinism_enabled", lambda: True)
     (reason,) = fused_attention.unsupported(FITTING, "bfloat16", H200, jit_compile=True)
     assert "deterministic" in reason
 
 
-def test_the_choice_and_the_log_follow_the_flag_and_the_check(monkeypatch, caplog):
+def test_choose(monkeypatch, caplog):
     def choose(name, precision="bfloat16"):
         return fused_attention.choose(name, FITTING, precision, S, jit_compile=True)
 
@@ -193,7 +190,7 @@ def test_the_choice_and_the_log_follow_the_flag_and_the_check(monkeypatch, caplo
         "attention=plain (cudnn cannot be used: it does not compute in `precision`=float32"
         in caplog.text
     )
-    # This machine has no such kernels: the check finds it, and says so.
+    # This machine has no such kernels, which the check detects.
     caplog.clear()
     assert choose("auto") is None
     assert "attention=plain, as cuDNN's does not work here" in caplog.text
@@ -224,14 +221,14 @@ def broken(*_):
         ((broken, backward), "InternalError: no engine"),
     ],
 )
-def test_kernels_that_are_not_attention_are_found(kernels, problem):
+def test_wrong_kernels_are_detected(kernels, problem):
     dtype = "bfloat16" if kernels[0] is forward else "float16"
     found = fused_attention.disagreement(*kernels, (3, S, 4), dtype)
     assert (found is None) if problem is None else (problem in found)
 
 
 def custom_calls(program):
-    """The calls in a serialized program, by what they call: operands, results and settings."""
+    """Returns operands, results and settings of the calls in a serialized program, by target."""
     found = {}
     for computation in hlo_pb2.HloModuleProto.FromString(program).computations:
         by_id = {instruction.id: instruction for instruction in computation.instructions}
@@ -243,7 +240,7 @@ def custom_calls(program):
     return found
 
 
-def test_cudnn_is_called_with_lengths_statistics_and_context():
+def test_calls_of_cudnn():
     @tf.function(jit_compile=True)
     def run(query, key, value):
         with tf.GradientTape() as tape:
@@ -272,7 +269,7 @@ def test_cudnn_is_called_with_lengths_statistics_and_context():
 
 
 @pytest.mark.slow
-def test_a_training_step_calls_cudnn_once_for_each_layer_and_direction():
+def test_training_step_calls_cudnn_once_per_layer_and_direction():
     config = FITTING.replace(max_position_embeddings=S)
     program = export_step(config, B, S, 2, precision="bfloat16", attention="cudnn")
     calls = custom_calls(program)
@@ -283,8 +280,8 @@ def test_a_training_step_calls_cudnn_once_for_each_layer_and_direction():
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("bfloat16", 0.02)])
-def test_compiled_attention_is_plain_attention(dtype, tolerance):
-    """Also with masks that are not ones, then zeros; relative to the largest entry."""
+def test_compiled_attention_equals_plain_attention(dtype, tolerance):
+    """Also for other masks than ones followed by zeros; relative to the largest entry."""
     shape = [B, 3, S, 5]
     tensors = [tf.random.stateless_normal(shape, [0, n]) for n in range(4)]
     mask = tf.constant([[1] * 9 + [0], [1, 0] * 5, [0] * 10, [0] * 9 + [1]])
@@ -305,7 +302,7 @@ def test_compiled_attention_is_plain_attention(dtype, tolerance):
     found = run(CompiledAttention(), [tf.cast(tensor, dtype) for tensor in tensors])
     for ours, theirs in zip(found, run(plain, tensors), strict=True):
         assert ours.dtype == dtype
-        # Where all scores are lowered by 10,000, float32 has three digits after the point.
+        # If all scores are lowered by 10,000, float32 has three decimal places.
         atol = max(tolerance, 2e-3) * np.abs(theirs).max()
         np.testing.assert_allclose(tf.cast(ours, tf.float32), theirs, rtol=0, atol=atol)
         rows = [0, 1, 3]
@@ -315,7 +312,7 @@ def test_compiled_attention_is_plain_attention(dtype, tolerance):
         )
 
 
-def test_compiled_attention_is_used_by_compiled_steps_in_half_precision():
+def test_use_of_compiled_attention():
     def attention_of(rate=0.0, **settings):
         config = small_config(attention_probs_dropout_prob=rate)
         return pretraining_trainer(config, 8, 2, train_batch_size=2, **settings)._training.attention

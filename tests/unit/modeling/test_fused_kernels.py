@@ -1,10 +1,10 @@
-"""Fused passes: the values and gradients of the functions they stand for."""
+"""Fused passes have the values and gradients of the plain functions."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.modeling import fused_kernels, kernels, losses
+from albert_tf.modeling import kernels, losses
 
 B, S, N, D, F = 4, 12, 2, 5, 7
 H = N * D
@@ -17,7 +17,7 @@ def draw(*shape, dtype=tf.float32, seed=0):
 
 MASK = tf.sequence_mask([12, 9, 1, 4], S, tf.int32)
 
-# What is computed from which arguments; a bias or a parameter of a norm is always float32.
+# Functions and their arguments; biases and parameters of norms are float32.
 FUNCTIONS = {
     "biased_gelu": (kernels.biased_gelu, lambda dtype: [draw(B * S, F, dtype=dtype), draw(F)]),
     "biased_heads": (
@@ -46,16 +46,13 @@ FUNCTIONS = {
 
 
 def value_and_gradients(name, arguments, *, is_fused, specs=None):
-    """What a function returns, and the gradients of a weighted sum of that.
-
-    The graph is made for `specs`, and for the arguments where there are none.
-    """
+    """Returns the result of a function, traced for `specs` or its arguments, and gradients."""
     function, _ = FUNCTIONS[name]
     shape = function(*arguments).shape
 
     @tf.function
     def run(*arguments):
-        with fused_kernels.fusing(is_fused), tf.GradientTape() as tape:
+        with kernels.fusing(is_fused), tf.GradientTape() as tape:
             tape.watch(arguments)
             result = function(*arguments)
             # The same in both precisions.
@@ -70,14 +67,14 @@ def value_and_gradients(name, arguments, *, is_fused, specs=None):
 
 
 def unknown(argument, name):
-    """The spec of any number of rows, and of classes: those of SQuAD are positions."""
+    """Returns a spec with unknown numbers of rows and classes."""
     last = None if name == "cross_entropy" else argument.shape[-1]
     return tf.TensorSpec([None] * (argument.shape.rank - 1) + [last], argument.dtype)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("is_static", [True, False], ids=["static", "dynamic"])
-def test_values_and_gradients_are_those_of_the_plain_function(name, is_static):
+def test_fused_functions_equal_plain_functions(name, is_static):
     arguments = FUNCTIONS[name][1](tf.float32)
     specs = None if is_static else [unknown(argument, name) for argument in arguments]
     plain = value_and_gradients(name, arguments, is_fused=False)
@@ -87,14 +84,14 @@ def test_values_and_gradients_are_those_of_the_plain_function(name, is_static):
 
 
 @pytest.mark.parametrize("name", sorted(FUNCTIONS.keys() - {"cross_entropy"}))
-def test_half_precision_is_rounded_only_at_the_end(name):
-    """So that results differ from those of float32 arguments by one rounding."""
+def test_half_precision_is_rounded_once(name):
+    """Results differ from results for float32 arguments by one rounding."""
     arguments = FUNCTIONS[name][1](tf.bfloat16)
     half = value_and_gradients(name, arguments, is_fused=True)
     widened = [tf.cast(argument, tf.float32) for argument in arguments]
     wide = value_and_gradients(name, widened, is_fused=True)
     assert half[0].dtype == tf.bfloat16
-    # Of probabilities the rounded ones are kept for the gradient.
+    # The gradient uses the rounded probabilities.
     atol = 2.0**-8 if name == "masked_softmax" else 1e-5
     for expected, received in zip(wide, half, strict=True):
         np.testing.assert_allclose(tf.cast(received, tf.float32), expected, rtol=2.0**-8, atol=atol)

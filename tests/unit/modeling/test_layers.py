@@ -34,7 +34,7 @@ def ragged_mask():
 
 class TestDropout:
     @pytest.mark.parametrize("rate", [0.1, 0.3, 0.999999])
-    def test_drops_a_multiple_of_a_65536th_and_scales_the_rest(self, rate):
+    def test_rate_is_rounded_to_a_multiple_of_a_65536th(self, rate):
         n, exact = 200_000, min(round(rate * 65536), 65535) / 65536
         dropped = dropout(tf.ones([n]), rate, SEED).numpy()
         is_kept = dropped != 0
@@ -42,7 +42,7 @@ class TestDropout:
         five_deviations = 5 * np.sqrt(exact * (1 - exact) / n)
         np.testing.assert_allclose(1 - is_kept.mean(), exact, rtol=0, atol=five_deviations)
 
-    def test_entries_of_a_word_and_of_a_byte_are_independent(self):
+    def test_entries_are_independent(self):
         n, rate = 100_000, 0.25
         is_dropped = dropout(tf.ones([n, 8]), rate, SEED).numpy() == 0
         together = np.mean(is_dropped[:, :, None] & is_dropped[:, None, :], axis=0)
@@ -53,7 +53,7 @@ class TestDropout:
         np.testing.assert_allclose(successive, rate**2, rtol=0, atol=5 * deviations[0, 1])
 
     @pytest.mark.parametrize("shape", [[3, 5, 7], [4, 8]])  # 105 entries leave bits over
-    def test_the_mask_is_the_same_in_every_program_and_precision(self, shape):
+    def test_mask_does_not_depend_on_program_and_precision(self, shape):
         def apply(x):
             with tf.GradientTape() as tape:
                 tape.watch(x)
@@ -77,13 +77,13 @@ class TestDropout:
             np.testing.assert_array_equal(dropped, gradient)
             np.testing.assert_array_equal(dropped == 0, expected == 0)
 
-    def test_on_a_tpu_every_entry_has_a_draw(self, monkeypatch):
+    def test_dropout_on_tpus(self, monkeypatch):
         monkeypatch.setattr(tf.distribute, "TPUStrategy", type(tf.distribute.get_strategy()))
         dropped = dropout(tf.ones([300, 70]), 0.25, SEED).numpy()
         np.testing.assert_array_equal(dropped[dropped != 0], np.float32(4 / 3))
         np.testing.assert_allclose(np.mean(dropped == 0), 0.25, rtol=0, atol=0.015)
 
-    def test_the_seed_decides_the_mask(self):
+    def test_seed_determines_the_mask(self):
         x = tf.ones([100, 30])
         mask = dropout(x, 0.5, SEED) != 0
         assert np.all(mask == (dropout(x, 0.5, SEED) != 0))
@@ -91,12 +91,7 @@ class TestDropout:
             share_equal = np.mean(mask == (dropout(x, 0.5, tf.constant(other)) != 0))
             np.testing.assert_allclose(share_equal, 0.5, rtol=0, atol=0.05)
 
-    def test_places_get_seeds_of_their_own(self):
-        seeds = np.concatenate([split_seed(SEED, 50), split_seed(SEED + 1, 50)])
-        assert len(np.unique(seeds, axis=0)) == 100
-        np.testing.assert_array_equal(seeds[:50], split_seed(SEED, 50))
-
-    def test_does_nothing_without_seed_or_rate(self):
+    def test_no_dropout_without_seed_or_rate(self):
         x = tf.ones([4])
         assert dropout(x, 0.5, None) is x
         assert dropout(x, 0.0, SEED) is x
@@ -104,15 +99,7 @@ class TestDropout:
 
 
 class TestProjection:
-    def test_maps_the_last_axis(self):
-        layer = Projection(4, 3, 0.02)
-        layer.set_weights([np.arange(12.0).reshape(4, 3), np.array([1.0, 2.0, 3.0])])
-        x = np.random.default_rng(0).normal(size=(2, 5, 4)).astype(np.float32)
-        expected = x @ np.arange(12.0).reshape(4, 3) + [1, 2, 3]
-        np.testing.assert_allclose(layer(x), expected, rtol=1e-5, atol=1e-5)
-        np.testing.assert_allclose(layer(x[0]), expected[0], rtol=1e-5, atol=1e-5)
-
-    def test_bias_gradients_do_not_stall_in_half_precision(self):
+    def test_bias_gradients_are_summed_in_float32(self):
         layer = Projection(4, 3, 0.02, dtype="mixed_bfloat16")
         with tf.GradientTape() as tape:
             total = tf.reduce_sum(tf.cast(layer(tf.ones([5000, 4])), tf.float32))
@@ -120,7 +107,7 @@ class TestProjection:
         np.testing.assert_allclose(gradient, [5000] * 3, rtol=0.004, atol=0)
 
 
-def test_matrices_start_from_a_truncated_normal():
+def test_matrix_initializer():
     values = matrix_initializer(0.02)((300, 400)).numpy()
     assert np.abs(values).max() <= 0.04
     # The deviation of a normal distribution cut at two of its deviations is 0.8796 of its own.
@@ -128,7 +115,7 @@ def test_matrices_start_from_a_truncated_normal():
 
 
 def fused_operations(function, *arguments):
-    """What TensorFlow's rewriter put into matrix products, one entry a product."""
+    """Returns the operations that TensorFlow's rewriter fused into each matrix product."""
     # No public interface shows the rewritten graph. It is there at a function's first run only.
     state = context.context()
     state.enable_run_metadata()
@@ -139,8 +126,8 @@ def fused_operations(function, *arguments):
     return [list(node.attr["fused_ops"].list.s) for node in nodes if "fused_ops" in node.attr]
 
 
-def test_gelu_is_fused_into_the_product_before_it():
-    """As far as this build of TensorFlow fuses at all; it saves an eighth of the time."""
+def test_gelu_is_fused_into_the_preceding_product():
+    """If this build of TensorFlow fuses; it saves an eighth of the time."""
     layer, x = FeedForward(small_config()), hidden_states()
     kernel, bias = tf.Variable(tf.ones([12, 20])), tf.Variable(tf.ones([20]))
     tf.function(lambda: kernel + 1.0)()  # creating variables traces graphs of their own
@@ -153,7 +140,7 @@ def test_gelu_is_fused_into_the_product_before_it():
     assert ours == expected
 
 
-def test_activations_are_known_by_name():
+def test_activation_names():
     x = tf.constant([-2.0, 3.0])
     for name, expected in {
         "ReLU": [0, 3],
@@ -167,18 +154,7 @@ def test_activations_are_known_by_name():
 
 
 class TestEmbedding:
-    def test_adds_words_segments_and_positions(self):
-        layer = FactorizedEmbedding(small_config())
-        ids, segments = tf.constant([[3, 30, 3]]), tf.constant([[0, 4, 1]])
-        embedded, words = layer(ids, segments)
-        tables = [np.asarray(v) for v in layer.get_weights()[:3]]
-        np.testing.assert_allclose(words, tables[0][ids], rtol=0, atol=0)
-        total = tables[0][ids] + tables[1][segments] + tables[2][:3]
-        centered = total - total.mean(-1, keepdims=True)
-        expected = centered / centered.std(-1, keepdims=True)
-        np.testing.assert_allclose(embedded, expected, rtol=1e-5, atol=1e-5)
-
-    def test_refuses_more_tokens_than_positions(self):
+    def test_rejects_more_tokens_than_positions(self):
         layer = FactorizedEmbedding(small_config())
         ids = tf.zeros([2, 17], tf.int32)
         with pytest.raises(ValueError, match=r"must be in 1..16.*max_position_embeddings"):
@@ -192,24 +168,17 @@ class TestEmbedding:
 
 
 class TestSelfAttention:
-    def test_padding_changes_nothing_for_real_tokens(self):
+    def test_padding_does_not_change_real_tokens(self):
         layer, mask = SelfAttention(small_config()), ragged_mask()
         is_real = mask[..., tf.newaxis] == 1
         x = hidden_states()
         outputs, _ = layer(x, mask)
         others, _ = layer(tf.where(is_real, x, hidden_states(seed=1)), mask)
         np.testing.assert_array_equal(tf.boolean_mask(outputs, mask), tf.boolean_mask(others, mask))
-        # Padding attends too, as a query: only keys are masked.
+        # Only keys are masked, so padding attends as a query.
         assert np.all(tf.reduce_any(outputs != others, -1)[1, 4:])
 
-    def test_a_row_without_real_tokens_attends_as_if_all_were_real(self):
-        layer, x = SelfAttention(small_config()), hidden_states()
-        _, masked = layer(x, tf.zeros([BATCH, LENGTH], tf.int32))
-        _, unmasked = layer(x, tf.ones([BATCH, LENGTH], tf.int32))
-        # A score of -10000 is known to 1/1024.
-        np.testing.assert_allclose(masked, unmasked, rtol=2e-3, atol=0)
-
-    def test_the_returned_probabilities_are_those_before_dropout(self):
+    def test_returned_probabilities_have_no_dropout(self):
         config = dropping_config()
         layer, x = SelfAttention(config), hidden_states()
         dropped, probabilities = layer(x, ragged_mask(), SEED)
@@ -219,7 +188,7 @@ class TestSelfAttention:
 
 
 @pytest.mark.parametrize("layer_class", [SelfAttention, TransformerBlock])
-def test_layers_are_rebuilt_from_their_configuration(layer_class):
+def test_layers_are_rebuilt_from_their_config(layer_class):
     layer = layer_class(small_config(), dtype="mixed_bfloat16", name="mine")
     twin = keras.layers.deserialize(keras.layers.serialize(layer))
     assert (type(twin), twin.name, twin.config) == (layer_class, "mine", layer.config)

@@ -1,4 +1,4 @@
-"""Losses as sums, against arithmetic written out in NumPy."""
+"""Losses as sums, compared with NumPy."""
 
 import math
 
@@ -15,7 +15,6 @@ from albert_tf.modeling.losses import (
     masked_lm_loss,
     means,
     pretraining_loss,
-    regression_loss,
 )
 
 LOGITS = np.random.default_rng(4).normal(size=(3, 2, 5)).astype(np.float32)
@@ -28,7 +27,7 @@ def numpy_cross_entropy(logits, labels):
     return -np.take_along_axis(log_probabilities, np.asarray(labels)[..., None], -1)[..., 0]
 
 
-def test_masked_lm_loss_sums_over_weighted_predictions():
+def test_masked_lm_loss():
     loss = masked_lm_loss(LOGITS, LABELS, WEIGHTS)
     expected = np.sum(WEIGHTS * numpy_cross_entropy(LOGITS, LABELS))
     np.testing.assert_allclose(loss.sum, expected, rtol=1e-5, atol=0)
@@ -36,26 +35,20 @@ def test_masked_lm_loss_sums_over_weighted_predictions():
     np.testing.assert_allclose(loss.mean(), expected / 3.75, rtol=1e-5, atol=0)
 
 
-def test_classification_loss_leaves_out_padding_of_the_batch():
+def test_classification_loss_ignores_padding_of_the_batch():
     logits, labels = LOGITS[:, 0, :2], tf.constant([1, 0, 1])
     loss = classification_loss(logits, labels, tf.constant([1.0, 1.0, 0.0]))
     expected = numpy_cross_entropy(logits, labels)[:2].mean()
     np.testing.assert_allclose(loss.mean(), expected, rtol=1e-5, atol=0)
 
 
-def test_regression_loss_is_the_squared_error():
-    logits, labels = tf.constant([[1.5], [-2.0], [30.0]]), tf.constant([1.0, 0.0, 5.0])
-    loss = regression_loss(tf.cast(logits, tf.bfloat16), labels, tf.constant([1.0, 2.0, 0.0]))
-    assert (float(loss.sum), float(loss.weight)) == (0.25 + 2 * 4.0, 3.0)
-
-
-def test_accuracy_counts_weighted_hits():
+def test_accuracy():
     logits = tf.constant([[0.0, 2.0, 1.0], [3.0, 0.0, 1.0], [0.0, 0.0, 9.0], [1.0, 5.0, 2.0]])
     hits = accuracy(logits, tf.constant([1, 2, 2, 1]), tf.constant([1.0, 1.0, 0.5, 0.0]))
     assert (float(hits.sum), float(hits.weight)) == (1.5, 2.5)
 
 
-def test_half_precision_logits_are_summed_in_single_precision():
+def test_half_precision_logits_are_summed_in_float32():
     logits = tf.cast(LOGITS, tf.bfloat16)
     losses = cross_entropy(logits, LABELS)
     assert losses.dtype == tf.float32
@@ -64,7 +57,7 @@ def test_half_precision_logits_are_summed_in_single_precision():
 
 
 @pytest.mark.parametrize(("weight", "expected"), [(3.0, 2.0 / 3.00001 + 0.25), (0.0, 0.25)])
-def test_pretraining_loss_survives_a_batch_without_predictions(weight, expected):
+def test_pretraining_loss(weight, expected):
     masked_lm = LossSum(tf.constant(2.0 if weight else 0.0), tf.constant(weight))
     loss = pretraining_loss(masked_lm, LossSum(tf.constant(1.0), tf.constant(4.0)))
     np.testing.assert_allclose(loss, expected, rtol=2e-7, atol=0)
@@ -72,7 +65,7 @@ def test_pretraining_loss_survives_a_batch_without_predictions(weight, expected)
     np.testing.assert_allclose(alone, expected - 0.25, rtol=2e-7, atol=0)
 
 
-def test_means_divide_once_after_all_sums():
+def test_means():
     batches = [
         {"a": LossSum(6.0, 2.0), "b": LossSum(0.0, 0.0)},
         {"a": LossSum(1.0, 8.0), "b": LossSum(0.0, 0.0)},
@@ -82,13 +75,13 @@ def test_means_divide_once_after_all_sums():
 
 
 @pytest.mark.parametrize("label", [1.5, -1.0, 3.0, math.nan])
-def test_a_label_that_is_no_class_is_no_other_class(label):
+def test_invalid_class_ids_are_errors(label):
     with pytest.raises(tf.errors.InvalidArgumentError, match="label value"):
         HeadLoss()(np.array([0.0, label]), np.zeros([2, 3], np.float32))
 
 
 @pytest.mark.parametrize("label", [-0.5, 2.0, math.nan])
-def test_binary_labels_are_shares(label):
+def test_invalid_binary_labels_give_nan(label):
     loss = HeadLoss("binary")
     assert math.isnan(loss(np.array([1.0, label]), np.zeros(2, np.float32)))
     np.testing.assert_allclose(loss(np.array([1.0, 0.25]), np.zeros(2, np.float32)), math.log(2))

@@ -1,4 +1,4 @@
-"""Recomputed blocks: the same numbers, less kept. Numbers of the original are in tests/golden."""
+"""Rematerialized blocks. tests/golden compares numbers with the original."""
 
 import keras
 import numpy as np
@@ -15,8 +15,8 @@ SHALLOW = {
     "num_hidden_groups": 1,
     "inner_group_num": 1,
 }  # compiles in seconds
-RESIDUAL = 1e-5  # what the orders of summing make, as a share of a gradient's norm
-KEY_BIAS = "key/bias"  # softmax does not see it: its gradient is rounding noise
+RESIDUAL = 1e-5  # largest rounding error, relative to the norm of a gradient
+KEY_BIAS = "key/bias"  # its gradient is 0 except for rounding, because of the softmax
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +25,7 @@ def same_weights_every_time():
 
 
 def loss_of(outputs):
-    """Depends on the last output of the encoder, on one in the middle, and on the pooled one."""
+    """Returns a loss that depends on the last, a middle, and the pooled output."""
     wide = {name: tf.nest.map_structure(_float32, outputs[name]) for name in outputs}
     return (
         tf.reduce_sum(tf.square(wide["masked_lm_logits"]))
@@ -39,7 +39,7 @@ def _float32(values):
 
 
 def gradient_function(model, inputs, **options):
-    """Loss and gradients of a training step with dropout, compiled."""
+    """Returns a function of loss and gradients of a training step with dropout."""
     variables = [variable.value for variable in model.trainable_variables]
 
     @tf.function(autograph=False, **options)
@@ -55,7 +55,7 @@ def gradient_function(model, inputs, **options):
 
 
 def both_ways(model, compute):
-    """Loss and gradients with everything kept, and with blocks recomputed."""
+    """Returns the results without and with rematerialization."""
     results = []
     for remat in (False, True):
         model.encoder.remat = remat
@@ -74,11 +74,11 @@ def assert_same_gradients(model, actual, expected, share=RESIDUAL):
         assert tf.norm(value - target) <= share * tf.norm(target), variable.path
 
 
-class TestInTheEncoder:
+class TestEncoder:
     @pytest.mark.parametrize(
         ("config", "is_compiled"), [({}, False), (SHALLOW, True)], ids=["eager", "graph"]
     )
-    def test_gradients_and_outputs_are_the_same_with_dropout_on(self, config, is_compiled):
+    def test_gradients_are_equal_with_dropout(self, config, is_compiled):
         model = AlbertForPretraining(dropping_config(**config))
         inputs = pretraining_inputs()
 
@@ -87,12 +87,12 @@ class TestInTheEncoder:
             return step(SEED) if is_compiled else step.python_function(SEED)
 
         (loss, expected), (same_loss, gradients) = both_ways(model, compute)
-        # Sums of terms of both signs: rounding is a share of them, not of the loss.
+        # The loss is a sum of terms of both signs.
         np.testing.assert_allclose(same_loss, loss, rtol=1e-5, atol=1e-5)
         assert_same_gradients(model, gradients, expected)
 
     @pytest.mark.slow
-    def test_xla_does_not_merge_what_is_recomputed(self):
+    def test_xla_does_not_merge_the_recomputation(self):
         model = AlbertForPretraining(small_config(**SHALLOW))
 
         def compute():
@@ -104,79 +104,16 @@ class TestInTheEncoder:
         # block is not recomputed.
         assert _products(program) >= _products(plain) + 6
 
-    @pytest.mark.slow
-    def test_loops_of_xla_give_the_same_gradients(self):
-        model = AlbertForPretraining(dropping_config(**{**SHALLOW, "num_hidden_layers": 3}))
-
-        def compute():
-            return gradient_function(model, pretraining_inputs(), jit_compile=True)(SEED)
-
-        (loss, expected), (same_loss, gradients) = both_ways(model, compute)
-        np.testing.assert_allclose(same_loss, loss, rtol=1e-5, atol=1e-5)
-        assert_same_gradients(model, gradients, expected)
-
-    def test_inside_a_loop_over_parts_of_a_batch(self):
-        model = AlbertForPretraining(dropping_config(**SHALLOW))
-        parts = {name: values[:, tf.newaxis] for name, values in pretraining_inputs().items()}
-        variables = [variable.value for variable in model.trainable_variables]
-
-        def part_gradients(number, sums):
-            part = {name: values[number] for name, values in parts.items()}
-            with tf.GradientTape(watch_accessed_variables=False) as tape:
-                tape.watch(variables)
-                outputs = model(
-                    part, training=True, dropout_seed=SEED + number, output_hidden_states=True
-                )
-                loss = loss_of(outputs)
-            gradients = tape.gradient(loss, variables, unconnected_gradients="zero")
-            return number + 1, [a + b for a, b in zip(sums, gradients, strict=True)]
-
-        @tf.function(autograph=False)
-        def in_a_loop():
-            zeros = [tf.zeros(variable.shape) for variable in variables]
-            return tf.while_loop(lambda number, _: number < 3, part_gradients, (0, zeros))[1]
-
-        model.encoder.remat = True
-        gradients = in_a_loop()
-        model.encoder.remat = False
-        expected = [tf.zeros(variable.shape) for variable in variables]
-        for number in range(3):
-            _, expected = part_gradients(number, expected)
-        reached = [tf.norm(e) > 0 for e in expected]
-        for is_reached, value, target, variable in zip(
-            reached, gradients, expected, model.trainable_variables, strict=True
-        ):
-            if is_reached and not variable.path.endswith(KEY_BIAS):
-                assert tf.norm(value - target) <= RESIDUAL * tf.norm(target), variable.path
-
-    def test_attention_probabilities_are_returned_where_asked_for(self):
-        model = AlbertForPretraining(dropping_config())
-        calls = [{}, {"remat": True}]
-        outputs = []
-        for call in calls:
-            model.encoder.remat = bool(call)
-            outputs.append(
-                model.encoder(
-                    pretraining_inputs(),
-                    training=True,
-                    dropout_seed=SEED,
-                    output_hidden_states=True,
-                    output_attentions=True,
-                )
-            )
-        tf.nest.map_structure(np.testing.assert_array_equal, *outputs)
-        assert len(outputs[1]["attention_probs"]) == len(outputs[1]["encoder_outputs"]) == 8
-
 
 def _products(program):
-    """Matrix products in a compiled program, whatever library it leaves them to."""
+    """Returns the number of matrix products in a compiled program."""
     return sum(
         " dot(" in line or "matmul" in line.split("=")[-1][:60] for line in program.split("\n")
     )
 
 
 class TestRuns:
-    """Any list of runs, such as attention and feed-forward parts that are shared separately."""
+    """Lists of runs that share variables in any order."""
 
     def _variables(self):
         return [keras.Variable(keras.random.normal([4, 4]), name=name) for name in "abc"]
@@ -197,7 +134,7 @@ class TestRuns:
             Run(times(v), (offset,), used) for (v, used), offset in zip(order, offsets, strict=True)
         ]
 
-    def test_gradients_of_parameters_shared_out_of_order(self):
+    def test_gradients_of_variables_shared_out_of_order(self):
         variables, calls = self._variables(), []
         runs = self._runs(variables, calls)
         x = tf.constant(np.linspace(-1, 1, 12).reshape(3, 4), tf.float32)
@@ -223,7 +160,7 @@ class TestRuns:
             np.testing.assert_allclose(value, target, rtol=1e-5, atol=1e-6)
 
     @pytest.mark.parametrize("batch", [pytest.param(3, marks=pytest.mark.slow), None])
-    def test_loops_of_xla_give_the_numbers_of_single_runs(self, batch):
+    def test_loops_of_xla_equal_single_runs(self, batch):
         a, b, _ = variables = self._variables()
 
         def times(variable):
@@ -267,7 +204,7 @@ class TestRuns:
             assert len(loops) == 2 * 2 + 2  # of a, of b, and of a once more
         assert sizes == [3, 3]  # b at the end, and its gradients
 
-    def test_gradients_are_summed_as_precisely_as_parameters_are_stored(self):
+    def test_gradients_are_summed_in_float32(self):
         """bfloat16 cannot count beyond 256."""
 
         class Half(keras.layers.Layer):
@@ -296,8 +233,8 @@ class TestRuns:
         (gradient,) = tape.gradient(total, [stack.layer.shift.value])
         np.testing.assert_array_equal(gradient, [300.0] * 4)
 
-    def test_a_run_is_recomputed_after_the_gradients_of_all_later_ones(self):
-        """Walks back from each recomputed product: the sums of later runs are in its past."""
+    def test_runs_are_recomputed_after_the_gradients_of_later_runs(self):
+        """The gradients of later runs are dependencies of each recomputation."""
         variables, calls = self._variables(), []
 
         @tf.function(autograph=False)
@@ -319,7 +256,7 @@ class TestRuns:
 
 
 def _past(op):
-    """Everything that has run when this operation runs."""
+    """Returns all operations that this operation depends on."""
     seen, waiting = set(), [op]
     while waiting:
         current = waiting.pop()

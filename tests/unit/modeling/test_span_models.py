@@ -1,4 +1,4 @@
-"""Models that find answers: what they need, that padding moves nothing, files."""
+"""Question answering models: inputs, padding, files."""
 
 import keras
 import numpy as np
@@ -53,7 +53,7 @@ def assert_same_beams(actual, expected):
             )
 
 
-def test_positions_that_can_be_answers():
+def test_position_mask():
     inputs = span_inputs(length=11)
     mask = position_mask(inputs["input_mask"], inputs["segment_ids"])
     allowed = [np.nonzero(row == 0)[0].tolist() for row in mask.numpy()]
@@ -65,7 +65,7 @@ def test_positions_that_can_be_answers():
 
 @pytest.mark.parametrize("row", range(B))
 def test_beams_do_not_depend_on_padding(row):
-    """Even of sequences with fewer tokens than a beam has entries."""
+    """Even for sequences shorter than the beam."""
     model = beam_model()
     alone = model(span_inputs(length=LENGTHS[row], rows=[row]))
     for length in (10, 16):
@@ -78,7 +78,7 @@ def test_beams_do_not_depend_on_padding(row):
     [{}, pytest.param({"jit_compile": True, "padding": "max"}, marks=pytest.mark.slow)],
     ids=["", "compiled"],
 )
-def test_beams_of_batches_by_length_are_those_of_one_batch(settings):
+def test_beams_do_not_depend_on_batches(settings):
     strategy = create_strategy("one_device")
     with strategy.scope():
         model = beam_model(small_config(**SHALLOW))
@@ -88,7 +88,7 @@ def test_beams_of_batches_by_length_are_those_of_one_batch(settings):
     assert_same_beams(predictor.predict(windows()), model(span_inputs()))
 
 
-def test_the_mask_can_be_given():
+def test_p_mask_can_be_passed():
     model = beam_model(start_n_top=1)
     mask = np.ones([B, S], np.int32)
     mask[range(B), [1, 2, 4, 3]] = 0
@@ -100,7 +100,7 @@ def test_the_mask_can_be_given():
     assert model({**inputs, "p_mask": tf.constant(mask)})["cls_logits"].shape == (B,)
 
 
-def test_no_mask_of_the_input_is_no_padding():
+def test_without_a_mask_there_is_no_padding():
     row = span_inputs(rows=[0])
     without = {name: x for name, x in row.items() if name != "input_mask"}
     model = beam_model(start_n_top=12)
@@ -123,7 +123,7 @@ def test_beams_work_in_functional_models(tmp_path):
     assert_same_beams(twin(span_inputs(4, [3])), beams(span_inputs(4, [3])))
 
 
-def test_beams_compile_whole():
+def test_beams_compile():
     model = beam_model(dropping_config(**SHALLOW))
     compiled, inputs = tf.function(model, jit_compile=True), span_inputs(4, [3])  # padded to 6
     assert_same_beams(compiled(inputs), model(inputs))
@@ -138,11 +138,11 @@ def test_beams_compile_whole():
         (span_inputs(), "Training needs 'start_positions'"),
     ],
 )
-def test_refuses_inputs_without_what_is_needed(inputs, message):
+def test_missing_inputs_are_rejected(inputs, message):
     with pytest.raises(ValueError, match=message):
         beam_model()(inputs, training=True)
 
 
-def test_refuses_beams_wider_than_the_model_has_positions():
+def test_beams_wider_than_the_position_table_are_rejected():
     with pytest.raises(ValueError, match=r"16 positions.*`start_n_top`=6, `end_n_top`=17"):
         beam_model(end_n_top=17)

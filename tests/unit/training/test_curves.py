@@ -1,4 +1,4 @@
-"""Curves of metrics: which are drawn, and where."""
+"""Curves of metrics."""
 
 import io
 import math
@@ -9,7 +9,7 @@ from albert_tf.training.curves import draw_curves
 
 
 def size(records):
-    """Number of panels side by side and one below the other. A panel has 460 x 300 pixels.
+    """Returns the numbers of columns and rows of panels. A panel has 460 x 300 pixels.
 
     Versions of Matplotlib round the size of a picture differently.
     """
@@ -24,7 +24,7 @@ def record(phase="eval", step=1, **metrics):
     return {"step": step, "phase": phase, "time": "-", **metrics}
 
 
-def test_a_panel_for_each_metric_and_none_for_rates():
+def test_one_panel_per_metric():
     everything = {
         "masked_lm_loss": 1.0,
         "sentence_order_accuracy": 0.5,
@@ -39,11 +39,11 @@ def test_a_panel_for_each_metric_and_none_for_rates():
     assert size([record(steps_per_second=3.0)]) == (1, 1)
 
 
-def test_training_and_held_out_data_share_a_panel():
+def test_training_and_evaluation_share_a_panel():
     records = [record("train", accuracy=0.25, loss=3.0), record("eval", eval_accuracy=0.5)]
     assert size(records) == (2, 1)
     assert draw_curves(records[:1]) != draw_curves(records)
 
 
-def test_a_metric_without_a_value_has_an_empty_panel():
+def test_metric_without_values():
     assert size([record(loss=0.5, f1=None)]) == (2, 1)

@@ -1,4 +1,4 @@
-"""Signals while training: steps under way are saved, and the run goes on as if never stopped."""
+"""Signals during training: the current steps are saved, and the run can be resumed."""
 
 import json
 import signal
@@ -22,6 +22,7 @@ from tests.programs import ROOT
 from tests.small_records import damage_record, pretraining_columns, write_records
 from tests.small_training import (
     PlainLog,
+    SignallingLog,
     assert_same_state,
     make_task,
     make_trainer,
@@ -33,18 +34,6 @@ STEPS = 8
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 
 
-class SignallingLog(PlainLog):
-    """Sends a signal to its own process, once, while a step runs."""
-
-    signal_step, number = 4, signal.SIGTERM
-
-    def advance(self, step):
-        super().advance(step)
-        if step == self.signal_step:
-            self.signal_step = None
-            signal.raise_signal(self.number)
-
-
 @pytest.fixture(scope="module")
 def task(tmp_path_factory):
     folder = tmp_path_factory.mktemp("records")
@@ -52,22 +41,20 @@ def task(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def unbroken(task, tmp_path_factory):
-    return state_of(train(make_trainer(tmp_path_factory.mktemp("unbroken"), task, STEPS)))
+def uninterrupted(task, tmp_path_factory):
+    return state_of(train(make_trainer(tmp_path_factory.mktemp("uninterrupted"), task, STEPS)))
 
 
-def test_what_was_read_is_trained_on_and_saved_and_the_run_goes_on_bit_equal(
-    task, unbroken, tmp_path
-):
+def test_interrupted_run_is_saved_and_resumes_bit_equal(task, uninterrupted, tmp_path):
     handlers = [signal.getsignal(number) for number in SIGNALS]
     trainer = make_trainer(tmp_path, task, STEPS)
     with pytest.raises(TrainingInterrupted) as raised:
         train(trainer, SignallingLog)
     assert raised.value.code == 128 + signal.SIGTERM
-    assert trainer.step == 5  # whose batch was read ahead; no multiple of save_checkpoints_steps
+    assert trainer.step == 5  # its batch was read ahead
     assert trainer.directory.newest().endswith("model.ckpt-5")
     assert handlers == [signal.getsignal(number) for number in SIGNALS]
-    assert_same_state(train(make_trainer(tmp_path, task, STEPS)), unbroken)
+    assert_same_state(train(make_trainer(tmp_path, task, STEPS)), uninterrupted)
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [2, 3, 4, 5, 6, 8]
     for line in lines:
@@ -75,7 +62,7 @@ def test_what_was_read_is_trained_on_and_saved_and_the_run_goes_on_bit_equal(
 
 
 def evaluated_steps(folder, task, log_type, last_evaluated=-1, during=lambda: None):
-    """Trains and evaluates; returns which steps, and the trainer."""
+    """Trains and evaluates; returns the evaluated steps and the trainer."""
     trainer = make_trainer(folder, task, STEPS)
     trainer.initialize()
     log = log_type(str(folder), STEPS, trainer.step)
@@ -100,17 +87,17 @@ def evaluated_steps(folder, task, log_type, last_evaluated=-1, during=lambda: No
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [6, 4])
 def test_no_evaluation_starts_after_a_signal(task, tmp_path, step):
-    """At step 6 a checkpoint is due anyway; that of step 5 is never to be evaluated."""
+    """At step 6 a checkpoint is due; the checkpoint of step 5 is never evaluated."""
 
     class Log(SignallingLog):
         signal_step = step
 
     assert evaluated_steps(tmp_path, task, Log)[0] == [3]
-    # What was left out is made up for.
+    # The skipped evaluation follows after resuming.
     assert evaluated_steps(tmp_path, task, PlainLog, last_evaluated=3)[0] == [6, 8]
 
 
-def test_an_evaluation_is_left_at_once(task, tmp_path):
+def test_signal_ends_an_evaluation(task, tmp_path):
     ended = []
 
     def during():
@@ -123,7 +110,7 @@ def test_an_evaluation_is_left_at_once(task, tmp_path):
     assert trainer.directory.newest().endswith("model.ckpt-3")
 
 
-def test_the_second_signal_does_what_it_always_did(monkeypatch):
+def test_second_signal_calls_the_earlier_handler(monkeypatch):
     received = []
     earlier = signal.signal(signal.SIGTERM, lambda number, frame: received.append(number))
     try:
@@ -137,8 +124,8 @@ def test_the_second_signal_does_what_it_always_did(monkeypatch):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
-def test_an_ignored_signal_stays_ignored(number):
-    """As SIGINT is in the background of a script, and SIGHUP below nohup."""
+def test_ignored_signals_stay_ignored(number):
+    """SIGINT is ignored in background jobs of scripts, SIGHUP with nohup."""
     earlier = signal.signal(number, signal.SIG_IGN)
     try:
         with end_on_signals(), Interruption() as interruption:
@@ -151,7 +138,7 @@ def test_an_ignored_signal_stays_ignored(number):
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_a_signal_ends_a_command_at_once(number):
+def test_signal_ends_a_command_at_once(number):
     program = (
         "import os, signal, sys\n"
         "from albert_tf.training.interruption import end_on_signals\n"
@@ -167,8 +154,7 @@ def test_a_signal_ends_a_command_at_once(number):
     assert line.startswith(number.name)
 
 
-def test_ctrl_c_raises_what_it_would_have_raised():
-    """Python's own handler KeyboardInterrupt, that of a command SystemExit."""
+def test_ctrl_c_raises_keyboard_interrupt_outside_of_commands():
     with Interruption() as interruption:
         signal.raise_signal(signal.SIGINT)
     assert isinstance(interruption.stopped(3), KeyboardInterrupt)
@@ -178,16 +164,15 @@ def test_ctrl_c_raises_what_it_would_have_raised():
 
 
 @pytest.mark.slow
-def test_skipped_records_are_counted_and_remembered_over_a_stop(tmp_path):
-    """Resuming leaves out what the unbroken run leaves out, and goes on counting."""
+def test_skipped_records_are_counted_after_resuming(tmp_path):
     file = write_records(tmp_path / "records", pretraining_columns(30, seed=0))
     damage_record(file, number=25)
     task = make_task(file, skip_damaged_records=True)
-    expected = state_of(train(make_trainer(tmp_path / "unbroken", task, STEPS)))
+    expected = state_of(train(make_trainer(tmp_path / "uninterrupted", task, STEPS)))
     with pytest.raises(TrainingInterrupted):
         train(make_trainer(tmp_path / "run", task, STEPS), SignallingLog)
     assert_same_state(train(make_trainer(tmp_path / "run", task, STEPS)), expected)
-    for run in ("unbroken", "run"):
+    for run in ("uninterrupted", "run"):
         lines = (tmp_path / run / "metrics.jsonl").read_text().splitlines()
         assert json.loads(lines[-1])["skipped_records"] == 1
         description = json.loads((tmp_path / run / "train_state/8.json").read_text())
@@ -195,8 +180,7 @@ def test_skipped_records_are_counted_and_remembered_over_a_stop(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("skips_damaged", [False, True])
-def test_records_that_are_removed_end_the_run_with_their_name(tmp_path, skips_damaged):
+def test_removed_record_files_end_the_run_with_their_name(tmp_path):
     (tmp_path / "[of the *]").mkdir()
     files = [
         write_records(tmp_path / "[of the *]" / f"records{seed}", pretraining_columns(9, seed=seed))
@@ -209,7 +193,7 @@ def test_records_that_are_removed_end_the_run_with_their_name(tmp_path, skips_da
             if step == 4 and files[1].exists():
                 files[1].rename(tmp_path / "away")
 
-    task = make_task(*files, skip_damaged_records=skips_damaged)
+    task = make_task(*files, skip_damaged_records=True)
     trainer = make_trainer(tmp_path / "run", task, 40)
     with pytest.raises(RecordError) as raised:
         train(trainer, RemovingAtStepFour)
@@ -221,7 +205,7 @@ def test_records_that_are_removed_end_the_run_with_their_name(tmp_path, skips_da
     assert trainer.directory.newest().endswith(f"model.ckpt-{trainer.step}")
 
 
-def test_a_full_disk_ends_the_run_with_a_message_and_loses_nothing(task, unbroken, tmp_path):
+def test_full_disk_ends_the_run_without_losing_steps(task, uninterrupted, tmp_path):
     class FullFromStepFive(PlainLog):
         def advance(self, step):
             super().advance(step)
@@ -231,4 +215,4 @@ def test_a_full_disk_ends_the_run_with_a_message_and_loses_nothing(task, unbroke
     with pytest.raises(OSError, match="keep_checkpoint_max") as raised, ExitStack() as limit:
         train(make_trainer(tmp_path, task, STEPS), FullFromStepFive)
     assert str(tmp_path) in str(raised.value)
-    assert_same_state(train(make_trainer(tmp_path, task, STEPS)), unbroken)
+    assert_same_state(train(make_trainer(tmp_path, task, STEPS)), uninterrupted)

@@ -1,4 +1,4 @@
-"""The estimate of memory: its parts, its limits, and measured peaks beside it."""
+"""Estimates of memory, compared with compiled programs and measured peaks."""
 
 import dataclasses
 import json
@@ -24,14 +24,14 @@ BASE = AlbertConfig.from_preset("base_v2")
 ROOT = Path(__file__).parents[3]
 
 
-def test_what_every_parameter_takes():
+def test_memory_per_parameter():
     count = parameter_counts(small_config()).pretraining
     found = estimate_memory(small_config(), TrainingSetting(max_seq_length=7))
     assert (found.weights, found.moments, found.gradients) == (4 * count, 8 * count, 4 * count)
     assert machine_memory() > 1e9
 
 
-def test_micro_batches_take_the_memory_of_one_and_one_more_gradient():
+def test_memory_of_micro_batches():
     whole = estimate_memory(BASE, TrainingSetting(train_batch_size=3))
     parts = estimate_memory(
         BASE, TrainingSetting(train_batch_size=12, gradient_accumulation_steps=4)
@@ -39,7 +39,7 @@ def test_micro_batches_take_the_memory_of_one_and_one_more_gradient():
     assert parts.peak - whole.peak == whole.gradients == parts.gradients - whole.gradients
 
 
-def test_a_recomputed_block_run_keeps_its_input_alone():
+def test_recomputed_block_keeps_only_its_input():
     def kept(layers, remat):
         config = BASE.replace(num_hidden_layers=layers)
         return estimate_memory(config, TrainingSetting(train_batch_size=3, remat=remat)).kept
@@ -52,22 +52,11 @@ def test_a_recomputed_block_run_keeps_its_input_alone():
     assert kept(7, False) - kept(6, False) == pytest.approx(per_block, rel=1e-6)
 
 
-def test_half_precision_halves_activations_except_normalised_ones_but_not_the_rest():
-    single = estimate_memory(BASE, TrainingSetting())
-    half = estimate_memory(BASE, TrainingSetting(precision="bfloat16"))
-    normalised = 1.1 * 12 * 2 * 4 * 8 * 512 * 768
-    halved = (single.kept - normalised) / 2 + normalised
-    assert half.kept == pytest.approx(halved, rel=1e-6)
-    assert (half.weights, half.moments) == (single.weights, single.moments)
-
-
-# Layers, rate of dropout and setting; GB that the program's arguments and temporaries take when it
-# is compiled for an H200 (XLA of JAX 0.10.2, without autotuning).
+# Preset, layers, dropout, setting, and GB of arguments and temporaries of the program compiled
+# for an H200 (XLA of JAX 0.10.2, without autotuning).
 COMPILED = {
-    "shallow": ("base_v2", 2, 0.0, {}, 1.890),
     "deep": ("base_v2", 4, 0.0, {}, 3.183),
     "recomputed": ("base_v2", 4, 0.0, {"remat": True}, 1.376),
-    "few predictions": ("base_v2", 4, 0.0, {"max_predictions_per_seq": 20}, 2.779),
     "short": (
         *("base_v2", 4, 0.0),
         {"train_batch_size": 64, "max_seq_length": 128, "max_predictions_per_seq": 20},
@@ -75,7 +64,6 @@ COMPILED = {
     ),
     "dropout": ("base_v2", 2, 0.1, {}, 2.284),
     "single precision": ("base_v2", 4, 0.0, {"precision": "float32"}, 5.531),
-    "xxlarge": ("xxlarge_v2", 2, 0.0, {"train_batch_size": 4}, 4.244),
     "xxlarge, recomputed": (
         *("xxlarge_v2", 3, 0.0),
         {"train_batch_size": 4, "remat": True},
@@ -86,7 +74,7 @@ COMPILED = {
 
 
 @pytest.mark.parametrize("name", COMPILED)
-def test_estimates_are_up_to_a_tenth_above_the_programs_of_an_h200(name):
+def test_estimates_for_an_h200(name):
     preset, layers, rate, changes, measured = COMPILED[name]
     config = AlbertConfig.from_preset(preset).replace(
         num_hidden_layers=layers, hidden_dropout_prob=rate, attention_probs_dropout_prob=rate
@@ -96,7 +84,7 @@ def test_estimates_are_up_to_a_tenth_above_the_programs_of_an_h200(name):
     assert 1.0 < (estimate.peak - estimate.program) / 1e9 / measured < 1.1
 
 
-# GB of the programs that libtpu 0.0.52 compiles for a v5e chip, of 12 layers without dropout.
+# GB of programs of 12 layers without dropout, compiled for a v5e chip (libtpu 0.0.52).
 @pytest.mark.parametrize(
     ("preset", "batch_size", "remat", "compiled"),
     [
@@ -105,7 +93,7 @@ def test_estimates_are_up_to_a_tenth_above_the_programs_of_an_h200(name):
         ("xxlarge_v2", 8, True, 5.44),
     ],
 )
-def test_estimates_are_near_the_programs_of_a_tpu(preset, batch_size, remat, compiled):
+def test_estimates_for_a_tpu(preset, batch_size, remat, compiled):
     config = AlbertConfig.from_preset(preset).replace(
         hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
     )
@@ -114,7 +102,7 @@ def test_estimates_are_near_the_programs_of_a_tpu(preset, batch_size, remat, com
     assert 0.9 < (estimate.peak - estimate.program) / 1e9 / compiled < 1.25
 
 
-def test_tpu_chips_are_known_by_their_pci_numbers(tmp_path, monkeypatch):
+def test_tpu_chips_are_detected_by_pci_numbers(tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "_PCI_DEVICES", f"{tmp_path}/*")
     assert memory.tpu_memory(4) is None
     for name, vendor, device in (("nic", 0x1AE0, 0x42), ("gpu", 0x10DE, 0x63)):
@@ -134,7 +122,7 @@ def add_pci_device(folder, vendor, device):
 
 @pytest.mark.parametrize("remat", [False, True])
 @pytest.mark.parametrize("steps", [1, 16])
-def test_the_largest_batch_fits_and_the_next_does_not(remat, steps):
+def test_largest_batch(remat, steps):
     setting = TrainingSetting(
         train_batch_size=16, remat=remat, gradient_accumulation_steps=steps, max_seq_length=384
     )
@@ -148,12 +136,12 @@ def test_the_largest_batch_fits_and_the_next_does_not(remat, steps):
     assert largest_batch(BASE, setting, 1e9) == 0
 
 
-def test_a_batch_that_cannot_be_split_is_refused():
+def test_batch_must_be_a_multiple_of_micro_batches():
     with pytest.raises(ValueError, match=r"`gradient_accumulation_steps`.* 8 and 3"):
         TrainingSetting(gradient_accumulation_steps=3)
 
 
-def test_the_report_has_parameters_peaks_and_batches_that_fit():
+def test_report():
     report = memory_report(BASE, TrainingSetting(remat=True), memory_gb=4)
     numbers = {line[:24].strip(): line.split()[-1] for line in report.splitlines() if line}
     assert numbers["encoder with pooler"] == "11,683,584"
@@ -175,7 +163,7 @@ def test_the_report_has_parameters_peaks_and_batches_that_fit():
     ("batch_size", "length", "remat"),
     [(8, 128, "no"), (8, 128, "yes"), (3, 512, "no"), (3, 512, "yes"), (32, 128, "yes")],
 )
-def test_measured_peaks_are_within_a_fifth(batch_size, length, remat):
+def test_measured_peaks(batch_size, length, remat):
     command = [sys.executable, "-m", "benchmarks.rematerialization", f"--remat={remat}"]
     command += [f"--batch_size={batch_size}", f"--max_seq_length={length}", "--steps=2"]
     output = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout

@@ -1,4 +1,4 @@
-"""What replicas share and what they must not; weights and numbers are in tests/golden."""
+"""Replicas, workers and resuming. tests/golden compares weights and numbers."""
 
 import shutil
 
@@ -28,8 +28,8 @@ from tests.small_training import (
 )
 
 
-def resting_trainer(folder, replicas, config=small_config):
-    """A trainer whose learning rate is zero."""
+def fixed_trainer(folder, replicas, config=small_config):
+    """Returns a trainer with a learning rate of zero."""
     return make_trainer(
         folder,
         make_task(config=config(**ONE_BLOCK)),
@@ -40,17 +40,17 @@ def resting_trainer(folder, replicas, config=small_config):
 
 
 def masked_lm_losses(trainer, batches):
-    """The losses of steps that begin with the masks of the first step."""
+    """Returns losses, starting with the masks of the first step."""
     trainer.optimizer.iterations.assign(0)
     return [step["sums"]["masked_lm_loss"].sum for step in reports_of(trainer, batches)]
 
 
 @pytest.mark.slow
-def test_masks_differ_between_replicas_and_steps_and_come_back_with_the_seed(tmp_path):
-    """With equal masks, the same half on two replicas would be that half on one, twice."""
+def test_dropout_masks_depend_on_seed_step_and_replica(tmp_path):
+    """With equal masks on two replicas, the loss of a repeated half would double."""
     half = {name: values[:3] for name, values in pretraining_batch(6, seed=1).items()}
     twice = {name: tf.concat([values, values], axis=0) for name, values in half.items()}
-    one, two = (resting_trainer(tmp_path, replicas, dropping_config) for replicas in (1, 2))
+    one, two = (fixed_trainer(tmp_path, replicas, dropping_config) for replicas in (1, 2))
     first = masked_lm_losses(two, [twice] * 3)
     assert abs(first[0] / (2 * masked_lm_losses(one, [half])[0]) - 1.0) > 1e-4
     assert len(set(first)) == 3
@@ -58,7 +58,7 @@ def test_masks_differ_between_replicas_and_steps_and_come_back_with_the_seed(tmp
 
 
 def trained(folder, records, batch_size, last_step, **task):
-    """Trains, or trains on, up to `last_step`, with a checkpoint at every second."""
+    """Trains or resumes up to `last_step` with a checkpoint every two steps."""
     return train(
         make_trainer(
             folder,
@@ -77,8 +77,8 @@ def copy_up_to(step, run, copy):
 
 
 @pytest.mark.slow
-def test_a_run_whose_input_changed_resumes_in_its_new_order(tmp_path):
-    """The new order has a seed of its own, which a second resume must find again."""
+def test_run_with_changed_input_resumes_in_its_new_order(tmp_path):
+    """The seed of the new order must be restored in a second resume."""
     records = write_records(tmp_path / "records", pretraining_columns(23, seed=0))
     run, copy = tmp_path / "run", tmp_path / "copy"
     trained(run, records, batch_size=4, last_step=4)
@@ -88,8 +88,8 @@ def test_a_run_whose_input_changed_resumes_in_its_new_order(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_that_masks_its_input_resumes_with_the_same_masks(tmp_path, caplog):
-    """Four batches are a pass, so that the position is one of a later pass."""
+def test_run_with_online_masking_resumes_with_the_same_masks(tmp_path, caplog):
+    """Four batches are one pass, so the position is in a later pass."""
     records = write_records(tmp_path / "records", plain_columns(17, seed=0))
     run, copy = tmp_path / "run", tmp_path / "copy"
     masking = OnlineMasking(MaskingSettings(0.3, PREDICTIONS), mask_id=4, vocab_size=31)
@@ -103,12 +103,12 @@ def test_a_run_that_masks_its_input_resumes_with_the_same_masks(tmp_path, caplog
 
 
 def small_run(folder, records, **settings):
-    """A trainer of four steps, and a log that writes nothing."""
+    """Returns a trainer of four steps, and a log that writes nothing."""
     trainer = make_trainer(folder, make_task(records), 4, **settings)
     return trainer, RunLog(str(folder), 4, write=False)
 
 
-def test_a_worker_that_is_not_the_chief_writes_nothing(tmp_path):
+def test_only_the_chief_writes(tmp_path):
     records = write_records(tmp_path / "records", pretraining_columns(7, seed=0))
     trainer, log = small_run(tmp_path / "run", records)
     trainer.is_chief = False
@@ -116,11 +116,11 @@ def test_a_worker_that_is_not_the_chief_writes_nothing(tmp_path):
     trainer.initialize()
     trainer.train(log, on_checkpoint=checkpoints.append)
     assert trainer.step == 4
-    assert checkpoints == [3, 4]  # to evaluate them with the others
+    assert checkpoints == [3, 4]
     assert not (tmp_path / "run").exists()
 
 
-def test_workers_that_do_not_see_the_same_stop_before_the_first_step(tmp_path, monkeypatch):
+def test_workers_with_different_checkpoints_or_settings_are_rejected(tmp_path, monkeypatch):
     records = write_records(tmp_path / "records", pretraining_columns(7, seed=0))
     trainer, log = small_run(tmp_path / "run", records)
     values = []
@@ -144,8 +144,8 @@ def test_workers_that_do_not_see_the_same_stop_before_the_first_step(tmp_path, m
 
 
 @pytest.mark.slow
-def test_a_tpu_gets_a_program_of_fixed_shapes_for_every_length(tmp_path, monkeypatch):
-    """TPUStrategy pads to the full length what has none when it is traced."""
+def test_step_is_traced_for_each_length_on_tpus(tmp_path, monkeypatch):
+    """TPUStrategy would pad dynamic shapes to the full length."""
     monkeypatch.setattr(step, "is_tpu", lambda _: True)
     training = make_trainer(tmp_path, make_task()).train_step
     for length in (11, 7, 9, 7):
