@@ -106,13 +106,12 @@ def test_lines_with_a_number_sign(read):
         read("a O\n# no comment any more\n")
 
 
-@pytest.mark.parametrize("width", [1, 2, 4, 5])
+@pytest.mark.parametrize("width", [1, 5])
 def test_conllu_comments_are_comments_at_any_number_of_columns(read, tmp_path, width):
     row = " ".join(["#newdoc", *"O" * (width - 1)])
     comments = ["# newdoc", "# newpar id = a b", "# sent_id = 1", "#  text[en] = a = b"]
     content = "\n".join([*comments, row, "", *comments, row, ""])
-    found = read(content)
-    assert [sentence.words for sentence in found] == [("#newdoc",)] * 2
+    assert [sentence.words for sentence in read(content)] == [("#newdoc",)] * 2
     text = written(tmp_path / "t.conll", [(["X"], [1.0])] * 2)
     assert text.splitlines()[:4] == comments
     assert [s.words for s in read(text)] == [("#newdoc",)] * 2
@@ -287,6 +286,4 @@ def test_large_files_are_predicted_in_groups(tmp_path, monkeypatch, name, row):
     assert groups == [2, 2, 1]
     lines = [line for line in out.getvalue().decode().splitlines() if "w" in line]
     assert len(lines) == 5
-    assert all(
-        f"w{number}" in line.rpartition(f"w{number}")[0] for number, line in enumerate(lines)
-    )
+    assert all(line.count(f"w{number}") == 2 for number, line in enumerate(lines))

@@ -16,15 +16,11 @@ LABELS = Labels(("O", "B-PER", "I-PER"))
 
 
 class Letters:
-    """A tokenizer with one piece per letter that records the words."""
+    """A tokenizer with one piece per letter."""
 
     unk_id, cls_id, sep_id = 0, 1, 2
 
-    def __init__(self):
-        self.asked = []
-
     def encode_batch(self, words):
-        self.asked += words
         return [[3 + ord(letter) - ord("a") for letter in word.strip()] for word in words]
 
 
@@ -78,18 +74,6 @@ def test_labels_are_at_first_pieces_and_words_without_pieces_are_unknown():
     ]  # fmt: skip
     words, owners = found.words_of(np.array([3, 0]))
     assert (words.tolist(), owners.tolist()) == ([4, 5, 0, 1], [0, 0, 1, 1])
-
-
-def test_frequent_words_are_tokenized_once(monkeypatch):
-    monkeypatch.setattr(module, "_WORDS_REMEMBERED", 2)
-    letters = Letters()
-    tokenize = WordTokenizer(letters)
-    for _ in range(3):
-        assert tokenize(["ab", "a", "ab"]) == [[3, 4], [3], [3, 4]]
-    assert letters.asked == ["ab", "a"]
-    tokenize(["b"])  # three are too many
-    tokenize(["ab"])
-    assert letters.asked == ["ab", "a", "b", "ab"]
 
 
 def test_partial_labels_are_rejected():

@@ -42,16 +42,11 @@ def sentences():
     return [[str(word) for word in random.choice(WORDS, length)] for length in lengths]
 
 
-def close(found, expected):
-    assert [[word[:4] for word in one.words] for one in found] == [
-        [word[:4] for word in one.words] for one in expected
-    ]
-    np.testing.assert_allclose(
-        [word.probability for one in found for word in one.words],
-        [word.probability for one in expected for word in one.words],
-        rtol=0,
-        atol=1e-5,
-    )
+def assert_close(found, expected):
+    found, expected = ([word for one in texts for word in one.words] for texts in (found, expected))
+    assert [word[:4] for word in found] == [word[:4] for word in expected]
+    probabilities = ([word.probability for word in words] for words in (found, expected))
+    np.testing.assert_allclose(*probabilities, rtol=0, atol=1e-5)
 
 
 def test_predictions_do_not_depend_on_order_batches_and_padding(directory, sentences, monkeypatch):
@@ -60,12 +55,12 @@ def test_predictions_do_not_depend_on_order_batches_and_padding(directory, sente
     assert [[word.text for word in one.words] for one in found] == sentences
     assert len({word.label for one in found for word in one.words}) > 2
     classifier._predictor.tokens_per_batch = 16
-    close(classifier(sentences), found)
-    close(classifier(sentences[::-1])[::-1], found)
-    close([classifier([sentence])[0] for sentence in sentences], found)
+    assert_close(classifier(sentences), found)
+    assert_close(classifier(sentences[::-1])[::-1], found)
+    assert_close([classifier([sentence])[0] for sentence in sentences], found)
     monkeypatch.setattr(tag, "SENTENCES_AT_ONCE", 2)
     classifier._predictor.padding = "max"
-    close(classifier(sentences), found)
+    assert_close(classifier(sentences), found)
 
 
 def test_words_are_predicted_in_their_windows(model, tokenizer, sentences):

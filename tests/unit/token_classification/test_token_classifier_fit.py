@@ -21,7 +21,7 @@ def new_classifier(**changes):
     return albert_tf.TokenClassifier.load("mini", **settings)
 
 
-def test_the_same_data_and_settings_give_the_weights_of_the_command(tmp_path):
+def test_fit_gives_the_weights_of_the_command(tmp_path):
     classifier = new_classifier()
     scores = classifier.fit(
         *columns(TRAIN), validation_data=columns(DEV), epochs=2, batch_size=4, **SETTINGS
@@ -50,7 +50,7 @@ def test_the_same_data_and_settings_give_the_weights_of_the_command(tmp_path):
     np.testing.assert_allclose(list(evaluated.values()), list(scores.values()), rtol=1e-6)
 
 
-def test_what_was_learnt_is_saved_and_training_continues(tmp_path):
+def test_saved_models_predict_the_same_and_can_be_trained_further(tmp_path):
     table = pandas.DataFrame(dict(zip(["words", "labels"], columns(TRAIN), strict=True)))
     classifier = new_classifier()
     before = classifier.evaluate(table["words"], table["labels"])["eval_loss"]
@@ -64,23 +64,18 @@ def test_what_was_learnt_is_saved_and_training_continues(tmp_path):
     assert loaded.evaluate(*columns(TRAIN))["eval_loss"] == pytest.approx(after, rel=0.02)
 
 
-def test_a_head_is_kept_renamed_or_replaced(tmp_path):
+def test_labels_of_a_head_are_renamed_or_replaced(tmp_path):
     new_classifier().save(tmp_path / "saved")
     load = albert_tf.TokenClassifier.load
     other = ["O", "B-x", "B-y", "I-x", "I-y"]
     with pytest.raises(ValueError, match="new_head=True"):
         load(tmp_path / "saved", labels=other)
     texts = columns(DEV)[0]
-    kept = load(tmp_path / "saved")(texts)
     renamed = load(tmp_path / "saved", labels=other, rename_labels=True)
-    for one, two in zip(kept, renamed(texts), strict=True):
+    for one, two in zip(load(tmp_path / "saved")(texts), renamed(texts), strict=True):
         assert [NAMES.index(word.label) for word in one.words] == [
             other.index(word.label) for word in two.words
         ]
-    head = [np.array(weight) for weight in renamed.model.classifier.weights]
-    renamed.fit([["a"]], [["B-x"]], epochs=1, learning_rate=1e-9)  # starts from this head
-    for before, after in zip(head, renamed.model.classifier.weights, strict=True):
-        np.testing.assert_allclose(before, after, atol=1e-6)
     replaced = load(tmp_path / "saved", labels=["O", "B-z"], new_head=True)
     assert {word.label for one in replaced(texts) for word in one.words} <= {"O", "B-z"}
 
@@ -95,6 +90,6 @@ def test_a_head_is_kept_renamed_or_replaced(tmp_path):
         ([["a"]], [[1]], TypeError, r"labels\[0\]"),
     ],
 )
-def test_bad_input_is_refused(sentences, labels, error, named):
+def test_invalid_input_is_rejected(sentences, labels, error, named):
     with pytest.raises(error, match=named):
         new_classifier().fit(sentences, labels)
