@@ -67,8 +67,7 @@ def read_examples(
 ) -> list[TextExample]:
     """Reads all rows of a file; empty cells after the last column are removed.
 
-    Train and dev rows without a label (see `NO_LABEL`) are skipped and counted. Test examples have
-    no label.
+    Train and dev rows without a label are skipped and counted. Test examples have no label.
 
     Args:
         table: the rows.
@@ -77,34 +76,27 @@ def read_examples(
         labels: the allowed labels. If `None`, all classes are allowed.
         guid: returns the name of a row from its line in the file, from 1, and its number among all
             rows, from 0. Not used if a column contains names.
-        is_strict: whether to reject rows with too many or too few cells or without a text, and
-            repeated headers. Otherwise they are counted, and skipped in train and dev. In a test
-            file, all rows are kept, so that predictions stay aligned, and missing texts are empty.
-        multi_label: whether a label is any number of classes, see `Labels`. An empty cell is a
-            label.
+        is_strict: whether to reject rows with a wrong number of cells or without a text, and
+            repeated headers. Otherwise, such rows are counted, and skipped in train and dev.
+        multi_label: whether a label is any number of classes, see `Labels`.
 
     Raises:
-        ValueError: there is no row, no label or no usable row; a row is rejected; a label of train
-            or dev is unknown; or, if not strict, most rows are unusable. Names file and line.
+        ValueError: there is no usable row; a row is rejected; a label is unknown; or, if not
+            strict, most rows are unusable.
     """
     rows = _usable_rows(table, indices, split, is_strict)
     names: list[str | None] = [None] * len(rows)
-    if split != TEST and multi_label:
-        for at, (_, (line, cells)) in enumerate(rows):
-            names[at] = _several_labels(table, line, cells[indices.label or 0], labels)
-    elif split != TEST:
-        found = [(cells[indices.label or 0] or "").strip() for _, (_, cells) in rows]
-        is_class = labels.accepts if labels is not None else _found_classes(found).__contains__
+    if split != TEST:
+        found = [cells[indices.label or 0] for _, (_, cells) in rows]
+        no_labels = _no_labels(found, labels, multi_label)
         for at, (cell, (_, (line, _))) in enumerate(zip(found, rows, strict=True)):
-            if cell and is_class(cell):
-                names[at] = cell
-            elif labels is not None and cell not in NO_LABEL:
-                raise UserError(
-                    f"line {line} of {table.path} has the unknown label "
-                    f"{shown(cell)}. Allowed: {labels.allowed}."
-                )
-            else:
+            if cell is None or cell.strip() in no_labels:
                 table.issues.add("no label, skipped", line)
+                continue
+            try:
+                names[at] = _label(cell.strip(), labels, multi_label)
+            except ValueError as error:
+                raise UserError(f"line {line} of {table.path}: {error}") from error
     examples = []
     for name, (number, (line, cells)) in zip(names, rows, strict=True):
         if name is None and split != TEST:
@@ -120,18 +112,23 @@ def read_examples(
     return examples
 
 
-def _several_labels(table: Table, line: int, cell: str | None, labels: Labels | None) -> str | None:
-    """Returns the labels of a row as a text, `None` if it has none."""
-    if cell is None or cell.strip() == "-":
-        table.issues.add("no label, skipped", line)
-        return None
-    try:
-        found = split_labels(cell)
-        if labels is not None and not labels.accepts(cell):
-            raise UserError(f"an unknown label in {shown(cell)}. Allowed: {labels.allowed}")
-    except ValueError as error:
-        raise UserError(f"line {line} of {table.path}: {error}") from error
-    return LABEL_SEPARATOR.join(found)
+def _no_labels(
+    cells: Sequence[str | None], labels: Labels | None, multi_label: bool
+) -> Sequence[str]:
+    """Returns the cells that mean that a row has no label."""
+    if multi_label:
+        return ("-",)
+    if labels is not None:
+        return [cell for cell in NO_LABEL if not labels.accepts(cell)]
+    has_plus = any((cell or "").strip() == "+" for cell in cells)  # then "-" is a class, too
+    return ("",) if has_plus else NO_LABEL
+
+
+def _label(cell: str, labels: Labels | None, multi_label: bool) -> str:
+    """Returns the label of a row; raises ValueError if it is not allowed."""
+    if labels is not None and not labels.accepts(cell):
+        raise UserError(f"unknown label {shown(cell)}. Allowed: {labels.allowed}.")
+    return LABEL_SEPARATOR.join(split_labels(cell)) if multi_label else cell
 
 
 def _usable_rows(
@@ -176,18 +173,8 @@ def _misfit(table: Table, indices: ColumnIndices, cells: Cells) -> str:
     return ""
 
 
-def _found_classes(cells: Sequence[str]) -> set[str]:
-    """Returns all classes; "-" is a class only next to "+"."""
-    names = {*cells}
-    return names if "+" in names else names.difference(NO_LABEL)
-
-
 def log_labels(path: str, split: str, examples: Sequence[TextExample], labels: Labels) -> None:
-    """Logs the number of rows of each class, or the range and mean of the numbers.
-
-    Warns if a file has a single label, and if training data have so many classes that they may be
-    numbers or texts.
-    """
+    """Logs counts of classes, or range and mean of numbers; warns of one or too many classes."""
     found = [example.label for example in examples if example.label is not None]
     counts = Counter(found)
     if labels.multi_label:
@@ -215,7 +202,6 @@ def log_labels(path: str, split: str, examples: Sequence[TextExample], labels: L
         )
 
 
-FLAG = "`data_dir`"
 _ID_NAMES = ("index", "id", "idx")
 _LABEL_NAMES = ("gold_label", "label", "score", "quality", "is_duplicate")
 
@@ -226,18 +212,15 @@ class GlueData:
     Names of rows are those of the original: the first column, or `<split>-<row>` in train and dev
     of CoLA, MRPC and SST-2, where the first row of a file is row 0.
 
-    Differs: test rows have no label; the original invents one. Columns are found by name. Train and
-    dev rows that are too short or too long are skipped and counted; the original stops, or reads
-    shifted cells. For QQP, as in the original, short rows are skipped and extra cells are ignored;
-    if the label cell is invalid, the row is skipped, where the original stops.
-
-    Attributes:
-        name, labels, best_metric, metrics, submission_file: see `TextData`.
+    Args:
+        task_name: name of the task in any case.
         data_dir: GLUE's download directory, or the directory of the task.
+
+    Differs: test rows have no label, columns are found by name, and train and dev rows of the wrong
+        length are skipped. The original invents labels, stops, or reads shifted cells.
     """
 
     def __init__(self, task_name: str, data_dir: str) -> None:
-        """Takes a key of `GLUE_TASKS` in any case; raises ValueError for other names."""
         self.name = glue_task_name(task_name)
         self.data_dir = data_dir
         self._task = GLUE_TASKS[self.name]
@@ -247,7 +230,7 @@ class GlueData:
         self.submission_file: str | None = self._task.submission_file
 
     def file(self, split: str) -> str:
-        """Returns the path of a split's file, which need not exist."""
+        """See `TextData`."""
         task = self._task
         folders = (split == TEST and task.test_folders) or (task.folder,)
         names = {TRAIN: ("train.tsv",), DEV: (task.dev_file,), TEST: task.test_files}[split]
@@ -270,17 +253,12 @@ class GlueData:
         return folder_names(self.data_dir)
 
     def read(self, split: str) -> list[TextExample]:
-        """Reads a split; malformed rows are counted and logged.
-
-        Raises:
-            ValueError: the file is missing, lacks a column or contains an unknown label; names
-                file and row.
-        """
+        """See `TextData`."""
         path = self.file(split)
         if not file_exists(path):
             raise UserError(
                 f"there is no file {path!r}, the {split} data of `task_name`={self.name}. "
-                f"{FLAG} must be the directory that contains {self._task.folder}/, or that "
+                f"`data_dir` must be the directory that contains {self._task.folder}/, or that "
                 f"directory itself. Received: {self.data_dir!r}"
             )
         table, indices = self._table(path, split)
@@ -384,27 +362,39 @@ def _required_index(table: Table, options: Sequence[str]) -> int:
 
 TEXT_A, TEXT_B, LABEL = "text_a", "text_b", "label"
 
-FILE_FLAGS = {TRAIN: "`train_file`", DEV: "`dev_file`", TEST: "`test_file`"}
-
 _A_FLAG, _B_FLAG, _LABEL_FLAG = "`text_a_column`", "`text_b_column`", "`label_column`"
 
 
 class CustomData:
     """Custom files; see `TextData`.
 
-    Columns are named, in any order and among other columns, or numbered from 0. Files with numbered
-    columns have no header. JSON Lines have names.
-
-    Labels are strings; numbers and truth values of JSON become strings. For regression, labels are
-    finite decimal numbers. Train and dev rows without a label (missing, null, "" or "-") are
-    skipped: SNLI, for example, marks rows without an agreed label with "-". "-" is a class only if
-    the training file also has the label "+", or if the model was trained with it. The label column
-    of a test file is optional and ignored.
+    Columns are named, or numbered from 0 in files without a header. Labels are strings, or finite
+    decimal numbers for regression. Train and dev rows without a label (missing, null, "" or "-")
+    are skipped. "-" is a class only if the training file also has the label "+", or if the model
+    was trained with it. The label column of a test file is optional and ignored. Rows are named by
+    their number from 0.
 
     With `multi_label` a cell contains labels separated by "|", or JSON contains a list. An empty
-    cell or list is a text without labels; "-", null and a missing JSON key still skip the row.
+    cell or list is a text without labels.
 
-    Rows are named by their number in the file from 0, without header and blank lines.
+    Args:
+        train_file: path of the training set.
+        dev_file: path of the development set.
+        test_file: path of the test set.
+        text_a_column: name or number of the column of the text.
+        text_b_column: name or number of the column of the second text. If `None`, the column
+            "text_b" is used if it exists. "" reads single texts.
+        label_column: name or number of the column of the label.
+        regression: whether labels are numbers.
+        labels: labels of a trained model. If `None`, the classes of the training file are used,
+            sorted as numbers if all are numbers, otherwise by code points.
+        multi_label: whether a text has any number of labels.
+        threshold: see `Labels`.
+
+    Raises:
+        ValueError: columns are partly named and partly numbered, or not distinct; labels are
+            unknown or contradict `regression` or `multi_label`; or the training file, which is read
+            if `labels` is `None`, is invalid.
     """
 
     name = "custom"
@@ -424,27 +414,6 @@ class CustomData:
         multi_label: bool = False,
         threshold: float = 0.5,
     ) -> None:
-        """Reads the training file to find the labels, unless `labels` is given.
-
-        Args:
-            train_file: path of the training set.
-            dev_file: path of the development set.
-            test_file: path of the test set.
-            text_a_column: name or number of the column of the text.
-            text_b_column: name or number of the column of the second text. If `None`, the column
-                "text_b" is used if it exists. "" reads single texts.
-            label_column: name or number of the column of the label.
-            regression: whether labels are numbers.
-            labels: labels of a trained model. If `None`, the classes of the training file are used,
-                sorted as numbers if all are numbers, otherwise by code points.
-            multi_label: see the class.
-            threshold: see `Labels`.
-
-        Raises:
-            ValueError: columns are partly named and partly numbered, or not distinct; labels are
-                unknown or contradict `regression` or `multi_label`; the training file cannot be
-                read.
-        """
         self._files = {TRAIN: train_file, DEV: dev_file, TEST: test_file}
         self._text_a, self._text_b, self._label = text_a_column, text_b_column, label_column
         self._read_already: dict[str, list[TextExample]] = {}
@@ -462,50 +431,35 @@ class CustomData:
         if labels is not None and labels.multi_label != multi_label:
             several = "any number of labels" if labels.multi_label else "one label"
             raise UserError(
-                f"The model predicts {several} a text, but `multi_label` is {multi_label}; set it "
-                f"to {labels.multi_label}, or train into another `output_dir`."
+                f"The model predicts {several} per text, but `multi_label` is {multi_label}; set "
+                f"it to {labels.multi_label}, or train into another `output_dir`."
             )
         found = labels or (Labels() if regression else self._found_labels())
         self.labels = replace(found, threshold=threshold) if multi_label else found
-        self.best_metric = "pearson" if regression else "eval_accuracy"
-        self.metrics: tuple[str, ...] = ("pearson", "spearman")
-        if multi_label:
-            self.best_metric, self.metrics = "f1_micro", ("f1_micro", "f1_macro")
-        elif not regression:
-            self.metrics = ("f1" if len(self.labels.names) == 2 else "f1_macro", "matthews")
+        self.best_metric, self.metrics = metrics_for(self.labels)
 
     def _check_columns(self) -> None:
         given = {_A_FLAG: self._text_a, _B_FLAG: self._text_b, _LABEL_FLAG: self._label}
-        # The default is a name, whatever the other columns are.
-        named = [
-            flag
-            for flag, column in given.items()
-            if column and not is_column_number(column) and column != LABEL
-        ]
-        numbered = [flag for flag, column in given.items() if column and is_column_number(column)]
-        if named and numbered:
-            raise UserError(
-                f"Name all columns, or number all of them for files without a header. "
-                f"{', '.join(numbered)} gave a number, {', '.join(named)} a name: {given}"
-            )
         columns = [column for column in given.values() if column]
+        # The default of the label is a name, whatever the other columns are.
+        kinds = {is_column_number(column) for column in columns if column != LABEL}
+        if len(kinds) > 1:
+            raise UserError(
+                "Name all columns, or number all columns of files without a header. Received: "
+                f"{given}"
+            )
         if len(set(columns)) < len(columns):
             raise UserError(f"Texts and label must be different columns. Received: {given}")
 
     def file(self, split: str) -> str:
-        """Returns the path of a split; raises ValueError with the flag if it is not given."""
+        """See `TextData`; raises ValueError if the file is not given."""
         path = self._files[split]
         if not path:
-            raise UserError(f"`task_name`={self.name} needs {FILE_FLAGS[split]} for this.")
+            raise UserError(f"`task_name`={self.name} needs `{split}_file`.")
         return path
 
     def read(self, split: str) -> list[TextExample]:
-        """Reads a split; malformed values are counted and logged.
-
-        Raises:
-            ValueError: the file is missing or lacks a column, a row has too many or too few cells,
-                or a label is unknown; names the file and the line.
-        """
+        """See `TextData`; a row with a wrong number of cells is rejected."""
         examples = self._read_already.pop(split, None)
         if examples is None:
             examples = self._examples(split, self.labels)
@@ -520,22 +474,14 @@ class CustomData:
                 "`output_dir` with a model that was saved with its labels."
             )
         examples = self._examples(TRAIN, None)
-        cells = [example.label for example in examples if example.label is not None]
+        cells = [example.label or "" for example in examples]
         if self._multi_label:
-            names = sorted_labels(name for cell in cells for name in split_labels(cell))
-            if len(names) < 2:
-                raise UserError(
-                    "`train_file`: `multi_label` needs at least two different labels in "
-                    f"{self.file(TRAIN)}, which has {listed(names) or 'none'}. {_LABEL_FLAG} names "
-                    "the column."
-                )
-        else:
-            names = sorted_labels(cells)
-        if len(names) == 1:
+            cells = [name for cell in cells for name in split_labels(cell)]
+        names = sorted_labels(cells)
+        if len(names) < 2:
             raise UserError(
-                f"`train_file`: all {len(examples)} rows of {self.file(TRAIN)} that have a label "
-                f"have {shown(names[0])}; there is nothing to learn. {_LABEL_FLAG} names the "
-                "column."
+                f"`train_file` must have at least two different labels in {_LABEL_FLAG}. Received: "
+                f"{self.file(TRAIN)}, which has only {listed(names) or 'texts without labels'}."
             )
         labels = Labels(tuple(names), self._multi_label)
         log_labels(self.file(TRAIN), TRAIN, examples, labels)
@@ -550,8 +496,8 @@ class CustomData:
             names = cells[1:] if cells[:1] == [""] else cells  # without the cell above row numbers
             if len(names) > 1 and names == [str(number) for number in range(len(names))]:
                 raise UserError(
-                    f"the first row of {self.file(split)} numbers the columns."
-                    " Files with numbered columns have no header: remove it, or name all columns."
+                    f"the first row of {self.file(split)} contains column numbers. Files with "
+                    "numbered columns have no header: remove it, or name all columns."
                 )
             return False
 
@@ -593,8 +539,17 @@ class CustomData:
                 pairs, singles = (split, other) if is_pair else (other, split)
                 raise UserError(
                     f"{self.file(pairs)} has a column {TEXT_B!r}, {self.file(singles)} has none. "
-                    f'{_B_FLAG} names the second text; {_B_FLAG}="" takes single texts.'
+                    f'Set {_B_FLAG} to the column of the second text, or to "" for single texts.'
                 )
+
+
+def metrics_for(labels: Labels) -> tuple[str, tuple[str, ...]]:
+    """Returns `best_metric` and `metrics` of custom data; see `TextData`."""
+    if labels.is_regression:
+        return "pearson", ("pearson", "spearman")
+    if labels.multi_label:
+        return "f1_micro", ("f1_micro", "f1_macro")
+    return "eval_accuracy", ("f1" if len(labels.names) == 2 else "f1_macro", "matthews")
 
 
 def sorted_labels(labels: Iterable[str]) -> list[str]:

@@ -31,7 +31,7 @@ from albert_tf.serving.saved_model import (
 from albert_tf.serving.tokenizer_graph import GraphTokenizer
 from albert_tf.tokenization.base import Tokenizer
 
-_ONE_TEXT, _TWO_TEXTS = ("texts",), ("texts_a", "texts_b")
+_ONE_TEXT, _TWO_TEXTS = ("texts",), ("texts_a", "texts_b")  # inputs
 
 
 def export_classifier(
@@ -41,10 +41,9 @@ def export_classifier(
     max_seq_length: int,
     threshold: float | None = None,
 ) -> str:
-    """Writes a SavedModel atomically into a new subdirectory of `export_dir`.
+    """Writes a SavedModel in float32 atomically into a new subdirectory of `export_dir`.
 
-    It computes in float32 without dropout, whatever the precision of `model`, and contains only the
-    weights. B is the number of examples, S any length up to `max_position_embeddings`. Signatures:
+    Signatures, for B examples of any length S:
 
     * `serving_default`, as in the original: `input`, string [B], serialized `tf.train.Example`s
       with `max_seq_length` integers each in `input_ids`, `input_mask` and `segment_ids`.
@@ -56,12 +55,11 @@ def export_classifier(
     * `probabilities`, float32 [B, K]; for regression the number, float32 [B, 1].
     * `predictions`, int32 [B], the most probable class; for multi-label models int32 [B, K], 1 for
       predicted labels; for regression the number, float32 [B].
-    * `threshold`, a float32 scalar for the serving program, unless `threshold` is `None` or NaN.
+    * `threshold`, a float32 scalar, unless `threshold` is `None` or NaN.
     * `predicted_labels`, string [B], only in `tokens` of classifiers; multi-label models separate
       labels by "|".
 
-    `assets.extra/labels.json` contains the names of the classes in the order of `probabilities`; an
-    empty list for regression.
+    `assets.extra/labels.json` contains the names of the classes.
 
     Returns:
         Path of the subdirectory, which is named after the time in seconds.
@@ -110,15 +108,14 @@ def _with_names(outputs: Outputs, labels: Labels) -> Outputs:
     """Adds `predicted_labels` to the outputs of a classifier."""
     if labels.is_regression:
         return outputs
-    names = tf.constant(labels.names)
+    names, predicted = tf.constant(labels.names), outputs["predictions"]
     if labels.multi_label:
-        is_predicted = tf.cast(outputs["predictions"], tf.bool)
-        parts = tf.where(is_predicted, names + LABEL_SEPARATOR, "")
-        joined_names = tf.strings.reduce_join(parts, axis=1)
-        # Removes the last separator: names contain none.
-        ending = re.escape(LABEL_SEPARATOR) + "$"
-        return {**outputs, "predicted_labels": tf.strings.regex_replace(joined_names, ending, "")}
-    return {**outputs, "predicted_labels": tf.gather(names, outputs["predictions"])}
+        parts = tf.where(tf.cast(predicted, tf.bool), names + LABEL_SEPARATOR, "")
+        last_separator = re.escape(LABEL_SEPARATOR) + "$"  # names contain no separator
+        found = tf.strings.regex_replace(tf.strings.reduce_join(parts, axis=1), last_separator, "")
+    else:
+        found = tf.gather(names, predicted)
+    return {**outputs, "predicted_labels": found}
 
 
 def export_text_classifier(
@@ -132,17 +129,14 @@ def export_text_classifier(
 ) -> str:
     """Writes a SavedModel that takes texts into a new subdirectory of `export_dir`/text.
 
-    It needs TensorFlow and the operations of TensorFlow Text, and tokenizes and truncates texts
-    like `finetuning.texts.text_sequences`. The signature `serving_default` takes `texts`, string
-    [B], UTF-8; a classifier of pairs takes `texts_a` and `texts_b`. Outputs are those of `tokens`
-    in `export_classifier`, with `threshold` as float32 [B].
+    It needs the operations of TensorFlow Text. The signature `serving_default` takes `texts`,
+    string [B], UTF-8; a classifier of pairs takes `texts_a` and `texts_b`. For outputs see `tokens`
+    of `export_classifier`; `threshold` is float32 [B].
 
     Raises:
         ValueError: the labels do not match the model, `max_seq_length` is too small or exceeds its
             positions, the tokenizer is not supported in a graph, or the directory cannot be
             written.
-
-    Differs: the original cannot export it.
     """
     check_labels(model, labels)
     check_room(is_pair, max_seq_length)

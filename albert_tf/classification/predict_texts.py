@@ -1,9 +1,8 @@
 r"""Predictions of a classifier for texts and files of texts.
 
 An input line is a text, or two texts separated by a tab. An output line has tab-separated fields:
-the label, then `name=probability` for each class in the order of the labels. For regression it is
-only the number. In names a backslash, a tab, a line feed and a carriage return are written as `\\`,
-`\t`, `\n` and `\r`; the probability follows the last `=` of its field.
+the label, then `name=probability` for each class; for regression only the number. In names a
+backslash, a tab, a line feed and a carriage return are written as `\\`, `\t`, `\n` and `\r`.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from albert_tf.finetuning.predictor import Predictor
 from albert_tf.finetuning.texts import text_sequences
 from albert_tf.tokenization.base import Tokenizer
 
-# Texts of a list or lines of a file are grouped in the same way, so batches and numbers are equal.
+# Texts of lists and files are grouped in the same way, so batches and numbers are equal.
 TEXTS_AT_ONCE = 1024
 
 
@@ -49,17 +48,7 @@ class TextPrediction(NamedTuple):
 
 
 class TextPredictor:
-    """Predicts labels of examples.
-
-    Args:
-        predictor: runs the model.
-        tokenizer: the tokenizer of the model.
-        labels: labels of the model.
-        pairs: whether inputs are pairs of texts. `None` if both are accepted.
-
-    Attributes:
-        num_texts: number of predicted texts.
-    """
+    """Predicts labels of examples, and counts them in `num_texts`."""
 
     def __init__(
         self, predictor: Predictor, tokenizer: Tokenizer, labels: Labels, pairs: bool | None
@@ -90,11 +79,7 @@ class TextPredictor:
 
 
 def check_file(path: str, is_pair: bool) -> None:
-    """Checks all lines of a file, except of the standard input and pipes.
-
-    Raises:
-        ValueError: the file does not exist, or see `predict_lines`.
-    """
+    """Raises ValueError if a file is missing or invalid; does not read standard input and pipes."""
     if can_be_read_twice(path, "a text file"):
         with open_input(path) as file:
             for _ in _parsed(read_lines(file), is_pair, source_name(path)):
@@ -109,8 +94,7 @@ def predict_file(path: str, predictor: TextPredictor, output_path: str | None = 
     complete; if `None`, predictions go to the standard output.
 
     Raises:
-        ValueError: see `predict_lines`. Predictions before an invalid line are on the standard
-            output; a file is not written.
+        ValueError: see `predict_lines`.
     """
     is_pair = bool(predictor.pairs)
     check_file(path, is_pair)
@@ -125,23 +109,13 @@ def predict_file(path: str, predictor: TextPredictor, output_path: str | None = 
 
 
 def predict_lines(
-    lines: Iterable[Sequence[bytes]],
-    predictor: TextPredictor,
-    out: IO[bytes],
-    *,
-    source: str,
+    lines: Iterable[Sequence[bytes]], predictor: TextPredictor, out: IO[bytes], *, source: str
 ) -> None:
-    """Writes a line for every line and flushes after each group; memory use is constant.
-
-    Args:
-        lines: groups of lines, see `read_lines`.
-        predictor: see `TextPredictor`.
-        out: a binary file.
-        source: the file, for errors.
+    """Writes a line for every line of `source` and flushes after each group, see `read_lines`.
 
     Raises:
-        ValueError: a line is not UTF-8, or not two texts separated by a tab for a model of
-            pairs; names the line. The lines before it are predicted and written.
+        ValueError: a line is not UTF-8, or not two texts separated by a tab for a model of pairs.
+            The lines before it are predicted and written.
     """
     for examples in _parsed(lines, bool(predictor.pairs), source):
         out.writelines(map(_format, predictor.predict(examples)))
@@ -181,7 +155,6 @@ def _parse(line: bytes, number: int, is_pair: bool, source: str) -> TextExample:
 
 
 def _format(prediction: TextPrediction) -> bytes:
-    """Returns a line of the output, with its line feed."""
     fields = [label_cell(prediction.label)]
     fields += [f"{label_cell(name)}={p:.6f}" for name, p in prediction.probabilities.items()]
     return ("\t".join(fields) + "\n").encode(errors="backslashreplace")

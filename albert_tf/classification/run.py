@@ -51,13 +51,13 @@ _COLUMNS = ("text_a_column", "text_b_column", "label_column")
 
 @dataclass(frozen=True, kw_only=True)
 class ClassificationSettings(StepSettings):
-    """Settings of `run_classification`; each corresponds to the flag of `run_classifier.py`.
+    """Settings of `run_classification`, named after the flags of `run_classifier.py`.
 
     Required are `output_dir` and at least one action: `do_train`, `do_eval`, `do_predict`,
-    `predict_file` or `export_dir`. Training needs `task_name`, the data, and a model to start from.
-    The data are `data_dir` for a GLUE task, or `train_file`, `dev_file` and `test_file` for
-    "custom". The model is `albert_hub_module_handle`, or `init_checkpoint` with its files. All
-    other settings have defaults; docs/flags.md describes all flags.
+    `predict_file` or `export_dir`. Training needs `task_name`, the data (`data_dir` for a GLUE
+    task, or `train_file`, `dev_file` and `test_file` for "custom"), and a model to start from
+    (`albert_hub_module_handle`, or `init_checkpoint` with its files). docs/flags.md describes all
+    settings.
 
     Raises:
         TypeError: a name is unknown, or a value has the wrong type.
@@ -83,12 +83,7 @@ class ClassificationSettings(StepSettings):
 
 
 class ClassifierJob(Job[ClassificationSettings]):
-    """Classification and regression of texts or pairs of texts; see `Job`.
-
-    Attributes:
-        data: the source of texts.
-        features: features of the splits that are trained on, evaluated or predicted.
-    """
+    """Classification and regression of texts or pairs of texts; see `Job`."""
 
     ACTIONS = ("do_train", "do_eval", "do_predict", "predict_file", "export_dir")
     DROPOUT = "classifier_dropout_prob"
@@ -100,10 +95,7 @@ class ClassifierJob(Job[ClassificationSettings]):
         check_predictions(settings, "predict_file")
         threshold = settings.multi_label_threshold
         if threshold is not None and not 0 < threshold < 1:
-            raise UserError(
-                "`multi_label_threshold` must be a probability between 0 and 1. Received: "
-                f"{threshold}"
-            )
+            raise UserError(f"`multi_label_threshold` must be in (0, 1). Received: {threshold}")
 
     @classmethod
     def task_name(cls, settings: ClassificationSettings, trained: TrainedTask | None) -> str:
@@ -137,14 +129,15 @@ class ClassifierJob(Job[ClassificationSettings]):
     def __init__(self, context: RunContext[ClassificationSettings]) -> None:
         super().__init__(context)
         settings, name, trained = context.settings, context.task_name, context.trained
-        splits = {TRAIN: settings.do_train, DEV: settings.do_eval, TEST: settings.do_predict}
-        wanted = [split for split, is_wanted in splits.items() if is_wanted]
         is_custom = name == CustomData.name
         columns = {flag: getattr(settings, flag) for flag in _COLUMNS} if is_custom else {}
-        self.data = self._data(columns, is_read=bool(wanted))
-        self.examples = {split: self.data.read(split) for split in wanted}
-        texts = [example for examples in self.examples.values() for example in examples]
-        if texts:
+        self.data = self._data(columns)
+        splits = {TRAIN: settings.do_train, DEV: settings.do_eval, TEST: settings.do_predict}
+        self.examples = {
+            split: self.data.read(split) for split, is_wanted in splits.items() if is_wanted
+        }
+        if self.examples:
+            texts = [example for examples in self.examples.values() for example in examples]
             is_pair = any(example.text_b is not None for example in texts)
         elif trained and trained.is_pair is not None:
             is_pair = trained.is_pair
@@ -163,7 +156,6 @@ class ClassifierJob(Job[ClassificationSettings]):
         self.class_weights = self._class_weights() if settings.do_train else None
 
     def _class_weights(self) -> np.ndarray | None:
-        """Returns the weights of the classes in the training loss; `None` if all are 1."""
         setting, labels = self.settings.class_weights, self.labels
         if setting is None:
             return None
@@ -172,16 +164,13 @@ class ClassifierJob(Job[ClassificationSettings]):
                 f"`class_weights` is for classes, and `task_name`={self.context.task_name} "
                 f"predicts numbers. Received: {setting!r}"
             )
-        found = [example.label for example in self.examples[TRAIN] if example.label is not None]
-        ids = labels.encode(found)
-        counts = (
-            ids.sum(axis=0, dtype=np.int64)
-            if labels.multi_label
-            else np.bincount(ids, minlength=labels.num_outputs)
-        )
+        ids = labels.encode([example.label or "" for example in self.examples[TRAIN]])
+        if labels.multi_label:
+            return class_weights(setting, labels.names, ids.sum(axis=0, dtype=np.int64))
+        counts = np.bincount(ids, minlength=labels.num_outputs)
         return class_weights(setting, labels.names, counts)
 
-    def _data(self, columns: Mapping[str, Any], *, is_read: bool) -> TextData:
+    def _data(self, columns: Mapping[str, Any]) -> TextData:
         context = self.context
         settings, name, trained = context.settings, context.task_name, context.trained
         if settings.multi_label and name != CustomData.name:
@@ -189,13 +178,10 @@ class ClassifierJob(Job[ClassificationSettings]):
                 f"`multi_label` is for `task_name`={CustomData.name}. Received: `task_name`="
                 f"{name}, whose texts have one label each."
             )
-        is_given = settings.multi_label_threshold != Labels.threshold
-        is_given &= not (trained and trained.labels.multi_label)  # otherwise of the training
-        if is_given and not settings.multi_label:
-            raise UserError(
-                f"`multi_label_threshold`={settings.multi_label_threshold} is for `multi_label`, "
-                "which is not given."
-            )
+        threshold = settings.multi_label_threshold
+        is_of_model = trained is not None and trained.labels.multi_label
+        if threshold != Labels.threshold and not (settings.multi_label or is_of_model):
+            raise UserError(f"`multi_label_threshold`={threshold} needs `multi_label`.")
         if name == CustomData.name:
             return CustomData(
                 settings.train_file,
@@ -207,7 +193,8 @@ class ClassifierJob(Job[ClassificationSettings]):
                 multi_label=settings.multi_label,
                 threshold=settings.multi_label_threshold,
             )
-        if is_read and not settings.data_dir:
+        needs_data = settings.do_train or settings.do_eval or settings.do_predict
+        if needs_data and not settings.data_dir:
             raise UserError(f"`task_name`={name} needs `data_dir`, GLUE's download.")
         return GlueData(name, settings.data_dir or "")
 
@@ -253,26 +240,20 @@ class ClassifierJob(Job[ClassificationSettings]):
 
     def apply(self, step: int) -> None:
         """See `Job`."""
-        settings, labels, length = self.settings, self.labels, self.settings.max_seq_length
+        settings, labels, folder = self.settings, self.labels, self.settings.export_dir
         if settings.do_predict:
             self._predict()
         if settings.predict_file:
             predictor = self.predictor(settings.predict_batch_size)
             text_predictor = TextPredictor(predictor, self.tokenizer, labels, self.is_pair)
             predict_file(settings.predict_file, text_predictor, settings.predict_output_file)
-        threshold = settings.threshold_to_export
-        if settings.export_dir and settings.export_text_model:
+        length, threshold = settings.max_seq_length, settings.threshold_to_export
+        if folder and settings.export_text_model:
             export_text_classifier(
-                self.model,
-                labels,
-                self.tokenizer,
-                settings.export_dir,
-                length,
-                self.is_pair,
-                threshold,
+                self.model, labels, self.tokenizer, folder, length, self.is_pair, threshold
             )
-        if settings.export_dir:
-            export_classifier(self.model, labels, settings.export_dir, length, threshold)
+        if folder:
+            export_classifier(self.model, labels, folder, length, threshold)
 
     def _predict(self) -> None:
         """Writes the predictions for the test set."""
@@ -289,7 +270,7 @@ class ClassifierJob(Job[ClassificationSettings]):
         if self.data.submission_file:
             path = os.path.join(output_dir, self.data.submission_file)
             submitted = clip_similarity(logits[:, 0]) if labels.is_regression else names
-            write_submission(path, features.guids, submitted)
+            _write_rows(path, [_HEADER, *zip(features.guids, submitted, strict=True)])
 
 
 def write_predictions(
@@ -307,11 +288,6 @@ def write_predictions(
     _write_rows(os.path.join(output_dir, "test_results.tsv"), numbers)
     rows = [_HEADER, *zip(guids, map(label_cell, predictions), strict=True)]
     _write_rows(os.path.join(output_dir, "submit_results.tsv"), rows)
-
-
-def write_submission(path: str, guids: Sequence[str], predictions: Sequence[str]) -> None:
-    """Writes a file for GLUE's server, such as `MRPC.tsv`: index and label of each of N rows."""
-    _write_rows(path, [_HEADER, *zip(guids, predictions, strict=True)])
 
 
 def clip_similarity(values: np.ndarray) -> list[str]:

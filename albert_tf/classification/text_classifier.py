@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from albert_tf.checkpoints.loading import check_model, find_model, load_found
 from albert_tf.checkpoints.save import save
 from albert_tf.checkpoints.trained_task import TrainedTask
-from albert_tf.classification.data import LABEL, TEXT_A, CustomData
+from albert_tf.classification.data import LABEL, TEXT_A, TEXT_B, CustomData, metrics_for
 from albert_tf.classification.predict_texts import TEXTS_AT_ONCE, TextPrediction, TextPredictor
 from albert_tf.classification.run import ClassificationSettings, run_classification
 from albert_tf.classification.task import text_features
@@ -26,15 +25,13 @@ from albert_tf.data.errors import UserError
 from albert_tf.data.sequences import check_room
 from albert_tf.data.streams import regrouped
 from albert_tf.data.strict_json import listed
-from albert_tf.data.text_examples import DEV, Labels
-from albert_tf.finetuning.in_memory import fit_rows, write_rows
+from albert_tf.data.text_examples import LABEL_SEPARATOR, Labels, TextExample
+from albert_tf.finetuning.in_memory import fit_rows
 from albert_tf.finetuning.metrics import rounded, scores
 from albert_tf.finetuning.predictor import new_predictor
 from albert_tf.finetuning.texts import text_examples
 from albert_tf.modeling.models import AlbertForClassification
 from albert_tf.tokenization.base import Tokenizer
-
-TEXT_B = "text_b"  # column of the second text
 
 
 class TextClassifier(TextPredictor):
@@ -92,8 +89,7 @@ class TextClassifier(TextPredictor):
         multi_label: bool = False,
         new_head: bool = False,
         rename_labels: bool = False,
-        max_seq_length: int | None = None,
-        batch_size: int = 8,
+        **settings: Any,
     ) -> TextClassifier:
         """Loads a model to predict with, or to `fit`.
 
@@ -106,11 +102,10 @@ class TextClassifier(TextPredictor):
             multi_label: whether a new head predicts any number of labels per text.
             new_head: whether to discard a stored classifier that has other labels.
             rename_labels: whether to keep a stored classifier and rename its classes to `labels`.
-            max_seq_length: see `TextClassifier`.
-            batch_size: see `TextClassifier`.
+            **settings: other arguments of `TextClassifier`.
 
         Raises:
-            TypeError: an argument has the wrong type.
+            TypeError: an argument is unknown or has the wrong type.
             ValueError: there is no model, it has no tokenizer, neither it nor the arguments have
                 labels, or `labels` are not those of the stored classifier.
         """
@@ -123,14 +118,14 @@ class TextClassifier(TextPredictor):
                     "contains no labels."
                 )
         else:
-            settings: dict[str, Any] = {"new_head": new_head, "rename_labels": rename_labels}
+            head: dict[str, Any] = {"new_head": new_head, "rename_labels": rename_labels}
             is_regression = isinstance(labels, list | tuple) and not labels
-            settings |= {"num_labels": 1} if is_regression else {"labels": labels}
+            head |= {"num_labels": 1} if is_regression else {"labels": labels}
             if multi_label:
-                settings["multi_label"] = True
-            model = load_found(AlbertForClassification, found, settings)
+                head["multi_label"] = True
+            model = load_found(AlbertForClassification, found, head)
         names = found.task.labels.names if labels is None and found.task else None
-        return cls(model, labels=names, max_seq_length=max_seq_length, batch_size=batch_size)
+        return cls(model, labels=names, **settings)
 
     def __call__(
         self, texts: Iterable[str], text_pairs: Iterable[str] | None = None
@@ -146,8 +141,8 @@ class TextClassifier(TextPredictor):
 
         Raises:
             TypeError: an argument is not a list of texts.
-            ValueError: there is no text, the number of second texts differs, second texts are
-                missing or unexpected, or the model's output is not finite.
+            ValueError: there is no text, second texts are missing or unexpected, or the model's
+                output is not finite.
         """
         first, second = texts_and_pairs(texts, text_pairs)
         if self.pairs is not None and self.pairs != (second is not None):
@@ -183,7 +178,7 @@ class TextClassifier(TextPredictor):
         Args:
             texts: N texts: a list, an array or a column of a table.
             labels: N labels: names of classes; numbers for a regression; lists of names for a
-                multi-label model. Numbers that name classes are converted to text.
+                multi-label model.
             pairs: N second texts.
             validation_data: texts, labels and, for pairs, second texts. The model is evaluated
                 after every epoch, and the best weights are kept. If `None`, the last are.
@@ -209,18 +204,15 @@ class TextClassifier(TextPredictor):
         is_pair = TEXT_B in train[0]
         if dev and (TEXT_B in dev[0]) != is_pair:
             raise UserError("`validation_data` must contain second texts if `pairs` is given.")
-        columns = {"text_a_column": TEXT_A, "text_b_column": TEXT_B * is_pair}
-        task = TrainedTask(
-            CustomData.name,
-            self._labels,
-            is_pair,
-            {**columns, "label_column": LABEL},
-            self._predictor.max_seq_length,
-        )
+        columns: dict[str, str | None] = {
+            "text_a_column": TEXT_A,
+            "text_b_column": TEXT_B * is_pair,
+            "label_column": LABEL,
+        }
         found = fit_rows(
             self.model,
             self._tokenizer,
-            task,
+            self._task(is_pair, columns),
             train,
             dev,
             lambda given: run_classification(
@@ -238,85 +230,70 @@ class TextClassifier(TextPredictor):
     def evaluate(
         self, texts: Iterable[str], labels: Iterable[Any], pairs: Iterable[str] | None = None
     ) -> dict[str, float]:
-        """Returns the scores that `run_classifier --do_eval` reports, such as `eval_accuracy`.
-
-        Args:
-            texts: see `fit`.
-            labels: see `fit`.
-            pairs: see `fit`.
-        """
-        rows = self._rows(texts, labels, pairs)
-        with tempfile.TemporaryDirectory(prefix="albert_tf_") as folder:
-            data = CustomData(
-                dev_file=write_rows(os.path.join(folder, "dev.jsonl"), rows),
-                text_b_column=TEXT_B if TEXT_B in rows[0] else "",
-                regression=self._labels.is_regression,
-                labels=self._labels,
-                multi_label=self._labels.multi_label,
-                threshold=self._labels.threshold,
-            )
-            examples = data.read(DEV)
+        """Returns the scores of `run_classifier --do_eval`; for arguments see `fit`."""
+        examples = [
+            TextExample(str(number), row[TEXT_A], row.get(TEXT_B), self._cell(row[LABEL]))
+            for number, row in enumerate(self._rows(texts, labels, pairs))
+        ]
         length = self._predictor.max_seq_length
         features = text_features(examples, self._labels, self._tokenizer, length)
         assert features.label_ids is not None
         logits = self._predictor.predict(features.sequences, "evaluating")["logits"]
+        _, names = metrics_for(self._labels)
         batch_size = ClassificationSettings.eval_batch_size
-        return rounded(scores(logits, features.label_ids, data.metrics, self._labels, batch_size))
+        return rounded(scores(logits, features.label_ids, names, self._labels, batch_size))
+
+    def _cell(self, label: Any) -> str:
+        """Returns a label of `_rows` as in a file."""
+        return LABEL_SEPARATOR.join(label) if self._labels.multi_label else str(label)
 
     def save(self, directory: str | os.PathLike) -> None:
         """Writes a directory that `load` and all commands can read; see `albert_tf.save`."""
-        model = self.model
-        if model.trained_task is None:  # also stores the labels of a model without names
-            model.trained_task = TrainedTask(
-                CustomData.name,
-                self._labels,
-                self.pairs,
-                max_seq_length=self._predictor.max_seq_length,
-            )
-        save(model, directory, tokenizer=self._tokenizer)
+        if self.model.trained_task is None:  # also stores the labels of a model without names
+            self.model.trained_task = self._task(self.pairs, {})
+        save(self.model, directory, tokenizer=self._tokenizer)
+
+    def _task(self, is_pair: bool | None, columns: dict[str, str | None]) -> TrainedTask:
+        length = self._predictor.max_seq_length
+        return TrainedTask(CustomData.name, self._labels, is_pair, columns, length)
 
     def _rows(
         self, texts: Iterable[str], labels: Iterable[Any], pairs: Iterable[str] | None = None
     ) -> list[dict[str, Any]]:
-        """Returns the content of a JSON Lines file."""
+        """Returns the rows of a JSON Lines file."""
         first, second = texts_and_pairs(texts, pairs)
         given = as_list("labels", labels, "labels")
         check_same_length("labels", given, "texts", first)
         rows: list[dict[str, Any]] = []
-        names: Any
         for index, (text, label) in enumerate(zip(first, given, strict=True)):
-            if self._labels.multi_label:
-                names = label if isinstance(label, str) else [str(name) for name in label]
-                is_known = set(names) <= set(self._labels.names)
-            elif self._labels.is_regression:
-                names, is_known = float(label), True
-            else:
-                names = str(label)
-                is_known = names in self._labels.names
-            if not is_known:
-                raise UserError(
-                    f"labels[{index}] must be {self._labels.allowed}. Received: {label!r}"
-                )
-            rows.append({TEXT_A: text, LABEL: names})
+            rows.append({TEXT_A: text, LABEL: self._checked(f"labels[{index}]", label)})
             if second is not None:
                 rows[-1][TEXT_B] = second[index]
         return rows
+
+    def _checked(self, name: str, label: Any) -> Any:
+        """Returns a label as text, a list of texts or a number; rejects unknown labels."""
+        if self._labels.is_regression:
+            return float(label)
+        several = self._labels.multi_label and not isinstance(label, str)
+        names = [str(one) for one in label] if several else [str(label)]
+        if not set(names) <= set(self._labels.names):
+            raise UserError(f"{name} must be {self._labels.allowed}. Received: {label!r}")
+        return names if self._labels.multi_label else names[0]
 
 
 def _labels_of(names: object, model: AlbertForClassification) -> Labels:
     """Returns the argument `labels`, or the labels of the model."""
     num_outputs = model.num_labels
     names = model.labels if names is None else names
-    if names is None and num_outputs == 1:
-        return Labels()
-    if names is None:
+    if names is None and num_outputs > 1:
         raise UserError(
             f"labels must name the {num_outputs} outputs of the model, which has no labels. "
             "Received: None"
         )
-    is_empty = isinstance(names, list | tuple) and not names
+    is_regression = names is None or (isinstance(names, list | tuple) and not names)
     known = model.trained_task.labels if model.trained_task else Labels()
-    names = () if is_empty else tuple(as_texts("labels", names))
+    names = () if is_regression else tuple(as_texts("labels", names))
     labels = Labels(names, model.multi_label, known.threshold)
     if labels.num_outputs != num_outputs:
         wanted = "none for a regression" if num_outputs == 1 else f"{num_outputs} names"

@@ -1,4 +1,4 @@
-"""The result files in the original's form, GLUE's, and the picture of what was taken for what."""
+"""Result files of classification, and the picture of the confusion matrix."""
 
 import math
 import warnings
@@ -6,11 +6,7 @@ import warnings
 import numpy as np
 from matplotlib.image import imread
 
-from albert_tf.classification.run import (
-    clip_similarity,
-    write_predictions,
-    write_submission,
-)
+from albert_tf.classification.run import clip_similarity, write_predictions
 from albert_tf.finetuning.metrics import write_confusion_matrix
 from albert_tf.training.evaluation import EvaluationResults
 
@@ -21,8 +17,13 @@ def results_file(folder):
     return (folder / "eval_results.txt").read_text()
 
 
+def steps(folder):
+    lines = results_file(folder).splitlines()
+    return [int(line.split(" = ")[1]) for line in lines if line.startswith("global_step")]
+
+
 class TestEvaluationResults:
-    def test_are_a_block_for_every_checkpoint(self, tmp_path):
+    def test_each_checkpoint_has_a_block(self, tmp_path):
         results = EvaluationResults(str(tmp_path))
         results.append(5, {"eval_accuracy": 0.1}, -math.inf)
         results.append(10, {"eval_accuracy": 0.25}, float(np.float32(0.1)))
@@ -31,66 +32,51 @@ class TestEvaluationResults:
             f"eval_accuracy = 0.25\nglobal_step = 10\nbest = 0.10000000149011612\n{RULE}\n"
         )
 
-    def test_go_on_with_what_an_earlier_start_wrote(self, tmp_path):
+    def test_resumed_runs_keep_earlier_blocks(self, tmp_path):
+        (tmp_path / "eval_results.txt").write_text("of another program")
         for step in (5, 10, 15):
             EvaluationResults(str(tmp_path), step - 1).append(step, {"loss": 0.5}, 0.25)
         assert steps(tmp_path) == [5, 10, 15]
-        # Resumed at 10, which had been evaluated; 15 is of a future that is trained anew.
-        results = EvaluationResults(str(tmp_path), 10)
-        results.append(10, {"loss": 0.75}, 0.25)
+        # Resumed at 10, which had been evaluated; 15 will be trained again.
+        EvaluationResults(str(tmp_path), 10).append(10, {"loss": 0.75}, 0.25)
         assert steps(tmp_path) == [5, 10]
         assert "loss = 0.75" in results_file(tmp_path).split(RULE)[1]
         EvaluationResults(str(tmp_path)).append(7, {"loss": 0.5}, 0.25)
         assert steps(tmp_path) == [7]
 
-    def test_of_another_program_are_read_over(self, tmp_path):
-        (tmp_path / "eval_results.txt").write_text("something else")
-        EvaluationResults(str(tmp_path), 10).append(12, {"loss": 0.5}, 0.25)
-        assert steps(tmp_path) == [12]
+
+def test_numbers_have_one_column(tmp_path):
+    scores = np.array([[0.1], [-2e-7], [4.75]])
+    write_predictions(str(tmp_path), ["0", "1", "x"], scores, ["0.1", "-2e-07", "4.75"])
+    assert (tmp_path / "test_results.tsv").read_text() == "0.1\n-2e-07\n4.75\n"
+    submitted = (tmp_path / "submit_results.tsv").read_text()
+    assert submitted == "index\tprediction\n0\t0.1\n1\t-2e-07\nx\t4.75\n"
 
 
-def steps(folder):
-    lines = results_file(folder).splitlines()
-    return [int(line.split(" = ")[1]) for line in lines if line.startswith("global_step")]
+def test_special_characters_of_labels_are_escaped(tmp_path):
+    scores = np.array([[0.25, 0.75], [0.5, 0.5]])
+    write_predictions(str(tmp_path), ["0", "1"], scores, ["tab\there", "two\nlines"])
+    submitted = (tmp_path / "submit_results.tsv").read_text()
+    assert submitted == "index\tprediction\n0\ttab\\there\n1\ttwo\\nlines\n"
 
 
-class TestPredictions:
-    def test_of_numbers_have_one_column(self, tmp_path):
-        scores = np.array([[0.1], [-2e-7], [4.75]])
-        write_predictions(str(tmp_path), ["0", "1", "x"], scores, ["0.1", "-2e-07", "4.75"])
-        assert (tmp_path / "test_results.tsv").read_text() == "0.1\n-2e-07\n4.75\n"
-        submitted = (tmp_path / "submit_results.tsv").read_text()
-        assert submitted == "index\tprediction\n0\t0.1\n1\t-2e-07\nx\t4.75\n"
-
-    def test_of_any_labels_stay_in_their_row(self, tmp_path):
-        scores = np.array([[0.25, 0.75], [0.5, 0.5]])
-        write_predictions(str(tmp_path), ["0", "1"], scores, ["tab\there", "two\nlines"])
-        submitted = (tmp_path / "submit_results.tsv").read_text()
-        assert submitted == "index\tprediction\n0\ttab\\there\n1\ttwo\\nlines\n"
-
-    def test_for_the_server_stay_in_the_range_of_the_scores(self, tmp_path):
-        similarities = clip_similarity(np.array([-0.3, 5.0001, 2.71828], np.float32))
-        write_submission(str(tmp_path / "STS-B.tsv"), ["0", "1", "2"], similarities)
-        expected = "index\tprediction\n0\t0.000\n1\t5.000\n2\t2.718\n"
-        assert (tmp_path / "STS-B.tsv").read_text() == expected
+def test_submitted_similarities_are_clipped():
+    similarities = clip_similarity(np.array([-0.3, 5.0001, 2.71828], np.float32))
+    assert similarities == ["0.000", "5.000", "2.718"]
 
 
-class TestConfusionMatrix:
-    def test_grows_with_the_labels(self, tmp_path):
-        for count, height in ((2, 400), (15, 1100)):
-            counts = np.arange(count**2).reshape(count, count)
-            write_confusion_matrix(str(tmp_path), counts, [f"label {n}" for n in range(count)])
-            assert imread(tmp_path / "confusion_matrix.png").shape[0] == height
+def test_the_confusion_matrix_shows_shares_of_rows_and_grows_with_the_labels(tmp_path):
+    pictures = []
+    for counts in ([[3, 1], [1, 3]], [[3, 1], [2, 2]], [[3, 1], [0, 0]], np.eye(15, dtype=int)):
+        names = [f"label {n}" for n in range(len(counts))]
+        write_confusion_matrix(str(tmp_path), np.array(counts), names)
+        pictures.append(imread(tmp_path / "confusion_matrix.png"))
+    assert [len(picture) for picture in pictures] == [400, 400, 400, 1100]
+    assert len({picture.tobytes() for picture in pictures}) == 4
 
-    def test_has_no_boxes_and_no_formulas_in_place_of_names(self, tmp_path):
-        names = ["\U0001f600", "中", "tab\there", "naïve 1", "$x^", "a_b" * 20]
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")  # of a glyph that is missing
-            write_confusion_matrix(str(tmp_path), np.eye(6, dtype=int), names)
 
-    def test_shows_shares_of_the_rows(self, tmp_path):
-        pictures = []
-        for counts in ([[3, 1], [1, 3]], [[3, 1], [2, 2]], [[3, 1], [0, 0]]):
-            write_confusion_matrix(str(tmp_path), np.array(counts), ["no", "yes"])
-            pictures.append((tmp_path / "confusion_matrix.png").read_bytes())
-        assert len(set(pictures)) == 3
+def test_the_confusion_matrix_replaces_names_that_the_font_lacks(tmp_path):
+    names = ["\U0001f600", "中", "tab\there", "naïve 1", "$x^", "a_b" * 20]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # raised for missing glyphs
+        write_confusion_matrix(str(tmp_path), np.eye(6, dtype=int), names)

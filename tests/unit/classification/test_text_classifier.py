@@ -1,4 +1,4 @@
-"""The classifier of Python: what the command says, to the last bit, and what it refuses."""
+"""`TextClassifier` gives the same numbers as the command, and rejects invalid input."""
 
 import os
 
@@ -33,10 +33,10 @@ def directory(model, tokenizer, tmp_path_factory):
     return written(tmp_path_factory.mktemp("trained"), model, tokenizer, TASK)
 
 
-def test_texts_get_the_same_numbers_as_the_lines_of_a_file(
+def test_texts_get_the_same_numbers_as_lines_of_a_file(
     model, directory, tokenizer, tmp_path, monkeypatch
 ):
-    """More texts than are predicted at once, in lines of very different numbers of bytes."""
+    """There are more texts than in a group, and their lines differ in length."""
     monkeypatch.setattr(predict_texts, "TEXTS_AT_ONCE", 64)
     monkeypatch.setattr(text_classifier, "TEXTS_AT_ONCE", 64)
     texts = [*TEXTS[:70], "the " * 100_000, *TEXTS[70:]]
@@ -55,7 +55,7 @@ def test_texts_get_the_same_numbers_as_the_lines_of_a_file(
     assert len({prediction.probabilities["low"] for prediction in found}) > 20
 
 
-def test_a_prediction_is_plain(model, directory, tokenizer):
+def test_predictions_contain_python_types(model, directory, tokenizer):
     (found,) = TextClassifier.load(directory)(["the cat"])
     assert type(found.label) is str
     assert list(found.probabilities) == list(NAMES)
@@ -63,7 +63,7 @@ def test_a_prediction_is_plain(model, directory, tokenizer):
     assert found.label == max(found.probabilities, key=found.probabilities.get)
     assert found.value is None
     in_memory = TextClassifier(model, tokenizer, labels=list(NAMES), max_seq_length=20)
-    # Neither of the two kinds of texts is refused where nothing says which it is.
+    # Single texts and pairs are accepted if the model does not store which it expects.
     assert in_memory(["the cat"], ["sat"]) != [found]
 
 
@@ -81,7 +81,7 @@ def test_a_regression_gives_the_number(tokenizer, tmp_path):
     assert TextClassifier(model, tokenizer, labels=[], pairs=True)(["the cat"], ["sat"]) == [found]
 
 
-def test_a_model_comes_from_any_format_and_of_a_training_the_best(
+def test_models_of_any_format_are_loaded_and_the_best_checkpoint_is_preferred(
     model, directory, tokenizer, tmp_path
 ):
     expected = TextClassifier.load(directory)(TEXTS[:9])
@@ -101,14 +101,14 @@ def test_a_model_comes_from_any_format_and_of_a_training_the_best(
     assert TextClassifier.load(both / "model.ckpt-7")(TEXTS[:9]) == newest
 
 
-def test_bad_input_is_refused(model, directory, tokenizer, tmp_path):
+def test_bad_input_is_rejected(model, directory, tokenizer, tmp_path):
     classifier = TextClassifier.load(directory)
     pairs = TextClassifier(model, tokenizer, labels=NAMES, pairs=True)
     unlabelled = written(tmp_path / "unlabelled", model, tokenizer)
     short = TrainedTask("custom", Labels(NAMES[:2]), is_pair=False)
     mislabelled = written(tmp_path / "mislabelled", model, tokenizer, short)
     load = TextClassifier.load
-    # A table of pandas has two dimensions, and gives the names of its columns.
+    # Iterating over a pandas table yields the names of its columns.
     table = type("Table", (list,), {"ndim": 2})(["text_a", "label"])
     assert_refused([
         (lambda: classifier(table), TypeError, "texts must be a list of texts"),

@@ -65,7 +65,7 @@ def test_the_same_data_and_settings_give_the_weights_of_the_command(tmp_path):
     assert classifier(TEXTS) == other(TEXTS)
 
 
-def test_what_was_learnt_is_saved_and_training_continues(tmp_path):
+def test_trained_models_are_saved_and_training_continues(tmp_path):
     classifier = new_classifier()
     before = classifier.evaluate(TEXTS, LABELS)["loss"]
     classifier.fit(TEXTS, LABELS, epochs=9, batch_size=5, learning_rate=1e-4)
@@ -84,7 +84,7 @@ def test_what_was_learnt_is_saved_and_training_continues(tmp_path):
     assert albert_tf.run_classification(command).scores == scores
 
 
-def test_pairs_regression_and_several_labels():
+def test_pairs_regression_multi_label_and_labels_that_are_numbers():
     pairs = new_classifier()
     pairs.fit(TEXTS, LABELS, TEXTS[::-1], epochs=1)
     assert pairs.pairs is True
@@ -95,6 +95,9 @@ def test_pairs_regression_and_several_labels():
     several = new_classifier(labels=["a", "b", "c"], multi_label=True)
     several.fit(TEXTS, [["a"], [], ["b", "c"], ["a", "b"], ["c"]], epochs=1)
     assert several.evaluate(TEXTS[:2], [["a"], []]).keys() >= {"f1_micro", "f1_macro"}
+    with pytest.raises(ValueError, match=r"labels\[1\].*'d'"):
+        several.evaluate(TEXTS[:2], [["a"], ["d"]])
+    new_classifier(labels=["0", "1"]).fit(TEXTS, np.array([1, 0, 1, 0, 1]), epochs=1)
 
 
 @pytest.mark.parametrize(
@@ -108,11 +111,6 @@ def test_pairs_regression_and_several_labels():
 def test_wrong_labels_are_rejected(labels, named):
     with pytest.raises(ValueError, match=named):
         new_classifier().fit(TEXTS, labels)
-
-
-def test_numbers_can_name_classes():
-    classifier = new_classifier(labels=["0", "1"])
-    classifier.fit(TEXTS, np.array([1, 0, 1, 0, 1]), epochs=1)
 
 
 class TestStoredHeads:
@@ -144,19 +142,7 @@ class TestStoredHeads:
             load(trained, labels=["a", "b", "c"], rename_labels=True)
 
 
-def test_a_regression_without_labels_is_loaded(tmp_path):
-    classifier = new_classifier(labels=[])
-    classifier.save(tmp_path / "model")
-    (tmp_path / "model" / "labels.json").unlink()
-    assert albert_tf.TextClassifier.load(tmp_path / "model")(["fine"])[0].value is not None
-
-
-def test_a_model_without_a_classifier_needs_labels():
-    with pytest.raises(ValueError, match="a model with a classifier"):
-        albert_tf.TextClassifier.load("mini")
-
-
-def test_the_former_argument_still_works(tmp_path):
+def test_the_former_argument_still_works():
     with pytest.warns(DeprecationWarning, match="path"):
         albert_tf.TextClassifier.load(where="mini", labels=["a", "b"])
 

@@ -1,4 +1,4 @@
-"""Tokenizing and cutting texts: as by popping tokens one by one, whatever the lengths."""
+"""Tokenizing and truncating texts, compared with removing tokens one by one."""
 
 import logging
 
@@ -14,12 +14,12 @@ LABELS = Labels(("no", "yes", "maybe"))
 
 
 def text_of(count):
-    """A text of so many tokens."""
+    """Returns a text with a number of tokens."""
     return " ".join(["the"] * count)
 
 
 def popped(first, second, max_seq_length):
-    """Lengths of both texts after popping tokens one by one, the slow way."""
+    """Returns the lengths of both texts after removing tokens one by one."""
     if not second:
         return min(first, max_seq_length - 2), 0
     while first + second > max_seq_length - 3:
@@ -31,14 +31,14 @@ def popped(first, second, max_seq_length):
 
 
 def kept(sequences):
-    """Tokens of each text that stayed, without the special ones."""
+    """Returns the numbers of tokens of both texts, without special tokens."""
     first = sequences.first_lengths - 2
     rest = sequences.lengths - sequences.first_lengths
     return [(int(a), int(b)) for a, b in zip(first, np.maximum(rest - 1, 0), strict=True)]
 
 
 @pytest.mark.parametrize("max_seq_length", [5, 6, 7, 10, 13])
-def test_cutting_is_popping_from_the_longer(tokenizer, max_seq_length):
+def test_truncation_removes_tokens_of_the_longer_text(tokenizer, max_seq_length):
     pairs = [(a, b) for a in range(14) for b in range(14)]
     examples = [TextExample("x", text_of(a), text_of(b)) for a, b in pairs]
     sequences = text_sequences(examples, tokenizer, max_seq_length)
@@ -61,7 +61,7 @@ def test_the_tokens_are_those_of_the_texts(tokenizer, monkeypatch):
         ("one", None),
         ("", "A second text alone."),
         ("two", ""),
-        ("three", "\u0301 \t\n"),  # nothing is left of it after the clean-up
+        ("three", "\u0301 \t\n"),  # cleaning removes the whole text
         ("", None),
         ("日本語 text", 'quote " and\ttab'),
         ("x " * 40, "y " * 7),
@@ -80,10 +80,6 @@ def test_the_tokens_are_those_of_the_texts(tokenizer, monkeypatch):
     assert len(sequences) == len(texts)
 
 
-def test_no_example_gives_no_sequence(tokenizer):
-    assert len(text_sequences([], tokenizer, 16)) == 0
-
-
 @pytest.mark.parametrize(
     ("second", "max_seq_length", "message"),
     [
@@ -91,14 +87,14 @@ def test_no_example_gives_no_sequence(tokenizer):
         (None, 2, r"`max_seq_length` must be at least 3 for texts.*Received: 2"),
     ],
 )
-def test_no_room_is_refused(tokenizer, second, max_seq_length, message):
+def test_too_short_sequences_are_rejected(tokenizer, second, max_seq_length, message):
     examples = [TextExample("x", "a"), TextExample("y", "a", second)]
     with pytest.raises(ValueError, match=message):
         text_sequences(examples, tokenizer, max_seq_length)
     assert len(text_sequences(examples, tokenizer, max_seq_length + 1)) == 2
 
 
-def test_the_log_tells_how_many_were_cut(tokenizer, caplog):
+def test_the_number_of_truncated_examples_is_logged(tokenizer, caplog):
     examples = [TextExample("x", text_of(a)) for a in (3, 6, 7, 8)]
     with caplog.at_level(logging.INFO, logger="absl"):
         text_sequences(examples, tokenizer, 8)
@@ -118,10 +114,7 @@ def test_labels_become_ids_or_numbers(tokenizer):
     scores = text_features(numbers, Labels(), tokenizer, 8).label_ids
     assert scores.tolist() == [0.25, 5.0]
     assert scores.dtype == np.float32
-
-
-def test_rows_without_labels_have_none(tokenizer):
     assert text_features([TextExample("x", "a")], LABELS, tokenizer, 8).label_ids is None
-    examples = [TextExample("first", "a", label="no"), TextExample("second", "b")]
+    assert len(text_features([], LABELS, tokenizer, 8).sequences) == 0
     with pytest.raises(ValueError, match="without one is 'second'"):
-        text_features(examples, LABELS, tokenizer, 8)
+        text_features([*examples, TextExample("second", "b")], LABELS, tokenizer, 8)

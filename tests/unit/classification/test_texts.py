@@ -1,4 +1,4 @@
-"""Lines of text in, lines with labels and probabilities out."""
+"""Predictions for files of texts: a line with label and probabilities per line."""
 
 import io
 import itertools
@@ -6,7 +6,6 @@ import os
 import sys
 from types import SimpleNamespace
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -17,18 +16,15 @@ from albert_tf.classification.predict_texts import (
     predict_file,
     predict_lines,
 )
-from albert_tf.classification.text_classifier import TextClassifier
-from albert_tf.config import AlbertConfig
 from albert_tf.data.streams import read_lines
 from albert_tf.data.text_examples import Labels
-from albert_tf.modeling.models import AlbertForClassification
 
 CLASSES = Labels(("low", "middle", "high"))
 LENGTH = 12
 
 
 class LengthPredictor:
-    """Stands in for a model: a sequence of n tokens is of class n % K, or the number n / 8."""
+    """A fake model: predicts class n % K, or the number n / 8, for a sequence of n tokens."""
 
     max_seq_length = LENGTH
 
@@ -54,42 +50,27 @@ def new_classifier(tokenizer):
 
 
 def text_of(num_tokens: int) -> str:
-    """A text of so many tokens, special ones not counted."""
+    """Returns a text with a number of tokens, without special tokens."""
     return " ".join(["the"] * num_tokens)
 
 
 def predicted(classifier: TextPredictor, data: bytes) -> list[str]:
-    """The lines of the output for the content of a file."""
+    """Returns the lines of the output for the content of a file."""
     out = io.BytesIO()
     predict_lines(read_lines(io.BytesIO(data)), classifier, out, source="texts")
     assert out.getvalue().endswith(b"\n")
     return out.getvalue().decode().split("\n")[:-1]
 
 
-def test_texts_have_the_lengths_the_tests_rely_on(tokenizer):
-    assert [len(tokenizer.encode(text_of(n))) for n in (1, 4, 10)] == [1, 4, 10]
+def test_a_line_contains_the_label_and_the_probability_of_every_class(new_classifier):
+    lines = predicted(new_classifier(), f"{text_of(1)}\n{text_of(6)}".encode())
+    assert lines == [
+        "low\tlow=0.750000\tmiddle=0.125000\thigh=0.125000",
+        "high\tlow=0.125000\tmiddle=0.125000\thigh=0.750000",
+    ]
 
 
-@pytest.mark.parametrize(
-    ("num_tokens", "line"),
-    [
-        (1, "low\tlow=0.750000\tmiddle=0.125000\thigh=0.125000"),
-        (2, "middle\tlow=0.125000\tmiddle=0.750000\thigh=0.125000"),
-        (6, "high\tlow=0.125000\tmiddle=0.125000\thigh=0.750000"),
-    ],
-)
-def test_a_line_holds_the_label_and_the_probability_of_every_class(
-    new_classifier, num_tokens, line
-):
-    assert predicted(new_classifier(), text_of(num_tokens).encode()) == [line]
-
-
-def test_a_line_of_a_regression_is_the_number(new_classifier):
-    data = f"{text_of(1)}\n{text_of(7)}\n".encode()
-    assert predicted(new_classifier(Labels()), data) == ["0.375", "1.125"]
-
-
-def test_labels_of_any_characters_can_be_told_apart(new_classifier):
+def test_special_characters_of_labels_are_escaped(new_classifier):
     names = ("a\tb\\", "c\nd=1\r", "\\t", "Größe\ud800")
     (line,) = predicted(new_classifier(Labels(names)), text_of(2).encode())
     label, *fields = line.split("\t")
@@ -104,7 +85,7 @@ def test_labels_of_any_characters_can_be_told_apart(new_classifier):
     np.testing.assert_allclose(values, [6 / 9, 1 / 9, 1 / 9, 1 / 9], rtol=0, atol=1e-6)
 
 
-def test_every_line_is_answered_and_nothing_but_a_line_feed_ends_one(new_classifier):
+def test_only_line_feeds_separate_lines(new_classifier):
     one, two = text_of(1), text_of(2)
     lines = [f"\ufeff{two}\r", "", f"{one}\u2028{one}\x0b{one}\x85\r{one}", " ", f"{one}\t{one}"]
     classifier = new_classifier(Labels())
@@ -114,7 +95,7 @@ def test_every_line_is_answered_and_nothing_but_a_line_feed_ends_one(new_classif
     assert classifier.num_texts == 10
 
 
-def test_a_pair_is_two_texts_with_a_tab_between_them(new_classifier):
+def test_pairs_are_separated_by_a_tab(new_classifier):
     classifier = new_classifier(Labels(), is_pair=True)
     one, two = text_of(1), text_of(2)
     lines = [f"{one}\t{two}", f"{two}\t", f"\t{two}", "", "\t", f"{two}\t{two}\r"]
@@ -134,17 +115,17 @@ def test_a_pair_is_two_texts_with_a_tab_between_them(new_classifier):
         (b"a\tb\tc", True, r"(the standard input|.*texts.txt), line 3: expected two texts.*2 tabs"),
     ],
 )
-def test_a_line_that_cannot_be_used_is_named(
+def test_invalid_lines_are_rejected(
     new_classifier, tmp_path, monkeypatch, capsysbinary, bad, is_pair, message
 ):
     good = b"the\tthe\n"
     data = good * 2 + bad + b"\n" + good
-    # From a stream, what came before it is answered.
+    # Lines of a stream before the invalid line are predicted.
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(data)))
     with pytest.raises(ValueError, match=message):
         predict_file("-", new_classifier(is_pair=is_pair))
     assert len(capsysbinary.readouterr().out.splitlines()) == 2
-    # A file is looked through first.
+    # A file is checked first.
     path, output = tmp_path / "texts.txt", tmp_path / "out" / "labels.tsv"
     path.write_bytes(data)
     classifier = new_classifier(is_pair=is_pair)
@@ -153,7 +134,7 @@ def test_a_line_that_cannot_be_used_is_named(
     with pytest.raises(ValueError, match=message):
         predict_file(str(path), classifier, str(output))
     assert classifier.num_texts == 0
-    # A stream into a file leaves no half of one.
+    # An incomplete output file is removed.
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(data)))
     with pytest.raises(ValueError, match=message):
         predict_file("-", classifier, str(output))
@@ -161,18 +142,15 @@ def test_a_line_that_cannot_be_used_is_named(
     assert [file.name for file in tmp_path.rglob("*") if file.is_file()] == ["texts.txt"]
 
 
-def test_a_missing_file_is_named_before_anything_else(tmp_path):
-    with pytest.raises(ValueError, match=r"'.*nowhere' does not exist"):
-        check_file(str(tmp_path / "nowhere"), False)
-    with pytest.raises(ValueError, match=str(tmp_path)):
-        check_file(str(tmp_path), False)
-    with pytest.raises(ValueError, match=r"'ram://nowhere' does not exist"):
-        check_file("ram://nowhere", False)
+@pytest.mark.parametrize("path", ["nowhere", "ram://nowhere"])
+def test_missing_files_are_rejected(path):
+    with pytest.raises(ValueError, match=f"'.*{path}' does not exist"):
+        check_file(path, False)
     check_file("-", False)
 
 
-def test_files_of_any_place_and_size_are_predicted_in_order(new_classifier, tmp_path):
-    """More lines than are predicted at once, and a line longer than what is read at once."""
+def test_files_and_pipes_of_any_size_are_predicted_in_order(new_classifier, tmp_path):
+    """The file has more lines than a group, and a line that is longer than the read buffer."""
     sizes = [n % 8 for n in range(2500)]
     lines = [text_of(n) for n in sizes]
     lines[1500] = " " * 600_000 + text_of(4)
@@ -184,19 +162,17 @@ def test_files_of_any_place_and_size_are_predicted_in_order(new_classifier, tmp_
     predict_file(source, classifier, str(target))
     assert [float(line) * 8 - 2 for line in target.read_text().splitlines()] == sizes
     assert classifier._predictor.groups == [1024, 1024, 452]
-
-
-def test_a_pipe_named_as_a_file_is_read_once(new_classifier, tmp_path):
-    reading, writing = os.pipe()
-    with open(writing, "wb") as sink:
-        sink.write(b"the\nthe the\n")
-    predict_file(f"/dev/fd/{reading}", new_classifier(Labels()), str(tmp_path / "numbers"))
-    os.close(reading)
-    assert (tmp_path / "numbers").read_text() == "0.375\n0.5\n"
+    for data, expected in ((b"the\nthe the\n", "0.375\n0.5\n"), (b"", "")):
+        reading, writing = os.pipe()
+        with open(writing, "wb") as sink:
+            sink.write(data)
+        predict_file(f"/dev/fd/{reading}", new_classifier(Labels()), str(target))
+        os.close(reading)
+        assert target.read_text() == expected
 
 
 class Endless:
-    """A source that never ends, and says how much of it was read."""
+    """An endless stream that counts reads."""
 
     def __init__(self) -> None:
         self.reads = itertools.count()
@@ -209,7 +185,18 @@ class Endless:
     read = read1
 
 
-def test_an_endless_stream_is_answered_until_nobody_reads(new_classifier, monkeypatch):
+def test_groups_are_written_before_the_next_group_is_read(new_classifier, tmp_path):
+    with (tmp_path / "out").open("wb") as out:
+
+        def groups():
+            yield [b"the"]
+            assert (tmp_path / "out").read_bytes().count(b"\n") == 1
+            yield [b"the", b"the the"]
+
+        predict_lines(groups(), new_classifier(), out, source="texts")
+
+
+def test_an_endless_stream_is_predicted_until_the_reader_closes(new_classifier, monkeypatch):
     source = Endless()
     reading, writing = os.pipe()
     os.close(reading)
@@ -217,74 +204,5 @@ def test_an_endless_stream_is_answered_until_nobody_reads(new_classifier, monkey
     with open(writing, "w") as sink:
         monkeypatch.setattr(sys, "stdout", sink)
         predict_file("-", new_classifier())
-        sink.flush()  # as Python does at its end; nothing may be raised
+        sink.flush()  # as Python does at exit; must not raise
     assert source.last < 3
-
-
-def test_each_group_reaches_the_reader_before_the_next_one_is_asked_for(new_classifier):
-    out = io.BytesIO()
-    buffered = io.BufferedWriter(SimpleRaw(out), 1 << 20)
-
-    def groups():
-        yield [b"the"]
-        assert out.getvalue().count(b"\n") == 1
-        yield [b"the", b"the the"]
-        assert out.getvalue().count(b"\n") == 3
-
-    predict_lines(groups(), new_classifier(), buffered, source="texts")
-    assert out.getvalue().count(b"\n") == 3
-
-
-class SimpleRaw(io.RawIOBase):
-    """An unbuffered stream that writes into another one."""
-
-    def __init__(self, target: io.BytesIO) -> None:
-        self.target = target
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data) -> int:
-        return self.target.write(bytes(data))
-
-
-def test_an_empty_file_gives_an_empty_file(new_classifier, tmp_path):
-    (tmp_path / "texts.txt").write_bytes(b"")
-    predict_file(str(tmp_path / "texts.txt"), new_classifier(), str(tmp_path / "labels.tsv"))
-    assert (tmp_path / "labels.tsv").read_bytes() == b""
-
-
-def test_a_model_says_of_lines_what_it_says_of_their_tokens(tokenizer):
-    """One by one and padded by hand, with a real model."""
-    keras.utils.set_random_seed(3)
-    config = AlbertConfig(
-        vocab_size=1000,
-        embedding_size=8,
-        hidden_size=12,
-        num_hidden_layers=3,
-        num_hidden_groups=2,
-        num_attention_heads=2,
-        intermediate_size=20,
-        max_position_embeddings=32,
-        initializer_range=0.3,
-    )
-    model = AlbertForClassification(config, 3)
-    classifier = TextClassifier(
-        model, tokenizer, labels=CLASSES.names, pairs=True, max_seq_length=32, batch_size=1
-    )
-    pairs = [("the light", "of the"), ("a", "the number of all things"), ("in 1999,", "the\u0301")]
-    lines = predicted(classifier, "\n".join(map("\t".join, pairs)).encode())
-    for line, (a, b) in zip(lines, pairs, strict=True):
-        first = [tokenizer.cls_id, *tokenizer.encode(a), tokenizer.sep_id]
-        second = [*tokenizer.encode(b), tokenizer.sep_id]
-        ids = [*first, *second]
-        features = {
-            "input_ids": tf.constant([ids]),
-            "segment_ids": tf.constant([[0] * len(first) + [1] * len(second)]),
-        }
-        expected = tf.nn.softmax(model(features, training=False)["logits"])[0].numpy()
-        label, *fields = line.split("\t")
-        actual = [float(field.split("=")[1]) for field in fields]
-        np.testing.assert_allclose(actual, expected, rtol=0, atol=2e-6)
-        assert label == CLASSES.names[expected.argmax()]
-    assert len({tuple(line.split("\t")[1:]) for line in lines}) == 3
