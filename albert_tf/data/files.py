@@ -64,9 +64,7 @@ def _system_errors() -> tuple[type[Exception], ...]:
 def raise_write_errors(path: str, written: str = "") -> Iterator[None]:
     """Converts errors of Python and TensorFlow inside the block into a `WriteError` for `path`.
 
-    Args:
-        path: the final name of what is written.
-        written: if given, errors that contain neither a path nor this text are re-raised unchanged.
+    If `written` is given, errors that contain neither a path nor this text are re-raised unchanged.
     """
     try:
         yield

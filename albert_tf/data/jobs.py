@@ -47,13 +47,8 @@ def available_cores() -> int:
 def worker_processes(number: int, shared: Any) -> Iterator[OrderedMap]:
     """Starts worker processes with a copy of `shared` each, which is pickled once.
 
-    Args:
-        number: number of processes. If 1, this process does the work.
-        shared: any object.
-
-    Yields:
-        A function `run(method, items)` that yields `method(shared, item)` for each item, in order.
-        Each process works at most two items ahead.
+    Yields a function `run(method, items)` that yields `method(shared, item)` for each item, in
+    order. Each process works at most two items ahead. If `number` is 1, this process does the work.
 
     Raises:
         ChildProcessError: a process was killed.

@@ -30,7 +30,6 @@ class TokenSequences:
     first_lengths: np.ndarray
 
     def __len__(self) -> int:
-        """N, the number of sequences."""
         return len(self.first_lengths)
 
     @cached_property

@@ -33,15 +33,10 @@ class JsonError(UserError):
 
 
 def parse_json(data: bytes | str, where: str, *, line: int = 1) -> Any:
-    """Parses one JSON value.
+    """Parses one JSON value from text or UTF-8 bytes, with or without a byte order mark.
 
-    Args:
-        data: the text; bytes are UTF-8, with or without a byte order mark.
-        where: the file, for errors.
-        line: number of the first line of `data`, from 1.
-
-    Raises:
-        ValueError: the text is not strict JSON, or the bytes are not UTF-8; names the line.
+    `line` is the number of the first line of `data`, from 1. ValueError, which contains `where` and
+    the line, if the text is not strict JSON, or the bytes are not UTF-8.
     """
     text = decode_utf8(data, where, line=line) if isinstance(data, bytes) else data
     values = list(json_values(text, where, line=line))
@@ -144,10 +139,7 @@ def whole_characters(text: str) -> str:
 class JsonValue:
     """A value in a JSON file. Methods raise JsonError if it has another type.
 
-    Attributes:
-        value: as it was parsed.
-        where: the file, for errors.
-        keys: path to the value, such as `model.vocab[3]`; "" for the whole content.
+    `where` is the file, and `keys` the path to the value, such as `model.vocab[3]`.
     """
 
     value: Any

@@ -80,8 +80,7 @@ class Table:
         path: the file.
         columns: names in the header, or keys of the objects; `None` for a file without a header.
         width: number of cells in the header, or in the first row.
-        rows: can be iterated over once.
-        issues: filled while the rows are read.
+        rows: can be iterated over once, which fills `issues`.
         header: the row that contains the column names; `None` if there is none.
     """
 

@@ -31,8 +31,7 @@ class FeatureSpec:
         dtype: "int64" or "float32".
         length: number of values in every record.
         limit: values of an int64 feature must be in [0, limit). If `None`, they are not checked.
-        length_name: the setting that determines `length`, for errors.
-        limit_source: what decides `limit`, for error messages.
+        length_name, limit_source: what determines `length` and `limit`, for errors.
     """
 
     name: str
@@ -101,7 +100,6 @@ def _varint_rows(values: np.ndarray, name: str) -> list[bytes]:
 
 
 def _split(buffer: bytes, lengths: Sequence[int]) -> list[bytes]:
-    """Cuts `buffer` into pieces of the given lengths."""
     pieces, start = [], 0
     for length in lengths:
         pieces.append(buffer[start : start + length])
@@ -122,7 +120,6 @@ def _entry_header(name: str, dtype: str, payload: int) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    """Returns a variable-length integer."""
     coded = bytearray()
     while value > 0x7F:
         coded.append(value & 0x7F | 0x80)

@@ -84,11 +84,9 @@ def parse_batch(serialized: tf.Tensor, specs: Sequence[FeatureSpec]) -> Features
 def check_record_files(
     files: Sequence[str], specs: Sequence[FeatureSpec], *, num_records: int = 256
 ) -> None:
-    """Checks the beginning of each file.
+    """Checks the first record of each file, and whether the first `num_records` are complete.
 
-    Raises:
-        RecordError: a first record is damaged or differs from `specs`, one of the first
-            `num_records` is truncated, or there is no record.
+    Raises RecordError if a first record is damaged or differs from `specs`, or there is no record.
     """
     found = False
     for path in files:

@@ -1,8 +1,7 @@
 """Creates pretraining records with Apache Beam: the same files, on many machines.
 
 Every step is a pure function of its input, so it can run anywhere, in any order and several times.
-The chunk of a job depends on the size of the records of all jobs; only these sizes are gathered in
-one process.
+Only the sizes of the records of all jobs, which determine their chunks, are gathered.
 """
 
 import os
@@ -210,7 +209,6 @@ def _write_parts(
 
 
 def _join(file: tuple[int, Iterable[str]], scratch: Sequence[str]) -> tuple[int, str]:
-    """Concatenates the parts of a file; a single part is returned unchanged."""
     number, names = file
     parts = sorted(names)
     if len(parts) == 1:
@@ -247,7 +245,6 @@ def _scratch_folders(output_files: Sequence[str], is_shared: bool) -> Iterator[l
 
 
 def _run(pipeline: beam.Pipeline, runner: str) -> Counter[str]:
-    """Runs the pipeline and returns the counts of all workers."""
     try:
         result = pipeline.run()
         state = result.wait_until_finish()

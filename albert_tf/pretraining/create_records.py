@@ -1,9 +1,8 @@
 """Creates files of pretraining records from text files, in parallel and with bounded memory.
 
 Each pass over each block of documents is a job with its own random numbers. The records of the jobs
-are collected in a random order of the jobs, grouped into chunks that fit in memory, and each chunk
-is shuffled. The result depends on text, settings and seed, not on the number of processes, and
-`pretraining.beam` writes the same files on a cluster. TensorFlow is not needed.
+are collected in a random order of the jobs, grouped into chunks that fit in memory, and shuffled.
+The result does not depend on the number of processes; `pretraining.beam` writes the same files.
 """
 
 from __future__ import annotations
@@ -63,21 +62,18 @@ def create_records(
 ) -> Counter[str]:
     """Writes the pretraining records of a corpus.
 
+    The input has one sentence per line and empty lines between documents. The output files receive
+    the records in turn, and each gets a fingerprint of the vocabulary. The number of processes, by
+    default one per core, does not change the result. Returns the counts of `count_instances`.
+
     Args:
-        input_files: text files with one sentence per line and empty lines between documents.
-        output_files: files that receive the records in turn, each with a fingerprint of the
-            vocabulary.
+        input_files: text files; ValueError if one is not text.
+        output_files: record files; ValueError if one cannot be written.
         tokenizer: converts text to ids.
         settings: settings of the instances, including the seed.
-        num_workers: number of processes, which does not change the result. If `None`, one per core.
+        num_workers: number of processes.
         block_bytes: size of the text of a job. Random second parts come from the same block.
         shuffle_bytes: size of the records that are shuffled together.
-
-    Returns:
-        Counts of what was read and created, by name; see `count_instances`.
-
-    Raises:
-        ValueError: an input is empty or not text, or an output cannot be written.
 
     Source: `main` of the original's create_pretraining_data.
     Differs: the original has one process, one generator for all documents and another, unseeded one

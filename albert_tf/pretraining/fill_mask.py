@@ -36,11 +36,9 @@ class FillMask:
     Args:
         model: a model with its masked-LM head.
         tokenizer: the tokenizer of the model. If `None`, `model.tokenizer` is used.
-        batch_size: number of sequences of maximum length per batch. Batches of shorter sequences
-            are larger.
+        batch_size: number of sequences of maximum length per batch; more if they are shorter.
 
     Raises:
-        TypeError: an argument has another type.
         ValueError: the tokenizer does not fit the model, or `batch_size` is less than 1.
     """
 

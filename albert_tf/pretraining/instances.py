@@ -106,11 +106,8 @@ def check_sentence_loss(sentence_loss: str) -> None:
 class InstanceSettings:
     """Everything that determines the instances, except documents and vocabulary.
 
-    Attributes:
-        segments: how documents are cut into instances.
-        masking: how tokens are chosen for prediction.
-        dupe_factor: number of passes over the documents, each with other random choices.
-        random_seed: any integer; determines every random choice.
+    `dupe_factor` is the number of passes over the documents, each with other random choices;
+    `random_seed` may be any integer.
     """
 
     segments: SegmentSettings = field(default_factory=SegmentSettings)
@@ -139,11 +136,8 @@ def pretraining_feature_specs(
 ) -> tuple[FeatureSpec, ...]:
     """Returns the features of a pretraining record, named as in the original release.
 
-    Args:
-        max_seq_length: S, length of a sequence.
-        max_predictions_per_seq: P, number of prediction slots.
-        vocab_size: V. If given, a reader rejects larger ids.
-        type_vocab_size: size of the reader's segment table.
+    The lengths are S and P. With `vocab_size`, a reader rejects larger ids; `type_vocab_size` is
+    the size of the reader's segment table.
     """
     S, P, V = max_seq_length, max_predictions_per_seq, vocab_size
     length_name, vocabulary = "max_seq_length", "vocab_size of the model's configuration"
@@ -366,14 +360,10 @@ def make_examples(
 ) -> Iterator[tuple[list[bytes], Counter[str]]]:
     """Creates the instances of one pass over documents.
 
-    Args:
-        documents: the documents, also for random second parts.
-        settings: lengths, sentence loss and masking; `dupe_factor` and `random_seed` are ignored.
-        vocabulary: from `masking_vocabulary`.
-        seed: integers that determine every random choice, such as (random_seed, pass, block).
+    `seed` consists of integers that determine every random choice, such as (random_seed, pass,
+    block); `dupe_factor` and `random_seed` of the settings are ignored.
 
-    Yields:
-        Serialized `tf.train.Example`s of a batch of instances, and their `count_instances`.
+    Yields serialized `tf.train.Example`s of a batch of instances, and their `count_instances`.
     """
     python_state, *numpy_state = mix_seed(seed)
     rng = random.Random(python_state)
@@ -415,15 +405,8 @@ def make_features(
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Creates and masks the sequences [CLS] A [SEP] B [SEP], or [CLS] A [SEP] if B is empty.
 
-    Args:
-        ids: int32 [T]; the tokens of the documents, see `read_documents`.
-        pairs: the ranges of `ids` of B instances.
-        settings: length and masking.
-        vocabulary: special ids and word starts.
-        rng: draws the masking.
-
-    Returns:
-        The features by name, each [B, length], and the number of masked n-grams of each length.
+    The B pairs are ranges of `ids`, int32 [T], see `read_documents`. Returns the features by name,
+    each [B, length], and the number of masked n-grams of each length.
     """
     S = settings.segments.max_seq_length
     input_ids = np.zeros((len(pairs), S), np.int32)

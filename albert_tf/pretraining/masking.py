@@ -2,11 +2,8 @@
 
 The rules are the original's. Words are visited in random order, and each starts an n-gram of random
 length. An n-gram that does not fit the budget is shortened; one that overlaps a masked word is
-skipped. All sequences of a batch take their k-th visit together. Random numbers are drawn as arrays
-first; `mask_tokens` is a pure function of them.
-
-While training (`OnlineMasking`), each row has its own random numbers from the seed and the number
-of the example, by SplitMix64: a counter times an odd constant, mixed by two multiplications.
+skipped. All sequences of a batch take their k-th visit together. Random numbers are drawn first.
+`OnlineMasking` draws them with SplitMix64 from the seed and the number of each example.
 
 Source: Steele, Lea and Flood, Fast splittable pseudorandom number generators, OOPSLA 2014.
 """
@@ -37,9 +34,8 @@ class Words(NamedTuple):
 
     Attributes:
         counts: int64 [B]; number of words of each sequence.
-        of_position: int64 [B, S]; the word at each text position; other positions are unspecified.
-        begin: int64 [B, W + 1]; number of text tokens before each word; after the last word, the
-            number of all text tokens.
+        of_position: int64 [B, S]; the word at each text position.
+        begin: int64 [B, W + 1]; number of text tokens before each word, and before the end.
     """
 
     counts: np.ndarray
@@ -54,7 +50,7 @@ def find_words(is_text: np.ndarray, starts_word: np.ndarray | None) -> Words:
     text token always starts a word.
 
     Args:
-        is_text: bool [B, S]; False for special tokens and padding, which belong to no word.
+        is_text: bool [B, S]; False for special tokens and padding.
         starts_word: bool [B, S]; whether a token starts a word. If `None`, every text token does.
 
     Source: `create_masked_lm_predictions` of the original.
@@ -112,13 +108,10 @@ class MaskingSettings:
 
 
 class Vocabulary(NamedTuple):
-    """The properties of a tokenizer that masking depends on.
+    """The properties of a tokenizer that masking depends on: V, special ids and word starts.
 
-    Attributes:
-        size: V, number of ids.
-        unk_id, cls_id, sep_id, mask_id: special ids.
-        starts_word: bool [V + 1]; whether a token starts a word. The last entry is for an unknown
-            piece inside a word, see `read_documents`.
+    `starts_word`, bool [V + 1], has a last entry for unknown pieces inside words, see
+    `read_documents`.
     """
 
     size: int
@@ -299,15 +292,10 @@ def mask_batch(
     settings: MaskingSettings,
     rng: np.random.Generator,
 ) -> MaskedBatch:
-    """Masks a batch of sequences at random.
+    """Masks a batch of sequences, `input_ids` int32 [B, S], at random.
 
-    Args:
-        input_ids: int32 [B, S].
-        is_text: bool [B, S]; False for special tokens and padding.
-        lengths: int [B]; lengths of the sequences, including special tokens.
-        vocabulary: word starts and special ids.
-        settings: how tokens are chosen.
-        rng: makes every random choice.
+    `is_text`, bool [B, S], is False for special tokens and padding; `lengths`, int [B], include
+    special tokens.
     """
     starts = vocabulary.starts_word[input_ids] if settings.do_whole_word_mask else None
     words = find_words(is_text, starts)

@@ -1,7 +1,6 @@
 """The pretraining task: masked-LM and, on pairs of segments, sentence-order prediction.
 
-A checkpoint shows whether a model has a sentence-order head, but not whether the head was trained
-on the order of segments or on next sentences. `run_config.json` contains the sentence loss.
+A checkpoint does not show on which sentence loss its head was trained; `run_config.json` does.
 """
 
 from __future__ import annotations

@@ -56,7 +56,6 @@ def train_sentencepiece(
     Raises:
         TypeError: an argument has another type.
         ValueError: a file is not UTF-8, there is no text, or `vocab_size` does not fit the text.
-        OSError: a file cannot be read or written.
     """
     input_file = as_type("input_file", input_file, str)
     model_prefix = as_type("model_prefix", model_prefix, str)
