@@ -207,7 +207,7 @@ _LABEL_NAMES = ("gold_label", "label", "score", "quality", "is_duplicate")
 
 
 class GlueData:
-    """The files of a GLUE task; see `TextData`.
+    """The files of a GLUE task.
 
     Names of rows are those of the original: the first column, or `<split>-<row>` in train and dev
     of CoLA, MRPC and SST-2, where the first row of a file is row 0.
@@ -215,6 +215,14 @@ class GlueData:
     Args:
         task_name: name of the task in any case.
         data_dir: GLUE's download directory, or the directory of the task.
+
+    Attributes:
+        name: the task in lower case.
+        labels: what is predicted.
+        best_metric: score that selects the best checkpoint.
+        metrics: scores in addition to accuracy or mean squared error: any of "f1", "matthews",
+            "pearson", "spearman".
+        submission_file: name of the file for GLUE's server; `None` for other data.
 
     Differs: test rows have no label, columns are found by name, and train and dev rows of the wrong
         length are skipped. The original invents labels, stops, or reads shifted cells.
@@ -366,7 +374,7 @@ _A_FLAG, _B_FLAG, _LABEL_FLAG = "`text_a_column`", "`text_b_column`", "`label_co
 
 
 class CustomData:
-    """Custom files; see `TextData`.
+    """Custom files, with the same attributes as `GlueData`.
 
     Columns are named, or numbered from 0 in files without a header. Labels are strings, or finite
     decimal numbers for regression. Train and dev rows without a label (missing, null, "" or "-")

@@ -26,7 +26,6 @@ from albert_tf.data.text_examples import (
     TEST,
     TRAIN,
     Labels,
-    TextData,
     glue_task_name,
     label_cell,
 )
@@ -170,7 +169,7 @@ class ClassifierJob(Job[ClassificationSettings]):
         counts = np.bincount(ids, minlength=labels.num_outputs)
         return class_weights(setting, labels.names, counts)
 
-    def _data(self, columns: Mapping[str, Any]) -> TextData:
+    def _data(self, columns: Mapping[str, Any]) -> GlueData | CustomData:
         context = self.context
         settings, name, trained = context.settings, context.task_name, context.trained
         if settings.multi_label and name != CustomData.name:

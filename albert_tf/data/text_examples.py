@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 from absl import logging
@@ -193,36 +193,6 @@ def label_cell(label: str) -> str:
     return label.translate(_ESCAPES)
 
 
-class TextData(Protocol):
-    """A source of labeled texts: a GLUE task or custom files.
-
-    Attributes:
-        name: the task in lower case.
-        labels: what is predicted.
-        best_metric: score that selects the best checkpoint.
-        metrics: scores in addition to accuracy or mean squared error: any of "f1", "matthews",
-            "pearson", "spearman".
-        submission_file: name of the file for GLUE's server; `None` for other data.
-    """
-
-    name: str
-    labels: Labels
-    best_metric: str
-    metrics: tuple[str, ...]
-    submission_file: str | None
-
-    def file(self, split: str) -> str:
-        """Returns the path of a split's file, which need not exist."""
-        ...
-
-    def read(self, split: str) -> list[TextExample]:
-        """Reads a split; unusable rows are skipped, counted and logged.
-
-        Raises ValueError if the file or a column is missing, or a label is unknown.
-        """
-        ...
-
-
 @dataclass(frozen=True)
 class Columns:
     """Columns of a file in GLUE's order: indices from 0; -1 is the last column; `None` if missing.
@@ -248,7 +218,7 @@ class GlueTask:
         text_names: lower-case names of each text in headers.
         labelled, unlabelled: columns of train and dev, and of test.
         server_name: name of the task on GLUE's server. If empty, `folder`.
-        best_metric, metrics: see `TextData`.
+        best_metric, metrics: see `GlueData`.
         dev_file, test_files: name of the dev file, and possible names of the test file.
         test_folders: directories of the test file, if not `folder`.
         cuts_long_rows: whether surplus cells in rows of train and dev are ignored.

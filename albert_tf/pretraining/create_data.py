@@ -236,17 +236,6 @@ class CreationReport:
                 f"Documents were cut at {c['documents_cut']:,} places because they are longer than "
                 "a block of text. Are the empty lines between documents missing?"
             )
-        if not self.settings.masking.masked_lm_prob:
-            yield (
-                "The records are plain (--masked_lm_prob=0): train on them with "
-                "run_pretraining.py --masked_lm_prob=0.15, which masks them differently in every "
-                "pass."
-            )
-        elif self.settings.masking.do_permutation:
-            yield (
-                "Permutation doubles the prediction slots: train on these records with "
-                f"--max_predictions_per_seq={self.settings.masking.prediction_slots}."
-            )
 
 
 def _share(part: int, whole: int) -> str:

@@ -8,6 +8,7 @@ The result does not depend on the number of processes; `pretraining.beam` writes
 from __future__ import annotations
 
 import os
+import pickle
 import random
 import tempfile
 from collections import Counter
@@ -187,12 +188,13 @@ class RecordMaker:
     def _documents(self, job: Job) -> Documents:
         if self.folder is None:
             return read_documents(job.block, self.tokenizer)
-        path = os.path.join(self.folder, f"{job.block_number}.npz")
+        path = os.path.join(self.folder, str(job.block_number))
         if os.path.exists(path):
-            return Documents.load(path)
+            with open(path, "rb") as file:
+                return pickle.load(file)
         documents = read_documents(job.block, self.tokenizer)
         with write_then_rename(path) as file:
-            documents.save(file)
+            pickle.dump(documents, file)
         return documents
 
 

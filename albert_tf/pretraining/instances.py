@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, chain, islice
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -190,23 +190,6 @@ class Documents:
         segment_starts = list(accumulate(map(len, segments), initial=0))
         ids = np.fromiter(chain.from_iterable(segments), np.int32, segment_starts[-1])
         return cls(ids, segment_starts, document_starts)
-
-    @classmethod
-    def load(cls, path: str) -> "Documents":
-        """Reads a file written by `save`."""
-        with np.load(path) as arrays:
-            return cls(
-                arrays["ids"], arrays["segment_starts"].tolist(), arrays["document_starts"].tolist()
-            )
-
-    def save(self, file: IO[bytes]) -> None:
-        """Writes the documents to an open file."""
-        np.savez(
-            file,
-            ids=self.ids,
-            segment_starts=self.segment_starts,
-            document_starts=self.document_starts,
-        )
 
     @property
     def count(self) -> int:
