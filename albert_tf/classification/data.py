@@ -238,7 +238,7 @@ class GlueData:
         self.submission_file: str | None = self._task.submission_file
 
     def file(self, split: str) -> str:
-        """See `TextData`."""
+        """Returns the path of a split's file, which need not exist."""
         task = self._task
         folders = (split == TEST and task.test_folders) or (task.folder,)
         names = {TRAIN: ("train.tsv",), DEV: (task.dev_file,), TEST: task.test_files}[split]
@@ -261,7 +261,7 @@ class GlueData:
         return folder_names(self.data_dir)
 
     def read(self, split: str) -> list[TextExample]:
-        """See `TextData`."""
+        """Reads a split; unusable rows are skipped, counted and logged."""
         path = self.file(split)
         if not file_exists(path):
             raise UserError(
@@ -460,14 +460,14 @@ class CustomData:
             raise UserError(f"Texts and label must be different columns. Received: {given}")
 
     def file(self, split: str) -> str:
-        """See `TextData`; raises ValueError if the file is not given."""
+        """Returns the path of a split's file; ValueError if it is not given."""
         path = self._files[split]
         if not path:
             raise UserError(f"`task_name`={self.name} needs `{split}_file`.")
         return path
 
     def read(self, split: str) -> list[TextExample]:
-        """See `TextData`; a row with a wrong number of cells is rejected."""
+        """Reads a split; a row with a wrong number of cells is rejected."""
         examples = self._read_already.pop(split, None)
         if examples is None:
             examples = self._examples(split, self.labels)
@@ -552,7 +552,7 @@ class CustomData:
 
 
 def metrics_for(labels: Labels) -> tuple[str, tuple[str, ...]]:
-    """Returns `best_metric` and `metrics` of custom data; see `TextData`."""
+    """Returns `best_metric` and `metrics` of custom data."""
     if labels.is_regression:
         return "pearson", ("pearson", "spearman")
     if labels.multi_label:
