@@ -291,7 +291,8 @@ def _model(path: str) -> Iterator[Section]:
         yield "Tokenizer", {"kind": "none; pass --spm_model_file or --vocab_file"}
         yield "Sample output", ["none (the model has no tokenizer)"]
         return
-    yield "Tokenizer", {**_tokenizer_facts(model.tokenizer), "lower-cases": stored.do_lower_case}
+    lower_cases = model.tokenizer.do_lower_case
+    yield "Tokenizer", {**_tokenizer_facts(model.tokenizer), "lower-cases": lower_cases}
     yield "Sample output", _sample_output(model)
 
 

@@ -90,6 +90,7 @@ def test_a_classifier_in_training(tmp_path, tokenizer, is_pair):
     assert "3 classes" in text
     assert found["labels"] == "no, yes, who knows"
     assert found["texts"] == ("pairs" if is_pair else "single")
+    assert found["lower-cases"] == "True"  # the default, which the directory does not contain
     sample, answer = text.splitlines()[-2:]
     assert sample.strip() == STORY + ("  I would watch it again." if is_pair else "")
     shares = [float(part.split()[-1].rstrip("%")) for part in answer.split("%")[:-1]]
