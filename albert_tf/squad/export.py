@@ -32,8 +32,7 @@ from albert_tf.squad.answers import OUTPUTS, AnswerSettings
 from albert_tf.squad.features import check_lengths
 from albert_tf.tokenization.base import Tokenizer
 
-# As in the original, which writes other formats next to it.
-FOLDER = "saved_model"
+FOLDER = "saved_model"  # as in the original, which writes other formats next to it
 
 # The original's names of the logits, although they are not log probabilities.
 _ORIGINAL_OUTPUTS = {"start_logits": "start_log_prob", "end_logits": "end_log_prob"}
@@ -127,12 +126,8 @@ class GraphAnswerer:
         settings, tokenizer = self._settings, self._tokenizer
         ids, starts, ends = tokenizer.tokenize_with_offsets(texts["contexts"])
         contexts = Contexts(texts["contexts"], tf.cast(starts, tf.int32), tf.cast(ends, tf.int32))
-        windows = span_windows(
-            tokenizer.tokenize(texts["questions"]),
-            ids,
-            tokenizer,
-            **settings.lengths,
-        )
+        questions = tokenizer.tokenize(texts["questions"])
+        windows = span_windows(questions, ids, tokenizer, **settings.lengths)
         spans, odds = self._all_spans(windows, contexts)
         found = best_answers(spans, contexts, settings.n_best_size)
         best = {name.removeprefix("n_best_"): values[:, 0] for name, values in found.items()}
@@ -194,14 +189,9 @@ class SpanWindows(NamedTuple):
     lengths: tf.Tensor  # int32 [N]; number of context tokens
     most_overlaps: int  # maximum distance of two windows of a question that share a token
 
-    @property
-    def before_context(self) -> tf.Tensor:
-        """int32 [N]; tokens of the sequence before the context."""
-        return self.sequences.first_lengths
-
     def context_tokens(self, rows: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
         """Converts positions, int32 [n, ...], in windows [n] to token indices in contexts."""
-        shifts = tf.gather(self.starts - self.before_context, rows)
+        shifts = tf.gather(self.starts - self.sequences.first_lengths, rows)
         return positions + tf.reshape(shifts, [-1] + [1] * (positions.shape.rank - 1))
 
     def is_max_context(self, rows: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
@@ -209,9 +199,7 @@ class SpanWindows(NamedTuple):
         tokens = self.context_tokens(rows, positions)[:, :, None]
         own = self._context_scores(rows[:, None, None], tokens)
         distances = [step for step in range(-self.most_overlaps, self.most_overlaps + 1) if step]
-        if not distances:
-            return own[:, :, 0] >= 0
-        steps = tf.constant(distances)
+        steps = tf.constant(distances, tf.int32)
         others = rows[:, None] + steps
         inside = tf.clip_by_value(others, 0, tf.shape(self.questions)[0] - 1)
         is_other = tf.equal(others, inside) & tf.equal(
@@ -251,12 +239,11 @@ def span_windows(
     lengths = tf.minimum(
         tf.gather(rooms, owners), tf.maximum(tf.gather(context_lengths, owners) - starts, 0)
     )
-    sequences = joined(
-        tf.gather(questions, owners), row_parts(contexts, starts, lengths, owners), tokenizer
-    )
+    parts = row_parts(contexts, starts, lengths, owners)
+    sequences = joined(tf.gather(questions, owners), parts, tokenizer)
     longest_room = max_seq_length - _SPECIAL_TOKENS
-    overlaps = max(-(-longest_room // doc_stride) - 1, 0)
-    return SpanWindows(sequences, owners, starts, lengths, overlaps)
+    most_overlaps = max(-(-longest_room // doc_stride) - 1, 0)
+    return SpanWindows(sequences, owners, starts, lengths, most_overlaps)
 
 
 class Contexts(NamedTuple):
@@ -322,7 +309,7 @@ def possible_spans(
 ) -> Spans:
     """Returns the possible answers in the windows `rows`, int32 [n]; see `AnswerSelector`."""
     starts, ends = beams.starts[:, :, None], beams.ends
-    context_ends = tf.gather(windows.before_context + windows.lengths, rows)
+    context_ends = tf.gather(windows.sequences.first_lengths + windows.lengths, rows)
     is_span = (
         windows.is_max_context(rows, beams.starts)[:, :, None]
         & (ends >= starts)
@@ -330,59 +317,44 @@ def possible_spans(
         & (ends - starts < max_answer_length)
     )
     places = tf.where(is_span)
+    owners, start_places = places[:, 0], places[:, :2]
     # In SQuAD 1.1 all starts share the ends.
     beam = tf.minimum(places[:, 1], tf.shape(ends, tf.int64)[1] - 1)
-    end_places = tf.stack([places[:, 0], beam, places[:, 2]], axis=1)
-    chosen = tf.gather(rows, places[:, 0])
-    scores = [
-        tf.cast(values, tf.float64)
-        for values in (
-            tf.gather_nd(beams.start_scores, places[:, :2]),
-            tf.gather_nd(beams.end_scores, end_places),
-        )
-    ]
-    first, last = (
-        windows.context_tokens(chosen, positions)
-        for positions in (
-            tf.gather_nd(beams.starts, places[:, :2]),
-            tf.gather_nd(beams.ends, end_places),
-        )
-    )
-    questions = tf.gather(windows.questions, chosen)
-    starts, texts = _cut_out(contexts, windows, rows, places[:, 0], first, last)
-    return Spans(chosen, questions, scores[0] + scores[1], starts, texts)
+    end_places = tf.stack([owners, beam, places[:, 2]], axis=1)
+    chosen = tf.gather(rows, owners)
+    start_scores = tf.cast(tf.gather_nd(beams.start_scores, start_places), tf.float64)
+    end_scores = tf.cast(tf.gather_nd(beams.end_scores, end_places), tf.float64)
+    first = windows.context_tokens(chosen, tf.gather_nd(beams.starts, start_places))
+    last = windows.context_tokens(chosen, tf.gather_nd(beams.ends, end_places))
+    questions = tf.gather(windows.questions, rows)
+    starts, texts = _cut_out(contexts, questions, owners, first, last)
+    return Spans(chosen, tf.gather(questions, owners), start_scores + end_scores, starts, texts)
 
 
 def _cut_out(
-    contexts: Contexts,
-    windows: SpanWindows,
-    rows: tf.Tensor,
-    places: tf.Tensor,
-    first: tf.Tensor,
-    last: tf.Tensor,
+    contexts: Contexts, questions: tf.Tensor, owners: tf.Tensor, first: tf.Tensor, last: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns first byte and text of spans, stripped.
 
-    Spans have windows `rows[places]` and first and last tokens in the context, [T].
+    Windows have `questions`, int32 [n]. A span has a window, `owners`, int64 [T], and its first and
+    last token in the context, int32 [T].
     """
-    questions = tf.gather(windows.questions, rows)
     texts = tf.gather(contexts.texts, questions)
     # Only parts of contexts are copied for every span, because contexts may be very long.
-    token_begins = tf.gather(contexts.starts.row_starts(), questions)
-    offsets = tf.gather(token_begins, places)
+    offsets = tf.gather(tf.gather(contexts.starts.row_starts(), questions), owners)
     starts = tf.gather(contexts.starts.flat_values, offsets + tf.cast(first, tf.int64))
     ends = tf.gather(contexts.ends.flat_values, offsets + tf.cast(last, tf.int64))
     # As in the original, a token without characters ends before it starts; at the start of the
     # context it gets the first character.
     lengths = tf.strings.length(tf.strings.substr(texts, 0, 1, unit="UTF8_CHAR"))
-    ends = tf.where(ends == 0, tf.gather(lengths, places), ends)
-    count = tf.shape(rows)[0]
-    base = tf.math.unsorted_segment_min(starts, places, count)
-    limit = tf.math.unsorted_segment_max(tf.maximum(starts, ends), places, count)
+    ends = tf.where(ends == 0, tf.gather(lengths, owners), ends)
+    count = tf.shape(questions)[0]
+    base = tf.math.unsorted_segment_min(starts, owners, count)
+    limit = tf.math.unsorted_segment_max(tf.maximum(starts, ends), owners, count)
     base = tf.minimum(base, tf.strings.length(texts))  # a window without spans has the largest
     parts = tf.strings.substr(texts, base, tf.maximum(limit, base) - base)
     pieces = tf.strings.substr(
-        tf.gather(parts, places), starts - tf.gather(base, places), tf.maximum(ends - starts, 0)
+        tf.gather(parts, owners), starts - tf.gather(base, owners), tf.maximum(ends - starts, 0)
     )
     begun = tf.strings.regex_replace(pieces, f"^{_BLANKS}", "")
     stripped = tf.strings.regex_replace(begun, f"{_BLANKS}$", "")
@@ -411,9 +383,10 @@ def best_answers(spans: Spans, contexts: Contexts, n_best_size: int) -> Outputs:
     texts = by_question(spans.texts, "")
     starts = by_question(spans.starts, -1)
     ends = tf.where(starts < 0, -1, starts + tf.strings.length(texts))
+    probabilities = tf.nn.softmax(by_question(spans.scores, tf.float64.min / 2))
     return {
         "n_best_answers": texts,
-        "n_best_probabilities": _softmax(by_question(spans.scores, -float("inf"))),
+        "n_best_probabilities": tf.where(starts < 0, 0.0, tf.cast(probabilities, tf.float32)),
         "n_best_start": _characters(contexts.texts, starts),
         "n_best_end": _characters(contexts.texts, ends),
         "n_best_start_byte": starts,
@@ -424,15 +397,6 @@ def best_answers(spans: Spans, contexts: Contexts, n_best_size: int) -> Outputs:
 def _stable_order(values: tf.Tensor) -> tf.Tensor:
     """Returns the indices of values [T] in descending order; ties keep their order."""
     return tf.math.top_k(values, tf.shape(values)[0]).indices
-
-
-def _softmax(scores: tf.Tensor) -> tf.Tensor:
-    """Returns float32 probabilities of the last axis of float64 scores; 0 if all are -inf."""
-    is_there = tf.math.is_finite(scores)
-    best = tf.reduce_max(tf.where(is_there, scores, scores.dtype.min), axis=-1, keepdims=True)
-    exponentials = tf.where(is_there, tf.exp(tf.where(is_there, scores - best, 0.0)), 0.0)
-    sums = tf.reduce_sum(exponentials, axis=-1, keepdims=True)
-    return tf.cast(tf.math.divide_no_nan(exponentials, sums), tf.float32)
 
 
 def _characters(texts: tf.Tensor, places: tf.Tensor) -> tf.Tensor:

@@ -154,8 +154,8 @@ def _first_and_last_character(question: Question) -> tuple[int, int]:
 class SquadFeatures:
     """The windows of all questions: [CLS] question [SEP] part of the context [SEP].
 
-    Each question has at least one window, and its windows are adjacent. A window without context
-    tokens is [CLS] question [SEP]. Columns of answers are `None` unless for training.
+    Each question has at least one window, and its windows are adjacent. Without context tokens the
+    second [SEP] is missing. Columns of answers are `None` unless for training.
     """
 
     sequences: TokenSequences  # N windows
@@ -252,8 +252,7 @@ def squad_features(
         ValueError: the lengths leave no room, or no window has an answer to train on.
 
     Source: `convert_examples_to_features` of the original's squad_utils.
-    Differs: the original aligns text and tokens per question, and skips questions whose context it
-        cannot align or that has no token.
+    Differs: the original skips questions whose context has no token or cannot be aligned.
     """
     check_lengths(max_seq_length, doc_stride, max_query_length)
     tokens = _tokens(data, tokenizer, max_query_length, num_workers)

@@ -81,13 +81,10 @@ def v1_scores(questions: Sequence[Question], predictions: Mapping[str, str]) -> 
 
     Returns:
         `exact_match` and `f1`, 0 to 100. If most references are Chinese, also `char_exact_match`
-        and `char_f1` as defined by CMRC 2018, because blanks do not separate Chinese words.
+        and `char_f1` as defined by CMRC 2018, except that blanks separate Latin words.
 
     Raises:
         ValueError: no question has a reference.
-
-    Differs: the official program fails at a question without references. CMRC 2018's program splits
-        Latin words with NLTK; here blanks separate them.
     """
     _check_references(questions, 1)
     scored = [question for question in questions if question.answers]
@@ -135,25 +132,23 @@ def v2_scores(
     """Scores answers and unanswered questions as defined by SQuAD 2.0.
 
     Args:
-        questions: questions with references; a question without is unanswerable.
+        questions: questions; those without references are unanswerable.
         answers: best answer by id, without a threshold. A missing answer scores 0.
         null_odds: null odds by id, higher if less answerable.
-        threshold: null odds from which a question is not answered. If `None`, `best_f1_thresh` is
-            used.
+        threshold: null odds from which a question is not answered. Default: `best_f1_thresh`.
 
     Returns:
         `exact`, `f1` and `total`, also prefixed by `HasAns_` and `NoAns_` for questions with and
-        without an answer: at the threshold, and as in the original, null odds above 1.0 count as
-        unanswered. `predictions_exact`, `predictions_f1`: without that rule, as the official
-        program scores the written answers. `best_exact`, `best_exact_thresh`, `best_f1`,
-        `best_f1_thresh`: the best threshold on these questions; null odds equal to it count as
-        answered. `null_score_diff_threshold`: the threshold used.
+        without an answer, at the threshold; as in the original, null odds above 1.0 always count as
+        unanswered. `predictions_exact`, `predictions_f1`: without that rule, like the official
+        program. `best_exact`, `best_exact_thresh`, `best_f1`, `best_f1_thresh`: scores at the best
+        threshold; equal null odds count as answered. `null_score_diff_threshold`: the threshold.
 
     Raises:
         ValueError: there are no references, or null odds are missing.
 
-    Source: squad_utils.py of the original release, evaluate_v2, and the official program. The
-        threshold is 0 if it is best to answer nothing. If an id occurs twice, the last counts.
+    Source: squad_utils.py of the original release, evaluate_v2, and the official program. If it is
+        best to answer nothing, the threshold is 0. The last of two questions with one id counts.
     """
     _check_references(questions, 2)
     questions = list({question.qas_id: question for question in questions}.values())
@@ -202,10 +197,7 @@ def v2_scores(
 def _best_threshold(
     name: str, if_none: float, gains: np.ndarray, odds: np.ndarray
 ) -> dict[str, float]:
-    """Returns the best score over all thresholds, and that threshold.
-
-    The score is `if_none` if nothing is answered; answering a question adds `gains`, float64 [Q].
-    """
+    """Returns the best score and its threshold; answering a question adds `gains` to `if_none`."""
     order = np.argsort(odds, kind="stable")
     # Entry n: only the n most answerable questions are answered.
     totals = np.cumsum(np.concatenate([[if_none], gains[order]]))

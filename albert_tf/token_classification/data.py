@@ -338,10 +338,10 @@ def write_predictions(
 ) -> None:
     """Writes a copy of a file with predictions for its words; memory use is constant.
 
-    Rows get the label as an additional last column. Other lines are unchanged, except that those
-    with the same number of columns get `O` (`-DOCSTART-`) or `_` (CoNLL-U's `1-2`). A tab separates
-    the label from a single column. If blanks separate the columns, blanks in labels become `_`.
-    Objects get `predicted_labels`, or with a text `predicted_entities`, see `text_entities`.
+    Rows get the label as an additional last column, after a tab if there is one column. Other lines
+    with the same number of columns get `O` (`-DOCSTART-`) or `_` (CoNLL-U's `1-2`). If blanks
+    separate the columns, blanks in labels become `_`. Objects get `predicted_labels`, or with a
+    text `predicted_entities`, see `text_entities`.
 
     Args:
         path: the file.

@@ -57,7 +57,7 @@ def export_token_classifier(
         Path of the subdirectory, which is named after the time in seconds.
 
     Raises:
-        ValueError: the labels do not match the model, or the directory cannot be written.
+        ValueError: the labels do not match the model.
     """
     check_labels(model, labels)
     copy = float32_copy(model)
@@ -94,9 +94,8 @@ def export_text_token_classifier(
         Path of the subdirectory.
 
     Raises:
-        ValueError: the labels do not match the model, `max_seq_length` is too small or exceeds its
-            positions, the tokenizer is not supported in a graph, or the directory cannot be
-            written.
+        ValueError: the labels or `max_seq_length` do not match the model, or the tokenizer is not
+            supported in a graph.
     """
     check_labels(model, labels)
     check_room(False, max_seq_length)
@@ -132,15 +131,11 @@ class GraphWords(NamedTuple):
         is_part = kept == ord(PART)
         continues = is_part[1:] & is_part[:-1] & (rows[1:] == rows[:-1])
         begins, ends = _edges(kept != ord(BLANK), continues)
-        counts = tf.math.bincount(
-            tf.boolean_mask(rows, begins),
-            minlength=tf.size(characters.splits) - 1,
-            dtype=tf.int64,
-        )
+        num_texts = tf.size(characters.splits) - 1
+        counts = tf.math.bincount(tf.boolean_mask(rows, begins), None, num_texts, dtype=tf.int64)
         splits = tf.concat([tf.zeros([1], tf.int64), tf.cumsum(counts)], 0)
-        return cls(
-            characters, splits, tf.boolean_mask(places, begins), tf.boolean_mask(places, ends)
-        )
+        firsts, lasts = tf.boolean_mask(places, begins), tf.boolean_mask(places, ends)
+        return cls(characters, splits, firsts, lasts)
 
     def strings(self) -> tf.Tensor:
         """Returns the words, string [W]."""
@@ -150,9 +145,8 @@ class GraphWords(NamedTuple):
 
     def by_text(self, column: tf.Tensor, missing: object) -> tf.Tensor:
         """Returns a column [W] as [B, most words], filled with `missing`."""
-        return tf.RaggedTensor.from_row_splits(column, self.splits, validate=False).to_tensor(
-            missing
-        )
+        rows = tf.RaggedTensor.from_row_splits(column, self.splits, validate=False)
+        return rows.to_tensor(missing)
 
     def outputs(self, name: str) -> Outputs:
         """Returns the ranges of the words in characters and bytes, int32 [B, most words]."""
@@ -174,10 +168,7 @@ def _edges(is_inside: tf.Tensor, continues: tf.Tensor) -> tuple[tf.Tensor, tf.Te
 
 
 class GraphTagger(tf.Module):
-    """Labels words and finds entities of texts in a graph, given a `GraphTokenizer`.
-
-    `logits` maps a batch of token ids to logits.
-    """
+    """Labels words and finds entities of texts in a graph; `logits` runs a model on a batch."""
 
     def __init__(
         self,
@@ -272,9 +263,8 @@ class GraphTagger(tf.Module):
         texts = tf.ragged.row_splits_to_segment_ids(words.splits)
         is_inside = tf.gather(self._is_outside, label_ids) == 0
         types = tf.gather(self._type_ids, label_ids)
-        is_begin, is_end = (
-            tf.gather(table, label_ids) > 0 for table in (self._is_begin, self._is_end)
-        )
+        is_begin = tf.gather(self._is_begin, label_ids) > 0
+        is_end = tf.gather(self._is_end, label_ids) > 0
         continues = (
             is_inside[1:]
             & is_inside[:-1]
@@ -309,14 +299,9 @@ def windows(
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
     """Splits texts into windows of `room` pieces like `features.token_features`.
 
-    Args:
-        counts: int64 [W]; pieces of each word.
-        splits: int64 [B + 1]; index of the first word of each text, and W.
-        room: maximum number of pieces of a window.
-
-    Returns:
-        First piece and number of pieces of each window that answers a word, int64 [N]; the window
-        of each word and the position of its first piece there, int64 [W]; 0 is [CLS].
+    Words have `counts` pieces, int64 [W]; for `splits` see `GraphWords`. Returns first piece and
+    number of pieces of each window that answers a word, int64 [N], and the window of each word and
+    the position of its first piece there, int64 [W].
     """
     step = (room + 1) // 2
     ends = tf.concat([tf.zeros([1], tf.int64), tf.cumsum(counts)], 0)

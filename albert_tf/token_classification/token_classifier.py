@@ -130,15 +130,14 @@ class TokenClassifier(WordTagger):
         Args:
             sentences: N lists of words.
             labels: N lists of labels, one for each word.
-            validation_data: sentences and labels. The model is evaluated after every epoch, and
-                the best weights are kept. If `None`, the last are.
+            validation_data: sentences and labels to evaluate after every epoch; the best weights
+                are kept. If `None`, the last weights are kept.
             epochs: number of passes over the sentences. The learning rate increases during the
                 first tenth and then decays to 0.
             batch_size: number of sentences per step.
-            learning_rate: the highest learning rate. If `None`, the default of
-                `run_token_classifier`.
-            output_dir: directory for checkpoints and logs, from which the same call resumes. If
-                `None`, a temporary directory.
+            learning_rate: highest learning rate. Default: that of `run_token_classifier`.
+            output_dir: directory for checkpoints and logs, from which the same call resumes.
+                Default: a temporary directory.
             **settings: further `TokenClassificationSettings`, such as `seed` or `precision`.
 
         Returns:
