@@ -19,7 +19,7 @@ from absl import app, flags
 
 from albert_tf.data.text_examples import DEV
 from albert_tf.multiple_choice.data import MIDDLE, ChoiceExample, read_race
-from albert_tf.multiple_choice.features import choice_features
+from albert_tf.multiple_choice.task import choice_features
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import load_tokenizer
 from benchmarks.timing import best_seconds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from albert_tf.finetuning import metrics
 from albert_tf.finetuning.predictor import Predictor, new_predictor
 from albert_tf.modeling.models import AlbertForMultipleChoice
 from albert_tf.multiple_choice.data import LETTERS, ChoiceExample
-from albert_tf.multiple_choice.features import ChoiceFeatures, check_lengths, choice_features
+from albert_tf.multiple_choice.task import ChoiceFeatures, check_lengths, choice_features
 from albert_tf.tokenization.base import Tokenizer
 
 _LONGEST_ENDING = 128  # tokens
@@ -96,33 +96,23 @@ class MultipleChoice:
     def load(
         cls,
         path: str | os.PathLike,
-        *,
-        max_seq_length: int | None = None,
-        max_qa_length: int | None = None,
-        batch_size: int = 8,
+        **settings: Any,
     ) -> MultipleChoice:
         """Loads a fine-tuned model.
 
         Args:
             path: a model of any format, see `load`. For a training directory, its best checkpoint
                 is used, otherwise the newest.
-            max_seq_length: see `MultipleChoice`.
-            max_qa_length: see `MultipleChoice`.
-            batch_size: see `MultipleChoice`.
+            **settings: other arguments of `MultipleChoice`.
 
         Raises:
-            TypeError: an argument has the wrong type.
+            TypeError: an argument is unknown or has the wrong type.
             ValueError: there is no model, it has no tokenizer or is not a multiple-choice model, or
                 a number is out of range.
         """
         found = find_model(path)
         model = found.load(AlbertForMultipleChoice, "a model of multiple choice", _UNKNOWN)
-        return cls(
-            model,
-            max_seq_length=max_seq_length,
-            max_qa_length=max_qa_length,
-            batch_size=batch_size,
-        )
+        return cls(model, **settings)
 
     @keyword_arguments("contexts", "questions", "options")
     def __call__(
@@ -180,12 +170,8 @@ class MultipleChoice:
 def option_logits(features: ChoiceFeatures, predictor: Predictor, description: str) -> np.ndarray:
     """Returns scores of the options of N questions, float32 [N, C]; -inf for missing options."""
     logits = predictor.predict(features.sequences, description)["logits"]
-    return masked_logits(logits.reshape(features.choice_mask.shape), features.choice_mask)
-
-
-def masked_logits(logits: np.ndarray, choice_mask: np.ndarray) -> np.ndarray:
-    """Returns scores [N, C] with -inf where the mask, float [N, C], is 0."""
-    return np.where(choice_mask > 0, logits, -np.inf)
+    mask = features.choice_mask
+    return np.where(mask > 0, logits.reshape(mask.shape), -np.inf)
 
 
 def classes_of(logits: np.ndarray) -> Labels:

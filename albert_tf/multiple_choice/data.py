@@ -51,10 +51,10 @@ class ChoiceExample:
     level: str = ""  # "middle" or "high" in RACE
 
     def endings(self, clean: Callable[[str], str] | None = None) -> tuple[str, ...]:
-        """Combines the question with each option; `clean` is applied to both before.
+        """Replaces each "_" of the question by an option, or appends the option after a blank.
 
-        The option replaces each "_" of the question; without "_" it follows the question after a
-        blank. The order matters: cleaning creates "_" from similar characters and strips options.
+        `clean` is applied to question and option first, because it creates "_" from similar
+        characters and strips options.
 
         Source: race_utils.py of the original release, read_examples.
         """
@@ -70,13 +70,12 @@ def read_choices(path: str, *, split: str = TRAIN) -> list[ChoiceExample]:
     """Reads a custom JSON Lines file.
 
     Questions of train and dev without a label (missing, null, "" or "-") are skipped and counted.
-    Of a test file all questions are kept; labels are used only if all of them are valid. Questions
-    without `id` are named by their number from 0, including skipped ones.
+    Labels of a test file are used only if all of them are valid. Questions without `id` are named
+    by their number from 0.
 
     Raises:
-        ValueError: the file is missing, empty or malformed, a key is missing or not a text, a
-            question has fewer than 2 or more than 26 options, a label of train or dev is not an
-            option, or there is no label; names the file and the line.
+        ValueError: the file is missing, empty or malformed, a value is invalid, or there is no
+            label.
     """
     rows = []
     objects = json_objects(path, read_text(path), _WANTED)
@@ -146,9 +145,7 @@ def _label_or_none(
 def _finish(
     rows: Sequence[tuple[int | str, ChoiceExample]], split: str, issues: DataIssues
 ) -> list[ChoiceExample]:
-    """Skips train and dev examples without a label, and logs issues and counts.
-
-    All test examples have a label, or none.
+    """Skips train and dev examples without a label, and logs counts.
 
     Raises:
         ValueError: there is no example, or no label in train or dev.
@@ -193,16 +190,14 @@ def chosen_levels(high_only: bool, middle_only: bool) -> tuple[str, ...]:
 def read_race(data_dir: str, split: str, *, levels: Sequence[str] = LEVELS) -> list[ChoiceExample]:
     """Reads a split of RACE: middle before high, passages by the number of their file.
 
-    If there is an `all.txt`, only it is read, in its order. It may also be created with `cat *.txt
-    > all.txt` from the download, whose files do not end in a line feed.
+    If there is an `all.txt`, only this file is read, in its order. Questions without an answer are
+    treated as in `read_choices`.
 
     Returns:
-        The questions, named by the `id` of their passage. Train and dev questions without an answer
-        are skipped and counted; test questions have answers only if all of them do.
+        The questions, named by the `id` of their passage.
 
     Raises:
-        ValueError: there are no passages, or a passage is not JSON, lacks a key, has a question
-            without 4 options, or an answer other than A to D. Names file and line.
+        ValueError: there are no passages, or a passage is malformed.
     """
     folder = _split_folder(data_dir, split)
     issues = DataIssues(folder, "passage")
@@ -231,7 +226,7 @@ def _passages(folder: str, level: str, data_dir: str) -> Iterator[tuple[str, Jso
         raise UserError(
             f"`data_dir`: no passages (*.txt) exist in {level_folder!r}. `data_dir` must be the "
             "directory that contains RACE/, or that directory itself; "
-            f"`{other}_only` reads {other} alone. Received: {data_dir!r}"
+            f"`{other}_only` reads only {other}. Received: {data_dir!r}"
         )
     names = ["all.txt"] if "all.txt" in names else sorted(names, key=_by_number)
     for name in progress(names, level):
@@ -257,7 +252,7 @@ def _examples(passage: JsonValue, location: str, level: str, split: str) -> list
     if not len(questions) == len(options) == len(labels):
         raise JsonError(
             f"{passage.where} has {len(questions)} questions, {len(options)} lists of options and "
-            f"{len(labels)} answers; there must be as many of each (or no answers at all)."
+            f"{len(labels)} answers; the numbers must be equal, or there must be no answers."
         )
     name = passage.get("id")
     if name is None:  # as in the download, where `middle/13.txt` has the id middle13.txt

@@ -9,7 +9,7 @@ import tensorflow as tf
 from albert_tf.checkpoints.tf2_hub.writing import DEFAULT_SIGNATURE, TOKENS_SIGNATURE
 from albert_tf.modeling.models import AlbertForMultipleChoice
 from albert_tf.multiple_choice.data import BLANK
-from albert_tf.multiple_choice.features import check_lengths
+from albert_tf.multiple_choice.task import check_lengths
 from albert_tf.serving.saved_model import (
     Outputs,
     class_outputs,
@@ -27,13 +27,11 @@ _SPECIAL_TOKENS = 3  # [CLS] context [SEP] ending [SEP]
 
 
 def export_choice(model: AlbertForMultipleChoice, export_dir: str) -> str:
-    """Writes a SavedModel atomically into a new subdirectory of `export_dir`.
+    """Writes a SavedModel in float32 atomically into a new subdirectory of `export_dir`.
 
-    It computes in float32 without dropout, whatever the precision of `model`, and contains only the
-    weights. Its signature, called `tokens` and `serving_default`, takes `input_ids`, `input_mask`
-    (1 = real token, 0 = padding) and `segment_ids`, int32 [B, C, S] each: B questions, C options, S
-    any length up to `max_position_embeddings`. Missing options come last; their masks are all
-    zeros.
+    Its signature, called `tokens` and `serving_default`, takes `input_ids`, `input_mask` (1 = real
+    token, 0 = padding) and `segment_ids`, int32 [B, C, S] each, for B questions with C options.
+    Missing options come last; their masks are all zeros.
 
     Outputs: `probabilities`, float32 [B, C], 0 for missing options, and `predictions`, int32 [B],
     the index of the most probable option.
@@ -43,8 +41,6 @@ def export_choice(model: AlbertForMultipleChoice, export_dir: str) -> str:
 
     Raises:
         ValueError: the directory cannot be written.
-
-    Differs: the original does not export multiple-choice models.
     """
     copy = float32_copy(model)
     function = tokens_function(
@@ -63,10 +59,9 @@ def export_text_choice(
 ) -> str:
     """Writes a SavedModel that takes texts into a new subdirectory of `export_dir`/text.
 
-    It needs TensorFlow and the operations of TensorFlow Text, and tokenizes and truncates texts
-    like `multiple_choice.features.choice_features`. Its signature `serving_default` takes
-    `contexts` and `questions`, string [B], and `options`, string [B, C], UTF-8. Missing options are
-    "" (an existing option without text is " "). Outputs are those of `export_choice`, and
+    It needs the operations of TensorFlow Text. Its signature `serving_default` takes `contexts` and
+    `questions`, string [B], and `options`, string [B, C], UTF-8. Missing options are "" (an
+    existing option without text is " "). Outputs are those of `export_choice`, and
     `predicted_options`, string [B], the text of the most probable option.
 
     Raises:
@@ -93,11 +88,7 @@ def export_text_choice(
 def choice_inputs(
     tokenizer: Any, texts: Outputs, *, max_seq_length: int, max_qa_length: int
 ) -> Outputs:
-    """Returns a batch of token ids, int32 [B, C, S]; masks of missing options are all zeros.
-
-    `texts` are `contexts` and `questions`, string [B], and `options`, string [B, C]. `tokenizer`
-    has the methods and ids of `GraphTokenizer`.
-    """
+    """Returns token ids, int32 [B, C, S], for the inputs of `export_text_choice`."""
     shape = tf.shape(texts["options"])
     owners = tf.repeat(tf.range(shape[0]), shape[1])
     room = max_seq_length - _SPECIAL_TOKENS

@@ -26,8 +26,7 @@ from albert_tf.multiple_choice.data import (
     read_race,
 )
 from albert_tf.multiple_choice.export import export_choice, export_text_choice
-from albert_tf.multiple_choice.features import choice_features
-from albert_tf.multiple_choice.task import MultipleChoiceTask
+from albert_tf.multiple_choice.task import MultipleChoiceTask, choice_features
 from albert_tf.training.evaluation import BestCheckpoint, original_result_lines
 from albert_tf.training.settings import JobResult, check_arguments, unless_given
 
@@ -37,13 +36,13 @@ _ACTIONS = {TRAIN: "do_train", DEV: "do_eval", TEST: "do_predict"}
 
 @dataclass(frozen=True, kw_only=True)
 class MultipleChoiceSettings(StepSettings):
-    """Settings of `run_multiple_choice`; each corresponds to the flag of `run_race.py`.
+    """Settings of `run_multiple_choice`, named after the flags of `run_race.py`.
 
     `output_dir` is required. Actions are `do_train` and `do_eval`, both True by default,
     `do_predict` and `export_dir`. The data are `data_dir` for RACE, or `train_choices`,
-    `dev_choices` and `test_choices`. Training needs a model to start from:
-    `albert_hub_module_handle`, or `init_checkpoint` with its files. All other settings have
-    defaults; docs/flags.md describes all flags. For errors see `ClassificationSettings`.
+    `dev_choices` and `test_choices`. Training needs a model to start from
+    (`albert_hub_module_handle`, or `init_checkpoint` with its files). docs/flags.md describes all
+    settings. For errors see `ClassificationSettings`.
     """
 
     task_name: str = MULTIPLE_CHOICE
@@ -64,12 +63,7 @@ class MultipleChoiceSettings(StepSettings):
 
 
 class MultipleChoiceJob(Job[MultipleChoiceSettings]):
-    """Multiple choice; see `Job`.
-
-    Attributes:
-        examples: examples of the splits that are trained on, evaluated or predicted.
-        features: their features.
-    """
+    """Multiple choice; see `Job`."""
 
     best_metric = "eval_accuracy"
 
@@ -99,7 +93,6 @@ class MultipleChoiceJob(Job[MultipleChoiceSettings]):
         }
 
     def _read(self, split: str) -> list[ChoiceExample]:
-        """Reads the custom file of a split if it is given, otherwise RACE."""
         settings, flag, action = self.settings, f"{split}_choices", _ACTIONS[split]
         if path := getattr(settings, flag):
             return read_choices(path, split=split)
@@ -139,8 +132,7 @@ class MultipleChoiceJob(Job[MultipleChoiceSettings]):
         """Returns the scores of a labelled split, rounded to float32."""
         features = self.features[split]
         assert features.label_ids is not None, "questions of train and dev have labels"
-        results = scores(logits, features.label_ids, features.levels, batch_size)
-        return metrics.rounded(results)
+        return metrics.rounded(scores(logits, features.label_ids, features.levels, batch_size))
 
     def evaluate(self) -> dict[str, float]:
         """See `Job`."""
@@ -149,19 +141,14 @@ class MultipleChoiceJob(Job[MultipleChoiceSettings]):
 
     def apply(self, step: int) -> None:
         """See `Job`."""
-        settings = self.settings
+        settings, folder = self.settings, self.settings.export_dir
         if settings.do_predict:
             self._predict(step)
-        if settings.export_dir and settings.export_text_model:
-            export_text_choice(
-                self.model,
-                self.tokenizer,
-                settings.export_dir,
-                settings.max_seq_length,
-                settings.max_qa_length,
-            )
-        if settings.export_dir:
-            export_choice(self.model, settings.export_dir)
+        if folder and settings.export_text_model:
+            lengths = settings.max_seq_length, settings.max_qa_length
+            export_text_choice(self.model, self.tokenizer, folder, *lengths)
+        if folder:
+            export_choice(self.model, folder)
 
     def _predict(self, step: int) -> None:
         """Writes the options chosen for the test set, and its scores if it has labels."""
@@ -188,21 +175,13 @@ class MultipleChoiceJob(Job[MultipleChoiceSettings]):
 def scores(
     logits: np.ndarray, label_ids: np.ndarray, levels: Sequence[str], batch_size: int
 ) -> dict[str, float]:
-    """Scores logits, see `option_logits`.
+    """Returns the scores of `metrics.scores`, and `eval_accuracy_<level>` for each level.
 
     Args:
-        logits: float32 [N, C].
+        logits: float32 [N, C], see `option_logits`.
         label_ids: int32 [N], the correct options.
         levels: N levels, "" if unknown.
-        batch_size: number of questions in the batches of the original; `loss` is the mean of the
-            means of these batches.
-
-    Returns:
-        `eval_accuracy`, `eval_loss` and `loss` as in the original, and `eval_accuracy_<level>` for
-        each level that occurs.
-
-    Raises:
-        ValueError: there is no question.
+        batch_size: see `metrics.scores`.
     """
     labels = classes_of(logits)
     results = metrics.scores(logits, label_ids, (), labels, batch_size)
@@ -220,12 +199,11 @@ def write_choice_predictions(
     predictions: np.ndarray,
     choice_counts: np.ndarray,
 ) -> None:
-    r"""Writes `predictions.tsv`, which the original lacks: a header, and a row per question.
+    """Writes `predictions.tsv`: a header, and a row per question.
 
-    Columns: `id`; `question`, the number of the question among those of its id, because the
-    questions of a RACE passage share its id; `prediction`, a letter; then one column per letter
-    with the probability, float32 [N, C], empty for missing options. In ids a backslash, a tab, a
-    line feed and a carriage return are written as `\\`, `\t`, `\n` and `\r`.
+    Columns: `id`, see `label_cell`; `question`, the number of the question among those of its id;
+    `prediction`, a letter; and one column per letter with the probability, float32 [N, C], empty
+    for missing options.
     """
     letters = LETTERS[: probabilities.shape[1]]
     rows = [["id", "question", "prediction", *letters]]
@@ -243,10 +221,7 @@ def write_choice_predictions(
 def write_predict_results(
     output_dir: str, step: int, results: Mapping[str, float], best: float
 ) -> None:
-    """Writes `predict_results.txt`, the scores of a labelled test set, as in the original.
-
-    `best` is the best score of an evaluation; -inf and NaN are written as -1.
-    """
+    """Writes `predict_results.txt`: the scores of the test set, and the best of an evaluation."""
     lines = ["***** Predict results *****", *original_result_lines(step, results, best)]
     with write_then_rename(os.path.join(output_dir, "predict_results.txt")) as file:
         file.write("".join(f"{line}\n" for line in lines).encode())

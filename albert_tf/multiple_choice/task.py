@@ -1,31 +1,150 @@
-"""Multiple choice: which option answers a question about a text."""
+"""Features of questions with options, one sequence per option, and the task that trains on them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import keras
 import numpy as np
+from absl import logging
 
 from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
+from albert_tf.data.jobs import progress
+from albert_tf.data.sequences import TokenSequences
+from albert_tf.data.text_examples import given_labels
 from albert_tf.finetuning.task import InMemoryTask
 from albert_tf.modeling.models import AlbertForMultipleChoice
-from albert_tf.multiple_choice.features import ChoiceFeatures
+from albert_tf.multiple_choice.data import ChoiceExample
+from albert_tf.tokenization.base import Tokenizer
+from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
+
+_SPECIAL = 3  # [CLS] context [SEP] ending [SEP]
+_TEXTS_AT_ONCE = 4096  # limits the memory of ids as Python integers
+
+
+@dataclass(frozen=True, eq=False)
+class ChoiceFeatures:
+    """Features of N questions.
+
+    Attributes:
+        sequences: N * C sequences, [CLS] context [SEP] ending [SEP]; missing options are empty
+            sequences after the others.
+        choice_counts: int32 [N], number of options per question.
+        label_ids: int32 [N], index of the correct option. `None` without labels.
+        example_ids: N names, see `ChoiceExample`.
+        levels: N levels, "" if unknown.
+    """
+
+    sequences: TokenSequences
+    choice_counts: np.ndarray
+    label_ids: np.ndarray | None
+    example_ids: list[str]
+    levels: list[str]
+
+    def __len__(self) -> int:
+        """Number of questions N."""
+        return len(self.choice_counts)
+
+    @property
+    def num_choices(self) -> int:
+        """Number of sequences C per question, the largest number of options."""
+        return len(self.sequences) // max(1, len(self))
+
+    @cached_property
+    def choice_mask(self) -> np.ndarray:
+        """float32 [N, C]; 1 = an option, 0 = none."""
+        return (np.arange(self.num_choices) < self.choice_counts[:, None]).astype(np.float32)
+
+
+def choice_features(
+    examples: Sequence[ChoiceExample],
+    tokenizer: Tokenizer,
+    *,
+    max_seq_length: int,
+    max_qa_length: int = 128,
+) -> ChoiceFeatures:
+    """Tokenizes N questions, each passage once; logs the number of truncated ones.
+
+    Only the last `max_qa_length` tokens of question and option are kept; then the end of the
+    context is truncated to `max_seq_length`.
+
+    Raises:
+        ValueError: a length is too small, or only some examples have a label.
+
+    Source: race_utils.py of the original release, convert_single_example.
+    Differs: if question and option exceed `max_seq_length`, the original fails; here more of their
+        first tokens and the whole context are removed.
+    """
+    check_lengths(max_seq_length, max_qa_length)
+    labels = given_labels(
+        [(example.example_id, example.label) for example in examples], "questions"
+    )
+    room = max_seq_length - _SPECIAL
+    longest_ending = min(max_qa_length, room)
+    rows: dict[str, int] = {}
+    context_rows = [rows.setdefault(example.context, len(rows)) for example in examples]
+    contexts, context_lengths = _encoded(list(rows), tokenizer, slice(None, room))
+    # As in the original, text for SentencePiece is cleaned before the options are inserted.
+    clean = tokenizer.clean if isinstance(tokenizer, SentencePieceTokenizer) else None
+    texts = list(chain.from_iterable(example.endings(clean) for example in examples))
+    endings, ending_lengths = _encoded(texts, tokenizer, slice(-longest_ending, None))
+    counts = np.array([len(example.options) for example in examples], np.int32)
+    context_of = np.repeat(np.array(context_rows, np.int64), counts)
+    kept = np.minimum(context_lengths[context_of], room - np.array([*map(len, endings)], np.int64))
+    lengths = f"of={len(endings)} max_seq_length={max_seq_length} max_qa_length={max_qa_length}"
+    if cut := int(np.sum(kept < context_lengths[context_of])):
+        logging.info("truncated_contexts=%d %s", cut, lengths)
+    if cut := int(np.sum(ending_lengths > longest_ending)):
+        logging.warning("The front of the question was truncated for %d options: %s", cut, lengths)
+    cls_id, sep_id = (np.array([i], np.int32) for i in (tokenizer.cls_id, tokenizer.sep_id))
+    pieces = [np.zeros(0, np.int32)]
+    for row, length, ending in zip(context_of.tolist(), kept.tolist(), endings, strict=True):
+        pieces += [cls_id, contexts[row][:length], sep_id, ending, sep_id]
+    is_there = (np.arange(counts.max(initial=0)) < counts[:, None]).ravel()
+    starts = np.zeros(len(is_there) + 1, np.int64)
+    starts[1:][is_there] = kept + [len(ending) + _SPECIAL for ending in endings]
+    first_lengths = np.zeros(len(is_there), np.int32)
+    first_lengths[is_there] = kept + 2
+    return ChoiceFeatures(
+        TokenSequences(np.concatenate(pieces), np.cumsum(starts), first_lengths),
+        counts,
+        np.array(labels, np.int32) if labels else None,
+        [example.example_id for example in examples],
+        [example.level for example in examples],
+    )
+
+
+def check_lengths(max_seq_length: int, max_qa_length: int) -> None:
+    """Raises ValueError unless there is room for a token."""
+    if max_seq_length <= _SPECIAL:
+        raise UserError(
+            f"`max_seq_length` must be at least {_SPECIAL + 1}: [CLS], two [SEP] and a token. "
+            f"Received: {max_seq_length}"
+        )
+    if max_qa_length < 1:
+        raise UserError(f"`max_qa_length` must be at least 1. Received: {max_qa_length}")
+
+
+def _encoded(
+    texts: Sequence[str], tokenizer: Tokenizer, kept: slice
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """Returns a part of the tokens of each text, and the number of all its tokens, int64 [n]."""
+    parts: list[np.ndarray] = []
+    lengths: list[int] = []
+    for start in progress(range(0, len(texts), _TEXTS_AT_ONCE), "tokenizing"):
+        ids = tokenizer.encode_batch(texts[start : start + _TEXTS_AT_ONCE])
+        parts += [np.array(row[kept], np.int32) for row in ids]
+        lengths += map(len, ids)
+    return parts, np.array(lengths, np.int64)
 
 
 class MultipleChoiceTask(InMemoryTask):
-    """The training task of `run_race.py`.
-
-    Args:
-        config: configuration of the model.
-        train: training data. If `None`, the task cannot be trained.
-        dropout_prob: dropout rate of the pooled output.
-        **inputs: further arguments of `InMemoryTask`.
-
-    Raises:
-        ValueError: see `InMemoryTask`.
-    """
+    """The training task of `run_race.py`, with `ChoiceFeatures`; see `InMemoryTask`."""
 
     def __init__(
         self,

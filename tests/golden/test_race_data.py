@@ -10,8 +10,8 @@ import pytest
 from albert_tf.data.text_examples import Labels
 from albert_tf.finetuning.metrics import predictions, probabilities
 from albert_tf.multiple_choice.data import chosen_levels, read_race
-from albert_tf.multiple_choice.features import ChoiceFeatures, choice_features
 from albert_tf.multiple_choice.run import scores
+from albert_tf.multiple_choice.task import ChoiceFeatures, choice_features
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import load_tokenizer
 

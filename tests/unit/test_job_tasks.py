@@ -15,8 +15,7 @@ from albert_tf.finetuning.predictor import Predictor
 from albert_tf.modeling import kernels
 from albert_tf.modeling.models import position_mask
 from albert_tf.modeling.original_names import original_names
-from albert_tf.multiple_choice.features import ChoiceFeatures
-from albert_tf.multiple_choice.task import MultipleChoiceTask
+from albert_tf.multiple_choice.task import ChoiceFeatures, MultipleChoiceTask
 from albert_tf.squad.features import SquadFeatures
 from albert_tf.squad.task import SquadTask
 from albert_tf.training.distribution import create_strategy, split_batch

@@ -1,15 +1,13 @@
-"""Questions as sequences: what is cut, what is shared, and options that are not there."""
+"""Questions as sequences: truncation, shared passages, and missing options."""
 
 import logging
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from albert_tf.finetuning.task import training_batches
-from albert_tf.multiple_choice import features as module
+from albert_tf.multiple_choice import task as module
 from albert_tf.multiple_choice.data import ChoiceExample
-from albert_tf.multiple_choice.features import choice_features
+from albert_tf.multiple_choice.task import choice_features
 from albert_tf.tokenization.loading import load_tokenizer
 
 
@@ -19,17 +17,17 @@ def word_piece(golden):
 
 
 def words(count):
-    """A text of so many tokens."""
+    """Returns a text with a number of tokens."""
     return " ".join(["the"] * count)
 
 
 def example(context, *endings, label=0, name="x", level=""):
-    """Endings have no question: the blank is all of it."""
+    """Returns an example whose question consists of the blank."""
     return ChoiceExample(name, context, "_", endings, label, level)
 
 
 def layout(features):
-    """Tokens of context and ending of each sequence; (-1, -1) for none."""
+    """Returns the lengths of context and ending of each sequence; (-1, -1) for empty ones."""
     sequences = features.sequences
     first = np.where(sequences.lengths > 0, sequences.first_lengths - 2, -1)
     second = np.where(sequences.lengths > 0, sequences.lengths - sequences.first_lengths - 1, -1)
@@ -37,7 +35,7 @@ def layout(features):
 
 
 def expected_layout(context, ending, max_seq_length, max_qa_length):
-    """Token by token: what the original's rule leaves, and ours where that has none."""
+    """Truncates token by token, by the rule of the original, extended to long endings."""
     ending = min(ending, max_qa_length)
     while ending > max_seq_length - 3:
         ending -= 1
@@ -61,7 +59,7 @@ def test_endings_keep_their_end_and_contexts_their_beginning(
     assert layout(features) == expected
 
 
-def test_sequences_hold_the_tokens_of_their_texts(tokenizer, monkeypatch):
+def test_sequences_contain_the_tokens_of_their_texts(tokenizer, monkeypatch):
     monkeypatch.setattr(module, "_TEXTS_AT_ONCE", 3)  # 3 contexts, 11 endings
     texts = ["The garden of forking paths.", "Kärnten, 9,5 °C — fünf Türme", "", "日本語 text"]
     examples = [
@@ -109,7 +107,7 @@ def test_a_passage_is_tokenized_once(tokenizer, monkeypatch):
     assert (lengths == lengths[0]).all()
 
 
-def test_chinese_goes_by_characters(word_piece):
+def test_chinese_is_split_into_characters(word_piece):
     row = ChoiceExample("x", "天上有一个月亮。", "天上有＿？", ("月亮", "太阳"), 0)
     features = choice_features([row], word_piece, max_seq_length=32)
     sequences = features.sequences
@@ -121,60 +119,46 @@ def test_chinese_goes_by_characters(word_piece):
     assert len(ending) == 7
 
 
-def test_what_was_cut_is_told(tokenizer, caplog):
+def test_truncations_are_logged(tokenizer, caplog):
     rows = [example(words(9), words(2), words(8)), example(words(3), words(2), "\u0301")]
     with caplog.at_level(logging.INFO, logger="absl"):
         choice_features(rows, tokenizer, max_seq_length=9, max_qa_length=5)
     assert "truncated_contexts=2 of=4 max_seq_length=9 max_qa_length=5" in caplog.text
-    assert "1 options lost tokens at the front" in caplog.text
+    assert "truncated for 1 options" in caplog.text
     caplog.clear()
     with caplog.at_level(logging.INFO, logger="absl"):
         choice_features(rows[1:], tokenizer, max_seq_length=8, max_qa_length=2)
     assert "truncated" not in caplog.text
-    assert "lost" not in caplog.text
 
 
-def test_labels_are_of_all_or_of_none(tokenizer):
-    rows = [example("a", "b", "c", name="first"), example("a", "b", "c", label=None, name="second")]
+def test_all_questions_or_none_have_labels(tokenizer):
+    first = example("a", "b", "c", name="first", level="high")
+    rows = [first, example("a", "b", "c", label=None, name="second")]
     with pytest.raises(ValueError, match="without one is 'second'"):
         choice_features(rows, tokenizer, max_seq_length=9)
     assert choice_features(rows[1:], tokenizer, max_seq_length=9).label_ids is None
-    assert choice_features(rows[:1], tokenizer, max_seq_length=9).label_ids.tolist() == [0]
-
-
-def test_names_and_levels_are_kept(tokenizer):
-    rows = [example("a", "b", "c", name="n1", level="high"), example("a", "b", "c", name="n2")]
-    features = choice_features(rows, tokenizer, max_seq_length=9)
-    assert (features.example_ids, features.levels) == (["n1", "n2"], ["high", ""])
-
-
-def test_no_question_gives_no_sequence(tokenizer):
-    features = choice_features([], tokenizer, max_seq_length=9)
-    assert (len(features), len(features.sequences), features.num_choices) == (0, 0, 0)
-    assert features.choice_mask.shape == (0, 0)
+    labelled = choice_features(rows[:1], tokenizer, max_seq_length=9)
+    assert labelled.label_ids.tolist() == [0]
+    assert (labelled.example_ids, labelled.levels) == (["first"], ["high"])
+    assert choice_features([], tokenizer, max_seq_length=9).choice_mask.shape == (0, 0)
 
 
 @pytest.mark.parametrize(
     ("lengths", "message"),
     [((3, 9), "`max_seq_length` must be at least 4.*3"), ((9, 0), "`max_qa_length` .*1.*0")],
 )
-def test_lengths_leave_room_for_a_token(tokenizer, lengths, message):
+def test_too_short_lengths_are_rejected(tokenizer, lengths, message):
     with pytest.raises(ValueError, match=message):
         choice_features([], tokenizer, max_seq_length=lengths[0], max_qa_length=lengths[1])
 
 
-@pytest.fixture
-def ragged(tokenizer):
-    """5 questions of 3, 2, 4, 2 and 3 options."""
+def test_missing_options_are_masked_and_empty(tokenizer):
     counts = (3, 2, 4, 2, 3)
     rows = [
         example(words(n + 1), *(words(i + 1) for i in range(count)), label=count - 1)
         for n, count in enumerate(counts)
     ]
-    return choice_features(rows, tokenizer, max_seq_length=11)
-
-
-def test_options_that_are_not_there_are_masked_and_empty(ragged):
+    ragged = choice_features(rows, tokenizer, max_seq_length=11)
     assert ragged.choice_mask.dtype == np.float32
     assert ragged.choice_mask.tolist() == [
         [1, 1, 1, 0],
@@ -185,39 +169,3 @@ def test_options_that_are_not_there_are_masked_and_empty(ragged):
     ]
     is_empty = ragged.sequences.lengths.reshape(5, 4) == 0
     np.testing.assert_array_equal(is_empty, ragged.choice_mask == 0)
-
-
-def test_training_batches_hold_the_questions(ragged):
-    columns = {"label_ids": ragged.label_ids, "choice_mask": ragged.choice_mask}
-    batches = training_batches(
-        ragged.sequences, columns, 5, seed=3, max_seq_length=11, sequences_per_example=4
-    )
-    batch = {name: values.numpy() for name, values in next(iter(batches)).items()}
-    assert batch["input_ids"].shape[:2] == (5, 4)
-    np.testing.assert_array_equal(batch["input_mask"].any(axis=2), batch["choice_mask"] == 1)
-    assert sorted(batch["label_ids"].tolist()) == [1, 1, 2, 2, 3]
-    np.testing.assert_array_equal(batch["choice_mask"].sum(axis=1) - 1, batch["label_ids"])
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"example_ids": ["a"] * 4},
-        {"levels": []},
-        {"label_ids": np.zeros(4, np.int32)},
-        {"choice_counts": np.array([3, 2, 4, 2], np.int32)},
-        {"choice_counts": np.array([3, 2, 4, 2, 4], np.int32)},
-        {"choice_counts": np.array([2, 3, 4, 2, 3], np.int32)},
-    ],
-)
-def test_features_belong_together(ragged, changes):
-    with pytest.raises(ValueError, match="20 sequences, 14 of them not empty, do not go with"):
-        replace(ragged, **changes)
-
-
-@pytest.mark.parametrize("label", [-1, 2])
-def test_a_label_is_an_option(ragged, label):
-    label_ids = ragged.label_ids.copy()
-    label_ids[3] = label
-    with pytest.raises(ValueError, match=f"Question x has 2 options and the label {label}"):
-        replace(ragged, label_ids=label_ids)

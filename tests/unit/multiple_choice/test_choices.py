@@ -1,4 +1,4 @@
-"""Questions of the user's own: every way to say which option is right, and what is refused."""
+"""Custom questions: all forms of labels, and rejected files."""
 
 import json
 import logging
@@ -15,7 +15,7 @@ ROW = {"context": "A cat sat.", "question": "Who sat?", "options": ["a cat", "a 
 @pytest.fixture
 def file(tmp_path):
     def write(*rows):
-        """Rows as JSON, or as they are; a key that is None is left out."""
+        """Writes rows as JSON; strings are written unchanged."""
         path = tmp_path / "data.jsonl"
         lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
         path.write_bytes("".join(f"{line}\n" for line in lines).encode())
@@ -33,11 +33,9 @@ def read(path, split=TRAIN):
 
 
 class TestEndings:
-    def test_every_blank_is_filled(self):
+    def test_every_blank_is_filled_and_otherwise_the_option_follows(self):
         example = ChoiceExample("x", "c", "_ and _ .", ("one", "t_o", ""))
         assert example.endings() == ("one and one .", "t_o and t_o .", " and  .")
-
-    def test_without_a_blank_the_option_follows(self):
         assert ChoiceExample("x", "c", "Why? ", ("a", " b ")).endings() == ("Why?  a", "Why?   b ")
 
     def test_parts_are_cleaned_before_they_are_joined(self):
@@ -45,15 +43,15 @@ class TestEndings:
         assert example.endings(lambda text: text.strip().replace("＿", "_")) == ("ItA.", "ItB.")
 
 
-def test_rows_are_read_as_they_are(file):
+def test_rows_are_read_unchanged(file):
     path = file(
-        row(id="first", level="high"),
+        row(id="first", level="high", context="\ud83d half"),
         "",
         row(options=["1", 2, 3.5, "日本", " "], label="d"),
         row(id=7, label="a dog"),
     )
     assert read(path) == [
-        ChoiceExample("first", "A cat sat.", "Who sat?", ("a cat", "a dog"), 0),
+        ChoiceExample("first", "\ufffd half", "Who sat?", ("a cat", "a dog"), 0),
         ChoiceExample("1", "A cat sat.", "Who sat?", ("1", "2", "3.5", "日本", " "), 3),
         ChoiceExample("7", "A cat sat.", "Who sat?", ("a cat", "a dog"), 1),
     ]
@@ -67,7 +65,7 @@ def test_rows_are_read_as_they_are(file):
         ("B", ["x", "y", "z"], 1),
         ("c", ["x", "y", "z"], 2),
         (" z ", ["x", "y", "z"], 2),
-        ("2", ["x", "y", "z"], 2),  # no option is called so
+        ("2", ["x", "y", "z"], 2),  # no option has this text
         ("1", ["3", "4", "1"], 2),  # the text, not the number
         (1, ["3", "4", "1"], 1),
         ("-", ["+", "-"], 1),
@@ -95,7 +93,7 @@ def test_a_label_is_a_number_a_letter_or_the_text(file, label, options, expected
         ({"context": None}, "context .*text"),
     ],
 )
-def test_what_cannot_be_used_is_refused_by_its_line(file, changes, message):
+def test_invalid_rows_are_rejected(file, changes, message):
     with pytest.raises(ValueError, match=rf"line 3 of .*data.jsonl.*{message}"):
         read(file(row(), "", row(**changes)))
 
@@ -109,18 +107,13 @@ def test_what_cannot_be_used_is_refused_by_its_line(file, changes, message):
         ([row(label=None), row(label="-"), row(label="")], "label"),
     ],
 )
-def test_broken_files_are_refused(file, lines, message):
+def test_malformed_files_are_rejected(file, lines, message):
     with pytest.raises(ValueError, match=r"data\.jsonl") as raised:
         read(file(*lines))
     assert re.search(message, str(raised.value))
 
 
-def test_a_missing_file_is_named_with_its_flag(tmp_path):
-    with pytest.raises(ValueError, match=r"there is no file '.*none.jsonl'"):
-        read(str(tmp_path / "none.jsonl"))
-
-
-def test_rows_without_a_label_are_left_out_of_train_and_dev(file, caplog):
+def test_rows_without_a_label_are_skipped_in_train_and_dev(file, caplog):
     rows = [row(), row(label=None), row(label="-"), row(label=""), row(label=1)]
     with caplog.at_level(logging.WARNING):
         assert [example.example_id for example in read(file(*rows), DEV)] == ["0", "4"]
@@ -143,7 +136,3 @@ def test_a_test_file_has_all_labels_or_none(file, caplog, labels, expected, warn
     assert [example.label for example in examples] == expected
     assert (warning is None) == (not caplog.records)
     assert (warning or "") in caplog.text
-
-
-def test_halves_of_characters_are_replaced(file):
-    assert read(file(row(context="\ud83d half")))[0].context == "\ufffd half"

@@ -1,4 +1,4 @@
-"""Choosing among options in Python: what the command writes, to the last bit."""
+"""`MultipleChoice` gives the same numbers as the command, and rejects invalid input."""
 
 import csv
 
@@ -62,12 +62,12 @@ def test_options_are_chosen_as_by_the_command(model, directory, tokenizer, tmp_p
         assert len(choice.probabilities) == len(asked["options"])
         texts = [row[letter] for letter in LETTERS[: len(choice.probabilities)]]
         assert [type(value) for value in choice.probabilities] == [float] * len(texts)
-        # The file has the digits of a float32, all of them.
+        # The file contains all digits of a float32.
         assert choice.probabilities == [float(np.float32(text)) for text in texts]
     assert len({choice.index for choice in found}) > 1
 
 
-def test_a_model_that_does_not_say_its_task_will_do_with_one_score(model, tokenizer, tmp_path):
+def test_models_of_an_unknown_task_need_one_score(model, tokenizer, tmp_path):
     unknown = MultipleChoice.load(written(tmp_path / "unknown", model, tokenizer))
     assert unknown.max_qa_length == 128
     assert unknown(**COLUMNS) == MultipleChoice(model, tokenizer)(**COLUMNS)
@@ -80,7 +80,7 @@ def test_a_model_that_does_not_say_its_task_will_do_with_one_score(model, tokeni
         MultipleChoice.load(written(tmp_path / "classes", classes, tokenizer))
 
 
-def test_bad_input_is_refused(model, tokenizer):
+def test_bad_input_is_rejected(model, tokenizer):
     choose = MultipleChoice(model, tokenizer)
     assert_refused([
         (lambda: choose(["b"], contexts=["a"], options=["cd"]), TypeError, r"options\[0\]"),

@@ -1,9 +1,8 @@
-"""What a job of multiple choice scores, chooses and writes, whatever batches and options."""
+"""Scores, choices and files of a multiple-choice job."""
 
 import dataclasses
 import json
 import math
-import warnings
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ import tensorflow as tf
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.data.text_examples import DEV, Labels
 from albert_tf.finetuning.metrics import predictions, probabilities
-from albert_tf.multiple_choice.choose import masked_logits
 from albert_tf.multiple_choice.run import (
     MultipleChoiceJob,
     MultipleChoiceSettings,
@@ -69,7 +67,7 @@ def job(golden, tmp_path_factory):
 
 @pytest.fixture
 def run(job, tmp_path):
-    """The job, which writes into a folder of the test."""
+    """Returns the job with the directory of the test as output."""
     job.settings = dataclasses.replace(job.settings, output_dir=str(tmp_path))
     job.context = dataclasses.replace(job.context, output=TrainingDirectory(str(tmp_path)))
     job.results = EvaluationResults(str(tmp_path))
@@ -77,7 +75,7 @@ def run(job, tmp_path):
 
 
 def expected_logits(run):
-    """The model's logits of all questions at once, [N, C]; -1e30 where there is no option."""
+    """Returns the logits of all questions in one batch, [N, C]; -1e30 for missing options."""
     features = run.features[DEV]
     padded = features.sequences.padded(np.arange(len(features.sequences)), 16)
     shape = (len(features), features.num_choices, 16)
@@ -85,7 +83,7 @@ def expected_logits(run):
     return run.model(inputs)["logits"].numpy()
 
 
-def test_options_scored_alone_score_as_those_scored_together(run):
+def test_logits_do_not_depend_on_batches(run):
     logits = run._logits(DEV, 3, "scoring")
     mask = run.features[DEV].choice_mask > 0
     assert mask.sum() == 2 + 3 + 4 + 5
@@ -93,7 +91,7 @@ def test_options_scored_alone_score_as_those_scored_together(run):
 
 
 @pytest.mark.parametrize("keeps_best", [True, False])
-def test_an_evaluation_scores_what_is_recorded(run, tmp_path, keeps_best):
+def test_scores_are_computed_and_recorded(run, tmp_path, keeps_best):
     best = BestCheckpoint(TrainingDirectory(str(tmp_path)), "eval_accuracy")
     results = run.evaluate()
     is_right = expected_logits(run).argmax(axis=1) == run.features[DEV].label_ids
@@ -108,7 +106,7 @@ def test_an_evaluation_scores_what_is_recorded(run, tmp_path, keeps_best):
         assert [path.name for path in tmp_path.iterdir()] == ["eval_results.txt"]
 
 
-def test_questions_without_labels_are_predicted_and_not_scored(run, tmp_path):
+def test_questions_without_labels_are_not_scored(run, tmp_path):
     run._predict(7)
     lines = (tmp_path / "predictions.tsv").read_text().splitlines()
     assert lines[0] == "id\tquestion\tprediction\tA\tB\tC\tD\tE"
@@ -117,21 +115,16 @@ def test_questions_without_labels_are_predicted_and_not_scored(run, tmp_path):
     assert not (tmp_path / "predict_results.txt").exists()
 
 
-# 5 questions of 3, 2, 4, 2 and 3 options; what stands where there is none would win.
+# 5 questions of 3, 2, 4, 2 and 3 options; the logits of missing options are the largest.
 MASK = (np.arange(4) < np.array([3, 2, 4, 2, 3])[:, None]).astype(np.float32)
 GIVEN = [[0, 1, 0, 50], [2, 0, 50, 50], [0, 0, 0, 3], [1, 1, 50, 50], [-1, -2, -3, 50]]
-LOGITS = masked_logits(np.array(GIVEN, np.float32), MASK)
+LOGITS = np.where(MASK > 0, np.array(GIVEN, np.float32), -np.inf)
 LABELS = Labels(("A", "B", "C", "D"))
 
 
+@pytest.mark.filterwarnings("error")
 class TestScores:
-    @pytest.fixture(autouse=True)
-    def warnings_are_errors(self):
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            yield
-
-    def test_an_option_that_is_not_there_is_never_chosen(self):
+    def test_missing_options_are_never_chosen(self):
         chosen = predictions(LOGITS, LABELS)
         assert chosen.tolist() == [1, 0, 3, 0, 0]
         assert chosen.dtype == np.int32
@@ -142,8 +135,9 @@ class TestScores:
         np.testing.assert_allclose(shares[3], [0.5, 0.5, 0, 0], rtol=1e-6)
         np.testing.assert_allclose(shares[1, 0], 1 / (1 + math.exp(-2)), rtol=1e-6)
 
-    def test_are_those_worked_out_by_hand(self):
+    def test_equal_hand_computed_values(self):
         labels = np.array([1, 1, 3, 1, 0], np.int32)  # right, wrong, right, wrong, right
+        assert scores(LOGITS, labels, [""] * 5, 3).keys() == {"eval_accuracy", "eval_loss", "loss"}
         results = scores(LOGITS, labels, ["high", "middle", "high", "high", "middle"], 3)
         e = math.exp
         losses = [
@@ -162,18 +156,6 @@ class TestScores:
         }
         assert results == pytest.approx(expected, rel=1e-6)
 
-    @pytest.mark.parametrize(
-        ("levels", "keys"), [([""] * 5, set()), (["high"] * 5, {"eval_accuracy_high"})]
-    )
-    def test_are_of_levels_that_occur(self, levels, keys):
-        results = scores(LOGITS, np.zeros(5, np.int32), levels, 8)
-        assert results.keys() == {"eval_accuracy", "eval_loss", "loss"} | keys
-        assert results["eval_loss"] == pytest.approx(results["loss"], rel=1e-12)
-
-    def test_need_a_question(self):
-        with pytest.raises(ValueError, match="no example"):
-            scores(LOGITS[:0], np.zeros(0, np.int32), [], 8)
-
 
 def test_a_row_is_written_for_every_question(tmp_path):
     shares = np.array(
@@ -189,9 +171,6 @@ def test_a_row_is_written_for_every_question(tmp_path):
         "a\\tb\\\\\\n日\t0\tA\t0.5\t0.5\t\n"
         "high2.txt\t2\tA\t1.0\t0.0\t0.0\n"
     )
-    nothing = np.zeros([0, 2], np.float32)
-    write_choice_predictions(str(tmp_path), [], nothing, np.zeros(0, int), np.zeros(0, int))
-    assert (tmp_path / "predictions.tsv").read_text() == "id\tquestion\tprediction\tA\tB\n"
 
 
 def test_scores_of_the_test_set_have_the_originals_form(tmp_path):

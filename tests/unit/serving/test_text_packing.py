@@ -10,7 +10,7 @@ from albert_tf.classification.export import text_inputs
 from albert_tf.data.text_examples import TextExample
 from albert_tf.finetuning.texts import text_sequences
 from albert_tf.multiple_choice.export import choice_inputs
-from albert_tf.multiple_choice.features import choice_features
+from albert_tf.multiple_choice.task import choice_features
 from albert_tf.tokenization.loading import load_tokenizer
 from tests.hostile_texts import HOSTILE_TEXTS, choice_texts, hostile_choices
 from tests.python_tokens import PythonTokens
