@@ -50,23 +50,11 @@ TEXTS = (
 )
 _SIZES = {"max_seq_length": 32, "max_predictions_per_seq": 10}
 Documents = Mapping[str, list[str]]  # sentences by topic, module or class
-# Top-level modules of each chapter. The chapter "language" consists of the topics of the manual.
-CHAPTERS = {
-    "language": "",
-    "graphics": "tkinter turtle",
-    "mail": "email imaplib mailbox nntplib poplib smtplib",
-    "web": "cgi ftplib html http socket socketserver ssl urllib wsgiref xmlrpc",
-    "concurrency": "asyncio concurrent contextvars multiprocessing queue sched selectors subprocess"
-    " threading",
-    "numbers": "_pydecimal colorsys decimal fractions numbers random statistics",
-    "testing": "bdb cProfile doctest pdb profile pstats timeit trace traceback unittest",
-    "files": "_pyio bz2 filecmp fileinput genericpath glob gzip lzma ntpath os pathlib posixpath"
-    " shutil tarfile tempfile zipfile",
-}
+# Classes of the task: packages, and "language" for the topics of the manual.
+CHAPTERS = ("asyncio", "email", "language", "tkinter", "unittest")
 MAX_PARAGRAPHS = (200, 40)  # per chapter, for training and for evaluation
-_CHAPTER_OF = {module: chapter for chapter, text in CHAPTERS.items() for module in text.split()}
 # Sentences with these names would reveal the chapter.
-_NAMES = re.compile(rf"\b(?:{'|'.join({*CHAPTERS, *_CHAPTER_OF})})\b", re.IGNORECASE)
+_NAMES = re.compile(rf"\b(?:{'|'.join(CHAPTERS)})\b", re.IGNORECASE)
 _SKIPPED_FOLDER = re.compile(
     r"(?:^|/)(?:site-packages|dist-packages|tests?|idlelib|lib2to3|turtledemo|pydoc_data)/"
 )
@@ -306,13 +294,12 @@ def _by_chapter(documents: Documents) -> dict[str, list[str]]:
     """Returns the paragraphs of each chapter. A paragraph is from one document."""
     found: dict[str, list[str]] = {chapter: [] for chapter in CHAPTERS}
     for name, sentences in documents.items():
-        module = re.split(r"[/.]", name)[0]
-        chapter = "language" if name.startswith("topic ") else _CHAPTER_OF.get(module)
+        chapter = "language" if name.startswith("topic ") else re.split(r"[/.]", name)[0]
         words: list[str] = []
-        for sentence in sentences if chapter else ():
+        for sentence in sentences if chapter in found else ():
             words += [] if _NAMES.search(sentence) else sentence.split()
             if len(words) >= _PARAGRAPH_WORDS:
-                found[chapter or ""].append(" ".join(words))
+                found[chapter].append(" ".join(words))
                 words = []
     return found
 

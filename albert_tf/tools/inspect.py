@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -270,13 +269,10 @@ def _model(path: str) -> Iterator[Section]:
     released = {"equal to": ", ".join(same) or "no released model"}
     yield f"Configuration ({stored.config_file})", {**config.to_dict(), **released}
     model, report = build(resolve_model(ModelSettings(), stored), stored)
-    counts, total = parameter_counts(config), sum(v.shape.num_elements() for v in model.weights)
-    parts = {n: size for n, size in dataclasses.asdict(counts).items() if not n.endswith("_head")}
-    parts |= {"encoder": counts.encoder, "heads": total - counts.encoder, "all": total}
-    yield (
-        f"Parameters of {type(model).__name__}",
-        {name.replace("_", " "): size for name, size in parts.items()},
-    )
+    encoder = parameter_counts(config).encoder
+    total = sum(variable.shape.num_elements() for variable in model.weights)
+    parameters = {"encoder": encoder, "heads": total - encoder, "all": total}
+    yield f"Parameters of {type(model).__name__}", parameters
     loaded: dict[str, object] = {"variables restored": len(report.mapped)}
     for title, names in (("ignored", report.ignored), ("missing, not used", report.missing)):
         others = sorted(name for name in names if not is_slot(name))

@@ -8,44 +8,27 @@ from albert_tf.cli import convert_checkpoint, export_checkpoints, export_litert,
 from albert_tf.cli.flags import DRY_RUN_PASSED
 from tests.dry_runs import run_here, tree
 
-DRY = {"dry_run": True}
-# What each command writes of a model: its flag for the model, and further ones.
-COMMANDS = {
-    "convert": (convert_checkpoint, "model", {"format": "huggingface", "output_dir": "new/out"}),
-    "hub": (
-        export_to_tfhub,
-        "albert_directory",
-        {"export_path": "new/encoder", "preprocessor_path": "new/preprocessor"},
-    ),
-    "weights": (export_checkpoints, "albert_directory", {"export_path": "new/model.ckpt"}),
-    "litert": (export_litert, "model", {"output_file": "new/a.tflite", "quantization": "int8"}),
-}
 
-
-@pytest.fixture
-def release(golden):
-    return golden / "hub" / "albert_directory"
-
-
-@pytest.fixture(autouse=True)
-def caches(tmp_path, monkeypatch):
-    """Moves all caches of commands into `tmp_path`."""
+@pytest.mark.parametrize(
+    ("module", "model_flag", "flags"),
+    [
+        (convert_checkpoint, "model", {"format": "huggingface", "output_dir": "new/out"}),
+        (
+            export_to_tfhub,
+            "albert_directory",
+            {"export_path": "new/encoder", "preprocessor_path": "new/preprocessor"},
+        ),
+        (export_checkpoints, "albert_directory", {"export_path": "new/model.ckpt"}),
+        (export_litert, "model", {"output_file": "new/a.tflite", "quantization": "int8"}),
+    ],
+)
+def test_a_dry_run_writes_nothing(module, model_flag, flags, golden, tmp_path, monkeypatch, capsys):
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     monkeypatch.setenv("ALBERT_TF_HOME", str(tmp_path / "cache"))
-
-
-@pytest.fixture(params=COMMANDS)
-def command(request, release, tmp_path, monkeypatch):
-    """Returns the module of a command and its flags, with paths in `tmp_path`."""
     monkeypatch.chdir(tmp_path)
-    module, model_flag, flags = COMMANDS[request.param]
-    return module, {model_flag: release, **flags}
-
-
-def test_a_dry_run_writes_nothing(command, tmp_path, capsys):
-    module, flags = command
     before = tree(tmp_path)
-    run_here(module, {**flags, **DRY})
+    model = golden / "hub" / "albert_directory"
+    run_here(module, {model_flag: model, **flags, "dry_run": True})
     assert tree(tmp_path) == before
     assert capsys.readouterr().out == f"{DRY_RUN_PASSED}\n"

@@ -212,27 +212,31 @@ def test_results_have_scores_at_the_last_step_curves_and_the_spread_of_seeds(tmp
         (path / "eval_results.txt").write_text(
             f"masked_lm_loss = 3.25\nmasked_lm_accuracy = {accuracy}\n{order}global_step = 20\n"
         )
-        lines = [{"step": 5, "phase": "train", "masked_lm_accuracy": 0.75}]
-        for step, value in ((10, accuracy / 2), (20, accuracy)):
-            lines.append({"step": step, "phase": "eval", "masked_lm_accuracy": value})
-        text = "".join(json.dumps({"time": "", **line}) + "\n" for line in lines)
-        (path / "metrics.jsonl").write_text(text)
+        records = [(5, "train", 0.75), (10, "eval", accuracy / 2), (20, "eval", accuracy)]
+        lines = (
+            json.dumps({"time": "", "step": n, "phase": phase, "masked_lm_accuracy": value})
+            for n, phase, value in records
+        )
+        (path / "metrics.jsonl").write_text("\n".join([*lines, ""]))
         runs.append(read_run(variant, str(path)))
     assert runs[0]["curve"] == {10: 0.125, 20: 0.25}
     assert runs[2]["parameters"] > runs[0]["parameters"]
     assert read_run(base, str(tmp_path / "missing"))["steps"] == 0
-
-    table = write_results(str(tmp_path / "out"), runs)
-    assert (tmp_path / "out" / "ablations.md").read_text() == table
-    header, _, first, second = (line.strip("| ").split(" | ") for line in table.splitlines()[:4])
-    first, second = (dict(zip(header, row, strict=True)) for row in (first, second))
-    assert "next sentence" not in header
-    assert (first["seeds"], first["masked-LM accuracy"]) == ("2", "18.8 (12.5 to 25.0)")
-    assert first["sentence order"] == "75.0 (75.0 to 75.0)"
-    assert (second["masked-LM accuracy"], second["masked-LM loss"]) == ("50.0", "3.250")
-    assert (second["sentence order"], second["comparison"]) == ("-", "what layers share")
-    content = json.loads((tmp_path / "out" / "ablations.json").read_text())
+    table = write_results(str(tmp_path), runs)
+    assert (tmp_path / "ablations.md").read_text() == table
+    header, _, *rows = (line.strip("| ").split(" | ") for line in table.splitlines()[:4])
+    assert header == [
+        *("comparison", "model", "parameters", "steps", "seeds"),
+        *("masked-LM loss", "masked-LM accuracy", "sentence order"),
+    ]
+    assert rows[0][4:] == [
+        "2",
+        "3.250 (3.250 to 3.250)",
+        "18.8 (12.5 to 25.0)",
+        "75.0 (75.0 to 75.0)",
+    ]
+    assert rows[1][0] == "what layers share"
+    assert rows[1][4:] == ["1", "3.250", "50.0", "-"]
+    content = json.loads((tmp_path / "ablations.json").read_text())
     assert [run["seed"] for run in content] == [0, 5, 0]
-    for chosen in (runs, runs[:2], runs[2:]):
-        write_results(str(tmp_path / "out"), chosen)
-        assert (tmp_path / "out" / "ablations.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "ablations.png").read_bytes().startswith(b"\x89PNG")

@@ -154,6 +154,15 @@ def test_outputs_that_are_not_finite_are_an_error(tmp_path, tokenizer, build):
         described(written(tmp_path, model, tokenizer, TrainedTask("race")))
 
 
+def test_a_keras_file(tmp_path, tokenizer):
+    model = AlbertEncoder(CONFIG)
+    model.tokenizer = tokenizer
+    model.save(tmp_path / "model.keras")
+    text = described(tmp_path / "model.keras")
+    assert text.startswith(f"{tmp_path}/model.keras: a Keras file (keras)")
+    assert "Sample output" in text
+
+
 def test_an_exported_classifier_in_a_numbered_directory(tmp_path):
     model = AlbertForClassification(CONFIG, 2)
     path = export_classifier(model, Labels(("a", "b")), str(tmp_path), 16)
