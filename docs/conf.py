@@ -27,7 +27,7 @@ copyright = "the authors of albert_tf, Apache-2.0"
 version = release = __version__
 
 extensions = [
-    "myst_parser",
+    "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.napoleon",
@@ -39,10 +39,13 @@ include_patterns = [
     "docs/*.md",
     "docs/api/**",
     "notebooks/*.md",
+    "notebooks/*.ipynb",
     "albert_tf/pretrained/*/*.md",
 ]
 exclude_patterns = ["docs/_build"]
 templates_path = [str(ROOT / "docs" / "templates")]
+
+nb_execution_mode = "off"  # notebooks contain their outputs, see scripts/run_notebooks.py
 
 # Markdown, as GitHub reads it.
 myst_heading_anchors = 4
@@ -85,6 +88,8 @@ def add_navigation(app: Sphinx, name: str, source: list[str]) -> None:
 
     In the file itself, GitHub would show the tree as code.
     """
+    if name == "notebooks/README":
+        source[0] += "\n\n```{toctree}\n:hidden:\n:glob:\n\n/notebooks/*\n```\n"
     if name != root_doc:
         return
     listed = _pages_by_heading(_INDEX.read_text(encoding="utf-8"))
@@ -98,7 +103,7 @@ def _pages_by_heading(text: str) -> dict[str, list[str]]:
     _, *sections = re.split(r"^## ", text, flags=re.MULTILINE)
     result = {}
     for section in sections:
-        links = re.findall(r"\[(.+?)\]\(([\w./]+)\.(?:md|rst)\)", section)
+        links = re.findall(r"\[(.+?)\]\(([\w./]+)\.(?:md|rst|ipynb)\)", section)
         paths = [(_INDEX.parent / link).resolve().relative_to(ROOT) for _, link in links]
         result[section.splitlines()[0]] = [
             f"{title} </{path.as_posix()}>" for (title, _), path in zip(links, paths, strict=True)

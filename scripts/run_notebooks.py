@@ -1,0 +1,96 @@
+"""Runs all notebooks with their default settings and stores the outputs in the files.
+
+    python -m scripts.run_notebooks [notebooks/label_words.ipynb ...]
+
+The notebooks use `mini` and data of their own, and need no network. Logs, progress bars and large
+outputs are removed. Use a directory of a new clone, in which nothing else is running.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+
+ROOT = Path(__file__).parents[1]
+LARGEST = 100_000  # characters of one output
+METADATA = {
+    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
+
+
+def run(path: Path) -> nbformat.NotebookNode:
+    """Returns the notebook with the outputs of all cells."""
+    notebook = nbformat.read(path, as_version=4)
+    with tempfile.TemporaryDirectory() as directory:
+        client = NotebookClient(
+            notebook,
+            timeout=1800,
+            kernel_name="python3",
+            coalesce_streams=True,  # as a browser displays them
+            resources={"metadata": {"path": directory}},
+        )
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
+        return clean(client.execute(env=environment), directory)
+
+
+def clean(notebook: nbformat.NotebookNode, directory: str = "") -> nbformat.NotebookNode:
+    """Keeps only the sources, tags and readable outputs of cells.
+
+    Args:
+        notebook: modified in place.
+        directory: working directory, which is removed from outputs.
+    """
+    notebook.metadata = nbformat.from_dict(METADATA)
+    count = 0
+    for cell in notebook.cells:
+        tags = cell.metadata.get("tags")
+        cell.metadata = nbformat.from_dict({"tags": tags} if tags else {})
+        if cell.cell_type == "code":
+            count += 1
+            cell.execution_count = count
+            cell.outputs = [output for output in cell.outputs if _is_readable(output, directory)]
+            for output in cell.outputs:
+                output.pop("metadata", None)
+                if output.output_type != "stream":
+                    output.metadata = nbformat.from_dict({})
+                if output.output_type == "execute_result":
+                    output.execution_count = count
+    return notebook
+
+
+def _is_readable(output: nbformat.NotebookNode, directory: str) -> bool:
+    """Returns whether an output is shown; removes the working directory from its text."""
+    if output.output_type == "stream":
+        if output.name == "stderr":
+            return False
+        output.text = _without_directory(output.text, directory)
+        return len(output.text) < LARGEST
+    data = output.get("data", {})
+    for kind in ("text/plain", "text/html"):
+        if kind in data:
+            data[kind] = _without_directory(data[kind], directory)
+    is_widget = "application/vnd.jupyter.widget-view+json" in data
+    return not is_widget and sum(len(str(value)) for value in data.values()) < LARGEST
+
+
+def _without_directory(text: str, directory: str) -> str:
+    return re.sub(re.escape(directory) + "/?", "", text) if directory else text
+
+
+def main() -> None:
+    """Runs the given notebooks, or all."""
+    paths = [Path(name) for name in sys.argv[1:]] or sorted((ROOT / "notebooks").glob("*.ipynb"))
+    for path in paths:
+        print(path, flush=True)
+        path.write_text(nbformat.writes(run(path)) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
