@@ -140,25 +140,17 @@ def pretraining_feature_specs(
     the size of the reader's segment table.
     """
     S, P, V = max_seq_length, max_predictions_per_seq, vocab_size
-    length_name, vocabulary = "max_seq_length", "vocab_size of the model's configuration"
-    segments = "type_vocab_size of the model's configuration"
-
-    def per_token(name: str, limit: int | None, limit_source: str | None = None) -> FeatureSpec:
-        return FeatureSpec(name, "int64", S, limit, length_name, limit_source)
-
-    def per_slot(
-        name: str, dtype: str, limit: int | None = None, limit_source: str | None = None
-    ) -> FeatureSpec:
-        return FeatureSpec(name, dtype, P, limit, "max_predictions_per_seq", limit_source)
-
+    length, slots = "max_seq_length", "max_predictions_per_seq"
+    vocabulary = "vocab_size of the model's configuration"
+    types = f"type_{vocabulary}"
     return (
-        per_token("input_ids", V, vocabulary),
-        per_token("input_mask", 2),
-        per_token("segment_ids", type_vocab_size, segments),
-        per_token(TOKEN_BOUNDARY, 2),
-        per_slot("masked_lm_positions", "int64", S, length_name),
-        per_slot("masked_lm_ids", "int64", V, vocabulary),
-        per_slot("masked_lm_weights", "float32"),
+        FeatureSpec("input_ids", "int64", S, V, length, vocabulary),
+        FeatureSpec("input_mask", "int64", S, 2, length),
+        FeatureSpec("segment_ids", "int64", S, type_vocab_size, length, types),
+        FeatureSpec(TOKEN_BOUNDARY, "int64", S, 2, length),
+        FeatureSpec("masked_lm_positions", "int64", P, S, slots, length),
+        FeatureSpec("masked_lm_ids", "int64", P, V, slots, vocabulary),
+        FeatureSpec("masked_lm_weights", "float32", P, None, slots),
         FeatureSpec("next_sentence_labels", "int64", 1, 2),
     )
 

@@ -6,21 +6,17 @@ from pathlib import Path
 import pytest
 from jupyter_client.manager import start_new_kernel
 
-from albert_tf.data.jobs import available_cores, worker_processes
+from albert_tf.data.jobs import worker_processes
 
 
-def test_this_process_does_the_work_alone():
-    with worker_processes(1, 100) as run:
-        assert list(run(int.__add__, range(5))) == [100, 101, 102, 103, 104]
-
-
-def test_results_of_processes_come_in_order():
-    with worker_processes(2, 100) as run:
+@pytest.mark.parametrize("number", [1, 2])
+def test_results_are_ordered(number):
+    with worker_processes(number, 100) as run:
         assert list(run(int.__add__, range(23))) == list(range(100, 123))
         assert list(run(int.__mul__, [7])) == [700]
 
 
-def test_errors_of_processes_are_raised_here():
+def test_errors_of_processes_are_raised():
     with worker_processes(2, 10) as run:
         results = run(int.__floordiv__, [5, 2, 0, 1])
         assert next(results) == 2
@@ -32,14 +28,14 @@ def die(shared: int, item: int) -> None:
     os._exit(shared + item)
 
 
-def test_a_process_that_was_ended_is_an_error_for_the_user():
+def test_a_killed_process_is_an_error():
     with pytest.raises(OSError, match="`num_workers`"), worker_processes(2, 1) as run:
         list(run(die, range(9)))
 
 
 @pytest.mark.parametrize("script", ["create_pretraining_data.py", "run_squad.py"])
 def test_processes_of_a_script_start_without_tensorflow(script):
-    """A process that is started imports the script under this name."""
+    """Worker processes import the script under this name."""
     program = (
         "import runpy, sys, albert_tf.squad.features\n"
         f"runpy.run_path({script!r}, run_name='__mp_main__')\n"
@@ -49,11 +45,7 @@ def test_processes_of_a_script_start_without_tensorflow(script):
     assert subprocess.run([sys.executable, "-c", program], cwd=root, check=False).returncode == 0
 
 
-def test_there_is_a_core():
-    assert available_cores() >= 1
-
-
-def test_progress_is_shown_in_a_notebook_without_a_terminal():
+def test_progress_is_shown_in_notebooks():
     code = "from albert_tf.data.jobs import progress_bar; [*progress_bar(range(3), desc='steps')]"
     manager, client = start_new_kernel()
     try:

@@ -1,4 +1,4 @@
-"""Sequences without padding: layout, batches and joining."""
+"""Sequences without padding: layout, batches and concatenation."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ SEGMENTS = [([11, 12, 13], [21]), ([14], []), ([], [22, 23]), ([], []), ([15, 16
 
 
 def laid_out(first, second):
-    """One sequence, and how many of its tokens are segment 0, the slow way."""
+    """A sequence and its number of tokens in segment 0, computed independently."""
     head = [CLS, *first, SEP]
     return head + ([*second, SEP] if second else []), len(head)
 
@@ -24,7 +24,6 @@ def sequences():
 
 
 def assert_rows(batch, rows, length):
-    """The batch is what padding by hand gives."""
     for place, row in enumerate(rows):
         tokens, first = laid_out(*SEGMENTS[row])
         gap = length - len(tokens)
@@ -37,7 +36,7 @@ def assert_rows(batch, rows, length):
         assert values.dtype == np.int32
 
 
-def test_segments_get_their_special_tokens(sequences):
+def test_special_tokens(sequences):
     expected = [laid_out(*pair) for pair in SEGMENTS]
     assert len(sequences) == len(SEGMENTS)
     assert sequences.lengths.tolist() == [len(tokens) for tokens, _ in expected]
@@ -54,22 +53,15 @@ def test_segments_get_their_special_tokens(sequences):
 
 @pytest.mark.parametrize("rows", [[0, 1, 2, 3, 4], [4, 4, 0], [3], []])
 @pytest.mark.parametrize("length", [8, 11])  # the longest sequence, and more
-def test_a_batch_holds_the_rows_asked_for(sequences, rows, length):
+def test_batches(sequences, rows, length):
     assert_rows(sequences.padded(np.array(rows, np.int64), length), rows, length)
 
 
-def test_a_batch_that_is_too_short_is_refused(sequences):
-    with pytest.raises(ValueError, match="A sequence of 8 tokens does not fit into 7"):
-        sequences.padded(np.arange(5), 7)
-
-
-def test_parts_are_put_one_after_the_other(sequences):
-    joined = TokenSequences.concatenate([sequences, TokenSequences.concatenate([]), sequences])
+def test_concatenated_sequences(sequences):
+    nothing = TokenSequences.concatenate([])
+    assert nothing.padded(np.zeros(0, np.int64), 6)["input_ids"].shape == (0, 6)
+    joined = TokenSequences.concatenate([sequences, nothing, sequences])
     assert_rows(joined.padded(np.arange(10), 9), [*range(5)] * 2, 9)
     assert joined.starts.dtype == np.int64
-
-
-def test_no_sequence_makes_an_empty_batch():
-    nothing = TokenSequences.concatenate([])
-    assert len(nothing) == 0
-    assert nothing.padded(np.zeros(0, np.int64), 6)["input_ids"].shape == (0, 6)
+    with pytest.raises(ValueError, match="A sequence of 8 tokens does not fit into 7"):
+        sequences.padded(np.arange(5), 7)

@@ -18,9 +18,7 @@ def never(cells) -> bool:
 
 FILES = {
     "plain": ("x.tsv", "a\tb\n1\t2\n3\t4\n", [["1", "2"], ["3", "4"]]),
-    "no end": ("x.tsv", "a\tb\n1\t2", [["1", "2"]]),
     "windows": ("x.tsv", "a\tb\r\n1\t2\r\n", [["1", "2"]]),
-    "byte order mark": ("x.tsv", "\ufeffa\tb\n1\t2\n", [["1", "2"]]),
     "two byte order marks": ("x.tsv", "\ufeff\ufeffa\tb\n1\t2\n", [["1", "2"]]),
     "quotation marks": ("x.txt", 'a\tb\n"1\t2\n3"\t"4"\n', [['"1', "2"], ['3"', '"4"']]),
     "other line ends": (
@@ -68,7 +66,7 @@ ONE_COLUMN = {
 
 
 @pytest.mark.parametrize("name", ONE_COLUMN)
-def test_blank_lines_of_a_single_column_are_rows(name, tmp_path):
+def test_blank_lines_of_a_single_column(name, tmp_path):
     file, text, expected = ONE_COLUMN[name]
     assert [row for _, row in table(tmp_path, file, text).rows] == [[cell] for cell in expected]
 
@@ -96,13 +94,13 @@ def test_json_lines(tmp_path):
     ]
 
 
-def test_lines_are_counted_as_editors_do(tmp_path):
+def test_line_numbers(tmp_path):
     read = table(tmp_path, "x.csv", 'a,b\n"1\n2\n",3\n\n4,5\n6,"7\n"\n8,9\n')
     assert [line for line, _ in read.rows] == [2, 6, 7, 9]
     assert [*read.issues.locations.values()] == [[5]]
 
 
-def test_files_without_header(tmp_path):
+def test_columns(tmp_path):
     read = table(tmp_path, "x.tsv", "1\t2\t3\n1\t2\t3\n", is_header=never)
     assert (read.columns, read.width) == (None, 3)
     assert [line for line, _ in read.rows] == [1, 2]
@@ -110,15 +108,9 @@ def test_files_without_header(tmp_path):
     for column in ("3", "label", "-1"):
         with pytest.raises(ValueError, match=f"`f` .*'{column}'"):
             read.index(column, "f")
-
-
-def test_first_row_can_tell_whether_it_is_a_header(tmp_path):
     for first, header in (("a", ["a"]), ("b", None)):
         read = table(tmp_path, "x.tsv", f"{first}\n1\n", is_header=lambda row: row[0] == "a")
         assert read.header == header
-
-
-def test_columns_are_found_by_name(tmp_path):
     read = table(tmp_path, "x.tsv", " text \tx\tlabel\tx\t\t\n1\t2\t3\t4\n")
     assert read.columns == ["text", "x", "label", "x"]
     assert read.index("label", "l") == 2
@@ -129,7 +121,6 @@ def test_columns_are_found_by_name(tmp_path):
 
 BROKEN = {
     "empty": ("x.tsv", "\n \n", "x.tsv"),
-    "byte order mark only": ("x.tsv", "\ufeff", "x.tsv"),
     "latin-1": ("x.tsv", b"a\tb\nxy\t\xe9\n", "x.tsv.*line 2.*0xe9"),
     "utf-16": ("x.tsv", "a\tb\n".encode("utf-16"), "x.tsv.*line 1.*0xff"),
     "utf-16, no mark": ("x.tsv", "a\tb\n".encode("utf-16-le"), "x.tsv.*line 1.*0x00"),
@@ -137,7 +128,6 @@ BROKEN = {
     "open quote": ("x.csv", 'a,b\n1,2\n3,"4\n5,6\n', "x.csv.*line 3"),
     "text after quote after a blank": ("x.csv", 'a,b\n1, "3" x\n', "x.csv.*line 2"),
     "text after quote": ("x.csv", 'a,b\n1,2\n"3"x,4\n', "x.csv.*line 3"),
-    "quotes only": ("x.csv", '""\n', "x.csv"),
     "not valid JSON": ("x.jsonl", '{"a": 1}\n{"a": \n', "x.jsonl.*line 2"),
     "JSON array": ("x.json", '\n[{"a": 1}]\n', "line 2 of .*x.json.*JSON Lines"),
     "JSON over many lines": ("x.json", '{\n"a": 1}\n', "x.json.*line 1.*JSON Lines"),
@@ -146,28 +136,20 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_broken_files_are_refused(name, tmp_path):
+def test_invalid_files(name, tmp_path):
     file, content, message = BROKEN[name]
     with pytest.raises(ValueError, match=message) as error:
         list(table(tmp_path, file, content).rows)
     assert "\n" not in str(error.value)
+    with pytest.raises(ValueError, match=r"none\.tsv"):
+        read_table(str(tmp_path / "none.tsv"))
 
 
-def test_missing_file_is_named(tmp_path):
-    (tmp_path / "y.tsv").mkdir()
-    for name in ("x.tsv", "y.tsv"):
-        with pytest.raises(ValueError, match=name):
-            read_table(str(tmp_path / name))
-
-
-def test_one_warning_a_kind_names_the_first_lines(caplog):
+def test_warnings(caplog):
     issues = DataIssues("x.tsv")
-    issues.log()
-    assert not caplog.messages
     for line in (2, 3, 5, 7, 11, 13):
         issues.add("too few columns, left out", line)
-        if line == 7:
-            issues.add("an empty text, kept", line)
+    issues.add("an empty text, kept", 7)
     issues.log()
     assert caplog.messages == [
         "x.tsv: rows=6 with too few columns, left out (lines 2, 3, 5, 7, 11, ...)",

@@ -4,16 +4,12 @@ import pytest
 from albert_tf.data.text_examples import Labels, label_cell, warn_of_doubtful_labels
 
 
-def test_classes_become_their_places():
+def test_labels_are_encoded():
     labels = Labels(("no", "yes", "1"))
     ids = labels.encode(["1", "no", "yes", "no"])
     np.testing.assert_array_equal(ids, [2, 0, 1, 0])
-    assert ids.dtype == np.int32
-    assert labels.encode([]).dtype == np.int32
+    assert ids.dtype == labels.encode([]).dtype == np.int32
     assert (labels.num_outputs, labels.is_regression) == (3, False)
-
-
-def test_numbers_become_numbers():
     labels = Labels()
     numbers = labels.encode(["0.5", " -1e2 ", "3", "+.5E-1", "7."])
     np.testing.assert_array_equal(numbers, np.float32([0.5, -100, 3, 0.05, 7]))
@@ -21,7 +17,7 @@ def test_numbers_become_numbers():
     assert (labels.num_outputs, labels.is_regression) == (1, True)
 
 
-def test_unknown_labels_are_refused():
+def test_invalid_labels():
     with pytest.raises(ValueError, match="Unknown label 'No'; allowed: 'no', 'yes'"):
         Labels(("no", "yes")).encode(["no", "No", "never"])
     for label in (
@@ -39,21 +35,17 @@ def test_unknown_labels_are_refused():
     ):
         with pytest.raises(ValueError, match=f"Unknown label '{label}'; allowed: a finite number"):
             Labels().encode(["1", label])
+    for names in (("a",), ("a", "b", "a")):
+        with pytest.raises(ValueError, match="Received: 'a'"):
+            Labels(names)
 
 
-def test_one_class_and_repeated_classes_are_refused():
-    with pytest.raises(ValueError, match="Received: 'a'"):
-        Labels(("a",))
-    with pytest.raises(ValueError, match=r"Received: 'a', 'b', 'a'"):
-        Labels(("a", "b", "a"))
-
-
-def test_a_label_fits_into_a_cell():
+def test_cells_of_labels():
     assert label_cell("so, so") == "so, so"
     assert label_cell("a\tb\r\n\\t") == r"a\tb\r\n\\t"
 
 
-def test_doubtful_classes_are_named_in_one_warning(caplog):
+def test_one_warning_lists_doubtful_classes(caplog):
     warn_of_doubtful_labels("x.csv", ["no", "yes", "1", "10", "+", "-", "nano", "O", "B-0", "0"])
     assert not caplog.messages
     pairs = [("Pos", "pos"), ("\u00e9", "e\u0301"), ("1", "1.0"), ("a b", "a  b "), ("nan", "NA")]
