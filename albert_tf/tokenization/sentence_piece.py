@@ -78,7 +78,10 @@ def align_clean_text(text: str, do_lower_case: bool) -> AlignedText:
             parts.append(" ")
             ranges.append(blank_range(text, gap, word.start()))
         gap = word.end()
-        _align_word(word.group(), word.start(), parts, ranges)
+        for position, character in enumerate(word.group(), word.start()):
+            kept = _CLEAN_CHARACTERS[character]
+            parts.append(kept)
+            ranges.extend([(position, position + 1)] * len(kept))
     clean = "".join(parts)
     # After NFKD, lower-casing does not change the length.
     return AlignedText(clean.lower() if do_lower_case else clean, ranges)
@@ -93,19 +96,6 @@ def blank_range(text: str, start: int, end: int) -> tuple[int, int]:
         if unicodedata.normalize("NFKD", text[position]) == " ":
             return position, position + 1
     return start, end
-
-
-def _align_word(word: str, start: int, parts: list[str], ranges: list[tuple[int, int]]) -> None:
-    """Appends a normalized word and its positions to `parts` and `ranges`."""
-    if word.isascii():
-        parts.append(word)
-        end = start + len(word)
-        ranges.extend(zip(range(start, end), range(start + 1, end + 1), strict=True))
-        return
-    for position, character in enumerate(word, start):
-        kept = _CLEAN_CHARACTERS[character]
-        parts.append(kept)
-        ranges.extend([(position, position + 1)] * len(kept))
 
 
 _WORTH_A_THREAD = 16  # texts; SentencePiece starts a thread for every batch
@@ -163,11 +153,10 @@ class SentencePieceTokenizer(Tokenizer):
             self._ids[piece]: self.convert_tokens_to_ids(parts)
             for piece, parts in self._parts.items()
         }
-        self._taken_apart = frozenset(self._part_ids)
         self._texts = [_text_of_piece(token) for token in self.tokens]
         self._texts[self.unk_id] = ""  # its name is not the text that it covers
         self._lengths = [[len(text)] for text in self._texts]  # of each part of a piece
-        for i in self._taken_apart:
+        for i in self._part_ids:
             places = _places_of_parts(self._parts[self.tokens[i]], self._texts[i])
             self._lengths[i] = [end - start for start, end in places]
 
@@ -202,8 +191,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     def encode(self, text: str) -> list[int]:
         """Returns the ids of a raw text, without special tokens."""
-        ids = self._encode_clean(self.clean(text), out_type=int)
-        return ids if self._taken_apart.isdisjoint(ids) else self._take_apart(ids)
+        return self._split_pieces(self._encode_clean(self.clean(text), out_type=int))
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the ids of each raw text, with one call of SentencePiece."""
@@ -211,8 +199,7 @@ class SentencePieceTokenizer(Tokenizer):
             return [self.encode(text) for text in texts]
         cleaned = [clean_text(text, self.do_lower_case) for text in texts]
         encoded = self._encode_clean(cleaned, out_type=int, num_threads=1)
-        has_none = self._taken_apart.isdisjoint
-        return [ids if has_none(ids) else self._take_apart(ids) for ids in encoded]
+        return list(map(self._split_pieces, encoded))
 
     def encode_with_offsets(self, text: str) -> Encoding:
         """Returns the ids of a raw text and their positions in it."""
@@ -221,7 +208,9 @@ class SentencePieceTokenizer(Tokenizer):
         if aligned.ranges is not None:
             ranges = list(map(aligned.raw_range, starts, ends))
             if ids and text[0].isspace() and self.tokens[ids[0]].startswith(WORD_START):
-                ranges[0] = self._with_leading_blank(text, ranges[0])
+                blank, after = blank_range(text, 0, len(text) - len(text.lstrip()))
+                start, end = ranges[0]
+                ranges[0] = blank, after if start == end else end
             starts, ends = [start for start, _ in ranges], [end for _, end in ranges]
         return Encoding(ids, starts, ends)
 
@@ -238,18 +227,11 @@ class SentencePieceTokenizer(Tokenizer):
             for text in [texts] if isinstance(texts, str) else texts:
                 if lone := _SURROGATE.search(text):
                     raise UserError(
-                        f"A text holds {lone.group()!a}, a lone surrogate, which is not a "
+                        f"A text contains {lone.group()!a}, a lone surrogate, which is not a "
                         f"character: {text[max(0, lone.start() - 20) : lone.end() + 20]!a}. "
                         "Correct the data file."
                     ) from error
             raise
-
-    @staticmethod
-    def _with_leading_blank(text: str, first: tuple[int, int]) -> tuple[int, int]:
-        """Returns the range of a first piece with "▁" in a text that begins with blanks."""
-        word_start = len(text) - len(text.lstrip())
-        blank, after = blank_range(text, 0, word_start)
-        return (blank, after) if first[0] == first[1] else (blank, first[1])
 
     def _locate(self, text: str) -> Encoding:
         """Returns the ids of a normalized text and their positions in it."""
@@ -261,9 +243,7 @@ class SentencePieceTokenizer(Tokenizer):
         lengths = chain.from_iterable(map(self._lengths.__getitem__, ids))
         starts = list(accumulate(lengths, initial=-1))
         starts[0], ends = 0, starts[1:]
-        if not self._taken_apart.isdisjoint(ids):
-            ids = self._take_apart(ids)
-        return Encoding(ids, starts[:-1], ends)
+        return Encoding(self._split_pieces(ids), starts[:-1], ends)
 
     def _locate_in_proto(self, text: str) -> Iterator[tuple[int, int, int]]:
         """Yields id, start and end of each piece of any normalized text."""
@@ -271,16 +251,18 @@ class SentencePieceTokenizer(Tokenizer):
         characters = _characters_of_bytes(text)
         for piece in SentencePieceText.FromString(serialized).pieces:
             start, end = characters[piece.begin], characters[piece.end]
-            if piece.id not in self._taken_apart:
-                yield piece.id, *_without_odd_blanks(piece.piece, text, start, end)
+            if piece.id not in self._part_ids:
+                yield piece.id, *_limit_blanks(piece.piece, text, start, end)
                 continue
             parts = self._parts[piece.piece]
             places = _places_of_parts(parts, text[start:end])
             for part_id, (first, last) in zip(self._part_ids[piece.id], places, strict=True):
                 yield part_id, start + first, start + last
 
-    def _take_apart(self, ids: list[int]) -> list[int]:
+    def _split_pieces(self, ids: list[int]) -> list[int]:
         parts = self._part_ids
+        if parts.keys().isdisjoint(ids):
+            return ids
         return [part for i in ids for part in parts.get(i, (i,))]
 
     def _digit_comma_parts(self) -> dict[str, list[str]]:
@@ -303,7 +285,7 @@ def _characters_of_bytes(text: str) -> Sequence[int]:
     return [*places, len(text)]
 
 
-def _without_odd_blanks(piece: str, text: str, start: int, end: int) -> tuple[int, int]:
+def _limit_blanks(piece: str, text: str, start: int, end: int) -> tuple[int, int]:
     """Limits the range of a "▁" to one blank.
 
     SentencePiece also turns other characters, such as U+200E, into blanks and collapses them.

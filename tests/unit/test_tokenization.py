@@ -84,21 +84,6 @@ def test_alignment_does_not_change_the_text(lower, seed):
         assert all(len(word.text) == len(word.positions) for word in words)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("Émile’s 国 –", None),
-        ("a  b", [(0, 1), (1, 2), (3, 4)]),
-        # As many characters as before, but not each in its place.
-        ("½e\u0301\u0323c", [(0, 1), (0, 1), (0, 1), (1, 2), (4, 5)]),
-    ],
-)
-def test_ranges_of_characters(text, expected):
-    aligned = align_clean_text(text, do_lower_case=True)
-    assert len(aligned.text) == len(text) - text.count("  ")
-    assert aligned.ranges == expected
-
-
 @pytest.mark.parametrize("lower", [True, False])
 def test_wordpiece_stretches_equal_the_whole_text(lower):
     tokenizer = WordPieceTokenizer([*SPECIAL, *"abc.中", "##a"], lower)
@@ -372,11 +357,6 @@ class TestCall:
                         assert batch[name].dtype == np.int32
                         np.testing.assert_array_equal(batch[name], values)
 
-    def test_without_max_length_nothing_is_truncated(self, tokenizer):
-        text = "far light " * 300
-        (ids,) = tokenizer([text])["input_ids"]
-        assert ids.tolist() == [tokenizer.cls_id, *tokenizer.encode(text), tokenizer.sep_id]
-
     @pytest.mark.parametrize("length", [None, 9])
     def test_offsets(self, tokenizer, length):
         batch = tokenizer(self.TEXTS, self.SECONDS, max_length=length, offsets=True)
@@ -416,16 +396,17 @@ class TestCall:
         with pytest.raises(error, match=message):
             tokenizer(*arguments)
 
-    def test_a_single_text_is_a_batch_of_one(self, tokenizer):
+    def test_single_texts_and_truncation(self, tokenizer):
         one = tokenizer("the house", "a river", padding=True, truncation=True, max_length=9)
         for name, values in tokenizer(["the house"], ["a river"], max_length=9).items():
             np.testing.assert_array_equal(one[name], values)
-
-    def test_long_texts_are_rejected_without_truncation(self, tokenizer):
         length = tokenizer("the house").popitem()[1].shape[1]
         tokenizer("the house", max_length=length, truncation=False)
         with pytest.raises(ValueError, match=f"max_length={length - 1}"):
             tokenizer(["a", "the house"], max_length=length - 1, truncation=False)
+        text = "far light " * 300
+        (ids,) = tokenizer([text])["input_ids"]
+        assert ids.tolist() == [tokenizer.cls_id, *tokenizer.encode(text), tokenizer.sep_id]
 
     def test_special_tokens_in_texts(self, tokenizer):
         ids = tokenizer("the [MASK].", split_special_tokens=False)["input_ids"][0]
