@@ -114,8 +114,8 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
         is_new = not self.labels.names
         if is_new and not settings.train_file:
             raise UserError(
-                "The labels are not known: pass `train_file` to read them from, or an `output_dir` "
-                "with a model that was saved with its labels."
+                "The labels are unknown. Pass `train_file` to read them, or an `output_dir` that "
+                "contains a model with labels."
             )
         schemes = {}
         self.class_weights = None
@@ -131,8 +131,8 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
             _, schemes[DEV] = self._check_labels(DEV)
         if len({*schemes.values()} - {PLAIN}) > 1:
             raise UserError(
-                f"`dev_file`: the labels of {settings.dev_file} are {schemes[DEV]}, those of "
-                f"{settings.train_file} {schemes[TRAIN]}. Label both in one scheme."
+                f"`dev_file` and `train_file` must use one scheme. Received: {schemes[DEV]} in "
+                f"{settings.dev_file}, {schemes[TRAIN]} in {settings.train_file}"
             )
         self.scheme = scheme_of(self.labels.names)
         if settings.do_predict and settings.test_file:
@@ -144,40 +144,35 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
         self.best_metric = best_metric(self.scheme)
         self.evaluates = settings.do_eval
 
-    def _read(self, path: str, label_column: int | None) -> Iterator[Sentence]:
+    def _read(self, path: str, *, has_labels: bool = True) -> Iterator[Sentence]:
         if not can_be_read_twice(path, "a file of words"):
             raise UserError(f"{source_name(path)} is read twice, so it must be a file.")
         return read_sentences(
             path,
             token_column=self.settings.token_column,
-            label_column=label_column,
-            needs_labels=label_column is not None,
+            label_column=self.settings.label_column if has_labels else None,
+            needs_labels=has_labels,
         )
 
     def _check_words(self, path: str) -> None:
-        for _ in self._read(path, label_column=None):
+        for _ in self._read(path, has_labels=False):
             pass
-
-    def _labelled(self, split: str) -> tuple[str, Iterator[Sentence]]:
-        """Returns file and sentences of a split."""
-        path = getattr(self.settings, f"{split}_file")
-        return path, self._read(path, self.settings.label_column)
 
     def _check_labels(self, split: str) -> tuple[Counter[str], str]:
         """Reads a split; returns the counts of the labels and their scheme."""
-        path, sentences = self._labelled(split)
+        path = getattr(self.settings, f"{split}_file")
         counts: Counter[str] = Counter()
         num_sentences = 0
 
         def checked() -> Iterator[Sentence]:
             nonlocal num_sentences
-            for sentence in sentences:
+            for sentence in self._read(path):
                 labels = sentence.labels or ()
                 for index, label in enumerate(labels):
                     if self.labels.names and label not in self.labels.names:
                         raise UserError(
-                            f"{sentence.where(index)} has the unknown label "
-                            f"{shown(label)}. Allowed: {self.labels.allowed}."
+                            f"{sentence.where(index)} has an unknown label. Expected one of "
+                            f"{self.labels.allowed}. Received: {shown(label)}"
                         )
                 counts.update(labels)
                 num_sentences += 1
@@ -226,17 +221,10 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
         )
 
     def _features(self, split: str, tokenize: WordTokenizer) -> TokenFeatures:
-        path, sentences = self._labelled(split)
+        path, length = getattr(self.settings, f"{split}_file"), self.settings.max_seq_length
         ids = {name: i for i, name in enumerate(self.labels.names)}
-        length = self.settings.max_seq_length
-        features = token_features(
-            (
-                (sentence.words, [ids[label] for label in sentence.labels or ()])
-                for sentence in sentences
-            ),
-            tokenize,
-            length,
-        )
+        rows = ((s.words, [ids[label] for label in s.labels or ()]) for s in self._read(path))
+        features = token_features(rows, tokenize, length)
         logging.info("%s: windows=%d max_seq_length=%d", path, len(features.sequences), length)
         return features
 
@@ -276,7 +264,7 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
                     self.scheme,
                     token_column=settings.token_column,
                 )
-            logging.info("Labelled %s: %s", settings.test_file, path)
+            logging.info("Wrote predictions for %s to %s", settings.test_file, path)
         if settings.predict_file:
             predict_file(
                 settings.predict_file,
