@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# From text to a published model in a few minutes: makes .venv, then runs the demo.
-# Arguments go to it, for example: ./demo.sh --output_dir=/tmp/demo --num_train_steps=500
+# Creates .venv and runs the demo: every step from text to an exported model, in a few minutes.
+# Arguments are passed to the demo, for example: ./demo.sh --output_dir=/tmp/demo --num_train_steps=500
 #
-#   --output_dir=demo_output     local directory of all results
+#   --output_dir=demo_output     local directory for all results
 #   --max_documents=N            number of documents of the corpus; default: all
 #   --vocab_size=1000            size of the vocabulary
 #   --num_train_steps=1500       number of pretraining steps

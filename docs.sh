@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes the documentation site: docs/_build/index.html. Every warning is an error. Arguments go to
-# Sphinx:  ./docs.sh -E
+# Builds the documentation: docs/_build/index.html. Warnings are errors. Arguments are passed to
+# Sphinx, for example: ./docs.sh -E
 set -euo pipefail
 cd "$(dirname "$0")"
 . scripts/environment.sh

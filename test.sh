@@ -1,19 +1,18 @@
 #!/usr/bin/env bash
-# Everything a change must pass: lint, format, types, tests.
+# Runs all checks of a change: lint, format, types, tests.
 #
-#   ./test.sh --all    the tests marked slow as well, and all packages that any test needs; JAX, of
-#                      which one needs the compiler, in an environment of its own, .venv/jax
+#   ./test.sh --all     also runs the tests marked slow, and installs all packages that any test needs.
+#                       JAX, whose compilers some tests need, is installed separately, into .venv/jax.
+#   ./test.sh --lowest  uses the lowest versions that requirements.txt allows, in .venv-lowest.
+#                       PYTHON=python3.10 selects the oldest Python.
 #
-#   ./test.sh --lowest with the lowest versions that requirements.txt allows, in an environment of its
-#                      own, .venv-lowest; PYTHON=python3.10 selects the oldest Python
-#
-# Other arguments go to pytest: ./test.sh -k tokenization
+# Other arguments are passed to pytest: ./test.sh -k tokenization
 set -euo pipefail
 cd "$(dirname "$0")"
 . scripts/environment.sh
 show_help "$@"
 
-# Without PyTorch and transformers (hf.txt), which take 5 GB; tests that need them are marked slow.
+# Without PyTorch and transformers (hf.txt), which need 5 GB. Tests that need them are marked slow.
 requirements=(requirements.txt requirements-dev.txt requirements/{beam,keras-hub,litert}.txt)
 marked=()
 if [ "${1:-}" = --all ]; then

@@ -1,26 +1,26 @@
-# Sourced by demo.sh, docs.sh and test.sh: gives them a virtual environment in .venv.
+# Sourced by demo.sh, docs.sh and test.sh. Creates the virtual environment .venv.
 #
 #   make_environment requirements.txt [requirements-dev.txt]
 #   make_lowest_environment requirements.txt [requirements-dev.txt], in .venv-lowest
 #   make_jax_site
 #   show_help "$@"
 #
-# Sets PYTHON to the environment's interpreter. A set PYTHON on entry (PYTHON=python3.12 ./demo.sh)
-# decides which interpreter the environment is made of; otherwise the first Python 3.10-3.13 found
-# is taken. Packages are installed only when a requirements file or the interpreter changed.
-# Scripts that run at the same time wait for each other here.
+# Sets PYTHON to the interpreter of the environment. If PYTHON is already set, as in
+# PYTHON=python3.12 ./demo.sh, the environment is created with this interpreter; otherwise with the
+# first Python 3.10 to 3.13 that is found. Packages are installed only if a requirements file or the
+# interpreter has changed. If several scripts run at the same time, they wait for each other here.
 
 # Selects the directory of the environment, and sets
-#   INSTALLED: checksums of the requirements files that pip has installed
-#   LOCK: locked by the script at work; contains what it is doing, and is empty when that is done. Not
-#     in the environment, which is emptied when it is made again.
+#   INSTALLED: file with the checksums of the installed requirements files
+#   LOCK: file that a working script locks. It contains the current action, and is empty afterwards.
+#     It is not in the environment, because that is cleared when it is created again.
 use_directory() {
   VENV=$1 INSTALLED=$1/installed LOCK=$1.lock
 }
 use_directory .venv
 PYTHONS="python3 python3.13 python3.12 python3.11 python3.10"
 
-# Prints major.minor of an interpreter, or nothing where it does not run.
+# Prints major.minor of an interpreter, or nothing if it does not run.
 python_version() {
   "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null
 }
@@ -32,7 +32,7 @@ is_supported() {
   esac
 }
 
-# Prints the interpreter to make the environment of.
+# Prints the interpreter with which the environment is created.
 find_python() {
   local candidate version found=""
   for candidate in ${1:-$PYTHONS}; do
@@ -43,14 +43,14 @@ find_python() {
     fi
     found+=" $candidate (${version:-does not run})"
   done
-  echo "Python 3.10, 3.11, 3.12 or 3.13 is needed. Found:$found." >&2
+  echo "Python 3.10, 3.11, 3.12 or 3.13 is required. Found:$found." >&2
   echo "Install one of them, or name one: PYTHON=/path/to/python3.12 $0" >&2
   return 1
 }
 
-# Waits until no other script is at work. The lock belongs to the open file 9, so it ends with the
-# processes that have this file open: this script, and a pip that outlives it. Python takes it, as
-# not every system has a command for that.
+# Waits until no other script is working. The lock belongs to the open file 9, so it is released when
+# all processes with this open file have ended: this script, and pip if it outlives the script. Python
+# locks the file, because not every system has a command for it.
 wait_for_others() {
   local python
   for python in ${1:-$PYTHONS} "$VENV/bin/python"; do
@@ -63,11 +63,12 @@ except BlockingIOError:
     fcntl.flock(9, fcntl.LOCK_EX)
 ' 2>/dev/null && return 0
   done
-  echo "Without a lock: nothing else may install into $VENV now." >&2
+  echo "$VENV cannot be locked. Do not run another script that installs into it." >&2
 }
 
-# Whether an earlier script ended while it made .venv, or after its pip had begun to change it: no
-# package in it can be trusted, since pip takes half an installed one for a whole one.
+# Returns whether an earlier script was killed while it created the environment, or after pip had
+# started to change it. The environment is then created again, because pip would accept packages that
+# are installed only in part.
 is_half_done() {
   case "$(cat "$LOCK")" in
     making) return 0 ;;
@@ -76,7 +77,7 @@ is_half_done() {
   esac
 }
 
-# Makes .venv, unless one of the wanted Python version stands there and works.
+# Creates the environment, unless it exists, works and has the selected Python version.
 make_venv() {
   local wanted=$1 existing python
   existing=$(python_version "$VENV/bin/python") || existing=""
@@ -86,16 +87,16 @@ make_venv() {
     [ "$(python_version "$wanted")" = "$existing" ] && return 0
   fi
   python=$(find_python "$wanted") || return 1
-  echo "Making $VENV with $python ($(python_version "$python"))"
+  echo "Creating $VENV with $python ($(python_version "$python"))"
   echo making >"$LOCK"
   if ! "$python" -m venv --clear "$VENV"; then
-    echo "$python could not make a virtual environment (message above)." >&2
+    echo "$python could not create a virtual environment (see the message above)." >&2
     echo "On Debian and Ubuntu: apt install python$(python_version "$python")-venv" >&2
     return 1
   fi
 }
 
-# Whether each of these lines of checksums is among those of the files that pip has installed.
+# Returns whether all of these checksums are in the file of installed checksums.
 is_installed() {
   local installed line
   [ -f "$INSTALLED" ] || return 1
@@ -112,7 +113,7 @@ update_environment() {
   make_venv "$wanted" || return 1
   is_installed "$checksums" && return 0
   echo "Installing $* into $VENV (a few minutes the first time)"
-  # A larger installation that fails may have broken a smaller one before it.
+  # If this installation fails, earlier installations may be broken.
   rm -f "$INSTALLED"
   echo installing >"$LOCK"
   "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check \
@@ -121,7 +122,7 @@ update_environment() {
   echo "$checksums" >"$INSTALLED.new" && mv "$INSTALLED.new" "$INSTALLED"
 }
 
-# Makes an environment with the lowest version of each package in the first requirements file.
+# Creates an environment with the lowest version of each package in the first requirements file.
 make_lowest_environment() {
   local lowest
   use_directory .venv-lowest
@@ -130,7 +131,7 @@ make_lowest_environment() {
   make_environment "$lowest" "$@"
 }
 
-# Prints the comment at the top of the script and ends it, if its arguments ask for help.
+# If the arguments ask for help, prints the comment at the top of the script and exits.
 show_help() {
   local argument
   for argument; do
@@ -144,7 +145,7 @@ show_help() {
 }
 
 make_environment() {
-  # In a subshell, which closes the lock when it ends: what the script runs next does not hold it.
+  # The lock is released at the end of this subshell, before the script runs anything else.
   (wait_for_others "${PYTHON:-}" && update_environment "${PYTHON:-}" "$@") 9>>"$LOCK" || return 1
   PYTHON=$VENV/bin/python
 }
@@ -158,11 +159,11 @@ update_jax_site() {
   "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check \
     --no-deps --target="$site" --requirement=benchmarks/jax.txt \
     --requirement=benchmarks/jax-tpu.txt || return 1
-  # Last: without it the directory is half done.
+  # Written last, so that an incomplete directory is installed again.
   mkdir -p "$site" && echo "$checksum" >"$site/installed"
 }
 
-# Makes .venv/jax, the compilers for GPUs and TPUs that benchmarks/compiled_step.py uses.
+# Creates .venv/jax with the compilers for GPUs and TPUs that benchmarks/compiled_step.py uses.
 make_jax_site() {
   (wait_for_others "$PYTHON" && update_jax_site) 9>>"$LOCK" || return 1
 }

@@ -1,4 +1,4 @@
-"""Writes docs/flags.md, the reference of all commands and their flags, from the commands.
+"""Generates docs/flags.md, the reference of all commands and their flags.
 
 python -m scripts.flags_reference
 """
@@ -56,7 +56,7 @@ All commands also have `--verbosity` (1 shows stack traces of errors and the log
 -1 only warnings), `--undefok=NAME,NAME` (flags that may be unknown), `--help` and `--helpfull`.
 """
 
-# Words that are no prose: flags, file names, globs, placeholders.
+# Words that are formatted as code: flags, file names, globs, placeholders.
 _CODE = re.compile(
     r"-{1,2}\w\S*|-{1,2}|\S*[_<>*\[\]@|^]\S*|[A-Za-z]\S*(?:\.|://)\w\w\S*|\.\w+|\S+-of-\S+"
 )
@@ -75,11 +75,11 @@ def reference() -> str:
 
 
 def _section(name: str, headings: dict[str, str]) -> Iterator[str]:
-    """The section of a command.
+    """Yields the lines of the section of a command.
 
     Args:
-        name: of the command.
-        headings: of the tables so far, by their texts; those of this command are added.
+        name: name of the command.
+        headings: heading of each table so far, by its text. Tables of this command are added.
     """
     module = importlib.import_module(f"albert_tf.cli.{name}")
     yield f"## {name}"
@@ -102,12 +102,12 @@ def _section(name: str, headings: dict[str, str]) -> Iterator[str]:
 
 
 def anchor(heading: str) -> str:
-    """Returns what GitHub and MyST call a heading in links."""
+    """Returns the anchor of a heading in GitHub and MyST."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 def _table(group: list[flags.Flag]) -> str:
-    """The rows of flags, "" if there are none."""
+    """Returns a table of flags, or an empty text for no flags."""
     rows = []
     for flag in group:
         choices = getattr(flag.parser, "enum_values", ())
@@ -121,15 +121,12 @@ def _table(group: list[flags.Flag]) -> str:
             prose(" ".join(flag.help.split()).removeprefix(f"<{'|'.join(choices)}>: ")),
         )
         rows.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
-    return (
-        "\n".join(["| flag | type | default | meaning |", "|---|---|---|---|", *rows])
-        if rows
-        else ""
-    )
+    header = ["| flag | type | default | meaning |", "|---|---|---|---|"]
+    return "\n".join([*header, *rows]) if rows else ""
 
 
 def prose(text: str) -> str:
-    """Returns text as Markdown, with what is to be typed or found on disk as code."""
+    """Returns text as Markdown, in which flags and file names are formatted as code."""
     return " ".join(map(_word, text.split(" ")))
 
 

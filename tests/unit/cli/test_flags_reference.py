@@ -14,7 +14,7 @@ def page():
 
 
 def test_the_page_is_up_to_date(page):
-    stale = "docs/flags.md is stale: python -m scripts.flags_reference writes it anew"
+    stale = "docs/flags.md is out of date: run python -m scripts.flags_reference"
     assert page == flags_reference.reference(), stale
 
 
