@@ -62,8 +62,8 @@ def _storage() -> Storage:
 class ConfiguredModel(SavedSettings, keras.Model):
     """Base class of models whose constructor takes an `AlbertConfig`.
 
-    Token ids, segment ids and positions must be in range. As in every Keras model, TensorFlow
-    raises an error for other values on a CPU, and reads them as zeros on a GPU.
+    Token ids, segment ids and positions must be in range. For other values, TensorFlow raises an
+    error on a CPU, but reads zeros on a GPU.
 
     Attributes:
         tokenizer: the tokenizer stored with the model, set by `load`; `None` if there is none.
@@ -71,9 +71,8 @@ class ConfiguredModel(SavedSettings, keras.Model):
         has_new_head: whether `load` found no weights for the head, which then are random.
         input_rank: number of axes of the inputs: B and S, or B, C and S.
         head_weights: the original's names of the variables of the head, or their scopes, which end
-            with "/". Empty if the model has no head.
-        uses_pooler: whether an output depends on the pooler. Other libraries omit the pooler of
-            models whose outputs do not.
+            with "/".
+        uses_pooler: whether an output depends on the pooler.
     """
 
     SETTINGS: ClassVar[tuple[str, ...]] = ("config", "use_one_hot_embeddings")
@@ -301,7 +300,6 @@ class AlbertEncoder(ConfiguredModel):
     def _run(
         self, x: tf.Tensor, attention_mask: tf.Tensor, seeds: Sequence[tf.Tensor | None]
     ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-        """Returns the output and the attention probabilities of every block run."""
         encoder_outputs, attention_probs = [], []
         for block, seed in zip(self._blocks_in_order(), seeds, strict=True):
             x, probabilities = block(x, attention_mask, seed)
@@ -310,7 +308,6 @@ class AlbertEncoder(ConfiguredModel):
         return encoder_outputs, attention_probs
 
     def _runs(self, attention_mask: tf.Tensor, seeds: Sequence[tf.Tensor | None]) -> list[Run]:
-        """Returns the block runs for rematerialization."""
         functions = [lambda *args, block=block: block(*args)[0] for block in self.blocks]
         of_block = dict(zip(self.blocks, functions, strict=True))
         runs = []
@@ -320,7 +317,6 @@ class AlbertEncoder(ConfiguredModel):
         return runs
 
     def _blocks_in_order(self) -> list[TransformerBlock]:
-        """Returns the block of every run."""
         blocks = dict(zip(block_places(self.config), self.blocks, strict=True))
         return [blocks[place] for place in block_runs(self.config)]
 

@@ -293,7 +293,7 @@ def choose(
     problem = disagreement(cudnn_forward, cudnn_backward, shape, precision)
     if problem is None:
         return FusedAttention(cudnn_forward, cudnn_backward, is_required=name == "cudnn")
-    logging.warning("attention=plain, as cuDNN's does not work here: %s", problem)
+    logging.warning("attention=plain, because cuDNN's attention does not work here: %s", problem)
     return None
 
 

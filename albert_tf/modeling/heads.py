@@ -87,9 +87,9 @@ class ClassificationHead(ConfiguredLayer):
     ) -> None:
         super().__init__(config, **kwargs)
         if num_labels < 1:
-            raise UserError(f"A head needs at least 1 label. Received: num_labels={num_labels}")
+            raise UserError(f"num_labels must be at least 1. Received: {num_labels}")
         if not 0 <= dropout_prob < 1:
-            raise UserError(f"A dropout rate must be in [0, 1). Received: {dropout_prob!r}")
+            raise UserError(f"dropout_prob must be in [0, 1). Received: {dropout_prob!r}")
         self.num_labels = num_labels
         self.dropout_prob = dropout_prob
         self.initializer_range = initializer_range
@@ -167,11 +167,11 @@ class SpanBeamHead(ConfiguredLayer):
         super().__init__(config, **kwargs)
         if start_n_top < 1 or end_n_top < 1:
             raise UserError(
-                "A beam needs at least 1 start and 1 end. Received: "
+                "start_n_top and end_n_top must be at least 1. Received: "
                 f"start_n_top={start_n_top}, end_n_top={end_n_top}"
             )
         if not 0 <= dropout_prob < 1:
-            raise UserError(f"A dropout rate must be in [0, 1). Received: {dropout_prob!r}")
+            raise UserError(f"dropout_prob must be in [0, 1). Received: {dropout_prob!r}")
         self.start_n_top = start_n_top
         self.end_n_top = end_n_top
         self.dropout_prob = dropout_prob

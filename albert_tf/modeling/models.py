@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Sequence
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import keras
 import tensorflow as tf
@@ -26,6 +26,7 @@ from albert_tf.modeling.losses import HeadLoss
 # Folded into the seed of a call for the dropout of the head; the encoder splits the seed instead.
 _HEAD = 1
 C = TypeVar("C", bound="LabelModel")
+Tensors: TypeAlias = dict[str, Any]
 
 
 class EncoderAndHead(ConfiguredModel):
@@ -79,14 +80,12 @@ class EncoderAndHead(ConfiguredModel):
             return {**outputs, **scores}
         return {**{k: v for k, v in outputs.items() if k == "attention_probs"}, **scores}
 
-    def _prepare(self, inputs: dict[str, Any], training: bool | None) -> dict[str, Any]:
+    def _prepare(self, inputs: Tensors, training: bool | None) -> Tensors:
         """Checks and completes the named inputs."""
         del training
         return inputs
 
-    def _head_outputs(
-        self, outputs: Mapping[str, Any], inputs: Mapping[str, Any], seed: Seed
-    ) -> dict[str, tf.Tensor]:
+    def _head_outputs(self, outputs: Tensors, inputs: Tensors, seed: Seed) -> Tensors:
         """Returns the outputs of the head for the outputs of the encoder."""
         raise NotImplementedError
 
@@ -137,9 +136,7 @@ class AlbertForPretraining(EncoderAndHead):
             )
         self.built = True
 
-    def _head_outputs(
-        self, outputs: Mapping[str, Any], inputs: Mapping[str, Any], seed: Seed
-    ) -> dict[str, tf.Tensor]:
+    def _head_outputs(self, outputs: Tensors, inputs: Tensors, seed: Seed) -> Tensors:
         positions = inputs.get("masked_lm_positions")
         scores = {
             "masked_lm_logits": self.masked_lm_head(
@@ -304,9 +301,7 @@ class AlbertForClassification(LabelModel):
             raise UserError(f"multi_label needs at least two labels. Received: {self.num_labels}")
         self.multi_label = multi_label
 
-    def _head_outputs(
-        self, outputs: Mapping[str, Any], inputs: Mapping[str, Any], seed: Seed
-    ) -> dict[str, tf.Tensor]:
+    def _head_outputs(self, outputs: Tensors, inputs: Tensors, seed: Seed) -> Tensors:
         return {"logits": self.classifier(outputs["pooled_output"], seed)}
 
     def default_loss(self) -> dict[str, HeadLoss]:
@@ -341,9 +336,7 @@ class AlbertForTokenClassification(LabelModel):
     uses_pooler = False
     min_labels = 2
 
-    def _head_outputs(
-        self, outputs: Mapping[str, Any], inputs: Mapping[str, Any], seed: Seed
-    ) -> dict[str, tf.Tensor]:
+    def _head_outputs(self, outputs: Tensors, inputs: Tensors, seed: Seed) -> Tensors:
         return {"logits": self.classifier(outputs["sequence_output"], seed)}
 
 
@@ -382,9 +375,7 @@ class AlbertForMultipleChoice(EncoderAndHead):
         )
         self.built = True
 
-    def _head_outputs(
-        self, outputs: Mapping[str, Any], inputs: Mapping[str, Any], seed: Seed
-    ) -> dict[str, tf.Tensor]:
+    def _head_outputs(self, outputs: Tensors, inputs: Tensors, seed: Seed) -> Tensors:
         logits = self.classifier(outputs["pooled_output"], seed)
         ids = tf.convert_to_tensor(inputs["input_ids"])
         if ids.shape.rank == 2:
@@ -397,7 +388,7 @@ class AlbertForMultipleChoice(EncoderAndHead):
         return {"logits": logits}
 
 
-def _flatten_options(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+def _flatten_options(inputs: Tensors) -> Tensors:
     """Reshapes inputs [B, C, S] to [B * C, S]."""
     flat = dict(inputs)
     for name in ("input_ids", "input_mask", "segment_ids"):
@@ -436,9 +427,7 @@ class AlbertForQuestionAnswering(EncoderAndHead):
         self.span_head = SpanHead(self.config, name="span_head", dtype=self.dtype_policy)
         self.built = True
 
-    def _head_outputs(
-        self, outputs: Mapping[str, Any], inputs: Mapping[str, Any], seed: Seed
-    ) -> dict[str, tf.Tensor]:
+    def _head_outputs(self, outputs: Tensors, inputs: Tensors, seed: Seed) -> Tensors:
         start_logits, end_logits = self.span_head(outputs["sequence_output"])
         return {"start_logits": start_logits, "end_logits": end_logits}
 
@@ -504,7 +493,7 @@ class AlbertForQuestionAnsweringWithBeamSearch(EncoderAndHead):
         )
         self.built = True
 
-    def _prepare(self, inputs: dict[str, Any], training: bool | None) -> dict[str, Any]:
+    def _prepare(self, inputs: Tensors, training: bool | None) -> Tensors:
         if "input_ids" not in inputs or not {"segment_ids", "p_mask"} & inputs.keys():
             raise UserError(
                 "The model needs a dictionary of 'input_ids' and 'segment_ids' (or 'p_mask'), to "
@@ -522,9 +511,7 @@ class AlbertForQuestionAnsweringWithBeamSearch(EncoderAndHead):
             return _pad(inputs, max(self.start_n_top, self.end_n_top))
         return inputs
 
-    def _head_outputs(
-        self, outputs: Mapping[str, Any], inputs: Mapping[str, Any], seed: Seed
-    ) -> dict[str, tf.Tensor]:
+    def _head_outputs(self, outputs: Tensors, inputs: Tensors, seed: Seed) -> Tensors:
         return self.span_head(
             outputs["sequence_output"], inputs["p_mask"], inputs.get("start_positions"), seed
         )
@@ -552,7 +539,7 @@ def position_mask(input_mask: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
     return tf.cast(~(is_context | is_first), tf.int32)
 
 
-def _pad(inputs: Mapping[str, tf.Tensor], length: int) -> dict[str, tf.Tensor]:
+def _pad(inputs: Tensors, length: int) -> Tensors:
     """Pads inputs [B, S] until S is at least `length`."""
     missing = tf.maximum(0, length - tf.shape(inputs["input_ids"])[1])
     padded = dict(inputs)

@@ -77,7 +77,6 @@ def _encoder(encoder: AlbertEncoder) -> NamedVariables:
 
 
 def _block(place: BlockPlace, block: TransformerBlock) -> NamedVariables:
-    """Blocks that share a part give it the same names."""
     scope = f"{TRANSFORMER_SCOPE}{place.scope}"
     attention, attention_scope = block.attention, f"{scope}/attention_{place.attention}"
     yield from _projection(f"{attention_scope}/self/query", attention.query)

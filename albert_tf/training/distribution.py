@@ -92,20 +92,6 @@ def cluster_from_environment(environment: Mapping[str, str] = os.environ) -> Clu
         ) from error
 
 
-@dataclass(frozen=True)
-class TpuAddress:
-    """The TPU to compute on.
-
-    `name` is its name, its address (grpc://host:port), or "local" for the TPU of this machine. If
-    `zone` or `project` is `None`, those of this machine are used. `None` accepts any `num_cores`.
-    """
-
-    name: str | None = None
-    zone: str | None = None
-    project: str | None = None
-    num_cores: int | None = None
-
-
 def split_cpu(num_devices: int) -> None:
     """Splits the CPU into several devices; raises ValueError if TensorFlow is already in use."""
     if num_devices == 1:
@@ -115,7 +101,9 @@ def split_cpu(num_devices: int) -> None:
     try:
         tf.config.set_logical_device_configuration(cpu, parts)
     except RuntimeError as error:
-        raise UserError(f"`num_logical_cpu_devices` came too late: {error}") from error
+        raise UserError(
+            f"`num_logical_cpu_devices` must be set before TensorFlow is used: {error}"
+        ) from error
 
 
 def resolve_strategy(name: str, *, num_logical_cpu_devices: int = 1) -> str:
@@ -148,9 +136,15 @@ def resolve_strategy(name: str, *, num_logical_cpu_devices: int = 1) -> str:
 
 
 def create_strategy(
-    name: str = "auto", tpu: TpuAddress | None = None, all_reduce: str = "auto"
+    name: str = "auto",
+    *,
+    all_reduce: str = "auto",
+    tpu_name: str | None = None,
+    tpu_zone: str | None = None,
+    gcp_project: str | None = None,
+    num_tpu_cores: int | None = None,
 ) -> tf.distribute.Strategy:
-    """Returns a strategy by its name.
+    """Returns a strategy by its name; raises ValueError if a required device is missing.
 
     Several workers must connect before TensorFlow computes anything in a process.
 
@@ -159,17 +153,18 @@ def create_strategy(
             logical CPU devices of this machine; "multi_worker", the devices of all machines in
             TF_CONFIG; "tpu", the cores of a TPU; "auto", multi_worker if TF_CONFIG names several
             workers, otherwise mirrored if there are several GPUs.
-        tpu: the TPU. Default: the TPU of this machine.
         all_reduce: how several workers add gradients; see `communication_options`.
-
-    Raises:
-        ValueError: the name is unknown, or a required device is missing.
+        tpu_name: name of the TPU, or its address (grpc://host:port). Default: "local", the TPU of
+            this machine.
+        tpu_zone: zone of a TPU with a name. Default: the zone of this machine.
+        gcp_project: project of a TPU with a name. Default: the project of this machine.
+        num_tpu_cores: required number of cores. If `None`, any number is accepted.
     """
     name = resolve_strategy(name)
     if name == "multi_worker":
         return _multi_worker(all_reduce)
     if name == "tpu":
-        return _tpu(tpu or TpuAddress())
+        return _tpu(tpu_name or _LOCAL_TPU, tpu_zone, gcp_project, num_tpu_cores)
     return _local(name)
 
 
@@ -252,9 +247,10 @@ def _own_cluster() -> Cluster:
 
 
 @cache
-def _tpu(address: TpuAddress) -> tf.distribute.TPUStrategy:
+def _tpu(
+    name: str, zone: str | None, project: str | None, num_cores: int | None
+) -> tf.distribute.TPUStrategy:
     """Returns the only strategy of a TPU: a second initialization would discard its state."""
-    name = address.name or _LOCAL_TPU
     if not has_tpu_kernels():
         raise UserError(
             f"No TPU can be reached as `tpu_name`={name}: the installed TensorFlow "
@@ -263,7 +259,7 @@ def _tpu(address: TpuAddress) -> tf.distribute.TPUStrategy:
         )
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
-            name, zone=address.zone, project=address.project
+            name, zone=zone, project=project
         )
         # TensorFlow would wait forever.
         reason = _unreachable(resolver.master().removeprefix("grpc://"))
@@ -283,10 +279,10 @@ def _tpu(address: TpuAddress) -> tf.distribute.TPUStrategy:
             "This TPU has %d hosts, and one process makes the batches of all, which may be slow",
             strategy.extended.num_hosts,
         )
-    if address.num_cores not in (None, strategy.num_replicas_in_sync):
+    if num_cores not in (None, strategy.num_replicas_in_sync):
         raise UserError(
             f"`num_tpu_cores` must be {strategy.num_replicas_in_sync}, the number of cores of the "
-            f"TPU {name}. Received: {address.num_cores}"
+            f"TPU {name}. Received: {num_cores}"
         )
     return strategy
 
@@ -371,10 +367,14 @@ def strategy_of(settings: TrainingSettings) -> tf.distribute.Strategy:
     if settings.dry_run and name == "multi_worker":
         strategy = _local("auto")
     else:
-        tpu = TpuAddress(
-            settings.tpu_name, settings.tpu_zone, settings.gcp_project, settings.num_tpu_cores
+        strategy = create_strategy(
+            name,
+            all_reduce=settings.all_reduce,
+            tpu_name=settings.tpu_name,
+            tpu_zone=settings.tpu_zone,
+            gcp_project=settings.gcp_project,
+            num_tpu_cores=settings.num_tpu_cores,
         )
-        strategy = create_strategy(name, tpu, settings.all_reduce)
     log_devices(strategy)
     logging.info("replicas_in_sync=%d", strategy.num_replicas_in_sync)
     return strategy

@@ -70,8 +70,7 @@ class Evaluator:
         batch_size: examples per batch, a multiple of the replicas.
         max_batches: largest number of batches; `None` for all.
         jit_compile: whether XLA compiles the evaluation.
-        shares: whether the workers share the batches. Then all workers call `evaluate`, read all
-            examples, and get the results that one worker would compute.
+        shares: whether all workers call `evaluate` and share the batches, with the same results.
     """
 
     def __init__(
@@ -149,7 +148,6 @@ class Evaluator:
 
     @tf.function(autograph=False)
     def _sums(self, batch: Features) -> Mapping[str, Any]:
-        """Returns the sums of one batch over the replicas of this process."""
         results = self.strategy.run(self._replica_sums, args=(batch,))
         return tf.nest.map_structure(
             lambda value: tf.add_n(self.strategy.experimental_local_results(value)), results
@@ -180,17 +178,11 @@ class EvaluationResults:
     def __init__(self, output_dir: str, step: int | None = None) -> None:
         self.output_dir = output_dir
         self._path = os.path.join(output_dir, RESULTS_FILE)
-        self._blocks = [
-            block
-            for block in (self._read() if step is not None else [])
-            if step is not None and _step_of(block) <= step
-        ]
-
-    def _read(self) -> list[str]:
-        if not tf.io.gfile.exists(self._path):
-            return []
+        has_file = step is not None and tf.io.gfile.exists(self._path)
         # The part after the last rule summarizes all checkpoints, and is written again.
-        return [f"{block}{_RULE}" for block in read_utf8(self._path).split(_RULE)[:-1]]
+        blocks = read_utf8(self._path).split(_RULE)[:-1] if has_file else []
+        by_step = {_step_of(block): block for block in blocks}
+        self._blocks = {n: block for n, block in by_step.items() if step is not None and n <= step}
 
     def append(
         self, step: int, results: Mapping[str, float | np.ndarray], best_before: float
@@ -200,15 +192,15 @@ class EvaluationResults:
 
     def append_lines(self, step: int, lines: Sequence[str], ending: str = "") -> None:
         """Adds a block with a line `global_step = <step>`; `ending` follows the last block."""
-        self._blocks = [block for block in self._blocks if _step_of(block) != step]
-        self._blocks.append("".join(f"{line}\n" for line in lines) + _RULE)
+        self._blocks.pop(step, None)
+        self._blocks[step] = "".join(f"{line}\n" for line in lines)
+        text = "".join(f"{block}{_RULE}" for block in self._blocks.values())
         with write_then_rename(self._path) as file:
-            file.write(("".join(self._blocks) + ending).encode())
+            file.write((text + ending).encode())
 
     def lines(self, step: int) -> list[str]:
         """Returns the lines of a checkpoint's block; empty if the checkpoint was not evaluated."""
-        blocks = [block for block in self._blocks if _step_of(block) == step]
-        return blocks[-1].removesuffix(_RULE).splitlines() if blocks else []
+        return self._blocks.get(step, "").splitlines()
 
 
 def original_result_lines(

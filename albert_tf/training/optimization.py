@@ -119,14 +119,7 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
-        return {
-            "initial_learning_rate": self.initial_learning_rate,
-            "num_train_steps": self.num_train_steps,
-            "num_warmup_steps": self.num_warmup_steps,
-            "start_warmup_step": self.start_warmup_step,
-            "power": self.power,
-            "num_decay_steps": self.num_decay_steps,
-        }
+        return dict(vars(self))
 
 
 def clip_by_global_norm(

@@ -2,10 +2,8 @@
 
 The output directory contains `run_config.json` (settings, versions, devices, command line),
 `metrics.jsonl` (one JSON object per line), `tensorboard/` and `training_curves.png`. The terminal
-shows one `key=value` line per interval and a progress bar. Metrics have the same names everywhere.
-
-If a run resumes from step s or rolls back to it, records after s are removed, so no step appears
-twice.
+shows one `key=value` line per interval and a progress bar. If a run resumes from a step or rolls
+back to it, later records are removed.
 """
 
 from __future__ import annotations
@@ -55,7 +53,7 @@ class RunLog:
     Args:
         output_dir: directory of the run; created if missing.
         total_steps: step at which training ends.
-        start_step: finished steps of the checkpoint the run resumes from; 0 for a new run.
+        start_step: finished steps of the checkpoint the run resumes from.
         write: whether to write and show anything; False on all workers except the chief.
         on_log: called with each record after it is written; an error in it ends the run.
         clock: returns the time in seconds since 1970.

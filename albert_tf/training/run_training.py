@@ -62,21 +62,19 @@ def run_training(
     """Trains or resumes a training, evaluates every checkpoint and keeps the best.
 
     Args:
-        plan: the trainer and what it is expected to need.
+        plan: the plan with the trainer.
         initialize: initializes the trainer. Called while the output directory is locked.
-        start: writes what belongs next to the checkpoints and returns the settings of the run for
-            `run_config.json`. Not called in a dry run.
+        start: writes further files and returns the settings of the run for `run_config.json`. Not
+            called in a dry run.
         best_metric: the score that the best checkpoint maximizes.
         evaluate: scores the model. If `None`, checkpoints are not evaluated.
         record: writes the scores of a step.
         shares_evaluation: whether all workers evaluate together. Otherwise only the chief does.
-        early_stopping: number of evaluations without a better score that ends the training. If
-            `None`, all steps are trained.
+        early_stopping: see `TrainerConfig`.
         dry_run: whether to stop before anything is written.
         on_log: called with each record as it is logged.
 
-    Raises DirectoryLockedError if another run uses the output directory, and the errors of
-    `Trainer.train`.
+    For errors see `Trainer.locked` and `Trainer.train`.
     """
     trainer, output_dir = plan.trainer, plan.trainer.config.output_dir
     with trainer.locked(evaluates=evaluate is not None, dry_run=dry_run):

@@ -63,7 +63,6 @@ class Trainer:
         directory: the checkpoints of the run.
         is_chief: whether this process writes shared files.
         step: finished steps.
-        start: description of the initial weights; set by `initialize`.
     """
 
     def __init__(
@@ -87,7 +86,6 @@ class Trainer:
         self.directory = TrainingDirectory(config.output_dir, config.keep_checkpoint_max)
         self.is_chief = is_chief(strategy)
         self.step = 0
-        self.start = ""
         self._saved_step = 0
         self._guard = DivergenceGuard(config)
         self._profiler = profiler
@@ -97,7 +95,7 @@ class Trainer:
         self.model, self.optimizer = self._training.model, self._training.optimizer
         self.train_step = self._training.update
 
-    def locked(self, *, evaluates: bool, dry_run: bool = False) -> AbstractContextManager[None]:
+    def locked(self, *, evaluates: bool, dry_run: bool) -> AbstractContextManager[None]:
         """Locks the output directory, from before `initialize` to the end, for all workers.
 
         Raises DirectoryLockedError if another run trains in it, or if this and another run
@@ -122,7 +120,7 @@ class Trainer:
         newest = self._restore_newest()
         if newest is not None:
             unused = f"; --init_checkpoint={init_checkpoint} is not used" if init_checkpoint else ""
-            self.start = f"Resuming from {newest} at step {self.step}{unused}"
+            start = f"Resuming from {newest} at step {self.step}{unused}"
         elif init_checkpoint:
             report = load_weights(
                 self.model,
@@ -131,10 +129,10 @@ class Trainer:
                 allow_partial=allow_partial,
                 skip=skip,
             )
-            self.start = f"Starting from {report.summary()}"
+            start = f"Starting from {report.summary()}"
         else:
-            self.start = f"Starting from random weights, seed={self.config.seed}"
-        logging.info(self.start)
+            start = f"Starting from random weights, seed={self.config.seed}"
+        logging.info(start)
         check_same_step(self.strategy, self.step, self.config.output_dir)
 
     def _restore_newest(self) -> str | None:
@@ -171,8 +169,8 @@ class Trainer:
                 it, or none does. If it returns True on any worker, the training ends on all.
 
         Raises:
-            TrainingDivergedError: a number is not finite, or the loss spiked, and training does not
-                roll back, or did so in vain; nothing was saved since.
+            TrainingDivergedError: training diverged and does not roll back; nothing was saved
+                since.
             TrainingInterrupted, KeyboardInterrupt: a signal was received; the steps so far were
                 saved.
             RecordError: a record cannot be read. The steps before it were saved.
@@ -275,7 +273,6 @@ class Trainer:
         return next((end - step for end in ends if self._ends_report(end)), self._steps_per_call)
 
     def _ends_report(self, step: int) -> bool:
-        """Returns whether the steps up to `step` are reported."""
         return step % self.config.log_steps == 0 or self._is_checkpoint(step)
 
     def _prepare(self, batches: Sequence[Features]) -> Any:
@@ -289,7 +286,6 @@ class Trainer:
             )
 
     def _call(self, batches: Any, asks_to_stop: bool) -> dict[str, Any]:
-        """Makes the steps of one call."""
         request = () if self._is_alone else (tf.constant(asks_to_stop, tf.float32),)
         return dict(self._function()(batches, *request))
 
@@ -351,7 +347,6 @@ class Trainer:
         return TrainingInput(iterator, description, skipped)
 
     def _batches(self, order_seed: int) -> Any:
-        """Returns an iterator over this worker's rows of the batches."""
         shard = worker_shard(self.strategy)
         return iter(self.task.train_dataset(self.config.train_batch_size, order_seed, shard))
 

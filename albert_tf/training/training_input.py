@@ -20,8 +20,8 @@ Prepare = Callable[[Sequence[Features]], Any]
 class TrainingInput:
     """The source of batches.
 
-    The position of `iterator`, which is saved, is the position of training only if nothing was read
-    ahead: the trainer does not read beyond the next checkpoint.
+    The trainer does not read beyond the next checkpoint, so the position of `iterator` is correct
+    whenever it is saved.
 
     Attributes:
         iterator: an endless iterator of `tf.data`, or a `StreamIterator`.

@@ -148,20 +148,6 @@ class TestDropout:
 )
 class TestAsKerasModel:
     @pytest.mark.slow
-    def test_learns_in_a_functional_model_and_is_saved(self, config, tmp_path):
-        keras.utils.set_random_seed(1)
-        model = classifier(AlbertEncoder(config))
-        model.compile(keras.optimizers.Adam(0.01), keras.losses.SparseCategoricalCrossentropy(True))
-        inputs, labels = encoder_inputs(), tf.constant([2, 0, 3])
-        losses = model.fit(inputs, labels, epochs=15, verbose=0).history["loss"]
-        assert losses[-1] < 0.5 * losses[0]
-        model.save(tmp_path / "classifier.keras")
-        keras.backend.clear_session()
-        twin = keras.models.load_model(tmp_path / "classifier.keras")
-        np.testing.assert_array_equal(twin(inputs), model(inputs))
-        assert len(twin.trainable_variables) == len(model.trainable_variables)
-
-    @pytest.mark.slow
     def test_saved_functions_can_be_trained(self, config, tmp_path):
         class Module(tf.Module):
             def __init__(self):

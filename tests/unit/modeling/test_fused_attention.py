@@ -193,7 +193,7 @@ def test_choose(monkeypatch, caplog):
     # This machine has no such kernels, which the check detects.
     caplog.clear()
     assert choose("auto") is None
-    assert "attention=plain, as cuDNN's does not work here" in caplog.text
+    assert "attention=plain, because cuDNN's attention does not work here" in caplog.text
     monkeypatch.setattr(fused_attention, "disagreement", lambda *_: None)
     assert choose("auto")
     assert choose("cudnn")

@@ -67,7 +67,7 @@ def test_half_precision_masks_without_overflow(policy):
 @pytest.mark.parametrize(
     ("head", "arguments", "message"),
     [
-        (ClassificationHead, {"num_labels": 0}, "at least 1 label. Received: num_labels=0"),
+        (ClassificationHead, {"num_labels": 0}, "num_labels must be at least 1. Received: 0"),
         (ClassificationHead, {"num_labels": 2, "dropout_prob": 1.0}, r"in \[0, 1\). Received: 1.0"),
         (SpanBeamHead, {"start_n_top": 0}, r"Received: start_n_top=0, end_n_top=5"),
         (SpanBeamHead, {"end_n_top": -1}, r"Received: start_n_top=5, end_n_top=-1"),

@@ -15,7 +15,6 @@ from albert_tf.training.distribution import (
     TF_CONFIG,
     Cluster,
     LostWorkerError,
-    TpuAddress,
     cluster_from_environment,
     create_strategy,
     is_chief,
@@ -57,7 +56,7 @@ def test_models_of_two_sizes_can_be_mirrored_in_one_process():
 def test_splitting_the_cpu_after_tensorflow_started_fails():
     tf.config.list_logical_devices()
     split_cpu(1)
-    with pytest.raises(ValueError, match="`num_logical_cpu_devices` came too late"):
+    with pytest.raises(ValueError, match="`num_logical_cpu_devices` must be set before"):
         split_cpu(3)
 
 
@@ -157,7 +156,9 @@ def test_default_of_xla(monkeypatch, gpus, settings, num_lengths, on_gpu):
     ],
 )
 def test_tf32_is_disabled_by_default(monkeypatch, settings, tf32):
-    monkeypatch.setattr(distribution, "create_strategy", lambda *_: tf.distribute.get_strategy())
+    monkeypatch.setattr(
+        distribution, "create_strategy", lambda *_, **__: tf.distribute.get_strategy()
+    )
     with process_state_kept():
         distribution.strategy_of(TrainingSettings(output_dir="run", **settings))
         assert tf.config.experimental.tensor_float_32_execution_enabled() is tf32
@@ -198,7 +199,7 @@ def test_only_failed_reductions_become_lost_worker_errors():
 
 def test_tensorflow_without_tpu_kernels_is_reported():
     with pytest.raises(ValueError, match=r"no kernels for TPUs.*tensorflow-tpu"):
-        create_strategy("tpu", TpuAddress("grpc://localhost:8470"))
+        create_strategy("tpu", tpu_name="grpc://localhost:8470")
 
 
 def test_an_unreachable_tpu_fails_quickly(monkeypatch):
@@ -209,7 +210,7 @@ def test_an_unreachable_tpu_fails_quickly(monkeypatch):
     for name in (address, "my-tpu", None):
         start = time.monotonic()
         with pytest.raises(ValueError, match="No TPU can be reached as `tpu_name`="):
-            create_strategy("tpu", TpuAddress(name, "us-central1-a", "my-project"))
+            create_strategy("tpu", tpu_name=name, tpu_zone="us-central1-a", gcp_project="mine")
         assert time.monotonic() - start < 20.0
 
 

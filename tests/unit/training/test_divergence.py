@@ -111,37 +111,6 @@ def test_rolls_back_and_skips_batches(records, rolled_back, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("steps_per_call", [1, 3])
-def test_batches_read_ahead_are_kept_in_a_rollback(records, tmp_path, steps_per_call):
-    """Step 7 is reported with step 8, when the batch of step 9 was already read."""
-
-    class Late(PoisonedTask):
-        bad_batches = (6,)
-
-    class SkippingLate(PretrainingTask):
-        def train_dataset(self, *settings):
-            return SkippingBatches(super().train_dataset(*settings), first=5)
-
-    states = [
-        state_of(
-            train(
-                make_trainer(
-                    tmp_path / kind.__name__,
-                    make_task(records, kind=kind),
-                    STEPS,
-                    save_checkpoints_steps=5,
-                    iterations_per_loop=steps_per_call,
-                    **ROLL_BACK,
-                )
-            )
-        )
-        for kind in (Late, SkippingLate)
-    ]
-    for name, values in states[0].items():
-        assert values.tobytes() == states[1][name].tobytes(), name
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("kept", [3, 6])
 def test_run_killed_around_a_rollback_resumes(rolled_back, tmp_path, kept):
     task, folder, state = rolled_back

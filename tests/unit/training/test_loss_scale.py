@@ -62,7 +62,6 @@ class TestScale:
 @pytest.mark.parametrize(
     ("replicas", "settings"),
     [
-        pytest.param(2, {}, marks=pytest.mark.slow),
         pytest.param(2, {"jit_compile": True}, marks=pytest.mark.slow),
         pytest.param(
             1,

@@ -120,12 +120,9 @@ def add_pci_device(folder, vendor, device):
     (folder / "device").write_text(f"{device:#06x}\n")
 
 
-@pytest.mark.parametrize("remat", [False, True])
 @pytest.mark.parametrize("steps", [1, 16])
-def test_largest_batch(remat, steps):
-    setting = TrainingSetting(
-        train_batch_size=16, remat=remat, gradient_accumulation_steps=steps, max_seq_length=384
-    )
+def test_largest_batch(steps):
+    setting = TrainingSetting(16, 384, gradient_accumulation_steps=steps)
     batch = largest_batch(BASE, setting, 7e9)
 
     def peak(batch_size):

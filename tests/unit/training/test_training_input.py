@@ -7,14 +7,13 @@ import time
 import pytest
 import tensorflow as tf
 
-from albert_tf.data.tfrecord import RecordError
 from albert_tf.modeling import kernels
 from albert_tf.training.distribution import split_batch
 from albert_tf.training.interruption import TrainingInterrupted
 from albert_tf.training.task import SKIPPED, SkippedRecords
 from albert_tf.training.training_input import TrainingInput
 from tests.small_model import small_config
-from tests.small_records import damage_record, pretraining_batch, pretraining_columns, write_records
+from tests.small_records import pretraining_batch, pretraining_columns, write_records
 from tests.small_training import (
     ONE_BLOCK,
     SignallingLog,
@@ -158,22 +157,6 @@ def test_several_steps_per_call_equal_single_calls(task, tmp_path, replicas):
     for key, record in records.items():
         assert others[key]["loss"] == record["loss"]
         assert others[key]["gradient_norm"] == record["gradient_norm"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("steps", [1, 2])
-def test_damaged_record_ends_the_run_after_saving(tmp_path, steps):
-    file = write_records(tmp_path / "records", pretraining_columns(30, seed=0))
-    task = make_task(file)
-    damage_record(file, number=25)
-    trainer = make_trainer(
-        tmp_path / "run", task, 40, iterations_per_loop=steps, save_checkpoints_steps=40
-    )
-    with pytest.raises(RecordError, match="record 25"):
-        train(trainer)
-    assert trainer.step > 0
-    assert trainer.directory.newest().endswith(f"-{trainer.step}")
-    assert not threads()
 
 
 @pytest.mark.slow
