@@ -67,16 +67,16 @@ def command(
 ) -> Callable[[], None]:
     """Returns the `main` of a command, which parses the command line and runs the command.
 
-    A `UserError` or an `OSError` of the operating system ends the process with a message and exit
-    status 1. `--verbosity=1` also shows its stack trace. Any other exception shows its stack trace
-    and how to report it. A signal ends the process with status 128 plus the signal number.
+    Errors that a user can correct end the process with a message and exit status 1. Other errors
+    show their stack trace and how to report it. A signal ends the process with status 128 plus its
+    number.
 
     Args:
         description: docstring of the command's module, with which `--help` begins.
         groups: the flags.
         run: function that runs the command and reads `flags.FLAGS`.
-        takes_arguments: whether `run` is called with the list of arguments after `--`.
-        takes_paths: whether `run` is called with the list of all arguments that are not flags.
+        takes_arguments: whether `run` takes the list of arguments after `--`.
+        takes_paths: whether `run` takes the list of all arguments that are not flags.
     """
 
     def run_with_errors(argv: Sequence[str]) -> None:
@@ -124,10 +124,9 @@ def is_user_error(error: Exception) -> bool:
 
 
 def explain(error: Exception, values: flags.FlagValues) -> str:
-    """Returns the message of an error, with the related flags and advice.
+    """Returns the message of an error, with advice and the related flags.
 
-    `name` in the message becomes --name. If the message contains a path from a flag, the flag is
-    put in front of the message.
+    `name` becomes --name. If the message contains the path of a flag, it begins with this flag.
     """
     message = re.sub(r"`(\w+)`", lambda m: f"--{m[1]}" if m[1] in values else m[0], str(error))
     places: dict[tuple[int, int], list[str]] = {}
@@ -199,10 +198,7 @@ def parse(
 
 
 def _hide_other_logs() -> None:
-    """Hides logs and warnings of other packages, except for errors.
-
-    The user's TF_CPP_MIN_LOG_LEVEL, PYTHONWARNINGS and -W take precedence.
-    """
+    """Hides logs and warnings of other packages, unless the user has configured them."""
 
     def is_shown(record: python_logging.LogRecord) -> bool:
         return record.levelno >= python_logging.ERROR or record.pathname.startswith(_PACKAGE)
@@ -215,10 +211,7 @@ def _hide_other_logs() -> None:
 
 
 def _import_quietly(execute: Callable[[ModuleType], None], module: ModuleType) -> None:
-    """Imports TensorFlow so that its C++ code logs only errors.
-
-    Without a GPU it logs nothing, because TensorFlow reports a missing GPU as an error.
-    """
+    """Imports TensorFlow so that its C++ code logs only errors, and a missing GPU is no error."""
     has_gpu = glob.glob("/dev/nvidia*") or os.path.exists("/dev/dxg")  # WSL has dxg
     is_hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
     os.environ[_CPP_LOG_LEVEL] = "2" if has_gpu and not is_hidden else "3"

@@ -322,11 +322,8 @@ def fine_tuning_flags(
 ) -> Groups:
     """Returns the flags of all fine-tuning commands, except for the number of steps.
 
-    Args:
-        defaults: defaults of the training loop.
-        examples: plural noun for the elements of a batch.
-        checkpoint: help text for the default of --checkpoint.
-        padding: help text for the effect of --padding on results.
+    `examples` is a plural noun. `checkpoint` and `padding` are parts of help texts: the default of
+    --checkpoint, and the effect of --padding on results.
     """
     first: Groups = {
         "Actions": {

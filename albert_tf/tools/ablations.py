@@ -63,10 +63,9 @@ class Variant(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AblationSettings:
-    """Settings of a study, named after the flags of `run_ablations`.
+    """Settings of a study, named after the flags of `run_ablations`; lists contain texts.
 
-    Lists of numbers contain their texts. `training_flags` are flags of `run_pretraining` for all
-    runs.
+    `training_flags` are flags of `run_pretraining` for all runs.
     """
 
     output_dir: str
@@ -109,11 +108,7 @@ class AblationSettings:
 
 
 def choose_variants(settings: AblationSettings) -> list[Variant]:
-    """Returns all runs: the base with all of its seeds, then the other models with each seed.
-
-    Raises:
-        ValueError: a setting or the configuration of a model is invalid.
-    """
+    """Returns all runs: the base with all of its seeds, then the other models with each seed."""
     base, variants = read_config(settings.albert_config_file), []
     E, L, H = base.embedding_size, base.num_hidden_layers, base.hidden_size
     losses = [loss for loss in SENTENCE_LOSSES if loss in settings.records()]
@@ -153,8 +148,8 @@ def run_ablations(settings: AblationSettings, *, dry_run: bool = False) -> None:
     A dry run makes a dry run of `run_pretraining` for each sentence loss, and writes nothing.
 
     Raises:
-        ValueError: the settings are invalid, or differ from the settings of earlier runs in the
-            directory, or a run failed, which does not affect the others.
+        ValueError: the settings are invalid or differ from earlier runs in the directory, or a run
+            failed. The other runs are not affected.
     """
     variants, steps = choose_variants(settings), settings.num_train_steps
     common = {
@@ -229,12 +224,9 @@ def _jobs(
 
 
 def read_run(variant: Variant, path: str) -> dict[str, Any]:
-    """Reads the directory of a run, which need not exist.
+    """Returns the variant of a run with the results in its directory, which need not exist.
 
-    Returns:
-        The attributes of the variant; `steps`, the last evaluated step, or 0; `parameters`, the
-        number of parameters of the encoder with its pooler; `scores` at the last step; `curve`, the
-        held-out masked-LM accuracy by step.
+    `steps` is the last evaluated step, or 0. `curve` is the held-out masked-LM accuracy by step.
     """
     evaluations = read_evaluations(path)
     step = max(evaluations, default=0)

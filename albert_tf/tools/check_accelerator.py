@@ -79,16 +79,8 @@ class Check(NamedTuple):
 def check_accelerator(output_dir: str, *, full: bool = False, use_tpu: bool = False) -> list[Check]:
     """Runs all checks and writes `REPORT_FILE`. A failed check does not stop the others.
 
-    Args:
-        output_dir: directory of the report.
-        full: whether the base model is also timed on a CPU.
-        use_tpu: whether to use the TPU of this machine.
-
-    Returns:
-        The results in order.
-
-    Raises:
-        ValueError: the directory cannot be written to, or TF_CONFIG names several workers.
+    With `full`, the base model is also timed on a CPU. Raises `ValueError` if the directory cannot
+    be written to, or if TF_CONFIG names several workers.
     """
     if num_workers() > 1:
         raise UserError(

@@ -22,14 +22,9 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
 def run(name: str, **flags: object) -> None:
-    """Prints a command as it can be typed, and runs it.
+    """Prints a command as it can be typed, and runs it. Raises `ValueError` if it fails.
 
-    Args:
-        name: a module of `albert_tf.cli`.
-        **flags: see `command_arguments`.
-
-    Raises:
-        ValueError: the command failed. Its output contains the reason.
+    `name` is a module of `albert_tf.cli`. For `flags` see `command_arguments`.
     """
     arguments = command_arguments(flags)
     print(f"$ python -m albert_tf.cli.{name}", *map(shlex.quote, arguments), sep=" \\\n    ")
@@ -41,13 +36,8 @@ def run(name: str, **flags: object) -> None:
 def run_command(name: str, arguments: Sequence[str], log: IO[bytes] | None = None) -> int:
     """Runs a command and returns its exit status.
 
-    Signals are forwarded to the command, so that a training saves its last step. `SystemExit`
-    is raised after the command has ended.
-
-    Args:
-        name: a module of `albert_tf.cli`.
-        arguments: see `command_arguments`.
-        log: file for the output of the command. If `None`, the output is shown.
+    Its output is written to `log`, or shown if `log` is `None`. Signals are forwarded to the
+    command, so that a training saves its last step; then `SystemExit` is raised.
     """
     received: list[int] = []
 

@@ -1,10 +1,8 @@
 """The demo: all steps from text to an exported model and a classifier.
 
-Each step is a command, which is printed before it runs. On two cores it takes a few minutes.
-
-The texts are from Python's documentation: the topics of the manual (`pydoc_data.topics`) and the
-docstrings of the standard library contain a few hundred kilobytes of English prose. Source files
-are parsed, not imported. The classifier predicts the chapter of the documentation.
+Each step is a command, which is printed before it runs. The texts are from Python's documentation:
+the topics of the manual (`pydoc_data.topics`) and the docstrings of the standard library, whose
+source files are parsed, not imported. The classifier predicts the chapter of the documentation.
 """
 
 from __future__ import annotations
@@ -86,12 +84,7 @@ def run_demo(
 ) -> None:
     """Pretrains, evaluates and exports a model, fills in masks, and fine-tunes a classifier.
 
-    Args:
-        output_dir: local directory. The results of an earlier demo are replaced.
-        num_train_steps: number of pretraining steps.
-        vocab_size: size of the vocabulary.
-        max_documents: maximum number of documents in the corpus. If `None`, all are used.
-        num_fine_tuning_steps: number of training steps of the classifier; 0 skips it.
+    The arguments are described in docs/flags.md. The results of an earlier demo are replaced.
 
     Raises:
         ValueError: the directory is remote or contains other files, or a step failed.
@@ -254,12 +247,7 @@ def _classify_chapters(out: Path, steps: int) -> None:
 def write_corpus(directory: Path, max_documents: int | None = None) -> None:
     """Writes `training.txt` and `held_out.txt`: a clause per line, an empty line after a document.
 
-    Args:
-        directory: directory of the files.
-        max_documents: maximum number of documents. If `None`, all are used.
-
-    Raises:
-        ValueError: one of the files would be empty.
+    If `max_documents` is `None`, all documents are used. Raises `ValueError` for too few documents.
     """
     documents = python_documents()
     names = list(documents)[:: -(-len(documents) // (max_documents or len(documents)))]
@@ -307,8 +295,7 @@ def _by_chapter(documents: Documents) -> dict[str, list[str]]:
 def split_documents(documents: Documents, held_out_share: float) -> tuple[Documents, Documents]:
     """Splits documents into a training and a held-out part by a hash of their names.
 
-    Held-out sentences that share _SHARED_WORDS consecutive words with the training part are
-    dropped, and then held-out documents with too few sentences.
+    Held-out sentences are dropped if they share _SHARED_WORDS consecutive words with the other part.
     """
     held_out = {n for n in documents if zlib.crc32(n.encode()) / 2**32 < held_out_share}
     training = {n: sentences for n, sentences in documents.items() if n not in held_out}

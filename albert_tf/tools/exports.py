@@ -60,16 +60,14 @@ def convert(
         path: a model of any format, see `albert_tf.load`.
         format: "original", "huggingface", "keras_hub", "tf2_hub" or "tf1_hub".
         output_dir: a new or an empty directory. If the conversion fails, it is left unchanged.
-        with_optimizer: whether to include the optimizer's moments and the step; only for
-            "original".
+        with_optimizer: for "original", whether to include the optimizer's moments and the step.
         dtype: type of the stored weights, "float32", or "float16" for "huggingface".
 
     Returns:
         A report on every weight, with the largest difference of each output.
 
     Raises:
-        ValueError: the model cannot be read, the format does not support it, or the outputs of the
-            result are different.
+        ValueError: the format does not support the model, or the outputs of the result differ.
         OSError: the directory cannot be written.
     """
     return convert_model(

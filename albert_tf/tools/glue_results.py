@@ -47,8 +47,7 @@ _ROWS = [(task, metric) for task, metrics in _METRICS.items() for metric in metr
 def read_runs(results_dir: str) -> Runs:
     """Returns the scores of all runs in a directory.
 
-    Raises:
-        ValueError: the directory contains no runs, or a file of a run is damaged.
+    Raises `ValueError` if the directory contains no runs, or if a file of a run is damaged.
     """
     runs: dict[str, dict[int, Mapping[str, float]]] = {}
     for name in folder_names(results_dir):
@@ -76,14 +75,9 @@ def _best_scores(path: str) -> Mapping[str, float]:
 def write_results(results_dir: str, runs: Runs, model: str | None = None) -> str:
     """Writes `glue_results.md`, `.json` and `.png`. Returns the Markdown table.
 
-    Args:
-        results_dir: directory of the files.
-        runs: see `read_runs`. Runs without scores are listed below the table.
-        model: model that the runs started from, in any format, or a name such as "base_v2". If it
-            is a released model, the table also contains its published scores.
-
-    Raises:
-        ValueError: the model does not exist.
+    Runs without scores are listed below the table. If `model`, the path or name of the model that
+    the runs started from, is a released model, the table also contains its published scores. Raises
+    `ValueError` if the model does not exist.
     """
     name, published = _published_scores(model) if model else (None, {})
     cells = [["task", "metric", "median", "min to max", "seeds"]]
@@ -147,17 +141,9 @@ def write_submission(
 ) -> list[str]:
     """Writes the zip file for the GLUE server. Returns the files of predictions in it.
 
-    Of each task, it contains the predictions of the seed with the best score. MNLI-mm and AX use
-    the seed of MNLI, because one model predicts all three.
-
-    Args:
-        path: the zip file.
-        results_dir: directory of the runs.
-        runs: see `read_runs`.
-        allow_missing: whether predictions of some tasks may be missing.
-
-    Raises:
-        ValueError: predictions are missing.
+    It contains the predictions of each task with the best seed. MNLI-mm and AX use the seed of
+    MNLI, because one model predicts all three. Raises `ValueError` if predictions are missing,
+    unless `allow_missing` is set.
     """
 
     def file_of(task: str, seed: int) -> str:

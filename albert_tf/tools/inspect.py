@@ -95,10 +95,7 @@ def describe(path: str) -> Iterator[str]:
 
 
 def compare_vocabularies(paths: Sequence[str]) -> Iterator[str]:
-    """Yields whether record files were created with the vocabularies of the tokenizers.
-
-    Record files without a fingerprint are skipped, see `pretraining.vocabulary`.
-    """
+    """Yields whether record files with a fingerprint were created with the given tokenizers."""
     stored = {path: stored_fingerprint(path) for path in paths if not is_indirect(path)}
     records = {path: fingerprint for path, fingerprint in stored.items() if fingerprint}
     for path in [path for path in paths if records and path not in records]:
@@ -310,11 +307,7 @@ def _weights(stored: StoredModel) -> dict[str, object]:
 
 
 def _sample_output(model: Any) -> list[str]:
-    """Returns a short text and the output for it.
-
-    Raises:
-        ValueError: the model cannot take the text, or its outputs are not finite.
-    """
+    """Returns a short text and the output for it."""
     positions = model.config.max_position_embeddings
     size: dict[str, Any] = {"max_seq_length": min(128, positions), "batch_size": 1}
     if isinstance(model, AlbertForPretraining):
