@@ -295,7 +295,7 @@ def _by_chapter(documents: Documents) -> dict[str, list[str]]:
 def split_documents(documents: Documents, held_out_share: float) -> tuple[Documents, Documents]:
     """Splits documents into a training and a held-out part by a hash of their names.
 
-    Held-out sentences are dropped if they share _SHARED_WORDS consecutive words with the other part.
+    Held-out sentences with _SHARED_WORDS consecutive words of a training sentence are dropped.
     """
     held_out = {n for n in documents if zlib.crc32(n.encode()) / 2**32 < held_out_share}
     training = {n: sentences for n, sentences in documents.items() if n not in held_out}
