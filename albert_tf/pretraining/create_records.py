@@ -188,7 +188,7 @@ class RecordMaker:
     def _documents(self, job: Job) -> Documents:
         if self.folder is None:
             return read_documents(job.block, self.tokenizer)
-        path = os.path.join(self.folder, str(job.block_number))
+        path = os.path.join(self.folder, f"{job.block_number}.pickle")
         if os.path.exists(path):
             with open(path, "rb") as file:
                 return pickle.load(file)

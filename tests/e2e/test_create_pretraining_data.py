@@ -46,7 +46,7 @@ def run(path: str, *options: str, code: int = 0, **flags: Any) -> tuple[str, str
 def kill_while_it_writes(folder: Path, path: str, flags: Mapping[str, Any]) -> None:
     """Kills the command while its files have temporary names."""
     process = start(path, **flags)
-    while not list(folder.glob("tokens.tmp-*/*.npz")):
+    while not list(folder.glob("tokens.tmp-*/*.pickle")):
         assert process.poll() is None
         time.sleep(0.001)
     process.kill()
