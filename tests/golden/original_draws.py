@@ -1,4 +1,4 @@
-"""The random numbers of the original, drawn in its order, for replaying its masking with ours."""
+"""Random numbers drawn in the order of the original, which replay its masking."""
 
 import random
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from albert_tf.pretraining.masking import (
 
 
 class OriginalDraws:
-    """Walks the words of one sequence as the original does, only to learn what it draws.
+    """Visits the words of one sequence as the original does, to record what it draws.
 
     Args:
         sizes: tokens of each word.
@@ -105,6 +105,6 @@ def replay_draws(
     python: random.Random,
     numpy: np.random.RandomState,
 ) -> MaskingDraws:
-    """What the original draws for the one sequence that `words` describes."""
+    """Returns the draws of the original for the single sequence in `words`."""
     sizes = np.diff(words.begin[0, : words.counts[0] + 1]).tolist()
     return OriginalDraws(sizes, budget, settings, vocab_size, python, numpy).draw()

@@ -27,7 +27,7 @@ HISTOGRAMS = (
 
 
 def record_statistics(records: dict[str, np.ndarray], mask_id: int) -> dict:
-    """Scalars and histograms by the names of the golden file; those without data are None."""
+    """Returns scalars and histograms, named as in the golden file; `None` without data."""
     lengths = records["input_mask"].sum(axis=1)
     b_and_sep = records["segment_ids"].sum(axis=1)
     weights = records["masked_lm_weights"] > 0
@@ -68,7 +68,7 @@ def _histogram(values: np.ndarray) -> dict[str, int]:
 def _runs(
     rows: np.ndarray, positions: np.ndarray, token_boundary: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens and word starts in each run of neighbouring predicted positions."""
+    """Returns the tokens and word starts in each run of consecutive predicted positions."""
     if not rows.size:
         return rows, rows
     new = np.append(True, (np.diff(rows) != 0) | (np.diff(positions) != 1))
@@ -77,6 +77,6 @@ def _runs(
 
 
 def shares(histogram: dict[str, int], keys: list[str]) -> np.ndarray:
-    """A histogram as shares, in the order of `keys`."""
+    """Returns the shares of a histogram in the order of `keys`."""
     values = np.array([histogram.get(key, 0) for key in keys], float)
     return values / max(values.sum(), 1)

@@ -1,4 +1,4 @@
-"""Pretraining data equal the original's: with its draws replayed, and in distribution without."""
+"""Pretraining data equal the original's with the same draws, and otherwise in distribution."""
 
 import json
 import random
@@ -145,7 +145,7 @@ def test_instances_replay_the_original(case: dict) -> None:
 
 @cache
 def read_golden(file: str) -> dict[str, np.ndarray]:
-    """All records of a file of the original."""
+    """Returns all records of a file of the original."""
     payloads = list(read_records(str(FOLDER / file)))
     settings = settings_of(flags_of_file(file))
     specs = pretraining_feature_specs(
@@ -173,8 +173,8 @@ def documents_of(entry: dict) -> Documents:
 
 
 @pytest.mark.parametrize("entry", WRITTEN, ids=NAMES)
-def test_schema_is_the_original_one(entry: dict) -> None:
-    """But for records without masking: the original adds predictions that are all zeros."""
+def test_features_equal_those_of_the_original(entry: dict) -> None:
+    """Only records without masking differ: the original adds predictions that are all zeros."""
     specs = settings_of(entry["flags"]).feature_specs
     zeros = PREDICTION_FEATURES if entry["flags"]["masked_lm_prob"] == 0 else ()
     for payload in read_records(str(FOLDER / entry["file"])):
@@ -190,7 +190,7 @@ def test_schema_is_the_original_one(entry: dict) -> None:
 
 
 def unmasked(records: dict[str, np.ndarray]) -> np.ndarray:
-    """The ids before masking."""
+    """Returns the ids before masking."""
     ids = records["input_ids"].copy()
     rows, slots = np.nonzero(records["masked_lm_weights"])
     ids[rows, records["masked_lm_positions"][rows, slots]] = records["masked_lm_ids"][rows, slots]
@@ -198,7 +198,7 @@ def unmasked(records: dict[str, np.ndarray]) -> np.ndarray:
 
 
 class DocumentSearch:
-    """Finds runs of ids inside documents."""
+    """Finds sequences of ids in documents."""
 
     def __init__(self, documents: Documents, vocabulary: Vocabulary):
         self.starts = np.array(documents.segment_starts)[documents.document_starts].tolist()
@@ -219,7 +219,7 @@ class DocumentSearch:
 
 @pytest.mark.parametrize("entry", WRITTEN, ids=NAMES)
 def test_layout_equals_the_original(entry: dict) -> None:
-    """The parts of every instance are runs of our documents, and laid out alike."""
+    """The parts of every instance are in our documents, and have the same layout."""
     records = read_golden(entry["file"])
     settings = replace(settings_of(entry["flags"]), masking=MaskingSettings(masked_lm_prob=0))
     tokenizer = tokenizer_of(entry["tokenizer"], entry["flags"]["do_lower_case"])
@@ -258,7 +258,7 @@ def test_prediction_features_follow_the_original_rules(entry: dict) -> None:
 
 @cache
 def our_statistics(name: str, online: bool) -> list[dict]:
-    """Statistics of what we make under one setting of the original, for several seeds."""
+    """Returns statistics of our records with the settings of the original, for several seeds."""
     entry = next(entry for entry in TWELVE_COPIES if entry["name"] == name)
     settings = settings_of(entry["flags"])
     tokenizer = tokenizer_of(entry["tokenizer"], entry["flags"]["do_lower_case"])
@@ -285,7 +285,7 @@ def our_statistics(name: str, online: bool) -> list[dict]:
 def mask_online(
     records: dict[str, np.ndarray], masking: MaskingSettings, tokenizer: Tokenizer, seed: int
 ) -> dict[str, np.ndarray]:
-    """Plain records as training sees them, with their word starts."""
+    """Masks plain records as during training."""
     names = ("input_ids", "input_mask", "segment_ids", "token_boundary")
     plain = {name: tf.constant(records[name].astype(np.int32)) for name in names}
     mask = OnlineMasking(masking, tokenizer.mask_id, tokenizer.vocab_size)
@@ -311,7 +311,7 @@ BOTH_WAYS = [
 @pytest.mark.parametrize(("entry", "online"), BOTH_WAYS)
 @pytest.mark.parametrize("key", SCALARS)
 def test_statistics_agree(entry: dict, online: bool, key: str) -> None:
-    """Within five standard deviations of what our own seeds vary by."""
+    """The original is within five standard deviations of our seeds."""
     ours = [statistics[key] for statistics in our_statistics(entry["name"], online)]
     golden = entry["statistics"][key]
     if golden is None:
@@ -324,7 +324,7 @@ def test_statistics_agree(entry: dict, online: bool, key: str) -> None:
 @pytest.mark.parametrize(("entry", "online"), BOTH_WAYS)
 @pytest.mark.parametrize("key", HISTOGRAMS)
 def test_histograms_agree(entry: dict, online: bool, key: str) -> None:
-    """The original is no farther from our mean than one and a half times our farthest seed."""
+    """The distance of the original from our mean is at most 1.5 times that of our farthest seed."""
     golden = entry["statistics"][key]
     ours = [statistics[key] for statistics in our_statistics(entry["name"], online)]
     keys = sorted(set(golden).union(*ours))

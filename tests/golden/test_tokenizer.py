@@ -1,4 +1,4 @@
-"""Tokenizers against the original release: every recorded case, every recorded form."""
+"""Tokenizers equal those of the original release in all recorded cases."""
 
 import json
 from collections.abc import Callable, Iterable
@@ -49,7 +49,7 @@ def wordpiece(folder: Path, lower: bool) -> WordPieceTokenizer:
 def differing(
     cases: Iterable[dict], ours: Callable[[str], Any], theirs: Callable[[dict], Any]
 ) -> list[tuple]:
-    """Text, our result and theirs, wherever they differ."""
+    """Returns text, our result and the original's where they differ."""
     return [
         (case["text"], ours(case["text"]), theirs(case))
         for case in cases
