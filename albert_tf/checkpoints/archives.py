@@ -151,10 +151,8 @@ class _ArchiveError(Exception):
 def extract(path: str, directory: str) -> None:
     """Extracts a tar file, which may be compressed with gzip, into an empty directory.
 
-    Members whose name starts with `._`, which macOS adds, are skipped.
-
-    Raises:
-        LoadError: the archive is damaged, exceeds a limit, or contains an unsafe member.
+    Members whose name starts with `._`, which macOS adds, are skipped. Raises `LoadError` if the
+    archive is damaged, exceeds a limit, or contains an unsafe member.
     """
     with open_binary(path, "rb") as file:
         is_gzip = file.read(len(GZIP)) == GZIP

@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -125,14 +125,8 @@ def convert(
 ) -> ConversionReport:
     """Writes a model in another format, reads it back in a new process and compares the outputs.
 
-    Args:
-        model: see `albert_tf.load`.
-        format_name: one of `FORMAT_NAMES`.
-        output_dir: a new or an empty directory. If the conversion fails, it is left unchanged.
-        with_optimizer: whether to include the optimizer's moments and the step.
-        dtype: type of the stored weights, "float32", or "float16" for the format huggingface.
-        dry_run: whether to check only that the model can be read and written.
-        **parts: parts that replace those of the model, see `read_contents`.
+    See `albert_tf.convert`. With `dry_run`, only the checks are run. `parts` replace parts of the
+    model, see `read_contents`.
 
     Raises:
         ValueError: the model cannot be read, the format does not support it, or the outputs of the
@@ -192,15 +186,9 @@ def _rounded(weights: Mapping[str, np.ndarray], dtype: str) -> dict[str, np.ndar
 
 
 def check_target(output_dir: str, has_checkpoint: bool = True) -> None:
-    """Checks that a directory is new or empty, and writable.
+    """Raises `ValueError` unless a directory is new or empty, `WriteError` if it is not writable.
 
-    Args:
-        output_dir: the directory.
-        has_checkpoint: whether TensorFlow must be able to read a checkpoint in it.
-
-    Raises:
-        ValueError: the path exists and is not an empty directory, or is a pattern to TensorFlow.
-        WriteError: the directory cannot be written.
+    If it `has_checkpoint`, the path must not be a pattern to TensorFlow.
     """
     if has_checkpoint:
         check_checkpoint_path(output_dir)
@@ -250,14 +238,7 @@ def _copy(directory: str, target: str) -> None:
 def export_weights(model: str, export_path: str, *, dry_run: bool = False) -> list[str]:
     """Writes encoder and pretraining heads as a checkpoint of step 0; returns the names.
 
-    Args:
-        model: a model of any format.
-        export_path: prefix of the new checkpoint.
-        dry_run: whether to run only the checks.
-
-    Raises:
-        ValueError: the model cannot be read, or the checkpoint exists already.
-        WriteError: the checkpoint cannot be written.
+    Raises `ValueError` if the model cannot be read, or the checkpoint exists already.
 
     Source: export_checkpoints.py of the original release.
     Differs: missing heads are omitted; the original writes random ones, and a `.meta` file.
@@ -288,7 +269,7 @@ def _differences(
         name: value for name, value in contents.weights.items() if name not in unsupported_weights
     }
     model = build_model(dataclasses.replace(contents, weights=held))
-    expected = model_outputs(model, batch, as_graph=_own_graphs(format_name) is not None)
+    expected = model_outputs(model, batch, as_graph=hasattr(format_module(format_name), "compute"))
     differences = {}
     for name, values in expected.items():
         if name not in actual or actual[name].shape != values.shape:
@@ -350,11 +331,8 @@ def model_outputs(
 ) -> Arrays:
     """Returns the outputs that a conversion must preserve, float32, zero at padding.
 
-    Args:
-        model: a model of any class of this package.
-        batch: see `ragged_batch`.
-        as_graph: whether to compute in a graph, as a SavedModel does. TensorFlow then adds numbers
-            in another order, which changes the outputs of sensitive weights by 1e-5.
+    With `as_graph` they are computed in a graph, as in a SavedModel. TensorFlow then adds numbers
+    in another order, which changes the outputs of sensitive weights by 1e-5.
     """
     compute = partial(model, output_hidden_states=True)
     if as_graph:
@@ -406,11 +384,6 @@ def outputs_in_fresh_process(
         return dict(file)
 
 
-def _own_graphs(format_name: str) -> Callable[[str, Arrays], Mapping[str, Any]] | None:
-    """Returns the function that runs the graphs in a format, or `None`."""
-    return getattr(format_module(format_name), "compute", None)
-
-
 def _save(path: str, arrays: Mapping[str, Any]) -> None:
     with raise_write_errors(path):
         np.savez(path, **arrays)
@@ -421,7 +394,7 @@ def main(format_name: str, directory: str, batch_file: str, outputs_file: str) -
     with np.load(batch_file) as file:
         batch = dict(file)
     contents, _ = read_contents(directory)
-    compute = _own_graphs(format_name)
+    compute = getattr(format_module(format_name), "compute", None)
     outputs = model_outputs(build_model(contents), batch, as_graph=compute is not None)
     if compute is not None:  # these are compared
         own = compute(directory, batch)

@@ -68,8 +68,11 @@ def _locked_file(path: str, kind: str, *, create: bool = True) -> Iterator[None]
     except FileNotFoundError:
         raise
     except BlockingIOError as error:
+        holder = ""
+        with suppress(OSError), open(name, encoding="utf-8", errors="replace") as text:
+            holder = text.readline(300).strip()
         raise DirectoryLockedError(
-            f"`output_dir` {path!r} is in use by another {kind}: {_read_holder(name)}. Wait until "
+            f"`output_dir` {path!r} is in use by another {kind}: {holder}. Wait until "
             "that run has ended, or use another `output_dir`."
         ) from error
     except OSError as error:
@@ -107,14 +110,6 @@ def open_locked(name: str, flags: int, *, waits: bool = False) -> int:
             os.close(file)
             raise
         os.close(file)
-
-
-def _read_holder(name: str) -> str:
-    try:
-        with open(name, encoding="utf-8", errors="replace") as file:
-            return file.readline(300).strip() or "holder unknown"
-    except OSError:
-        return "holder unknown"
 
 
 def _is_at(descriptor: int, path: str) -> bool:

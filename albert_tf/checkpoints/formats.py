@@ -93,30 +93,20 @@ def writer_of(format_name: str) -> FormatModule:
 
 @dataclasses.dataclass(frozen=True)
 class Location:
-    """Where a model is stored; nothing of it has been read.
+    """Where a model is stored; nothing of it has been read."""
 
-    Attributes:
-        given: the path or name that was given.
-        format: name of the format.
-        path: the directory, or the prefix of a checkpoint in the original format.
-        weights: file of weights that `given` names. `None` if the format chooses it.
-    """
-
-    given: str
-    format: str
-    path: str
+    given: str  # the path or name that was given
+    format: str  # name of the format
+    path: str  # the directory, or the prefix of a checkpoint in the original format
+    # File of weights that `given` names. `None` if the format chooses it.
     weights: str | None = None
 
 
 def locate(path: str) -> Location:
     """Detects the format of a model.
 
-    Args:
-        path: a directory of any format, a checkpoint or a file of weights, a released tar file,
-            the URL of a TF-Hub module or archive, or the name of a model.
-
-    Raises:
-        LoadError: a model cannot be downloaded or unpacked.
+    `path` is a directory of any format, a checkpoint or a file of weights, a released tar file, the
+    URL of a TF-Hub module or archive, or the name of a model.
     """
     found = local_directory(path) if is_indirect(path) else path
     if not tf.io.gfile.isdir(found):
@@ -169,9 +159,7 @@ def find_weights(path: str) -> str:
 def trained_task(checkpoint: str, name: str = "") -> TrainedTask | None:
     """Reads the task of a model from `labels.json` or from the configuration of its format.
 
-    Args:
-        checkpoint: see `StoredModel`.
-        name: name of the task if the format stores labels without a name.
+    `name` is the name of the task if the format stores labels without a name.
     """
     format_name = format_of_weights(checkpoint)
     if format_name == ORIGINAL:

@@ -44,19 +44,16 @@ _BEAM_SETTINGS = ("start_n_top", "end_n_top")
 
 @dataclasses.dataclass(frozen=True)
 class StoredHead:
-    """A head, or an encoder without a head.
+    """A head, or an encoder without a head."""
 
-    Attributes:
-        model_class: class of the model; its `head_weights` are the names of the head's weights.
-        tasks: names of the tasks of this head if several heads have the same weights.
-        settings: returns further arguments of the constructor, given the configuration, the shapes
-            of all weights and the task.
-        task_of: returns the task of a model in memory. `None` if the weights determine it.
-    """
-
+    # Class of the model; its `head_weights` are the names of the head's weights
     model_class: type[ConfiguredModel]
+    # Names of the tasks of this head if several heads have the same weights
     tasks: tuple[str, ...] = ()
+    # Returns further arguments of the constructor, given the configuration, the shapes of all
+    # weights and the task
     settings: Settings = lambda config, shapes, task: {}
+    # Returns the task of a model in memory. `None` if the weights determine it.
     task_of: Callable[[Any], TrainedTask | None] = lambda model: None
 
     def is_in(self, shapes: Shapes, task: TrainedTask | None) -> bool:

@@ -126,11 +126,8 @@ def match_names(
 ) -> dict[str, str]:
     """Maps model variables to the names in a checkpoint that fill them.
 
-    Args:
-        model_names: names of the model variables.
-        stored_names: names in the checkpoint.
-        warm_start: configuration of the model; allows other layers and sharing in the checkpoint,
-            see `names_by_place`. If `None`, only equal names match.
+    With the configuration of the model, `warm_start`, the checkpoint may have other layers and
+    sharing, see `names_by_place`. Otherwise only equal names match.
 
     Differs: the original reports variables as restored that it leaves unfilled, and fills variables
         without an equal name from group 0 at any depth.

@@ -179,15 +179,9 @@ def without_scope(shapes: Shapes) -> dict[str, Sequence[int]]:
 def read_contents(
     path: str, *, with_optimizer: bool = False, **parts: Any
 ) -> tuple[ModelContents, LoadReport]:
-    """Reads a complete model into memory.
+    """Reads a complete model, see `load`, into memory; returns a report on every stored weight too.
 
-    Args:
-        path: see `load`.
-        with_optimizer: whether to read the optimizer's moments, if there are any.
-        **parts: fields of `ModelSettings` that replace parts of the model.
-
-    Returns:
-        The model with the weights of encoder and heads, and a report on every stored weight.
+    `parts` are fields of `ModelSettings` that replace parts of the model.
     """
     source, stored = find_source(path, ModelSettings(**parts))
     model, report = build(source, stored)
@@ -284,19 +278,12 @@ def _read_slots(report: LoadReport, stored: StoredModel) -> dict[str, np.ndarray
 
 @dataclasses.dataclass(frozen=True)
 class FoundModel:
-    """A model that was found; the values of its weights have not been read.
+    """A model that was found; the values of its weights have not been read."""
 
-    Attributes:
-        path: the path or name that was given.
-        source: configuration and tokenizer.
-        stored: weights and task.
-        tokenizer: the tokenizer of `source`.
-    """
-
-    path: str
-    source: ModelSource
-    stored: StoredModel
-    tokenizer: Tokenizer
+    path: str  # the path or name that was given
+    source: ModelSource  # configuration and tokenizer
+    stored: StoredModel  # weights and task
+    tokenizer: Tokenizer  # the tokenizer of `source`
 
     @property
     def task(self) -> TrainedTask | None:
@@ -308,10 +295,8 @@ class FoundModel:
     ) -> Any:
         """Returns the model of the stored head with its weights.
 
-        Args:
-            kinds: accepted classes; `ValueError` is raised for others.
-            wanted: description of these classes, for messages.
-            task: task of the model if none is stored.
+        Raises `ValueError` with the description `wanted` if its class is none of `kinds`. If no
+        task is stored, `task` is used.
         """
         shapes = without_scope(self.stored.weights[1])
         if not issubclass(head_in(shapes, self.task or task).model_class, kinds):
@@ -337,12 +322,7 @@ def find_model(
     *,
     do_lower_case: bool | None = None,
 ) -> FoundModel:
-    """Finds the model at a path or of a name.
-
-    Args:
-        path: see `load`.
-        name: the argument that contains it, for messages.
-        do_lower_case: see `ModelSettings`.
+    """Finds the model at a path or of a name, given in the argument `name`.
 
     Raises:
         TypeError: `path` is not a path or name.

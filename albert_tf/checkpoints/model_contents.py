@@ -20,24 +20,17 @@ from albert_tf.tokenization.base import Tokenizer
 
 @dataclasses.dataclass(frozen=True)
 class ModelContents:
-    """A complete model in memory.
+    """A complete model in memory."""
 
-    Attributes:
-        config: configuration of the model.
-        weights: values of encoder and heads by the original's names, float32, or float16 to store
-            them as float16. May include optimizer slots (`<variable>/adam_m`, `adam_v`).
-        tokenizer: its `files` are the files to copy. `None` if the source has no tokenizer.
-        do_lower_case: whether text is lower-cased.
-        global_step: training step, 0 if unknown.
-        task: task of a fine-tuned model. `None` if unknown.
-    """
-
-    config: AlbertConfig
+    config: AlbertConfig  # configuration of the model
+    # Values of encoder and heads by the original's names, float32, or float16 to store them as
+    # float16. May include optimizer slots (`<variable>/adam_m`, `adam_v`).
     weights: Mapping[str, np.ndarray]
+    # Its `files` are the files to copy. `None` if the source has no tokenizer.
     tokenizer: Tokenizer | None = None
-    do_lower_case: bool = True
-    global_step: int = 0
-    task: TrainedTask | None = None
+    do_lower_case: bool = True  # whether text is lower-cased
+    global_step: int = 0  # training step, 0 if unknown
+    task: TrainedTask | None = None  # task of a fine-tuned model. `None` if unknown.
 
 
 class WeightsReader(Protocol):
@@ -65,34 +58,22 @@ class LoadedWeights(dict[str, np.ndarray]):
 
 @dataclasses.dataclass(frozen=True)
 class StoredModel:
-    """The parts of a model in a directory; missing parts are `None` or empty.
+    """The parts of a model in a directory; missing parts are `None` or empty."""
 
-    Attributes:
-        path: the directory.
-        format: name of the format, one of `formats.FORMAT_NAMES`.
-        checkpoint: file of the weights, or prefix of TensorFlow's files.
-        config: configuration of the model.
-        config_file: file of the configuration.
-        tokenizer_files: SentencePiece model, vocabulary or tokenizer.json. The first one is used;
-            the others must contain the same tokens.
-        do_lower_case: whether text is lower-cased.
-        task: task that the head was trained for.
-        open_reader: opens the weights. If `None`, `open_weights` of the format's module is used.
-        is_handle: whether `albert_hub_module_handle` named the model.
-        given: the path or name that was given.
-    """
-
-    path: str
-    format: str
-    checkpoint: str
-    config: AlbertConfig | None = None
-    config_file: str | None = None
+    path: str  # the directory
+    format: str  # name of the format, one of `formats.FORMAT_NAMES`
+    checkpoint: str  # file of the weights, or prefix of TensorFlow's files
+    config: AlbertConfig | None = None  # configuration of the model
+    config_file: str | None = None  # file of the configuration
+    # SentencePiece model, vocabulary or tokenizer.json. The first one is used; the others must
+    # contain the same tokens.
     tokenizer_files: Sequence[str] = ()
-    do_lower_case: bool | None = None
-    task: TrainedTask | None = None
+    do_lower_case: bool | None = None  # whether text is lower-cased
+    task: TrainedTask | None = None  # task that the head was trained for
+    # Opens the weights. If `None`, `open_weights` of the format's module is used.
     open_reader: Callable[[], WeightsReader] | None = dataclasses.field(default=None, compare=False)
-    is_handle: bool = False
-    given: str = ""
+    is_handle: bool = False  # whether `albert_hub_module_handle` named the model
+    given: str = ""  # the path or name that was given
 
     @property
     def tokenizer_file(self) -> str | None:

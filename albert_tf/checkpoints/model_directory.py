@@ -45,12 +45,7 @@ def find_tokenizer_files(directory: str) -> list[str]:
 
 
 def make_output_dir(path: str) -> None:
-    """Creates a directory if necessary.
-
-    Raises:
-        ValueError: the path is not a directory.
-        WriteError: the directory cannot be created.
-    """
+    """Creates a directory if necessary. Raises `ValueError` or `WriteError` if it cannot."""
     check_folder(path)
     with raise_write_errors(path):
         tf.io.gfile.makedirs(path)
@@ -67,7 +62,7 @@ def warn_of_another_config(checkpoint: str, config: AlbertConfig) -> None:
     differences = essential_differences(AlbertConfig.from_json_file(path), config)
     if differences:
         logging.warning(
-            "%s, next to the checkpoint, differs from --albert_config_file: %s",
+            "%s, next to the checkpoint, differs from `albert_config_file`: %s",
             path,
             "; ".join(differences),
         )
@@ -97,11 +92,8 @@ def _changes(there: AlbertConfig, now: AlbertConfig) -> tuple[dict[str, str], se
 class ModelDirectory:
     """Configuration and tokenizer of a model in a directory; the constructor writes nothing.
 
-    Args:
-        path: the directory.
-        config: configuration of the model.
-        config_file: file from which the configuration was read.
-        tokenizer: tokenizer of the model. If `None`, the tokenizer next to `config_file` is used.
+    If `tokenizer` is `None`, the tokenizer next to `config_file`, the source of the configuration,
+    is used.
 
     Raises:
         ValueError: the directory belongs to another model, or the vocabulary has another size than
@@ -157,7 +149,7 @@ class ModelDirectory:
             self._copy_tokenizer(self.tokenizer)
         if find_tokenizer(self.path) is None:
             logging.info(
-                "No tokenizer is stored in %s: pass --spm_model_file or --vocab_file", self.path
+                "No tokenizer is stored in %s: pass `spm_model_file` or `vocab_file`", self.path
             )
 
     def write_if_absent(self) -> None:

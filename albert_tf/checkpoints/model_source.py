@@ -46,48 +46,34 @@ _WAYS = f"""Name a model by one of:
 
 @dataclasses.dataclass(frozen=True)
 class ModelSettings:
-    """Model-related settings, named after the command-line flags. Unset values are `None`.
+    """Model-related settings, named after the command-line flags. Unset values are `None`."""
 
-    Attributes:
-        albert_config_file: path of an `albert_config.json`.
-        albert_hub_module_handle: a directory of any format, a tar file, a URL or a name.
-        init_checkpoint: the same, or the prefix or a file of a checkpoint.
-        eval_checkpoint: the same as `init_checkpoint`, for evaluation.
-        output_dir: output directory of a training; need not exist.
-        spm_model_file: SentencePiece model, or "from_tf_hub" for the tokenizer of the handle or
-            checkpoint.
-        vocab_file: WordPiece vocabulary.
-        do_lower_case: whether to lower-case text. If `None`, the value stored with the model is
-            used, or `True` if there is none.
-    """
-
-    albert_config_file: str | None = None
+    albert_config_file: str | None = None  # path of an `albert_config.json`
+    # A directory of any format, a tar file, a URL or a name
     albert_hub_module_handle: str | None = None
-    init_checkpoint: str | None = None
-    eval_checkpoint: str | None = None
-    output_dir: str | None = None
+    init_checkpoint: str | None = None  # the same, or the prefix or a file of a checkpoint
+    eval_checkpoint: str | None = None  # the same as `init_checkpoint`, for evaluation
+    output_dir: str | None = None  # output directory of a training; need not exist
+    # SentencePiece model, or "from_tf_hub" for the tokenizer of the handle or checkpoint
     spm_model_file: str | None = None
-    vocab_file: str | None = None
+    vocab_file: str | None = None  # WordPiece vocabulary
+    # Whether to lower-case text. If `None`, the value stored with the model is used, or `True` if
+    # there is none.
     do_lower_case: bool | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelSource:
-    """The parts of a model that `resolve_model` chose.
+    """The parts of a model that `resolve_model` chose."""
 
-    Attributes:
-        config: configuration. Contains `LOWER_CASE_KEY` if a setting or location sets it.
-        config_file: file of the configuration.
-        tokenizer: tokenizer with `config.vocab_size` tokens. `None` if there is none.
-        do_lower_case: whether text is lower-cased.
-        checkpoint: weights, see `StoredModel`. `None` for random weights, or for the weights of
-            the training in `output_dir`.
-    """
-
+    # Configuration. Contains `LOWER_CASE_KEY` if a setting or location sets it.
     config: AlbertConfig
-    config_file: str | None
+    config_file: str | None  # file of the configuration
+    # Tokenizer with `config.vocab_size` tokens. `None` if there is none.
     tokenizer: Tokenizer | None
-    do_lower_case: bool
+    do_lower_case: bool  # whether text is lower-cased
+    # Weights, see `StoredModel`. `None` for random weights, or for the weights of the training in
+    # `output_dir`.
     checkpoint: str | None
 
     @property
@@ -116,12 +102,8 @@ _PRECEDENCE = {
 def resolve_model(settings: ModelSettings, model: StoredModel | None = None) -> ModelSource:
     """Chooses configuration, tokenizer and weights of the model, see `_PRECEDENCE`.
 
-    Args:
-        settings: the locations, and parts that replace their parts.
-        model: an additional location, which is already open.
-
-    Raises:
-        ValueError: no model is named, a required part is missing, or parts contradict each other.
+    `model` is an additional location, which is already open. Raises `ValueError` if no model is
+    named, a required part is missing, or parts contradict each other.
     """
     if settings.init_checkpoint == "" and not settings.albert_hub_module_handle:
         raise UserError(

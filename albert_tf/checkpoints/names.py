@@ -195,12 +195,7 @@ def suggestion(name: str) -> str:
 def fetch(name: str) -> str:
     """Returns the directory of a model, or the path of a tar file to unpack.
 
-    Args:
-        name: a URL, or a name for which `is_released` is true.
-
-    Raises:
-        LoadError: the model cannot be downloaded, or the file differs from the server's file.
-        OSError: the file cannot be written.
+    Raises `LoadError` if the model cannot be downloaded, `OSError` if it cannot be stored.
     """
     if repository := _repository(name):
         return _from_hugging_face(repository, name)

@@ -147,9 +147,7 @@ def prefixes_in(directory: str) -> list[str]:
 def open_tensorflow_checkpoint(prefix: str) -> WeightsReader:
     """Returns TensorFlow's reader of a checkpoint, name-based or not.
 
-    Raises:
-        DamagedError: the files are not a checkpoint, or are damaged.
-        LoadError: the files cannot be read.
+    Raises `DamagedError` if the files are damaged, `LoadError` if they cannot be read.
     """
     try:
         reader = tf.train.load_checkpoint(prefix)
@@ -259,7 +257,7 @@ def read(path: str) -> StoredModel:
     if not tokenizer_files and tf.io.gfile.exists(list_file):
         logging.warning(
             "%s exists, but %s, which the tokenizer needs, does not: copy it too, or pass "
-            "--spm_model_file",
+            "`spm_model_file`",
             list_file,
             SENTENCEPIECE_FILE,
         )

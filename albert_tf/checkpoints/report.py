@@ -131,18 +131,14 @@ class LoadReport:
 
 def _renamed_scopes(mapped: Mapping[str, str]) -> list[str]:
     """Returns a line for each scope that was renamed."""
-    counts = collections.Counter(
-        _different_beginnings(name, stored) for name, stored in mapped.items() if name != stored
-    )
+    counts: collections.Counter[tuple[str, str]] = collections.Counter()
+    for name, stored in mapped.items():
+        if name != stored:
+            new, old = name.split("/"), stored.split("/")
+            while new and old and new[-1] == old[-1]:  # removes the common end
+                new, old = new[:-1], old[:-1]
+            counts["".join(f"{s}/" for s in new), "".join(f"{s}/" for s in old)] += 1
     return [f"{new}* <- {old}* ({count} variables)" for (new, old), count in counts.items()]
-
-
-def _different_beginnings(name: str, stored: str) -> tuple[str, str]:
-    """Removes the common end of two names."""
-    new, old = name.split("/"), stored.split("/")
-    while new and old and new[-1] == old[-1]:
-        new, old = new[:-1], old[:-1]
-    return "".join(f"{scope}/" for scope in new), "".join(f"{scope}/" for scope in old)
 
 
 def _blocks(names: Sequence[str]) -> list[str]:

@@ -101,18 +101,12 @@ def _record(line: bytes, where: str, number: int) -> Record:
 
 
 class BestTrial(NamedTuple):
-    """The content of `best_trial.txt`: `last_step:best_step:best_value`, as in the original.
+    """The content of `best_trial.txt`: `last_step:best_step:best_value`, as in the original."""
 
-    Attributes:
-        last_step: step of the last checkpoint that was evaluated.
-        step: step of the best checkpoint; -1 if no checkpoint has a score.
-        value: score of the best checkpoint.
-        metric: name of the score, stored after another colon. `None` for the original's metric.
-    """
-
-    last_step: int
-    step: int
-    value: float
+    last_step: int  # step of the last checkpoint that was evaluated
+    step: int  # step of the best checkpoint; -1 if no checkpoint has a score
+    value: float  # score of the best checkpoint
+    # Name of the score, stored after another colon. `None` for the original's metric.
     metric: str | None = None
 
     @classmethod

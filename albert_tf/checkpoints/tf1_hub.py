@@ -166,15 +166,9 @@ def build_outputs(
 ) -> tuple[Tensors, Tensors]:
     """Adds inputs, variables and a model to the current graph; returns inputs and outputs by name.
 
-    Args:
-        model: provides the computation.
-        weights: names of the variables to create, by the original's names. Outputs that depend on
-            other variables are meaningless.
-        training: whether to apply dropout.
-
-    Returns:
-        The inputs, and the outputs `sequence_output` [B, S, H], `pooled_output` [B, H],
-        `mlm_logits` [B * P, V] and, with that head, `sop_log_probs` [B, 2].
+    Variables are created for the names in `weights`; outputs that depend on others are meaningless.
+    The outputs are `sequence_output` [B, S, H], `pooled_output` [B, H], `mlm_logits` [B * P, V]
+    and, with that head, `sop_log_probs` [B, 2].
     """
     inputs = {
         name: tf.compat.v1.placeholder(tf.int32, [None, None], name)

@@ -30,23 +30,18 @@ _SAME_KIND = ({"mnli", "mismnli", "ax"},)
 
 @dataclass(frozen=True)
 class TrainedTask:
-    """A task and its labels, whose order is part of the model.
+    """A task and its labels, whose order is part of the model."""
 
-    Attributes:
-        name: name of the task in lower case; "custom" for custom files; "tokens"; or one of
-            `QUESTION_TASKS`.
-        labels: the labels. Empty for question tasks.
-        is_pair: whether an example is a pair of texts. `None` if unknown.
-        columns: column names of custom files, by flag.
-        max_seq_length: number of tokens to which texts were truncated. `None` if unknown.
-        settings: further settings of a question task, by flag.
-    """
-
+    # Name of the task in lower case; "custom" for custom files; "tokens"; or one of
+    # `QUESTION_TASKS`
     name: str
-    labels: Labels = field(default_factory=Labels)
-    is_pair: bool | None = True
+    labels: Labels = field(default_factory=Labels)  # the labels. Empty for question tasks.
+    is_pair: bool | None = True  # whether an example is a pair of texts. `None` if unknown.
+    # Column names of custom files, by flag
     columns: Mapping[str, str | None] = field(default_factory=dict)
+    # Number of tokens to which texts were truncated. `None` if unknown.
     max_seq_length: int | None = None
+    # Further settings of a question task, by flag
     settings: Mapping[str, float] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -114,10 +109,11 @@ class TrainedTask:
                 "new `output_dir` or the same data."
             )
         if self.is_pair not in (asked.is_pair, None):
+            texts = "single texts", "pairs of texts"
             raise UserError(
                 f"{directory!r} belongs to another task: according to {path} the model was "
-                f"trained on {_texts(self.is_pair)}, the data are {_texts(asked.is_pair)} "
-                "(`text_b_column`)."
+                f"trained on {texts[bool(self.is_pair)]}, the data are "
+                f"{texts[bool(asked.is_pair)]} (`text_b_column`)."
             )
 
 
@@ -152,10 +148,6 @@ def _task(content: JsonValue) -> TrainedTask:
         },
         max_seq_length,
     )
-
-
-def _texts(is_pair: bool | None) -> str:
-    return "pairs of texts" if is_pair else "single texts"
 
 
 def described(labels: Labels) -> str:

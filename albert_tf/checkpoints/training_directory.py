@@ -284,9 +284,7 @@ class TrainingDirectory:
     ) -> int:
         """Fills model and optimizer from a step checkpoint, and returns its step.
 
-        Raises:
-            DamagedError: the checkpoint is damaged.
-            LoadError: the checkpoint does not belong to this model and kind of optimizer.
+        Raises `LoadError` if the checkpoint is damaged or belongs to another model or optimizer.
         """
         reader, shapes = open_checkpoint(prefix)
         variables = {**original_names(model), **slot_variables(model, optimizer)}
@@ -338,16 +336,14 @@ class TrainingDirectory:
     def restore_input(
         self, prefix: str, positions: Mapping[str, Any], input_description: Mapping[str, Any]
     ) -> bool:
-        """Moves new iterators to the saved position.
+        """Moves new iterators to the saved position; returns whether this succeeded.
+
+        If no position was saved or the input has changed, a warning is logged.
 
         Args:
             prefix: the checkpoint.
             positions: any subset of the iterators that all workers saved, by name.
             input_description: see `save`.
-
-        Returns:
-            Whether the position was restored. A warning is logged if none was saved or if the input
-            has changed.
 
         Raises:
             LoadError: the position cannot be read.

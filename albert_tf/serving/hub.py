@@ -49,17 +49,9 @@ def export_to_tfhub(
     *,
     dry_run: bool = False,
 ) -> ConversionReport:
-    """Writes a model for TF-Hub and compares its outputs in a new process, see `convert`.
+    """Writes a model for TF-Hub and compares its outputs, see `albert_tf.export_hub_module`.
 
-    Args:
-        model: a model of any format.
-        format_name: "tf2" for an encoder, "tf1_hub" for a module as the original writes it.
-        export_path: a new or an empty directory. If the export fails, it is left unchanged.
-        preprocessor_path: for "tf2", a new or an empty directory for the preprocessor. If `None`,
-            no preprocessor is written.
-        do_lower_case: whether to lower-case text. If `None`, the value stored with the model is
-            used, or `True` if there is none.
-        dry_run: whether to run only the checks.
+    With `dry_run`, only the checks are run.
 
     Raises:
         ValueError: the model cannot be read or exported, a target is not empty, or the outputs of
@@ -117,15 +109,8 @@ def _tokenizer_and_length(model: str, do_lower_case: bool | None) -> tuple[Token
 def write_preprocessor(directory: str, tokenizer: Tokenizer, seq_length: int) -> None:
     """Writes a preprocessor into a new or an empty directory.
 
-    The SavedModel contains the vocabulary twice: in the graph, and as an asset.
-
-    Args:
-        directory: the directory.
-        tokenizer: tokenizer of the model.
-        seq_length: default number of tokens, including special tokens.
-
-    Raises:
-        ValueError: `seq_length` leaves no room for text; nothing is written.
+    The SavedModel contains the vocabulary twice: in the graph, and as an asset. `seq_length` is the
+    default number of tokens, including special tokens.
     """
     _check_length(seq_length)
     preprocessor = Preprocessor(tokenizer, seq_length)

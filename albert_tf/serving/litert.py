@@ -119,9 +119,7 @@ class LiteRTExport:
     def write(self) -> dict[str, Agreement]:
         """Converts the model, compares the result, and writes the file; returns the comparisons.
 
-        Raises:
-            ValueError: the result does not run, or its outputs differ.
-            WriteError: the file cannot be written.
+        Raises `ValueError` if the result differs, `WriteError` if the file cannot be written.
         """
         if self.exported is not self.model:
             logging.info("Only the encoder of the pretrained model is exported, without its heads.")

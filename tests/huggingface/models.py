@@ -1,7 +1,6 @@
-"""Models of both sides for the comparison with Hugging Face's transformers; needs none of it.
+"""Models for the comparison with transformers, which this module does not need.
 
-What transformers made of them is recorded in `recorded/` by `record.py`, which has PyTorch and
-transformers; the tests compare with that.
+`record.py` runs transformers and stores its results in `recorded/`.
 """
 
 import functools
@@ -50,18 +49,18 @@ TEXTS = [
     "A very-long-word and  two   blanks\tand a tab",
     "unfathomable \u4f60\u597d \u20ac5 \u00a37 \u2013 end",
 ]
-# Where the two differ: the original puts the mark of a word's start before the last digit.
+# The ids differ: the original puts the word mark before the last digit.
 DIGIT_COMMA = "In 1999, 12,000 people came; 2,005 of them left."
 
 
 @functools.cache
 def ours(name: str) -> ModelContents:
-    """One of our models."""
+    """Returns a model of this package by name."""
     return our_contents(*OURS[name])
 
 
 def our_contents(heads, changes, task=None, tokenizer=None) -> ModelContents:
-    """A model of ours with random values everywhere."""
+    """Creates a model of this package with random values in all variables."""
     config = small_config(**({"num_hidden_groups": 1} if "parameter_sharing" in changes else {}))
     model = empty_model(config.replace(**changes), heads, task)
     weights = {
@@ -72,7 +71,7 @@ def our_contents(heads, changes, task=None, tokenizer=None) -> ModelContents:
 
 
 def write_ours(folder: Path) -> None:
-    """Writes our models as `ours/<name>` below a folder, tokenizers, and what both are given."""
+    """Writes models as `ours/<name>`, tokenizers, and the inputs."""
     for name in OURS:
         _write(folder / "ours" / name, ours(name))
     np.savez(folder / "inputs.npz", **inputs())
@@ -89,7 +88,7 @@ def _write(path: Path, contents: ModelContents) -> None:
 
 
 def write_theirs(folder: Path, recorded: dict) -> None:
-    """Writes the models that transformers saved as `theirs/<name>`, from what is recorded."""
+    """Writes the recorded models of transformers as `theirs/<name>`."""
     for name, model in recorded["theirs"].items():
         path = folder / "theirs" / name
         path.mkdir(parents=True)
@@ -99,7 +98,7 @@ def write_theirs(folder: Path, recorded: dict) -> None:
 
 
 def inputs() -> dict[str, np.ndarray]:
-    """A ragged batch under the names of transformers."""
+    """Returns a ragged batch by the names of transformers."""
     ours = {name: value.numpy() for name, value in encoder_inputs().items()}
     return {
         "input_ids": ours["input_ids"],
@@ -109,10 +108,10 @@ def inputs() -> dict[str, np.ndarray]:
 
 
 def digest(folder: Path) -> str:
-    """Of all that transformers reads of a directory of ours: changes with any value or key."""
+    """Returns a digest of all values and keys that transformers reads in a directory."""
     found = hashlib.sha256()
     for path in sorted(folder.glob("*.json")):
-        if path.name != "labels.json":  # which is for us alone
+        if path.name != "labels.json":  # ignored by transformers
             content = json.loads(path.read_text("utf-8"))
             found.update(f"{path.name} {json.dumps(content, sort_keys=True)}".encode())
     for path in (folder / "spiece.model", folder / "vocab.txt"):

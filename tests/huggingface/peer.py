@@ -1,10 +1,10 @@
-"""Hugging Face's side, in a process of its own: PyTorch and TensorFlow do not bear each other.
+"""Runs transformers in a separate process, because PyTorch and TensorFlow are incompatible.
 
     python -m tests.huggingface.peer FOLDER
 
-FOLDER holds `inputs.npz`, `texts.json`, our models in `ours/<name>` and our tokenizers in
-`tokenizers/<name>`. Writes models of every kind that transformers has to `theirs/<name>`, one of
-them in every form of storage, `outputs.npz` of both sides, and `tokenizers.json`.
+FOLDER contains `inputs.npz`, `texts.json`, models of this package in `ours/<name>` and tokenizers
+in `tokenizers/<name>`. The program writes models of every class of transformers to `theirs/<name>`,
+one of them in every storage format, `outputs.npz` of all models, and `tokenizers.json`.
 """
 
 import json
@@ -47,7 +47,7 @@ MODELS = {
 
 
 def random_model(name: str) -> torch.nn.Module:
-    """A model with random values everywhere, biases and layer norms too."""
+    """Creates a model with random values in all parameters."""
     kind, changes = MODELS[name]
     model = getattr(transformers, kind)(AlbertConfig(**{**SIZES, **changes}))
     with torch.no_grad():
@@ -58,7 +58,7 @@ def random_model(name: str) -> torch.nn.Module:
 
 
 def outputs(model: torch.nn.Module, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What a model computes; of options, the rows of the batch are those of one example."""
+    """Returns the outputs; for multiple choice, the rows are the options of one example."""
     inputs = {name: torch.tensor(value, dtype=torch.long) for name, value in inputs.items()}
     if "MultipleChoice" in type(model).__name__:
         inputs = {name: value[None] for name, value in inputs.items()}
@@ -68,7 +68,7 @@ def outputs(model: torch.nn.Module, inputs: dict[str, np.ndarray]) -> dict[str, 
 
 
 def gradients(model: torch.nn.Module, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The loss of a classifier of tokens and its gradients, by the names of the parameters."""
+    """Returns the loss of a token classifier and its gradients by parameter."""
     tensors = {name: torch.tensor(value, dtype=torch.long) for name, value in inputs.items()}
     loss = model(**tensors, labels=torch.tensor(token_labels(inputs["attention_mask"]))).loss
     loss.backward()
@@ -77,7 +77,7 @@ def gradients(model: torch.nn.Module, inputs: dict[str, np.ndarray]) -> dict[str
 
 
 def save_variants(model: torch.nn.Module, folder: Path) -> None:
-    """The same weights in the other forms that are met."""
+    """Saves the weights in the other storage formats."""
     state = {name: value.clone() for name, value in model.state_dict().items()}
     for name, dtype in (("half", torch.float16), ("bfloat16", torch.bfloat16)):
         model.to(dtype).save_pretrained(folder / f"pretraining_{name}")

@@ -1,9 +1,9 @@
-"""Records what transformers computes with our models, and what it stores of its own.
+"""Records the outputs of transformers for models of this package, and the models it stores.
 
     python -m tests.huggingface.record
 
 Needs PyTorch and transformers (requirements/hf.txt), which `peer.py` runs. Writes `recorded/`:
-`models.json` (what transformers stores, and a digest of what it read of ours), `outputs.npz` and
+`models.json` (models of transformers, and digests of the files it read), `outputs.npz` and
 `tokenizers.json`.
 """
 
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def run_peer(folder: Path) -> None:
-    """Writes our models below a folder and has transformers run them, and write its own."""
+    """Writes models of this package, and runs transformers on them."""
     models.write_ours(folder)
     subprocess.run(
         [sys.executable, "-m", "tests.huggingface.peer", folder],
@@ -36,7 +36,7 @@ def run_peer(folder: Path) -> None:
 
 
 def record_of(folder: Path) -> dict:
-    """What `models.json` holds, of a folder where transformers was run."""
+    """Returns the content of `models.json` for the results of transformers."""
     theirs = {}
     for path in sorted((folder / "theirs").iterdir()):
         if path.name.startswith(("pretraining_", "tokenizer_", "untied")):
@@ -58,7 +58,7 @@ def record_of(folder: Path) -> dict:
 
 
 def _saved_tokenizer(folder: Path, name: str) -> dict:
-    """The files of a tokenizer that transformers saved; None for a tokenizer.json that is ours."""
+    """Returns the files of a saved tokenizer; `None` for an unchanged tokenizer.json."""
     saved = folder / "theirs" / f"tokenizer_{name}"
     files = {path.name: json.loads(path.read_text("utf-8")) for path in saved.iterdir()}
     ours = folder / "tokenizers" / name / "tokenizer.json"

@@ -1,4 +1,4 @@
-"""One model in every format: found, read and taken by flags alike."""
+"""Tests for one model in every format."""
 
 import dataclasses
 import shutil
@@ -20,7 +20,7 @@ from albert_tf.modeling.models import AlbertForClassification
 from albert_tf.modeling.original_names import original_names
 from tests.small_model import resolve
 
-# What a preset of KerasHub has no place for beside its one head.
+# A preset of KerasHub has only one head.
 LEFT_OUT = {
     "keras_hub": ["cls/seq_relationship/output_bias", "cls/seq_relationship/output_weights"]
 }
@@ -39,7 +39,7 @@ NAMES = [pytest.param(n, marks=pytest.mark.slow) if n == "tf2_hub" else n for n 
 
 @pytest.fixture(scope="module", params=NAMES)
 def stored(request, contents, tmp_path_factory):
-    """The name of a format, and the path of the model in it."""
+    """Returns the name of a format, and the path of the model in it."""
     path = str(tmp_path_factory.mktemp(request.param))
     module = format_module(request.param)
     module.write(path, contents)
@@ -47,7 +47,7 @@ def stored(request, contents, tmp_path_factory):
     return request.param, path
 
 
-def test_nothing_is_lost(stored, contents):
+def test_models_are_preserved(stored, contents):
     name, path = stored
     assert stored_model(path).format == name
     again, report = read_contents(path)
@@ -64,7 +64,7 @@ def test_nothing_is_lost(stored, contents):
 
 
 @pytest.mark.parametrize("flag", ["albert_hub_module_handle", "init_checkpoint"])
-def test_either_flag_takes_it_and_finds_all_parts(stored, flag, contents):
+def test_both_flags_find_all_parts(stored, flag, contents):
     _, path = stored
     source = resolve(**{flag: path}, spm_model_file="from_tf_hub")
     assert essential_differences(source.config, contents.config) == []
@@ -76,7 +76,7 @@ def test_either_flag_takes_it_and_finds_all_parts(stored, flag, contents):
         np.testing.assert_array_equal(variable, contents.weights[name], err_msg=name)
 
 
-def test_its_weights_are_a_path_as_well(stored):
+def test_weights_can_be_passed_as_path(stored):
     name, path = stored
     checkpoint = find_weights(path)
     assert find_weights(checkpoint) == checkpoint
@@ -85,15 +85,15 @@ def test_its_weights_are_a_path_as_well(stored):
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "tf1_hub"])
-def test_a_model_without_a_tokenizer_gets_none(golden, tmp_path, monkeypatch, contents, name):
-    """Not even where the command runs in a directory that has one."""
+def test_missing_tokenizer_is_preserved(golden, tmp_path, monkeypatch, contents, name):
+    """The working directory contains a tokenizer, which must not be used."""
     monkeypatch.chdir(golden / "hub" / "albert_directory")
     format_module(name).write(str(tmp_path), dataclasses.replace(contents, tokenizer=None))
     assert read_contents(str(tmp_path))[0].tokenizer is None
 
 
-def test_a_release_directory_has_the_list_of_pieces_too(golden, tmp_path, contents):
-    """The original's exporter opens it; other formats keep the SentencePiece model alone."""
+def test_release_directory_contains_the_list_of_pieces(golden, tmp_path, contents):
+    """The original's exporter needs it; other formats store only the SentencePiece model."""
     release = golden / "hub" / "albert_directory"
     model = shutil.copy(release / "30k-clean.model", tmp_path / "spiece.model")
     alone = dataclasses.replace(contents, tokenizer=albert_tf.load_tokenizer(model))
@@ -105,7 +105,7 @@ def test_a_release_directory_has_the_list_of_pieces_too(golden, tmp_path, conten
 
 @pytest.mark.parametrize("kind", ["sst-2", "tokens"])
 @pytest.mark.parametrize("name", ["original", "huggingface"])
-def test_what_a_classifier_was_trained_for_goes_along(tmp_path, contents, name, kind):
+def test_tasks_of_classifiers_are_preserved(tmp_path, contents, name, kind):
     random = np.random.default_rng(5)
     task = TrainedTask(kind, Labels(("0", "1", "2")), is_pair=False)
     head = {"output_weights": random.normal(size=(3, 24)), "output_bias": random.normal(size=3)}

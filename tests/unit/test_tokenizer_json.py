@@ -1,4 +1,4 @@
-"""`tokenizer.json` made from SentencePiece models, and these made from it again."""
+"""Tests for converting SentencePiece models to `tokenizer.json` and back."""
 
 import json
 
@@ -24,7 +24,7 @@ def content(values) -> JsonValue:
     return JsonValue(values, "tokenizer.json")
 
 
-def test_a_model_made_again_is_the_same(tokenizer, golden):
+def test_converted_models_are_equal(tokenizer, golden):
     written = json.loads(json.dumps(tokenizer_json(tokenizer)))
     made = sentencepiece_model(content(written))
     before, after = parse_model(tokenizer.model_proto, "before"), parse_model(made, "after")
@@ -43,21 +43,21 @@ def test_a_model_made_again_is_the_same(tokenizer, golden):
 
 
 def _strings(value) -> list[str]:
-    """All strings in what a JSON file holds, which are texts and pieces of all kinds."""
+    """Returns all printable strings in the content of a JSON file."""
     if isinstance(value, str):
         return [value] if value.isprintable() else []
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return [text for part in inner for text in _strings(part)]
 
 
-def test_pieces_like_9_comma_are_never_the_best(tokenizer):
+def test_pieces_with_digit_and_comma_have_a_penalty(tokenizer):
     scores = dict(tokenizer_json(tokenizer)["model"]["vocab"])
     punished = [piece for piece, score in scores.items() if score < -50]
     assert punished
     assert all(piece[-1] == "," and piece[-2].isdigit() for piece in punished)
 
 
-def test_lower_casing_is_told(tokenizer, golden):
+def test_lower_casing_is_detected(tokenizer, golden):
     assert lower_cases(content(tokenizer_json(tokenizer))) is True
     cased = load_tokenizer(spm_model_file=tokenizer.files[0], do_lower_case=False)
     assert lower_cases(content(tokenizer_json(cased))) is False
@@ -74,12 +74,12 @@ def test_lower_casing_is_told(tokenizer, golden):
         ({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}, "its model is BPE"),
     ],
 )
-def test_other_kinds_are_refused(values, message):
+def test_other_tokenizers_are_rejected(values, message):
     with pytest.raises(ValueError, match=message):
         sentencepiece_model(content(values))
 
 
-def test_a_vocabulary_needs_all_ids():
+def test_invalid_vocabularies_are_rejected():
     model = {"type": "WordPiece", "vocab": {"b": 1, "a": 0}}
     assert wordpiece_tokens(content({"model": model})) == ["a", "b"]
     for vocabulary in (
@@ -116,13 +116,13 @@ UNIGRAM_MODEL = {"type": "Unigram", "unk_id": 1, "vocab": [["<pad>", 0], ["<unk>
         ),
     ],
 )
-def test_wrong_types_deep_inside_are_named_with_their_keys(change, key):
+def test_errors_contain_the_keys(change, key):
     assert sentencepiece_model(content({"model": UNIGRAM_MODEL}))
     with pytest.raises(JsonError) as raised:
         sentencepiece_model(content({"model": UNIGRAM_MODEL, **change}))
     assert str(raised.value).startswith(f"tokenizer.json: {key} ")
 
 
-def test_what_is_no_model_is_refused():
+def test_other_files_are_rejected():
     with pytest.raises(ValueError, match=r"^spm\.model "):
         parse_model(b"\xff\xff no model", "spm.model")

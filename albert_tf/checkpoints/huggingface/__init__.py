@@ -27,9 +27,9 @@ from albert_tf.checkpoints.huggingface.weights import (
     SAFETENSORS,
     WEIGHTS_FILES,
     HuggingFaceWeights,
-    names_without_place,
     open_tensors,
     read_content,
+    unsupported_names,
     write_weights,
 )
 from albert_tf.checkpoints.model_contents import ModelContents, StoredModel, WeightsReader
@@ -119,15 +119,6 @@ def is_here(path: str) -> bool:
 
 def read(path: str) -> StoredModel:
     """Finds configuration, weights, tokenizer and task of a model; see `FormatModule`."""
-    try:
-        return _read(path)
-    except LoadError as error:
-        if path in str(error):
-            raise
-        raise type(error)(f"{path}: {error}") from error
-
-
-def _read(path: str) -> StoredModel:
     config_file = os.path.join(path, CONFIG_FILE)
     where = f"{path}: {CONFIG_FILE}"
     values = read_content(config_file).value if file_exists(config_file) else None
@@ -161,7 +152,7 @@ def open_weights(checkpoint: str) -> WeightsReader:
 def unsupported_weights(contents: ModelContents) -> list[str]:
     """Returns the names of unsupported weights: the head of SQuAD 2.0 and optimizer slots."""
     _check_can_be_written(contents.config)
-    return names_without_place(contents.weights)
+    return unsupported_names(contents.weights)
 
 
 def write(directory: str, contents: ModelContents) -> None:
@@ -373,7 +364,10 @@ def _trained_task(values: Mapping[str, Any], where: str) -> TrainedTask | None:
             return TrainedTask(UNNAMED, Labels(names, True, threshold), None)
         except (TypeError, ValueError) as error:
             raise LoadError(f"{where}: {_MULTI_LABEL}: {error}") from error
-    name = _task_name(values.get(_TASK_KEY))
+    try:
+        name = glue_task_name(str(values.get(_TASK_KEY)))
+    except ValueError:
+        name = UNNAMED
     is_pair = len(GLUE_TASKS[name].text_names) == 2 if name in GLUE_TASKS else None
     if is_regression:
         return TrainedTask(name, Labels(), is_pair)
@@ -412,13 +406,6 @@ def _check_same_task(task: TrainedTask, values: Mapping[str, Any], where: str) -
             f"{listed(stated) or 'none'}). If the model was fine-tuned by another program, delete "
             f"{LABELS_FILE}."
         )
-
-
-def _task_name(given: Any) -> str:
-    try:
-        return glue_task_name(str(given))
-    except ValueError:
-        return UNNAMED
 
 
 def _label_names(values: Mapping[str, Any], where: str) -> tuple[str, ...]:

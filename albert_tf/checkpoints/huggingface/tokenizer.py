@@ -92,10 +92,13 @@ def find_tokenizer_files(directory: str) -> list[str]:
     if [os.path.basename(path) for path in found] != [JSON_FILE]:
         return found
     try:
-        return [_made_again(read_content(found[0]))]
+        content = read_content(found[0])
+        if is_wordpiece(content):
+            return [store_tokenizer(WORDPIECE_FILE, _lines(wordpiece_tokens(content)))]
+        return [store_tokenizer(SENTENCEPIECE_FILE, sentencepiece_model(content))]
     except (ValueError, OSError) as error:
         logging.warning(
-            "%s: cannot create a tokenizer. %s Pass --spm_model_file or --vocab_file.",
+            "%s: cannot create a tokenizer. %s Pass `spm_model_file` or `vocab_file`.",
             directory,
             error,
         )
@@ -136,7 +139,7 @@ def write_tokenizer(directory: str, tokenizer: Tokenizer, config: AlbertConfig) 
         settings = {"tokenizer_class": "PreTrainedTokenizerFast", "keep_accents": False}
     else:
         # In transformers, a repeated line of a vocabulary has its own id.
-        _write(directory, WORDPIECE_FILE, "".join(f"{t}\n" for t in tokenizer.tokens).encode())
+        _write(directory, WORDPIECE_FILE, _lines(tokenizer.tokens))
         settings = {"tokenizer_class": "BertTokenizer", "strip_accents": None}
     names = {
         "pad_token": tokenizer.pad_id,
@@ -155,14 +158,8 @@ def write_tokenizer(directory: str, tokenizer: Tokenizer, config: AlbertConfig) 
     _write_json(directory, CONFIG_FILE, settings)
 
 
-def _made_again(content: JsonValue) -> str:
-    """Returns the path of a SentencePiece model or vocabulary created from a `tokenizer.json`."""
-    if is_wordpiece(content):
-        name = WORDPIECE_FILE
-        data = "".join(f"{token}\n" for token in wordpiece_tokens(content)).encode()
-    else:
-        name, data = SENTENCEPIECE_FILE, sentencepiece_model(content)
-    return store_tokenizer(name, data)
+def _lines(tokens: list[str]) -> bytes:
+    return "".join(f"{token}\n" for token in tokens).encode()
 
 
 def _write_json(directory: str, name: str, values: dict[str, Any]) -> None:
@@ -230,10 +227,15 @@ def sentencepiece_model(content: JsonValue) -> bytes:
             kind = CONTROL
         elif score == 0:  # trained pieces have negative scores
             kind = USER_DEFINED
-        made.pieces.add(piece=piece, score=_unpunished(piece, score), type=kind)
+        made.pieces.add(piece=piece, score=_without_penalty(piece, score), type=kind)
     made.trainer_spec.model_type = UNIGRAM
     made.trainer_spec.vocab_size = len(pieces)
-    _set_special_ids(made.trainer_spec, [piece for piece, _ in pieces], unk_id)
+    places = {piece: i for i, (piece, _) in enumerate(pieces)}
+    spec = made.trainer_spec
+    spec.unk_id, spec.unk_piece = unk_id, pieces[unk_id][0]
+    spec.pad_id, spec.pad_piece = places.get("<pad>", -1), "<pad>"
+    spec.bos_id, spec.bos_piece = places.get("[CLS]", -1), "[CLS]"
+    spec.eos_id, spec.eos_piece = places.get("[SEP]", -1), "[SEP]"
     charsmap = _charsmap(content)
     made.normalizer_spec.name = "user_defined" if charsmap else "identity"
     made.normalizer_spec.precompiled_charsmap = charsmap
@@ -246,14 +248,13 @@ def _pieces(content: JsonValue) -> list[tuple[str, float]]:
     vocabulary = model and model.get("vocab")
     if vocabulary is None or not isinstance(vocabulary.value, list):
         raise UserError(f"{content.where}: its model is {_kind(content)}, not Unigram with scores.")
-    return [_piece(entry) for entry in vocabulary.elements()]
-
-
-def _piece(entry: JsonValue) -> tuple[str, float]:
-    pair = entry.elements()
-    if len(pair) != 2:
-        raise entry.error("a list of a piece and its score")
-    return pair[0].text(), pair[1].number()
+    pieces = []
+    for entry in vocabulary.elements():
+        pair = entry.elements()
+        if len(pair) != 2:
+            raise entry.error("a list of a piece and its score")
+        pieces.append((pair[0].text(), pair[1].number()))
+    return pieces
 
 
 def wordpiece_tokens(content: JsonValue) -> list[str]:
@@ -283,14 +284,15 @@ def is_wordpiece(content: JsonValue) -> bool:
 def lower_cases(content: JsonValue) -> bool | None:
     """Returns whether a `tokenizer.json` lower-cases text, or `None` without normalization."""
     steps = _steps(content)
-    return any(map(_lower_cases, steps)) if steps else None
-
-
-def _lower_cases(step: JsonValue) -> bool:
-    if _type(step) == "BertNormalizer":
-        lowercase = step.get("lowercase")
-        return lowercase is None or lowercase.truth_value()
-    return _type(step) == "Lowercase"
+    if not steps:
+        return None
+    for step in steps:
+        kind, lowercase = _type(step), step.get("lowercase")
+        if kind == "Lowercase" or (
+            kind == "BertNormalizer" and (lowercase is None or lowercase.truth_value())
+        ):
+            return True
+    return False
 
 
 def tokenizer_json(tokenizer: SentencePieceTokenizer) -> dict[str, Any]:
@@ -299,7 +301,7 @@ def tokenizer_json(tokenizer: SentencePieceTokenizer) -> dict[str, Any]:
     It finds special tokens in texts, as users of transformers expect; this package does not.
     """
     proto = parse_model(tokenizer.model_proto, next(iter(tokenizer.files), "The tokenizer"))
-    vocabulary = [[piece.piece, _punished(piece.piece, piece.score)] for piece in proto.pieces]
+    vocabulary = [[piece.piece, _with_penalty(piece.piece, piece.score)] for piece in proto.pieces]
     normalizers: list[dict[str, Any]] = [{"type": "NFKD"}, {"type": "StripAccents"}]
     if tokenizer.do_lower_case:
         normalizers.append({"type": "Lowercase"})
@@ -360,26 +362,17 @@ def _charsmap(content: JsonValue) -> bytes:
     return b""
 
 
-def _set_special_ids(spec: Any, pieces: list[str], unk_id: int) -> None:
-    """Sets the ids of special pieces as in a model that was trained for ALBERT."""
-    places = {piece: i for i, piece in enumerate(pieces)}
-    spec.unk_id, spec.unk_piece = unk_id, pieces[unk_id]
-    spec.pad_id, spec.pad_piece = places.get("<pad>", -1), "<pad>"
-    spec.bos_id, spec.bos_piece = places.get("[CLS]", -1), "[CLS]"
-    spec.eos_id, spec.eos_piece = places.get("[SEP]", -1), "[SEP]"
-
-
 def _ends_in_digit_comma(piece: str) -> bool:
     return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
 
 
-def _punished(piece: str, score: float) -> float:
+def _with_penalty(piece: str, score: float) -> float:
     return score - _PENALTY if _ends_in_digit_comma(piece) else score
 
 
-def _unpunished(piece: str, score: float) -> float:
-    is_punished = _ends_in_digit_comma(piece) and score < -_PENALTY
-    return score + _PENALTY if is_punished else score
+def _without_penalty(piece: str, score: float) -> float:
+    has_penalty = _ends_in_digit_comma(piece) and score < -_PENALTY
+    return score + _PENALTY if has_penalty else score
 
 
 def _added_tokens(tokenizer: Tokenizer) -> Iterator[dict[str, Any]]:

@@ -129,14 +129,10 @@ def hugging_face_name(name: str, has_heads: bool) -> str | None:
 
 
 class HuggingFaceWeights:
-    """A `WeightsReader` of weights in float32.
+    """A `WeightsReader` of a file of weights, or of an index of several files, in float32.
 
-    Args:
-        path: file of the weights, or index of several files.
-        tensors: the same, if it is already open.
-
-    Raises:
-        LoadError: the weights cannot be read, or the original does not support the model.
+    `tensors` are the weights if they are already open. Raises `LoadError` if the weights cannot be
+    read, or the original does not support the model.
     """
 
     def __init__(self, path: str, tensors: Tensors | None = None) -> None:
@@ -211,7 +207,7 @@ class HuggingFaceWeights:
 
 def write_weights(path: str, weights: Mapping[str, np.ndarray]) -> None:
     """Writes weights by the original's names, float16 or float32, as a safetensors file."""
-    absent = names_without_place(weights)
+    absent = unsupported_names(weights)
     held = {name: np.asarray(values) for name, values in weights.items() if name not in absent}
     if MAPPING_KERNEL not in held:  # Hugging Face has an identity if E equals H
         size = held[WORD_EMBEDDINGS].shape[1]
@@ -225,7 +221,7 @@ def write_weights(path: str, weights: Mapping[str, np.ndarray]) -> None:
     write_safetensors(path, tensors)
 
 
-def names_without_place(weights: Iterable[str]) -> list[str]:
+def unsupported_names(weights: Iterable[str]) -> list[str]:
     """Returns the unsupported names."""
     return [name for name in weights if hugging_face_name(name, has_heads=True) is None]
 

@@ -228,7 +228,12 @@ def write(directory: str, contents: ModelContents) -> None:
         with write_then_rename(os.path.join(directory, name)) as file:
             file.write(content)
     model.save_to_preset(directory)
-    _write_metadata(directory, contents)
+    values = contents.config.to_dict().items()
+    config = {key: value for key, value in values if key not in (*_SIZES, "hidden_act")}
+    ours = {_OUR_KEY: {"do_lower_case": contents.do_lower_case, "config": config}}
+    metadata = json.dumps({**_json(directory, METADATA_FILE).value, **ours}, indent=4)
+    with write_then_rename(os.path.join(directory, METADATA_FILE)) as file:
+        file.write(metadata.encode())
     if contents.task is not None:
         contents.task.write(directory)
 
@@ -269,15 +274,6 @@ def _model_of(contents: ModelContents, tokenizer: Any) -> tuple[Any, list[str]]:
 
 def _is_usable(tokenizer: Tokenizer | None) -> TypeGuard[SentencePieceTokenizer]:
     return isinstance(tokenizer, SentencePieceTokenizer) and "<pad>" in tokenizer.tokens
-
-
-def _write_metadata(directory: str, contents: ModelContents) -> None:
-    values = contents.config.to_dict().items()
-    config = {key: value for key, value in values if key not in (*_SIZES, "hidden_act")}
-    ours = {_OUR_KEY: {"do_lower_case": contents.do_lower_case, "config": config}}
-    content = json.dumps({**_json(directory, METADATA_FILE).value, **ours}, indent=4)
-    with write_then_rename(os.path.join(directory, METADATA_FILE)) as file:
-        file.write(content.encode())
 
 
 def _config_from(values: JsonValue) -> AlbertConfig:

@@ -21,7 +21,8 @@ import tensorflow as tf
 from albert_tf.checkpoints.model_contents import ModelContents
 from albert_tf.data.files import raise_write_errors
 from albert_tf.modeling.models import AlbertForPretraining
-from albert_tf.modeling.original_names import is_of_pretraining, original_names
+from albert_tf.modeling.original_names import PRETRAINING_HEADS, is_of_pretraining, original_names
+from albert_tf.modeling.parameter_sharing import ENCODER_PREFIX
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 
 DEFAULT_SIGNATURE = "serving_default"
@@ -35,8 +36,6 @@ Tensors = Mapping[str, tf.Tensor]
 Outputs = dict[str, Any]
 CONFIG_ASSET = "albert_config.json"
 
-# Scopes of the heads by the names of their callables.
-HEAD_SCOPES = {"mlm": "cls/predictions/", "sop": "cls/seq_relationship/"}
 _LISTS = ("encoder_outputs",)  # not supported in signatures
 Function = Callable[..., Outputs]
 
@@ -73,7 +72,7 @@ class EncoderFunctions:
         """Returns `mlm_logits` at `masked_lm_positions`, and the encoder outputs."""
         outputs = self._encoded(inputs, training)
         sequence, positions = outputs["sequence_output"], inputs[POSITIONS]
-        with self._reading("cls/predictions/", _WORD_EMBEDDINGS):
+        with self._reading(PRETRAINING_HEADS[0], _WORD_EMBEDDINGS):
             words = self._model.encoder.embeddings.word_embeddings
             checked = _checked_positions(positions, sequence)
             logits = self._model.masked_lm_head(sequence, checked, words)
@@ -82,7 +81,7 @@ class EncoderFunctions:
     def judge_order(self, inputs: Tensors, training: bool) -> Outputs:
         """Returns `sop_logits` and `sop_log_probs`, [B, 2], and the encoder outputs."""
         outputs = self._encoded(inputs, training)
-        with self._reading("cls/seq_relationship/"):
+        with self._reading(PRETRAINING_HEADS[1]):
             logits = self._model.sentence_order_head(outputs["pooled_output"])
         return {**outputs, "sop_logits": logits, "sop_log_probs": tf.nn.log_softmax(logits)}
 
@@ -96,7 +95,7 @@ class EncoderFunctions:
             seed = None
             if training and self.dropout_state is not None:
                 seed = next_seed(self.dropout_state, checked["input_ids"])
-            with self._reading("bert/"):
+            with self._reading(ENCODER_PREFIX):
                 outputs = self._model.encoder(
                     checked, training=training, dropout_seed=seed, output_hidden_states=True
                 )
@@ -212,35 +211,31 @@ def write(directory: str, contents: ModelContents) -> None:
         if is_of_pretraining(name)
     }
     functions = EncoderFunctions(model, variables)
-    # The assets are copied while saving.
-    with tempfile.TemporaryDirectory() as folder:
-        root = _root(functions, variables)
-        with raise_write_errors(folder):
-            _add_assets(root, contents, folder)
-        options = tf.saved_model.SaveOptions(experimental_custom_gradients=True)
-        tf.saved_model.save(root, directory, _signatures(functions, variables), options)
-
-
-def _root(functions: EncoderFunctions, variables: dict[str, tf.Variable]) -> Reusable:
-    """Returns the object to save; its parts have heads."""
-    scopes = tuple(HEAD_SCOPES.values())
-    encoder = [variable for name, variable in variables.items() if not name.startswith(scopes)]
+    encoder = [v for name, v in variables.items() if name.startswith(ENCODER_PREFIX)]
     root = _reusable(functions.encode, (), encoder, functions.dropout_state)
     root.weights = variables  # by name, for the reader of checkpoints
     _add_endpoints(root, functions.encode, (), "")
-    for head, scope in HEAD_SCOPES.items():
+    signatures = {
+        DEFAULT_SIGNATURE: _signature(functions.encode, HUB_INPUTS),
+        TOKENS_SIGNATURE: _signature(functions.encode, ORIGINAL_INPUTS),
+    }
+    masked_lm, order = PRETRAINING_HEADS
+    for head, scope, function, extra in (
+        ("mlm", masked_lm, functions.score_tokens, (POSITIONS,)),
+        ("sop", order, functions.judge_order, ()),
+    ):
         own = [variable for name, variable in variables.items() if name.startswith(scope)]
         if own:
-            function, extra = _head(functions, head)
             part = _reusable(function, extra, encoder + own, functions.dropout_state)
             setattr(root, head, part)
             _add_endpoints(root, function, extra, f"_{head}")
-    return root
-
-
-def _head(functions: EncoderFunctions, head: str) -> tuple[Function, tuple[str, ...]]:
-    """Returns the function of a head and its additional inputs."""
-    return (functions.score_tokens, (POSITIONS,)) if head == "mlm" else (functions.judge_order, ())
+            signatures[head] = _signature(function, (*ORIGINAL_INPUTS, *extra))
+    # The assets are copied while saving.
+    with tempfile.TemporaryDirectory() as folder:
+        with raise_write_errors(folder):
+            _add_assets(root, contents, folder)
+        options = tf.saved_model.SaveOptions(experimental_custom_gradients=True)
+        tf.saved_model.save(root, directory, signatures, options)
 
 
 def _reusable(
@@ -282,20 +277,6 @@ def _call(function: Function, training: bool, inputs: Outputs) -> Outputs:
 
 def _specs(names: Iterable[str]) -> dict[str, tf.TensorSpec]:
     return {name: tf.TensorSpec([None, None], tf.int32, name=name) for name in names}
-
-
-def _signatures(
-    functions: EncoderFunctions, variables: dict[str, tf.Variable]
-) -> dict[str, Function]:
-    signatures = {
-        DEFAULT_SIGNATURE: _signature(functions.encode, HUB_INPUTS),
-        TOKENS_SIGNATURE: _signature(functions.encode, ORIGINAL_INPUTS),
-    }
-    for head, scope in HEAD_SCOPES.items():
-        if any(name.startswith(scope) for name in variables):
-            function, extra = _head(functions, head)
-            signatures[head] = _signature(function, (*ORIGINAL_INPUTS, *extra))
-    return signatures
 
 
 def _signature(function: Function, names: tuple[str, ...]) -> Function:

@@ -1,4 +1,4 @@
-"""Which checkpoints of a directory are meant."""
+"""Tests for choosing checkpoints of a directory."""
 
 import numpy as np
 import pytest
@@ -33,14 +33,14 @@ def name(*args):
 
 
 class TestSeveral:
-    def test_are_taken_from_the_directory(self, directory, tmp_path):
+    def test_checkpoints_of_the_directory(self, directory, tmp_path):
         other = str(tmp_path / "elsewhere")
         assert names(directory, "all") == ["model.ckpt-9", "model.ckpt-10"]
         assert names(directory, "newest") == ["model.ckpt-10"]
         assert names(directory, "best", other) == ["model.ckpt-best"]
         assert names(directory, f"{other}/model.ckpt-3.index") == ["model.ckpt-3"]
 
-    def test_or_else_from_what_a_training_would_start_from(self, directory, tmp_path):
+    def test_init_checkpoint_of_an_empty_directory(self, directory, tmp_path):
         other = str(tmp_path / "elsewhere")
         empty = TrainingDirectory(str(tmp_path / "empty"))
         for choice in ("all", "newest", "best"):
@@ -48,19 +48,19 @@ class TestSeveral:
             with pytest.raises(ValueError, match=f"has no checkpoint for `checkpoint`={choice}"):
                 names(empty, choice)
 
-    def test_the_best_is_all_there_is_left(self, directory, tmp_path):
+    def test_only_the_best_exists(self, directory, tmp_path):
         for step in (9, 10):
             (tmp_path / "run" / f"model.ckpt-{step}.index").unlink()
         assert names(directory, "all") == ["model.ckpt-best"]
 
 
 class TestOne:
-    def test_is_the_chosen_one_or_the_best(self, directory):
+    def test_chosen_or_best_checkpoint(self, directory):
         assert name(directory, None) == "model.ckpt-best"
         assert name(directory, "all") == "model.ckpt-best"
         assert name(directory, "newest") == "model.ckpt-10"
 
-    def test_or_else_the_newest(self, directory, tmp_path):
+    def test_newest_checkpoint_without_a_best(self, directory, tmp_path):
         (tmp_path / "run" / "model.ckpt-best.index").unlink()
         assert name(directory, None, str(tmp_path / "elsewhere")) == "model.ckpt-10"
         empty = TrainingDirectory(str(tmp_path / "empty"))

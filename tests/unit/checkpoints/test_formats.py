@@ -1,8 +1,7 @@
-"""Which format lies at a path, by whatever path it is named, and what is none."""
+"""Tests for detecting formats."""
 
 import shutil
 
-import numpy as np
 import pytest
 
 from albert_tf.checkpoints.formats import find_weights
@@ -12,7 +11,7 @@ from albert_tf.checkpoints.report import LoadError
 
 
 @pytest.mark.parametrize("path", ["", "/", "/model.ckpt-best", "/model.ckpt-best.index"], ids=repr)
-def test_a_release_directory_by_any_of_its_names(release, path):
+def test_paths_of_a_release_directory(release, path):
     stored = stored_model(f"{release}{path}")
     assert stored.format == "original"
     assert stored.checkpoint == str(release / "model.ckpt-best")
@@ -20,7 +19,7 @@ def test_a_release_directory_by_any_of_its_names(release, path):
 
 
 @pytest.mark.parametrize("path", ["", "/variables/variables"], ids=repr)
-def test_a_module_by_any_of_its_names(hub, path):
+def test_paths_of_a_module(hub, path):
     stored = stored_model(f"{hub / 'module'}{path}")
     assert stored.format == "tf1_hub"
     assert stored.path == str(hub / "module")
@@ -30,22 +29,22 @@ def test_a_module_by_any_of_its_names(hub, path):
     assert stored.do_lower_case is True
 
 
-def test_weights_are_found_whatever_lies_beside_them(release):
+def test_finding_weights_reads_no_other_files(release):
     (release / "albert_config.json").write_text("no JSON")
     assert find_weights(str(release)) == str(release / "model.ckpt-best")
 
 
-def test_a_checkpoint_goes_before_other_formats(hub, release):
+def test_checkpoints_have_priority_over_other_formats(hub, release):
     shutil.copytree(hub / "module", release, dirs_exist_ok=True)
     assert stored_model(str(release)).format == "original"
 
 
-def test_a_directory_without_a_model_says_what_is_in_it(hub):
+def test_directory_without_a_model_is_rejected(hub):
     with pytest.raises(LoadError, match=r"no model .*: README.md, albert_dir"):
         stored_model(str(hub))
 
 
-def test_signs_of_patterns_in_a_name_are_no_pattern_but_one_that_is_said(release):
+def test_pattern_characters_in_paths(release):
     path = release.rename(release.parent / "mödel *? {a}")
     assert stored_model(str(path)).checkpoint == str(path / "model.ckpt-best")
     assert open_checkpoint(str(path / "model.ckpt-best"))[1]
@@ -55,7 +54,7 @@ def test_signs_of_patterns_in_a_name_are_no_pattern_but_one_that_is_said(release
         open_checkpoint(str(path / "model.ckpt-best"))
 
 
-def test_half_a_model_is_said(release, warnings):
+def test_incomplete_models_are_reported(release, warnings):
     (release / "30k-clean.model").unlink()
     assert stored_model(str(release)).tokenizer_file is None
     (warning,) = warnings
@@ -64,10 +63,3 @@ def test_half_a_model_is_said(release, warnings):
     (release / "model.ckpt-best.index").unlink()
     with pytest.raises(LoadError, match=r"incomplete.*: model.ckpt-best.data-.*\.index"):
         stored_model(str(release))
-
-
-def test_opening_gives_shapes_in_order(hub):
-    reader, shapes = open_checkpoint(str(hub / "albert_directory" / "model.ckpt-best"))
-    assert list(shapes) == sorted(shapes)
-    assert shapes["cls/predictions/output_bias"] == [1000]
-    assert np.shape(reader.get_tensor("cls/predictions/output_bias")) == (1000,)

@@ -1,6 +1,6 @@
-"""Directories of Hugging Face: both ways, against what transformers computed.
+"""Tests for Hugging Face directories in both directions, compared with results of transformers.
 
-Its results are recorded (tests/huggingface); a slow test compares with the real one.
+The results are recorded (tests/huggingface); a slow test compares them with the library.
 """
 
 import json
@@ -12,7 +12,6 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
-import albert_tf
 from albert_tf.checkpoints import huggingface
 from albert_tf.checkpoints.formats import trained_task
 from albert_tf.checkpoints.huggingface.weights import hugging_face_name
@@ -29,7 +28,7 @@ from tests.small_model import LENGTH, encoder_inputs
 
 TOLERANCE = 1e-5
 RECORD = json.loads((models.RECORDED / "models.json").read_text())
-# Our outputs by the names they have in transformers.
+# Names of outputs in transformers.
 NAMES = {
     "masked_lm_logits": ("prediction_logits", "logits"),
     "sentence_order_logits": ("sop_logits",),
@@ -56,7 +55,7 @@ def our_outputs(contents: ModelContents) -> dict[str, np.ndarray]:
 
 
 def largest_difference(contents: ModelContents, theirs: dict[str, np.ndarray]) -> float:
-    """Of all outputs that both have; there must be one at least."""
+    """Returns the largest difference of common outputs, at least one."""
     differences = []
     for name, value in our_outputs(contents).items():
         found = next((theirs[there] for there in NAMES[name] if there in theirs), None)
@@ -68,7 +67,7 @@ def largest_difference(contents: ModelContents, theirs: dict[str, np.ndarray]) -
 
 @pytest.fixture(scope="module")
 def outputs() -> dict[str, np.ndarray]:
-    """What transformers computed, as `<side>/<model>/<output>`."""
+    """Returns the results of transformers by `<side>/<model>/<output>`."""
     with np.load(models.RECORDED / "outputs.npz") as file:
         return dict(file)
 
@@ -83,7 +82,7 @@ def of_model(outputs: dict[str, np.ndarray], model: str) -> dict[str, np.ndarray
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """Models of both sides: ours as we write them, theirs as transformers stored them."""
+    """Writes models with this package, and models as transformers stored them."""
     folder = tmp_path_factory.mktemp("huggingface")
     models.write_ours(folder)
     models.write_theirs(folder, RECORD)
@@ -92,14 +91,14 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def live(tmp_path_factory) -> Path:
-    """The same, run by the real transformers."""
+    """Runs transformers."""
     folder = tmp_path_factory.mktemp("transformers")
     run_peer(folder)
     return folder
 
 
 @pytest.mark.slow
-def test_what_is_recorded_is_what_transformers_does(live, outputs):
+def test_recorded_results_equal_transformers(live, outputs):
     again = record_of(live)
     assert again["ours"] == RECORD["ours"]
     assert again["theirs"].keys() == RECORD["theirs"].keys()
@@ -114,11 +113,11 @@ def test_what_is_recorded_is_what_transformers_does(live, outputs):
 
 
 @pytest.mark.parametrize("name", models.OURS)
-def test_transformers_computes_what_we_compute(outputs, name):
+def test_transformers_computes_outputs_of_written_models(outputs, name):
     assert largest_difference(models.ours(name), of_model(outputs, f"ours/{name}")) < TOLERANCE
 
 
-def test_loss_and_gradients_of_tokens_are_those_of_transformers(outputs):
+def test_loss_and_gradients_equal_transformers(outputs):
     inputs, contents = encoder_inputs(), models.ours("tokens")
     labels = token_labels(inputs["input_mask"].numpy())
     variables = original_names(model := build_model(contents))
@@ -145,13 +144,13 @@ def test_loss_and_gradients_of_tokens_are_those_of_transformers(outputs):
 
 
 @pytest.mark.parametrize("name", RECORD["ours"])
-def test_what_transformers_read_is_what_we_write(folder, name):
-    """Where we write something else: `python -m tests.huggingface.record`."""
+def test_written_files_are_those_that_transformers_read(folder, name):
+    # If the format changes on purpose, run `python -m tests.huggingface.record`.
     assert models.digest(folder / name) == RECORD["ours"][name]
 
 
 @pytest.mark.parametrize("name", RECORD["theirs"])
-def test_we_compute_what_transformers_computes(folder, outputs, name):
+def test_outputs_of_models_of_transformers(folder, outputs, name):
     contents, report = read_contents(str(folder / "theirs" / name))
     assert not report.ignored
     assert set(report.missing) <= {"bert/pooler/dense/kernel", "bert/pooler/dense/bias"}
@@ -160,7 +159,7 @@ def test_we_compute_what_transformers_computes(folder, outputs, name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["half", "bfloat16", "shards", "torch", "torch_old"])
-def test_the_form_of_storage_does_not_matter(live, name):
+def test_storage_formats(live, name):
     exact, _ = read_contents(str(live / "theirs" / "pretraining"))
     stored, report = read_contents(str(live / "theirs" / f"pretraining_{name}"))
     assert not report.ignored
@@ -170,7 +169,7 @@ def test_the_form_of_storage_does_not_matter(live, name):
         np.testing.assert_allclose(stored.weights[variable], value, rounding, 1e-7 * bool(rounding))
 
 
-def test_shards_are_read_by_their_index(folder, tmp_path):
+def test_shards_are_read(folder, tmp_path):
     path = shutil.copytree(folder / "theirs" / "pretraining", tmp_path / "shards")
     tensors = load_file(path / models.WEIGHTS)
     (path / models.WEIGHTS).unlink()
@@ -189,7 +188,7 @@ def test_shards_are_read_by_their_index(folder, tmp_path):
         np.testing.assert_array_equal(stored.weights[variable], value)
 
 
-def test_what_a_model_was_trained_for_goes_both_ways(folder, tmp_path):
+def test_tasks_are_written_and_read(folder, tmp_path):
     for name, (_, _, task) in models.OURS.items():
         path = shutil.copytree(folder / "ours" / name, tmp_path / name)
         assert huggingface.read(str(path)).task == task
@@ -202,16 +201,7 @@ def test_what_a_model_was_trained_for_goes_both_ways(folder, tmp_path):
     assert config["problem_type"] == "regression"
 
 
-def test_a_classifier_of_tokens_is_not_taken_for_one_of_texts(folder):
-    model = albert_tf.load(folder / "theirs" / "tokens")
-    assert type(model) is albert_tf.AlbertForTokenClassification
-    assert model.labels == ("LABEL_0", "LABEL_1", "LABEL_2")  # as transformers calls them
-    assert not any(
-        "pooler" in name for name in load_file(folder / "theirs/tokens" / models.WEIGHTS)
-    )
-
-
-def test_labels_without_a_task_are_not_those_of_tokens(folder, tmp_path):
+def test_unnamed_task_gets_the_name_of_a_text_task(folder, tmp_path):
     path = shutil.copytree(folder / "theirs" / "classifier", tmp_path / "texts")
     config = json.loads((path / "config.json").read_text())
     (path / "config.json").write_text(json.dumps({**config, "finetuning_task": None}))
@@ -221,7 +211,7 @@ def test_labels_without_a_task_are_not_those_of_tokens(folder, tmp_path):
     assert names == {"rte": "rte", "tokens": "custom"}
 
 
-def test_a_masked_lm_head_with_weights_of_its_own_is_refused(folder, tmp_path):
+def test_untied_masked_lm_head_is_rejected(folder, tmp_path):
     path = shutil.copytree(folder / "theirs" / "pretraining", tmp_path / "untied")
     tensors = load_file(path / models.WEIGHTS)
     words = tensors["albert.embeddings.word_embeddings.weight"]
@@ -240,7 +230,7 @@ def our_tokenizer(golden, name):
     return load_tokenizer(spm_model_file=golden / "tokenizer" / models.TOKENIZERS[name])
 
 
-def test_auto_tokenizer_gives_our_ids(golden, tokenizer_name):
+def test_auto_tokenizer_returns_the_same_ids(golden, tokenizer_name):
     tokenizer = our_tokenizer(golden, tokenizer_name)
     found = json.loads((models.RECORDED / "tokenizers.json").read_text())[tokenizer_name]
     assert found["singles"][:-1] == [tokenizer.encode(text) for text in models.TEXTS]
@@ -252,17 +242,17 @@ def test_auto_tokenizer_gives_our_ids(golden, tokenizer_name):
     assert found["pair"]["token_type_ids"] == [0] * (len(first) + 2) + [1] * (len(second) + 1)
 
 
-def test_a_tokenizer_that_transformers_saved_is_read(
+def test_tokenizer_saved_by_transformers_is_read(
     folder, golden, tokenizer_name, tmp_path, monkeypatch
 ):
-    """Version 5 saves no SentencePiece model and no vocabulary, only its tokenizer.json."""
+    """Version 5 saves only a tokenizer.json."""
     monkeypatch.setenv("ALBERT_TF_HOME", str(tmp_path / "cache"))
     saved = tmp_path / "saved"
     saved.mkdir()
     files = RECORD["saved_tokenizers"][tokenizer_name]
     assert files.keys() == {"tokenizer.json", "tokenizer_config.json"}
     for name, content in files.items():
-        if content is None:  # it is what we wrote
+        if content is None:  # equal to the written file
             shutil.copy(folder / "tokenizers" / tokenizer_name / name, saved)
         else:
             (saved / name).write_text(json.dumps(content))

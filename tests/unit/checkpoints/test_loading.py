@@ -1,4 +1,4 @@
-"""Models from a path: the class that the heads say, and what does not belong together."""
+"""Tests for loading models from a path."""
 
 import shutil
 
@@ -50,7 +50,7 @@ MODELS = {
 
 
 def write_model(folder, model, config=CONFIG, task=None, prefix="", without=()):
-    """Writes a checkpoint and what belongs beside it; returns the weights."""
+    """Writes a model directory; returns the weights."""
     folder.mkdir(exist_ok=True)
     config.to_json_file(str(folder / "albert_config.json"))
     weights = {
@@ -67,7 +67,7 @@ def write_model(folder, model, config=CONFIG, task=None, prefix="", without=()):
 @pytest.mark.parametrize(
     ("kind", "prefix"), [*((kind, "") for kind in MODELS), ("classifier", "module/")]
 )
-def test_the_class_is_the_one_of_the_heads(tmp_path, kind, prefix):
+def test_class_is_determined_by_the_head(tmp_path, kind, prefix):
     make, task = MODELS[kind]
     model = make()
     weights = write_model(tmp_path, model, task=task, prefix=prefix)
@@ -79,7 +79,7 @@ def test_the_class_is_the_one_of_the_heads(tmp_path, kind, prefix):
         np.testing.assert_array_equal(variable, weights[f"{prefix}{name}"], err_msg=name)
 
 
-def test_weights_that_are_not_finite_are_named_in_one_warning(tmp_path, warnings):
+def test_infinite_weights_cause_one_warning(tmp_path, warnings):
     model = MODELS["classifier"][0]()
     model.classifier.output_weights.assign(np.full((3, 12), np.nan, "f"))
     model.classifier.output_bias.assign([0, np.inf, 1])
@@ -92,14 +92,14 @@ def test_weights_that_are_not_finite_are_named_in_one_warning(tmp_path, warnings
     assert "bert/" not in line
 
 
-def test_one_score_a_text_is_a_regression_unless_a_task_says_otherwise(tmp_path):
+def test_single_score_is_a_regression_without_a_task(tmp_path):
     write_model(tmp_path, AlbertForMultipleChoice(CONFIG))
     assert type(albert_tf.load(tmp_path)) is AlbertForClassification
 
 
 @pytest.mark.parametrize("kind", ["spans", "tokens", "masked lm"])
-def test_a_pooler_that_nothing_uses_may_be_missing(tmp_path, kind):
-    """Other libraries leave it out. What stands for it is the same in every run."""
+def test_unused_pooler_may_be_missing(tmp_path, kind):
+    """Other libraries omit it. The replacement is the same in every run."""
     write_model(tmp_path, MODELS[kind][0](), task=MODELS[kind][1], without=["bert/pooler"])
     contents, report = read_contents(str(tmp_path))
     assert report.missing == ["bert/pooler/dense/kernel", "bert/pooler/dense/bias"]
@@ -110,7 +110,7 @@ def test_a_pooler_that_nothing_uses_may_be_missing(tmp_path, kind):
 
 
 @pytest.mark.parametrize("kind", ["classifier", "pretraining", "encoder"])
-def test_a_pooler_that_is_used_may_not(tmp_path, kind):
+def test_missing_used_pooler_is_rejected(tmp_path, kind):
     write_model(tmp_path, MODELS[kind][0](), without=["bert/pooler"])
     with pytest.raises(LoadError, match=r"(?s)does not fill the encoder: 2 .*bert/pooler"):
         albert_tf.load(tmp_path)
@@ -128,7 +128,7 @@ def test_a_pooler_that_is_used_may_not(tmp_path, kind):
         ("beams", "answer_class/dense_1/kernel"),
     ],
 )
-def test_half_a_head_is_refused(tmp_path, kind, without):
+def test_incomplete_heads_are_rejected(tmp_path, kind, without):
     make, task = MODELS[kind]
     write_model(tmp_path, make(), task=task, without=[without])
     for read in (albert_tf.load, lambda path: read_contents(str(path))):
@@ -136,7 +136,7 @@ def test_half_a_head_is_refused(tmp_path, kind, without):
             read(tmp_path)
 
 
-def test_a_head_of_another_vocabulary_is_refused(tmp_path):
+def test_head_of_another_vocabulary_is_rejected(tmp_path):
     weights = write_model(tmp_path, MODELS["pretraining"][0]())
     weights["cls/predictions/output_bias"] = weights["cls/predictions/output_bias"][:-1]
     write_checkpoint(str(tmp_path / "model.ckpt-best"), weights, global_step=7)
@@ -144,8 +144,8 @@ def test_a_head_of_another_vocabulary_is_refused(tmp_path):
         albert_tf.load(tmp_path)
 
 
-def test_loading_opens_the_weights_once_and_makes_one_model(hub, monkeypatch):
-    """A second model would take another gigabyte for the largest released one."""
+def test_loading_opens_weights_once_and_builds_one_model(hub, monkeypatch):
+    """A second copy of the largest released model would need another gigabyte."""
     calls = []
     for module, name in ((loading, "empty_model"), (tf.train, "load_checkpoint")):
         function = getattr(module, name)
@@ -159,7 +159,7 @@ def test_loading_opens_the_weights_once_and_makes_one_model(hub, monkeypatch):
     assert sorted(calls) == ["empty_model", "load_checkpoint"]
 
 
-def test_contents_are_a_model(hub):
+def test_reading_contents_and_building_a_model(hub):
     contents, report = read_contents(str(hub / "albert_directory"))
     assert len(contents.weights) == len(report.mapped) == 32
     assert contents.global_step == 125000
@@ -172,15 +172,6 @@ def test_contents_are_a_model(hub):
         build_model(contents)
 
 
-def test_lower_casing_is_what_the_module_says(hub):
-    for name, lower_case in (("module", True), ("module_cased_matmul", False)):
-        contents, _ = read_contents(str(hub / name))
-        assert contents.do_lower_case is contents.tokenizer.do_lower_case is lower_case
-        assert albert_tf.load_tokenizer(hub / name).do_lower_case is lower_case
-    contents, _ = read_contents(str(hub / "module"), do_lower_case=False)
-    assert contents.do_lower_case is False
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -191,14 +182,14 @@ def test_lower_casing_is_what_the_module_says(hub):
         ({"parameter_sharing": "attention"}, r"does not fill the encoder"),
     ],
 )
-def test_a_configuration_that_contradicts_the_weights(release, changes, message):
+def test_contradicting_configurations_are_rejected(release, changes, message):
     path = release / "albert_config.json"
     albert_tf.AlbertConfig.from_json_file(str(path)).replace(**changes).to_json_file(str(path))
     with pytest.raises(ValueError, match=rf"(?s){message}"):
         albert_tf.load(release)
 
 
-def test_a_checkpoint_without_a_configuration_needs_one(release, tmp_path):
+def test_missing_configuration_must_be_passed(release, tmp_path):
     config = shutil.move(release / "albert_config.json", tmp_path / "config.json")
     with pytest.raises(ValueError, match=r"albert_directory contain no albert_config.json"):
         albert_tf.load(release)
@@ -206,7 +197,7 @@ def test_a_checkpoint_without_a_configuration_needs_one(release, tmp_path):
     assert type(model) is AlbertForPretraining
 
 
-def test_a_checkpoint_of_bert_is_refused(tmp_path):
+def test_bert_checkpoint_is_rejected(tmp_path):
     CONFIG.to_json_file(str(tmp_path / "albert_config.json"))
     names = [f"bert/encoder/layer_{i}/attention/self/query/kernel" for i in range(3)]
     names.append("bert/embeddings/word_embeddings")
@@ -216,7 +207,7 @@ def test_a_checkpoint_of_bert_is_refused(tmp_path):
 
 
 class TestTokenizer:
-    def test_of_a_model_or_of_a_file(self, hub):
+    def test_paths_of_models_and_files(self, hub):
         folder = hub / "albert_directory"
         tokens = albert_tf.load_tokenizer(folder).tokens
         for path in (hub / "module", folder / "model.ckpt-best", folder / "30k-clean.model"):
@@ -224,19 +215,19 @@ class TestTokenizer:
         assert albert_tf.load_tokenizer(spm_model_file=folder / "30k-clean.model").tokens == tokens
         assert albert_tf.load_tokenizer(folder, do_lower_case=False).do_lower_case is False
 
-    def test_a_model_without_one(self, release):
+    def test_model_without_tokenizer_is_rejected(self, release):
         for name in ("30k-clean.model", "30k-clean.vocab"):
             (release / name).unlink()
         with pytest.raises(ValueError, match="no tokenizer in the model"):
             albert_tf.load_tokenizer(release)
 
-    def test_two_answers_to_one_question(self, hub):
+    def test_path_and_file_are_rejected(self, hub):
         with pytest.raises(ValueError, match="not both"):
             albert_tf.load_tokenizer(hub / "module", vocab_file="vocab.txt")
 
 
-def test_a_head_is_known_by_whole_names():
-    """A variable of someone's own that begins like the classifier's makes no classifier."""
+def test_heads_are_detected_by_whole_names():
+    """A custom variable whose name begins like the classifier's is not a classifier."""
     shapes = {"cls/predictions/output_bias": [31], "output_weights_of_mine": [3, 12]}
     assert head_in(shapes, None).model_class is AlbertForPretraining
     assert head_in({**shapes, "output_weights": [3, 12]}, None).model_class is (

@@ -1,4 +1,4 @@
-"""Which model a command means: every way to name one, and everything that does not fit."""
+"""Tests for choosing the parts of a model, and for contradictions between locations."""
 
 import dataclasses
 import json
@@ -27,7 +27,7 @@ def bare(release):
 
 @pytest.fixture
 def other_tokenizer(golden, tmp_path):
-    """A SentencePiece model with as many tokens, of which two have changed places."""
+    """Writes a vocabulary of the same size, in which two tokens are swapped."""
     lines = (golden / "hub" / "albert_directory" / "30k-clean.vocab").read_text().split("\n")
     tokens = [line.split("\t")[0].replace("▁", "##") for line in lines if line]
     tokens[500], tokens[501] = tokens[501], tokens[500]
@@ -37,14 +37,14 @@ def other_tokenizer(golden, tmp_path):
 
 
 def config_at(path, source, **changes):
-    """Writes a changed copy of a configuration to a folder of its own."""
+    """Writes a changed copy of a configuration to a new directory."""
     path.parent.mkdir()
     config = AlbertConfig.from_json_file(str(source / "albert_config.json"))
     config.replace(**changes).to_json_file(str(path))
     return str(path)
 
 
-def test_single_files_name_a_model(release, tmp_path, warnings):
+def test_model_of_single_files(release, tmp_path, warnings):
     config = config_at(tmp_path / "config" / "mine.json", release)
     for name in ("albert_config.json", "30k-clean.model", "30k-clean.vocab"):
         shutil.move(release / name, tmp_path / name)
@@ -61,7 +61,7 @@ def test_single_files_name_a_model(release, tmp_path, warnings):
     assert warnings == []
 
 
-def test_a_checkpoint_brings_what_lies_beside_it(release, warnings):
+def test_files_next_to_a_checkpoint_are_used(release, warnings):
     source = resolve(init_checkpoint=f"{release}/model.ckpt-best")
     assert source.config_file == str(release / "albert_config.json")
     assert source.checkpoint == str(release / "model.ckpt-best")
@@ -69,18 +69,7 @@ def test_a_checkpoint_brings_what_lies_beside_it(release, warnings):
     assert warnings == []
 
 
-def test_the_tokenizer_may_lie_beside_the_configuration(release, tmp_path):
-    (tmp_path / "weights").mkdir()
-    for path in release.glob("model.ckpt-best*"):
-        shutil.move(path, tmp_path / "weights")
-    source = resolve(
-        albert_config_file=str(release / "albert_config.json"),
-        init_checkpoint=str(tmp_path / "weights"),
-    )
-    assert source.tokenizer.files[0] == str(release / "30k-clean.model")
-
-
-def test_a_configuration_of_transformers_is_read(tmp_path):
+def test_configuration_of_transformers_is_read(tmp_path):
     mini = Path(bundled_directory("mini"))
     config = resolve(albert_config_file=str(mini / "config.json")).config
     assert config == stored_model(str(mini)).config
@@ -91,14 +80,14 @@ def test_a_configuration_of_transformers_is_read(tmp_path):
         resolve(albert_config_file=str(path))
 
 
-def test_the_vocabulary_of_the_released_chinese_models_is_found(bare, other_tokenizer):
+def test_vocabulary_of_chinese_models_is_found(bare, other_tokenizer):
     shutil.move(other_tokenizer, bare / "vocab_chinese.txt")
     source = resolve(albert_hub_module_handle=str(bare))
     assert source.tokenizer.files == [str(bare / "vocab_chinese.txt")]
 
 
-def test_the_command_line_of_the_originals_script_works(hub, warnings):
-    """Its run_glue.sh passes an empty checkpoint beside the module, and files that may not be."""
+def test_command_line_of_the_original_script(hub, warnings):
+    """Its run_glue.sh passes a module, an empty checkpoint, and files that may be missing."""
     source = resolve(
         albert_hub_module_handle=str(hub / "module"),
         init_checkpoint="",
@@ -112,7 +101,7 @@ def test_the_command_line_of_the_originals_script_works(hub, warnings):
     assert "there is no file /absent/vocab.txt" in warnings[1]
 
 
-def test_a_missing_vocabulary_beside_a_sentencepiece_model_is_only_said(release, warnings):
+def test_missing_vocabulary_next_to_a_sentencepiece_model(release, warnings):
     model = str(release / "30k-clean.model")
     source = resolve(
         init_checkpoint=str(release), spm_model_file=model, vocab_file="/absent/vocab.txt"
@@ -122,12 +111,12 @@ def test_a_missing_vocabulary_beside_a_sentencepiece_model_is_only_said(release,
 
 
 @pytest.mark.parametrize("flag", ["spm_model_file", "vocab_file"])
-def test_a_missing_tokenizer_that_nothing_replaces_is_an_error(release, flag):
+def test_missing_tokenizer_files_are_rejected(release, flag):
     with pytest.raises(FileNotFoundError, match="'/absent/tokens'"):
         resolve(init_checkpoint=str(release), **{flag: "/absent/tokens"})
 
 
-def test_from_tf_hub_means_the_modules_tokenizer(hub, other_tokenizer):
+def test_from_tf_hub_selects_the_tokenizer_of_the_module(hub, other_tokenizer):
     source = resolve(
         albert_hub_module_handle=str(hub / "module"),
         spm_model_file="from_tf_hub",
@@ -136,20 +125,20 @@ def test_from_tf_hub_means_the_modules_tokenizer(hub, other_tokenizer):
     assert source.tokenizer.files[0].endswith("module/assets/30k-clean.model")
 
 
-def test_a_tokenizer_that_is_needed_and_nowhere_is_an_error(bare):
+def test_missing_tokenizer_is_rejected(bare):
     with pytest.raises(ValueError, match="from_tf_hub needs an `albert_hub_module_handle`"):
         resolve(init_checkpoint=str(bare), spm_model_file="from_tf_hub")
     with pytest.raises(ValueError, match="`spm_model_file` or `vocab_file`"):
         _ = resolve(init_checkpoint=str(bare)).required_tokenizer
 
 
-def test_the_checkpoint_goes_before_the_module(hub, release):
+def test_weights_of_init_checkpoint_have_priority(hub, release):
     source = resolve(albert_hub_module_handle=str(hub / "module"), init_checkpoint=str(release))
     assert source.checkpoint == str(release / "model.ckpt-best")
     assert source.config_file == str(hub / "module" / "assets" / "albert_config.json")
 
 
-def test_nothing_named_lists_the_ways(tmp_path):
+def test_error_without_a_model_lists_the_arguments(tmp_path):
     with pytest.raises(ValueError, match="No model is named") as error:
         resolve(albert_hub_module_handle="", output_dir=str(tmp_path / "fresh"))
     ways = {field.name for field in dataclasses.fields(ModelSettings)}
@@ -157,7 +146,7 @@ def test_nothing_named_lists_the_ways(tmp_path):
         assert f"`{flag}`" in str(error.value)
 
 
-def test_an_empty_checkpoint_is_no_way_to_random_weights(hub):
+def test_empty_init_checkpoint_is_rejected(hub):
     with pytest.raises(ValueError, match="`init_checkpoint` is empty"):
         resolve(
             albert_config_file=str(hub / "albert_directory" / "albert_config.json"),
@@ -167,7 +156,7 @@ def test_an_empty_checkpoint_is_no_way_to_random_weights(hub):
 
 
 @pytest.mark.parametrize("checkpoint", ["model.ckpt-13", "model.ckpt-best"])
-def test_a_run_is_named_by_its_output_directory(release, tmp_path, warnings, checkpoint):
+def test_model_of_an_output_directory(release, tmp_path, warnings, checkpoint):
     trained = resolve(init_checkpoint=str(release), do_lower_case=False)
     run = str(tmp_path / "run")
     ModelDirectory(run, trained.config, trained.config_file, trained.tokenizer).write()
@@ -183,8 +172,7 @@ def test_a_run_is_named_by_its_output_directory(release, tmp_path, warnings, che
 
 
 @pytest.mark.parametrize("lower_case", [False, True])
-def test_a_run_remembers_the_flag_against_its_module(hub, tmp_path, warnings, lower_case):
-    """Evaluating with the module named again, but not the flag, cleans text as training did."""
+def test_lower_casing_of_a_run_has_priority(hub, tmp_path, warnings, lower_case):
     module = str(hub / ("module" if not lower_case else "module_cased_matmul"))
     trained = resolve(albert_hub_module_handle=module, do_lower_case=lower_case)
     assert trained.tokenizer.do_lower_case is lower_case
@@ -197,7 +185,7 @@ def test_a_run_remembers_the_flag_against_its_module(hub, tmp_path, warnings, lo
     assert again.tokenizer.do_lower_case is lower_case
 
 
-def test_a_configuration_that_is_not_the_modules_is_refused(hub, release, tmp_path):
+def test_another_configuration_than_the_module_is_rejected(hub, release, tmp_path):
     config = config_at(tmp_path / "config" / "albert_config.json", release, num_attention_heads=3)
     message = r"num_attention_heads is 4 there, 3 now"
     with pytest.raises(ValueError, match=message):
@@ -208,7 +196,7 @@ def test_a_configuration_that_is_not_the_modules_is_refused(hub, release, tmp_pa
         )
 
 
-def test_a_configuration_that_is_not_the_checkpoints_is_said_aloud(release, tmp_path, warnings):
+def test_another_configuration_than_the_checkpoint_is_logged(release, tmp_path, warnings):
     config = config_at(tmp_path / "config" / "mine.json", release, hidden_act="relu")
     source = resolve(albert_config_file=config, init_checkpoint=str(release))
     assert source.config.hidden_act == "relu"
@@ -216,26 +204,26 @@ def test_a_configuration_that_is_not_the_checkpoints_is_said_aloud(release, tmp_
     assert "hidden_act is 'gelu' there, 'relu' now" in warnings[0]
 
 
-def test_another_vocabulary_than_the_modules_is_refused(hub, other_tokenizer):
+def test_another_vocabulary_than_the_module_is_rejected(hub, other_tokenizer):
     with pytest.raises(ValueError, match=r"vocabulary.*module"):
         resolve(albert_hub_module_handle=str(hub / "module"), vocab_file=str(other_tokenizer))
 
 
-def test_another_vocabulary_than_the_checkpoints_is_said_aloud(release, other_tokenizer, warnings):
+def test_another_vocabulary_than_the_checkpoint_is_logged(release, other_tokenizer, warnings):
     source = resolve(init_checkpoint=str(release), vocab_file=str(other_tokenizer))
     assert source.tokenizer.files == [str(other_tokenizer)]
     assert len(warnings) == 1
     assert "`spm_model_file` and `vocab_file`" in warnings[0]
 
 
-def test_a_vocabulary_of_another_size_is_rejected(release, tmp_path):
+def test_vocabulary_of_another_size_is_rejected(release, tmp_path):
     config = config_at(tmp_path / "config" / "mine.json", release, vocab_size=999)
     message = "1000 entries, but .*mine.json sets vocab_size 999"
     with pytest.raises(ValueError, match=message):
         resolve(albert_config_file=config, spm_model_file=str(release / "30k-clean.model"))
 
 
-def test_a_missing_model_is_rejected(release):
+def test_missing_models_are_rejected(release):
     message = "directory.*`init_checkpoint`"
     for path in ("/absent/module", str(release / "model.ckpt-best")):
         with pytest.raises(ValueError, match=message):
@@ -256,8 +244,7 @@ def test_a_missing_model_is_rejected(release):
         ({"hidden_act": "relu"}, r"hidden_act 'relu' instead of 'gelu'"),
     ],
 )
-def test_heads_and_activation_of_a_released_size(tmp_path, warnings, changes, message):
-    """The only check there can be: no shape depends on them."""
+def test_differences_from_a_released_model_are_logged(tmp_path, warnings, changes, message):
     config = AlbertConfig.from_preset("xlarge_v2").replace(**changes)
     config.to_json_file(str(tmp_path / "albert_config.json"))
     resolve(albert_config_file=str(tmp_path / "albert_config.json"))
@@ -268,10 +255,7 @@ def test_heads_and_activation_of_a_released_size(tmp_path, warnings, changes, me
 
 
 @pytest.mark.parametrize(("sharing", "is_said"), [("all", True), ("none", False)])
-def test_layers_of_a_released_size_leave_a_trace_only_where_they_do_not_share(
-    tmp_path, warnings, sharing, is_said
-):
-    """A configuration that is to be trained from nothing may have any number, see above."""
+def test_depth_is_compared_only_if_layers_are_shared(tmp_path, warnings, sharing, is_said):
     config = AlbertConfig.from_preset("xlarge_v2").replace(
         num_hidden_layers=6, parameter_sharing=sharing
     )
@@ -281,7 +265,7 @@ def test_layers_of_a_released_size_leave_a_trace_only_where_they_do_not_share(
     assert any("num_hidden_layers 6 instead of 24" in text for text in warnings) is is_said
 
 
-def test_the_named_checkpoint_counts_and_the_default_one_need_not_be_there(golden):
+def test_named_and_default_checkpoints(golden):
     release, module = str(golden / "hub" / "albert_directory"), str(golden / "hub" / "module")
     best = f"{release}/model.ckpt-best"
     assert model_in(release, "model.ckpt-best", is_named=False) == best

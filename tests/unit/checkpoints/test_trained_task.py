@@ -1,4 +1,4 @@
-"""What a model was trained for, written beside it and held against what is asked of it."""
+"""Tests for `labels.json`, and for its comparison with the task of a command."""
 
 import json
 
@@ -24,7 +24,7 @@ SQUAD = TrainedTask(
 UNKNOWN = TrainedTask("custom", THREE, is_pair=None)  # of another library
 
 
-def test_is_read_as_it_was_written(tmp_path):
+def test_written_tasks_are_read(tmp_path):
     assert TrainedTask.read(str(tmp_path)) is None
     for task in (OWN, MNLI, SQUAD, UNKNOWN, TrainedTask("sts-b", Labels(), True)):
         task.write(str(tmp_path))
@@ -54,7 +54,7 @@ DAMAGED = [
 
 
 @pytest.mark.parametrize(("damage", "key"), DAMAGED)
-def test_a_wrong_value_is_named(tmp_path, damage, key):
+def test_wrong_values_are_rejected(tmp_path, damage, key):
     path = tmp_path / "labels.json"
     path.write_text(json.dumps({**WHOLE, **damage}))
     with pytest.raises(JsonError) as raised:
@@ -67,13 +67,13 @@ def test_a_wrong_value_is_named(tmp_path, damage, key):
     ["", "[]", '{"labels": ["a", "b"]}', "\xff"]
     + [json.dumps({**WHOLE, "labels": labels}) for labels in (["a"], ["a", "a"])],
 )
-def test_a_damaged_file_is_named(tmp_path, content):
+def test_damaged_files_are_rejected(tmp_path, content):
     (tmp_path / "labels.json").write_text(content, encoding="latin-1")
     with pytest.raises(ValueError, match=r"labels\.json'"):
         TrainedTask.read(str(tmp_path))
 
 
-def test_whole_numbers_may_be_written_as_floats(tmp_path):
+def test_whole_numbers_can_be_floats(tmp_path):
     settings = {"doc_stride": 128.0, "null_score_diff_threshold": -2.0}
     content = {"task_name": "squad2.0", "max_seq_length": 384.0, "settings": settings}
     (tmp_path / "labels.json").write_text(json.dumps(content))
@@ -83,8 +83,8 @@ def test_whole_numbers_may_be_written_as_floats(tmp_path):
     assert isinstance(task.max_seq_length, int)
 
 
-class TestAnswers:
-    def test_its_own_task_and_those_of_the_same_kind(self):
+class TestChecks:
+    def test_same_and_equivalent_tasks_are_accepted(self):
         for name in ("mnli", "mismnli", "ax"):
             MNLI.check_name(name, "out", is_training=False)
             MNLI.check_answers(TrainedTask(name, THREE, True), "out")
@@ -93,7 +93,7 @@ class TestAnswers:
             UNKNOWN.check_answers(TrainedTask("custom", THREE, is_pair), "out")
 
     @pytest.mark.parametrize(("name", "is_training"), [("mismnli", True), ("custom", False)])
-    def test_no_other_task(self, name, is_training):
+    def test_other_tasks_are_rejected(self, name, is_training):
         with pytest.raises(ValueError, match=f"'mnli', this command runs '{name}'"):
             MNLI.check_name(name, "out", is_training=is_training)
 
@@ -109,12 +109,12 @@ class TestAnswers:
             (THREE, False, "trained on pairs of texts, the data are"),
         ],
     )
-    def test_no_other_data(self, labels, is_pair, message):
+    def test_other_labels_and_texts_are_rejected(self, labels, is_pair, message):
         with pytest.raises(ValueError, match=message):
             MNLI.check_answers(TrainedTask("mnli", labels, is_pair), "out")
 
 
-class TestFreshHead:
+class TestNewHead:
     @pytest.fixture
     def checkpoint(self, tmp_path):
         prefix = str(tmp_path / "model.ckpt-7")
@@ -126,7 +126,7 @@ class TestFreshHead:
         write_checkpoint(prefix, values, global_step=7)
         return prefix
 
-    def test_that_of_the_same_task_is_kept_and_of_another_not(self, checkpoint, tmp_path):
+    def test_head_of_another_task_is_not_loaded(self, checkpoint, tmp_path):
         MNLI.write(str(tmp_path))
         assert fresh_head(MNLI, checkpoint) == {}
         assert fresh_head(OWN, checkpoint) == dict.fromkeys(
@@ -135,16 +135,14 @@ class TestFreshHead:
         other_labels = TrainedTask("mnli", Labels(THREE.names[::-1]), True)
         assert len(fresh_head(other_labels, checkpoint)) == 2
 
-    def test_that_of_an_unknown_task_is_kept_as_in_the_original(self, checkpoint):
+    def test_head_of_an_unknown_task_is_loaded(self, checkpoint):
         assert fresh_head(OWN, checkpoint) == {}
         write_checkpoint(checkpoint, {"bert/x": np.ones(2)}, global_step=7)  # there may be none
         assert fresh_head(OWN, checkpoint) == {}
 
 
 class TestQuestions:
-    """Tasks without labels: their heads have names of their own, but for multiple choice."""
-
-    def test_know_their_head_in_a_directory(self, tmp_path):
+    def test_heads_of_other_tasks_are_rejected(self, tmp_path):
         heads = {
             "squad1.1": {"cls/squad/output_weights": np.zeros([2, 5])},
             "squad2.0": {"answer_class/dense_1/kernel": np.zeros([5, 1])},
@@ -164,7 +162,7 @@ class TestQuestions:
                     with pytest.raises(ValueError, match=r"model\.ckpt-best in it has no head for"):
                         check_head_in(TrainingDirectory(str(directory)), task)
 
-    def test_of_multiple_choice_do_not_take_the_head_of_a_regression(self, tmp_path):
+    def test_multiple_choice_does_not_load_a_regression_head(self, tmp_path):
         prefix = str(tmp_path / "model.ckpt-3")
         head = {"output_weights": tf.zeros([1, 5]), "output_bias": tf.zeros([1])}
         write_checkpoint(prefix, head, global_step=3)

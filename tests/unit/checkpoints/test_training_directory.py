@@ -1,4 +1,4 @@
-"""A directory of checkpoints: what a crash at any moment leaves, and whose it may be."""
+"""Tests for training directories: saving, crashes, damaged files, resuming."""
 
 import json
 import os
@@ -11,8 +11,7 @@ import tensorflow as tf
 
 from albert_tf.checkpoints.original import DATA_SUFFIX
 from albert_tf.checkpoints.report import DamagedError, LoadError, SaveError
-from albert_tf.checkpoints.training_directory import BEST, TrainingDirectory
-from albert_tf.data.files import WriteError
+from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.modeling.original_names import original_names
 from albert_tf.training.optimization import Lamb
@@ -24,7 +23,7 @@ INPUT = {"files": [["a.tfrecord", 17]], "seed": 3}
 
 
 class State:
-    """Model, optimizer and input of a run, whose every number is the step."""
+    """Model, optimizer and input of a run; every value is the step."""
 
     def __init__(self, **changes):
         sizes = {"num_hidden_layers": 1, "num_hidden_groups": 1, "inner_group_num": 1}
@@ -58,7 +57,7 @@ class State:
 
 
 def run_of(directory, *steps):
-    """The state of a run that has saved these steps."""
+    """Runs and saves these steps; returns the state."""
     state = State()
     for step in steps:
         state.advance_to(step).save(directory)
@@ -67,12 +66,12 @@ def run_of(directory, *steps):
 
 @pytest.fixture(scope="module")
 def blank():
-    """A state to restore into."""
+    """Returns a state to restore into."""
     return State()
 
 
 def restored_step(directory, state):
-    """Restores the newest checkpoint; everything in it must be of one step."""
+    """Restores the newest checkpoint and checks that all its values belong to one step."""
     prefix = directory.newest()
     step = directory.restore(prefix, state.model, state.optimizer)
     assert state.optimizer.iterations.numpy() == step
@@ -97,23 +96,18 @@ def directory(tmp_path):
 
 @pytest.fixture
 def two(directory):
-    """The state of a run that is at step 12 and has saved 4 and 9 there."""
+    """Returns the state of a run at step 12 that has saved steps 4 and 9."""
     return run_of(directory, 4, 9).advance_to(12)
 
 
 def all_files(directory):
-    """Paths of all files and folders in the directory, relative to it; no folder train_state."""
+    """Returns the relative paths of all files and directories, except train_state."""
     root = pathlib.Path(directory.path)
     return {str(path.relative_to(root)) for path in root.rglob("*")} - {"train_state"}
 
 
 class TestSaving:
-    def test_a_fresh_directory_has_nothing(self, directory):
-        assert directory.newest() is None
-        assert directory.best() is None
-        assert directory.checkpoints() == []
-
-    def test_keeps_the_newest_and_what_belongs_to_them(self, directory, blank):
+    def test_newest_checkpoints_are_kept(self, directory, blank):
         run_of(directory, 4, 9, 10)
         assert steps_of(directory) == [9, 10]
         data = {f"{name}{step}" for name in ("model.ckpt-", "train_state/") for step in (9, 10)}
@@ -126,12 +120,12 @@ class TestSaving:
         assert tf.train.latest_checkpoint(directory.path) == directory.newest()
         assert restored_step(directory, blank) == 10
 
-    def test_keeps_all_when_asked(self, tmp_path):
+    def test_all_checkpoints_are_kept(self, tmp_path):
         directory = TrainingDirectory(str(tmp_path), keep_checkpoint_max=0)
         run_of(directory, 1, 2, 3)
         assert steps_of(directory) == [1, 2, 3]
 
-    def test_the_best_is_replaced_and_outlives_the_others(self, directory):
+    def test_best_checkpoint_is_replaced_and_kept(self, directory):
         state = State()
         for step in (4, 9):
             state.advance_to(step).save(directory)
@@ -144,11 +138,11 @@ class TestSaving:
 
 
 class _Killed(BaseException):
-    """Nothing catches it, as nothing catches a power cut."""
+    """Simulates the end of the process."""
 
 
 class Killer:
-    """Ends the process, so to speak, before the n-th change of the file system."""
+    """Raises `_Killed` before the n-th change of the file system."""
 
     CHANGES = ((os, "replace"), (os, "remove"), (tf.io.gfile, "rename"), (tf.io.gfile, "remove"))
 
@@ -167,7 +161,7 @@ class Killer:
         return counted
 
 
-def test_a_save_killed_anywhere_leaves_one_whole_checkpoint(tmp_path, blank):
+def test_killed_save_leaves_a_complete_checkpoint(tmp_path, blank):
     state = run_of(TrainingDirectory(str(tmp_path / "before")), 4, 9).advance_to(12)
     outcomes = []
     for survives in range(40):
@@ -192,12 +186,10 @@ def test_a_save_killed_anywhere_leaves_one_whole_checkpoint(tmp_path, blank):
 
 
 class TestLeftovers:
-    """What real kills leave, file by file."""
-
     def path(self, directory, name):
         return os.path.join(directory.path, name)
 
-    def test_half_a_checkpoint(self, directory, two, blank):
+    def test_incomplete_checkpoint(self, directory, two, blank):
         for name in ("model.ckpt-12.data-00000-of-00001", "train_state/12.index"):
             with open(self.path(directory, name), "w") as file:
                 file.write("half")
@@ -208,7 +200,7 @@ class TestLeftovers:
         two.advance_to(16).save(directory)
         assert not [name for name in all_files(directory) if "12" in name]
 
-    def test_what_a_killed_run_was_writing(self, directory, two, blank):
+    def test_temporary_files_of_a_killed_run(self, directory, two, blank):
         before = all_files(directory)
         for kind, name in (
             ("folder", "model.ckpt-12"),
@@ -224,14 +216,7 @@ class TestLeftovers:
         assert not left & all_files(directory)
         assert restored_step(directory, blank) == 12
 
-    def test_what_another_process_is_writing_stays(self, directory, two):
-        best = self.path(directory, "model.ckpt-best")
-        evaluation = Writer("folder", best)
-        two.save(directory)
-        assert evaluation.finish() == 0
-        assert os.listdir(best) == ["half"]
-
-    def test_a_checkpoint_that_was_not_committed(self, directory, two, blank):
+    def test_uncommitted_checkpoint(self, directory, two, blank):
         committed = tf.io.gfile.GFile(self.path(directory, "checkpoint")).read()
         two.save(directory)
         with tf.io.gfile.GFile(self.path(directory, "checkpoint"), "w") as file:
@@ -241,9 +226,7 @@ class TestLeftovers:
         assert steps_of(directory) == [9, 15]
         assert not [name for name in all_files(directory) if "12" in name]
 
-    def test_a_directory_that_was_moved_and_one_without_the_checkpoint_file(
-        self, directory, two, tmp_path, blank
-    ):
+    def test_moved_directory_and_missing_checkpoint_file(self, directory, two, tmp_path, blank):
         moved = TrainingDirectory(str(tmp_path / "moved"))
         os.rename(directory.path, moved.path)
         assert restored_step(moved, blank) == 9
@@ -282,8 +265,6 @@ DAMAGES = [
 
 
 class TestDamage:
-    """Files that were whole once: the checkpoint before is taken, and nothing is lost."""
-
     @pytest.fixture(scope="class")
     def saved(self, tmp_path_factory):
         path = tmp_path_factory.mktemp("whole") / "run"
@@ -296,7 +277,7 @@ class TestDamage:
         return TrainingDirectory(str(tmp_path / "run"), keep_checkpoint_max=3)
 
     @pytest.mark.parametrize(("name", "damage"), DAMAGES)
-    def test_the_one_before_is_taken(self, three, blank, caplog, name, damage):
+    def test_previous_checkpoint_is_restored(self, three, blank, caplog, name, damage):
         damage(os.path.join(three.path, name))
         before = sorted(all_files(three))
         directory = TrainingDirectory(three.path, keep_checkpoint_max=3)
@@ -309,8 +290,7 @@ class TestDamage:
         assert "model.ckpt-9" in message
         assert sorted(all_files(three)) == before  # nothing better is there yet
 
-    def test_a_train_state_without_a_checksum_is_taken(self, three, blank):
-        """As versions before this one wrote it."""
+    def test_train_state_of_earlier_versions(self, three, blank):
         path = pathlib.Path(three.path, "train_state", "9.json")
         path.write_text(json.dumps(INPUT))
         assert three.restore_newest(blank.model, blank.optimizer)[1] == 9
@@ -320,7 +300,7 @@ class TestDamage:
             with pytest.raises(LoadError, match=r"train_state/9.*remove"):
                 three.restore_input(three.newest(), State.fresh_positions(), INPUT)
 
-    def test_the_damaged_one_goes_once_a_newer_one_is_complete(self, three, blank, caplog):
+    def test_damaged_checkpoint_is_removed_after_the_next_save(self, three, blank, caplog):
         cut(three.newest() + ".index")
         directory = TrainingDirectory(three.path, keep_checkpoint_max=2)
         directory.restore_newest(blank.model, blank.optimizer)
@@ -333,14 +313,7 @@ class TestDamage:
         state.advance_to(9).save(directory)
         assert restored_step(TrainingDirectory(three.path), blank) == 9
 
-    def test_the_same_step_takes_the_place_of_a_damaged_one(self, three, blank):
-        cut(three.newest() + DATA_SUFFIX)
-        three.restore_newest(blank.model, blank.optimizer)
-        State().advance_to(9).save(three)
-        assert steps_of(three) == [2, 4, 9]
-        assert restored_step(TrainingDirectory(three.path), blank) == 9
-
-    def test_two_may_be_damaged_but_not_all(self, three, blank):
+    def test_all_checkpoints_are_damaged(self, three, blank):
         cut(os.path.join(three.path, "model.ckpt-9.index"))
         flip(os.path.join(three.path, "model.ckpt-4" + DATA_SUFFIX))
         assert three.restore_newest(blank.model, blank.optimizer)[1] == 2
@@ -350,12 +323,12 @@ class TestDamage:
             TrainingDirectory(three.path).restore_newest(blank.model, blank.optimizer)
         assert sorted(all_files(three)) == names
 
-    def test_another_model_is_no_damage(self, three):
+    def test_another_model_is_rejected(self, three):
         other = State(vocab_size=33)
         with pytest.raises(LoadError, match=r"word_embeddings' is \[31, 8\] there and \[33, 8\]"):
             three.restore_newest(other.model, other.optimizer)
 
-    def test_a_storage_that_does_not_answer_is_no_damage(self, three, blank, monkeypatch):
+    def test_unavailable_storage_is_not_damage(self, three, blank, monkeypatch):
         def fail(prefix):
             raise tf.errors.UnavailableError(None, None, "try again")
 
@@ -366,7 +339,7 @@ class TestDamage:
 
 
 def streams(*numbers, used=0):
-    """Iterators over 100 * number and what follows, after so many elements."""
+    """Returns iterators that start at 100 * number, after `used` elements."""
     ranges = {n: iter(tf.data.Dataset.range(100 * n, 100 * n + 90)) for n in numbers}
     for stream in ranges.values():
         for _ in range(used):
@@ -375,7 +348,7 @@ def streams(*numbers, used=0):
 
 
 def save_streams(directory, step):
-    """Two workers save the positions of two streams each, after `step` elements."""
+    """Saves the positions of two streams of each of two workers, after `step` elements."""
     state = State().advance_to(step)
     notes = {"skipped_records": [f"a\t{step}\t{step}"]}
     directory.save_positions(step, 1, streams(2, 3, used=step), notes)
@@ -386,8 +359,6 @@ def save_streams(directory, step):
 
 
 class TestWorkers:
-    """Each worker writes the positions of its own streams, for whoever has them later."""
-
     @pytest.fixture(scope="class")
     def saved_once(self, tmp_path_factory):
         path = tmp_path_factory.mktemp("workers") / "run"
@@ -400,13 +371,13 @@ class TestWorkers:
         return TrainingDirectory(shutil.copytree(saved_once, str(tmp_path / "run")), 2)
 
     @pytest.mark.parametrize("shares", [[(0, 1, 2, 3)], [(0, 1), (2, 3)], [(3,), (1, 2)]])
-    def test_any_number_of_workers_goes_on(self, saved, shares):
+    def test_other_numbers_of_workers_can_resume(self, saved, shares):
         for numbers in shares:
             positions = streams(*numbers)
             assert saved.restore_input(saved.newest(), positions, INPUT)
             assert [next(s).numpy() for s in positions.values()] == [100 * n + 7 for n in numbers]
 
-    def test_a_position_alone_is_no_checkpoint(self, saved, blank):
+    def test_position_without_checkpoint_is_ignored(self, saved, blank):
         saved.save_positions(9, 1, streams(2, 3), {})
         assert saved.restore_newest(blank.model, blank.optimizer)[1] == 7
         save_streams(saved, 11)
@@ -414,25 +385,17 @@ class TestWorkers:
         assert {name.split(".")[0] for name in names} == {"7", "11"}
         assert "11.1.json" in names
 
-    def test_a_worker_without_a_position_is_an_error(self, saved):
+    def test_missing_position_of_a_worker_is_rejected(self, saved):
         with pytest.raises(SaveError, match="Step 9 could not be saved"):
             saved.saved_positions(9, 1)
 
     @pytest.mark.parametrize(("suffix", "damage"), [(DATA_SUFFIX, flip), (".index", os.remove)])
-    def test_a_damaged_position_of_any_worker_is_found(self, saved, blank, suffix, damage):
+    def test_damaged_position_of_a_worker_is_detected(self, saved, blank, suffix, damage):
         damage(f"{saved.path}/train_state/7.1{suffix}")
         assert saved.restore_newest(blank.model, blank.optimizer)[1] == 4
 
-    def test_a_full_disk(self, saved):
-        before = all_files(saved)
-        with file_size_limit(100), pytest.raises(SaveError, match="Step 9 could not be saved"):
-            saved.save_positions(9, 1, streams(2), {})
-        assert all_files(saved) == before
 
-
-class TestNoRoom:
-    """Saving fails: what was saved before is as it was, and training goes on from it."""
-
+class TestFullDisk:
     # Bytes that suffice for nothing, for the input position, for all but the checkpoint's data.
     @pytest.mark.parametrize("size", [0, 400, 5000])
     def test_a_full_disk(self, directory, two, blank, size):
@@ -450,35 +413,18 @@ class TestNoRoom:
         two.save(directory)
         assert restored_step(directory, blank) == 12
 
-    def test_a_full_disk_leaves_the_best_as_it_was(self, directory, two):
-        directory.save_best(9, two.model)
-        names = sorted(all_files(directory))
-        with file_size_limit(1000), pytest.raises(WriteError, match=f"{directory.path}/{BEST} "):
-            directory.save_best(12, two.model)
-        assert sorted(all_files(directory)) == names
-        assert tf.train.load_checkpoint(directory.best()).get_tensor("global_step") == 9
-
 
 class TestRestoring:
-    def test_a_damaged_checkpoint_is_refused_and_changes_nothing(self, directory, blank):
-        State().advance_to(4).save(directory)
-        blank.advance_to(7)
-        cut(directory.newest() + DATA_SUFFIX)
-        with pytest.raises(LoadError, match=r"model\.ckpt-4' is damaged"):
-            directory.restore(directory.newest(), blank.model, blank.optimizer)
-        for variable in original_names(blank.model).values():
-            np.testing.assert_array_equal(variable, np.full(variable.shape, 7.0))
-
     @pytest.mark.parametrize(
         "change", [{"files": [["a.tfrecord", 18]]}, {"seed": 4}, {"train_batch_size": 6}]
     )
-    def test_the_position_in_another_input_means_nothing(self, directory, change):
+    def test_position_in_another_input_is_not_restored(self, directory, change):
         State().advance_to(4).save(directory)
         positions = State.fresh_positions()
         assert not directory.restore_input(directory.newest(), positions, {**INPUT, **change})
         assert next(positions["iterator"]).numpy() == 0
 
-    def test_a_directory_of_the_original_has_no_position(self, directory):
+    def test_directories_of_the_original_have_no_position(self, directory):
         State().advance_to(4).save(directory)
         path = pathlib.Path(directory.path, "train_state", "4.json")
         assert json.loads(path.read_text()).items() >= INPUT.items()

@@ -1,4 +1,4 @@
-"""Less shared and deeper models started from others, and what such checkpoints are refused for."""
+"""Tests for initializing models from checkpoints with other depth or sharing."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ INNER = "bert/encoder/transformer/group_{}/inner_group_{}/{}"
 
 
 def new_model(layers, groups, mode="all", **changes):
-    """A model in which every variable has values of its own, biases and layer norms too."""
+    """Creates an encoder with random values in all variables."""
     config = small_config(
         num_hidden_layers=layers, num_hidden_groups=groups, parameter_sharing=mode, **changes
     )
@@ -38,7 +38,7 @@ def warm_start(source, target, folder):
 
 
 @pytest.mark.parametrize("mode", ["all", "attention", "ffn", "none"])
-def test_what_was_written_is_read(mode, tmp_path):
+def test_same_model_is_loaded(mode, tmp_path):
     model = new_model(4, 1 if mode == "none" else 3, mode, inner_group_num=1)
     twin = AlbertEncoder(model.config)
     report = load_weights(twin, checkpoint_of(model, tmp_path))
@@ -49,7 +49,7 @@ def test_what_was_written_is_read(mode, tmp_path):
 
 
 class TestSameFunction:
-    """The model shares less than the checkpoint's, and computes the same."""
+    """The model shares less than the model of the checkpoint, and computes the same."""
 
     @pytest.mark.parametrize(
         ("source", "target"),
@@ -68,13 +68,13 @@ class TestSameFunction:
         ],
         ids=str,
     )
-    def test_of_as_many_layers(self, source, target, tmp_path):
+    def test_less_sharing(self, source, target, tmp_path):
         source, target = (new_model(*sizes, inner_group_num=1) for sizes in (source, target))
         report = warm_start(source, target, tmp_path)
         report.check_complete()
         np.testing.assert_array_equal(sequence_output(target), sequence_output(source))
 
-    def test_more_inner_groups_and_layers_repeat_what_they_come_from(self, tmp_path):
+    def test_inner_groups(self, tmp_path):
         source = new_model(6, 1, inner_group_num=1)
         for layers, changes in {
             3: {"mode": "none", "inner_group_num": 2},
@@ -84,16 +84,9 @@ class TestSameFunction:
             warm_start(source, target, tmp_path).check_complete()
             np.testing.assert_array_equal(sequence_output(target), sequence_output(source))
 
-    def test_of_a_hub_module(self, tmp_path):
-        source, target = new_model(3, 1), new_model(3, 1, "attention")
-        named = {f"module/{name}": v for name, v in original_names(source).items()}
-        write_checkpoint(str(tmp_path / "variables"), named, 0)
-        load_weights(target, str(tmp_path / "variables"), init_from_group0=True)
-        np.testing.assert_array_equal(sequence_output(target), sequence_output(source))
 
-
-class TestHeights:
-    def test_twice_the_layers_take_each_layer_twice(self, tmp_path):
+class TestDepths:
+    def test_twice_the_layers(self, tmp_path):
         report = warm_start(new_model(3, 1, "none"), new_model(6, 1, "none"), tmp_path)
         report.check_complete()
         name = INNER.format("{}", 1, "ffn_1/intermediate/dense/kernel")
@@ -105,8 +98,8 @@ class TestHeights:
         ]
 
     @pytest.mark.parametrize(("mode", "part"), [("attention", "ffn"), ("ffn", "attention")])
-    def test_numbered_parts_and_their_layer_norms(self, mode, part, tmp_path):
-        """Five layers, groups of three and two, into seven layers in groups of four and three."""
+    def test_numbered_parts_and_layer_norms(self, mode, part, tmp_path):
+        """5 layers in groups of 3 and 2 initialize 7 layers in groups of 4 and 3."""
         report = warm_start(new_model(5, 2, mode), new_model(7, 2, mode), tmp_path)
         report.check_complete()
         target = [(0, 1), (0, 2), (0, 3), (0, 4), (1, 1), (1, 2), (1, 3)]
@@ -120,7 +113,7 @@ class TestHeights:
             taken = report.mapped[INNER.format(group, 0, f"{of}/gamma")]
             assert taken == INNER.format(from_group, 0, f"{taken_of}/gamma")
 
-    def test_a_part_of_several_layers_takes_that_of_the_first(self, tmp_path):
+    def test_shared_part_takes_the_first_layer(self, tmp_path):
         source, target = new_model(4, 1, "none"), new_model(4, 2, "ffn")
         report = warm_start(source, target, tmp_path)
         report.check_complete()
@@ -131,7 +124,7 @@ class TestHeights:
         assert taken == INNER.format(3, 0, f"attention_1/{attention}")
 
 
-class TestRefusals:
+class TestErrors:
     @pytest.mark.parametrize(
         ("source", "target", "left"),
         [
@@ -141,8 +134,7 @@ class TestRefusals:
         ],
         ids=str,
     )
-    def test_a_checkpoint_that_shares_less(self, source, target, left, tmp_path):
-        """Every variable of the model would be filled, and its function be another."""
+    def test_checkpoint_that_shares_less_is_rejected(self, source, target, left, tmp_path):
         prefix, target = checkpoint_of(new_model(*source), tmp_path), new_model(*target)
         before = sequence_output(target)
         message = rf"{left} variables of its blocks .*parameter_sharing.*group0"
@@ -152,7 +144,7 @@ class TestRefusals:
         report = load_weights(target, prefix, allow_partial=True)
         assert len(report.ignored) == left
 
-    def test_a_checkpoint_that_shares_more(self, tmp_path):
+    def test_checkpoint_that_shares_more_is_rejected(self, tmp_path):
         prefix = checkpoint_of(new_model(5, 1), tmp_path)
         with pytest.raises(LoadError) as error:
             load_weights(new_model(5, 1, "none"), prefix)

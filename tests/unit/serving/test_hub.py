@@ -1,4 +1,4 @@
-"""What is refused before anything is written, and what is left when something goes wrong."""
+"""Tests for errors of exports to TF-Hub."""
 
 import shutil
 from pathlib import Path
@@ -15,7 +15,7 @@ def release(golden):
 
 
 @pytest.mark.parametrize("flag", ["export_path", "preprocessor_path"])
-def test_a_directory_that_something_is_in_stays_as_it_is(release, tmp_path, flag):
+def test_existing_directories_are_rejected(release, tmp_path, flag):
     full, other = tmp_path / "full", tmp_path / "other"
     full.mkdir()
     (full / "mine.txt").write_text("mine")
@@ -27,19 +27,19 @@ def test_a_directory_that_something_is_in_stays_as_it_is(release, tmp_path, flag
 
 
 @pytest.mark.parametrize("inner", ["", "/inside"])
-def test_encoder_and_preprocessor_must_not_share_a_directory(release, tmp_path, inner):
+def test_nested_targets_are_rejected(release, tmp_path, inner):
     paths = f"{tmp_path}/a", f"{tmp_path}/a{inner}"
     for pair in (paths, paths[::-1]):
         with pytest.raises(ValueError, match="must be different directories, neither in the other"):
             export_to_tfhub(release, "tf2", *pair)
 
 
-def test_modules_of_tf1_have_no_preprocessor(release, tmp_path):
+def test_preprocessor_of_tf1_modules_is_rejected(release, tmp_path):
     with pytest.raises(ValueError, match="`preprocessor_path` belongs to `format`=tf2"):
         export_to_tfhub(release, "tf1_hub", f"{tmp_path}/a", f"{tmp_path}/b")
 
 
-def test_without_a_tokenizer_there_is_no_preprocessor(release, tmp_path):
+def test_missing_tokenizer_is_rejected(release, tmp_path):
     source = shutil.copytree(
         release, tmp_path / "source", ignore=shutil.ignore_patterns("30k-clean*")
     )
@@ -50,7 +50,7 @@ def test_without_a_tokenizer_there_is_no_preprocessor(release, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
 
 
-def test_a_failing_encoder_leaves_no_preprocessor(release, tmp_path, monkeypatch):
+def test_failed_encoder_leaves_no_preprocessor(release, tmp_path, monkeypatch):
     written = []
 
     def fail(*_, **__):
@@ -65,7 +65,13 @@ def test_a_failing_encoder_leaves_no_preprocessor(release, tmp_path, monkeypatch
     assert not list(tmp_path.iterdir())
 
 
-def test_a_checkpoint_that_is_not_there_is_named(release, tmp_path):
+def test_missing_checkpoint_is_rejected(release, tmp_path):
     with pytest.raises(ValueError, match=r"model\.ckpt-7"):
         export_to_tfhub(f"{release}/model.ckpt-7", "tf1_hub", f"{tmp_path}/a")
+    assert not list(tmp_path.iterdir())
+
+
+def test_short_default_length_is_rejected(tmp_path):
+    with pytest.raises(ValueError, match="`seq_length` must be at least 3"):
+        hub.write_preprocessor(str(tmp_path / "a"), None, 2)
     assert not list(tmp_path.iterdir())

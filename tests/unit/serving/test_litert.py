@@ -1,4 +1,4 @@
-"""LiteRT files, run by a process that has an interpreter and neither TensorFlow nor ours."""
+"""Tests for LiteRT files, run in a process without TensorFlow and this package."""
 
 import json
 import math
@@ -21,7 +21,6 @@ from albert_tf.modeling.models import (
     AlbertForMultipleChoice,
     AlbertForPretraining,
     AlbertForQuestionAnswering,
-    AlbertForQuestionAnsweringWithBeamSearch,
     AlbertForTokenClassification,
 )
 from albert_tf.modeling.original_names import original_names
@@ -32,7 +31,7 @@ from tests.serving import batch
 from tests.small_model import dropping_config, small_config
 
 LABELS = Labels(("no", "maybe", "да"))
-# The program of somebody who has the files alone.
+# Runs the files with the interpreter only.
 STRANGER = """
 import os, pickle, sys
 from ai_edge_litert.interpreter import Interpreter
@@ -53,7 +52,7 @@ pickle.dump(answers, open(sys.argv[2], "wb"))
 
 
 def config(**changes):
-    """Matrices large enough for the converter to quantize; a block that runs three times."""
+    """Returns sizes that the converter quantizes, and a block that runs three times."""
     sizes = {
         "vocab_size": 307,
         "embedding_size": 24,
@@ -67,7 +66,7 @@ def config(**changes):
 
 
 def new_model(kind, *arguments):
-    """A model whose heads tell inputs apart."""
+    """Creates a model whose heads have different outputs for different inputs."""
     keras.utils.set_random_seed(5)
     model = kind(config(), *arguments)
     random = np.random.default_rng(4)
@@ -78,7 +77,7 @@ def new_model(kind, *arguments):
 
 
 def ask(folder, questions) -> list:
-    """What a stranger's process says; the text of the error where there is no answer."""
+    """Returns the answers or errors of another process."""
     files = [folder / "questions", folder / "answers"]
     files[0].write_bytes(pickle.dumps(questions))
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
@@ -88,7 +87,7 @@ def ask(folder, questions) -> list:
     return pickle.loads(files[1].read_bytes())
 
 
-# Of each quantization kinds of models, batch size, length (None for any) and the shapes asked for.
+# By quantization: model, batch size, length (None for any) and shapes of requests.
 CASES = {
     "none": ((AlbertEncoder,), None, None, ((4, 7), (1, 16))),
     "float16": ((AlbertForClassification, 1), 2, 5, ((2, 5),)),
@@ -99,7 +98,7 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def all_exported(tmp_path_factory):
-    """By case: model, file, agreement, and the stranger's answers to its batches."""
+    """Returns model, file, agreement and answers of another process by case."""
     folder, exported, questions = tmp_path_factory.mktemp("litert"), {}, []
     for name, (kind, batch_size, length, shapes) in CASES.items():
         model = new_model(*kind)
@@ -132,12 +131,19 @@ def exported(request, all_exported):
     return request.param, all_exported[request.param]
 
 
-def test_a_stranger_gets_the_models_outputs(exported):
+def test_outputs_in_another_process(exported):
     name, found = exported
     # Largest difference, of numbers up to 6.
     most = {"none": 1e-5, "float16": 0.01, "int8": 0.15, "int8-spans": 0.3}[name]
     largest = 0.0
-    for inputs, (_, outputs) in zip(found.batches, found.answers, strict=True):
+    kinds = {
+        "none": {"sequence_output": "float32", "pooled_output": "float32"},
+        "float16": {"probabilities": "float32", "predictions": "float32"},
+        "int8": {"probabilities": "float32", "predictions": "int32"},
+        "int8-spans": {"start_log_prob": "float32", "end_log_prob": "float32"},
+    }[name]
+    for inputs, (types, outputs) in zip(found.batches, found.answers, strict=True):
+        assert types == [dict.fromkeys(inputs, "int32"), kinds]
         is_real = inputs["input_mask"] == 1
         expected = outputs_of(found.model)({k: keras.ops.array(v) for k, v in inputs.items()})
         assert set(outputs) == set(expected)
@@ -155,20 +161,7 @@ def test_a_stranger_gets_the_models_outputs(exported):
         assert largest > 1e-5  # it is quantized indeed
 
 
-def test_inputs_and_outputs_have_names_and_types(exported):
-    name, found = exported
-    outputs = {
-        "none": {"sequence_output": "float32", "pooled_output": "float32"},
-        "float16": {"probabilities": "float32", "predictions": "float32"},
-        "int8": {"probabilities": "float32", "predictions": "int32"},
-        "int8-spans": {"start_log_prob": "float32", "end_log_prob": "float32"},
-    }[name]
-    inputs = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), "int32")
-    for (of_inputs, of_outputs), _ in found.answers:
-        assert (of_inputs, of_outputs) == (inputs, outputs)
-
-
-def test_a_shared_block_is_stored_once(exported):
+def test_shared_block_is_stored_once(exported):
     case, found = exported
     shapes = {name: v.shape for name, v in original_names(found.model).items()}
     if isinstance(found.model, AlbertForQuestionAnswering):
@@ -182,20 +175,20 @@ def test_a_shared_block_is_stored_once(exported):
     assert 2 * block > graph  # stored for each run it would not fit
 
 
-def test_the_agreement_is_what_the_stranger_sees(all_exported):
+def test_reported_agreement(all_exported):
     for name, expected in {"none": 1e-5, "int8-spans": 0.3}.items():
         for agreement in all_exported[name].agreement.values():
             assert 0 < agreement.difference < expected
             assert agreement.cosine > 0.99
 
 
-def test_what_the_model_cannot_take_is_refused_when_it_runs(all_exported):
+def test_invalid_inputs_are_rejected(all_exported):
     assert len(all_exported["refused"]) == 4  # too long, and of two shapes
     for answer in all_exported["refused"]:
         assert "failed to prepare" in answer or "(RESHAPE) failed" in answer
 
 
-def test_names_of_classes_stand_beside_the_file(all_exported):
+def test_labels_are_written(all_exported):
     path = labels_file(all_exported["int8"].path)
     assert path.endswith("int8.labels.json")
     with open(path, encoding="utf-8") as file:
@@ -203,7 +196,7 @@ def test_names_of_classes_stand_beside_the_file(all_exported):
     assert not os.path.exists(labels_file(all_exported["float16"].path))
 
 
-def test_without_room_nothing_is_left(all_exported, tmp_path, monkeypatch):
+def test_full_disk_leaves_nothing(all_exported, tmp_path, monkeypatch):
     model, path = all_exported["int8"].model, str(tmp_path / "classes.tflite")
     monkeypatch.setattr(litert, "_convert", lambda *_: b"a model" * 200)
     monkeypatch.setattr(litert, "run", lambda *_: [])
@@ -215,7 +208,7 @@ def test_without_room_nothing_is_left(all_exported, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("content", ["of another model", "no model"])
-def test_a_file_that_does_not_agree_is_not_written(all_exported, tmp_path, monkeypatch, content):
+def test_different_results_are_not_written(all_exported, tmp_path, monkeypatch, content):
     path = tmp_path / "model.tflite"
     path.write_bytes(b"an earlier one")
     with open(all_exported["none"].path, "rb") as file:
@@ -230,17 +223,8 @@ def test_a_file_that_does_not_agree_is_not_written(all_exported, tmp_path, monke
     assert path.read_bytes() == b"an earlier one"
 
 
-def test_numbers_that_are_not_finite_are_not_exported(all_exported, tmp_path, monkeypatch):
-    monkeypatch.setattr(litert, "_convert", lambda *_: b"")
-    outputs = {"sequence_output": np.full((1, 5, 48), np.nan), "pooled_output": np.ones((1, 48))}
-    monkeypatch.setattr(litert, "run", lambda _, batches: [outputs] * len(batches))
-    with pytest.raises(ValueError, match="sequence_output"):
-        LiteRTExport(new_model(AlbertEncoder), str(tmp_path / "a"), "int8", 5).write()
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("is_exact", [True, False])
-def test_nothing_agrees_with_a_model_whose_numbers_are_not_finite(is_exact):
+def test_infinite_outputs_are_rejected(is_exact):
     batch = {"input_mask": np.array([[1, 1, 0]], np.int32)}
     outputs = {"pooled_output": np.ones((1, 4), np.float32)}
     source = {"pooled_output": tf.constant([[1.0, math.nan, 1.0, 1.0]])}
@@ -256,25 +240,22 @@ def test_nothing_agrees_with_a_model_whose_numbers_are_not_finite(is_exact):
         ({"max_seq_length": 17}, "`max_seq_length`.*17"),
         ({"batch_size": 0}, "`batch_size`"),
         ({"labels": Labels(("yes", "no"))}, "yes, no"),
+        ({"output_file": "."}, "directory"),
+        ({"model": AlbertForMultipleChoice(small_config())}, "AlbertForMultipleChoice"),
     ],
 )
-def test_mistakes_are_named_before_anything_is_written(tmp_path, options, message):
+def test_invalid_arguments_are_rejected_before_writing(tmp_path, options, message):
     model = AlbertForClassification(small_config(), 3)
+    arguments = {"model": model, "output_file": str(tmp_path / "model.tflite"), **options}
     with pytest.raises(ValueError, match=message):
-        LiteRTExport(model, str(tmp_path / "model.tflite"), **options)
+        LiteRTExport(**arguments)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_models_and_places_that_cannot_be_are_refused(tmp_path, monkeypatch):
-    for kind in (AlbertForQuestionAnsweringWithBeamSearch, AlbertForMultipleChoice):
-        with pytest.raises(ValueError, match=kind.__name__):
-            LiteRTExport(kind(small_config()), str(tmp_path / "model.tflite"))
-    model = AlbertEncoder(small_config())
-    with pytest.raises(ValueError, match=str(tmp_path)):
-        LiteRTExport(model, str(tmp_path))
+def test_large_models_are_rejected(tmp_path, monkeypatch):
     monkeypatch.setattr(litert, "_LARGEST_MODEL", 1000)
     with pytest.raises(ValueError, match="2 GB"):
-        LiteRTExport(model, str(tmp_path / "model.tflite"))
+        LiteRTExport(AlbertEncoder(small_config()), str(tmp_path / "model.tflite"))
 
 
 KINDS = [
@@ -290,8 +271,8 @@ KINDS = [
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(str(part) for part in kind))
 @pytest.mark.parametrize("quantization", QUANTIZATIONS)
-def test_every_kind_in_every_quantization_of_fixed_and_any_shape(tmp_path, kind, quantization):
-    """The export itself compares file and model."""
+def test_all_models_quantizations_and_shapes(tmp_path, kind, quantization):
+    """The export compares file and model."""
     model = new_model(*kind)
     for batch_size, length in ((1, 16), (3, 13), (None, 12), (None, None), (2, None)):
         path = tmp_path / f"{batch_size}-{length}.tflite"

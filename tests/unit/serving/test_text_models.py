@@ -1,6 +1,6 @@
-"""Models that take texts, served by a process that has TensorFlow and TensorFlow Text alone.
+"""Tests for exports that take texts, served without this package and compared with Python.
 
-What they answer is what the Python path answers, on texts that tokenizers trip over.
+The texts are difficult for tokenizers.
 """
 
 import itertools
@@ -30,14 +30,14 @@ from tests.hostile_texts import HOSTILE_TEXTS, choice_texts, hostile_choices
 from tests.serving import serve_texts
 from tests.small_model import small_config
 
-# The tests of the three commands serve a model each; these serve all kinds, with hostile texts.
+# The tests of the commands serve one model each; these serve all kinds, with difficult texts.
 pytestmark = pytest.mark.slow
 
 LENGTH, QA_LENGTH = 30, 13
 LABELS = Labels(("bad", "schön", "so, so"))
 CHOSEN_LABELS = {"texts": LABELS, "pairs": LABELS, "numbers": Labels()}
 PAIRS = list(itertools.product(HOSTILE_TEXTS, HOSTILE_TEXTS[::2]))
-# Windows of one and the same word repeated differ in nothing but rounding.
+# Windows of one repeated word differ only by rounding.
 CONTEXTS = (*HOSTILE_TEXTS[:-2], " ".join(HOSTILE_TEXTS[:9]), "\n".join(HOSTILE_TEXTS[8::-1]))
 QUESTIONS = [
     PlainQuestion(number, context, HOSTILE_TEXTS[5 * number % len(HOSTILE_TEXTS)])
@@ -53,7 +53,7 @@ def settings(version: int) -> AnswerSettings:
 
 @pytest.fixture(scope="module")
 def models() -> dict:
-    """Models whose outputs differ clearly from text to text."""
+    """Creates models whose outputs differ clearly between texts."""
     keras.utils.set_random_seed(7)
     config = small_config(vocab_size=1000, num_hidden_layers=2, max_position_embeddings=LENGTH)
     models = {
@@ -95,7 +95,7 @@ def paths(models, tokenizer, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def served(paths, tmp_path_factory):
-    """The other process's answers by the names of the models, then to what is refused."""
+    """Returns the answers of another process by model, and the error of an invalid request."""
     first, second = zip(*PAIRS, strict=True)
     asked = {
         "questions": [question.question for question in QUESTIONS],
@@ -118,7 +118,7 @@ def served(paths, tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", CHOSEN_LABELS)
-def test_texts_are_classified_as_in_python(served, models, tokenizer, name):
+def test_classification_equals_python(served, models, tokenizer, name):
     labels, answer = CHOSEN_LABELS[name], served[name]
     pairs = PAIRS if name == "pairs" else [(text, None) for text in HOSTILE_TEXTS]
     classifier = TextClassifier(
@@ -145,7 +145,7 @@ def test_texts_are_classified_as_in_python(served, models, tokenizer, name):
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_questions_are_answered_as_in_python(served, models, tokenizer, version):
+def test_answers_equal_python(served, models, tokenizer, version):
     name = f"spans {version}"
     answer = served[name]
     options = {**SETTINGS, "null_score_diff_threshold": settings(version).threshold}
@@ -175,7 +175,7 @@ def test_questions_are_answered_as_in_python(served, models, tokenizer, version)
         assert 0 < np.sum(is_answered) < len(expected)
 
 
-def test_options_are_chosen_as_in_python(served, models, tokenizer):
+def test_options_equal_python(served, models, tokenizer):
     answer, examples = served["choices"], hostile_choices()
     choose = MultipleChoice(models["choices"], tokenizer, max_qa_length=QA_LENGTH)
     expected = choose(
@@ -192,11 +192,11 @@ def test_options_are_chosen_as_in_python(served, models, tokenizer):
     assert chosen == [found.option for found in expected]
 
 
-def test_unequal_numbers_of_texts_are_refused(served):
+def test_unequal_numbers_of_texts_are_rejected(served):
     assert "There must be as many texts_b as texts_a" in served["refused"][0]
 
 
-def test_folders_are_those_of_a_server(paths):
+def test_directories_fit_a_server(paths):
     for path in map(Path, paths.values()):
         assert path.parent.name == "text"
         assert path.name.isdigit()
@@ -221,7 +221,7 @@ def test_folders_are_those_of_a_server(paths):
         ),
     ],
 )
-def test_no_text_gets_no_answer(paths, name, shapes, expected):
+def test_empty_batches(paths, name, shapes, expected):
     model = tf.saved_model.load(paths[name]).signatures["serving_default"]
     outputs = model(**{key: tf.constant([], tf.string, shape) for key, shape in shapes.items()})
     assert {key: tuple(outputs[key].shape) for key in expected} == expected

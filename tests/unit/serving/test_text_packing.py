@@ -1,4 +1,4 @@
-"""Token ids packed in a graph: those of the Python features, whatever the texts."""
+"""Tests for token sequences in graphs, compared with the Python features."""
 
 import itertools
 
@@ -29,7 +29,7 @@ def tokenizer(request, golden, tmp_path_factory):
 
 
 def assert_same(inputs, sequences):
-    """Batches as long as their longest sequence, and no longer."""
+    """Checks that batches are as long as their longest sequence."""
     length = int(sequences.lengths.max(initial=0))
     expected = sequences.padded(np.arange(len(sequences)), length)
     for name, values in expected.items():
@@ -39,7 +39,7 @@ def assert_same(inputs, sequences):
 
 
 @pytest.mark.parametrize("max_seq_length", [3, 8, 37, 400])
-def test_single_texts_are_cut_as_in_python(tokenizer, max_seq_length):
+def test_truncation_of_single_texts_equals_python(tokenizer, max_seq_length):
     examples = [TextExample("", text) for text in HOSTILE_TEXTS]
     texts = {"texts": tf.constant(HOSTILE_TEXTS)}
     inputs = text_inputs(PythonTokens(tokenizer), texts, max_seq_length)
@@ -47,7 +47,7 @@ def test_single_texts_are_cut_as_in_python(tokenizer, max_seq_length):
 
 
 @pytest.mark.parametrize("max_seq_length", [5, 6, 11, 37, 700])
-def test_pairs_lose_the_end_of_the_longer_text(tokenizer, max_seq_length):
+def test_truncation_of_pairs_equals_python(tokenizer, max_seq_length):
     pairs = list(itertools.product(HOSTILE_TEXTS, HOSTILE_TEXTS))
     examples = [TextExample("", *pair) for pair in pairs]
     first, second = zip(*pairs, strict=True)
@@ -56,8 +56,7 @@ def test_pairs_lose_the_end_of_the_longer_text(tokenizer, max_seq_length):
     assert_same(inputs, text_sequences(examples, tokenizer, max_seq_length))
 
 
-def test_batches_without_texts_have_a_column(tokenizer):
-    """Models refuse sequences of no length."""
+def test_empty_batches_have_a_column(tokenizer):
     tokens, nothing = PythonTokens(tokenizer), tf.constant([], tf.string)
     texts = {"texts_a": nothing, "texts_b": nothing}
     choices = {"contexts": nothing, "questions": nothing, "options": tf.reshape(nothing, [0, 3])}
@@ -68,7 +67,7 @@ def test_batches_without_texts_have_a_column(tokenizer):
 
 
 @pytest.mark.parametrize(("max_seq_length", "max_qa_length"), [(4, 9), (21, 7), (40, 400)])
-def test_options_take_their_places_in_questions(tokenizer, max_seq_length, max_qa_length):
+def test_options_equal_python(tokenizer, max_seq_length, max_qa_length):
     examples = hostile_choices()
     lengths = {"max_seq_length": max_seq_length, "max_qa_length": max_qa_length}
     texts = {name: tf.constant(values) for name, values in choice_texts(examples).items()}

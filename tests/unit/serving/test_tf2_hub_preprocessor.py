@@ -1,4 +1,4 @@
-"""The preprocessor as a stranger uses it: loaded elsewhere, by TensorFlow and tensorflow-text."""
+"""Tests for preprocessors, used in a process without this package."""
 
 import pickle
 import subprocess
@@ -19,7 +19,7 @@ from albert_tf.tokenization.loading import load_tokenizer
 from tests.programs import isolated_python
 from tests.small_model import small_config
 
-# Other processes load it; the unit tests of tokenizers as graphs hold the same ids.
+# Other processes load it; the tests of tokenizer graphs check the same ids.
 pytestmark = pytest.mark.slow
 
 FILES = {"spm": "small_1000.model", "wordpiece": "vocab.txt"}
@@ -135,7 +135,7 @@ def tokenizer(golden: Path, kind) -> Tokenizer:
 
 @pytest.fixture(scope="module")
 def folder(tokenizer, tmp_path_factory) -> Path:
-    """Holds the preprocessor, moved after it was written, and the task for a program."""
+    """Writes and moves a preprocessor, and writes the inputs of the program."""
     folder = tmp_path_factory.mktemp("preprocessors")
     written = folder / "written"
     write_preprocessor(str(written), tokenizer, LENGTH)
@@ -145,7 +145,7 @@ def folder(tokenizer, tmp_path_factory) -> Path:
 
 
 def run(program: str, folder: Path, *arguments: str) -> dict[str, Any]:
-    """What a program saw that has nothing of ours."""
+    """Returns the results of a program without this package."""
     command = [isolated_python(), "-c", program, str(folder / "task"), str(folder / "results")]
     done = subprocess.run([*command, *arguments], cwd=folder, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()[-3000:]
@@ -158,7 +158,7 @@ def results(folder) -> dict[str, Any]:
 
 
 def inputs(tokenizer: Tokenizer, texts: list[str], length: int) -> dict[str, np.ndarray]:
-    """The inputs for single texts, written out."""
+    """Computes the inputs of single texts."""
     ids = np.full([len(texts), length], tokenizer.pad_id, np.int32)
     mask = np.zeros_like(ids)
     for row, text in enumerate(texts):
@@ -177,11 +177,11 @@ def assert_equal(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) ->
 
 
 @pytest.mark.parametrize(("name", "length"), [("inputs", LENGTH), ("shorter", 9), ("longer", 50)])
-def test_texts_become_inputs(tokenizer, results, name, length):
+def test_inputs_of_texts(tokenizer, results, name, length):
     assert_equal(results[name], inputs(tokenizer, TEXTS, length))
 
 
-def test_every_way_gives_the_same(tokenizer, results):
+def test_all_functions_return_the_same(tokenizer, results):
     wanted = inputs(tokenizer, TEXTS, LENGTH)
     found = results
     assert_equal(found["served"], wanted)
@@ -208,28 +208,22 @@ def test_ids_offsets_and_special_tokens(tokenizer, results):
     }
 
 
-def test_pairs_are_packed_as_tensorflow_text_packs_them(results):
+def test_pairs_equal_tensorflow_text(results):
     for length in PAIR_LENGTHS:
         assert_equal(results["pairs"][length], results["wanted"][length])
     assert_equal(results["words"], results["wanted_words"])
 
 
-def test_too_short_a_sequence_is_an_error(results):
+def test_short_sequences_are_rejected(results):
     assert "seq_length must be at least 3" in results["too_short"]
     assert "seq_length must be at least 5" in results["too_short_for_two"]
 
 
-def test_nothing_is_written_where_no_text_would_fit(tokenizer, tmp_path):
-    with pytest.raises(ValueError, match="at least 3"):
-        write_preprocessor(str(tmp_path / "new"), tokenizer, 2)
-    assert not (tmp_path / "new").exists()
-
-
-def test_the_vocabulary_is_among_the_assets(golden, results, kind):
+def test_vocabulary_is_an_asset(golden, results, kind):
     assert results["asset"] == (golden / "tokenizer" / FILES[kind]).read_bytes()
 
 
-def test_works_in_tf_keras_and_feeds_an_encoder(folder, tokenizer, results):
+def test_tf_keras_model_with_an_encoder(folder, tokenizer, results):
     model = AlbertForPretraining(
         small_config(vocab_size=1000, num_hidden_groups=1, inner_group_num=1)
     )

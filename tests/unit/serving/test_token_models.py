@@ -1,8 +1,7 @@
-"""Models of token ids, served by a process that has TensorFlow and nothing of ours."""
+"""Tests for exports that take token ids, served without this package."""
 
 import functools
 import json
-import os
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -29,7 +28,7 @@ from tests.killed import Writer
 from tests.serving import batch, serialized, serve
 from tests.small_model import dropping_config
 
-# Other processes serve them; tests/golden holds the outputs of exports in this one.
+# Other processes serve them; tests/golden checks the outputs of exports in this process.
 pytestmark = pytest.mark.slow
 
 CLASSES, NUMBER = Labels(("negative", "neutral", "пози\ttive")), Labels()
@@ -45,7 +44,7 @@ KINDS = {
     "spans": (AlbertForQuestionAnswering,),
     "beams": (AlbertForQuestionAnsweringWithBeamSearch, STARTS, ENDS),
 }
-# What `tokens` gives, and of which shape.
+# Outputs of the signature `tokens`, and their shapes.
 OUTPUTS = {
     "classes": {"probabilities": [None, 3], "predictions": [None], "predicted_labels": [None]},
     "number": {"probabilities": [None, 1], "predictions": [None]},
@@ -62,7 +61,7 @@ OUTPUTS = {
 
 
 def new_model(name, layers=3, **options):
-    """A model whose outputs differ clearly from one input to the next."""
+    """Creates a model whose outputs differ clearly between inputs."""
     keras.utils.set_random_seed(5)
     # Two layers that share feed-forward parts only, and a third one; or all in two groups.
     config = dropping_config(
@@ -89,7 +88,7 @@ def export(name, model, folder):
 
 
 def inputs(name, *shape) -> dict[str, np.ndarray]:
-    """A ragged batch; the last of several options is missing; contexts are the second half."""
+    """Returns a ragged batch; the last option is missing; contexts are the second half."""
     *rows, length = shape
     features = batch(int(np.prod(rows)), length)
     if name == "choice":
@@ -130,7 +129,7 @@ def requests(name) -> list:
 
 @pytest.fixture(scope="module")
 def all_served(tmp_path_factory):
-    """Of each kind a model, the path of its export, and what one process answered of them."""
+    """Returns models, paths of exports, and answers of another process."""
     folder = tmp_path_factory.mktemp("export")
     found = {}
     for name in KINDS:
@@ -177,7 +176,7 @@ def assert_answers(served, answer, features):
 
 
 @pytest.mark.parametrize("number", range(len(SHAPES)))
-def test_token_ids_of_any_batch_and_length_get_the_models_answer(served, number):
+def test_answers_equal_the_model(served, number):
     shape, answer = shapes(served.name)[number], dict(served.answers[number])
     if served.name == "classes":
         names = [name.decode() for name in answer.pop("predicted_labels")]
@@ -189,7 +188,7 @@ def test_token_ids_of_any_batch_and_length_get_the_models_answer(served, number)
 
 
 @pytest.mark.parametrize("name", LABELS)
-def test_serialized_examples_get_the_models_answer(all_served, name):
+def test_serialized_examples(all_served, name):
     served, features = all_served[name], inputs(name, *SHAPES[0])
     several, one = served.answers[len(SHAPES)], served.answers[-2]
     assert_answers(served, several, features)
@@ -198,7 +197,7 @@ def test_serialized_examples_get_the_models_answer(all_served, name):
 
 
 @pytest.mark.parametrize("name", ["choice", "spans", "beams"])
-def test_the_default_signature_gives_the_same_by_the_originals_names(all_served, name):
+def test_default_signature_has_the_original_names(all_served, name):
     own, answer = all_served[name].answers[0], all_served[name].answers[len(SHAPES)]
     if name == "spans":
         own = {"start_log_prob": own["start_logits"], "end_log_prob": own["end_logits"]}
@@ -207,40 +206,14 @@ def test_the_default_signature_gives_the_same_by_the_originals_names(all_served,
         np.testing.assert_array_equal(answer[key], values)
 
 
-def test_unusable_requests_are_refused(served):
+def test_invalid_requests_are_rejected(served):
     too_long, one_mask, one_segment = served.answers[len(SHAPES) + 1 : len(SHAPES) + 4]
     assert "longer than the model has positions: 16" in too_long
     assert "input_mask must have the shape of input_ids" in one_mask
     assert "segment_ids must have the shape of input_ids" in one_segment
 
 
-def test_signatures_say_what_goes_in_and_what_comes_out(served):
-    _, signatures = signatures_of(served.path)
-    shape = [None] * (3 if served.name == "choice" else 2)
-    of_tokens = {name: tf.TensorSpec(shape, tf.int32, name) for name in INPUTS}
-    of_default = {"input": tf.TensorSpec([None], tf.string, "input")}
-    assert set(signatures) == {"serving_default", "tokens"}
-    assert signatures["tokens"].structured_input_signature == ((), of_tokens)
-    assert signatures["serving_default"].structured_input_signature == (
-        (),
-        of_default if served.name in LABELS else of_tokens,
-    )
-    outputs = signatures["tokens"].structured_outputs
-    threshold = {"threshold": []} if served.name in LABELS else {}
-    assert {k: spec.shape.as_list() for k, spec in outputs.items()} == {
-        **OUTPUTS[served.name],
-        **threshold,
-    }
-    for name, spec in outputs.items():
-        is_integer = name.endswith("index") or (name, served.name) in {
-            ("predictions", "classes"),
-            ("predictions", "choice"),
-        }
-        is_text = name == "predicted_labels"
-        assert spec.dtype == (tf.int32 if is_integer else tf.string if is_text else tf.float32)
-
-
-def test_files_hold_the_weights_alone_and_the_names_of_the_classes(served):
+def test_files_contain_weights_and_labels(served):
     path = Path(served.path)
     assert path.parent.name == ("saved_model" if served.name in ("spans", "beams") else served.name)
     assert path.name.isdigit()
@@ -254,8 +227,7 @@ def test_files_hold_the_weights_alone_and_the_names_of_the_classes(served):
 
 
 @pytest.mark.parametrize("name", ["spans", "beams"])
-def test_padding_changes_no_answer(all_served, name):
-    """A server that pads to a length of its own gets what a server that does not gets."""
+def test_padding_does_not_change_answers(all_served, name):
     _, signatures = signatures_of(all_served[name].path)
     tokens, features = signatures["tokens"], tensors(inputs(name, 4, 7))
     padded = {key: tf.pad(values, [[0, 0], [0, 6]]) for key, values in features.items()}
@@ -277,8 +249,8 @@ def test_padding_changes_no_answer(all_served, name):
     ("precision", "strategy", "atol"),
     [("float32", "mirrored", 1e-6), ("mixed_bfloat16", "one_device", 0.05)],
 )
-def test_any_model_is_exported_in_single_precision(tmp_path, precision, strategy, atol):
-    """A model of half precision is near its export, but the export has no half precision in it."""
+def test_exports_are_float32(tmp_path, precision, strategy, atol):
+    """The export of a half-precision model contains only float32."""
     with create_strategy(strategy).scope():
         model = new_model("classes", layers=1, dtype=precision)
     loaded = tf.saved_model.load(export("classes", model, str(tmp_path)))
@@ -294,24 +266,7 @@ def test_any_model_is_exported_in_single_precision(tmp_path, precision, strategy
     assert tf.bfloat16.as_datatype_enum not in types
 
 
-def test_exports_have_rising_numbers_and_the_weights_of_their_time(tmp_path):
-    """And no threshold where none was given, or the value of a flag left out."""
-    model, folder = new_model("number", layers=1), tmp_path / "a" / "b"
-    features = tensors(batch(*SHAPES[0]))
-    expected = model(features, training=False)["logits"]
-    paths = [export_classifier(model, NUMBER, str(folder), 3)]
-    model.classifier.output_weights.assign(-model.classifier.output_weights)
-    paths.append(export_classifier(model, NUMBER, str(folder), 16, float("nan")))
-    assert paths == sorted(paths)
-    assert sorted(map(str, folder.iterdir())) == paths
-    assert all(os.path.basename(path).isdigit() for path in paths)
-    first, second = (signatures_of(path)[1]["tokens"](**features) for path in paths)
-    assert set(first) == set(second) == {"probabilities", "predictions"}
-    np.testing.assert_allclose(first["probabilities"], expected, rtol=0, atol=1e-6)
-    assert np.abs(first["probabilities"] - second["probabilities"]).max() > 0.01
-
-
-def test_a_failed_or_killed_export_leaves_nothing_that_stays(tmp_path):
+def test_failed_exports_leave_nothing(tmp_path):
     model = new_model("number", layers=1)
     Writer("folder", tmp_path / "export").kill()
     for size in (100, 5000):  # for nothing, for all but the weights
@@ -320,7 +275,7 @@ def test_a_failed_or_killed_export_leaves_nothing_that_stays(tmp_path):
         assert list(tmp_path.iterdir()) == []
 
 
-def test_mistakes_are_named_before_anything_is_written(tmp_path):
+def test_invalid_arguments_are_rejected_before_writing(tmp_path):
     model, path = new_model("classes", layers=1), tmp_path / "exports"
     with pytest.raises(ValueError, match=r"`max_seq_length` must be in 1\.\.16.*17"):
         export_classifier(model, CLASSES, str(path), 17)

@@ -1,4 +1,4 @@
-"""Reusable SavedModels, run and trained by a process that has nothing of ours."""
+"""Tests for reusable SavedModels, run and trained in a process without this package."""
 
 import os
 import pickle
@@ -9,7 +9,6 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.core.protobuf import saved_model_pb2
 
 from albert_tf.checkpoints import tf2_hub
 from albert_tf.checkpoints.load_weights import load_weights
@@ -53,7 +52,7 @@ def contents(model, golden):
 
 @pytest.fixture(scope="module")
 def saved(contents, tmp_path_factory):
-    """The directory written, and what could not be held."""
+    """Writes the model; returns the directory and the unsupported weights."""
     directory = tmp_path_factory.mktemp("saved")
     tf2_hub.write(str(directory), contents)
     return directory, tf2_hub.unsupported_weights(contents)
@@ -74,12 +73,12 @@ def run_program(directory, folder, *ways):
 
 @pytest.fixture(scope="module")
 def used(saved, tmp_path_factory):
-    """What was found with TensorFlow alone."""
+    """Returns the results of a program that uses only TensorFlow."""
     return run_program(saved[0], tmp_path_factory.mktemp("results"), "tensorflow")["tensorflow"]
 
 
 def assert_same_structure(actual, expected):
-    """Dictionaries of arrays, or of lists of them."""
+    """Compares dictionaries of arrays or lists of arrays."""
     assert sorted(actual) == sorted(expected)
     for name, values in expected.items():
         for one, other in zip(tf.nest.flatten(actual[name]), tf.nest.flatten(values), strict=True):
@@ -89,7 +88,7 @@ def assert_same_structure(actual, expected):
 
 @pytest.fixture(scope="module")
 def expected(model):
-    """The outputs of the four callables and signatures, from the model itself."""
+    """Returns the outputs of the model by the names of the callables."""
     outputs = model(pretraining_inputs(), output_hidden_states=True)
     encoder = {name: outputs[name] for name in ENCODER_OUTPUTS}
     order = outputs["sentence_order_logits"]
@@ -101,7 +100,7 @@ def expected(model):
 
 
 @pytest.mark.parametrize("part", ["encoder", "mlm", "sop"])
-def test_callables_compute_what_the_model_computes(used, expected, part):
+def test_outputs_of_callables_equal_the_model(used, expected, part):
     by_names_of_tf_hub = used[f"{part}, names of TF-Hub"]
     assert isinstance(by_names_of_tf_hub["encoder_outputs"], list)
     assert_same_structure(by_names_of_tf_hub, expected[part])
@@ -109,7 +108,7 @@ def test_callables_compute_what_the_model_computes(used, expected, part):
         assert_same_structure(used[part], expected[part])
 
 
-def test_signatures_have_readable_outputs_and_no_lists(used, expected):
+def test_outputs_of_signatures(used, expected):
     parts = {"serving_default": "encoder", "tokens": "encoder", "mlm": "mlm", "sop": "sop"}
     assert sorted(used["signatures"]) == sorted(parts)
     for signature, part in parts.items():
@@ -117,13 +116,13 @@ def test_signatures_have_readable_outputs_and_no_lists(used, expected):
         assert_same_structure(used["signatures"][signature], named)
 
 
-def test_any_number_of_examples_of_any_length(used, model):
+def test_other_batch_sizes_and_lengths(used, model):
     inputs = {name: values[:1, :2] for name, values in pretraining_inputs().items()}
     outputs = model.encoder(inputs)["sequence_output"]
     np.testing.assert_allclose(used["other sizes"], outputs, **EXACT)
 
 
-def test_variables_are_listed_where_they_are_used(used, model):
+def test_lists_of_variables(used, model):
     names = set(original_names(model))
     heads = {scope: {n for n in names if n.startswith(scope)} for scope in ("cls/p", "cls/s")}
     encoder = names - heads["cls/p"] - heads["cls/s"]
@@ -135,7 +134,7 @@ def test_variables_are_listed_where_they_are_used(used, model):
     assert used["losses"] == [0, 0, 0]
 
 
-def test_gradients_are_those_of_the_model(used, model):
+def test_gradients_equal_the_model(used, model):
     variables = original_names(model)
     with tf.GradientTape() as tape:
         outputs = model(pretraining_inputs(), output_hidden_states=True)
@@ -151,7 +150,7 @@ def test_gradients_are_those_of_the_model(used, model):
         )
 
 
-def test_training_drops_as_the_model_does_and_differently_each_time(used, model):
+def test_dropout_equals_the_model(used, model):
     first, second, first_again = used["with dropout"]
     inputs = pretraining_inputs()
     state = tf.Variable([0, 0], dtype=tf.int64)
@@ -164,7 +163,7 @@ def test_training_drops_as_the_model_does_and_differently_each_time(used, model)
 
 
 @pytest.mark.slow
-def test_xla_compiles_it_and_replicas_draw_masks_of_their_own(saved, model, expected, tmp_path):
+def test_xla_and_replicas(saved, model, expected, tmp_path):
     results = run_program(saved[0], tmp_path, "xla", "replicas")
     logits = expected["mlm"]["mlm_logits"]
     compiled, error = results["xla"]
@@ -178,18 +177,9 @@ def test_xla_compiles_it_and_replicas_draw_masks_of_their_own(saved, model, expe
         np.testing.assert_allclose(actual, outputs["sequence_output"], **EXACT)
 
 
-def test_other_tokens_other_masks():
-    rows = pretraining_inputs()["input_ids"]
-    seeds = {
-        tuple(next_seed(tf.Variable([0, 0], dtype=tf.int64), row).numpy())
-        for row in (*rows, rows[0][::-1])
-    }
-    assert len(seeds) == 4
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("library", ["tf_keras", "keras"])
-def test_keras_layers_train_every_weight_of_the_encoder(saved, model, library, tmp_path):
+def test_keras_layers_train_all_weights(saved, model, library, tmp_path):
     trained, others = run_program(saved[0], tmp_path, library)[library]
     before = {
         name: variable.numpy()
@@ -205,7 +195,7 @@ def test_keras_layers_train_every_weight_of_the_encoder(saved, model, library, t
             assert np.abs(stored - values).max() > 1e-6, name
 
 
-def test_a_step_by_hand_moves_encoder_and_head(used, model):
+def test_gradient_step_changes_encoder_and_head(used, model):
     for name, gradient in used["gradients"].items():
         before = original_names(model)[name].numpy()
         moved = used["moved by hand"][name]
@@ -224,18 +214,18 @@ def test_a_step_by_hand_moves_encoder_and_head(used, model):
         ("missing", "Expected these arguments to match one of the following 4 option"),
     ],
 )
-def test_inputs_that_do_not_fit_are_named(used, kind, message):
+def test_invalid_inputs_are_rejected(used, kind, message):
     assert message in used["errors"][kind]
 
 
-def test_files_of_the_tokenizer_and_the_configuration_go_along(used, contents):
+def test_assets(used, contents):
     tokenizer_file = Path(contents.tokenizer.files[0])
     assert used["files"]["sp_model_file"] == tokenizer_file.read_bytes()
     assert b'"hidden_dropout_prob": 0.2' in used["files"]["albert_config_file"]
     assert used["do_lower_case"] is False
 
 
-def test_what_is_written_is_read_back(saved, contents, model):
+def test_written_encoders_are_read(saved, contents, model):
     directory, unsupported_weights = saved
     assert unsupported_weights == ["output_weights", "bert/pooler/dense/bias/adam_m"]
     stored = tf2_hub.read(str(directory))
@@ -249,7 +239,7 @@ def test_what_is_written_is_read_back(saved, contents, model):
     assert read.tokenizer.tokens == contents.tokenizer.tokens
 
 
-def test_proof_of_a_conversion_runs_the_graphs(saved, model):
+def test_compute_runs_the_graphs(saved, model):
     inputs = pretraining_inputs()
     computed = tf2_hub.compute(str(saved[0]), {k: v.numpy() for k, v in inputs.items()})
     outputs = model(inputs, output_hidden_states=True)
@@ -257,20 +247,7 @@ def test_proof_of_a_conversion_runs_the_graphs(saved, model):
         np.testing.assert_allclose(computed[name], outputs[name], **EXACT)
 
 
-def test_only_stock_operations_of_tensorflow(saved):
-    graph = saved_model_pb2.SavedModel.FromString((saved[0] / "saved_model.pb").read_bytes())
-    (meta_graph,) = graph.meta_graphs
-    functions = {function.signature.name for function in meta_graph.graph_def.library.function}
-    nodes = [*meta_graph.graph_def.node]
-    for function in meta_graph.graph_def.library.function:
-        nodes += function.node_def
-    operations = {node.op for node in nodes} - functions
-    assert "MatMul" in operations
-    assert all(hasattr(tf.raw_ops, operation) for operation in operations)
-    assert not {operation for operation in operations if "PyFunc" in operation}
-
-
-def test_an_encoder_alone_without_dropout_or_projection(tmp_path, golden):
+def test_encoder_without_heads_dropout_and_projection(tmp_path, golden):
     config = small_config(
         num_hidden_layers=1, num_hidden_groups=1, inner_group_num=1, embedding_size=12
     )

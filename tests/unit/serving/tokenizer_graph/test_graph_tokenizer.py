@@ -1,4 +1,4 @@
-"""The tokenizer as a graph: it gives what the Python tokenizers give, for every text."""
+"""Tests for tokenizer graphs, compared with the Python tokenizers."""
 
 import json
 import random
@@ -21,7 +21,7 @@ KINDS = ("spm_lower", "spm_cased", "wordpiece_lower", "wordpiece_cased")
 SETTLES_TIES_AS_BEFORE = Version(sentencepiece.__version__) < Version("0.2.2")
 EVERY_KIND = pytest.mark.parametrize("kind", KINDS)
 
-# Characters that change lengths, order or neighbours, by what they do together.
+# Characters that change lengths, order or their neighbors, in groups that interact.
 POOLS = [
     [*map(chr, range(0x20, 0x7F))],
     [*"  \t\n\r\x0b\x0c\x1c\x85\xa0\u1680\u2003\u2028\u3000´`¨a,"],
@@ -37,7 +37,7 @@ POOLS = [
 ]
 
 
-# The 66 code points that are reserved for no character ever. TensorFlow 2.19 takes them for damage.
+# The 66 code points that are not characters. TensorFlow 2.19 rejects them.
 NO_CHARACTERS = [
     *range(0xFDD0, 0xFDF0),
     *(p + i for p in range(0, 0x110000, 0x10000) for i in (0xFFFE, 0xFFFF)),
@@ -46,7 +46,7 @@ HAS_NO_CHARACTERS = tf.strings.unicode_encode([0xFFFF], "UTF-8").numpy() == "\uf
 LEFT_OUT = {} if HAS_NO_CHARACTERS else dict.fromkeys(NO_CHARACTERS)
 
 
-def text_of_chance(rng: random.Random) -> str:
+def random_text(rng: random.Random) -> str:
     pools = [rng.choice(POOLS)] if rng.random() < 0.7 else POOLS
     text = "".join(rng.choice(rng.choice(pools)) for _ in range(rng.randint(0, 24)))
     return text.translate(LEFT_OUT)
@@ -59,7 +59,7 @@ def texts(golden: Path) -> list[str]:
     long = ["a" * 200 + " " + "é" * 200 + "." + "é" * 201, "9," * 3000, "中" * 2000]
     return [
         *(case["text"] for case in recorded["cases"]),
-        *(text_of_chance(rng) for _ in range(3000)),
+        *(random_text(rng) for _ in range(3000)),
         *long,
         "",
         " \t ",
@@ -68,7 +68,7 @@ def texts(golden: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def make(golden: Path):
-    """Gives the Python tokenizer of a kind and its graph, made once."""
+    """Returns a function that creates the Python tokenizer of a kind and its graph, once."""
 
     @cache
     def pair(kind: str) -> tuple[Tokenizer, GraphTokenizer]:
@@ -81,9 +81,9 @@ def make(golden: Path):
 
 
 def is_tie(tokenizer: Tokenizer, text: str, ids: list[int]) -> bool:
-    """Whether SentencePiece finds two segmentations of a text equally good and takes the other.
+    """Returns whether SentencePiece chose another segmentation with the same score.
 
-    From 0.2.2 on it settles ties otherwise than before, and than the one in tensorflow-text.
+    Versions from 0.2.2 on resolve ties differently from tensorflow-text.
     """
     wanted = tokenizer.encode(text)
     if not isinstance(tokenizer, SentencePieceTokenizer) or SETTLES_TIES_AS_BEFORE or ids == wanted:
@@ -101,7 +101,7 @@ def in_bytes(text: str, places: Sequence[int]) -> list[int]:
 
 
 @EVERY_KIND
-def test_ids_are_those_recorded_with_the_original(golden, make, kind):
+def test_ids_equal_the_original(golden, make, kind):
     _, graph = make(kind)
     cases = json.loads((golden / "tokenizer" / "cases.json").read_text(encoding="utf-8"))["cases"]
     ids = graph.tokenize([case["text"] for case in cases]).to_list()
@@ -110,7 +110,7 @@ def test_ids_are_those_recorded_with_the_original(golden, make, kind):
 
 
 @EVERY_KIND
-def test_ids_and_offsets_are_those_of_the_python_tokenizer(make, texts, kind):
+def test_ids_and_offsets_equal_python(make, texts, kind):
     tokenizer, graph = make(kind)
     encoded = [text.encode() for text in texts]
     ids = graph.tokenize(encoded)
@@ -129,21 +129,14 @@ def test_ids_and_offsets_are_those_of_the_python_tokenizer(make, texts, kind):
 
 
 @pytest.mark.parametrize("kind", ["spm_lower", "spm_cased"])
-def test_cleans_as_in_python(make, texts, kind):
+def test_normalization_equals_python(make, texts, kind):
     tokenizer, graph = make(kind)
     cleaned = graph.clean([text.encode() for text in texts]).numpy()
     assert [text.decode() for text in cleaned] == list(map(tokenizer.clean, texts))
 
 
 @EVERY_KIND
-def test_special_ids(make, kind):
-    tokenizer, graph = make(kind)
-    for name in ("cls_id", "sep_id", "pad_id", "mask_id", "vocab_size"):
-        assert getattr(graph, name) == getattr(tokenizer, name)
-
-
-@EVERY_KIND
-def test_works_in_a_pipeline_and_on_no_text_at_all(make, kind):
+def test_pipelines_and_empty_batches(make, kind):
     tokenizer, graph = make(kind)
     texts = ["Ein Café, 1,205 m", "", "中国 ½"]
     dataset = tf.data.Dataset.from_tensor_slices(texts).batch(2).map(graph.tokenize)
@@ -154,7 +147,7 @@ def test_works_in_a_pipeline_and_on_no_text_at_all(make, kind):
 
 
 @EVERY_KIND
-def test_bytes_that_are_no_text_count_as_replacement_characters(make, kind):
+def test_invalid_utf8(make, kind):
     tokenizer, graph = make(kind)
     damaged = [b"caf\xe9 light", b"\xe4\xb8 light", b"light \xff"]
     texts = ["caf\ufffd light", "\ufffd light", "light \ufffd"]
@@ -162,7 +155,7 @@ def test_bytes_that_are_no_text_count_as_replacement_characters(make, kind):
     assert graph.tokenize(damaged).to_list() == ids == tokenizer.encode_batch(texts)
     for row, (raw, text) in enumerate(zip(damaged, texts, strict=True)):
         wanted = tokenizer.encode_with_offsets(text)
-        # Where a character is damaged it has fewer bytes than the three of U+FFFD.
+        # An invalid character has fewer bytes than U+FFFD, which has three.
         missing = len(text.encode()) - len(raw)
         place = len(text[: text.index("\ufffd")].encode())
         for found, characters in ((starts, wanted.starts), (ends, wanted.ends)):
@@ -171,7 +164,7 @@ def test_bytes_that_are_no_text_count_as_replacement_characters(make, kind):
 
 
 @EVERY_KIND
-def test_words_that_are_too_long_are_rejected(make, kind):
+def test_long_words_are_rejected(make, kind):
     tokenizer, graph = make(kind)
     # Characters that decompose into six count as six for SentencePiece.
     decomposed = "㌖" * (MAX_WORD_CHARACTERS // 6 + 1)
@@ -189,14 +182,6 @@ def test_words_that_are_too_long_are_rejected(make, kind):
         assert graph.tokenize([text]).to_list() == ids.to_list() == [tokenizer.encode(text)]
 
 
-@pytest.mark.parametrize("kind", ["spm_lower", "wordpiece_lower"])
-def test_saved_graphs_reject_words_that_are_too_long(make, kind, tmp_path):
-    tf.saved_model.save(make(kind)[1], tmp_path)
-    loaded = tf.saved_model.load(tmp_path)
-    with pytest.raises(tf.errors.InvalidArgumentError, match=f"{MAX_WORD_CHARACTERS:,}"):
-        loaded.tokenize(tf.constant(["short", "a" * (MAX_WORD_CHARACTERS + 1)]))
-
-
-def test_other_tokenizers_are_refused():
+def test_other_classes_are_rejected():
     with pytest.raises(ValueError, match="not int"):
         GraphTokenizer(3)  # type: ignore[arg-type]

@@ -1,0 +1,93 @@
+"""Tests for the bundled models."""
+
+import hashlib
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import albert_tf
+from albert_tf.checkpoints import names
+from albert_tf.checkpoints.formats import find_weights
+from albert_tf.checkpoints.model_source import stored_model
+from albert_tf.checkpoints.original import write_checkpoint
+from albert_tf.checkpoints.report import DamagedError
+
+FOLDER = Path(albert_tf.__file__).parent / "pretrained" / "mini"
+FILES = [line.split("  ")[1] for line in (FOLDER / names.CHECKSUMS).read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def mini():
+    return albert_tf.load("mini")
+
+
+@pytest.fixture
+def copy(tmp_path, monkeypatch):
+    """Copies the model and uses the copy as the bundled model."""
+    monkeypatch.setattr(names, "_FOLDER", str(tmp_path))
+    return shutil.copytree(FOLDER, tmp_path / "mini")
+
+
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch):
+    """Changes to an empty working directory."""
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def test_files_are_small_and_have_checksums():
+    there = {path.name for path in FOLDER.iterdir()}
+    assert there == {*FILES, names.CHECKSUMS, names.CARD}
+    assert {"config.json", "model.safetensors", "spiece.model"} <= set(FILES)
+    assert sum(path.stat().st_size for path in FOLDER.iterdir()) <= 8_000_000
+    subprocess.run(["sha256sum", "-c", "--quiet", names.CHECKSUMS], cwd=FOLDER, check=True)
+
+
+def test_configuration_and_tokenizer_are_loaded(mini):
+    config = json.loads((FOLDER / "config.json").read_text())
+    sizes = ("vocab_size", "hidden_size", "num_hidden_layers", "max_position_embeddings")
+    assert {name: getattr(mini.config, name) for name in sizes} == {n: config[n] for n in sizes}
+    tokenizer = albert_tf.load_tokenizer("mini")
+    assert tokenizer.vocab_size == config["vocab_size"]
+    assert tokenizer.tokenize("A Café") == tokenizer.tokenize("a cafe")
+    ((blank,),) = albert_tf.FillMask.load("mini")(["one [MASK] three"], top_k=7)
+    assert len(blank) == 7
+
+
+def refusal(path, content):
+    """Returns the error if a file has another content, or is missing."""
+    path.unlink() if content is None else path.write_bytes(content)
+    with pytest.raises(DamagedError) as error:
+        stored_model("mini")
+    assert str(path) in str(error.value)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_damaged_files_are_rejected(copy, name):
+    content = (copy / name).read_bytes()
+    middle = len(content) // 2
+    changed = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+    for damaged in (changed, changed[:-1], None):
+        told = refusal(copy / name, damaged)
+        assert "mini" in told
+        assert "--force-reinstall" in told
+        for there in (content, damaged) if damaged is not None else ():
+            assert hashlib.sha256(there).hexdigest() in told
+
+
+@pytest.mark.parametrize("content", [b"", b"no sums\n", b"\xff" * 66, None])
+def test_damaged_checksums_are_rejected(copy, content):
+    refusal(copy / names.CHECKSUMS, content)
+
+
+def test_existing_checkpoint_has_priority(elsewhere):
+    assert find_weights("mini") == str(FOLDER / "model.safetensors")
+    write_checkpoint("mini", {"a": np.ones(2, np.float32)}, 0)
+    assert find_weights("mini") == "mini"
