@@ -86,7 +86,7 @@ def local_directory(path: str) -> str:
         if error.filename == path:
             raise LoadError(f"{path} cannot be read: {error.strerror}") from error
         raise LoadError(
-            f"{path} cannot be kept in {cached()!r}: {reason_of(error)}. Free disk space "
+            f"{path} cannot be stored in {cached()!r}: {reason_of(error)}. Free disk space "
             f"there, or set the environment variable {CACHE_VARIABLE} to another directory."
         ) from error
 

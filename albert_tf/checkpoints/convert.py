@@ -150,7 +150,7 @@ def convert(
         contents = dataclasses.replace(contents, weights=_rounded(contents.weights, dtype))
     if with_optimizer and not any(map(is_slot, contents.weights)):
         raise UserError(
-            f"`with_optimizer`: {loaded.source} contains no optimizer moments. Omit the flag, or "
+            f"`with_optimizer`: {loaded.source} contains no optimizer moments. Omit it, or "
             "name a checkpoint of a training run, such as `checkpoint_name`=model.ckpt-1000."
         )
     unsupported_weights = writer.unsupported_weights(contents)
@@ -180,7 +180,7 @@ def _rounded(weights: Mapping[str, np.ndarray], dtype: str) -> dict[str, np.ndar
         if largest > limit:
             raise UserError(
                 f"`dtype`={dtype}: {name} has a value of {largest:g}, and the largest possible "
-                f"value is {limit:g}. Omit the flag."
+                f"value is {limit:g}. Omit it."
             )
     return {name: values.astype(dtype) for name, values in weights.items()}
 

@@ -177,13 +177,8 @@ def load_weights(
     wanted = [name for name in variables if name not in skip]
     encoder = model if isinstance(model, AlbertEncoder) else model.encoder
     matches = match_names(wanted, shapes, encoder.config if init_from_group0 else None)
-    mapped, mismatched = {}, []
-    for name, stored in matches.items():
-        there, wanted_shape = tuple(shapes[stored]), tuple(variables[name].shape)
-        if there == wanted_shape:
-            mapped[name] = stored
-        else:
-            mismatched.append((name, there, wanted_shape))
+    sizes = {n: (tuple(shapes[s]), tuple(variables[n].shape)) for n, s in matches.items()}
+    mapped = {name: matches[name] for name, (stored, own) in sizes.items() if stored == own}
     missing = [name for name in wanted if name not in matches]
     report = LoadReport(
         source=prefix,
@@ -195,7 +190,7 @@ def load_weights(
             for name in shapes
             if name not in {*matches.values(), *skip, GLOBAL_STEP} and not is_slot(name)
         ],
-        mismatched=mismatched,
+        mismatched=[(name, *both) for name, both in sizes.items() if name not in mapped],
         skipped=skip,
         unused=[] if model.uses_pooler else [n for n in missing if n.startswith(_POOLER)],
     )

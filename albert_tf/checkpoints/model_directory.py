@@ -137,8 +137,8 @@ class ModelDirectory:
         if there is None or self.tokenizer is None or there.tokens == self.tokenizer.tokens:
             return
         raise UserError(
-            f"`output_dir` belongs to another model: its vocabulary {there.files[0]} is not that "
-            f"of {self.tokenizer.files[0]}. Use a new `output_dir` or the same vocabulary."
+            f"`output_dir` belongs to another model: its vocabulary {there.files[0]} differs "
+            f"from {self.tokenizer.files[0]}. Use a new `output_dir` or the same vocabulary."
         )
 
     def write(self) -> None:

@@ -253,7 +253,7 @@ def _download(url: str, path: str, given: str) -> str:
             if problem := _problem(file, size, md5):
                 file.truncate(0)
                 raise LoadError(
-                    f"{given}: what {url} sent is not the released file: {problem}. It was "
+                    f"{given}: the file from {url} is not the released file: {problem}. It was "
                     "removed; try again, or download the file elsewhere and pass its path."
                 )
             os.fsync(file.fileno())

@@ -268,8 +268,8 @@ def _check_groups(config: AlbertConfig) -> None:
     layers, groups = config.num_hidden_layers, config.num_hidden_groups
     if any(int(i / (layers / groups)) != config.group_of_layer(i) for i in range(layers)):
         raise UserError(
-            f"transformers rounds {layers} layers (num_hidden_layers) to other ones of {groups} "
-            "groups (num_hidden_groups): there the same weights compute something else."
+            f"transformers distributes {layers} layers (num_hidden_layers) differently over "
+            f"{groups} groups (num_hidden_groups): the same weights compute something else."
         )
 
 
