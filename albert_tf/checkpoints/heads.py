@@ -6,8 +6,6 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from absl import logging
-
 from albert_tf.checkpoints.trained_task import (
     MULTIPLE_CHOICE,
     SQUAD_TASKS,
@@ -105,7 +103,6 @@ def _task_of_texts(model: AlbertForClassification) -> TrainedTask | None:
     if model.multi_label:  # needs a task: otherwise it would be loaded as a single-label model
         names = names or numbered_labels(model.num_labels)
     elif model.labels is None and model.num_labels > 1:
-        logging.warning("save: no labels.json is written, because the labels have no names")
         return None
     labels = Labels(names, model.multi_label)
     return _known(model, labels) or TrainedTask(UNNAMED, labels, None)

@@ -21,6 +21,7 @@ from albert_tf.data.errors import UserError
 from albert_tf.data.files import is_remote, random_name
 from albert_tf.data.sequences import check_room
 from albert_tf.modeling.encoder import ConfiguredModel
+from albert_tf.modeling.models import AlbertForClassification
 from albert_tf.modeling.original_names import original_names
 from albert_tf.tokenization.base import Tokenizer
 
@@ -89,6 +90,8 @@ def save(
             max_seq_length=length,
             is_pair=task.is_pair if pairs is None else pairs,
         )
+    elif isinstance(model, AlbertForClassification):
+        logging.warning("save: no labels.json is written, because the labels have no names")
     writer = writer_of(format)
     if overwrite and is_remote(directory):
         raise UserError(f"`overwrite` needs a local directory. Received: {directory!r}")
