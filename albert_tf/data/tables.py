@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
+from threading import Lock
 from typing import Any, Final
 
 from absl import logging
@@ -40,6 +41,7 @@ FORMATS: Final = {
 
 _WANTED = 'one object per line (JSON Lines), such as {"text_a": "...", "label": "..."}'
 _LARGEST_CELL = 2**31 - 1  # characters
+_CSV_LIMIT = Lock()
 _LINES_NAMED = 5
 
 
@@ -203,12 +205,11 @@ def _tsv_rows(text: str) -> Iterator[Row]:
 
 
 def _csv_rows(path: str, text: str) -> Iterator[Row]:
-    csv.field_size_limit(_LARGEST_CELL)  # for the whole process
     # Strict: otherwise an unclosed quotation mark would swallow the following rows.
     reader = csv.reader(io.StringIO(text, newline=""), strict=True, skipinitialspace=True)
     line = 1
     try:
-        for cells in reader:
+        while (cells := _next_csv_row(reader)) is not None:
             yield line, [*cells]
             line = reader.line_num + 1
     except csv.Error as error:
@@ -217,6 +218,16 @@ def _csv_rows(path: str, text: str) -> Iterator[Row]:
             "commas, quotation marks or line ends, and double the quotation marks in them. Use the "
             "extension .tsv for files without quoting."
         ) from error
+
+
+def _next_csv_row(reader: Iterator[list[str]]) -> list[str] | None:
+    """Reads a row with cells of any size. The limit of the `csv` module is global."""
+    with _CSV_LIMIT:
+        limit = csv.field_size_limit(_LARGEST_CELL)
+        try:
+            return next(reader, None)
+        finally:
+            csv.field_size_limit(limit)
 
 
 def _filled(rows: Iterator[Row], width: int, issues: DataIssues) -> Iterator[Row]:
