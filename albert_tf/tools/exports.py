@@ -5,26 +5,17 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import albert_tf
 from albert_tf.checkpoints.convert import ConversionReport
 from albert_tf.checkpoints.convert import convert as convert_model
 from albert_tf.checkpoints.loading import build_model, find_model, read_contents
 from albert_tf.checkpoints.trained_task import UNNAMED, TrainedTask
 from albert_tf.classification.export import export_classifier, export_text_classifier
-from albert_tf.config import AlbertConfig
 from albert_tf.data.arguments import as_path
 from albert_tf.data.errors import UserError
-from albert_tf.modeling.models import (
-    AlbertForClassification,
-    AlbertForMultipleChoice,
-    AlbertForQuestionAnswering,
-    AlbertForQuestionAnsweringWithBeamSearch,
-    AlbertForTokenClassification,
-)
-from albert_tf.multiple_choice.choose import MultipleChoice
 from albert_tf.multiple_choice.export import export_choice, export_text_choice
 from albert_tf.serving.hub import export_to_tfhub
 from albert_tf.serving.litert import Agreement, LiteRTExport
-from albert_tf.squad.ask import QuestionAnswerer
 from albert_tf.squad.export import export_spans, export_text_spans
 from albert_tf.token_classification.export import (
     export_text_token_classifier,
@@ -35,11 +26,11 @@ from albert_tf.training.memory import MemoryEstimate, TrainingSetting
 from albert_tf.training.memory import estimate_memory as estimate
 
 _KINDS = (
-    AlbertForClassification,
-    AlbertForTokenClassification,
-    AlbertForQuestionAnswering,
-    AlbertForQuestionAnsweringWithBeamSearch,
-    AlbertForMultipleChoice,
+    albert_tf.AlbertForClassification,
+    albert_tf.AlbertForTokenClassification,
+    albert_tf.AlbertForQuestionAnswering,
+    albert_tf.AlbertForQuestionAnsweringWithBeamSearch,
+    albert_tf.AlbertForMultipleChoice,
 )
 _LENGTH, _LITERT_LENGTH = 512, 128
 
@@ -133,23 +124,25 @@ def export_saved_model(path: Path, export_dir: Path, *, texts: bool = False) -> 
     tokenizer, directory = found.tokenizer, os.fspath(export_dir)
     task = found.task or TrainedTask(UNNAMED, is_pair=False)
     length = task.max_seq_length or min(_LENGTH, model.config.max_position_embeddings)
-    if isinstance(model, AlbertForClassification):
+    if isinstance(model, albert_tf.AlbertForClassification):
         if not texts:
             return export_classifier(model, task.labels, directory, length)
         pairs = bool(task.is_pair)
         return export_text_classifier(model, task.labels, tokenizer, directory, length, pairs)
-    if isinstance(model, AlbertForTokenClassification):
+    if isinstance(model, albert_tf.AlbertForTokenClassification):
         if not texts:
             return export_token_classifier(model, task.labels, directory)
         return export_text_token_classifier(model, task.labels, tokenizer, directory, length)
-    if isinstance(model, AlbertForMultipleChoice):
+    if isinstance(model, albert_tf.AlbertForMultipleChoice):
         if not texts:
             return export_choice(model, directory)
-        max_qa_length = MultipleChoice(model).max_qa_length
+        max_qa_length = albert_tf.MultipleChoice(model).max_qa_length
         return export_text_choice(model, tokenizer, directory, length, max_qa_length)
     if not texts:
         return export_spans(model, directory)
-    return export_text_spans(model, tokenizer, QuestionAnswerer(model).settings, directory)
+    return export_text_spans(
+        model, tokenizer, albert_tf.QuestionAnswerer(model).settings, directory
+    )
 
 
 def export_litert(
@@ -209,7 +202,7 @@ def inspect(path: Path) -> str:
     return "\n".join(describe(as_path("path", path)))
 
 
-def estimate_memory(config: AlbertConfig | str, **settings: Any) -> MemoryEstimate:
+def estimate_memory(config: albert_tf.AlbertConfig | str, **settings: Any) -> MemoryEstimate:
     """Estimates the memory of a training step on one device, in bytes.
 
     Args:
@@ -222,5 +215,5 @@ def estimate_memory(config: AlbertConfig | str, **settings: Any) -> MemoryEstima
         ValueError: a setting does not fit the model.
     """
     if isinstance(config, str):
-        config = AlbertConfig.from_preset(config)
+        config = albert_tf.AlbertConfig.from_preset(config)
     return estimate(config, TrainingSetting(**settings))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
+import albert_tf
 from albert_tf.checkpoints.archives import is_indirect
 from albert_tf.checkpoints.formats import locate, open_model
 from albert_tf.checkpoints.heads import heads_in
@@ -26,28 +27,13 @@ from albert_tf.checkpoints.original import GLOBAL_STEP, read_variables
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.tf1_hub import GRAPH_FILE
 from albert_tf.checkpoints.training_directory import TrainingDirectory
-from albert_tf.classification.text_classifier import TextClassifier
-from albert_tf.config import PRESETS, AlbertConfig
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_size, open_binary
 from albert_tf.data.tfrecord import RecordError, count_records, read_records
-from albert_tf.finetuning.texts import TextEncoder
-from albert_tf.modeling.models import (
-    AlbertForClassification,
-    AlbertForMultipleChoice,
-    AlbertForPretraining,
-    AlbertForQuestionAnswering,
-    AlbertForQuestionAnsweringWithBeamSearch,
-    AlbertForTokenClassification,
-)
 from albert_tf.modeling.original_names import is_slot
 from albert_tf.modeling.parameter_sharing import parameter_counts
-from albert_tf.multiple_choice.choose import MultipleChoice
 from albert_tf.pretraining.batching import example_features
-from albert_tf.pretraining.fill_mask import FillMask
 from albert_tf.pretraining.vocabulary import stored_fingerprint, vocabulary_fingerprint
-from albert_tf.squad.ask import QuestionAnswerer
-from albert_tf.token_classification.token_classifier import TokenClassifier
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import load_tokenizer
 
@@ -215,7 +201,7 @@ def _litert(path: str) -> Iterator[Section]:
 
 
 def _config(path: str) -> Iterator[Section]:
-    config = AlbertConfig.from_json_file(path)
+    config = albert_tf.AlbertConfig.from_json_file(path)
     counts = parameter_counts(config)
     yield f"{path}: a configuration", ()
     yield "Configuration", config.to_dict()
@@ -262,7 +248,9 @@ def _model(path: str) -> Iterator[Section]:
     if config is None:
         yield "Configuration", {"none": "--albert_config_file must specify it"}
         return
-    same = [n for n, preset in PRESETS.items() if not essential_differences(preset, config)]
+    same = [
+        n for n, preset in albert_tf.PRESETS.items() if not essential_differences(preset, config)
+    ]
     released = {"equal to": ", ".join(same) or "no released model"}
     yield f"Configuration ({stored.config_file})", {**config.to_dict(), **released}
     model, report = build(resolve_model(ModelSettings(), stored), stored)
@@ -284,8 +272,8 @@ def _model(path: str) -> Iterator[Section]:
         yield "Tokenizer", {"kind": "none; pass --spm_model_file or --vocab_file"}
         yield "Sample output", ["none (the model has no tokenizer)"]
         return
-    lower_cases = model.tokenizer.do_lower_case
-    yield "Tokenizer", {**_tokenizer_facts(model.tokenizer), "lower-cases": lower_cases}
+    facts = _tokenizer_facts(model.tokenizer)
+    yield "Tokenizer", {**facts, "lower-cases": model.tokenizer.do_lower_case}
     yield "Sample output", _sample_output(model)
 
 
@@ -310,39 +298,39 @@ def _sample_output(model: Any) -> list[str]:
     """Returns a short text and the output for it."""
     positions = model.config.max_position_embeddings
     size: dict[str, Any] = {"max_seq_length": min(128, positions), "batch_size": 1}
-    if isinstance(model, AlbertForPretraining):
-        found = [(c.token, c.probability) for c in FillMask(model)([_MASKED])[0][0]]
+    if isinstance(model, albert_tf.AlbertForPretraining):
+        found = [(c.token, c.probability) for c in albert_tf.FillMask(model)([_MASKED])[0][0]]
         return [_MASKED, _shares(found)]
-    if isinstance(model, AlbertForQuestionAnswering | AlbertForQuestionAnsweringWithBeamSearch):
-        size |= {"max_query_length": min(64, positions // 2), "null_score_diff_threshold": math.inf}
-        answer = QuestionAnswerer(model, **size)([_QUESTION], contexts=[_CONTEXT])[0]
-        odds = "" if answer.null_odds is None else f"  (null odds {answer.null_odds:.2f})"
-        result = _shares([(answer.answer, answer.probability or 0)]) + odds
-        return [f"{_QUESTION}  {_CONTEXT}", result]
-    if isinstance(model, AlbertForMultipleChoice):
-        choose = MultipleChoice(model, **size)
-        (chosen,) = choose([_QUESTION], contexts=[_CONTEXT], options=[_OPTIONS])
-        shares = _shares(list(zip(_OPTIONS, chosen.probabilities, strict=True)))
-        return [f"{_QUESTION}  {_CONTEXT}", shares]
-    if isinstance(model, AlbertForClassification | AlbertForTokenClassification):
-        has_labels = model.labels or model.num_labels == 1
-        size["labels"] = None if has_labels else [f"label {n}" for n in range(model.num_labels)]
-    if isinstance(model, AlbertForTokenClassification):
-        words = TokenClassifier(model, **size)(_TEXTS[0]).words
-        return [_TEXTS[0], "  " + "  ".join(f"{word.text}/{word.label}" for word in words)]
-    if isinstance(model, AlbertForClassification):
-        classifier = TextClassifier(model, **size)
+    if isinstance(model, albert_tf.AlbertForClassification):
+        classifier = albert_tf.TextClassifier(model, labels=_labels(model), **size)
         texts = _TEXTS if classifier.pairs else _TEXTS[:1]
         (prediction,) = classifier(*([text] for text in texts))
-        shares = _shares(list(prediction.probabilities.items()))
-        return [
-            "  ".join(texts),
-            shares if prediction.value is None else f"  {prediction.value:.3f}",
-        ]
-    vectors = TextEncoder(model, pooling="pooled", **size)(_TEXTS)
-    cosine = -keras.losses.cosine_similarity(*vectors)
-    return ["  ".join(_TEXTS), f"  cosine of their pooled outputs {cosine:.3f}"]
+        number = "" if prediction.value is None else f"  {prediction.value:.3f}"
+        return ["  ".join(texts), number + _shares(prediction.probabilities.items())]
+    if isinstance(model, albert_tf.AlbertForTokenClassification):
+        words = albert_tf.TokenClassifier(model, labels=_labels(model), **size)(_TEXTS[0]).words
+        return [_TEXTS[0], "  " + "  ".join(f"{word.text}/{word.label}" for word in words)]
+    if isinstance(model, albert_tf.AlbertForMultipleChoice):
+        choose = albert_tf.MultipleChoice(model, **size)
+        (chosen,) = choose([_QUESTION], contexts=[_CONTEXT], options=[_OPTIONS])
+        shares = zip(_OPTIONS, chosen.probabilities, strict=True)
+        return [f"{_QUESTION}  {_CONTEXT}", _shares(shares)]
+    if isinstance(model, albert_tf.AlbertEncoder):
+        vectors = albert_tf.TextEncoder(model, pooling="pooled", **size)(_TEXTS)
+        cosine = -keras.losses.cosine_similarity(*vectors)
+        return ["  ".join(_TEXTS), f"  cosine of their pooled outputs {cosine:.3f}"]
+    size |= {"max_query_length": min(64, positions // 2), "null_score_diff_threshold": math.inf}
+    (answer,) = albert_tf.QuestionAnswerer(model, **size)([_QUESTION], contexts=[_CONTEXT])
+    odds = "" if answer.null_odds is None else f"  (null odds {answer.null_odds:.2f})"
+    result = _shares([(answer.answer, answer.probability or 0)])
+    return [f"{_QUESTION}  {_CONTEXT}", result + odds]
 
 
-def _shares(probabilities: Sequence[tuple[str, float]]) -> str:
+def _labels(model: Any) -> list[str] | None:
+    """Returns numbers as labels of a classifier that has no labels."""
+    has_labels = model.labels or model.num_labels == 1
+    return None if has_labels else [f"label {number}" for number in range(model.num_labels)]
+
+
+def _shares(probabilities: Iterable[tuple[str, float]]) -> str:
     return "".join(f"  {name} {share:.1%}" for name, share in probabilities)
