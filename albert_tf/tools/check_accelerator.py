@@ -25,16 +25,12 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints.huggingface import read_config
+import albert_tf
 from albert_tf.checkpoints.model_directory import make_output_dir
-from albert_tf.checkpoints.names import bundled_directory
-from albert_tf.config import BFLOAT16, FLOAT16, FLOAT32, AlbertConfig
+from albert_tf.config import BFLOAT16, FLOAT16, FLOAT32
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import write_then_rename
 from albert_tf.modeling import fused_attention
-from albert_tf.pretraining.create_data import PretrainingDataSettings, create_pretraining_data
-from albert_tf.pretraining.run import PretrainingSettings, run_pretraining
-from albert_tf.tokenization.loading import load_tokenizer
 from albert_tf.training.distribution import (
     TF_CONFIG,
     create_strategy,
@@ -43,7 +39,6 @@ from albert_tf.training.distribution import (
     num_workers,
     split_cpu,
 )
-from albert_tf.version import __version__
 
 REPORT_FILE = "accelerator_report.md"
 # Golden steps on a CPU in float32.
@@ -153,11 +148,10 @@ def _half_precision(device: str) -> str:
     return FLOAT32 if device == "CPU" else FLOAT16 if is_old else BFLOAT16
 
 
-def _train(config: AlbertConfig, length: int, **settings: Any) -> list[Mapping[str, Any]]:
+def _train(config: albert_tf.AlbertConfig, length: int, **settings: Any) -> list[Mapping[str, Any]]:
     """Trains a model on generated text with settings of `run_pretraining`. Returns its records."""
-    vocabulary = os.path.join(bundled_directory("mini"), "spiece.model")
-    tokens = load_tokenizer(spm_model_file=vocabulary).tokens
-    words = [token[1:] for token in tokens if re.fullmatch("▁[a-z]{3,}", token)]
+    tokenizer = albert_tf.load_tokenizer("mini")
+    words = [token[1:] for token in tokenizer.tokens if re.fullmatch("▁[a-z]{3,}", token)]
     generator = random.Random(0)
 
     def document() -> str:
@@ -170,11 +164,11 @@ def _train(config: AlbertConfig, length: int, **settings: Any) -> list[Mapping[s
         text, records, config_file = (os.path.join(folder, name) for name in names)
         Path(text).write_text("\n\n".join(document() for _ in range(100)))
         config.to_json_file(config_file)
-        create_pretraining_data(
-            PretrainingDataSettings(
+        albert_tf.create_pretraining_data(
+            albert_tf.PretrainingDataSettings(
                 input_file=text,
                 output_file=records,
-                spm_model_file=vocabulary,
+                spm_model_file=tokenizer.files[0],
                 short_seq_prob=float(length == _GOLDEN_LENGTH),  # padding shows errors of masks
                 dupe_factor=1,
                 num_workers=1,
@@ -182,8 +176,8 @@ def _train(config: AlbertConfig, length: int, **settings: Any) -> list[Mapping[s
             )
         )
         settings = {"num_warmup_steps": 0, "shuffle_buffer_size": 1, **size, **settings}
-        result = run_pretraining(
-            PretrainingSettings(
+        result = albert_tf.run_pretraining(
+            albert_tf.PretrainingSettings(
                 input_file=records,
                 output_dir=os.path.join(folder, "run"),
                 albert_config_file=config_file,
@@ -195,7 +189,7 @@ def _train(config: AlbertConfig, length: int, **settings: Any) -> list[Mapping[s
 
 def _golden_numbers(name: str, precision: str, xla: bool, attention: str) -> dict[str, list[float]]:
     """Trains the bundled model for three steps. Returns the numbers in `RECORDED`."""
-    config = read_config(os.path.join(bundled_directory("mini"), "config.json"))
+    config = albert_tf.load("mini").config
     if _GOLDEN_BATCH % _replicas(name):
         raise Skipped(f"{_replicas(name)} devices cannot share a batch of {_GOLDEN_BATCH}")
     if attention == "cudnn":
@@ -216,7 +210,7 @@ def _golden_numbers(name: str, precision: str, xla: bool, attention: str) -> dic
     return {key: [record[key] for record in records] for key in RECORDED}
 
 
-def _check_attention(config: AlbertConfig, precision: str, length: int) -> None:
+def _check_attention(config: albert_tf.AlbertConfig, precision: str, length: int) -> None:
     """Raises `Skipped` if cuDNN attention is not supported, `ValueError` if it is wrong."""
     capabilities = fused_attention.compute_capabilities()
     reasons = fused_attention.unsupported(config, precision, capabilities, jit_compile=True)
@@ -247,7 +241,7 @@ def _time_base(device: str, name: str, length: int, attention: str, full: bool) 
     """Returns the speed of ALBERT-base, and the rate of its matrix products."""
     if device == "CPU" and not full:
         raise Skipped("timed on a CPU only with --full")
-    config, precision = AlbertConfig.from_preset("base_v2"), _half_precision(device)
+    config, precision = albert_tf.AlbertConfig.from_preset("base_v2"), _half_precision(device)
     if attention == "cudnn":
         _check_attention(config, precision, length)
     batch_size = (_TIMED[length] if device != "CPU" else 2) * _replicas(name)
@@ -277,7 +271,7 @@ def _time_base(device: str, name: str, length: int, attention: str, full: bool) 
 
 def _check_training(device: str, name: str) -> str:
     """Trains with random weights. The loss must decrease."""
-    config = read_config(os.path.join(bundled_directory("mini"), "config.json"))
+    config = albert_tf.load("mini").config
     steps, precision = 20 if device == "CPU" else 200, _half_precision(device)
     records = _train(
         config,
@@ -303,8 +297,8 @@ def _report(checks: list[Check]) -> str:
     facts = {
         "time": time.strftime("%Y-%m-%d %H:%M:%S %Z"),
         "system": platform.platform(),
-        "versions": f"albert_tf {__version__}, Python {platform.python_version()}, TensorFlow "
-        f"{tf.__version__}, Keras {keras.__version__}, NumPy {np.__version__}",
+        "versions": f"albert_tf {albert_tf.__version__}, Python {platform.python_version()}, "
+        f"TensorFlow {tf.__version__}, Keras {keras.__version__}, NumPy {np.__version__}",
         "built for": f"CUDA {build.get('cuda_version')}, cuDNN {build.get('cudnn_version')}",
         "driver": _DRIVER.read_text().splitlines()[0] if _DRIVER.exists() else "none",
         **{name: os.environ[name] for name in sorted(os.environ) if _ENVIRONMENT.fullmatch(name)},
