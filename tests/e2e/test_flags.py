@@ -9,7 +9,7 @@ from albert_tf.cli.app import help_text
 from tests.command_flags import flags_of
 from tests.pretraining_run import PretrainingRun
 
-# Defaults of the original release, which tell the types as well: None is that of a string.
+# Defaults of the original release, which also determine the types. None is a string.
 DEVICES = {
     **dict.fromkeys(("gcp_project", "master", "tpu_name", "tpu_zone")),
     "iterations_per_loop": 1000,
@@ -75,8 +75,8 @@ RUN_CLASSIFIER = {
     "save_checkpoints_steps": 1000,
     "train_step": 1000,
     "warmup_step": 0,
-}  # and threshold_to_export, whose default is not a number
-RUN_SQUAD = {  # those of run_squad_v1 and of run_squad_v2
+}  # and threshold_to_export, whose default is NaN
+RUN_SQUAD = {  # of run_squad_v1 and run_squad_v2
     **FINE_TUNING,
     **dict.fromkeys(("export_dir", "predict_feature_file", "predict_feature_left_file")),
     **dict.fromkeys(("predict_file", "train_feature_file", "train_file")),
@@ -149,7 +149,7 @@ def test_types_and_defaults_equal_the_original(name, original):
     listed = re.findall(r"^  --(?:\[no\])?(\w+)", text, re.MULTILINE)
     assert set(original) <= set(listed)
     assert ("precision" in listed) == name.startswith("run_")
-    assert "verbosity" not in listed  # other modules' flags are left to --helpfull
+    assert "verbosity" not in listed  # flags of other modules are only in --helpfull
 
 
 @pytest.mark.slow

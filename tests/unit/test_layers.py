@@ -14,7 +14,7 @@ ARCHITECTURE = PACKAGE.parent / "docs" / "architecture.md"
 
 
 def layers() -> dict[str, int]:
-    """The layer of each folder and top-level module, from the table."""
+    """Returns the layer of each folder and top-level module in the table."""
     table = ARCHITECTURE.read_text("utf-8").split("| layer |")[1].split("\n\n")[0]
     found = {}
     for line in table.splitlines()[2:]:
@@ -25,7 +25,7 @@ def layers() -> dict[str, int]:
 
 
 def imports(path: Path) -> set[str]:
-    """The modules of the package that a file imports, except for type checks."""
+    """Returns the modules of the package that a file imports, except for type checks."""
     tree = ast.parse(path.read_text("utf-8"))
     for_types = {
         id(inner)
