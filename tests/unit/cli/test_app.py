@@ -15,10 +15,8 @@ from tests.command_flags import NAMES, flags_of
 from tests.dry_runs import given
 from tests.programs import ROOT
 
-# A command that imports a TensorFlow which, like the real one, writes before it looks at its level.
-COMMAND = '''
-"""Imports TensorFlow."""
-
+# A command that imports a stub of TensorFlow. Like TensorFlow, it writes before it reads its level.
+COMMAND = """
 import os
 import warnings
 
@@ -37,10 +35,8 @@ def run():
 
 
 command(__doc__, {}, run)()
-'''
-PRINTING_COMMAND = '''
-"""Writes to the standard output, like the commands that predict."""
-
+"""
+PRINTING_COMMAND = """
 from albert_tf.cli.app import command
 from albert_tf.data.streams import open_output
 
@@ -51,65 +47,62 @@ def run(texts):
 
 
 command(__doc__, {}, run, takes_paths=True)()
-'''
+"""
 TENSORFLOW = 'import os\nos.write(2, b"WARNING: at its start\\n")\n'
+
+
+def run(*command: object, **options: object) -> subprocess.CompletedProcess[str]:
+    """Runs a command with pipes for its output, unless `options` set others."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.run(command, text=True, check=False, **{"cwd": ROOT, **pipes, **options})
+
+
+def run_python(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
+    return run(sys.executable, *arguments, **options)
 
 
 def environment(**variables: str) -> dict[str, str]:
     """Returns environment variables of a user who has set only these variables."""
     settings = ("TF_CPP_MIN_LOG_LEVEL", "CUDA_VISIBLE_DEVICES", "PYTHONWARNINGS")
     kept = {name: value for name, value in os.environ.items() if name not in settings}
-    return {**kept, **variables}
+    return {**kept, "PYTHONPATH": str(ROOT), **variables}
 
 
 def test_a_closed_pipe_prints_no_error() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "wb") as pipe:
-        done = subprocess.run(
-            [sys.executable, ROOT / "run_pretraining.py", "--help"],
-            stdout=pipe,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
-    assert done.returncode == 1
-    assert done.stderr == ""
+        done = run_python(ROOT / "run_pretraining.py", "--help", stdout=pipe)
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 @pytest.mark.parametrize(
-    ("output", "said", "unbuffered"),
+    ("output", "message", "unbuffered"),
     [
         ("> full", "error: the standard output ", ""),
         ("> full", "error: the standard output ", "1"),
         (">&-", "error: The standard output ", ""),
     ],
 )
-def test_unwritable_output_is_a_one_line_error(tmp_path, unbuffered, output, said):
+def test_unwritable_output_is_a_one_line_error(tmp_path, unbuffered, output, message):
     (tmp_path / "program.py").write_text(PRINTING_COMMAND)
-    done = subprocess.run(
-        # No file can be written to.
-        ["sh", "-c", f'ulimit -f 0; "$0" "$@" {output}', sys.executable, "program.py", "x" * 10**5],
+    limited = f'ulimit -f 0; "$0" "$@" {output}'  # no file can be written to
+    done = run(
+        *("sh", "-c", limited, sys.executable, "program.py", "x" * 10**5),
         cwd=tmp_path,
-        env=environment(PYTHONPATH=str(ROOT), PYTHONUNBUFFERED=unbuffered),
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
+        env=environment(PYTHONUNBUFFERED=unbuffered),
     )
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
-    assert line.startswith(said)
+    assert line.startswith(message)
 
 
 def test_a_command_without_output_runs_with_closed_standard_output(tmp_path):
-    done = subprocess.run(
-        ["sh", "-c", '"$0" "$@" >&-', sys.executable, ROOT / "create_pretraining_data.py",
-         f"--input_file={ROOT}/README.md", f"--output_file={tmp_path}/records", "--dupe_factor=1",
-         f"--vocab_file={ROOT}/tests/golden/data/tokenizer/vocab.txt", "--num_workers=1"],
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-    )  # fmt: skip
+    done = run(
+        *("sh", "-c", '"$0" "$@" >&-', sys.executable, "create_pretraining_data.py"),
+        *("--input_file=README.md", f"--output_file={tmp_path}/records", "--dupe_factor=1"),
+        *("--vocab_file=tests/golden/data/tokenizer/vocab.txt", "--num_workers=1"),
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -129,13 +122,8 @@ def test_logs_of_other_packages_are_hidden_by_default(
 ):
     (tmp_path / "program.py").write_text(COMMAND)
     (tmp_path / "tensorflow.py").write_text(TENSORFLOW)
-    done = subprocess.run(
-        [sys.executable, tmp_path / "program.py", *arguments],
-        env=environment(PYTHONPATH=str(ROOT), CUDA_VISIBLE_DEVICES="-1", **variables),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    variables = environment(CUDA_VISIBLE_DEVICES="-1", **variables)
+    done = run_python(tmp_path / "program.py", *arguments, env=variables)
     assert done.returncode == 0, done.stderr
     assert "error of another package" in done.stderr
     assert {text for text in shown | hidden if text in done.stderr} == shown
@@ -144,13 +132,7 @@ def test_logs_of_other_packages_are_hidden_by_default(
 def test_output_of_an_aborted_import_is_shown(tmp_path):
     (tmp_path / "program.py").write_text(COMMAND)
     (tmp_path / "tensorflow.py").write_text(f"{TENSORFLOW}os.abort()")
-    done = subprocess.run(
-        [sys.executable, tmp_path / "program.py"],
-        env=environment(PYTHONPATH=str(ROOT)),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_python(tmp_path / "program.py", env=environment())
     assert done.returncode == -signal.SIGABRT
     assert "at its start" in done.stderr
 
@@ -164,9 +146,7 @@ def test_output_of_an_aborted_import_is_shown(tmp_path):
         ([], "0", "3"),
     ],
 )
-def test_tensorflow_reports_errors_where_it_has_a_gpu(
-    tmp_path, monkeypatch, devices, visible, level
-):
+def test_tensorflow_logs_errors_if_there_is_a_gpu(tmp_path, monkeypatch, devices, visible, level):
     (tmp_path / "tensorflow.py").write_text("")
     monkeypatch.setattr(app.glob, "glob", lambda pattern: devices)
     monkeypatch.setattr(app.os.path, "exists", lambda path: False)
@@ -285,15 +265,9 @@ def test_undecodable_arguments_are_rejected():
     assert r"'a\udcff'" in error.value.code
 
 
-def run_script(*arguments):
-    return subprocess.run(
-        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-
-
 @pytest.mark.parametrize("verbosity", [0, 1])
 def test_an_error_has_a_stack_trace_only_on_demand(tmp_path, verbosity):
-    done = run_script(
+    done = run_python(
         *("-m", "albert_tf", "train_sentencepiece", f"--input_file={tmp_path}/none"),
         *(f"--model_prefix={tmp_path}/prefix", f"--verbosity={verbosity}"),
     )
@@ -305,7 +279,7 @@ def test_an_error_has_a_stack_trace_only_on_demand(tmp_path, verbosity):
 
 
 def test_a_path_without_a_file_system_is_an_error_without_a_stack_trace():
-    done = run_script("-m", "albert_tf", "inspect", "s3://bucket/model")
+    done = run_python("-m", "albert_tf", "inspect", "s3://bucket/model")
     assert done.returncode == 1
     assert "s3://bucket/model" in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
@@ -318,7 +292,7 @@ def run():
     {}["missing"]
 command(__doc__, {}, run)()
 """
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    result = run_python("-c", program)
     assert result.returncode == 1
     assert "Traceback" in result.stderr
     assert "KeyError: 'missing'" in result.stderr
