@@ -41,7 +41,7 @@ class TaggedWord(NamedTuple):
 
     Attributes:
         text: the word.
-        start, end: its range in the text in characters; if words were given, their numbers.
+        start, end: its range in the text in characters, or in the given words.
         label: the most probable label.
         probability: probability of the label.
     """
@@ -174,17 +174,8 @@ class WordTagger:
         return [tag for group in regrouped([rows], SENTENCES_AT_ONCE) for tag in self._tag(group)]
 
     def _tag(self, rows: Sequence[Any]) -> Iterator[TaggedText]:
-        """Labels texts, or lists of words, together."""
-        if isinstance(rows[0], str):
-            spans, words, predicted = self.predict_texts(rows)
-        else:
-            spans = [[(i, i + 1) for i in range(len(row))] for row in rows]
-            words = list(rows)
-            predicted = self.predict_words(words)
-        for row, offsets, own, (labels, probabilities) in zip(
-            rows, spans, words, predicted, strict=True
-        ):
-            columns = zip(own, offsets, labels, probabilities, strict=True)
+        for row, offsets, words, labels, probabilities in self.predict_rows(rows):
+            columns = zip(words, offsets, labels, probabilities, strict=True)
             tagged = [TaggedWord(word, *span, label, value) for word, span, label, value in columns]
             found = []
             if self.scheme != PLAIN:
@@ -194,16 +185,22 @@ class WordTagger:
                     found.append(TaggedEntity(entity.pop("label"), text, **entity))
             yield TaggedText(tagged, found)
 
-    def predict_texts(
-        self, texts: Sequence[str]
-    ) -> tuple[list[list[tuple[int, int]]], list[list[str]], list[Prediction]]:
-        """Returns offsets, words, and labels and probabilities of the words of each text."""
-        spans = [split_words(text) for text in texts]
-        words = [
-            [text[start:end] for start, end in found]
-            for text, found in zip(texts, spans, strict=True)
+    def predict_rows(self, rows: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+        """Predicts texts, or lists of words, together.
+
+        Yields:
+            A row, the offsets of its words, the words, their labels and probabilities.
+        """
+        spans = [
+            split_words(row) if isinstance(row, str) else [(i, i + 1) for i in range(len(row))]
+            for row in rows
         ]
-        return spans, words, self.predict_words(words)
+        words = [
+            [row[start:end] for start, end in offsets] if isinstance(row, str) else row
+            for row, offsets in zip(rows, spans, strict=True)
+        ]
+        for *columns, found in zip(rows, spans, words, self.predict_words(words), strict=True):
+            yield (*columns, *found)
 
     def predict_words(self, sentences: Sequence[Sequence[str]]) -> list[Prediction]:
         """Returns labels and probabilities of the words of sentences, predicted together."""
@@ -219,7 +216,7 @@ class WordTagger:
 
 
 def as_words(name: str, value: object) -> list[str]:
-    """Returns a list of words, which may be empty; TypeError names it."""
+    """Returns an argument as a list of words, which may be empty; TypeError names it."""
     return as_texts(name, value) if not isinstance(value, list | tuple) or value else []
 
 
@@ -246,9 +243,8 @@ def predict_file(path: str, tagger: WordTagger, output_path: str | None, token_c
                     data = b"\n".join(line.removesuffix(b"\r") for line in lines)
                     texts = decode_utf8(data, source_name(path), line=number).split("\n")
                     number += len(lines)
-                    spans, _, predicted = tagger.predict_texts(texts)
-                    for text, offsets, found in zip(texts, spans, predicted, strict=True):
-                        entities = text_entities(offsets, *found, tagger.scheme)
+                    for text, offsets, _, labels, probabilities in tagger.predict_rows(texts):
+                        entities = text_entities(offsets, labels, probabilities, tagger.scheme)
                         answer = {"text": text, "predicted_entities": entities}
                         out.write(json.dumps(answer, ensure_ascii=False).encode() + b"\n")
                     out.flush()
