@@ -176,7 +176,10 @@ class WordTagger:
     def _tag(self, rows: Sequence[Any]) -> Iterator[TaggedText]:
         for row, offsets, words, labels, probabilities in self.predict_rows(rows):
             columns = zip(words, offsets, labels, probabilities, strict=True)
-            tagged = [TaggedWord(word, *span, label, value) for word, span, label, value in columns]
+            tagged = [
+                TaggedWord(word, start, end, label, probability)
+                for word, (start, end), label, probability in columns
+            ]
             found = []
             if self.scheme != PLAIN:
                 for entity in text_entities(offsets, labels, probabilities, self.scheme):
