@@ -192,7 +192,7 @@ class Answerer:
         self.num_questions = 0
         self.issues = DataIssues("questions", "id")
 
-    def answer(self, questions: Sequence[PlainQuestion]) -> list[QuestionAnswer]:
+    def answer_group(self, questions: Sequence[PlainQuestion]) -> list[QuestionAnswer]:
         """Answers questions together; memory use grows with their number."""
         settings = self.settings
         contexts: dict[str, int] = {}
@@ -349,7 +349,7 @@ class QuestionAnswerer(Answerer):
         plain = [PlainQuestion(n, *row) for n, row in enumerate(zip(texts, asked, strict=True), 1)]
         self.num_questions, self.issues = 0, DataIssues("questions", "number")
         groups = regrouped([plain], _QUESTIONS_AT_ONCE)
-        answers = [answer for group in groups for answer in self.answer(group)]
+        answers = [answer for group in groups for answer in self.answer_group(group)]
         self.issues.log()
         return answers
 
@@ -377,7 +377,9 @@ def answer_file(path: str, answerer: Answerer, output_path: str | None = None) -
             else:
                 parts = (part for g in groups for part in regrouped([g], _QUESTIONS_AT_ONCE))
             for questions in parts:
-                for question, answer in zip(questions, answerer.answer(questions), strict=True):
+                for question, answer in zip(
+                    questions, answerer.answer_group(questions), strict=True
+                ):
                     line = json.dumps(answer.to_json(question.question_id), ensure_ascii=False)
                     out.write(line.encode() + b"\n")
                 out.flush()

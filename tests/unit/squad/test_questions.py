@@ -54,7 +54,7 @@ def answered(answerer, data: bytes, tmp_path) -> list[dict]:
 
 def json_of(answerer, questions) -> list[dict]:
     """Returns the objects that are written for these questions."""
-    answers = answerer.answer(questions)
+    answers = answerer.answer_group(questions)
     return [a.to_json(q.question_id) for q, a in zip(questions, answers, strict=True)]
 
 
@@ -125,7 +125,7 @@ def test_truncated_questions_are_counted(new_answerer, tokenizer):
     texts = {number: " ".join(["the"] * number) for number in (QUERY - 1, QUERY, QUERY + 1, 40)}
     assert [len(tokenizer.encode(text)) for text in texts.values()] == list(texts)
     answerer = new_answerer()
-    answerer.answer([PlainQuestion(n, "the world " * 50, text) for n, text in texts.items()])
+    answerer.answer_group([PlainQuestion(n, "the world " * 50, text) for n, text in texts.items()])
     assert list(answerer.issues.locations.values()) == [[str(QUERY + 1), "40"]]
 
 

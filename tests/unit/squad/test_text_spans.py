@@ -28,7 +28,7 @@ def questions() -> list[PlainQuestion]:
 
 def expected(tokenizer, version, asked, **options):
     settings = AnswerSettings(version, LENGTH, **options)
-    return Answerer(TablePredictor(version), tokenizer, settings).answer(asked)
+    return Answerer(TablePredictor(version), tokenizer, settings).answer_group(asked)
 
 
 def found(tokenizer, version, asked, **options):
