@@ -167,7 +167,7 @@ class TokenClassifier(WordTagger):
     def evaluate(
         self, sentences: Iterable[Sequence[str]], labels: Iterable[Sequence[str]]
     ) -> dict[str, float]:
-        """Returns the scores that `run_token_classifier --do_eval` reports; see `fit`."""
+        """Scores `labels` of `sentences`, see `fit`, like `run_token_classifier --do_eval`."""
         ids = {name: index for index, name in enumerate(self._labels.names)}
         rows = self._rows(sentences, labels)
         features = token_features(
