@@ -22,7 +22,6 @@ def questions_in(content: JsonValue) -> Iterator[tuple[JsonValue, JsonValue]]:
 
     The value is a list of articles, an object with such a list as `data`, or one article. A
     paragraph may replace its article, and a question with its context may replace its paragraph.
-    Raises JsonError if the format differs; names the keys.
     """
     articles = [content]
     if isinstance(content.value, list):
@@ -66,16 +65,12 @@ def _answers_of(entry: JsonValue) -> Answers:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question and its reference answers.
-
-    `answers` contains text and first character of each answer, -1 if unknown; for training, at most
-    one answer with a known position.
-    """
+    """A question and its reference answers."""
 
     qas_id: str  # unique in the file
     question: str
     paragraph: int  # index in `SquadData.contexts`
-    answers: Answers
+    answers: Answers  # text and first character, -1 if unknown; for training at most one answer
     is_impossible: bool  # whether the context does not answer it
 
 
@@ -96,9 +91,9 @@ def read_squad(path: str, *, version: int, is_training: bool) -> SquadData:
     are optional and only used for scores. Malformed values are counted and logged.
 
     Raises:
-        ValueError: the file is not JSON or has another format, there is no question, or two
-            questions have the same id. For training: a question of SQuAD 1.1 has no answer, or an
-            answer is outside of its context. Names the file and the keys in it.
+        ValueError: the file has another format, or no question, or an id twice. For training: a
+            question of SQuAD 1.1 has no answer, or an answer is outside of its context. Names the
+            file and the keys in it.
     """
     content = JsonValue(parse_json(read_text(path), path), path)
     data, issues = SquadData([], [], path), DataIssues(path, "id")

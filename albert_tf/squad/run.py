@@ -52,10 +52,7 @@ class SquadEvaluationResults(EvaluationResults):
         best_f1: float,
         name: str = "f1",
     ) -> None:
-        """Adds the block of a checkpoint, or replaces the block of the same step.
-
-        `best_step` is -1 if there is no score; `name` is the kind of F1 of `best_f1`.
-        """
+        """Adds or replaces the block of a step; `best_f1` is a score of the kind `name`."""
         lines = [f"{key} = {value}" for key, value in sorted(results.items())]
         best_lines = lines
         if best_step != step:
@@ -259,10 +256,7 @@ class SquadJob(Job[SquadSettings]):
         return v2_scores(questions, predictions, odds, self.settings.null_score_diff_threshold)
 
     def threshold(self) -> float | None:
-        """Returns the null odds from which questions are not answered; `None` for SQuAD 1.1.
-
-        The settings come first, then the best threshold of an evaluation, then 0.
-        """
+        """Returns the null odds from which questions are not answered; `None` for SQuAD 1.1."""
         if self.version == 1:
             return None
         given, known = self.settings.null_score_diff_threshold, self.task.settings.get(THRESHOLD)
@@ -351,10 +345,7 @@ def run_squad(
 
     Args:
         settings: what to do, named after the command's flags.
-        on_log: see `run_classification`, also for errors.
-
-    Returns:
-        The scores, the best checkpoint and the logged records.
+        on_log: see `run_classification`, also for errors and the result.
     """
     check_arguments(settings, SquadSettings, on_log)
     return flow.run(SquadJob, settings, on_log)

@@ -180,12 +180,7 @@ def best_metric(scheme: str) -> str:
 def scores(
     gold: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]], scheme: str
 ) -> dict[str, float]:
-    """Scores the labels of all sentences together.
-
-    Args:
-        gold: the correct labels of each sentence.
-        predicted: the predicted labels of each sentence.
-        scheme: scheme of both.
+    """Compares the predicted with the correct labels (`gold`) of all sentences together.
 
     Returns:
         Numbers from 0 to 1. `eval_accuracy`: the share of words with the correct label. Unless

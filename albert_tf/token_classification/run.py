@@ -292,10 +292,7 @@ def run_token_classification(
 
     Args:
         settings: what to do, named after the command's flags.
-        on_log: see `run_classification`, also for errors.
-
-    Returns:
-        The scores, the best checkpoint and the logged records.
+        on_log: see `run_classification`, also for errors and the result.
     """
     check_arguments(settings, TokenClassificationSettings, on_log)
     return flow.run(TokenClassificationJob, settings, on_log)

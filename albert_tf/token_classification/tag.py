@@ -189,11 +189,7 @@ class WordTagger:
             yield TaggedText(tagged, found)
 
     def predict_rows(self, rows: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
-        """Predicts texts, or lists of words, together.
-
-        Yields:
-            A row, the offsets of its words, the words, their labels and probabilities.
-        """
+        """Yields texts, or lists of words, and offsets, words, labels and probabilities of each."""
         spans = [
             split_words(row) if isinstance(row, str) else [(i, i + 1) for i in range(len(row))]
             for row in rows
