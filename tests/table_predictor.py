@@ -1,4 +1,4 @@
-"""Window scores without a model, from tables that do not depend on batches."""
+"""Scores of windows from tables instead of a model."""
 
 import numpy as np
 
@@ -7,9 +7,9 @@ STARTS, ENDS = 4, 3
 
 
 class TablePredictor:
-    """Stands in for a model: a token's scores, and a window's null odds, come from tables by id.
+    """Replaces a model by tables of scores and null odds by token id.
 
-    Beams of SQuAD 2.0 are all pairs of a window's best starts and ends.
+    Beams of SQuAD 2.0 are all pairs of the best starts and ends of a window.
     """
 
     max_seq_length = LENGTH
@@ -18,10 +18,8 @@ class TablePredictor:
     def __init__(self, version: int, vocab_size: int = 1000) -> None:
         self.version = version
         self.tables = np.random.default_rng(3).normal(size=(3, vocab_size)).astype(np.float32)
-        self.groups: list[int] = []  # windows handed over at once
 
     def batches(self, sequences, description):
-        self.groups.append(len(sequences))
         rows = np.random.default_rng(len(sequences)).permutation(len(sequences))
         for part in np.array_split(rows, 3):
             if len(part):

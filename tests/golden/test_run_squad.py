@@ -1,4 +1,4 @@
-"""`run_squad.py` against the files that the original's programs wrote."""
+"""Files written by `run_squad.py`, compared with those of the original's programs."""
 
 import json
 import shutil
@@ -9,8 +9,8 @@ import pytest
 from tests.programs import run_program
 
 TOLERANCE = 1e-5
-CLOSE = 1e-5  # candidates whose sums differ by less may change places
-# Dropped by the original, whose context it cannot align.
+CLOSE = 1e-5  # candidates whose sums differ by less may change their order
+# Questions dropped by the original, because it cannot align their context.
 NUM_DROPPED = {1: 2, 2: 2}
 
 
@@ -19,7 +19,7 @@ def load(path):
 
 
 class Both:
-    """What our program and the original's wrote with the same model and flags."""
+    """Files written by our program and the original's with the same model and flags."""
 
     def __init__(self, golden, version, folder):
         recorded = load(golden / "programs" / "runs.json")[f"squad_v{version}"]
@@ -53,7 +53,7 @@ class Both:
         self.expected = golden / "programs" / f"squad_v{version}"
 
     def pair(self, name):
-        """A file of answers by id: ours and the original's."""
+        """Returns a file of answers by id: ours and the original's."""
         return load(self.output / name), load(self.expected / name)
 
 
@@ -63,11 +63,11 @@ def both(request, golden, tmp_path_factory):
 
 
 def is_answered(entries):
-    """Whether the original made windows of the question."""
+    """Returns whether the original made windows of the question."""
     return not (len(entries) == 1 and entries[0]["text"] in ("", "empty"))
 
 
-def test_candidates_are_those_of_the_original(both):
+def test_candidates_equal_those_of_the_original(both):
     written, expected = both.pair("nbest_predictions.json")
     assert list(written) == list(expected)
     answered = [qas_id for qas_id, entries in expected.items() if is_answered(entries)]
@@ -93,12 +93,12 @@ def score(entry):
 
 
 def is_close_call(entries, place):
-    """Whether the candidate before or behind it scores as much."""
+    """Returns whether the previous or next candidate has the same score."""
     neighbours = [entries[i] for i in (place - 1, place + 1) if 0 <= i < len(entries)]
     return any(abs(score(entries[place]) - score(other)) < CLOSE for other in neighbours)
 
 
-def test_answers_are_those_of_the_original(both):
+def test_answers_equal_those_of_the_original(both):
     written, expected = both.pair("predictions.json")
     nbest = load(both.expected / "nbest_predictions.json")
     assert list(written) == list(expected)
@@ -107,7 +107,7 @@ def test_answers_are_those_of_the_original(both):
             assert written[qas_id] == text, qas_id
 
 
-def test_null_odds_are_those_of_the_original(both):
+def test_null_odds_equal_those_of_the_original(both):
     if both.version == 1:
         assert not (both.output / "null_odds.json").exists()
         return
@@ -123,8 +123,8 @@ def test_null_odds_are_those_of_the_original(both):
     )
 
 
-def test_scores_are_those_of_the_original(both):
-    """But for the questions the original drops, which count as wrong either way here."""
+def test_scores_equal_those_of_the_original(both):
+    """Questions that the original drops are also answered incorrectly here."""
     lines = (both.output / "eval_results.txt").read_text().split("=" * 50 + "\n")[-1].splitlines()
     assert lines.pop() == "best perf happened at step: 17"
     written = dict(line.split(" = ") for line in lines)
@@ -140,7 +140,7 @@ def test_scores_are_those_of_the_original(both):
         assert float(written[name]) == pytest.approx(float(value), abs=TOLERANCE), name
 
 
-def test_features_are_kept_nowhere(both):
+def test_feature_files_are_not_written(both):
     assert not both.records.exists()
     assert not (both.records.parent / "left.pickle").exists()
     for flag in ("--predict_feature_file", "--predict_feature_left_file"):

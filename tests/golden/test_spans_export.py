@@ -1,4 +1,4 @@
-"""What an exported model of question answering answers, against what the original computed."""
+"""Outputs of exported question-answering models, compared with those of the original."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ def arrays(path) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_the_default_signature_answers_as_the_original(golden, tmp_path, version):
+def test_the_default_signature_equals_the_original(golden, tmp_path, version):
     heads = golden / "squad" / "heads"
     config = AlbertConfig.from_json_file(str(heads / "albert_config.json"))
     model = SquadTask(config, version, max_seq_length=64).build_model()
@@ -39,5 +39,5 @@ def test_the_default_signature_answers_as_the_original(golden, tmp_path, version
         if values.dtype == np.int32:
             np.testing.assert_array_equal(outputs[name], values, err_msg=name)
         else:
-            assert (values > -100).all()  # none is masked: the tolerance is a share of the largest
+            assert (values > -100).all()  # unmasked: the tolerance is relative to the largest value
             assert_close(outputs[name], values, name=name)

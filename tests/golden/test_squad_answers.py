@@ -1,4 +1,4 @@
-"""Answers, null odds, thresholds and scores of the original release, from recorded outputs."""
+"""Answers, null odds, thresholds and scores of recorded outputs, compared with the original."""
 
 import json
 from dataclasses import fields, replace
@@ -22,7 +22,7 @@ def load(path):
 
 
 class Recorded:
-    """The development questions of one version, and the windows that the original made of them."""
+    """The development questions of one version, and the windows that the original made."""
 
     def __init__(self, golden, version):
         self.squad = golden / "squad"
@@ -70,7 +70,7 @@ class Recorded:
 
 
 def rows_of(features, is_kept):
-    """Some of the windows: the original drops questions whose context it cannot align."""
+    """Returns some windows; the original drops questions whose context it cannot align."""
     starts, ends = features.sequences.starts[:-1][is_kept], features.sequences.starts[1:][is_kept]
     tokens = [features.sequences.tokens[a:b] for a, b in zip(starts, ends, strict=True)]
     sequences = TokenSequences(
@@ -98,7 +98,7 @@ def second(golden):
 
 
 def assert_same_candidates(folder, expected, answers):
-    """The written file against the recorded one: texts equal, numbers to 1e-6."""
+    """Compares the written with the recorded file: equal texts, numbers within 1e-6."""
     written = load(folder / "nbest_predictions.json")
     assert list(written) == list(expected)
     for qas_id, entries in expected.items():
@@ -131,8 +131,8 @@ def test_answers_of_the_first_version(first, tmp_path, name, n_best_size, max_an
     assert scores == pytest.approx(recorded, rel=1e-12)
 
 
-def test_without_padding_candidates_are_those_of_the_original_and_more(first):
-    """Whatever the padding says; where no padding ranks among the best, nothing differs."""
+def test_without_padding_answers_are_at_least_as_good(first):
+    """Only windows with padding have other candidates."""
     with_padding = first.select("raw_results", n_best_size=5, ranks_padding=True)
     without = first.select("raw_results", n_best_size=5)
     is_full = first.features.sequences.lengths == 64
@@ -201,13 +201,13 @@ def test_scores_of_hostile_answers(golden):
             ), case
 
 
-def test_scores_of_what_the_first_program_wrote(golden, first):
+def test_scores_of_predictions_of_the_original_version_1(golden, first):
     folder = golden / "programs" / "squad_v1"
     scores = v1_scores(first.data.questions, load(folder / "predictions.json"))
     assert scores == pytest.approx(load(folder / "metrics.json"), rel=1e-12)
 
 
-def test_results_file_of_what_the_second_program_wrote(golden, second, tmp_path):
+def test_results_file_of_predictions_of_the_original_version_2(golden, second, tmp_path):
     folder = golden / "programs" / "squad_v2"
     candidates = load(folder / "nbest_predictions.json")
     best = {qas_id: entries[0]["text"] for qas_id, entries in candidates.items()}

@@ -1,4 +1,4 @@
-"""Features of questions equal to those the original release makes from the same files."""
+"""Features of questions, compared with those of the original for the same files."""
 
 import json
 from functools import cache
@@ -20,7 +20,7 @@ SETTINGS = {
     for entry in json.loads((FOLDER / "features" / "settings.json").read_text("utf-8"))
 }
 CASES = sorted(path.stem for path in (FOLDER / "features").glob("*.npz"))
-# The original finds no alignment for the context of these questions, and leaves them out.
+# The original cannot align the context of these questions, and drops them.
 DROPPED = {1: (34, 35), 2: (41, 42)}
 
 
@@ -36,7 +36,7 @@ def dropped_of(case: str) -> tuple[int, ...]:
 
 @cache
 def made(case: str) -> tuple[SquadFeatures, np.ndarray]:
-    """Our features, and which of the windows the original makes as well."""
+    """Returns our features, and the windows that the original also makes."""
     entry = SETTINGS[case]
     settings = dict(entry["options"])
     tokenizer = load_tokenizer(
@@ -53,13 +53,13 @@ def recorded(case: str) -> dict[str, np.ndarray]:
         return dict(file)
 
 
-def test_every_recorded_case_is_compared():
+def test_number_of_recorded_cases():
     assert len(CASES) == 8  # SQuAD 1.1 with one setting, 2.0 with three; train and dev
 
 
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("split", ["train", "dev"])
-def test_questions_as_the_original_reads_them(split, version):
+def test_questions_equal_those_of_the_original(split, version):
     data = data_of(split, version)
     examples = json.loads(
         (FOLDER / "features" / f"examples_{split}-v{version}.json").read_text("utf-8")
@@ -127,7 +127,7 @@ def test_characters_and_largest_context(case):
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_answers_come_back_from_their_tokens(version):
+def test_tokens_of_answers_contain_their_text(version):
     data = data_of("dev", version)
     tokenizer = load_tokenizer(spm_model_file=str(DATA / "tokenizer" / "small_1000.model"))
     pairs = [
