@@ -184,9 +184,9 @@ class AlbertEncoder(ConfiguredModel):
         use_one_hot_embeddings: see `FactorizedEmbedding`.
 
     Attributes:
-        remat: whether training calls keep only the input of each block run for the backward pass
-            and recompute the rest; the numbers are the same. Default: False. Not saved with the
-            model. Ignored in calls with `output_attentions`.
+        remat: whether training calls recompute the inner tensors of blocks in the backward pass;
+            the numbers are the same. Default: False. Not saved with the model, and ignored in calls
+            with `output_attentions`.
 
     Source: modeling.py of the original release, class AlbertModel; paper section 3.1.
     """

@@ -66,13 +66,13 @@ class MaskedLmHead(ConfiguredLayer):
 
 @register
 class ClassificationHead(ConfiguredLayer):
-    """Scores K labels of texts or tokens: classes, a number (K = 1), or the order of segments.
+    """Scores K labels of texts or tokens: classes, a number, the order of segments, or spans.
 
     `initializer_range` is the standard deviation of the initial weights. The original's classifiers
     use 0.02, whatever the configuration contains.
 
     Source: classifier_utils.py of the original release, create_model; run_pretraining.py,
-        get_sentence_order_output.
+        get_sentence_order_output; squad_utils.py, create_v1_model.
     """
 
     SETTINGS = ("config", "num_labels", "dropout_prob", "initializer_range")
@@ -112,36 +112,6 @@ class ClassificationHead(ConfiguredLayer):
         if vectors.shape.rank == 2:
             return logits
         return tf.reshape(logits, tf.concat([tf.shape(vectors)[:-1], [self.num_labels]], axis=0))
-
-
-@register
-class SpanHead(ConfiguredLayer):
-    """Scores every position as the first and as the last token of an answer.
-
-    Source: squad_utils.py of the original release, create_v1_model.
-    """
-
-    def __init__(self, config: ConfigLike, **kwargs: Any) -> None:
-        super().__init__(config, **kwargs)
-        # [2, H], transposed as in the original; always initialized with standard deviation 0.02.
-        self.output_weights = self.add_weight(
-            name="output_weights",
-            shape=(2, self.config.hidden_size),
-            initializer=matrix_initializer(0.02),
-        )
-        self.output_bias = self.add_weight(
-            name="output_bias", shape=(2,), initializer="zeros", autocast=False
-        )
-        self.built = True
-
-    def call(self, sequence_output: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Maps float [B, S, H] to the scores of starts and of ends, float32 [B, S] each."""
-        rows = tf.reshape(sequence_output, [-1, self.config.hidden_size])
-        logits = tf.matmul(rows, self.output_weights, transpose_b=True)
-        logits = kernels.as_float32(logits) + kernels.as_float32(self.output_bias)
-        logits = tf.reshape(logits, tf.concat([tf.shape(sequence_output)[:2], [2]], axis=0))
-        start_logits, end_logits = tf.unstack(logits, axis=-1)
-        return start_logits, end_logits
 
 
 @register

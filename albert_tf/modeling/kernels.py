@@ -53,8 +53,7 @@ def as_float32(x: tf.Tensor | keras.Variable) -> tf.Tensor:
 def gelu(x: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
     """Gaussian error linear unit in its tanh approximation, element-wise.
 
-    The forward pass is `tf.nn.gelu`, which TensorFlow's graph rewriter fuses into the preceding
-    matrix product in float32 without a gradient.
+    In float32 without a gradient, TensorFlow fuses `tf.nn.gelu` into the preceding matrix product.
     """
     inner_x = tf.identity(x)
 
@@ -118,10 +117,7 @@ def _rounded_softmax(scores: tf.Tensor, lowered: tf.Tensor) -> tuple[tf.Tensor, 
     if in_xla():
         # Otherwise XLA would keep float32 values instead of rounding them.
         (probabilities,) = xla.optimization_barrier(probabilities)
-    return probabilities, lambda upstream: (
-        softmax_gradient(probabilities, upstream),
-        None,
-    )
+    return probabilities, lambda upstream: (softmax_gradient(probabilities, upstream), None)
 
 
 def in_xla() -> bool:

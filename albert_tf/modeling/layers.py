@@ -198,8 +198,8 @@ class ConfiguredLayer(SavedSettings, keras.layers.Layer):
 class FactorizedEmbedding(ConfiguredLayer):
     """Sum of word, segment and position embeddings of width E, normalized; paper section 3.1.
 
-    With `use_one_hot_embeddings`, words are looked up by a matrix product with one-hot vectors,
-    which is faster than a gather on TPUs; the numbers are the same.
+    `use_one_hot_embeddings` replaces the lookup by an equal matrix product, which TPUs compute
+    faster.
     """
 
     SETTINGS = ("config", "use_one_hot_embeddings")
@@ -353,10 +353,7 @@ class FeedForward(ConfiguredLayer):
 
 @register
 class TransformerBlock(ConfiguredLayer):
-    """Self-attention and feed-forward, each followed by dropout, residual sum and layer norm.
-
-    A part can be shared with another block: `attention_of`, `feed_forward_of`.
-    """
+    """Self-attention and feed-forward, each followed by dropout, residual sum and layer norm."""
 
     def __init__(
         self,

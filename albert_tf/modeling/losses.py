@@ -60,10 +60,7 @@ def cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 
 
 def masked_lm_loss(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> LossSum:
-    """Returns the cross entropy of logits [B, P, V] and tokens, int32 [B, P]; weight 0 = padding.
-
-    Source: run_pretraining.py of the original release, get_masked_lm_output.
-    """
+    """Returns the cross entropy of logits [B, P, V] and int32 tokens [B, P]; weight 0 = padding."""
     losses = cross_entropy(logits, labels)
     return LossSum(tf.reduce_sum(weights * losses), tf.reduce_sum(weights))
 
@@ -91,10 +88,7 @@ def binary_loss(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> Los
 
 
 def regression_loss(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> LossSum:
-    """Returns the squared error of logits [B, 1] and one number per example, float32 [B].
-
-    Source: classifier_utils.py of the original release, create_model.
-    """
+    """Returns the squared error of logits [B, 1] and one number per example, float32 [B]."""
     errors = tf.square(tf.cast(logits[:, 0], tf.float32) - labels)
     return LossSum(tf.reduce_sum(weights * errors), tf.reduce_sum(weights))
 

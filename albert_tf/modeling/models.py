@@ -18,7 +18,6 @@ from albert_tf.modeling.heads import (
     ClassificationHead,
     MaskedLmHead,
     SpanBeamHead,
-    SpanHead,
 )
 from albert_tf.modeling.layers import ConfigLike, Inputs, Seed, register
 from albert_tf.modeling.losses import HeadLoss
@@ -244,10 +243,7 @@ class LabelModel(EncoderAndHead):
         settings |= {name: value for name, value in given.items() if value is not None}
         settings |= {"new_head": new_head, "rename_labels": rename_labels}
         return super().load(
-            path,
-            albert_config_file=albert_config_file,
-            allow_partial=allow_partial,
-            **settings,
+            path, albert_config_file=albert_config_file, allow_partial=allow_partial, **settings
         )
 
 
@@ -424,11 +420,14 @@ class AlbertForQuestionAnswering(EncoderAndHead):
         self, config: ConfigLike, use_one_hot_embeddings: bool = False, **kwargs: Any
     ) -> None:
         super().__init__(config, use_one_hot_embeddings, **kwargs)
-        self.span_head = SpanHead(self.config, name="span_head", dtype=self.dtype_policy)
+        self.span_head = ClassificationHead(
+            self.config, num_labels=2, name="span_head", dtype=self.dtype_policy
+        )
         self.built = True
 
     def _head_outputs(self, outputs: Tensors, inputs: Tensors, seed: Seed) -> Tensors:
-        start_logits, end_logits = self.span_head(outputs["sequence_output"])
+        logits = self.span_head(outputs["sequence_output"])
+        start_logits, end_logits = tf.unstack(logits, axis=-1)
         return {"start_logits": start_logits, "end_logits": end_logits}
 
     def default_loss(self) -> dict[str, HeadLoss]:

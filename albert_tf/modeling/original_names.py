@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import keras
 
 from albert_tf.modeling.encoder import AlbertEncoder
-from albert_tf.modeling.heads import ClassificationHead, MaskedLmHead, SpanBeamHead, SpanHead
+from albert_tf.modeling.heads import ClassificationHead, MaskedLmHead, SpanBeamHead
 from albert_tf.modeling.layers import LayerNorm, Projection, TransformerBlock
 from albert_tf.modeling.parameter_sharing import (
     ENCODER_PREFIX,
@@ -24,6 +24,8 @@ from albert_tf.modeling.parameter_sharing import (
 NamedVariables = Iterator[tuple[str, keras.Variable]]
 SLOT_NAMES = ("adam_m", "adam_v")
 PRETRAINING_HEADS = ("cls/predictions/", "cls/seq_relationship/")
+# Scopes of the variables of a `ClassificationHead`, by its name. Other heads have no scope.
+_HEAD_SCOPES = {"sentence_order_head": "cls/seq_relationship/", "span_head": "cls/squad/"}
 
 
 def is_slot(name: str) -> bool:
@@ -48,14 +50,9 @@ def original_names(model: keras.Model) -> dict[str, keras.Variable]:
         if isinstance(layer, MaskedLmHead):
             names.update(_masked_lm_head(layer))
         elif isinstance(layer, ClassificationHead):
-            # The variables of a classifier have no scope; pretraining heads are below "cls".
-            is_sentence_order = layer is getattr(model, "sentence_order_head", None)
-            scope = "cls/seq_relationship/" if is_sentence_order else ""
+            scope = _HEAD_SCOPES.get(layer.name, "")
             names[f"{scope}output_weights"] = layer.output_weights
             names[f"{scope}output_bias"] = layer.output_bias
-        elif isinstance(layer, SpanHead):
-            names["cls/squad/output_weights"] = layer.output_weights
-            names["cls/squad/output_bias"] = layer.output_bias
         elif isinstance(layer, SpanBeamHead):
             names.update(_span_beam_head(layer))
     return names

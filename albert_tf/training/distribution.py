@@ -351,10 +351,10 @@ def with_xla(settings: T, num_lengths: int = 1) -> T:
 
 
 def strategy_of(settings: TrainingSettings) -> tf.distribute.Strategy:
-    """Returns the strategy of a run. With several workers, TensorFlow must not be used before.
+    """Returns the strategy of a run; a dry run uses only the devices of this process.
 
-    A dry run uses only the devices of this process and waits for no other workers. Raises
-    ValueError if settings, TF_CONFIG and devices contradict each other, or if a device is missing.
+    Raises ValueError if settings, TF_CONFIG and devices contradict each other, or if one is
+    missing.
     """
     name = _strategy_name(settings)
     if settings.precision == FLOAT32 and name != "tpu":

@@ -61,16 +61,11 @@ def pad_batch(features: Mapping[str, tf.Tensor], batch_size: int) -> Features:
 
 
 class Evaluator:
-    """Evaluates a model on the devices of this process or of all workers.
+    """Evaluates a model, created under `strategy`, on devices of this process or all workers.
 
-    Args:
-        task: data and metrics.
-        model: created under `strategy`.
-        strategy: the replicas; the replicas of a process share `batch_size` examples.
-        batch_size: examples per batch, a multiple of the replicas.
-        max_batches: largest number of batches; `None` for all.
-        jit_compile: whether XLA compiles the evaluation.
-        shares: whether all workers call `evaluate` and share the batches, with the same results.
+    Batches have `batch_size` examples, a multiple of the replicas of a process. At most
+    `max_batches` are evaluated. With `shares`, all workers call `evaluate`, share the batches, and
+    get the same results.
     """
 
     def __init__(
@@ -221,8 +216,8 @@ class BestCheckpoint:
     """Keeps the weights with the highest score `metric` as `model.ckpt-best`.
 
     `best_trial.txt` stores last step, best step and best value for later runs, separated by colons,
-    and the name of the score if the original would not choose by it. A best checkpoint that was
-    chosen by another score is replaced. Steps are -1 before the first checkpoint.
+    and the name of the score if the original would not choose by it. Steps are -1 before the first
+    checkpoint.
     """
 
     def __init__(self, directory: TrainingDirectory, metric: str) -> None:
@@ -291,8 +286,7 @@ def _comparable(score: float) -> float:
 def should_stop_early(log: RunLog, metric: str, patience: int) -> bool:
     """Returns whether the last `patience` evaluations of a run had no better score; logs why.
 
-    Counts the records of all starts of the run in `metrics.jsonl`, so a resumed run ends at the
-    same step. Workers that record nothing return False. NaN is never better.
+    Counts the records of all starts of the run, so a resumed run ends at the same step.
     """
     evaluations = [r for r in log.records if r["phase"] == "eval" and metric in r]
     best, best_step, stale = -math.inf, -1, 0

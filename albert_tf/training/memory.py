@@ -64,23 +64,14 @@ class TrainingSetting:
 
 @dataclasses.dataclass(frozen=True)
 class MemoryEstimate:
-    """Bytes by purpose.
+    """Bytes by purpose."""
 
-    Attributes:
-        program: the process without tensors.
-        weights: parameters, float32.
-        moments: moments of the optimizer, LAMB or AdamW.
-        gradients: gradients of all parameters; with accumulation, also their sums.
-        kept: tensors kept for the backward pass.
-        passing: largest amount of temporary tensors.
-    """
-
-    program: int
-    weights: int
+    program: int  # the process without tensors
+    weights: int  # parameters, float32
     moments: int
-    gradients: int
-    kept: int
-    passing: int
+    gradients: int  # with accumulation, also their sums
+    kept: int  # tensors kept for the backward pass
+    passing: int  # largest amount of temporary tensors
 
     @property
     def peak(self) -> int:

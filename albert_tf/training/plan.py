@@ -12,12 +12,7 @@ from absl import logging
 from albert_tf.checkpoints.original import slot_variables
 from albert_tf.data.files import free_bytes
 from albert_tf.modeling.original_names import original_names
-from albert_tf.training.distribution import (
-    check_batch_size,
-    is_tpu,
-    local_replicas,
-    num_workers,
-)
+from albert_tf.training.distribution import check_batch_size, is_tpu, local_replicas, num_workers
 from albert_tf.training.memory import (
     TrainingSetting,
     estimate_memory,
@@ -32,9 +27,8 @@ from albert_tf.training.trainer import Trainer
 class TrainingPlan:
     """The plan of an initialized trainer; writes nothing.
 
-    In a dry run, the trainer has only the devices of this process, even if TF_CONFIG names further
-    workers. `max_predictions_per_seq` is 0 for fine-tuning. Raises ValueError if the batch is not a
-    multiple of the replicas of all workers.
+    `max_predictions_per_seq` is 0 for fine-tuning. Raises ValueError if the batch is not a multiple
+    of the replicas of all workers, to which the trainer of a dry run is not connected.
     """
 
     trainer: Trainer

@@ -153,10 +153,7 @@ class RunLog:
             return
         seconds = max(self._clock() - self._interval_start, 1e-9)
         steps_per_second = (step - self._interval_step) / seconds
-        rates = {
-            "examples_per_second": count / seconds,
-            "steps_per_second": steps_per_second,
-        }
+        rates = {"examples_per_second": count / seconds, "steps_per_second": steps_per_second}
         self._interval_step, self._interval_start = step, self._clock()
         self.advance(step)
         losses = {name: value for name, value in metrics.items() if name == "loss"}
@@ -308,10 +305,9 @@ class EvaluationLog:
 
 
 class StepProfiler:
-    """Profiles the steps `first` to `last` under `tensorboard/plugins/profile` of a run.
+    """Profiles the steps `first` to `last`, counted from 1, under `tensorboard/plugins/profile`.
 
-    Steps count from 1, as in the log. Errors while recording are logged as warnings and do not end
-    the training.
+    Errors while recording are logged as warnings and do not end the training.
     """
 
     def __init__(self, output_dir: str, first: int, last: int) -> None:

@@ -64,17 +64,14 @@ def run_training(
     Args:
         plan: the plan with the trainer.
         initialize: initializes the trainer. Called while the output directory is locked.
-        start: writes further files and returns the settings of the run for `run_config.json`. Not
-            called in a dry run.
+        start: writes further files and returns the settings of the run for `run_config.json`.
         best_metric: the score that the best checkpoint maximizes.
         evaluate: scores the model. If `None`, checkpoints are not evaluated.
         record: writes the scores of a step.
         shares_evaluation: whether all workers evaluate together. Otherwise only the chief does.
         early_stopping: see `TrainerConfig`.
-        dry_run: whether to stop before anything is written.
+        dry_run: whether to stop before `start` and anything is written.
         on_log: called with each record as it is logged.
-
-    For errors see `Trainer.locked` and `Trainer.train`.
     """
     trainer, output_dir = plan.trainer, plan.trainer.config.output_dir
     with trainer.locked(evaluates=evaluate is not None, dry_run=dry_run):

@@ -209,10 +209,7 @@ class TrainingSettings(Settings):
     def optimizer_config(
         self, kind: type[OptimizerConfig], num_train_steps: int, num_warmup_steps: int
     ) -> OptimizerConfig:
-        """Returns the update rule and the learning rate; raises ValueError for invalid values.
-
-        `kind` names the flags of the steps. A resumed run passes the total number of steps.
-        """
+        """Returns the update rule and the learning rate. `kind` names the flags of the steps."""
         config = kind(
             optimizer=self.optimizer,
             learning_rate=self.learning_rate,

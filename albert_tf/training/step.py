@@ -295,10 +295,7 @@ class TrainingStep:
         return tf.random.experimental.stateless_fold_in(seed, replica_id)
 
     def _loss_sums_and_gradients(
-        self,
-        features: Features,
-        weights: Mapping[str, tf.Tensor],
-        dropout_seed: tf.Tensor,
+        self, features: Features, weights: Mapping[str, tf.Tensor], dropout_seed: tf.Tensor
     ) -> SumsAndGradients:
         """Returns the sums of this replica's batch and its part of the whole batch's gradient.
 
@@ -319,10 +316,7 @@ class TrainingStep:
     ) -> SumsAndGradients:
         """Returns the sums and the part of the gradient of one micro-batch."""
         variables = [variable.value for variable in self.variables]
-        with (
-            kernels.fusing(self.fuses),
-            fused_attention.attending(self.attention),
-        ):
+        with kernels.fusing(self.fuses), fused_attention.attending(self.attention):
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(variables)
                 outputs = self.model(features, training=True, dropout_seed=dropout_seed)
@@ -356,15 +350,9 @@ def accumulate(
     """Sums the results of a function over the micro-batches of a batch, one after the other.
 
     In a `tf.function` this is one loop of the graph, which contains `function` once. It needs the
-    memory of one micro-batch and one gradient.
-
-    Args:
-        function: maps the features of a micro-batch, each [B / A, ...], and its number, int32 [] in
-            0..A-1, to sums and gradients.
-        features: each [B, ...]; micro-batch i starts at row i * B / A.
-        variables: the variables of the gradients, which are dense; `None` if `function` returns
-            `None`.
-        num_steps: A, a divisor of B.
+    memory of one micro-batch and one gradient. `function` maps features [B / num_steps, ...] and
+    the number of the micro-batch, int32 [], to sums and gradients of `variables`, or `None`. The
+    summed gradients are dense.
     """
     parts = {name: _in_parts(values, num_steps) for name, values in features.items()}
 

@@ -18,16 +18,11 @@ Prepare = Callable[[Sequence[Features]], Any]
 
 @dataclasses.dataclass
 class TrainingInput:
-    """The source of batches.
+    """The source of batches: an endless `tf.data` iterator or a `StreamIterator`.
 
     The trainer does not read beyond the next checkpoint, so the position of `iterator` is correct
-    whenever it is saved.
-
-    Attributes:
-        iterator: an endless iterator of `tf.data`, or a `StreamIterator`.
-        description: the settings of the batches, which a resumed run compares.
-        skipped: the records skipped so far.
-        is_broken: whether reading failed, so that the position is meaningless.
+    whenever it is saved, unless `is_broken`, because reading failed. A resumed run compares the
+    `description` of the input.
     """
 
     iterator: Any

@@ -14,7 +14,7 @@ from tests.small_model import dropping_config, small_config
 from tests.small_records import pretraining_batch
 from tests.small_training import ONE_BLOCK, make_task, reports_of
 
-KEY_BIAS = "self/key/bias"  # softmax does not see it: its gradient is rounding noise
+KEY_BIAS = "self/key/bias"  # its gradient is 0 except for rounding, because of the softmax
 
 
 def make_trainer(folder, replicas, micro_batches, *, batch_size=8, config=small_config):

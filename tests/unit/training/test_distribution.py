@@ -105,10 +105,8 @@ def test_several_workers_need_addresses():
     ("all_reduce", "gpus", "expected"),
     [
         ("auto", ["GPU:0"], "NCCL"),
-        ("nccl", ["GPU:0"], "NCCL"),
         ("ring", ["GPU:0"], "RING"),
         ("auto", [], "RING"),
-        ("ring", [], "RING"),
     ],
 )
 def test_workers_use_nccl_on_gpus(monkeypatch, all_reduce, gpus, expected):

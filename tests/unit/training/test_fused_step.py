@@ -14,7 +14,7 @@ from tests.small_records import LENGTH, pretraining_batch
 from tests.small_training import ONE_BLOCK, make_task, reports_of
 
 ROWS = 8
-KEY_BIAS = "self/key/bias"  # softmax does not see it: its gradient is rounding noise
+KEY_BIAS = "self/key/bias"  # its gradient is 0 except for rounding, because of the softmax
 
 
 @pytest.fixture
