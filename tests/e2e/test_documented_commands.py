@@ -34,7 +34,7 @@ OTHER_PROGRAMS = {"cat", "cd", "curl", "docker", "echo", "git", "head", "ls", "p
                   "paste", "pip", "printf", "python3", "scontrol", "sed", "sha256sum", "source",
                   "tensorboard", "."}  # fmt: skip
 # Flags of other programs that the text speaks of.
-OTHER_FLAGS = {"all", "check", "model_base_path", "signal", "strict", "undefok",
+OTHER_FLAGS = {"all", "check", "clear", "inplace", "model_base_path", "signal", "strict", "undefok",
                "xla_gpu_autotune_level"}  # fmt: skip
 
 

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import albert_tf
+from tests.small_model import small_config
 
 TEXTS = ["a moving film", "a waste of two hours and of money", "fine"]
 INPUTS = ("input_ids", "input_mask", "segment_ids")
@@ -53,15 +54,7 @@ print(model.evaluate(x, np.array([1, 0, 1]), verbose=0, return_dict=True)["loss"
 
 
 def test_every_class_and_schedule_loads_in_a_new_process(tmp_path):
-    config = albert_tf.AlbertConfig(
-        vocab_size=31,
-        embedding_size=8,
-        hidden_size=12,
-        num_hidden_layers=2,
-        num_attention_heads=3,
-        intermediate_size=20,
-        max_position_embeddings=16,
-    )
+    config = small_config()
     models = [
         albert_tf.AlbertEncoder(config),
         albert_tf.AlbertForPretraining(config),
@@ -138,36 +131,8 @@ def test_without_positions_all_tokens_are_scored():
     np.testing.assert_allclose(some, selected, rtol=1e-5, atol=1e-5)
 
 
-def test_predict_returns_only_the_outputs_of_the_heads(small_config):
-    x = {name: np.ones([3, 7], np.int32) for name in INPUTS}
-    outputs = {
-        albert_tf.AlbertEncoder: {"pooled_output", "sequence_output"},
-        albert_tf.AlbertForPretraining: {"masked_lm_logits", "sentence_order_logits"},
-        albert_tf.AlbertForQuestionAnswering: {"start_logits", "end_logits"},
-    }
-    for model_class, names in outputs.items():
-        model = model_class(small_config)
-        assert model.predict(x, verbose=0).keys() == names
-        more = model(x, output_hidden_states=True, output_attentions=True)
-        assert len(more["encoder_outputs"]) == len(more["attention_probs"]) == 2
-        assert more["attention_probs"][0].shape == [3, 3, 7, 7]
-
-
-@pytest.fixture
-def small_config():
-    return albert_tf.AlbertConfig(
-        vocab_size=31,
-        embedding_size=8,
-        hidden_size=12,
-        num_hidden_layers=2,
-        num_attention_heads=3,
-        intermediate_size=20,
-        max_position_embeddings=16,
-    )
-
-
-def test_labels_under_other_names_are_rejected(small_config):
-    model = albert_tf.AlbertForQuestionAnswering(small_config)
+def test_labels_under_other_names_are_rejected():
+    model = albert_tf.AlbertForQuestionAnswering(small_config())
     model.compile("sgd", loss=model.default_loss())
     x = {name: np.ones([3, 7], np.int32) for name in INPUTS}
     with pytest.raises(ValueError, match=r"end_logits.*start_logits"):
@@ -183,15 +148,15 @@ def test_labels_under_other_names_are_rejected(small_config):
         ({"num_labels": 3, "multi_label": True}, np.ones(3), r"shape \[(3|any), 3\]"),
     ],
 )
-def test_labels_of_another_shape_are_rejected(small_config, settings, labels, named):
-    model = albert_tf.AlbertForClassification(small_config, **settings)
+def test_labels_of_another_shape_are_rejected(settings, labels, named):
+    model = albert_tf.AlbertForClassification(small_config(), **settings)
     model.compile("sgd", loss=model.default_loss())
     with pytest.raises(ValueError, match=named):
         model.fit(np.ones([3, 7], np.int32), labels, verbose=0)
 
 
-def test_one_hot_labels_work_with_the_loss_of_keras(small_config):
-    model = albert_tf.AlbertForClassification(small_config, 3)
+def test_one_hot_labels_work_with_the_loss_of_keras():
+    model = albert_tf.AlbertForClassification(small_config(), 3)
     loss = {"logits": keras.losses.CategoricalCrossentropy(from_logits=True)}
     model.compile("sgd", loss=loss)
     model.fit(np.ones([3, 7], np.int32), np.eye(3), verbose=0)
@@ -202,19 +167,19 @@ def test_a_name_instead_of_a_configuration_is_rejected():
         albert_tf.AlbertEncoder("base_v2")
 
 
-def test_a_former_argument_still_works(small_config):
+def test_a_former_argument_still_works():
     with pytest.warns(DeprecationWarning, match="dropout_prob"):
-        model = albert_tf.AlbertForClassification(small_config, 3, classifier_dropout_prob=0.3)
+        model = albert_tf.AlbertForClassification(small_config(), 3, classifier_dropout_prob=0.3)
     assert model.dropout_prob == 0.3
     former = {**model.get_config(), "classifier_dropout_prob": 0.4}
     del former["dropout_prob"]
     assert albert_tf.AlbertForClassification.from_config(former).dropout_prob == 0.4
 
 
-def test_fit_with_a_dataset_callbacks_and_frozen_encoder(tmp_path, small_config):
+def test_fit_with_a_dataset_callbacks_and_frozen_encoder(tmp_path):
     ids = np.random.default_rng(0).integers(5, 31, [12, 7])
     dataset = tf.data.Dataset.from_tensor_slices((ids, ids[:, 0] % 2)).batch(5)
-    model = albert_tf.AlbertForClassification(small_config, 2)
+    model = albert_tf.AlbertForClassification(small_config(), 2)
     model.encoder.trainable = False
     model.compile(albert_tf.AdamWeightDecay(1e-2), loss=model.default_loss())
     before = [np.array(weight) for weight in model.encoder.weights]
@@ -232,14 +197,14 @@ def test_fit_with_a_dataset_callbacks_and_frozen_encoder(tmp_path, small_config)
     model.summary(print_fn=lambda *args, **kwargs: None)
 
 
-def test_mixed_precision_strategy_and_gradient_tape(small_config):
+def test_mixed_precision_strategy_and_gradient_tape():
     ids = np.random.default_rng(1).integers(5, 31, [6, 7])
     # Without collective operations: their keys clash with those of other strategies in a process.
     strategy = tf.distribute.MirroredStrategy(
         tf.config.list_logical_devices("CPU")[:2], tf.distribute.ReductionToOneDevice()
     )
     with strategy.scope():
-        model = albert_tf.AlbertForClassification(small_config, 2, dtype="mixed_bfloat16")
+        model = albert_tf.AlbertForClassification(small_config(), 2, dtype="mixed_bfloat16")
         model.compile(albert_tf.AdamWeightDecay(1e-2), loss=model.default_loss())
     model.test_on_batch(ids, ids[:, 0] % 2)  # see docs/python.md
     model.fit(ids, ids[:, 0] % 2, batch_size=4, verbose=0)
@@ -248,9 +213,9 @@ def test_mixed_precision_strategy_and_gradient_tape(small_config):
     assert all(g is not None for g in tape.gradient(loss, model.classifier.trainable_variables))
 
 
-def test_the_encoder_in_a_functional_model_and_a_clone(small_config):
+def test_the_encoder_in_a_functional_model_and_a_clone():
     inputs = {name: keras.Input([None], dtype="int32", name=name) for name in INPUTS}
-    pooled = albert_tf.AlbertEncoder(small_config)(inputs)["pooled_output"]
+    pooled = albert_tf.AlbertEncoder(small_config())(inputs)["pooled_output"]
     model = keras.Model(inputs, keras.layers.Dense(2)(pooled))
     x = {name: np.ones([3, 7], np.int32) for name in INPUTS}
     expected = model.predict(x, verbose=0)

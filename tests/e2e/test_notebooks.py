@@ -1,29 +1,147 @@
-"""The notebooks, each executed with tiny settings, and their stored form."""
+"""The notebooks: their stored form, and each of them executed with tiny settings."""
 
 import ast
+import base64
 import html
 import json
 import math
+import os
 import random
 import re
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import matplotlib
 import nbformat
 import numpy as np
 import pytest
 from IPython.core.inputtransformer2 import TransformerManager
+from nbclient import NotebookClient
+from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell
 
 import albert_tf
+from albert_tf.checkpoints.model_directory import SENTENCEPIECE_FILE
+from albert_tf.checkpoints.original import write_checkpoint
+from albert_tf.modeling.models import AlbertForPretraining
+from albert_tf.modeling.original_names import original_names
 from tests.classifier_run import texts
-from tests.notebooks import (
-    NOTEBOOKS,
-    NotebookRun,
-    as_committed,
-    insert_parameters,
-    run_notebook,
-    small_pretrained,
-)
+from tests.programs import ROOT, warm_python
+from tests.small_model import small_config
 from tests.squad_run import questions, write_squad
+
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+CELL_SECONDS = 300
+# Log lines of TensorFlow, progress bars, and warnings of this package about tiny settings.
+_EXPECTED_ON_STDERR = re.compile(
+    r"[IWE]\d{4} |WARNING: All log messages before absl|[A-Za-z ]+: +\d+%\||INFO: Created "
+    r"|WARNING:absl:"
+)
+
+
+@dataclass
+class NotebookRun:
+    """An executed notebook and its working directory."""
+
+    notebook: NotebookNode
+    folder: Path
+
+    @property
+    def output(self) -> Path:
+        return self.folder / "output"
+
+    def outputs(self) -> list[Any]:
+        return [output for cell in self.notebook.cells for output in cell.get("outputs", ())]
+
+    def data(self, kind: str) -> list[str]:
+        """Returns the outputs of a MIME type."""
+        return [o.data[kind] for o in self.outputs() if kind in o.get("data", {})]
+
+    def printed(self) -> str:
+        return "".join(o.text for o in self.outputs() if o.output_type == "stream")
+
+    def assert_clean(self, pictures: int, *written: str) -> None:
+        """Checks that all cells ran without complaints, and wrote only `output` and `written`."""
+        assert all(c.execution_count for c in self.notebook.cells if c.cell_type == "code")
+        for output in self.outputs():
+            assert output.output_type != "error"
+            if output.get("name") == "stderr":
+                lines = filter(str.strip, re.split(r"[\r\n]", output.text))
+                assert [line for line in lines if not _EXPECTED_ON_STDERR.match(line)] == []
+        found = self.data("image/png")
+        assert len(found) == pictures
+        assert all(base64.b64decode(picture).startswith(b"\x89PNG") for picture in found)
+        names = {path.name for path in self.folder.iterdir()}
+        assert names == {"output", *written, "home", "settings"}
+        assert not list((self.folder / "home").iterdir())
+        assert not list((ROOT / "notebooks").glob("[!.]*/"))
+
+
+def run_notebook(name: str, folder: Path, **parameters: Any) -> NotebookRun:
+    """Runs all cells in a separate process whose home directory is `home` in the folder.
+
+    The parameters replace values of the cell tagged `parameters`. An error fails the test.
+    """
+    notebook = nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4)
+    insert_parameters(notebook, {**parameters, "OUTPUT_DIR": "output"})
+    home, settings = folder / "home", folder / "settings"
+    startup = settings / "ipython" / "profile_default" / "startup"
+    home.mkdir()
+    startup.mkdir(parents=True)
+    # Commands of the cells do not import TensorFlow again, but processes of multiprocessing do.
+    (startup / "commands.py").write_text(
+        f"import multiprocessing.spawn, sys\nsys.executable = {str(warm_python())!r}\n"
+    )
+    environment = {
+        **{key: os.environ[key] for key in os.environ if not re.match("XDG_|ALBERT_TF_", key)},
+        "HOME": str(home),
+        "IPYTHONDIR": str(settings / "ipython"),
+        "KERAS_HOME": str(settings / "keras"),
+        "MPLCONFIGDIR": matplotlib.get_cachedir(),  # creating its list of fonts takes seconds
+        "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+        "PYTHONPATH": str(ROOT),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    client = NotebookClient(
+        notebook,
+        timeout=CELL_SECONDS,
+        kernel_name="python3",
+        coalesce_streams=True,  # as a browser shows them
+        resources={"metadata": {"path": str(folder)}},
+    )
+    return NotebookRun(client.execute(env=environment), folder)
+
+
+def insert_parameters(notebook: NotebookNode, parameters: dict[str, Any]) -> None:
+    """Adds a cell after the cell tagged `parameters`, which must set all of these names."""
+    (place,) = (
+        place
+        for place, cell in enumerate(notebook.cells)
+        if "parameters" in cell.metadata.get("tags", ())
+    )
+    known = re.findall(r"^(\w+) = ", notebook.cells[place].source, re.MULTILINE)
+    assert parameters.keys() <= set(known)
+    lines = [
+        f"{name} = {(str(value) if isinstance(value, Path) else value)!r}"
+        for name, value in parameters.items()
+    ]
+    notebook.cells.insert(place + 1, new_code_cell("\n".join(lines)))
+
+
+def small_pretrained(folder: Path, golden: Path) -> Path:
+    """Writes an encoder with two layers, its configuration and its tokenizer."""
+    config = small_config(
+        vocab_size=1000, num_hidden_layers=2, inner_group_num=1, max_position_embeddings=48
+    )
+    folder.mkdir()
+    config.to_json_file(str(folder / "albert_config.json"))
+    model = (golden / "tokenizer" / "small_1000.model").read_bytes()
+    (folder / SENTENCEPIECE_FILE).write_bytes(model)
+    prefix = str(folder / "model.ckpt-best")
+    write_checkpoint(prefix, original_names(AlbertForPretraining(config)), global_step=0)
+    return folder
+
 
 EVERY_NOTEBOOK = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 FEW_STEPS = {
@@ -41,9 +159,11 @@ FEW_STEPS = {
 def test_notebooks_are_committed_without_outputs(path):
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
-    assert path.read_text(encoding="utf-8") == as_committed(notebook), (
-        f"{path.name} contains outputs or metadata: run `python -m tests.notebooks`"
-    )
+    assert notebook.metadata.keys() <= {"kernelspec", "language_info"}
+    for cell in notebook.cells:
+        assert cell.metadata.keys() <= {"tags"}
+        assert not cell.get("outputs")
+        assert cell.get("execution_count") is None
 
 
 @EVERY_NOTEBOOK
@@ -56,7 +176,7 @@ def test_every_cell_compiles_and_needs_no_colab(path):
             for node in ast.walk(tree):
                 if isinstance(node, ast.ImportFrom | ast.Import) and "google" in ast.unparse(node):
                     assert any(node in block.body for block in guarded), cell.source
-    insert_parameters(notebook, {"OUTPUT_DIR": "output"})  # there is one cell of parameters
+    insert_parameters(notebook, {"OUTPUT_DIR": "output"})
 
 
 @pytest.fixture

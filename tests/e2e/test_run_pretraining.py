@@ -179,7 +179,7 @@ class TestEvaluation:
         assert (trained.output / "best_trial.txt").read_text().startswith("12:")
 
     @pytest.mark.slow
-    def test_logs_skipped_records(self, trained, tmp_path):
+    def test_logs_what_is_not_evaluated(self, trained, tmp_path):
         output = tmp_path / "output"
         shutil.copytree(trained.output, output)
         other = trained.output / "model.ckpt-5"
@@ -352,20 +352,3 @@ def test_plain_records_are_masked_during_training(tmp_path):
     result = run(**flags, output_dir=tmp_path / "elsewhere")
     assert result.code == 1
     assert "--masked_lm_prob needs the tokenizer" in result.output
-
-
-@pytest.mark.slow
-def test_half_precision_evaluates_and_continues_a_run(trained, tmp_path):
-    run = PretrainingRun(tmp_path, hidden_dropout_prob=0.2)
-    shutil.copytree(trained.output, run.output)
-    single = run.metrics("eval")[12]
-    printed = run.must_work(precision="bfloat16", do_train=False, do_eval=True)
-    half = run.results()
-    assert half["global_step"] == 12
-    assert 0 < abs(half["loss"] / single["loss"] - 1) < 0.01
-    printed = run.must_work(precision="float16", num_train_steps=14)
-    assert "trainer.precision changes at step 12: 'float32' until now, 'float16'" in printed
-    assert run.metrics()[14]["loss_scale"] == 2.0**15
-    assert "loss_scale" not in run.metrics()[12]
-    stored = read_checkpoint(run.output / "model.ckpt-14").items()
-    assert {v.dtype for name, v in stored if name != "global_step"} == {np.dtype(np.float32)}

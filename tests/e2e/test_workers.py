@@ -209,27 +209,3 @@ def test_only_the_chief_evaluates_and_predicts(tmp_path, golden):
     assert_close(read_checkpoint(two / "model.ckpt-6"), read_checkpoint(one / "model.ckpt-6"))
     probabilities = [np.loadtxt(folder / "test_results.tsv") for folder in (two, one)]
     np.testing.assert_allclose(*probabilities, rtol=1e-5, atol=0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("after", [EVERY, STEPS - EVERY], ids="after step {}".format)
-def test_workers_stop_at_the_same_step(run, two_workers, after):
-    """The step is saved and nothing is read beyond it, so that all workers resume bit-equal."""
-    expected, _ = two_workers
-    output = run.folder / f"stopped-{after}"
-    flags = flags_of(run, output_dir=output)
-    workers = start_workers(SCRIPT, run.folder, flags)
-    while tf.train.latest_checkpoint(str(output)) is None or committed_step(output) < after:
-        assert workers[0].is_running(), workers[0].wait().output
-        time.sleep(0.002)
-    workers[1].send(signal.SIGTERM)
-    results = [worker.wait() for worker in workers]
-    for result, asked in zip(results, (" of another worker", ""), strict=True):
-        assert result.code == 143, result.output
-        stopped = f"SIGTERM{asked}: stopped after step {committed_step(output)}, which is saved"
-        assert stopped in result.output
-    train(run, output)
-    assert_same_bits(
-        read_checkpoint(output / f"model.ckpt-{STEPS}"),
-        read_checkpoint(expected / f"model.ckpt-{STEPS}"),
-    )

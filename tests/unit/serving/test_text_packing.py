@@ -13,7 +13,7 @@ from albert_tf.multiple_choice.export import choice_inputs
 from albert_tf.multiple_choice.task import choice_features
 from albert_tf.tokenization.loading import load_tokenizer
 from tests.hostile_texts import HOSTILE_TEXTS, choice_texts, hostile_choices
-from tests.python_tokens import PythonTokens
+from tests.unit.serving.python_tokens import PythonTokens
 
 KINDS = ("sentence pieces", "word pieces")
 

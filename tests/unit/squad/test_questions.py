@@ -10,7 +10,7 @@ from albert_tf.data import streams
 from albert_tf.squad import ask
 from albert_tf.squad.answers import AnswerSettings
 from albert_tf.squad.ask import Answerer, PlainQuestion, answer_file, check_questions
-from tests.table_predictor import LENGTH, TablePredictor
+from tests.unit.squad.table_predictor import LENGTH, TablePredictor
 
 STRIDE, QUERY = 11, 12
 

@@ -10,8 +10,8 @@ from albert_tf.squad.answers import AnswerSettings
 from albert_tf.squad.ask import Answerer, PlainQuestion
 from albert_tf.squad.export import GraphAnswerer
 from tests.hostile_texts import HOSTILE_TEXTS
-from tests.python_tokens import PythonTokens
-from tests.table_predictor import LENGTH, TablePredictor
+from tests.unit.serving.python_tokens import PythonTokens
+from tests.unit.squad.table_predictor import LENGTH, TablePredictor
 
 QUERY = 12
 

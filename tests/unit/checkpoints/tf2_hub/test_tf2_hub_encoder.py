@@ -22,7 +22,7 @@ from albert_tf.tokenization.loading import load_tokenizer
 from tests.programs import isolated_python
 from tests.small_model import dropping_config, pretraining_inputs, small_config
 
-PROGRAM = Path(__file__).parents[3] / "tf2_hub_program.py"
+PROGRAM = Path(__file__).with_name("tf2_hub_program.py")
 CONFIG = dropping_config(vocab_size=1000, num_hidden_layers=2, inner_group_num=1)
 INPUTS = ("input_ids", "input_mask", "segment_ids")
 EXACT = {"rtol": 0, "atol": 1e-6}
