@@ -1,6 +1,5 @@
 """Shared parts of the small fine-tuning runs."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.modeling.original_names import original_names
 from albert_tf.training.distribution import create_strategy
 from albert_tf.training.settings import resolve
-from tests.programs import Program, Result, run_program
+from tests.programs import CommandRun
 from tests.small_model import small_config
 
 
@@ -34,24 +33,18 @@ def run_context(settings, config, tokenizer, task_name, trained=None):
     )
 
 
-class FineTuningRun:
+class FineTuningRun(CommandRun):
     """A directory with a model of two layers, and a fine-tuning command.
 
     Args:
         folder: takes the files; the output directory is `output` in it.
         golden: the reference data, whose SentencePiece model of 1000 pieces is used.
         **config: changes of the model.
-
-    Attributes:
-        script: name of the command, of each subclass.
     """
 
-    script: str
-
     def __init__(self, folder: Path, golden: Path, **config: Any) -> None:
-        self.folder = folder
+        super().__init__(folder)
         self.golden = golden
-        self.output = folder / "output"
         sizes = {"vocab_size": 1000, "num_hidden_layers": 2, "inner_group_num": 1}
         self.config = small_config(**{**sizes, "max_position_embeddings": 24, **config})
         self.config_file = folder / "albert_config.json"
@@ -71,38 +64,11 @@ class FineTuningRun:
             **changes,
         }
 
-    def start(self, **changes: Any) -> Program:
-        return Program(self.script, self.folder, self.flags(**changes))
-
-    def __call__(self, **changes: Any) -> Result:
-        return run_program(self.script, self.folder, self.flags(**changes))
-
-    def must_work(self, **changes: Any) -> str:
-        """Runs the command, which must succeed, and returns its output."""
-        result = self(**changes)
-        assert result.code == 0, result.output
-        return result.output
-
-    def must_fail(self, **changes: Any) -> str:
-        """Runs the command, which must fail with an error message, and returns the message."""
-        result = self(**changes)
-        assert result.code == 1, result.output
-        assert "Traceback" not in result.output, result.output
-        return result.output
-
     def pretrained(self) -> str:
         """Writes a checkpoint of an encoder with the heads of pretraining; returns the prefix."""
         prefix = str(self.folder / "pretrained.ckpt")
         write_checkpoint(prefix, original_names(AlbertForPretraining(self.config)), global_step=3)
         return prefix
-
-    def metrics(self, phase: str) -> dict[int, dict[str, float]]:
-        """Returns the records of metrics.jsonl by step. Each step must appear once."""
-        lines = (self.output / "metrics.jsonl").read_text().splitlines()
-        records = [record for record in map(json.loads, lines) if record["phase"] == phase]
-        steps = [record["step"] for record in records]
-        assert len(steps) == len(set(steps))
-        return {record["step"]: record for record in records}
 
     def written(self, *names: str) -> dict[str, bytes]:
         """Returns the contents of files in the output directory."""

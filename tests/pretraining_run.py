@@ -1,6 +1,5 @@
 """A small pretraining run: its inputs, its command, and its output."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import tensorflow as tf
 from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.modeling.original_names import original_names
-from tests.programs import Program, Result, run_program
+from tests.programs import CommandRun
 from tests.small_model import small_config
 from tests.small_records import LENGTH, PREDICTIONS, pretraining_columns, write_records
 
@@ -18,7 +17,7 @@ SCRIPT = "run_pretraining.py"
 RECORDS = (7, 4, 9)  # of each file
 
 
-class PretrainingRun:
+class PretrainingRun(CommandRun):
     """Three record files, a configuration and a vocabulary, and `run_pretraining.py` with them.
 
     Args:
@@ -26,9 +25,10 @@ class PretrainingRun:
         **config: changes of the model.
     """
 
+    script = SCRIPT
+
     def __init__(self, folder: Path, **config: Any) -> None:
-        self.folder = folder
-        self.output = folder / "output"
+        super().__init__(folder)
         self.config = small_config(**{"num_hidden_layers": 2, "inner_group_num": 1, **config})
         (folder / "model").mkdir()
         self.config.to_json_file(str(folder / "model" / "albert_config.json"))
@@ -61,32 +61,12 @@ class PretrainingRun:
             **changes,
         }
 
-    def start(self, **changes: Any) -> Program:
-        return Program(SCRIPT, self.folder, self.flags(**changes))
-
-    def __call__(self, **changes: Any) -> Result:
-        return run_program(SCRIPT, self.folder, self.flags(**changes))
-
-    def must_work(self, **changes: Any) -> str:
-        """Runs the command, which must succeed, and returns its output."""
-        result = self(**changes)
-        assert result.code == 0, result.output
-        return result.output
-
     def fresh_checkpoint(self, folder: Path, **config: Any) -> str:
         """Writes random weights without moments as step 3; returns the prefix."""
         model = AlbertForPretraining(self.config.replace(**config))
         prefix = str(folder / "model.ckpt-3")
         write_checkpoint(prefix, original_names(model), global_step=3)
         return prefix
-
-    def metrics(self, phase: str = "train") -> dict[int, dict[str, float]]:
-        """Returns the records of metrics.jsonl by step. Each step must appear once."""
-        lines = (self.output / "metrics.jsonl").read_text().splitlines()
-        records = [record for record in map(json.loads, lines) if record["phase"] == phase]
-        steps = [record["step"] for record in records]
-        assert len(steps) == len(set(steps))
-        return {record["step"]: record for record in records}
 
     def results(self) -> dict[str, float]:
         """Returns the contents of eval_results.txt."""

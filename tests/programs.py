@@ -100,6 +100,54 @@ def run_program(script: str, folder: Path, flags: Mapping[str, Any]) -> Result:
     return Program(script, folder, flags).wait()
 
 
+class CommandRun:
+    """The input of a command, and its output directory.
+
+    Args:
+        folder: contains the input; the output directory is `output` in it.
+
+    Attributes:
+        script: name of the command.
+    """
+
+    script: str
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.output = folder / "output"
+
+    def flags(self, **changes: Any) -> dict[str, Any]:
+        """Returns the flags of the command."""
+        raise NotImplementedError
+
+    def start(self, **changes: Any) -> Program:
+        return Program(self.script, self.folder, self.flags(**changes))
+
+    def __call__(self, **changes: Any) -> Result:
+        return self.start(**changes).wait()
+
+    def must_work(self, **changes: Any) -> str:
+        """Runs the command, which must succeed, and returns its output."""
+        result = self(**changes)
+        assert result.code == 0, result.output
+        return result.output
+
+    def must_fail(self, **changes: Any) -> str:
+        """Runs the command, which must fail with an error message, and returns the message."""
+        result = self(**changes)
+        assert result.code == 1, result.output
+        assert "Traceback" not in result.output, result.output
+        return result.output
+
+    def metrics(self, phase: str = "train") -> dict[int, dict[str, float]]:
+        """Returns the records of metrics.jsonl by step. Each step must appear once."""
+        lines = (self.output / "metrics.jsonl").read_text().splitlines()
+        records = [record for record in map(json.loads, lines) if record["phase"] == phase]
+        steps = [record["step"] for record in records]
+        assert len(steps) == len(set(steps))
+        return dict(zip(steps, records, strict=True))
+
+
 def warm_python() -> Path:
     """Returns a `python` that has imported this package and TensorFlow."""
     return _warm_server() / "bin" / "python"

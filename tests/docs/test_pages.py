@@ -1,4 +1,4 @@
-"""The documentation: links lead somewhere, no page is forgotten, every public name is described."""
+"""The documentation: links are valid, the index is complete, and all public names are described."""
 
 import inspect
 import itertools
@@ -21,12 +21,12 @@ REMOTE = ("http://", "https://", "mailto:")
 
 
 def prose(path: Path) -> str:
-    """A page without what it shows as code."""
+    """Returns a page without code."""
     return re.sub(r"`[^`\n]*`", lambda code: re.sub(r"[\[\]()]", "", code[0]), prose_of(path))
 
 
 def anchors(path: Path) -> set[str]:
-    """The anchors that GitHub gives the headings of a page."""
+    """Returns the anchors of the headings, as on GitHub."""
     found: set[str] = set()
     for heading in re.findall(r"^#+ (.*)$", prose(path), flags=re.MULTILINE):
         text = LINK.sub("", heading).strip().lower()
@@ -37,7 +37,7 @@ def anchors(path: Path) -> set[str]:
 
 
 def broken_links(path: Path) -> list[str]:
-    """The links of a page that lead nowhere."""
+    """Returns the links of a page to missing files or anchors."""
     broken = []
     for link in LINK.findall(prose(path)):
         if link.startswith(REMOTE):
@@ -49,7 +49,7 @@ def broken_links(path: Path) -> list[str]:
     return broken
 
 
-def test_broken_links_are_seen(tmp_path):
+def test_broken_links_are_detected(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(
         "# A `code[0]` & more\n## Twice\n## Twice\n"
@@ -61,7 +61,7 @@ def test_broken_links_are_seen(tmp_path):
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_link_leads_somewhere(path):
+def test_all_links_are_valid(path):
     assert broken_links(path) == []
 
 
@@ -72,7 +72,7 @@ def test_the_index_lists_every_page():
     ]
 
 
-def test_the_architecture_names_every_package_and_module_at_the_top():
+def test_the_architecture_lists_all_packages():
     text = (DOCS / "architecture.md").read_text("utf-8")
     table = text.split("| layer |")[1].split("\n\n")[0]
     named = set(re.findall(r"`(\w+(?:\.py|/))`", table))
@@ -84,7 +84,7 @@ def test_the_architecture_names_every_package_and_module_at_the_top():
     assert {name for name in named - there if name not in inner} == set()
 
 
-def test_the_pictures_name_modules_that_are_there():
+def test_modules_in_pictures_exist():
     source = (DOCS / "pictures" / "data_flow.py").read_text("utf-8")
     named = re.findall(r'"([a-z_]+/[a-z_]*(?:\.py)?)"', source)
     assert len(named) > 25
@@ -102,7 +102,7 @@ def test_the_reference_shows_every_public_name():
 
 
 def public_callables() -> list[tuple[str, object]]:
-    """Public functions and classes, and the public methods that the classes define themselves."""
+    """Returns public functions, classes, and the public methods that the classes define."""
     found = []
     for name in albert_tf.__all__:
         value = getattr(albert_tf, name)
@@ -117,7 +117,7 @@ def public_callables() -> list[tuple[str, object]]:
 
 
 def undescribed(value: object) -> list[str]:
-    """The arguments of a callable that its docstring does not tell of."""
+    """Returns the arguments that the docstring of a callable does not describe."""
     if inspect.isclass(value) and "__init__" not in vars(value):
         return []  # the arguments of its base class
     text = inspect.getdoc(value) or ""
@@ -128,7 +128,7 @@ def undescribed(value: object) -> list[str]:
         if parameter.name not in ("self", "cls") and parameter.kind != parameter.VAR_KEYWORD
     ]
     if not inspect.isclass(value) and len(names) == 1:
-        return []  # the sentence of a function of one thing tells of it
+        return []  # the first sentence describes a single argument
     sections = re.findall(r"^(?:Args|Attributes):\n((?: +.*\n?|\n)*)", text, re.MULTILINE)
     described = set(re.findall(r"^ {4}\**(\w+)(?:, \w+)*:", "\n".join(sections), re.MULTILINE))
     if "docs/flags.md" in text:  # test_settings.py compares settings and flags
@@ -146,8 +146,8 @@ def test_every_public_name_is_described(name):
         assert re.search(r"(int32|float\d*) \[B", inspect.getdoc(value)), f"{name} names no shapes"
 
 
-def test_slurm_jobs_get_their_workers(tmp_path):
-    """The script of scaling.md, with a stand-in for `scontrol` and the training left out."""
+def test_the_slurm_script_sets_the_cluster(tmp_path):
+    """Runs the script of scaling.md with a fake `scontrol` and without the training."""
     (block,) = (b for b in blocks_of(DOCS / "scaling.md") if "scontrol" in b.text)
     lines = block.text.split("exec albert_tf")[0].splitlines()[1:]
     scontrol = tmp_path / "scontrol"

@@ -1,4 +1,4 @@
-"""The files that code hosts and other tools read: workflow, hooks, templates, citation."""
+"""Files for code hosts and other tools: workflow, hooks, templates, citation."""
 
 import shlex
 from pathlib import Path
@@ -56,7 +56,7 @@ def test_issue_template(path):
     assert all(field["type"] == "textarea" and field["attributes"] for field in form["body"])
 
 
-def test_there_are_templates_for_issues_and_pull_requests():
+def test_templates_exist():
     assert [path.stem for path in TEMPLATES] == ["bug_report", "feature_request"]
     assert "./test.sh" in (ROOT / ".github/pull_request_template.md").read_text("utf-8")
 

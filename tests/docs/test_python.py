@@ -1,4 +1,4 @@
-"""The ten jobs of docs/python.md: run as written, counted, and beside other libraries."""
+"""The examples of docs/python.md run as written, and their statements are counted."""
 
 import ast
 import os
@@ -32,14 +32,14 @@ TABLE = "text_a,label\na moving film,positive\na waste of two hours,negative\n"
 
 
 def sections() -> dict[str, str]:
-    """The headings of the jobs, by the anchor that the table links to."""
+    """Returns the headings in the table, by anchor."""
     rows = re.findall(r"^\| \[(.+)\]\(#(.+)\) \|", PAGE.read_text("utf-8"), re.MULTILINE)
     assert len(rows) == 10
     return {anchor: name for name, anchor in rows}
 
 
 def code() -> dict[str, dict[str, str]]:
-    """The code of each section, by library."""
+    """Returns the code of each section, by library."""
     lines = PAGE.read_text("utf-8").splitlines()
     found: dict[str, dict[str, str]] = {}
     for block in blocks_of(PAGE):
@@ -61,7 +61,7 @@ def statements(text: str) -> int:
     return sum(not isinstance(node, ast.Import | ast.ImportFrom) for node in nodes)
 
 
-def test_the_table_counts_the_statements_and_ours_are_never_more():
+def test_the_table_counts_statements_and_albert_tf_never_needs_more():
     rows = re.findall(
         r"^\| \[.+\]\(#(.+)\) \| (\S+) \| (\S+) \| (\S+) \|$",
         PAGE.read_text("utf-8"),
@@ -75,7 +75,7 @@ def test_the_table_counts_the_statements_and_ours_are_never_more():
 
 
 def run_all(library: str, folder, prelude: str = "") -> None:
-    """Runs the blocks of a library in their order, in one process that starts in a folder."""
+    """Runs the blocks of a library in order, in one process in the folder."""
     shutil.copy(DOCS / "pretraining.md", folder / "text.txt")
     for name in ("train.csv", "dev.csv"):
         (folder / name).write_text(TABLE)
@@ -104,13 +104,13 @@ albert_tf.save(albert_tf.AlbertForQuestionAnswering.load("mini"), "squad", max_s
 
 
 @pytest.mark.slow
-def test_ours_run_as_written(tmp_path):
+def test_examples_run_as_written(tmp_path):
     run_all("albert_tf", tmp_path, SQUAD)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("library", [*NAMES])
-def test_those_of_the_other_libraries_run_as_written(library, tmp_path):
+def test_examples_of_other_libraries_run_as_written(library, tmp_path):
     from albert_tf.checkpoints.convert import convert
 
     format_name = {"KerasHub": "keras_hub", "transformers": "huggingface"}[library]

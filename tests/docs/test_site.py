@@ -1,4 +1,4 @@
-"""The documentation site: built as docs.sh builds it, in a copy, with every warning an error."""
+"""The documentation site, built by the command in docs.sh, which treats warnings as errors."""
 
 import os
 import re
@@ -19,7 +19,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
-    """The folder of the site."""
+    """Returns the directory of the site."""
     copy = tmp_path_factory.mktemp("checkout")
     without = shutil.ignore_patterns("_build", "modules", "__pycache__")
     for name in ("albert_tf", "docs", "notebooks"):
@@ -42,11 +42,11 @@ def site(tmp_path_factory) -> Path:
 
 
 def text_of(page: Path) -> str:
-    """What a page says, without marks and with single blanks."""
+    """Returns the text of a page without tags, separated by single spaces."""
     return " ".join(re.sub(r"<[^>]*>", "", page.read_text("utf-8")).split())
 
 
-def test_every_page_is_there(site):
+def test_all_pages_exist(site):
     assert "README.html" in (site / "index.html").read_text()
     pages = [path.relative_to(ROOT).with_suffix(".html") for path in (ROOT / "docs").glob("*.md")]
     modules = [path for path in (ROOT / "albert_tf").rglob("*.py") if path.stem[:2] != "__"]
@@ -67,7 +67,7 @@ def test_the_reference_shows_shapes_sources_and_the_arguments_of_keras_classes(s
     )
 
 
-def test_words_in_backticks_are_code_and_link_to_what_they_name(site):
+def test_words_in_backticks_are_links_to_code(site):
     page = (site / "docs" / "api" / "modules" / "albert_tf.training.optimization.html").read_text(
         "utf-8"
     )
