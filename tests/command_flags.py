@@ -16,8 +16,8 @@ from tests.documented_python import name_of
 from tests.programs import ROOT
 
 NAMES = tuple(name for names in COMMANDS.values() for name in names)
-# Commands that hand what follows a `--` on, and to which.
-_HANDED_ON = {"run_ablations": "run_pretraining", "run_glue": "run_classifier"}
+# Commands that pass arguments after `--` to another command.
+_PASSED_TO = {"run_ablations": "run_pretraining", "run_glue": "run_classifier"}
 _FLAG = re.compile(r"--(\w+)(?:=(.*))?$", re.DOTALL)
 
 
@@ -25,9 +25,9 @@ def mistakes(words: list[str], is_whole: bool = True) -> list[str]:
     """Returns the errors in a command line.
 
     Args:
-        words: of `python X.py ...`, `python -m X ...`, `python -c CODE`, `albert_tf X ...` or
-            `./X.sh ...`; of anything else nothing is known, and nothing wrong.
-        is_whole: whether it can be given as it is; else flags may be missing.
+        words: words of `python X.py ...`, `python -m X ...`, `python -c CODE`, `albert_tf X ...`
+            or `./X.sh ...`. Other programs are not checked.
+        is_whole: whether the command is complete. Otherwise flags may be missing.
     """
     if words[:2] == ["python", "-c"]:
         ast.parse(words[2])
@@ -50,20 +50,20 @@ def mistakes(words: list[str], is_whole: bool = True) -> list[str]:
     elif not (ROOT / words[0]).exists():
         return [f"There is no {words[0]}"]
     elif name == "test":
-        return []  # its arguments are pytest's
+        return []  # it passes its arguments to pytest
     elif name == "demo":
         words = ["-m", "albert_tf.cli.demo"]
     return _mistakes_of(name, [word for word in arguments if word != "..."], is_whole)
 
 
 def _mistakes_of(name: str, arguments: list[str], is_whole: bool) -> list[str]:
-    handed_on: list[str] = []
+    passed: list[str] = []
     if "--" in arguments:
         end = arguments.index("--")
-        arguments, handed_on = arguments[:end], arguments[end + 1 :]
+        arguments, passed = arguments[:end], arguments[end + 1 :]
     found = []
-    if name in _HANDED_ON:
-        found = _mistakes_of(_HANDED_ON[name], handed_on, is_whole=False)
+    if name in _PASSED_TO:
+        found = _mistakes_of(_PASSED_TO[name], passed, is_whole=False)
     if name in NAMES:
         return found + _mistakes_of_command(name, arguments, is_whole)
     names = written_flags(_source(name))

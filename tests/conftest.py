@@ -6,19 +6,19 @@ import os
 import signal
 from pathlib import Path
 
-# Before TensorFlow is imported anywhere: tests speak of failures, not of CPU features.
+# Set before TensorFlow is imported, so that it does not log the features of the CPU.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
 with contextlib.suppress(ImportError):
-    import triton  # noqa: F401  PyTorch's: imported after TensorFlow it ends the process
+    import triton  # noqa: F401  (of PyTorch: imported after TensorFlow, it crashes the process)
 import pytest
 import tensorflow as tf
 
 GOLDEN = Path(__file__).parent / "golden" / "data"
 
-# Shells start background jobs with Ctrl-C ignored, nohup with SIGHUP ignored, and children inherit
-# that; the tests of signals send both as to a command in the foreground.
+# Background jobs of shells ignore SIGINT, nohup ignores SIGHUP, and child processes inherit both.
+# Tests send these signals to commands, as if they ran in the foreground.
 for number, handler in (
     (signal.SIGINT, signal.default_int_handler),
     (signal.SIGHUP, signal.SIG_DFL),
@@ -26,12 +26,12 @@ for number, handler in (
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, handler)
 
-# Two devices on every machine, for the tests of replicas; everything else runs on the first.
+# Tests of replicas use two devices. All other tests run on the first one.
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
 
-# Millions of objects of TensorFlow, which stay to the end: not to be looked through each time.
+# TensorFlow's millions of objects exist until the end. Garbage collections skip them.
 gc.collect()
 gc.freeze()
 

@@ -1,7 +1,7 @@
-"""What `python` is while documented commands run: Python, with small sizes for large ones.
+"""The `python` of documented commands, which appends flags for small sizes.
 
-A command runs as it was written. Behind its own flags come those of `SMALL`, and the last value of
-a flag counts. Needs nothing but the standard library:
+The flags in `SMALL` follow the flags of the command. The last value of a flag counts. This program
+uses only the standard library:
 
     python documented_python.py INTERPRETER WORKSPACE ARGUMENTS...
 """
@@ -14,8 +14,8 @@ import subprocess
 import sys
 import time
 
-LOG = "commands.jsonl"  # of the workspace: what was run, and how long it took, for people
-EXPORTS = "exports.json"  # of the workspace: directories named by the time of an export
+LOG = "commands.jsonl"  # in the workspace: commands and their durations, for debugging
+EXPORTS = "exports.json"  # in the workspace: directories that are named after the time of an export
 
 # Command: what its command line must have (a regular expression), and the flags that are added.
 SMALL = {
@@ -63,7 +63,7 @@ SMALL = {
 
 
 def name_of(arguments):
-    """`run_race` for `run_race.py`, `-m albert_tf run_race`, `-m albert_tf.cli.run_race`, ..."""
+    """Returns the name of a command, such as `run_race` for `-m albert_tf.cli.run_race`."""
     if arguments[:2] == ["-m", "albert_tf"]:
         return arguments[2]
     if arguments[:1] == ["-m"]:
@@ -101,7 +101,7 @@ def main(interpreter, workspace, *arguments):
     program = [] if command[0].endswith(".sh") else [interpreter]
     status = subprocess.call([*program, *command])
     if "--help" in command and status == 1:
-        status = 0  # as absl ends it
+        status = 0  # absl exits with status 1 after --help
     if status == 0:
         link_exports(workspace)
     record = {"status": status, "seconds": round(time.time() - start, 1), "command": command}

@@ -23,12 +23,11 @@ from tests.small_model import small_config
 from tests.squad_run import questions, write_squad
 from tests.token_run import tagged_sentences, write_conll
 
-# What a clone has that documented commands use.
+# Files of a clone that documented commands use.
 _CLONE = ("*.py", "*.md", "*.toml", "*.txt", "*.sh", "albert_tf", "benchmarks", "docs", "notebooks",
           "scripts")  # fmt: skip
 
-# Records that a document evaluates on, or trains on, and does not make:
-# length, predictions, sentence loss.
+# Records that a document uses but does not create: length, predictions, sentence loss.
 _RECORDS = {
     "pretraining.md": {"records/heldout": (512, 77, "sop")},
     "results.md": {"heldout32": (32, 10, "sop"), "heldout128": (128, 20, "sop")},
@@ -43,7 +42,7 @@ _RECORDS = {
     "formats.md": {"train": (64, 10, "sop")},
 }  # fmt: skip
 
-# Models that a document takes for made: directory, and what makes it.
+# Models that a document uses but does not train: directory, and the command that trains it.
 _PAIRS = ("run_classifier.py", {"task_name": "RTE", "data_dir": "GLUE"})
 _SINGLE = ("run_classifier.py", {"task_name": "SST-2", "data_dir": "GLUE"})
 _SQUAD_1 = ("run_squad.py", {"squad_version": 1, "train_file": "train-v1.1.json"})
@@ -60,10 +59,10 @@ class Workspace:
     """A directory in which documented commands run.
 
     Args:
-        folder: where it is made.
-        golden: the reference data, whose tokenizer and GLUE are used.
-        document: the commands are those of its blocks.
-        blocks: of the document.
+        folder: an empty directory.
+        golden: the reference data. Its tokenizer and GLUE files are used.
+        document: the page with the commands.
+        blocks: the blocks of the page.
     """
 
     def __init__(self, folder: Path, golden: Path, document: Path, blocks: list[Block]) -> None:
@@ -95,7 +94,7 @@ class Workspace:
         (folder / documented_python.EXPORTS).write_text(json.dumps(sorted(set(exports))))
 
     def path(self, name: str) -> Path:
-        """Of a file, whose folder is made."""
+        """Returns the path of a file, and creates its directory."""
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
@@ -114,13 +113,13 @@ class Workspace:
         self._program("run_glue.sh", f'exec {python} {ROOT / "run_glue.sh"} "$@"')
         activate = f'export VIRTUAL_ENV={self.folder}/.venv PATH="{self.folder}/.venv/bin:$PATH"\n'
         self.path(".venv/bin/activate").write_text(activate)
-        # What scripts/environment.sh notes when it has installed them.
+        # scripts/environment.sh writes this file after an installation.
         installed = subprocess.check_output(["cksum", "requirements.txt"], cwd=self.folder)
         self.path(".venv/installed").write_bytes(installed)
 
     def _program(self, name: str, line: str) -> None:
         path = self.path(name)
-        path.unlink(missing_ok=True)  # in place of a link to the repository's own
+        path.unlink(missing_ok=True)  # replaces a link to the repository
         path.write_text(f"#!/bin/sh\n{line}\n")
         path.chmod(0o755)
 
@@ -200,7 +199,7 @@ class Workspace:
             "dupe_factor": 1,
         }
         self._must_work("create_pretraining_data.py", flags)
-        # The documents train vocabularies of their own, which these records stand for.
+        # The documents train other vocabularies, with which these records must be accepted.
         records = self.path(f"{name}.tfrecord")
         records.with_name(f".{records.name}.vocabulary").unlink()
 

@@ -33,9 +33,9 @@ def run_here(module: ModuleType, values: Mapping[str, Any], *arguments: Any) -> 
     """Runs a command in this process. Its errors have the messages that the command shows.
 
     Args:
-        module: of the command.
-        values: of its flags.
-        *arguments: what its `run` is given, such as options of Beam.
+        module: module of the command.
+        values: values of its flags.
+        *arguments: arguments of its `run`, such as options of Beam.
     """
     with given(module, values), dry_run_context(flags.FLAGS):
         try:
@@ -61,8 +61,8 @@ def assert_unchanged(folder: Path, before: dict[str, Any]) -> None:
     """Checks that nothing in a folder was written, removed or touched.
 
     Args:
-        folder: what `Program` captures in it does not count.
-        before: what `tree` returned.
+        folder: the directory. Files with the output of a `Program` are ignored.
+        before: an earlier result of `tree`.
     """
     now = tree(folder)
     changed = {path for path in {*before, *now} if now.get(path) != before.get(path)}

@@ -1,4 +1,4 @@
-"""Processes that are killed while they write."""
+"""Processes that can be killed while they write."""
 
 import os
 import subprocess

@@ -1,10 +1,10 @@
 """Fenced blocks of the documentation, and the commands in them.
 
-A comment in the line above a block, which readers do not see, tells the tests about it:
+A comment in the line above a block, which readers do not see, controls the tests:
 
-- `<!-- needs: a TPU -->`: what its commands need that a test has not. They are not run, and `...`
-  stands for flags of another command.
-- `<!-- printed -->`: the text is what a command before it prints.
+- `<!-- needs: a TPU -->`: a test cannot run the commands for the given reason. `...` in them stands
+  for the flags of another command.
+- `<!-- printed -->`: an earlier command prints the text.
 """
 
 import re
@@ -24,11 +24,11 @@ class Block:
 
     Attributes:
         file: the document.
-        line: of the opening fence, counted from 1.
-        language: what stands behind the fence.
+        line: number of the line with the opening fence, counted from 1.
+        language: the word after the fence.
         text: the lines between the fences, without the indentation of the fence.
-        needs: what a test lacks to run it; None if nothing.
-        is_printed: whether a command before it prints the text.
+        needs: the reason why a test cannot run the block. `None` if a test can run it.
+        is_printed: whether an earlier command prints the text.
     """
 
     file: Path
@@ -83,13 +83,12 @@ def prose_of(file: Path) -> str:
 def commands_in(text: str) -> list[list[str]]:
     """Returns the words of each program that a shell script starts, without redirections.
 
-    It knows what documentation needs: comments, continued lines, pipes, here-documents, variables
-    before a command, loops.
+    Supports comments, continued lines, pipes, here-documents, variables before a command, loops.
     """
     text = re.sub(r"<<-?\s*'?(\w+)'?(.*)\n(?:.*\n)*?\s*\1\n", r"\2\n", text)
     text = re.sub(r"(?m)(^|\s)#\s.*$", "", text).replace("\\\n", " ")
     text = re.sub(r"(?<=\s)\d(?=>)", "", text)
-    text = re.sub(r"(?m)^\w+=\$\(", "", text)  # the value is what a command prints
+    text = re.sub(r"(?m)^\w+=\$\(", "", text)  # the value is the output of a command
     lexer = shlex.shlex(text, posix=True, punctuation_chars=";|&<>\n")
     lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t", True, ""
     commands: list[list[str]] = [[]]

@@ -33,7 +33,7 @@ class Result:
 
     Attributes:
         code: exit status, or minus the number of the signal that ended it.
-        output: what it printed, errors included.
+        output: standard output and error.
     """
 
     code: int
@@ -44,10 +44,10 @@ class Program:
     """A running script.
 
     Args:
-        script: its file name in the root of the repository.
-        folder: takes what it prints, as a file.
-        flags: by name; a bool becomes `--name` or `--noname`, None is left out.
-        environment: variables to be set, by name.
+        script: file name in the root of the repository.
+        folder: directory for the output, which is written to a file.
+        flags: values by name. A bool becomes `--name` or `--noname`, `None` is left out.
+        environment: additional environment variables.
 
     Attributes:
         pid: the process ID.

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tests.programs import isolated_python
 
-# A stranger's program: it is handed batches for exported models, and where to put the results.
+# Arguments: files with the batches for exported models and with the results.
 SERVER = """
 import os, pickle, sys
 import tensorflow as tf
@@ -31,7 +31,7 @@ pickle.dump(answers, open(results, "wb"))
 
 
 def batch(rows: int, length: int) -> dict[str, np.ndarray]:
-    """`input_ids`, `input_mask` (ragged) and `segment_ids`, int32 [rows, length]."""
+    """Returns `input_ids`, `input_mask` (ragged) and `segment_ids`, int32 [rows, length]."""
     random = np.random.default_rng(100 * rows + length)
     real_tokens = random.integers(1, length + 1, (rows, 1))
     return {
@@ -53,15 +53,15 @@ def serialized(features: dict[str, np.ndarray]) -> list[bytes]:
 
 
 def serve(folder: Path, requests: list) -> list:
-    """The answers of another process, whose working folder is empty, to (path, signature, inputs).
+    """Returns the answers of a separate process to requests of (path, signature, inputs).
 
     An answer is a dictionary of arrays, or the text of the error.
     """
     return _run(SERVER, folder, requests)
 
 
-# The same for models that take texts, both ways to call them: as functions, and as TensorFlow
-# Serving does, in a session, by the names of tensors that the signature lists.
+# For models that take texts. They are called as functions and, like TensorFlow Serving does, in a
+# session with the tensor names of the signature.
 TEXT_SERVER = """
 import pickle, sys
 import numpy as np
@@ -89,7 +89,7 @@ for path, inputs in pickle.load(open(requests, "rb")):
     answers.append({k: v.numpy() for k, v in outputs.items()})
     assert served.keys() == answers[-1].keys()
     for k, values in served.items():
-        if values.dtype.kind == "f":  # a session fuses other operations: the last bits differ
+        if values.dtype.kind == "f":  # rounding differs, because a session fuses other operations
             np.testing.assert_allclose(values, answers[-1][k], rtol=1e-5, atol=1e-6)
         else:
             np.testing.assert_array_equal(values, answers[-1][k])
@@ -100,9 +100,9 @@ pickle.dump(answers, open(results, "wb"))
 
 
 def serve_texts(folder: Path, requests: list) -> list:
-    """The answers of another process to (path, inputs), inputs being lists of texts by name.
+    """Returns the answers of a separate process to requests of (path, lists of texts by name).
 
-    See `serve`; the process imports TensorFlow and TensorFlow Text.
+    See `serve`. The process imports TensorFlow and TensorFlow Text.
     """
     encoded = [
         (path, {name: np.char.encode(texts, "utf-8").astype(object) for name, texts in row.items()})

@@ -7,7 +7,7 @@ from albert_tf.checkpoints.model_source import ModelSettings, ModelSource, resol
 from albert_tf.config import AlbertConfig
 
 BATCH, LENGTH, PREDICTIONS = 3, 7, 2
-REAL_TOKENS = (7, 4, 5)  # of each row; the rest is padding
+REAL_TOKENS = (7, 4, 5)  # per row; the rest is padding
 
 
 def small_config(**changes) -> AlbertConfig:
@@ -34,7 +34,7 @@ def dropping_config(**changes) -> AlbertConfig:
 
 
 def encoder_inputs() -> dict[str, tf.Tensor]:
-    """`input_ids`, `input_mask` and `segment_ids`, int32 [B, S]."""
+    """Returns `input_ids`, `input_mask` and `segment_ids`, int32 [B, S]."""
     random = np.random.default_rng(7)
     shape = (BATCH, LENGTH)
     inputs = {
@@ -46,7 +46,7 @@ def encoder_inputs() -> dict[str, tf.Tensor]:
 
 
 def pretraining_inputs() -> dict[str, tf.Tensor]:
-    """The same with `masked_lm_positions`, int32 [B, P]."""
+    """Returns the inputs of the encoder and `masked_lm_positions`, int32 [B, P]."""
     return {**encoder_inputs(), "masked_lm_positions": tf.constant([[1, 6], [3, 0], [4, 2]])}
 
 

@@ -1,4 +1,4 @@
-"""Code of users for the type checker: signatures and results of public names are typed."""
+"""Code of users, for the type checker: public signatures and results are typed."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,7 @@
-"""Every command in the documentation: a quick check of its flags, and a slow run as written.
+"""All commands in the documentation: a quick check of their flags, and a slow run as written.
 
-How a block says that it cannot be run here is told in `tests/markdown_blocks.py`; the small
-sizes of what is run are in `tests/documented_python.py`.
+`tests/markdown_blocks.py` describes the comments for blocks that cannot be run here, and
+`tests/documented_python.py` contains the flags for small sizes.
 """
 
 import json
@@ -29,11 +29,11 @@ EVERY_DOCUMENT = pytest.mark.parametrize(
     "document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT))
 )
 LANGUAGES = {"bash", "python", "text", "json", "dockerfile"}
-# Programs of others that blocks for a shell may start.
+# Programs of other projects in shell blocks.
 OTHER_PROGRAMS = {"cat", "cd", "curl", "docker", "echo", "git", "head", "ls", "papermill",
                   "paste", "pip", "printf", "python3", "scontrol", "sed", "sha256sum", "source",
                   "tensorboard", "."}  # fmt: skip
-# Flags of other programs that the text speaks of.
+# Flags of other programs in the text.
 OTHER_FLAGS = {"all", "check", "clear", "inplace", "model_base_path", "signal", "strict", "undefok",
                "xla_gpu_autotune_level"}  # fmt: skip
 
@@ -43,11 +43,11 @@ SHELL = """
 set -o pipefail -o errtrace
 trap 'echo "$place: status $?: $BASH_COMMAND" >>failures' ERR
 """
-# Files that readers of a page make.
-OF_READERS = {"ablations.md", "accelerator_report.md", "glue_results.md", "train.sh"}
+# Files that readers create.
+FILES_OF_READERS = {"ablations.md", "accelerator_report.md", "glue_results.md", "train.sh"}
 
 
-def has_test_of_its_own(document: Path) -> bool:
+def has_separate_test(document: Path) -> bool:
     """Returns whether another test runs the Python blocks of a page as one example."""
     return (ROOT / "tests" / "docs" / f"test_{document.stem}.py").exists()
 
@@ -60,7 +60,7 @@ def shell_blocks(document: Path) -> list[Block]:
 def test_code_blocks_are_valid(document):
     for block in blocks_of(document):
         assert block.language in LANGUAGES, block.place
-        if block.language == "python" and not has_test_of_its_own(document):
+        if block.language == "python" and not has_separate_test(document):
             compile(block.text, block.place, "exec")
         if block.language == "json":
             json.loads(block.text)
@@ -70,7 +70,7 @@ def test_code_blocks_are_valid(document):
 def test_command_lines_fit_their_commands(document):
     for block in shell_blocks(document):
         for words in commands_in(block.text):
-            if OF_READERS.intersection(words):
+            if FILES_OF_READERS.intersection(words):
                 continue
             is_whole = "..." not in words
             assert is_whole or block.needs, f"{block.place}: only a part of a command"
@@ -101,7 +101,7 @@ def test_files_mentioned_in_prose_exist(document):
     text = prose_of(document)
     named = set(re.findall(r"`\.?/?([\w./]+\.(?:py|sh|toml|ipynb|md))`", text))
     missing = {name for name in named if not any(file.endswith(f"/{name}") for file in files)}
-    assert {Path(name).name for name in missing} <= OF_READERS
+    assert {Path(name).name for name in missing} <= FILES_OF_READERS
 
 
 def test_wrong_command_lines_are_detected():
@@ -129,15 +129,15 @@ def test_small_sizes_are_flags_of_their_commands(name):
 @EVERY_DOCUMENT
 def test_documented_commands_run(document, tmp_path, golden):
     blocks = blocks_of(document)
-    if has_test_of_its_own(document):
+    if has_separate_test(document):
         blocks = shell_blocks(document)
     if not any(block.is_run for block in blocks):
         return
     Workspace(tmp_path, golden, document, blocks)
     printed = run_blocks(tmp_path, blocks)
     for block in blocks:
-        # The beginning of a line ends before the first number or two blanks. `...` stands for
-        # anything; lines that begin with a piece of SentencePiece show a prediction.
+        # Compares lines up to the first number or two spaces. `...` matches anything. Lines that
+        # start with a SentencePiece piece are predictions and may differ.
         lines = map(str.strip, block.text.splitlines() if block.is_printed else ())
         shown = [re.split(r"\d|\s{2,}", line)[0].strip() for line in lines if line[:1] != "▁"]
         assert [text for text in shown if text != "..." and text not in printed] == [], block.place

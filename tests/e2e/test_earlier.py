@@ -1,10 +1,9 @@
 """Files of version 0.1.0 are read, and its training runs are resumed.
 
-`tests/earlier` holds a training directory of `run_pretraining.py` at step 5 of 12, one of
-`run_classifier.py` at step 2 of 6, the weights they ended with, and three `.keras` files with the
-outputs of their models. The weights of the classifier are those of that version. Since streams
-changed the order of the records, those of the pretraining are the weights after seven more steps
-on an input that is read from its start.
+`tests/earlier` contains a training directory of `run_pretraining.py` at step 5 of 12, one of
+`run_classifier.py` at step 2 of 6, the final weights of both, and three `.keras` files with the
+outputs of their models. Later versions read records in another order. The final weights of the
+pretraining therefore come from a later version, which read the input from the start at step 5.
 """
 
 import shutil
@@ -24,10 +23,10 @@ from tests.small_model import small_config
 
 EARLIER = Path(__file__).parents[1] / "earlier"
 ROOT = Path(__file__).parents[2]
-# The processor that wrote the files may sum in another order than this one.
+# The order of summation depends on the processor.
 CLOSE = {"rtol": 1e-4, "atol": 2e-6}
 
-# A script with the dropout of that version, whose masks are others.
+# Runs a script with the dropout of version 0.1.0, which draws other masks.
 WITH_FORMER_DROPOUT = """
 import runpy
 import tensorflow as tf
@@ -41,7 +40,7 @@ runpy.run_path({script!r}, run_name="__main__")
 """
 
 
-def go_on(run, script: str, folder: str, **changes) -> str:
+def resume(run, script: str, folder: str, **changes) -> str:
     """Resumes a run with relative paths as in the original run; returns the log."""
     shutil.copytree(EARLIER / folder, run.output)
     flags = {name: value for name, value in run.flags(**changes).items() if value is not None}
@@ -72,7 +71,7 @@ def assert_weights(prefix: Path, expected: str) -> None:
 @pytest.mark.slow
 def test_resumed_pretraining_logs_that_the_input_order_changed(tmp_path):
     run = PretrainingRun(tmp_path)
-    log = go_on(run, "run_pretraining.py", "pretraining", keep_checkpoint_max=0)
+    log = resume(run, "run_pretraining.py", "pretraining", keep_checkpoint_max=0)
     (line,) = (line for line in log.splitlines() if "reading it from the start" in line)
     assert "input has changed since" in line
     assert line.split("model.ckpt-5 was saved ")[1].startswith("(pipeline")
@@ -85,7 +84,7 @@ def test_resumed_pretraining_logs_that_the_input_order_changed(tmp_path):
 def test_resumed_fine_tuning_ends_with_the_same_weights(tmp_path, golden):
     run = ClassifierRun(tmp_path, golden)
     shutil.copy(golden / "tokenizer" / "small_1000.model", tmp_path)
-    go_on(
+    resume(
         run,
         "run_classifier.py",
         "classifier",

@@ -9,7 +9,7 @@ import tensorflow as tf
 import albert_tf
 from tests.programs import run_program
 
-pytestmark = pytest.mark.slow  # each run starts a second process, which reads what was written
+pytestmark = pytest.mark.slow  # each run starts a second process, which reads the export
 
 TEXTS = ["The light of the first day.", "9, and 1,000 more"]
 
@@ -41,11 +41,11 @@ def test_encoder_and_preprocessor_equal_the_model(golden, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir() if p.is_dir()) == ["new", "preprocessor"]
     assert [p.name for p in (tmp_path / "new").iterdir()] == ["encoder"]
 
-    import tensorflow_text  # noqa: F401, registers what the preprocessor consists of
+    import tensorflow_text  # noqa: F401  registers the operations of the preprocessor
 
     preprocessor = tf.saved_model.load(str(preprocessor_path))
     inputs = preprocessor(tf.constant(TEXTS))
-    assert inputs["input_word_ids"].shape == (2, 48)  # all that the model has positions for
+    assert inputs["input_word_ids"].shape == (2, 48)  # the maximum length of the model
     tokenizer, model = albert_tf.load_tokenizer(source), albert_tf.load(source)
     ids = [[tokenizer.cls_id, *tokenizer.encode(text), tokenizer.sep_id] for text in TEXTS]
     outputs = tf.saved_model.load(str(encoder_path))(inputs)

@@ -1,4 +1,4 @@
-"""What Keras users do every day: save, load, export, predict, callbacks, strategies."""
+"""The usual operations of Keras: save, load, export, predict, callbacks, strategies."""
 
 import subprocess
 import sys
@@ -24,7 +24,7 @@ def classifier():
 
 
 def run_fresh(program, *arguments):
-    """Runs a program in a new process, which has imported nothing."""
+    """Runs a program in a new Python process."""
     command = [sys.executable, "-c", program, *map(str, arguments)]
     result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr

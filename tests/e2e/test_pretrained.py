@@ -26,6 +26,6 @@ def test_a_classifier_starts_from_mini(tmp_path, golden):
     weights, shapes = open_checkpoint(str(run.output / "model.ckpt-2"))
     stored, _ = open_checkpoint(stored.checkpoint)
     name = "bert/embeddings/word_embeddings"
-    # Two steps at a rate of at most 1e-3 do not lead far from where they began.
+    # Two steps with a rate of at most 1e-3 change the weights only slightly.
     assert 0 < abs(weights.get_tensor(name) - stored.get_tensor(name)).max() < 5e-3
     assert shapes["output_weights"] == [3, config["hidden_size"]]

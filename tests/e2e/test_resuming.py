@@ -83,7 +83,7 @@ def test_killed_runs_resume_bit_equal(run, flags, unkilled):
             assert again[step][name] == record[name], (step, name)
 
 
-# Run, flags of sixteen steps and more, and the last step.
+# Run, flags for at least sixteen steps, and the last step.
 FINE_TUNINGS = {
     "classifier": (ClassifierRun, {"do_eval": True, "train_step": 16}, 16),
     "race": (ChoiceRun, {"do_predict": True, "train_step": 16}, 16),
@@ -115,7 +115,7 @@ def test_a_killed_fine_tuning_run_resumes_bit_equal(tmp_path, golden, kind):
     run.must_work(**flags)
     assert run.written(*names) == left
     assert_same_bits(weights, read_checkpoint(run.output / f"model.ckpt-{last}"))
-    assert "Nothing to train" in run.must_work(**flags)  # and the same is said once more
+    assert "Nothing to train" in run.must_work(**flags)
     assert run.written(*names) == left
 
 
@@ -124,7 +124,7 @@ def test_resuming_does_not_read_the_input_again(run, tmp_path):
     file = write_records(tmp_path / "long.tfrecord", pretraining_columns(400, seed=5))
     flags = {"input_file": file, "save_checkpoints_steps": 100}
     run.must_work(**flags, output_dir=tmp_path / "output", num_train_steps=30)
-    damage_record(file, number=20)  # one of the 180 that were used
+    damage_record(file, number=20)  # one of the 180 records that were used
     with pytest.raises(RecordError, match="record 20: the checksum differs"):
         list(read_records(str(file)))
     run.must_work(**flags, output_dir=tmp_path / "output", num_train_steps=33)
@@ -136,9 +136,8 @@ def test_unreadable_input_loses_no_steps(run, tmp_path):
     whole = file.read_bytes()
     flags = {"input_file": file, "output_dir": tmp_path, "save_checkpoints_steps": 100}
     damage_record(file, number=70)
-    result = run(**flags, num_train_steps=14)
-    assert result.code == 1
-    assert f"error: {file}, record 70: the checksum differs" in result.output
+    printed = run.must_fail(**flags, num_train_steps=14)
+    assert f"error: {file}, record 70: the checksum differs" in printed
     step = committed_step(tmp_path)
     assert 8 < step < 70 // 6
     skipping = {"output_dir": tmp_path / "skipping", "skip_damaged_records": True}

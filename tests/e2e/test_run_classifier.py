@@ -208,31 +208,3 @@ def test_regression_from_json_lines_with_partial_sharing(tmp_path, golden):
     submitted = (run.output / "submit_results.tsv").read_text().splitlines()[1:]
     predicted = (run.output / "test_results.tsv").read_text().splitlines()
     assert [line.split("\t")[1] for line in submitted] == predicted
-
-
-@pytest.mark.slow
-def test_the_published_command_on_a_hub_module(tmp_path, golden):
-    run = ClassifierRun(tmp_path, golden)
-    none = dict.fromkeys(run.flags())
-    printed = run.must_work(**{
-        **none,
-        "data_dir": golden / "glue" / "data",
-        "output_dir": run.output,
-        "albert_hub_module_handle": golden / "hub" / "module",
-        "spm_model_file": "from_tf_hub",
-        "do_train": True,
-        "do_eval": True,
-        "do_predict": True,
-        "max_seq_length": 48,  # this module has no more positions
-        "optimizer": "adamw",
-        "task_name": "MRPC",
-        "warmup_step": 2,
-        "learning_rate": 2e-5,
-        "train_step": 3,
-        "save_checkpoints_steps": 2,
-        "train_batch_size": 32,
-    })  # fmt: skip
-    assert "25 of 27 variables restored" in printed
-    submission = (run.output / "MRPC.tsv").read_text()
-    assert submission == (run.output / "submit_results.tsv").read_text()
-    assert [block["global_step"] for block in blocks(run.output / "eval_results.txt")] == ["2", "3"]

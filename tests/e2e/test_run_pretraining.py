@@ -53,17 +53,6 @@ class TestTraining:
         ]
         assert leftovers == []
 
-    def test_checkpoints_contain_weights_moments_and_step(self, trained):
-        tensors = read_checkpoint(trained.output / "model.ckpt-12")
-        assert tensors["global_step"] == 12
-        assert tensors["global_step"].dtype == np.int64
-        weights = {name for name in tensors if not name.endswith(("adam_m", "adam_v"))}
-        weights.remove("global_step")
-        assert len(weights) == 48
-        assert tensors.keys() - weights - {"global_step"} == {
-            f"{name}/{slot}" for name in weights for slot in ("adam_m", "adam_v")
-        }
-
     def test_the_best_checkpoint_has_the_highest_accuracy_and_no_slots(self, trained):
         accuracies = {
             step: record["masked_lm_accuracy"] for step, record in trained.metrics("eval").items()
@@ -114,14 +103,6 @@ class TestDryRun:
         for found in (plan, real):
             assert {name: float(found[name]) for name in expected} == expected
         assert plan.keys() == real.keys()
-
-    def test_a_dry_run_of_a_resumed_run(self, trained, caplog):
-        caplog.set_level("INFO", logger="absl")
-        before = tree(trained.folder)
-        run_here(run_pretraining, trained.flags(dry_run=True, num_train_steps=23))
-        assert_unchanged(trained.folder, before)
-        plan = logged_plan(caplog.text)
-        assert (plan["steps"], plan["last_step"], plan["checkpoints"]) == ("11", "23", "3")
 
     def test_a_dry_run_of_an_evaluation(self, trained):
         before = tree(trained.folder)
@@ -175,7 +156,7 @@ class TestEvaluation:
         recorded = trained.metrics("eval")[step]
         for name, value in results.items():
             np.testing.assert_allclose(value, recorded[name], rtol=1e-5, atol=0, err_msg=name)
-        # One checkpoint, perhaps on other data, says nothing of which is best.
+        # Evaluating one checkpoint, perhaps on other data, does not change the best checkpoint.
         assert (trained.output / "best_trial.txt").read_text().startswith("12:")
 
     @pytest.mark.slow
@@ -256,9 +237,7 @@ class TestStartingFrom:
             str(tmp_path / "model" / "albert_config.json")
         )
         flags = {"init_checkpoint": tmp_path / "model.ckpt-3", "num_train_steps": 1}
-        refused = run(**flags)
-        assert refused.code == 1
-        assert "--init_from_group0 fills layers" in refused.output
+        assert "--init_from_group0" in run.must_fail(**flags)
         printed = run.must_work(**flags, init_from_group0=True)
         assert "48 of 48 variables restored" in printed
         # The first update of a warm-up has rate 0: the weights are those it started from.
@@ -266,14 +245,6 @@ class TestStartingFrom:
         kernel = "bert/encoder/transformer/group_{}/inner_group_0/ffn_1/intermediate/dense/kernel"
         for group in (0, 1):
             np.testing.assert_array_equal(tensors[kernel.format(group)], shared[kernel.format(0)])
-
-    def test_initializing_from_a_model_with_fewer_layers(self, tmp_path):
-        run = PretrainingRun(tmp_path, num_hidden_groups=1, num_hidden_layers=4)
-        shallow = read_checkpoint(run.fresh_checkpoint(tmp_path, num_hidden_layers=2))
-        run.must_work(init_checkpoint=tmp_path / "model.ckpt-3", num_train_steps=1)
-        deep = read_checkpoint(run.output / "model.ckpt-1")
-        for name in shallow.keys() - {"global_step"}:
-            np.testing.assert_array_equal(deep[name], shallow[name])
 
 
 SHORT = {"num_train_steps": 4, "num_warmup_steps": 1, "do_eval": True}
@@ -292,9 +263,7 @@ class TestSentenceLosses:
         assert read_checkpoint(run.output / "model.ckpt-best").keys() == (
             read_checkpoint(trained.output / "model.ckpt-best").keys()
         )
-        refused = run(**SHORT, sentence_loss="sop")
-        assert refused.code == 1
-        assert "a run with --sentence_loss=nsp" in refused.output
+        assert "--sentence_loss=nsp" in run.must_fail(**SHORT, sentence_loss="sop")
         printed = run.must_work(**SHORT, do_train=False)
         assert "--sentence_loss=nsp and is evaluated with --sentence_loss=sop" in printed
 
@@ -349,6 +318,4 @@ def test_plain_records_are_masked_during_training(tmp_path):
     run.must_work(**flags, do_train=False, ngram=2, eval_batch_size=7)
     assert run.results()["masked_lm_accuracy"] == best["masked_lm_accuracy"]
     (tmp_path / "model" / "vocab.txt").unlink()
-    result = run(**flags, output_dir=tmp_path / "elsewhere")
-    assert result.code == 1
-    assert "--masked_lm_prob needs the tokenizer" in result.output
+    assert "--masked_lm_prob" in run.must_fail(**flags, output_dir=tmp_path / "other")

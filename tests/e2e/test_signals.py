@@ -78,7 +78,7 @@ def test_a_signal_during_the_import_of_tensorflow(tmp_path):
     "number", [signal.SIGINT, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)]
 )
 def test_a_terminal_signal_stops_the_worker_processes_of_record_creation(tmp_path, number):
-    """A terminal sends its signals to all processes."""
+    """A terminal sends signals to all processes of a group."""
     run = PretrainingRun(tmp_path)
     text = "\n".join("a b c d. e f g h." for _ in range(100)) + "\n\n"
     (tmp_path / "text.txt").write_text(text * 3000)

@@ -34,7 +34,7 @@ def error_of(program):
     return error
 
 
-def assert_refused(program, first):
+def assert_rejected(program, first):
     assert f"host={socket.gethostname()} pid={first.pid} " in error_of(program)
 
 
@@ -44,12 +44,12 @@ def test_one_training_and_one_evaluation_at_a_time(tmp_path):
     training = run.start(num_train_steps=ENDLESS, save_checkpoints_steps=50)
     stop_at(training, run.output / "checkpoint")
     before = tree(run.output)
-    assert_refused(run.start(), training)
-    assert_refused(run.start(dry_run=True), training)
+    assert_rejected(run.start(), training)
+    assert_rejected(run.start(dry_run=True), training)
     assert_unchanged(run.output, before)
-    watching = run.start(**WATCHING)  # beside the training
+    watching = run.start(**WATCHING)  # next to the training
     stop_at(watching, run.output / "best_trial.txt")
-    assert_refused(run.start(**WATCHING), watching)
+    assert_rejected(run.start(**WATCHING), watching)
     for program in (training, watching):
         program.send(signal.SIGCONT)
         program.kill()
@@ -61,9 +61,9 @@ def test_a_second_fine_tuning_run_is_rejected_but_prediction_is_not(tmp_path, go
     run = ClassifierRun(tmp_path, golden)
     training = run.start(do_train=True, do_eval=True, train_step=ENDLESS)
     stop_at(training, run.output / "best_trial.txt")
-    assert_refused(run.start(do_train=True, do_predict=True), training)
-    assert_refused(run.start(do_train=True, dry_run=True), training)
-    assert_refused(run.start(do_eval=True), training)  # the training evaluates as well
+    assert_rejected(run.start(do_train=True, do_predict=True), training)
+    assert_rejected(run.start(do_train=True, dry_run=True), training)
+    assert_rejected(run.start(do_eval=True), training)  # the training also evaluates
     run.must_work(do_predict=True, export_dir=tmp_path / "export")
     training.kill()
     training.wait()
