@@ -44,7 +44,13 @@ set -o pipefail -o errtrace
 trap 'echo "$place: status $?: $BASH_COMMAND" >>failures' ERR
 """
 # Files that readers create.
-FILES_OF_READERS = {"ablations.md", "accelerator_report.md", "glue_results.md", "train.sh"}
+FILES_OF_READERS = {
+    "bundle/run_bundle.py",
+    "ablations.md",
+    "accelerator_report.md",
+    "glue_results.md",
+    "train.sh",
+}
 
 
 def has_separate_test(document: Path) -> bool:

@@ -1,4 +1,4 @@
-"""The checkpoint that the original's exporter wrote, written by ours."""
+"""`export_checkpoints` writes the same checkpoint as the original."""
 
 import re
 import shutil
@@ -15,7 +15,7 @@ def directory(golden, tmp_path):
     return shutil.copytree(golden / "hub" / "albert_directory", tmp_path / "model")
 
 
-def test_the_variables_are_those_of_the_original(golden, directory, tmp_path):
+def test_variables_equal_the_original(golden, directory, tmp_path):
     path = str(tmp_path / "exported" / "model.ckpt")
     names = export_weights(str(directory / "model.ckpt-best"), path)
     expected, shapes = open_checkpoint(str(golden / "hub" / "exported_checkpoint" / "model.ckpt"))
@@ -28,18 +28,18 @@ def test_the_variables_are_those_of_the_original(golden, directory, tmp_path):
         assert value.dtype == expected.get_tensor(name).dtype
 
 
-def test_a_checkpoint_that_is_there_stays(directory, tmp_path):
+def test_existing_checkpoints_are_not_overwritten(directory, tmp_path):
     path = str(tmp_path / "model.ckpt")
     export_weights(str(directory / "model.ckpt-best"), path)
     with pytest.raises(ValueError, match=re.escape(path)):
         export_weights(str(directory / "model.ckpt-best"), path)
 
 
-def test_the_checkpoint_that_is_named_is_the_one_that_is_meant(directory, tmp_path):
+def test_missing_checkpoints_are_rejected(directory, tmp_path):
     with pytest.raises(ValueError, match=r"model\.ckpt-500"):
         export_weights(str(directory / "model.ckpt-500"), str(tmp_path / "model.ckpt"))
 
 
-def test_a_module_has_one_checkpoint_whatever_its_name(golden, tmp_path):
+def test_the_checkpoint_of_a_module_is_exported(golden, tmp_path):
     path = str(tmp_path / "model.ckpt")
     assert len(export_weights(str(golden / "hub" / "module"), path)) == 32

@@ -1,4 +1,4 @@
-"""TF-Hub modules of the original exporter: our model with their weights gives their outputs."""
+"""Models loaded from TF-Hub modules of the original have the outputs of the modules."""
 
 import json
 
@@ -31,7 +31,7 @@ def inputs(hub):
 
 
 def our_outputs(config, checkpoint, inputs):
-    """The outputs of our model under the module's names."""
+    """Returns the outputs of the model, with the names of the module."""
     model = AlbertForPretraining(config)
     load_weights(model, checkpoint).check_complete()
     outputs = model(inputs, output_hidden_states=True)
@@ -39,7 +39,7 @@ def our_outputs(config, checkpoint, inputs):
         "sequence_output": outputs["sequence_output"],
         "pooled_output": outputs["pooled_output"],
         "sop_log_probs": tf.nn.log_softmax(outputs["sentence_order_logits"]),
-        # The module does not tell sequences apart.
+        # The module returns the predictions of all sequences on one axis.
         "mlm_logits": tf.reshape(outputs["masked_lm_logits"], [-1, config.vocab_size]),
     }
 
@@ -62,7 +62,7 @@ def test_outputs_of_every_signature_equal_the_original(hub, inputs, name):
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_tokenization_info_is_what_the_original_says(hub, name):
+def test_tokenization_info_equals_the_original(hub, name):
     recorded = json.loads((hub / "module_info.json").read_text())[name]
     module = tf1_hub.read(str(hub / name))
     assert module.do_lower_case is recorded["tokenization_info"]["do_lower_case"]
@@ -74,14 +74,14 @@ def test_tokenization_info_is_what_the_original_says(hub, name):
 @pytest.mark.parametrize(
     "handle", ["module", "albert_directory"], ids=["module", "release directory"]
 )
-def test_a_handle_alone_names_the_whole_model(hub, inputs, handle):
+def test_a_handle_selects_configuration_weights_and_tokenizer(hub, inputs, handle):
     source = resolve(albert_hub_module_handle=str(hub / handle))
     tokens = load_tokenizer(vocab_file=hub / "albert_directory" / "30k-clean.model").tokens
     assert source.tokenizer.tokens == tokens
     assert_equals_recorded(our_outputs(source.config, source.checkpoint, inputs), hub, "module")
 
 
-def test_a_cased_module_makes_a_cased_tokenizer(hub):
+def test_a_cased_module_has_a_cased_tokenizer(hub):
     source = resolve(albert_hub_module_handle=str(hub / "module_cased_matmul"))
     assert source.tokenizer.do_lower_case is False
     assert source.tokenizer.clean("A B") == "A B"

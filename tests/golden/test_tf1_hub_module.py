@@ -1,4 +1,4 @@
-"""A TF1 module that we write is, in all that its users can see, the one the original wrote."""
+"""TF1 modules equal those of the original in everything that users can see."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ VARIABLES = "variables/variables"
 
 
 def contents(golden: Path, do_lower_case: bool, **config) -> ModelContents:
-    """The release directory that the recorded modules were made from, slots included."""
+    """Returns the release directory of the recorded modules, including slots."""
     release = golden / "hub" / "albert_directory"
     reader, shapes = open_checkpoint(str(release / "model.ckpt-best"))
     return ModelContents(
@@ -35,7 +35,7 @@ def contents(golden: Path, do_lower_case: bool, **config) -> ModelContents:
 
 @pytest.fixture(scope="module", params=list(MODULES))
 def pair(golden, tmp_path_factory, request):
-    """The recorded module and ours; and what ours could not hold."""
+    """Returns the recorded module, our module, and the variables that it does not contain."""
     ours = tmp_path_factory.mktemp(request.param)
     model = contents(golden, MODULES[request.param])
     tf1_hub.write(str(ours), model)
@@ -50,7 +50,7 @@ def graphs(module):
 
 
 def signatures(graph):
-    """Names, types and shapes of inputs and outputs."""
+    """Returns names, types and shapes of inputs and outputs."""
     return {
         key: [
             {name: (info.dtype, str(info.tensor_shape)) for name, info in infos.items()}
@@ -62,7 +62,7 @@ def signatures(graph):
 
 
 def variables(graph, collection):
-    """Name, kind and place in the collection of every variable."""
+    """Returns names and properties of all variables in a collection, in order."""
     found = []
     for serialized in graph.collection_def[collection].bytes_list.value:
         variable = variable_pb2.VariableDef()
@@ -73,7 +73,7 @@ def variables(graph, collection):
 
 
 def assets(graph):
-    """File by the constant that stands for its path, and the constant's value."""
+    """Returns the file and the value of each constant that contains the path of an asset."""
     nodes = {node.name: node for node in graph.graph_def.node}
     found = {}
     for packed in graph.collection_def["saved_model_assets"].any_list.value:
@@ -116,7 +116,7 @@ def test_tokenization_info_names_the_same_file_and_case(pair):
         assert cases[0] is cases[1]
 
 
-def test_files_are_the_same(pair):
+def test_files_are_equal(pair):
     theirs, ours = (
         {str(path.relative_to(module)) for path in module.rglob("*") if path.is_file()}
         for module in pair[:2]
@@ -130,7 +130,7 @@ def test_files_are_the_same(pair):
     assert our_config == their_config
 
 
-def test_variables_are_the_same(pair):
+def test_variables_are_equal(pair):
     (their_reader, their_shapes), (our_reader, our_shapes) = (
         open_checkpoint(str(module / VARIABLES)) for module in pair[:2]
     )
@@ -142,8 +142,8 @@ def test_variables_are_the_same(pair):
         np.testing.assert_array_equal(ours, theirs, err_msg=name)
 
 
-def test_what_a_module_cannot_hold_is_told(pair):
-    """Slots, and they alone; there are two of each variable."""
+def test_slots_are_unsupported(pair):
+    """Each of the 32 variables has two slots."""
     assert len(pair[2]) == 64
     assert all(name.endswith(("/adam_m", "/adam_v")) for name in pair[2])
 
@@ -154,8 +154,8 @@ def inputs(golden):
         return {name: tf.constant(values) for name, values in file.items()}
 
 
-def test_hub_loads_it_and_its_outputs_are_the_recorded_ones(pair, inputs, golden):
-    """There is no dropout in this configuration, so both graphs give the same."""
+def test_outputs_of_the_loaded_module_equal_the_recorded_ones(pair, inputs, golden):
+    """The configuration has no dropout, so the graphs for training and inference agree."""
     tags = ["train"] if pair[0].name == "module" else []
     module = tensorflow_hub.load(str(pair[1]), tags=tags)
     recorded = np.load(golden / "hub" / "outputs.npz")
@@ -170,8 +170,8 @@ def test_hub_loads_it_and_its_outputs_are_the_recorded_ones(pair, inputs, golden
 
 
 @pytest.mark.slow
-def test_gradients_are_those_of_the_original_graph(golden, tmp_path, inputs):
-    """Ours come from TensorFlow's own gradients: none of our code is there when it is trained."""
+def test_gradients_equal_the_original(golden, tmp_path, inputs):
+    """The module does not contain our custom gradients."""
     tf1_hub.write(str(tmp_path), contents(golden, do_lower_case=True))
     gradients = []
     for path in (golden / "hub" / "module", tmp_path):
@@ -183,7 +183,7 @@ def test_gradients_are_those_of_the_original_graph(golden, tmp_path, inputs):
             loss += tf.reduce_mean(outputs["pooled_output"] ** 3)
         gradients.append(tape.gradient(loss, weights))
     with_gradient = [name for name, value in gradients[0].items() if value is not None]
-    assert len(with_gradient) == 30  # all but the sentence-order head
+    assert len(with_gradient) == 30  # all variables except the sentence-order head
     for name in with_gradient:
         theirs, ours = (tf.convert_to_tensor(group[name]) for group in gradients)
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6, err_msg=name)
