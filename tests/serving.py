@@ -10,21 +10,44 @@ import tensorflow as tf
 
 from tests.programs import isolated_python
 
-# Arguments: files with the batches for exported models and with the results.
+# A program without this package. Its arguments are files with requests and with answers. It calls
+# models that take texts as functions and, like TensorFlow Serving does, in a session with the
+# tensor names of the signature.
 SERVER = """
-import os, pickle, sys
+import pickle, sys
+import numpy as np
 import tensorflow as tf
 
-batches, results = sys.argv[1:]
-models, answers = {}, []
-for path, name, inputs in pickle.load(open(batches, "rb")):
+requests, results = sys.argv[1:]
+models, sessions, answers = {}, {}, []
+for path, name, inputs, takes_texts in pickle.load(open(requests, "rb")):
+    if takes_texts:
+        import tensorflow_text
     if path not in models:
         models[path] = tf.saved_model.load(path)
     try:
         outputs = models[path].signatures[name](**{k: tf.constant(v) for k, v in inputs.items()})
-        answers.append({k: v.numpy() for k, v in outputs.items()})
     except tf.errors.InvalidArgumentError as error:
         answers.append(str(error))
+        continue
+    answers.append({k: v.numpy() for k, v in outputs.items()})
+    if not takes_texts:
+        continue
+    if path not in sessions:
+        session = tf.compat.v1.Session(graph=tf.Graph())
+        with session.graph.as_default():
+            graph = tf.compat.v1.saved_model.load(session, ["serve"], path)
+        sessions[path] = session, graph.signature_def[name]
+    session, signature = sessions[path]
+    fetches = {k: tensor.name for k, tensor in signature.outputs.items()}
+    served = session.run(fetches, {signature.inputs[k].name: v for k, v in inputs.items()})
+    assert served.keys() == answers[-1].keys()
+    for k, values in served.items():
+        if values.dtype.kind == "f":  # rounding differs, because a session fuses other operations
+            np.testing.assert_allclose(values, answers[-1][k], rtol=1e-5, atol=1e-6)
+        else:
+            np.testing.assert_array_equal(values, answers[-1][k])
+        assert len(values) == len(next(iter(inputs.values()))), k
 assert "albert_tf" not in sys.modules
 pickle.dump(answers, open(results, "wb"))
 """
@@ -57,46 +80,7 @@ def serve(folder: Path, requests: list) -> list:
 
     An answer is a dictionary of arrays, or the text of the error.
     """
-    return _run(SERVER, folder, requests)
-
-
-# For models that take texts. They are called as functions and, like TensorFlow Serving does, in a
-# session with the tensor names of the signature.
-TEXT_SERVER = """
-import pickle, sys
-import numpy as np
-import tensorflow as tf
-import tensorflow_text
-
-requests, results = sys.argv[1:]
-models, answers = {}, []
-for path, inputs in pickle.load(open(requests, "rb")):
-    if path not in models:
-        session = tf.compat.v1.Session(graph=tf.Graph())
-        with session.graph.as_default():
-            graph = tf.compat.v1.saved_model.load(session, ["serve"], path)
-        models[path] = tf.saved_model.load(path), session, graph.signature_def["serving_default"]
-    model, session, signature = models[path]
-    try:
-        texts = {k: tf.constant(v) for k, v in inputs.items()}
-        outputs = model.signatures["serving_default"](**texts)
-    except tf.errors.InvalidArgumentError as error:
-        answers.append(str(error))
-        continue
-    fetches = {k: tensor.name for k, tensor in signature.outputs.items()}
-    feeds = {signature.inputs[k].name: v for k, v in inputs.items()}
-    served = session.run(fetches, feeds)
-    answers.append({k: v.numpy() for k, v in outputs.items()})
-    assert served.keys() == answers[-1].keys()
-    for k, values in served.items():
-        if values.dtype.kind == "f":  # rounding differs, because a session fuses other operations
-            np.testing.assert_allclose(values, answers[-1][k], rtol=1e-5, atol=1e-6)
-        else:
-            np.testing.assert_array_equal(values, answers[-1][k])
-        assert len(values) == len(next(iter(inputs.values()))), k
-assert "albert_tf" not in sys.modules
-pickle.dump(answers, open(results, "wb"))
-"""
+    return _serve(folder, [(*request, False) for request in requests])
 
 
 def serve_texts(folder: Path, requests: list) -> list:
@@ -104,18 +88,18 @@ def serve_texts(folder: Path, requests: list) -> list:
 
     See `serve`. The process imports TensorFlow and TensorFlow Text.
     """
-    encoded = [
-        (path, {name: np.char.encode(texts, "utf-8").astype(object) for name, texts in row.items()})
-        for path, row in requests
-    ]
-    return _run(TEXT_SERVER, folder, encoded)
+    encoded = []
+    for path, inputs in requests:
+        bytes_of = {k: np.char.encode(v, "utf-8").astype(object) for k, v in inputs.items()}
+        encoded.append((path, "serving_default", bytes_of, True))
+    return _serve(folder, encoded)
 
 
-def _run(program: str, folder: Path, requests: list) -> list:
+def _serve(folder: Path, requests: list) -> list:
     (folder / "requests").write_bytes(pickle.dumps(requests))
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     subprocess.run(
-        [isolated_python(), "-c", program, folder / "requests", folder / "results"],
+        [isolated_python(), "-c", SERVER, folder / "requests", folder / "results"],
         cwd=folder,
         env=environment,
         check=True,

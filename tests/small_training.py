@@ -105,7 +105,8 @@ def train(trainer: Trainer, log_type: type[RunLog] = PlainLog, **log_settings: A
 def forget_after(step: int, folder: Path) -> None:
     """Restores the state of a run directory at `step`."""
     for path in [*folder.glob("*-*.*"), *folder.glob("train_state/*.*")]:
-        if int(path.name.split("-")[-1].split(".")[0]) > step:
+        number = path.name.split("-")[-1].split(".")[0]
+        if number.isdigit() and int(number) > step:
             path.unlink()
     (folder / "checkpoint").unlink()
 

@@ -10,6 +10,7 @@ import pytest
 from albert_tf.pretraining.instances import PREDICTION_FEATURES
 from tests.pretraining_run import PretrainingRun, read_checkpoint
 from tests.small_records import LENGTH, pretraining_columns, write_records
+from tests.small_training import forget_after
 
 pytestmark = pytest.mark.slow  # several runs of whole programs
 
@@ -97,10 +98,8 @@ def test_a_run_with_a_final_decay_can_be_prolonged_or_finished_from_a_copy(tmp_p
     run.must_work(**flags, num_train_steps=7)
     copy = tmp_path / "copy"
     shutil.copytree(run.output, copy)
-    for folder in (run.output, copy):  # restores the state at step 5, before the decay
-        for path in folder.glob("**/*7.*"):
-            path.unlink()
-        (folder / "checkpoint").unlink()
+    for folder in (run.output, copy):
+        forget_after(5, folder)  # the decay began at step 5
 
     def rates():
         return [record["learning_rate"] / 0.01 for record in run.metrics().values()]

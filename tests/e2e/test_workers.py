@@ -1,5 +1,6 @@
 """Training on several workers: the same weights, one set of files, and clear errors."""
 
+import copy
 import json
 import shutil
 import signal
@@ -13,6 +14,7 @@ from tests.classifier_run import ClassifierRun
 from tests.pretraining_run import SCRIPT, PretrainingRun, assert_same_bits, read_checkpoint
 from tests.programs import start_workers
 from tests.small_records import damage_record, pretraining_columns, write_records
+from tests.small_training import forget_after
 
 STEPS, EVERY = 40, 8
 EVEN_FILES, RECORDS = 6, 8  # six streams of eight records
@@ -84,17 +86,13 @@ def test_two_workers_equal_one_process(run, two_workers):
         read_checkpoint(output / f"model.ckpt-{STEPS}"),
         read_checkpoint(run.output / f"model.ckpt-{STEPS}"),
     )
-    own, expected = PretrainingRun.results, run.results()
-    assert sorted(path.name for path in output.iterdir()) == sorted(
-        path.name for path in run.output.iterdir()
-    )
-    run.output, one = output, run.output
-    try:
-        for name, value in own(run).items():
-            np.testing.assert_allclose(value, expected[name], rtol=1e-4, err_msg=name)
-        assert list(run.metrics()) == list(range(4, STEPS + 1, 4))
-    finally:
-        run.output = one
+    expected, names = run.results(), run.files_of("*")
+    two = copy.copy(run)
+    two.output = output
+    assert two.files_of("*") == names
+    for name, value in two.results().items():
+        np.testing.assert_allclose(value, expected[name], rtol=1e-4, err_msg=name)
+    assert list(two.metrics()) == list(range(4, STEPS + 1, 4))
     assert "replicas_in_sync=2" in chief
     assert "replicas_in_sync=2" in other
     assert "phase=train" in chief
@@ -136,15 +134,11 @@ def test_a_killed_worker_stops_all_and_they_resume_bit_equal(run, two_workers):
     )
 
 
-def copy_until(step, output, copy):
+def copy_until(step, output, target):
     """Copies a directory in its state after the checkpoint of a step."""
-    shutil.copytree(output, copy)
-    for path in [*copy.glob("model.ckpt-*"), *copy.glob("train_state/*")]:
-        number = path.name.removeprefix("model.ckpt-").split(".")[0]
-        if number.isdigit() and int(number) > step:
-            path.unlink()
-    (copy / "checkpoint").unlink()
-    return copy
+    shutil.copytree(output, target)
+    forget_after(step, target)
+    return target
 
 
 @pytest.mark.slow
@@ -152,16 +146,16 @@ def test_another_number_of_workers_resumes_with_the_same_batches(run, two_worker
     """Two workers, one process, two workers; only the order of summing differs."""
     output, _ = two_workers
     expected = read_checkpoint(output / f"model.ckpt-{STEPS}")
-    copy = copy_until(EVERY, output, tmp_path / "one")
-    printed = train_alone(run, copy)
+    one = copy_until(EVERY, output, tmp_path / "one")
+    printed = train_alone(run, one)
     assert f"at step {EVERY}" in printed
     assert "from the start" not in printed
-    assert_close(read_checkpoint(copy / f"model.ckpt-{STEPS}"), expected)
-    copy = copy_until(3 * EVERY, copy, tmp_path / "two")
-    for printed in train(run, copy):
+    assert_close(read_checkpoint(one / f"model.ckpt-{STEPS}"), expected)
+    two = copy_until(3 * EVERY, one, tmp_path / "two")
+    for printed in train(run, two):
         assert f"at step {3 * EVERY}" in printed
         assert "from the start" not in printed
-    assert_close(read_checkpoint(copy / f"model.ckpt-{STEPS}"), expected)
+    assert_close(read_checkpoint(two / f"model.ckpt-{STEPS}"), expected)
 
 
 @pytest.mark.slow
