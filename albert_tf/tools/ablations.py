@@ -37,12 +37,14 @@ COMPARISONS = {
     "width": ("hidden size H", ["hidden_size"]),
 }
 _ACCURACY = "masked_lm_accuracy"
+_SPEED = "examples_per_second"
 _SENTENCE_METRICS = {SOP: "sentence_order_accuracy", NSP: "next_sentence_accuracy"}
 _COLUMNS = {  # title and format of a score
     "masked_lm_loss": ("masked-LM loss", "{:.3f}"),
     _ACCURACY: ("masked-LM accuracy", "{:.1%}"),
     _SENTENCE_METRICS[SOP]: ("sentence order", "{:.1%}"),
     _SENTENCE_METRICS[NSP]: ("next sentence", "{:.1%}"),
+    _SPEED: ("examples/s", "{:.1f}"),
 }
 
 
@@ -155,7 +157,9 @@ def run_ablations(settings: AblationSettings, *, dry_run: bool = False) -> None:
     common = {
         "base": variants[0].config.to_dict(),
         "num_train_steps": steps,
-        "records": settings.records(),
+        "records": {
+            loss: [names.split(",") for names in pair] for loss, pair in settings.records().items()
+        },
         "training_flags": settings.training_flags,
     }
     text = json.dumps(common, indent=2) + "\n"
@@ -226,7 +230,8 @@ def _jobs(
 def read_run(variant: Variant, path: str) -> dict[str, Any]:
     """Returns the variant of a run with the results in its directory, which need not exist.
 
-    `steps` is the last evaluated step, or 0. `curve` is the held-out masked-LM accuracy by step.
+    `steps` is the last evaluated step, or 0. `scores` includes the median speed of the training.
+    `curve` is the held-out masked-LM accuracy by step.
     """
     evaluations = read_evaluations(path)
     step = max(evaluations, default=0)
@@ -235,7 +240,9 @@ def read_run(variant: Variant, path: str) -> dict[str, Any]:
         other = read_evaluations(os.path.join(path, f"as_{loss}")).get(step, {})
         scores |= {metric: other[metric]} if metric in other else {}
     file = os.path.join(path, METRICS_FILE)
-    records = [r for r in (read_records(file) if file_exists(file) else ()) if _ACCURACY in r]
+    records = read_records(file) if file_exists(file) else []
+    if speeds := [r[_SPEED] for r in records if _SPEED in r]:
+        scores[_SPEED] = statistics.median(speeds)
     return {
         "name": variant.name,
         **variant._asdict(),
@@ -243,7 +250,9 @@ def read_run(variant: Variant, path: str) -> dict[str, Any]:
         "steps": step,
         "parameters": parameter_counts(variant.config).encoder,
         "scores": scores,
-        "curve": {r["step"]: r[_ACCURACY] for r in records if r["phase"] == "eval"},
+        "curve": {
+            r["step"]: r[_ACCURACY] for r in records if r["phase"] == "eval" and _ACCURACY in r
+        },
     }
 
 

@@ -162,6 +162,8 @@ def test_runs_differ_only_in_model_and_seed(compare, tmp_path):
         different = {name for name in first if other[name] != first[name]}
         assert different <= {"run", "output_dir", "albert_config_file", "seed"}
     assert AlbertConfig.from_json_file(calls[3]["albert_config_file"]).num_hidden_layers == 3
+    stored = json.loads((tmp_path / "out" / "ablation_settings.json").read_text())
+    assert stored["records"]["sop"] == [["s"], ["S"]]  # as earlier versions wrote it
 
 
 def test_sentence_losses_are_evaluated_on_the_records_of_each_other(compare, tmp_path):
@@ -217,7 +219,11 @@ def test_results_have_scores_at_the_last_step_curves_and_the_spread_of_seeds(tmp
             json.dumps({"time": "", "step": n, "phase": phase, "masked_lm_accuracy": value})
             for n, phase, value in records
         )
-        (path / "metrics.jsonl").write_text("\n".join([*lines, ""]))
+        speeds = (
+            json.dumps({"time": "", "step": 5, "phase": "train", "examples_per_second": speed})
+            for speed in (8.0, 2.0, 9.0)
+        )
+        (path / "metrics.jsonl").write_text("\n".join([*lines, *speeds, ""]))
         runs.append(read_run(variant, str(path)))
     assert runs[0]["curve"] == {10: 0.125, 20: 0.25}
     assert runs[2]["parameters"] > runs[0]["parameters"]
@@ -227,16 +233,17 @@ def test_results_have_scores_at_the_last_step_curves_and_the_spread_of_seeds(tmp
     header, _, *rows = (line.strip("| ").split(" | ") for line in table.splitlines()[:4])
     assert header == [
         *("comparison", "model", "parameters", "steps", "seeds"),
-        *("masked-LM loss", "masked-LM accuracy", "sentence order"),
+        *("masked-LM loss", "masked-LM accuracy", "sentence order", "examples/s"),
     ]
     assert rows[0][4:] == [
         "2",
         "3.250 (3.250 to 3.250)",
         "18.8 (12.5 to 25.0)",
         "75.0 (75.0 to 75.0)",
+        "8.0 (8.0 to 8.0)",
     ]
     assert rows[1][0] == "what layers share"
-    assert rows[1][4:] == ["1", "3.250", "50.0", "-"]
+    assert rows[1][4:] == ["1", "3.250", "50.0", "-", "8.0"]
     content = json.loads((tmp_path / "ablations.json").read_text())
     assert [run["seed"] for run in content] == [0, 5, 0]
     assert (tmp_path / "ablations.png").read_bytes().startswith(b"\x89PNG")
