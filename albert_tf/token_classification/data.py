@@ -153,14 +153,13 @@ def _column_lines(path: str, token_column: int) -> Iterator[_Line]:
     is_start = True
     for number, text in chain(head, lines):
         line = text.removesuffix("\r")
+        cells = _cells(line, tab)
+        is_word, filler = False, ""
         if not line.strip(_BLANKS):
             is_start = True
-            yield _Line(number, text)
-            continue
-        cells = _cells(line, tab)
-        if line.startswith(_DOCUMENT):
+        elif line.startswith(_DOCUMENT):
             is_start = True
-            yield _Line(number, text, filler=OUTSIDE if len(cells) == width else "")
+            filler = OUTSIDE if len(cells) == width else ""
         elif "\r" in line:
             raise UserError(
                 f"line {number} of {path} contains a carriage return. Lines must end in \\n or "
@@ -169,17 +168,15 @@ def _column_lines(path: str, token_column: int) -> Iterator[_Line]:
         elif len(cells) == width and not (is_start and _COMMENT.fullmatch(line)):
             is_range = may_have_ranges and _NO_WORD.fullmatch(cells[0])
             if is_range and {*cells[_CONLLU_COLUMNS:]} <= {_NO_LABEL}:
-                yield _Line(number, text, filler=_NO_LABEL)
+                filler = _NO_LABEL
             else:
-                is_start = False
-                yield _Line(number, text, cells)
-        elif is_start and line[0] == "#":
-            yield _Line(number, text)
-        else:
+                is_word, is_start = True, False
+        elif not (is_start and line[0] == "#"):
             raise UserError(
                 f"line {number} of {path} must have the {width} columns of line {first_number}, "
                 f"separated by {'tabs' if tab else 'blanks'}. Received {len(cells)}: {shown(line)}"
             )
+        yield _Line(number, text, cells if is_word else None, filler)
 
 
 def _column_parts(
