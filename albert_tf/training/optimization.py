@@ -393,7 +393,7 @@ class Lamb(AdamWeightDecay):
     """
 
     def trust_ratio(self, weight: tf.Tensor, update: tf.Tensor) -> tf.Tensor:
-        """Returns `|weight| / |update|`, float []; 1 if either norm is 0."""
+        """Returns the ratio of the norms of `weight` and `update`, float []; 1 if one is 0."""
         weight_norm, update_norm = tf.norm(weight), tf.norm(update)
         both = tf.logical_and(weight_norm > 0.0, update_norm > 0.0)
         return tf.where(both, weight_norm / update_norm, 1.0)
