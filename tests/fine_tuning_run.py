@@ -20,8 +20,6 @@ def run_context(settings, config, tokenizer, task_name, trained=None):
     settings = resolve(settings)
     return RunContext(
         settings=settings,
-        actions=frozenset(),
-        trainer_config=settings.trainer_config(),
         strategy=create_strategy("one_device"),
         tokenizer=tokenizer,
         checkpoint=None,

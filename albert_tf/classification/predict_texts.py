@@ -117,7 +117,7 @@ def predict_lines(
         ValueError: a line is not UTF-8, or not two texts separated by a tab for a model of pairs.
             The lines before it are predicted and written.
     """
-    for examples in _parsed(lines, bool(predictor.pairs), source):
+    for examples in filter(None, _parsed(lines, bool(predictor.pairs), source)):
         out.writelines(map(_format, predictor.predict(examples)))
         out.flush()
 

@@ -46,25 +46,13 @@ from albert_tf.training.run_training import finish, new_trainer, run_training
 from albert_tf.training.settings import JobResult, OnLog, missing, resolve
 from albert_tf.training.trainer import Trainer
 
-_TO_OUTPUT_DIR = frozenset({"do_train", "do_eval", "do_predict"})  # actions that write results
-
 
 @process_state_kept()
 def run(kind: type[Job[S]], settings: S, on_log: OnLog | None = None) -> JobResult:
-    """Carries out the settings.
-
-    Args:
-        kind: the job.
-        settings: the settings of the job.
-        on_log: called by the chief with each record of `JobResult.history` as it is logged.
-
-    Raises:
-        ValueError: settings or data are wrong. Nothing was written.
-        DirectoryLockedError: another run uses `output_dir`.
-        TrainingInterrupted, KeyboardInterrupt: a signal ended the training; see `Trainer.train`.
-    """
+    """Carries out the settings of a job; see `run_classification` for arguments and errors."""
     context = prepare(kind, settings)
     settings, strategy = context.settings, context.strategy
+    trainer_config = settings.trainer_config()
     job = kind(context)
     _check_data(job)
     task = job.make_task()
@@ -72,7 +60,7 @@ def run(kind: type[Job[S]], settings: S, on_log: OnLog | None = None) -> JobResu
     if settings.do_train:
         trainer = new_trainer(
             task,
-            context.trainer_config,
+            trainer_config,
             job.optimizer_config(task.num_examples),
             strategy,
             settings.profile_steps,
@@ -83,7 +71,7 @@ def run(kind: type[Job[S]], settings: S, on_log: OnLog | None = None) -> JobResu
         job.use(build_model(task.build_model, settings.precision, strategy))
         if job.evaluates and context.is_chief:
             result = _evaluate(job, on_log)
-    is_applied = not context.actions <= {"do_train", "do_eval"}
+    is_applied = bool({*_actions(kind, settings)} - {"do_train", "do_eval"})
     if settings.dry_run and (settings.do_train or job.evaluates):
         is_applied = False  # the checkpoint may not exist yet
     if is_applied and context.is_chief:
@@ -95,12 +83,11 @@ def prepare(kind: type[Job[S]], settings: S) -> RunContext[S]:
     """Resolves strategy, model source, output directory, recipe and padding, in this order.
 
     Raises:
-        ValueError: settings are wrong, or do not fit the model or the output directory.
+        ValueError: settings are invalid, or do not match the model or the output directory.
     """
-    actions = frozenset(name for name in kind.ACTIONS if getattr(settings, name))
-    _check_outputs(settings, kind.EXPORT_FOLDER, writes=bool(actions & _TO_OUTPUT_DIR))
+    _check_outputs(kind, settings)
     kind.check(settings)
-    if not actions:
+    if not _actions(kind, settings):
         flags = [f"`{name}`" for name in kind.ACTIONS]
         raise UserError(f"Nothing to do: pass {', '.join(flags[:-1])} or {flags[-1]}.")
     strategy = strategy_of(settings)
@@ -150,8 +137,6 @@ def prepare(kind: type[Job[S]], settings: S) -> RunContext[S]:
     config.check_sequence_length(settings.max_seq_length)
     return RunContext(
         settings=settings,
-        actions=actions,
-        trainer_config=settings.trainer_config(),
         strategy=strategy,
         tokenizer=tokenizer,
         checkpoint=source.checkpoint,
@@ -163,15 +148,20 @@ def prepare(kind: type[Job[S]], settings: S) -> RunContext[S]:
     )
 
 
-def _check_outputs(settings: FineTuningSettings, export_folder: str, *, writes: bool) -> None:
+def _actions(kind: type[Job[S]], settings: S) -> list[str]:
+    """Returns the names of the requested actions."""
+    return [name for name in kind.ACTIONS if getattr(settings, name)]
+
+
+def _check_outputs(kind: type[Job[S]], settings: S) -> None:
     """Raises ValueError unless all outputs, including exports, can be written."""
     if settings.export_text_model and not settings.export_dir:
         raise UserError("`export_text_model` needs `export_dir`, the directory to write it below.")
     if settings.export_dir:
-        names = filter(None, (export_folder, TEXT_FOLDER if settings.export_text_model else ""))
+        names = filter(None, (kind.EXPORT_FOLDER, settings.export_text_model and TEXT_FOLDER))
         for path in (settings.export_dir, *(os.path.join(settings.export_dir, n) for n in names)):
             check_folder(path)
-    if writes:
+    if {*_actions(kind, settings)} & {"do_train", "do_eval", "do_predict"}:
         check_folder(settings.output_dir)
         if settings.do_train:
             check_unlocked(settings.output_dir, TRAINING)

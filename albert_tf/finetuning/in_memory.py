@@ -39,13 +39,12 @@ def fit_rows(
     """Trains a model and sets its weights and its `trained_task`.
 
     Args:
-        model: the model. A head that `load` could not find starts from the random weights of the
-            job's seed.
+        model: the model.
         tokenizer: the tokenizer of the model.
         task: what to train for.
         train: the rows of `train_file`.
         dev: the rows of `dev_file`; empty for no evaluation.
-        run: runs the job with these settings.
+        run: runs the job with settings.
         output_dir: directory of the job. If `None`, a temporary directory.
         **settings: further settings of the job.
 
@@ -58,7 +57,7 @@ def fit_rows(
         directory = os.path.join(folder, "run") if output_dir is None else os.fspath(output_dir)
         if not model.has_new_head and model.trained_task is None:
             model.trained_task = task
-        # The job draws a new head from its seed.
+        # The job initializes a new head from its seed.
         save(model.encoder if model.has_new_head else model, start, tokenizer=tokenizer)
         os.makedirs(directory, exist_ok=True)
         if TrainedTask.read(directory) is None:

@@ -16,7 +16,7 @@ from absl import logging
 from albert_tf.checkpoints.model_directory import ModelDirectory
 from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.checkpoints.training_directory import TrainingDirectory
-from albert_tf.config import FREEZES, FineTuningOptimizerConfig, OptimizerConfig, TrainerConfig
+from albert_tf.config import FREEZES, FineTuningOptimizerConfig, OptimizerConfig
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import check_file, real_name
 from albert_tf.data.sequences import PADDINGS
@@ -78,8 +78,6 @@ class RunContext(Generic[S]):
 
     Attributes:
         settings: the settings, with gaps filled by the trained model, the recipe or the defaults.
-        actions: names of the requested actions.
-        trainer_config: configuration of the trainer.
         strategy: the replicas.
         tokenizer: the tokenizer of the model.
         checkpoint: the weights to start from. `None` for random weights.
@@ -91,8 +89,6 @@ class RunContext(Generic[S]):
     """
 
     settings: S
-    actions: frozenset[str]
-    trainer_config: TrainerConfig
     strategy: tf.distribute.Strategy
     tokenizer: Tokenizer
     checkpoint: str | None
@@ -257,9 +253,7 @@ def _check_steps(settings: StepSettings) -> None:
 def check_predictions(settings: Any, name: str) -> None:
     """Checks that `predict_output_file` can be written and is not the file to predict.
 
-    Args:
-        settings: settings with `predict_output_file`.
-        name: the setting that contains the file to predict.
+    `name` is the setting that contains the file to predict.
 
     Raises:
         ValueError: the file cannot be written, there is no file to predict, or both are one file.

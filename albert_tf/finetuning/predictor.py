@@ -29,19 +29,16 @@ _WORTHWHILE = 0.25  # ... and the batch contains at least this share of the allo
 class Predictor:
     """Runs a model on token sequences; sequences of similar lengths share a batch.
 
-    The model is traced once for all shapes. On a TPU it is traced and compiled once per padded
-    length, and all batches of a length have the same number of rows.
+    The model is traced once for all shapes, or on a TPU once per padded length.
 
     Args:
-        model: takes `input_ids`, `input_mask` and `segment_ids` and returns a dictionary; created
-            under `strategy`.
+        model: takes `input_ids`, `input_mask` and `segment_ids` and returns a dictionary.
         strategy: the replicas; the local replicas share the rows of each batch.
-        outputs: names of the outputs to return, each [B, ...].
+        outputs: names of the outputs to return.
         max_seq_length: maximum length of a sequence.
         tokens_per_batch: positions of a batch over the local replicas, including padding.
         padding: one of `data.sequences.PADDINGS`; on a TPU "longest" becomes "buckets".
-        jit_compile: whether XLA compiles the model once per length; ignored with "longest", which
-            has too many lengths, and on a TPU, which always compiles.
+        jit_compile: whether XLA compiles the model once per length; ignored with "longest".
     """
 
     def __init__(
@@ -73,24 +70,25 @@ class Predictor:
     def predict(
         self, sequences: TokenSequences, description: str = "predicting"
     ) -> dict[str, np.ndarray]:
-        """Returns the outputs of N >= 0 sequences in their order, float32 [N, ...] each.
+        """Returns the outputs of N >= 1 sequences in their order, float32 [N, ...] each.
+
+        The shapes of outputs must not depend on the length of a batch.
 
         Raises:
-            ValueError: an output is not finite, or its shape depends on the padding.
+            ValueError: an output is not finite.
         """
-        results = {name: self._empty(name, len(sequences)) for name in self.outputs}
+        results: dict[str, np.ndarray] = {}
         for rows, outputs in self.batches(sequences, description):
             for name, values in outputs.items():
+                if name not in results:
+                    results[name] = np.zeros([len(sequences), *values.shape[1:]], np.float32)
                 results[name][rows] = values
         return results
 
     def batches(
         self, sequences: TokenSequences, description: str = "predicting"
     ) -> Iterator[Batch]:
-        """Yields the outputs batch by batch, in no particular order.
-
-        Yields:
-            The rows of `sequences` in the batch, int64 [n], and their outputs by name, [n, ...].
+        """Yields the rows of each batch, int64 [n], and their outputs by name, [n, ...].
 
         Raises:
             ValueError: an output is not finite.
@@ -154,18 +152,6 @@ class Predictor:
         outputs = self.model(features, training=False)
         return {name: tf.cast(outputs[name], tf.float32) for name in self.outputs}
 
-    def _empty(self, name: str, num_rows: int) -> np.ndarray:
-        """Returns zeros for the output of every row."""
-        if is_tpu(self.strategy):  # its programs do not show which sizes depend on the batch
-            function = tf.function(self._outputs_of, autograph=False)
-            traced = function.get_concrete_function(dict.fromkeys(INPUTS, _IDS))
-        else:
-            traced = self._run.get_concrete_function()
-        shape = traced.structured_outputs[name].shape[1:]
-        if not shape.is_fully_defined():
-            raise UserError(f"The shape of {name!r} depends on the batch: {shape}. Use batches().")
-        return np.zeros([num_rows, *shape], np.float32)
-
 
 def new_predictor(
     model: Model,
@@ -176,16 +162,10 @@ def new_predictor(
     batch_size: int,
     longest: int = 512,
 ) -> Predictor:
-    """Returns a predictor for a model in memory, with batches as in the commands.
+    """Returns a `Predictor` for a model in memory, with batches as in the commands.
 
-    Args:
-        model: see `Predictor`.
-        config: configuration of the model.
-        outputs: see `Predictor`.
-        max_seq_length: maximum length of a sequence. If `None`, `longest`, or the number of
-            positions of the model if smaller.
-        batch_size: number of sequences of that length per batch.
-        longest: the default of `max_seq_length`.
+    If `max_seq_length` is `None`, it is `longest`, or the number of positions of the model if
+    smaller. A batch contains `batch_size` sequences of that length.
 
     Raises:
         TypeError: a number is not an integer.
@@ -237,15 +217,11 @@ def batches_by_length(
         tokens_per_batch: maximum of B * S; a single row may exceed it.
         max_seq_length: maximum length of a sequence.
         padding: one of `PADDINGS`.
-        multiple_of: number of replicas. B is a multiple of it if `tokens_per_batch` allows, except
-            in the last batch.
+        multiple_of: number of replicas; B is a multiple of it if possible.
 
     Returns:
         The rows, int64 [B], and the length S of each batch. The longest batch is first, so that
         batches that do not fit into memory fail early.
-
-    Raises:
-        ValueError: `padding` is unknown, `tokens_per_batch` is 0, or a sequence is too long.
     """
     padded_length(int(lengths.max(initial=0)), max_seq_length, padding)  # or raises
     if tokens_per_batch < 1:

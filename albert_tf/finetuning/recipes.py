@@ -116,15 +116,10 @@ _XXLARGE_V1_SCORES = {
 
 
 def recipe_for(task_name: str, size: str | None = None, version: str = "v2") -> Recipe:
-    """Returns the published settings of a task.
-
-    Args:
-        task_name: a GLUE task, "squad1.1", "squad2.0", "race" or "tokens", in any case.
-        size: "base", "large", "xlarge" or "xxlarge". If `None`, scores are omitted.
-        version: "v1" or "v2".
+    """Returns the published settings of a task, and scores if a size is given.
 
     Raises:
-        ValueError: nothing was published for the task.
+        ValueError: nothing was published for the task, or `size` or `version` is unknown.
     """
     task = task_name.lower()
     if size not in (None, *SIZES) or version not in VERSIONS:
@@ -151,17 +146,14 @@ def recipe_settings(
     *,
     is_training: bool,
 ) -> dict[str, Any]:
-    """Returns and logs the values of a recipe.
+    """Returns and logs the wanted values of a recipe, if the recipe sets them.
 
     Args:
         setting: one of `RECIPES`; "auto" selects the version that the configuration indicates.
         task_name: see `recipe_for`.
         config: configuration of the model.
-        wanted: names of settings; names that the recipe does not set are ignored.
+        wanted: names of settings.
         is_training: whether to log the model that the published training started from.
-
-    Raises:
-        ValueError: there is no recipe for the task.
     """
     if setting == "none":
         return {}
@@ -212,11 +204,9 @@ def size_of(config: AlbertConfig) -> str | None:
 
 
 def version_of(config: AlbertConfig) -> str:
-    """Returns the released version of a model, or of the model that it was fine-tuned from.
-
-    Only models of v1 were pretrained with dropout. Both versions of xxlarge have the same
-    configuration, which counts as v2.
-    """
+    """Returns the released version of a model, or of the model that it was fine-tuned from."""
+    # Only models of v1 were pretrained with dropout. Both versions of xxlarge have the same
+    # configuration, which counts as v2.
     recorded = config.extra.get(VERSION_KEY)
     if recorded in VERSIONS:
         return recorded

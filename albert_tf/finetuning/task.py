@@ -39,15 +39,12 @@ class InMemoryTask(Task, ABC):
         padding: see `training_batches`.
         use_one_hot_embeddings: see `FactorizedEmbedding`.
 
-    Attributes:
-        sequences_per_example: number of sequences C per example.
-
     Raises:
         ValueError: `max_seq_length` exceeds the positions of the model, or `train` contains no
             labeled example.
     """
 
-    sequences_per_example = 1
+    sequences_per_example = 1  # C
 
     def __init__(
         self,
@@ -69,11 +66,7 @@ class InMemoryTask(Task, ABC):
 
     @abstractmethod
     def _columns(self) -> dict[str, np.ndarray]:
-        """Returns the labels of the training examples by name, [N, ...] each.
-
-        Raises:
-            ValueError: there is no labeled example.
-        """
+        """Returns labels by name, [N, ...] each; raises ValueError if there are none."""
 
     def _training_data(self) -> tuple[TokenSequences, dict[str, np.ndarray]]:
         if self.train is None:
@@ -148,9 +141,6 @@ class LabelTask(InMemoryTask):
         classifier_dropout_prob: dropout rate of the input of the head.
         class_weights: float32 [K], weights of the classes in the loss. If `None`, all are 1.
         **inputs: further arguments of `InMemoryTask`.
-
-    Raises:
-        ValueError: see `InMemoryTask`.
     """
 
     def __init__(
@@ -191,9 +181,8 @@ def _digest(*arrays: np.ndarray) -> str:
 def padded_length(longest: int, max_seq_length: int, padding: str) -> int:
     """Returns the length S of a training batch, longest <= S <= max_seq_length.
 
-    Lengths are rounded up, because each new length costs time: "longest" to multiples of 8 (up to
-    64), 16, 32 and 64 (above 256); "buckets", for devices that compile per shape, to powers of 2
-    from 32; "max" to `max_seq_length`.
+    "longest" rounds up to multiples of 8 (up to 64), 16, 32 and 64 (above 256); "buckets", for
+    devices that compile per shape, to powers of 2 from 32; "max" to `max_seq_length`.
 
     Raises:
         ValueError: `padding` is unknown, or a sequence is too long.
@@ -247,11 +236,8 @@ def training_batches(
         shard: the rows of this worker; S is the same for all workers.
 
     Returns:
-        A data set of `input_ids`, `input_mask`, `segment_ids` int32 [B, S], or [B, C, S] if C > 1;
-        each column [B, ...]; `example_weights` float32 [B], ones.
-
-    Raises:
-        ValueError: there is no example, a column has another length, or a sequence is too long.
+        `input_ids`, `input_mask`, `segment_ids` int32 [B, S], or [B, C, S] if C > 1; each column
+        [B, ...]; `example_weights` float32 [B], ones.
     """
     count, rest = divmod(len(sequences), sequences_per_example)
     if rest or not count or any(len(values) != count for values in columns.values()):

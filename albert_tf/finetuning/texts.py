@@ -44,16 +44,9 @@ def text_sequences(
     *,
     warns: bool = False,
 ) -> TokenSequences:
-    """Tokenizes and truncates N texts or pairs.
+    """Tokenizes and truncates N texts or pairs, see `TokenSequences.from_segments`.
 
-    Args:
-        examples: N texts or pairs.
-        tokenizer: the tokenizer.
-        max_seq_length: maximum length of a sequence.
-        warns: whether the number of truncated examples is logged as a warning.
-
-    Returns:
-        N sequences, see `TokenSequences.from_segments`.
+    Logs the number of truncated examples, as a warning if `warns` is set.
 
     Raises:
         ValueError: there is no room for a token of each text, or a text is not a string.
@@ -181,11 +174,7 @@ class TextEncoder:
         return cls(encoder, found.tokenizer, pooling=pooling, **settings)
 
     def __call__(self, texts: Iterable[str], text_pairs: Iterable[str] | None = None) -> np.ndarray:
-        """Encodes texts; how texts are batched changes vectors at most by rounding.
-
-        Args:
-            texts: N >= 1 texts.
-            text_pairs: N second texts.
+        """Encodes N >= 1 texts, or pairs of texts.
 
         Returns:
             float32 [N, H], in the order of the texts.

@@ -229,7 +229,6 @@ def several_labels(tmp_path, golden):
 
 def settings(small, **changes):
     flags = small.flags(**{"multi_label": True, "class_weights": "balanced", **changes})
-    flags = {key: str(value) if hasattr(value, "parts") else value for key, value in flags.items()}
     return albert_tf.ClassificationSettings(**flags)
 
 

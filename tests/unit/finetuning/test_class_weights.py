@@ -117,10 +117,7 @@ def test_a_job_rejects_invalid_weights_before_writing(tmp_path, golden):
     small = ClassifierRun(tmp_path, golden)
 
     def run(**changes):
-        flags = {
-            key: str(value) if hasattr(value, "parts") else value
-            for key, value in small.flags(do_train=True, **changes).items()
-        }
+        flags = small.flags(do_train=True, **changes)
         albert_tf.run_classification(albert_tf.ClassificationSettings(**flags))
 
     with pytest.raises(ValueError, match=r"`class_weights` must be .*'awful=2'"):

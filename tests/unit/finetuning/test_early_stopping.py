@@ -17,14 +17,14 @@ from tests.classifier_run import ClassifierRun
 from tests.programs import start_workers
 from tests.squad_run import SquadRun
 
-# By step. The third in a row that is not better is that of step 5.
+# By step. Step 5 is the third step in a row without a better score.
 SCORES = {1: 0.25, 2: 0.5, 3: 0.5, 4: math.nan, 5: 0.375, 6: 0.75, 7: 0.5}
 FLAGS = {"do_train": True, "do_eval": True, "save_checkpoints_steps": 1, "train_step": 7}
 
 
 @pytest.fixture
 def small(tmp_path, golden, monkeypatch):
-    """A classifier whose scores are `SCORES`, and whose steps compute nothing."""
+    """Returns a classifier with the scores `SCORES`, whose training steps do nothing."""
 
     def evaluate(job):
         newest = TrainingDirectory(job.settings.output_dir).newest()
@@ -51,7 +51,7 @@ def steps_of(result):
     return [record["step"] for record in result.history]
 
 
-def test_a_resumed_run_ends_where_an_unbroken_one_does(small, tmp_path, caplog):
+def test_a_resumed_run_ends_at_the_same_step(small, tmp_path, caplog):
     caplog.set_level("INFO", logger="absl")
     settings = albert_tf.ClassificationSettings(**small.flags(**FLAGS, early_stopping=3))
     unbroken = albert_tf.run_classification(settings)
@@ -59,7 +59,7 @@ def test_a_resumed_run_ends_where_an_unbroken_one_does(small, tmp_path, caplog):
     assert (unbroken.step, unbroken.scores["eval_accuracy"]) == (2, 0.5)
     assert "Early stopping at step 5: 3 evaluations without a better eval_accuracy" in caplog.text
 
-    def breaks(record):  # once its scores are logged, and not yet offered as the best
+    def breaks(record):  # after scores are logged, before they are compared with the best
         if record["step"] == 4:
             raise RuntimeError("broken")
 
@@ -70,9 +70,9 @@ def test_a_resumed_run_ends_where_an_unbroken_one_does(small, tmp_path, caplog):
     assert steps_of(resumed) == [1, 2, 3, 4, 5]
     assert (resumed.step, resumed.scores) == (unbroken.step, unbroken.scores)
 
-    told = []
-    again = albert_tf.run_classification(settings, told.append)
-    assert told == []
+    logged = []
+    again = albert_tf.run_classification(settings, logged.append)
+    assert logged == []
     assert again == unbroken
     patient = albert_tf.run_classification(dataclasses.replace(settings, early_stopping=4))
     assert (patient.step, steps_of(patient)[-1]) == (6, 7)
@@ -86,13 +86,9 @@ def test_a_resumed_run_ends_where_an_unbroken_one_does(small, tmp_path, caplog):
         (SquadRun, SquadSettings, run_squad, "predict_file"),
     ],
 )
-def test_a_training_without_evaluations_is_refused(kind, settings, job, needed, tmp_path, golden):
+def test_early_stopping_needs_evaluations(kind, settings, job, needed, tmp_path, golden):
     flags = kind(tmp_path, golden).flags(do_train=True, early_stopping=2)
     flags |= {"do_eval": False} if needed == "do_eval" else {}
-    flags = {
-        name: str(value) if name != "do_train" and hasattr(value, "parts") else value
-        for name, value in flags.items()
-    }
     with pytest.raises(ValueError, match=f"`early_stopping`=2 .*`{needed}`"):
         job(settings(**flags))
     assert not (tmp_path / "output").exists()
@@ -100,7 +96,7 @@ def test_a_training_without_evaluations_is_refused(kind, settings, job, needed, 
 
 @pytest.mark.slow
 def test_two_workers_end_at_the_same_step(tmp_path, golden):
-    """At a learning rate of nothing no evaluation is better than the first."""
+    """With a learning rate near 0, no evaluation is better than the first."""
     small = ClassifierRun(tmp_path, golden)
     flags = small.flags(**{**FLAGS, "train_batch_size": 6, "learning_rate": 1e-30})
     flags["early_stopping"] = 2

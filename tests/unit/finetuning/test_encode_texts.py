@@ -1,15 +1,11 @@
-"""Vectors of texts: as computed by hand, one text at a time."""
+"""Vectors of texts, compared with vectors computed one text at a time."""
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf import (
-    AlbertEncoder,
-    AlbertForQuestionAnswering,
-    TextEncoder,
-)
+from albert_tf import AlbertEncoder, AlbertForQuestionAnswering, TextEncoder
 from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.modeling.original_names import original_names
 from tests.text_models import CONFIG, assert_refused, written
@@ -25,7 +21,7 @@ def model():
 
 @pytest.mark.parametrize("pooling", ["mean", "pooled"])
 @pytest.mark.parametrize("pairs", [None, TEXTS[::-1]])
-def test_vectors_are_those_of_each_text_alone(model, tokenizer, pooling, pairs):
+def test_vectors_do_not_depend_on_batches(model, tokenizer, pooling, pairs):
     encode = TextEncoder(model, tokenizer, pooling=pooling, batch_size=2)
     vectors = encode(TEXTS, pairs)
     assert vectors.dtype == np.float32
@@ -34,13 +30,13 @@ def test_vectors_are_those_of_each_text_alone(model, tokenizer, pooling, pairs):
         second = None if pairs is None else [pairs[number]]
         outputs = model.encoder(tokenizer([text], second, max_length=24))
         wanted = outputs["pooled_output"][0]
-        if pooling == "mean":  # of all tokens, for none is padding
+        if pooling == "mean":  # of all tokens: there is no padding
             wanted = tf.reduce_mean(outputs["sequence_output"][0], axis=0)
         np.testing.assert_allclose(vector, wanted, rtol=0, atol=1e-6)
     assert np.ptp(vectors, axis=0).max() > 0.1
 
 
-def test_any_model_has_an_encoder_and_of_pooled_ones_a_pooler(model, tokenizer, tmp_path):
+def test_encoders_of_any_model_are_loaded(model, tokenizer, tmp_path):
     expected = TextEncoder(model, tokenizer)(TEXTS)
     whole = written(tmp_path / "whole", model, tokenizer)
     np.testing.assert_array_equal(TextEncoder.load(whole)(TEXTS), expected)
@@ -58,7 +54,7 @@ def test_any_model_has_an_encoder_and_of_pooled_ones_a_pooler(model, tokenizer, 
         TextEncoder.load(headless)
 
 
-def test_bad_input_is_refused(model, tokenizer):
+def test_bad_input_is_rejected(model, tokenizer):
     encode = TextEncoder(model, tokenizer)
     assert_refused([
         (lambda: encode(["a"], "b"), TypeError, "text_pairs must be a list of texts"),

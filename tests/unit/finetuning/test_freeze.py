@@ -1,4 +1,4 @@
-"""Frozen variables stay as they are, and the others train as if they were all there is."""
+"""Frozen variables do not change, and all other variables are trained as usual."""
 
 import numpy as np
 import pytest
@@ -48,7 +48,7 @@ def weights(trainer):
     return {name: v.numpy() for name, v in original_names(trainer.model).items()}
 
 
-def test_frozen_are_the_variables_of_the_scope():
+def test_the_scope_determines_the_frozen_variables():
     names = list(original_names(make_task(config=DROPPING).build_model()))
     assert {name for name in names if is_frozen(name, "embeddings")} == EMBEDDINGS
     trained = [name for name in names if not is_frozen(name, "encoder")]
@@ -70,7 +70,7 @@ def test_frozen_are_the_variables_of_the_scope():
         ("number", "encoder", 1, {"is_fused": True}),
     ],
 )
-def test_frozen_variables_take_no_update_and_a_resumed_run_repeats_the_unbroken_one(
+def test_frozen_variables_are_not_updated_and_runs_resume_exactly(
     name, freeze, replicas, config, tmp_path, monkeypatch, caplog
 ):
     caplog.set_level("INFO", logger="absl")
@@ -82,7 +82,7 @@ def test_frozen_variables_take_no_update_and_a_resumed_run_repeats_the_unbroken_
     after = weights(unbroken)
     for key, values in after.items():
         if not original_names(unbroken.model)[key].trainable:
-            continue  # the pooler, which heads of spans do not reach
+            continue  # the pooler, which heads of spans do not use
         same = np.array_equal(values, before[key])
         slots = unbroken.optimizer.slots(original_names(unbroken.model)[key]).values()
         is_zero = not any(np.any(slot.numpy()) for slot in slots)
@@ -105,8 +105,8 @@ def test_frozen_variables_take_no_update_and_a_resumed_run_repeats_the_unbroken_
 
 
 @pytest.mark.parametrize("freeze", ["encoder", pytest.param("embeddings", marks=pytest.mark.slow)])
-def test_the_gradient_norm_is_that_of_the_trained_variables(freeze, tmp_path):
-    """And of a frozen encoder nothing is computed backwards."""
+def test_the_gradient_norm_excludes_frozen_variables(freeze, tmp_path):
+    """A frozen encoder has no backward pass."""
     task = make_task(classifier_dropout_prob=0.0)
     trainer = make_trainer(tmp_path, task, freeze)
     batch = next(iter(task.train_dataset(4, seed=3)))
@@ -128,18 +128,17 @@ def test_the_gradient_norm_is_that_of_the_trained_variables(freeze, tmp_path):
     assert bool(backward) == (freeze == "embeddings")
 
 
-def test_what_cannot_be_frozen_is_refused():
+def test_unknown_scopes_are_rejected():
     for make in (albert_tf.ClassificationSettings, TrainerConfig):
         with pytest.raises(ValueError, match="`freeze` must be one of encoder, embeddings"):
             make(output_dir="out", freeze="head")
 
 
 @pytest.mark.slow
-def test_a_run_that_goes_on_otherwise_says_so(tmp_path, golden, caplog):
+def test_changes_of_a_resumed_run_are_logged(tmp_path, golden, caplog):
     small = ClassifierRun(tmp_path, golden)
     for freeze, steps in (("encoder", 2), ("embeddings", 4)):
         caplog.clear()
         flags = small.flags(do_train=True, freeze=freeze, train_step=steps)
-        flags = {k: str(v) if hasattr(v, "parts") else v for k, v in flags.items()}
         albert_tf.run_classification(albert_tf.ClassificationSettings(**flags))
     assert "trainer.freeze changes at step 2: 'encoder' until now" in caplog.text

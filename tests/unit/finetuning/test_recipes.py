@@ -1,4 +1,4 @@
-"""The published settings, copied here by hand from the paper's table, and whom they are for."""
+"""Published settings, compared with a copy of the table in the paper, and their models."""
 
 import dataclasses
 
@@ -55,7 +55,7 @@ def without_scores(recipe: Recipe) -> Recipe:
 
 
 @pytest.mark.parametrize("task", TABLE_14)
-def test_v1_models_have_the_settings_of_the_paper_and_v2_differs_in_race_alone(task):
+def test_settings_equal_the_paper_and_v2_differs_only_for_race(task):
     for size in (None, *SIZES):
         v1, v2 = recipe_for(task, size, "v1"), recipe_for(task, size)
         assert settings(v1) == TABLE_14[task]
@@ -67,7 +67,7 @@ def test_v1_models_have_the_settings_of_the_paper_and_v2_differs_in_race_alone(t
             assert without_scores(v2) == without_scores(v1)
 
 
-def test_steps_between_checkpoints_and_first_models_are_those_of_the_original():
+def test_steps_between_checkpoints_and_initial_models_equal_the_original():
     steps = {task: recipe_for(task).save_checkpoints_steps for task in TABLE_14}
     rare = {"qnli": 200, "squad1.1": 5000, "squad2.0": 5000}
     assert {task: number for task, number in steps.items() if number != 100} == rare
@@ -75,14 +75,14 @@ def test_steps_between_checkpoints_and_first_models_are_those_of_the_original():
     assert {t: f for t, f in first.items() if f} == dict.fromkeys(("rte", "sts-b", "mrpc"), "mnli")
 
 
-def test_every_task_of_glue_has_a_recipe_in_any_case():
+def test_all_glue_tasks_have_a_recipe():
     assert set(GLUE_TASKS) <= set(recipe_names())
     assert recipe_for("SST-2") == recipe_for("sst-2")
-    for task in ("mismnli", "ax"):  # other sets of MNLI, which have no score of their own
+    for task in ("mismnli", "ax"):  # other sets of MNLI, without published scores
         assert recipe_for(task, "base") == without_scores(recipe_for("mnli", "base"))
 
 
-def test_published_scores_are_those_of_the_model():
+def test_published_scores():
     assert recipe_for("mnli", "base", "v2").published == {"eval_accuracy": 84.6}
     assert recipe_for("mnli", "base", "v1").published == {"eval_accuracy": 81.6}
     assert recipe_for("sst-2", "large").published == {"eval_accuracy": 94.9}
@@ -95,7 +95,7 @@ def test_published_scores_are_those_of_the_model():
     assert recipe_for("mnli").published == {}
 
 
-def test_what_has_no_recipe_is_refused_with_a_list():
+def test_unknown_tasks_sizes_and_versions_are_rejected():
     with pytest.raises(ValueError, match=r"'boolq'.*mnli.*race.*squad2\.0.*wnli"):
         recipe_for("boolq")
     with pytest.raises(ValueError, match=r"base, large.*size='huge'"):
@@ -105,7 +105,7 @@ def test_what_has_no_recipe_is_refused_with_a_list():
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_released_models_are_known_by_their_configuration(name):
+def test_released_models_are_detected_by_their_configuration(name):
     size, version = name.split("_")
     assert size_of(PRESETS[name]) == size
     assert version_of(PRESETS[name]) == ("v1" if version == "v1" and size != "xxlarge" else "v2")

@@ -1,4 +1,4 @@
-"""Settings of the commands that train: where a value comes from, and runs without flags."""
+"""Settings of the commands that train: flags, types, limits and sources of values."""
 
 import dataclasses
 import inspect
@@ -31,8 +31,8 @@ SETTINGS = {
     "run_pretraining": PretrainingSettings,
     "create_pretraining_data": PretrainingDataSettings,
 }
-WITHOUT_FLAG = {"beam_options"}  # which follow behind --
-# Of these flags the default says less than that nobody gave them.
+WITHOUT_FLAG = {"beam_options"}  # passed after `--`
+# Flags whose default is resolved later.
 DECIDED_LATER = {"do_lower_case", "num_tpu_cores", "iterations_per_loop"}
 
 
@@ -58,7 +58,7 @@ def limits_of_flag(flag):
     return getattr(parser, "lower_bound", None), tuple(getattr(parser, "enum_values", None) or ())
 
 
-# Whose limits the functions check that take them.
+# Settings whose limits are checked by the functions that take them.
 CHECKED_LATER = {
     "attention",
     "distribution_strategy",
@@ -93,12 +93,12 @@ def test_every_setting_has_the_limits_of_its_flag(command):
         ("do_lower_case", "True", "bool"),
     ],
 )
-def test_a_value_of_another_type_is_refused_with_its_name(name, value, expected):
+def test_values_of_another_type_are_rejected(name, value, expected):
     with pytest.raises(TypeError, match=f"`{name}` must be of type {expected}. Received: "):
         ClassificationSettings(**{"output_dir": "out", name: value})
 
 
-def test_an_unknown_setting_is_refused_with_its_name():
+def test_unknown_settings_are_rejected():
     with pytest.raises(TypeError, match="train_batch_sise"):
         ClassificationSettings(output_dir="out", train_batch_sise=3)
 
@@ -112,12 +112,12 @@ def test_an_unknown_setting_is_refused_with_its_name():
         (SquadSettings, "num_tpu_cores", 0),
     ],
 )
-def test_a_value_beyond_the_limits_is_refused_with_its_name(kind, name, value):
+def test_values_out_of_range_are_rejected(kind, name, value):
     with pytest.raises(ValueError, match=f"`{name}` must be .*Received: {value!r}"):
         kind(output_dir="out", **{name: value})
 
 
-def test_paths_and_numbers_become_what_flags_would_be():
+def test_paths_and_numbers_are_converted():
     settings = ClassificationSettings(
         output_dir=Path("out"),
         train_file=Path("a") / "b.csv",
@@ -144,7 +144,7 @@ def test_signatures_show_types_and_defaults():
     ]
 
 
-def test_flags_that_were_not_given_leave_settings_open():
+def test_flags_that_are_not_given_leave_settings_unset():
     with flags_of("run_squad") as values:
         values(["run_squad", "--output_dir=out", "--doc_stride=7", "--nouse_tpu"])
         settings = settings_from_flags(SquadSettings)
@@ -155,7 +155,7 @@ def test_flags_that_were_not_given_leave_settings_open():
         assert settings_from_flags(SquadSettings).squad_version == 1
 
 
-def test_what_was_given_counts_before_the_trained_model_the_recipe_and_the_default(caplog):
+def test_given_values_precede_the_trained_model_the_recipe_and_the_default(caplog):
     caplog.set_level("INFO", logger="absl")
     settings = SquadSettings(output_dir="out", learning_rate=1e-3)
     known = {"max_seq_length": 200, "doc_stride": None}
@@ -175,7 +175,7 @@ def test_what_was_given_counts_before_the_trained_model_the_recipe_and_the_defau
 @pytest.mark.parametrize(
     "kind", [ClassificationSettings, TokenClassificationSettings, MultipleChoiceSettings]
 )
-def test_epochs_give_the_number_of_steps(kind):
+def test_epochs_are_converted_to_steps(kind):
     settings = kind(
         output_dir="unused", num_train_epochs=2.5, train_batch_size=4, warmup_proportion=0.3
     )
@@ -196,6 +196,6 @@ def test_epochs_give_the_number_of_steps(kind):
         ({"warmup_proportion": 1.5}, "`warmup_proportion`"),
     ],
 )
-def test_steps_are_given_in_one_way(given, named):
+def test_contradicting_steps_are_rejected(given, named):
     with pytest.raises(ValueError, match=named):
         run_multiple_choice(MultipleChoiceSettings(output_dir="unused", **given))
