@@ -158,7 +158,7 @@ def _check_outputs(kind: type[Job[S]], settings: S) -> None:
     if settings.export_text_model and not settings.export_dir:
         raise UserError("`export_text_model` needs `export_dir`, the directory to write it below.")
     if settings.export_dir:
-        names = filter(None, (kind.EXPORT_FOLDER, settings.export_text_model and TEXT_FOLDER))
+        names = filter(None, (kind.EXPORT_FOLDER, TEXT_FOLDER * settings.export_text_model))
         for path in (settings.export_dir, *(os.path.join(settings.export_dir, n) for n in names)):
             check_folder(path)
     if {*_actions(kind, settings)} & {"do_train", "do_eval", "do_predict"}:

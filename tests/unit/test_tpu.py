@@ -82,7 +82,6 @@ def prediction(cores):
     predictor = Predictor(
         model, strategy, max_seq_length=LENGTH, tokens_per_batch=LENGTH * ROWS * cores
     )
-    assert predictor._empty("logits", 5).shape == (5, 3)
     outputs = predictor._start(dict.fromkeys(INPUTS, np.ones([1, LENGTH], np.int32)))
     assert outputs["logits"].shape == (ROWS * cores, 3)
     return outputs["logits"].graph
