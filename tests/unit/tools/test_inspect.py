@@ -216,9 +216,3 @@ def test_other_files_are_rejected(tmp_path, content):
         described(tmp_path / "thing")
     with pytest.raises(ValueError, match="PATH"):
         inspect.run([])
-
-
-def test_a_url_that_cannot_be_downloaded_is_named(tmp_path, monkeypatch):
-    monkeypatch.setenv("ALBERT_TF_HOME", str(tmp_path))
-    with pytest.raises(ValueError, match=r"^http://127\.0\.0\.1:9/m cannot be downloaded"):
-        list(describe("http://127.0.0.1:9/m"))
