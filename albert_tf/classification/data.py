@@ -81,8 +81,7 @@ def read_examples(
         multi_label: whether a label is any number of classes, see `Labels`.
 
     Raises:
-        ValueError: there is no usable row; a row is rejected; a label is unknown; or, if not
-            strict, most rows are unusable.
+        ValueError: a row or a label is rejected, or most rows are unusable.
     """
     rows = _usable_rows(table, indices, split, is_strict)
     names: list[str | None] = [None] * len(rows)
@@ -386,13 +385,9 @@ class CustomData:
     cell or list is a text without labels.
 
     Args:
-        train_file: path of the training set.
-        dev_file: path of the development set.
-        test_file: path of the test set.
-        text_a_column: name or number of the column of the text.
-        text_b_column: name or number of the column of the second text. If `None`, the column
-            "text_b" is used if it exists. "" reads single texts.
-        label_column: name or number of the column of the label.
+        train_file, dev_file, test_file: paths; only files that are read are needed.
+        text_a_column, text_b_column, label_column: names or numbers of columns. If `text_b_column`
+            is `None`, the column "text_b" is used if it exists. "" reads single texts.
         regression: whether labels are numbers.
         labels: labels of a trained model. If `None`, the classes of the training file are used,
             sorted as numbers if all are numbers, otherwise by code points.
@@ -400,8 +395,7 @@ class CustomData:
         threshold: see `Labels`.
 
     Raises:
-        ValueError: columns are partly named and partly numbered, or not distinct; labels are
-            unknown or contradict `regression` or `multi_label`; or the training file, which is read
+        ValueError: columns or settings contradict each other, or the training file, which is read
             if `labels` is `None`, is invalid.
     """
 

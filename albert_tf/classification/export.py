@@ -43,14 +43,9 @@ def export_classifier(
 ) -> str:
     """Writes a SavedModel in float32 atomically into a new subdirectory of `export_dir`.
 
-    Signatures, for B examples of any length S:
-
-    * `serving_default`, as in the original: `input`, string [B], serialized `tf.train.Example`s
-      with `max_seq_length` integers each in `input_ids`, `input_mask` and `segment_ids`.
-    * `tokens`: `input_ids`, `input_mask` (1 = real token, 0 = padding) and `segment_ids`, int32 [B,
-      S].
-
-    Outputs of both:
+    The signature `serving_default` takes `input`, string [B], serialized `tf.train.Example`s with
+    `max_seq_length` integers each in `input_ids`, `input_mask` and `segment_ids`. The signature
+    `tokens` takes these three, int32 [B, S]. Both return:
 
     * `probabilities`, float32 [B, K]; for regression the number, float32 [B, 1].
     * `predictions`, int32 [B], the most probable class; for multi-label models int32 [B, K], 1 for
@@ -58,8 +53,6 @@ def export_classifier(
     * `threshold`, a float32 scalar, unless `threshold` is `None` or NaN.
     * `predicted_labels`, string [B], only in `tokens` of classifiers; multi-label models separate
       labels by "|".
-
-    `assets.extra/labels.json` contains the names of the classes.
 
     Returns:
         Path of the subdirectory, which is named after the time in seconds.

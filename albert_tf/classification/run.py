@@ -277,11 +277,7 @@ def write_predictions(
 ) -> None:
     """Writes `test_results.tsv` and `submit_results.tsv` with a row for each of N examples.
 
-    Args:
-        output_dir: the directory.
-        guids: N names.
-        scores: float32 [N, K] probabilities, or [N, 1] numbers of a regression; written like NumPy.
-        predictions: N labels, or numbers as text.
+    `scores` are probabilities, float32 [N, K], or numbers of a regression, [N, 1].
     """
     numbers = [list(map(str, row)) for row in scores.astype(np.float32)]
     _write_rows(os.path.join(output_dir, "test_results.tsv"), numbers)

@@ -24,16 +24,10 @@ from albert_tf.training.task import EXAMPLE_WEIGHTS, Features
 
 @dataclass(frozen=True, eq=False)
 class TextFeatures:
-    """Features of N examples.
-
-    Attributes:
-        sequences: N sequences.
-        label_ids: labels, as returned by `Labels.encode`. `None` without labels.
-        guids: N names.
-    """
+    """Features of N examples."""
 
     sequences: TokenSequences
-    label_ids: np.ndarray | None
+    label_ids: np.ndarray | None  # as returned by `Labels.encode`
     guids: list[str]
 
 

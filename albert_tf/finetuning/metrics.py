@@ -93,19 +93,18 @@ def scores(
     Args:
         logits: float [N, K].
         label_ids: labels, as returned by `Labels.encode`.
-        data_metrics: names of scores in addition to accuracy or mean squared error. For classes:
-            "f1" (of class 1), "f1_macro" (mean over the classes that occur) and "matthews". For
-            numbers: "pearson" and "spearman". For multi-label models: "f1_micro" and "f1_macro"
-            (over all classes; 0 for a class that neither occurs nor is predicted); their accuracy
-            is the share of texts whose labels are all correct.
+        data_metrics: names of further scores. For classes: "f1" (of class 1), "f1_macro" (mean over
+            the classes that occur) and "matthews". For numbers: "pearson" and "spearman". For
+            multi-label models: "f1_micro" and "f1_macro" (over all classes; 0 for a class that
+            neither occurs nor is predicted).
         labels: what is predicted.
-        batch_size: number of examples in the batches of the original. If given, `loss` is
-            returned.
+        batch_size: batch size for the score `loss`.
 
     Returns:
-        Scores by the names of the original: `eval_accuracy` or `MSE`; `eval_loss`; `loss`, the
-        mean of the means of batches; the requested ones, "matthews" as `matthew_corr`. F1 without
-        positives and Matthews with a single class are 0; correlations with a constant are NaN.
+        `eval_accuracy` or `MSE`; `eval_loss`; if `batch_size` is given, `loss`, see
+        `batch_mean_loss`; the further scores, "matthews" as `matthew_corr`. Accuracy of multi-label
+        models is the share of texts whose labels are all correct. F1 without positives and Matthews
+        with a single class are 0; correlations with a constant are NaN.
 
     Raises:
         ValueError: there is no example, or a metric does not match what is predicted.

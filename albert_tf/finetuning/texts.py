@@ -93,9 +93,9 @@ class TextEncoder:
         tokenizer: the tokenizer. Default: `model.tokenizer`.
         pooling: "mean", the mean of `sequence_output` over all tokens except padding, including
             [CLS] and [SEP], as in sentence-transformers; or "pooled", the `pooled_output`.
-        max_seq_length: maximum number of tokens of a sequence; longer ones are truncated. If
-            `None`, 512, or the number of positions of the model if smaller.
-        batch_size: sequences of that length per batch; batches of shorter ones are larger.
+        max_seq_length: maximum number of tokens of a sequence. If `None`, 512, or the number of
+            positions of the model if smaller.
+        batch_size: number of sequences of that length per batch.
 
     Raises:
         TypeError: an argument has the wrong type.

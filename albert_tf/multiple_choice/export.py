@@ -9,7 +9,7 @@ import tensorflow as tf
 from albert_tf.checkpoints.tf2_hub.writing import DEFAULT_SIGNATURE, TOKENS_SIGNATURE
 from albert_tf.modeling.models import AlbertForMultipleChoice
 from albert_tf.multiple_choice.data import BLANK
-from albert_tf.multiple_choice.task import check_lengths
+from albert_tf.multiple_choice.task import SPECIAL_TOKENS, check_lengths
 from albert_tf.serving.saved_model import (
     Outputs,
     class_outputs,
@@ -22,8 +22,6 @@ from albert_tf.serving.saved_model import (
 )
 from albert_tf.serving.tokenizer_graph import GraphTokenizer
 from albert_tf.tokenization.base import Tokenizer
-
-_SPECIAL_TOKENS = 3  # [CLS] context [SEP] ending [SEP]
 
 
 def export_choice(model: AlbertForMultipleChoice, export_dir: str) -> str:
@@ -91,7 +89,7 @@ def choice_inputs(
     """Returns token ids, int32 [B, C, S], for the inputs of `export_text_choice`."""
     shape = tf.shape(texts["options"])
     owners = tf.repeat(tf.range(shape[0]), shape[1])
-    room = max_seq_length - _SPECIAL_TOKENS
+    room = max_seq_length - SPECIAL_TOKENS
     flat = tf.reshape(texts["options"], [-1])
     is_there = tf.strings.length(flat) > 0
     endings = tokenizer.tokenize(_endings(tokenizer, texts["questions"], flat, owners))

@@ -175,14 +175,7 @@ class MultipleChoiceJob(Job[MultipleChoiceSettings]):
 def scores(
     logits: np.ndarray, label_ids: np.ndarray, levels: Sequence[str], batch_size: int
 ) -> dict[str, float]:
-    """Returns the scores of `metrics.scores`, and `eval_accuracy_<level>` for each level.
-
-    Args:
-        logits: float32 [N, C], see `option_logits`.
-        label_ids: int32 [N], the correct options.
-        levels: N levels, "" if unknown.
-        batch_size: see `metrics.scores`.
-    """
+    """Returns the scores of `metrics.scores`, and `eval_accuracy_<level>` for each level."""
     labels = classes_of(logits)
     results = metrics.scores(logits, label_ids, (), labels, batch_size)
     is_right = metrics.predictions(logits, labels) == label_ids

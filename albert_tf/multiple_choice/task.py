@@ -23,28 +23,22 @@ from albert_tf.multiple_choice.data import ChoiceExample
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 
-_SPECIAL = 3  # [CLS] context [SEP] ending [SEP]
+SPECIAL_TOKENS = 3  # [CLS] context [SEP] ending [SEP]
 _TEXTS_AT_ONCE = 4096  # limits the memory of ids as Python integers
 
 
 @dataclass(frozen=True, eq=False)
 class ChoiceFeatures:
-    """Features of N questions.
+    """Features of N questions, with N * C sequences [CLS] context [SEP] ending [SEP].
 
-    Attributes:
-        sequences: N * C sequences, [CLS] context [SEP] ending [SEP]; missing options are empty
-            sequences after the others.
-        choice_counts: int32 [N], number of options per question.
-        label_ids: int32 [N], index of the correct option. `None` without labels.
-        example_ids: N names, see `ChoiceExample`.
-        levels: N levels, "" if unknown.
+    Missing options are empty sequences after the other options.
     """
 
     sequences: TokenSequences
-    choice_counts: np.ndarray
-    label_ids: np.ndarray | None
+    choice_counts: np.ndarray  # int32 [N], number of options
+    label_ids: np.ndarray | None  # int32 [N], index of the correct option
     example_ids: list[str]
-    levels: list[str]
+    levels: list[str]  # "" if unknown
 
     def __len__(self) -> int:
         """Number of questions N."""
@@ -84,7 +78,7 @@ def choice_features(
     labels = given_labels(
         [(example.example_id, example.label) for example in examples], "questions"
     )
-    room = max_seq_length - _SPECIAL
+    room = max_seq_length - SPECIAL_TOKENS
     longest_ending = min(max_qa_length, room)
     rows: dict[str, int] = {}
     context_rows = [rows.setdefault(example.context, len(rows)) for example in examples]
@@ -107,7 +101,7 @@ def choice_features(
         pieces += [cls_id, contexts[row][:length], sep_id, ending, sep_id]
     is_there = (np.arange(counts.max(initial=0)) < counts[:, None]).ravel()
     starts = np.zeros(len(is_there) + 1, np.int64)
-    starts[1:][is_there] = kept + [len(ending) + _SPECIAL for ending in endings]
+    starts[1:][is_there] = kept + [len(ending) + SPECIAL_TOKENS for ending in endings]
     first_lengths = np.zeros(len(is_there), np.int32)
     first_lengths[is_there] = kept + 2
     return ChoiceFeatures(
@@ -121,10 +115,10 @@ def choice_features(
 
 def check_lengths(max_seq_length: int, max_qa_length: int) -> None:
     """Raises ValueError unless there is room for a token."""
-    if max_seq_length <= _SPECIAL:
+    if max_seq_length <= SPECIAL_TOKENS:
         raise UserError(
-            f"`max_seq_length` must be at least {_SPECIAL + 1}: [CLS], two [SEP] and a token. "
-            f"Received: {max_seq_length}"
+            f"`max_seq_length` must be at least {SPECIAL_TOKENS + 1}, for [CLS], two [SEP] and a "
+            f"token. Received: {max_seq_length}"
         )
     if max_qa_length < 1:
         raise UserError(f"`max_qa_length` must be at least 1. Received: {max_qa_length}")
