@@ -303,11 +303,7 @@ def tokenizer_outputs(tokenizer: Tokenizer) -> Arrays:
 
 
 def ragged_batch(config: AlbertConfig) -> Arrays:
-    """Creates inputs of pairs of texts of different lengths, int32.
-
-    `input_ids`, `input_mask` and `segment_ids` are [B, S], `masked_lm_positions` is [B, P] and
-    `start_positions` [B].
-    """
+    """Creates pairs of texts of different lengths: int32 arrays [B, S], [B, P] or [B], by name."""
     random = np.random.default_rng(12)
     length = min(_LENGTH, config.max_position_embeddings)
     real = np.maximum(2, length * np.arange(_ROWS, 0, -1) // _ROWS)[:, None]

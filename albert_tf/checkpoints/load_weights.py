@@ -66,16 +66,11 @@ def names_by_place(
 
 
 class _Stack:
-    """The layers of a checkpoint, derived from its names.
-
-    Attributes:
-        layers: (group, number) of each distinct layer, lowest first.
-        numbers: numbers of the attention and feed-forward parts.
-        inner_groups: number of inner groups.
-    """
+    """The layers of a checkpoint, derived from its names."""
 
     def __init__(self, names: Iterable[str]) -> None:
         groups: dict[int, int] = {}
+        # Numbers of the attention and feed-forward parts.
         self.numbers: dict[str, set[int]] = {"attention": {1}, "ffn": {1}}
         self.inner_groups = 1
         for match in filter(None, map(_PART.match, names)):
@@ -86,6 +81,7 @@ class _Stack:
                 number = int(suffix or 1)
                 self.numbers[part].add(number)
             groups[int(group)] = max(number, groups.get(int(group), 1))
+        # (group, number) of each distinct layer, lowest first.
         self.layers = [
             (group, number)
             for group, last in sorted(groups.items())

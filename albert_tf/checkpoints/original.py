@@ -68,15 +68,10 @@ _PASSING_ERRORS = (
 
 
 def find_checkpoint(path: str) -> str:
-    """Returns the prefix of a checkpoint.
+    """Returns the prefix of a checkpoint, given a prefix, one of its files, or a directory.
 
-    Args:
-        path: a prefix (`model.ckpt-100`), one of its files (`model.ckpt-100.index`), or a
-            directory: `model.ckpt-best`, otherwise the newest checkpoint according to the file
-            `checkpoint`, otherwise the only checkpoint in it.
-
-    Raises:
-        LoadError: there is no checkpoint, or several and none is preferred.
+    In a directory this is `model.ckpt-best`, otherwise the newest checkpoint according to the file
+    `checkpoint`, otherwise the only checkpoint. Raises `LoadError` if there is none, or several.
     """
     prefix = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", path)
     if tf.io.gfile.exists(prefix + ".index"):

@@ -222,17 +222,14 @@ def tf1_meta_graph(graph: tf.Graph, wanted: Iterable[str]) -> Any:
             del node.input[1:]  # only the shape remains
             node.attr["T"].CopyFrom(node.attr.pop("Tshape"))
         # Custom gradients exist only in Python; other programs use the default gradients.
-        for attribute in [name for name in node.attr if _is_unknown(name)]:
-            del node.attr[attribute]
+        # Other versions of TensorFlow reject or ignore these attributes.
+        for name in list(node.attr):
+            if name == "debug_name" or (name.startswith("_") and name != "_class"):
+                del node.attr[name]
     _prune(graph_def, [*wanted, *_variable_parts(graph)])
     return tf.compat.v1.train.export_meta_graph(
         graph_def=graph_def, graph=graph, strip_default_attrs=True
     )
-
-
-def _is_unknown(attribute: str) -> bool:
-    """Returns whether other versions of TensorFlow reject or ignore an attribute."""
-    return attribute == "debug_name" or (attribute.startswith("_") and attribute != "_class")
 
 
 def _prune(graph_def: Any, wanted: Iterable[str]) -> None:

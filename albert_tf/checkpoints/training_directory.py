@@ -61,11 +61,9 @@ _STATES, _CHECKSUM, _ITERATORS = "states", "sha256", "iterators"
 
 
 class TrainingDirectory:
-    """Checkpoints of one run; only the newest are kept.
+    """Checkpoints of one run; only the newest `keep_checkpoint_max` are kept, 0 keeps all.
 
-    Args:
-        path: the directory; created when the first checkpoint is written.
-        keep_checkpoint_max: number of step checkpoints to keep; 0 keeps all.
+    The directory `path` is created when the first checkpoint is written.
     """
 
     def __init__(self, path: str, keep_checkpoint_max: int = 5) -> None:
@@ -237,12 +235,8 @@ class TrainingDirectory:
     ) -> tuple[str, int] | None:
         """Restores the newest complete checkpoint; skips damaged ones with a warning.
 
-        Returns:
-            The checkpoint's prefix and its step. `None` if there is no checkpoint.
-
-        Raises:
-            DamagedError: every checkpoint is damaged.
-            LoadError: the newest complete checkpoint does not fit the model, or cannot be read.
+        Returns the checkpoint's prefix and its step, or `None` if there is no checkpoint. Raises
+        `DamagedError` if every checkpoint is damaged, `LoadError` if it belongs to another model.
         """
         named = self._named_step()
         if named is not None and self._committed_step() is None:

@@ -138,12 +138,12 @@ def write_saved_model(
     """Writes a SavedModel into a new subdirectory of `export_dir`, atomically; returns its path.
 
     It contains the weights by the original's names and, in `assets.extra`, the configuration, so
-    that it can be loaded as a model.
+    that it can be loaded as a model. The subdirectory is named after the time in seconds.
 
     Args:
         model: the model whose variables the signatures read, see `float32_copy`.
         signatures: TensorFlow functions by name.
-        export_dir: created if necessary; the subdirectory is named after the time in seconds.
+        export_dir: created if necessary.
         extra_files: texts to store in `assets.extra`, by file name.
         tokenizer: tokenizer that the signatures use.
 

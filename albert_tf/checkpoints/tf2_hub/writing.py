@@ -43,12 +43,8 @@ Function = Callable[..., Outputs]
 class EncoderFunctions:
     """Functions of a dictionary of inputs, by the original's names or TF-Hub's.
 
-    Args:
-        model: provides the layers; its weights are not used.
-        variables: variables of the encoder, and of the heads to call, by the original's names.
-
-    Attributes:
-        dropout_state: int64 [2], a seed and the number of training calls. `None` without dropout.
+    `model` provides the layers, `variables` the values by the original's names. `dropout_state`,
+    int64 [2], is a seed and the number of training calls, or `None` without dropout.
     """
 
     def __init__(self, model: AlbertForPretraining, variables: Mapping[str, tf.Variable]) -> None:
