@@ -206,11 +206,8 @@ def _jobs(
     """Yields directory and arguments of a run, and of its evaluation with the other loss."""
     config_file = os.path.join(configs, f"{variant.name}.json")
     variant.config.to_json_file(config_file)
-    steps, run_dir, records = (
-        settings.num_train_steps,
-        settings.run_dir(variant),
-        settings.records(),
-    )
+    steps, run_dir = settings.num_train_steps, settings.run_dir(variant)
+    records = settings.records()
     defaults = {"save_checkpoints_steps": max(1, steps // 10), "keep_checkpoint_max": 2}
     is_compared = variant.comparison in (BASE, "sentence_loss") and variant.sentence_loss != NONE
     is_compared &= "sentence_loss" in settings.comparisons and NSP in records

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -55,10 +55,32 @@ _RECORD_KINDS = {  # by a feature that identifies the kind
     "unique_ids": "question answering",
     "input_ids": "token sequences",
 }
-_TEXTS = ("The film was a joy from start to end.", "I would watch it again.")
-_MASKED = "The capital of France is the [MASK] of Paris."
-_QUESTION, _CONTEXT = "Who wrote the book?", "The book was written by Anna in 1921."
-_OPTIONS = ("Anna", "Paul")
+
+
+class _Sample(NamedTuple):
+    """Texts for the sample output of a model."""
+
+    texts: tuple[str, str]
+    masked: str
+    question: str
+    context: str
+    options: tuple[str, str]
+
+
+_ENGLISH = _Sample(
+    ("The film was a joy from start to end.", "I would watch it again."),
+    "The capital of France is the [MASK] of Paris.",
+    "Who wrote the book?",
+    "The book was written by Anna in 1921.",
+    ("Anna", "Paul"),
+)
+_CHINESE = _Sample(
+    ("这部电影从头到尾都很好看。", "我还想再看一次。"),
+    "北京是中国的首[MASK]。",
+    "这本书是谁写的？",
+    "这本书是安娜在1921年写的。",
+    ("安娜", "保罗"),
+)
 
 
 def describe(path: str) -> Iterator[str]:
@@ -214,7 +236,7 @@ def _tokenizer(path: str) -> Iterator[Section]:
     yield "Tokenizer", _tokenizer_facts(tokenizer)
     ids = {name: getattr(tokenizer, f"{name}_id") for name in ("pad", "unk", "cls", "sep", "mask")}
     yield "Special tokens", {name: f"{i} {tokenizer.tokens[i]}" for name, i in ids.items()}
-    yield "Sample output", {_TEXTS[0]: " ".join(tokenizer.tokenize(_TEXTS[0]))}
+    yield "Sample output", {_ENGLISH.texts[0]: " ".join(tokenizer.tokenize(_ENGLISH.texts[0]))}
 
 
 def _tokenizer_facts(tokenizer: Tokenizer) -> dict[str, object]:
@@ -295,35 +317,40 @@ def _weights(stored: StoredModel) -> dict[str, object]:
 
 
 def _sample_output(model: Any) -> list[str]:
-    """Returns a short text and the output for it."""
-    positions = model.config.max_position_embeddings
+    """Returns a short text in the language of the model and the output for it."""
+    tokens, positions = model.tokenizer.tokens, model.config.max_position_embeddings
+    is_chinese = 3 * sum(any("一" <= c <= "鿿" for c in token) for token in tokens) > len(tokens)
+    sample = _CHINESE if is_chinese else _ENGLISH
+    asked = f"{sample.question}  {sample.context}"
     size: dict[str, Any] = {"max_seq_length": min(128, positions), "batch_size": 1}
     if isinstance(model, albert_tf.AlbertForPretraining):
-        found = [(c.token, c.probability) for c in albert_tf.FillMask(model)([_MASKED])[0][0]]
-        return [_MASKED, _shares(found)]
+        candidates = albert_tf.FillMask(model)([sample.masked])[0][0]
+        return [sample.masked, _shares((c.token, c.probability) for c in candidates)]
     if isinstance(model, albert_tf.AlbertForClassification):
         classifier = albert_tf.TextClassifier(model, labels=_labels(model), **size)
-        texts = _TEXTS if classifier.pairs else _TEXTS[:1]
+        texts = sample.texts if classifier.pairs else sample.texts[:1]
         (prediction,) = classifier(*([text] for text in texts))
         number = "" if prediction.value is None else f"  {prediction.value:.3f}"
         return ["  ".join(texts), number + _shares(prediction.probabilities.items())]
     if isinstance(model, albert_tf.AlbertForTokenClassification):
-        words = albert_tf.TokenClassifier(model, labels=_labels(model), **size)(_TEXTS[0]).words
-        return [_TEXTS[0], "  " + "  ".join(f"{word.text}/{word.label}" for word in words)]
+        tag = albert_tf.TokenClassifier(model, labels=_labels(model), **size)
+        words = tag(sample.texts[0]).words
+        return [sample.texts[0], "  " + "  ".join(f"{word.text}/{word.label}" for word in words)]
     if isinstance(model, albert_tf.AlbertForMultipleChoice):
         choose = albert_tf.MultipleChoice(model, **size)
-        (chosen,) = choose([_QUESTION], contexts=[_CONTEXT], options=[_OPTIONS])
-        shares = zip(_OPTIONS, chosen.probabilities, strict=True)
-        return [f"{_QUESTION}  {_CONTEXT}", _shares(shares)]
+        (chosen,) = choose([sample.question], contexts=[sample.context], options=[sample.options])
+        shares = zip(sample.options, chosen.probabilities, strict=True)
+        return [asked, _shares(shares)]
     if isinstance(model, albert_tf.AlbertEncoder):
-        vectors = albert_tf.TextEncoder(model, pooling="pooled", **size)(_TEXTS)
+        vectors = albert_tf.TextEncoder(model, pooling="pooled", **size)(sample.texts)
         cosine = -keras.losses.cosine_similarity(*vectors)
-        return ["  ".join(_TEXTS), f"  cosine of their pooled outputs {cosine:.3f}"]
+        return ["  ".join(sample.texts), f"  cosine of their pooled outputs {cosine:.3f}"]
     size |= {"max_query_length": min(64, positions // 2), "null_score_diff_threshold": math.inf}
-    (answer,) = albert_tf.QuestionAnswerer(model, **size)([_QUESTION], contexts=[_CONTEXT])
+    ask = albert_tf.QuestionAnswerer(model, **size)
+    (answer,) = ask([sample.question], contexts=[sample.context])
     odds = "" if answer.null_odds is None else f"  (null odds {answer.null_odds:.2f})"
     result = _shares([(answer.answer, answer.probability or 0)])
-    return [f"{_QUESTION}  {_CONTEXT}", result + odds]
+    return [asked, result + odds]
 
 
 def _labels(model: Any) -> list[str] | None:

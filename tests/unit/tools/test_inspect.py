@@ -23,6 +23,7 @@ from albert_tf.modeling.models import (
     AlbertForTokenClassification,
 )
 from albert_tf.modeling.original_names import original_names
+from albert_tf.tokenization.loading import load_tokenizer
 from albert_tf.tools.inspect import describe
 from tests.small_model import small_config
 
@@ -122,6 +123,18 @@ def test_every_kind_of_model_gives_a_sample_output(tmp_path, tokenizer, build, t
     output = text[text.index("Sample output") :]
     assert sample in output
     assert len(output.splitlines()) == 3
+
+
+def test_chinese_models_get_a_chinese_sample(tmp_path):
+    vocabulary = tmp_path / "vocab.txt"
+    vocabulary.write_text(
+        "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"这部电影从头到尾"])
+    )
+    tokenizer = load_tokenizer(vocab_file=str(vocabulary))
+    (tmp_path / "model").mkdir()
+    config = CONFIG.replace(vocab_size=len(tokenizer.tokens))
+    text = described(written(tmp_path / "model", AlbertForClassification(config, 1), tokenizer))
+    assert text.splitlines()[-2] == "  这部电影从头到尾都很好看。"
 
 
 def test_readable_parts_are_printed_before_the_error(tmp_path, tokenizer, capsys):
