@@ -153,11 +153,6 @@ def test_errors_name_the_line(new_answerer, tmp_path, monkeypatch, capsysbinary,
     assert [path.name for path in tmp_path.iterdir()] == ["questions.jsonl"]
 
 
-@pytest.mark.parametrize("data", [b"", b"[]", b"\n\n"])
-def test_files_without_questions(new_answerer, tmp_path, data):
-    assert answered(new_answerer(), data, tmp_path) == []
-
-
 def test_answers_are_flushed_before_the_next_lines_are_read(
     new_answerer, monkeypatch, capsysbinary
 ):

@@ -7,7 +7,7 @@ import pytest
 
 from albert_tf.squad import features as module
 from albert_tf.squad.data import Question, SquadData
-from albert_tf.squad.features import cut_windows, squad_features
+from albert_tf.squad.features import squad_features
 from albert_tf.tokenization.loading import load_tokenizer
 from albert_tf.tokenization.word_piece import WordPieceTokenizer
 from tests.answers_back import answers_through_tokens
@@ -89,15 +89,6 @@ def test_windows_and_positions(word_pieces, seed):
             ) == position
             row += 1
     assert row == len(features)
-
-
-def test_lengths_of_windows():
-    windows = cut_windows(np.array([0, 5, 6, 11, 12]), np.array([5, 5, 5, 4, 1]), 3)
-    assert windows.questions.tolist() == [0, 1, 2, 2, 3, 3, 3, 3] + [4] * 12
-    assert windows.starts.tolist() == [0, 0, 0, 3, 0, 3, 6, 9, *range(12)]
-    assert windows.lengths.tolist() == [0, 5, 5, 3, 4, 4, 4, 2] + [1] * 12
-    far = cut_windows(np.array([9]), np.array([4]), 128)
-    assert far.starts.tolist() == [0, 4, 8]  # a large stride does not skip tokens
 
 
 @pytest.mark.parametrize("at_once", [1, 7])
