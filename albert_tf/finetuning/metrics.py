@@ -193,10 +193,6 @@ def _f1(label_ids: np.ndarray, predicted: np.ndarray) -> float:
     return metrics.f1_score(label_ids == 1, predicted == 1, zero_division=0.0)
 
 
-def _f1_macro(label_ids: np.ndarray, predicted: np.ndarray) -> float:
-    return metrics.f1_score(label_ids, predicted, average="macro", zero_division=0.0)
-
-
 def _correlation(measure: Callable[..., tuple[float, float]]) -> _Score:
     def score(label_ids: np.ndarray, predicted: np.ndarray) -> float:
         if len(label_ids) < 2:
@@ -208,7 +204,7 @@ def _correlation(measure: Callable[..., tuple[float, float]]) -> _Score:
 
 _CLASSIFICATION: dict[str, _Score] = {
     "f1": _f1,
-    "f1_macro": _f1_macro,
+    "f1_macro": partial(metrics.f1_score, average="macro", zero_division=0.0),
     "matthews": metrics.matthews_corrcoef,
 }
 _REGRESSION: dict[str, _Score] = {

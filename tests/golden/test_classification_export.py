@@ -1,4 +1,4 @@
-"""What an exported classifier answers, against what the original release computed."""
+"""Outputs of exported classifiers, compared with the original release."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def task(request) -> str:
 
 @pytest.fixture(scope="module")
 def signatures(golden, task, tmp_path_factory):
-    """The export of a recorded checkpoint."""
+    """Returns the signatures of the export of a recorded checkpoint."""
     heads = golden / "glue" / "heads"
     config = AlbertConfig.from_json_file(str(heads / "albert_config.json"))
     model = AlbertForClassification(config, LABELS[task].num_outputs)
@@ -41,7 +41,7 @@ def signatures(golden, task, tmp_path_factory):
     return tf.saved_model.load(path).signatures
 
 
-def test_both_signatures_answer_as_the_original(golden, task, signatures):
+def test_both_signatures_equal_the_original(golden, task, signatures):
     stored = arrays(golden / "glue" / "heads" / f"{task}_inputs.npz")
     features = {name: stored[name] for name in INPUTS}
     recorded = arrays(golden / "glue" / "heads" / f"{task}_outputs.npz")
@@ -56,9 +56,9 @@ def test_both_signatures_answer_as_the_original(golden, task, signatures):
             np.testing.assert_allclose(outputs[name], expected, rtol=0, atol=1e-5)
 
 
-def test_records_of_the_original_are_taken_as_they_are(golden, task, signatures):
-    """With labels and all; their padding makes no difference to the shorter token ids."""
-    # There are no records of MNLI; those of MRPC have its features.
+def test_records_of_the_original_are_accepted(golden, task, signatures):
+    """Padding does not change the results."""
+    # There are no records of MNLI; records of MRPC have the same features.
     name = "sts-b" if task == "sts-b" else "mrpc"
     path = golden / "glue" / f"{name}_dev_{LENGTH}.tfrecord"
     records = list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
@@ -67,7 +67,7 @@ def test_records_of_the_original_are_taken_as_they_are(golden, task, signatures)
         features = tf.train.Example.FromString(record).features.feature
         real_tokens = sum(features["input_mask"].int64_list.value)
         if not features["is_real_example"].int64_list.value[0]:
-            real_tokens = LENGTH  # all masked: attention is even over the whole length
+            real_tokens = LENGTH  # all masked: attention is uniform over the whole length
         tokens = {
             name: tf.constant([features[name].int64_list.value[:real_tokens]], tf.int32)
             for name in INPUTS

@@ -1,4 +1,4 @@
-"""Readers of GLUE against the rows the original release made of the same files."""
+"""Rows of GLUE's files, compared with the original release."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from albert_tf.data.text_examples import DEV, GLUE_TASKS, TEST, TRAIN
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import load_tokenizer
 
-# The original's AX has no training and evaluation data; ours are those of MNLI.
+# In the original, AX has no training and evaluation data; here it uses the data of MNLI.
 SPLITS = [
     (task, split)
     for task in GLUE_TASKS
@@ -31,7 +31,7 @@ def recorded(golden: Path) -> dict:
 def tokenizers(golden: Path) -> dict[str, Tokenizer | None]:
     model = str(golden / "tokenizer" / "small_1000.model")
     return {
-        "wordpiece": None,  # leaves texts as they are
+        "wordpiece": None,  # does not change texts
         "spm": load_tokenizer(spm_model_file=model),
         "spm_cased": load_tokenizer(spm_model_file=model, do_lower_case=False),
     }
@@ -76,7 +76,7 @@ def test_label_ids_equal_the_original(task, golden, recorded):
     assert ids.dtype == expected.dtype
 
 
-def test_ax_learns_from_mnli(golden):
+def test_ax_uses_the_training_data_of_mnli(golden):
     ax, mnli = data(golden, "ax"), data(golden, "mnli")
     for split in (TRAIN, DEV):
         assert ax.file(split) == mnli.file(split)

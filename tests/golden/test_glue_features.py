@@ -1,4 +1,4 @@
-"""Features of every GLUE task equal to those the original release makes from the same files."""
+"""Features of all GLUE tasks, compared with the original release."""
 
 import json
 from functools import cache
@@ -51,13 +51,13 @@ def assert_padded(features: TextFeatures, length: int, expected: dict[str, np.nd
         np.testing.assert_array_equal(padded[name], expected[name], err_msg=name)
 
 
-def test_every_case_is_compared():
+def test_all_cases_are_compared():
     assert len(CASES) == 68  # 10 tasks of 3 splits and one of 1, with 2 tokenizers; 6 cased
     assert {task for task, _, _ in CASES} == set(GLUE_TASKS)
 
 
 @pytest.mark.parametrize(("task", "split", "name"), CASES)
-def test_features_equal_the_originals(arrays, task, split, name):
+def test_features_equal_the_original(arrays, task, split, name):
     guids = [row["guid"] for row in RECORDED[task]["splits"][split][name]]
     for length in LENGTHS:
         features = features_of(task, split, name, length)
@@ -65,7 +65,7 @@ def test_features_equal_the_originals(arrays, task, split, name):
         prefix = f"{task}/{split}/{name}/{length}/"
         expected = {key: arrays[prefix + key] for key in (*INPUTS, "label_id")}
         assert_padded(features, length, expected)
-        if split == "test":  # the original makes labels up
+        if split == "test":  # the original invents labels
             assert features.label_ids is None
         else:
             assert features.label_ids.dtype == expected["label_id"].dtype

@@ -1,4 +1,4 @@
-"""RACE read and turned into features as the original release does."""
+"""Examples, features and scores of RACE, compared with the original release."""
 
 import json
 from functools import cache
@@ -49,7 +49,7 @@ def arrays():
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("name", TOKENIZERS)
 @pytest.mark.parametrize("chosen", ["both", "high_only", "middle_only"])
-def test_examples_equal_the_originals(split, name, chosen):
+def test_examples_equal_the_original(split, name, chosen):
     levels = chosen_levels(chosen == "high_only", chosen == "middle_only")
     clean = tokenizer_of(name).clean if name == "spm" else None
     ours = [
@@ -73,7 +73,7 @@ def test_every_array_is_compared(arrays):
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("name", TOKENIZERS)
 @pytest.mark.parametrize("lengths", LENGTHS)
-def test_features_equal_the_originals(arrays, split, name, lengths):
+def test_features_equal_the_original(arrays, split, name, lengths):
     features = features_of(split, name, lengths)
     expected = {
         key: arrays[f"{split}/{name}/{lengths[0]}_{lengths[1]}/{key}"]
@@ -88,8 +88,7 @@ def test_features_equal_the_originals(arrays, split, name, lengths):
     np.testing.assert_array_equal(features.label_ids, expected["label_id"])
 
 
-def test_scores_equal_the_originals():
-    """Of the logits of its head."""
+def test_scores_equal_the_original():
     with np.load(FOLDER / "heads" / "outputs.npz") as file:
         recorded = dict(file)
     with np.load(FOLDER / "heads" / "inputs.npz") as file:

@@ -1,4 +1,4 @@
-"""`run_classifier.py` against the files that the original's program wrote."""
+"""Files of `run_classifier.py`, compared with files of the original command."""
 
 import json
 import shutil
@@ -8,13 +8,13 @@ import pytest
 
 from tests.programs import run_program
 
-# Scores that GLUE defines and the original does not report.
+# Scores of GLUE that the original does not report.
 OURS = {"classifier_mrpc": {"f1"}, "classifier_mnli": set(), "classifier_sts-b": {"spearman"}}
 TOLERANCE = {"rtol": 1e-5, "atol": 1e-5}
 
 
 def recorded_run(golden, name):
-    """The flags of a recorded run, and the folder of what it wrote."""
+    """Returns the flags of a recorded run, and the directory of its files."""
     recorded = json.loads((golden / "programs" / "runs.json").read_text())[name]
     pairs = [flag.removeprefix("--").partition("=") for flag in recorded["flags"]]
     flags = {key: value if equals else True for key, equals, value in pairs}
@@ -23,7 +23,7 @@ def recorded_run(golden, name):
 
 @pytest.fixture(scope="module", params=sorted(OURS))
 def both(request, golden, tmp_path_factory):
-    """Folders of what our program and the original's wrote."""
+    """Returns the directories of our files and of the files of the original."""
     flags, expected = recorded_run(golden, request.param)
     folder = tmp_path_factory.mktemp("run")
     output = folder / "output"
@@ -48,14 +48,14 @@ def both(request, golden, tmp_path_factory):
 
 
 def results(path):
-    """Keys and values of eval_results.txt, and what follows them; arrays in one line each."""
+    """Returns keys and values of eval_results.txt, the end of the file, and its text."""
     text = path.read_text().replace("\n ", " ")
     body, end = text.split("best = ")
     pairs = [line.split(" = ") for line in body.splitlines()]
     return {key: np.array(value.strip("[]").split(), float) for key, value in pairs}, end, text
 
 
-def test_evaluation_reports_what_the_original_does(both):
+def test_scores_equal_the_original(both):
     output, expected_folder = both
     actual, end, _ = results(output / "eval_results.txt")
     expected, expected_end, _ = results(expected_folder / "eval_results.txt")
@@ -66,8 +66,8 @@ def test_evaluation_reports_what_the_original_does(both):
     assert end == expected_end
 
 
-def test_evaluation_writes_its_lines_as_the_original_does(both):
-    """Numbers have the form of a float32, arrays the lines that NumPy breaks them into."""
+def test_lines_have_the_format_of_the_original(both):
+    """Numbers have the digits of a float32; arrays have the line breaks of NumPy."""
     output, expected_folder = both
     ours = {f"{key} = " for key in OURS[expected_folder.name]}
     lines = [
@@ -79,10 +79,10 @@ def test_evaluation_writes_its_lines_as_the_original_does(both):
     assert len(lines) == len(expected)
     for line, other in zip(lines, expected, strict=True):
         assert line.split(" = ")[0] == other.split(" = ")[0] or line.startswith(" ")
-        assert abs(len(line) - len(other)) <= 14  # digits of equal numbers may differ in the last
+        assert abs(len(line) - len(other)) <= 14  # the last digits may differ
 
 
-def test_the_best_trial_is_that_of_the_original(both):
+def test_the_best_trial_equals_the_original(both):
     output, expected_folder = both
     *steps, value = (output / "best_trial.txt").read_text().split(":")
     *expected_steps, expected = (expected_folder / "best_trial.txt").read_text().split(":")
@@ -90,7 +90,7 @@ def test_the_best_trial_is_that_of_the_original(both):
     np.testing.assert_allclose(float(value), float(expected), **TOLERANCE)
 
 
-def test_predictions_are_those_of_the_original(both):
+def test_predictions_equal_the_original(both):
     output, expected_folder = both
     for name in ("test_results.tsv", "submit_results.tsv"):
         rows = [line.split("\t") for line in (output / name).read_text().splitlines()]

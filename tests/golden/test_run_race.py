@@ -1,4 +1,4 @@
-"""`run_race.py` with a recorded model, on features that the original made."""
+"""`run_race.py` with a recorded model, compared with results for features of the original."""
 
 import csv
 import shutil
@@ -19,7 +19,7 @@ STEP = 5
 
 @pytest.fixture(scope="module")
 def output(golden, tmp_path_factory):
-    """What the program wrote of the development and the test set."""
+    """Returns the directory with the results of the command."""
     folder = tmp_path_factory.mktemp("run")
     output = folder / "output"
     output.mkdir()
@@ -46,7 +46,7 @@ def output(golden, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def model(golden):
-    """The model, which another test holds against the recorded logits."""
+    """Returns the model; another test compares it with the recorded logits."""
     heads = golden / "race" / "heads"
     model = AlbertForMultipleChoice(AlbertConfig.from_json_file(str(heads / "albert_config.json")))
     load_weights(model, str(heads / "model.ckpt")).check_complete()
@@ -54,7 +54,7 @@ def model(golden):
 
 
 def expected(golden, model, split):
-    """Probabilities [N, C] from the features of the original, all of one length, and labels."""
+    """Returns probabilities [N, C] for features of the original, and labels."""
     prefix = f"{split}/spm/64_24/"
     with np.load(golden / "race" / "features.npz") as file:
         arrays = {
@@ -65,7 +65,7 @@ def expected(golden, model, split):
     return special.softmax(logits.numpy(), axis=1), labels
 
 
-def test_predictions_are_those_of_the_recorded_features(golden, model, output):
+def test_predictions_equal_results_for_recorded_features(golden, model, output):
     probabilities, _ = expected(golden, model, "test")
     with (output / "predictions.tsv").open(newline="") as file:
         rows = list(csv.DictReader(file, delimiter="\t"))
@@ -75,7 +75,7 @@ def test_predictions_are_those_of_the_recorded_features(golden, model, output):
 
 
 @pytest.mark.parametrize(("split", "name"), [("dev", "eval_results"), ("test", "predict_results")])
-def test_scores_are_those_of_the_recorded_features(golden, model, output, split, name):
+def test_scores_equal_results_for_recorded_features(golden, model, output, split, name):
     probabilities, labels = expected(golden, model, split)
     lines = (output / f"{name}.txt").read_text().splitlines()
     written = dict(line.split(" = ") for line in lines if " = " in line)

@@ -38,7 +38,7 @@ LENGTHS = {"max_seq_length": 22, "doc_stride": 7, "max_query_length": 9}
 
 @dataclass(frozen=True)
 class Case:
-    """A class with a model, what was stored with the model, and valid arguments of a call."""
+    """A class, its model, the stored task, and valid arguments of a call."""
 
     kind: Any
     make_model: Callable[[], keras.Model]
@@ -139,13 +139,13 @@ def assert_equal(found, expected):
         assert found == expected
 
 
-def test_a_loaded_model_predicts_as_the_one_in_memory(case, model, directory, tokenizer, loaded):
+def test_loaded_models_predict_as_models_in_memory(case, model, directory, tokenizer, loaded):
     expected = call(case, case.kind(model, tokenizer, **case.settings))
     assert_equal(call(case, loaded), expected)
     assert_equal(call(case, case.kind(albert_tf.load(directory))), expected)
 
 
-def test_order_and_batches_change_no_prediction(case, directory, loaded):
+def test_predictions_do_not_depend_on_order_and_batches(case, directory, loaded):
     expected = call(case, loaded)
     backwards = call(case, case.kind.load(directory, batch_size=3), slice(None, None, -1))
     assert_equal(backwards[::-1], expected)
@@ -160,7 +160,7 @@ def test_invalid_texts_are_rejected(case, loaded):
         if len(row) > 1:
             others += [("a", TypeError), (values[:2], ValueError)]
         for value, error in others:
-            # The argument with another number of rows than the first one is named.
+            # The error names the argument whose number of rows differs from the first argument.
             names = "|".join(row) if error is ValueError else name
             with pytest.raises(error, match=names):
                 loaded(**{**row, name: value}, **case.call)
@@ -215,12 +215,12 @@ def test_long_texts_are_truncated_with_one_warning(kind, settings, caplog):
     assert [record.getMessage().startswith("truncated") for record in warnings] == [True]
 
 
-def test_a_mask_that_cannot_be_read_is_an_error():
+def test_truncated_masks_are_rejected():
     with pytest.raises(ValueError, match=r"texts\[1\].*512 tokens"):
         albert_tf.FillMask.load("mini")(["[MASK]", "word " * 3000 + "[MASK]"])
 
 
-def test_a_model_without_the_head_fills_no_mask(tmp_path):
+def test_filling_masks_needs_a_masked_lm_head(tmp_path):
     albert_tf.TextClassifier.load("mini", labels=["no", "yes"]).save(tmp_path / "model")
     with pytest.raises(ValueError, match=r"path must be a model with a masked-LM head.*2 classes"):
         albert_tf.FillMask.load(tmp_path / "model")

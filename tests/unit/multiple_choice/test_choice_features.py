@@ -8,12 +8,6 @@ import pytest
 from albert_tf.multiple_choice import task as module
 from albert_tf.multiple_choice.data import ChoiceExample
 from albert_tf.multiple_choice.task import choice_features
-from albert_tf.tokenization.loading import load_tokenizer
-
-
-@pytest.fixture(scope="module")
-def word_piece(golden):
-    return load_tokenizer(vocab_file=str(golden / "tokenizer" / "vocab.txt"))
 
 
 def words(count):
@@ -105,18 +99,6 @@ def test_a_passage_is_tokenized_once(tokenizer, monkeypatch):
     assert seen.count("passage 0") == seen.count("passage 1") == 1
     lengths = features.sequences.lengths.reshape(6, 2)
     assert (lengths == lengths[0]).all()
-
-
-def test_chinese_is_split_into_characters(word_piece):
-    row = ChoiceExample("x", "天上有一个月亮。", "天上有＿？", ("月亮", "太阳"), 0)
-    features = choice_features([row], word_piece, max_seq_length=32)
-    sequences = features.sequences
-    start, end = sequences.starts[1:3]
-    ending = word_piece.encode("天上有＿？ 太阳")  # with WordPiece only "_" itself is a blank
-    sep = word_piece.sep_id
-    expected = [word_piece.cls_id, *word_piece.encode(row.context), sep, *ending, sep]
-    assert sequences.tokens[start:end].tolist() == expected
-    assert len(ending) == 7
 
 
 def test_truncations_are_logged(tokenizer, caplog):
