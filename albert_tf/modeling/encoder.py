@@ -106,8 +106,7 @@ class ConfiguredModel(SavedSettings, keras.Model):
     ) -> M:
         """Loads the weights at a path, in any supported format, into a new model of this class.
 
-        A head gets random weights, with a warning, if the path has no weights for it, or those of
-        another task.
+        A head gets random weights, with a warning, if the path has no head of its task.
 
         Args:
             path: see `albert_tf.load`.

@@ -311,8 +311,8 @@ def unsupported(
         and min(capabilities) >= _MIN_CAPABILITY,
         "it needs `xla`": jit_compile,
         f"it does not compute in `precision`={precision}": precision != FLOAT32,
-        f"it needs a head size that is a multiple of 8 and at most {_MAX_HEAD_SIZE}, and that of "
-        f"the model is {size}": size % 8 == 0 and size <= _MAX_HEAD_SIZE,
+        f"it needs a head size that is a multiple of 8 and at most {_MAX_HEAD_SIZE}, and the "
+        f"head size of the model is {size}": size % 8 == 0 and size <= _MAX_HEAD_SIZE,
         # Its seed is part of the compiled program, so all steps would have the same mask.
         "it does not support attention dropout, and the model has "
         f"attention_probs_dropout_prob={rate:g}": rate == 0.0,

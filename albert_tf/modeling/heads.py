@@ -69,7 +69,7 @@ class ClassificationHead(ConfiguredLayer):
     """Scores K labels of texts or tokens: classes, a number, the order of segments, or spans.
 
     `initializer_range` is the standard deviation of the initial weights. The original's classifiers
-    use 0.02, whatever the configuration contains.
+    always use 0.02.
 
     Source: classifier_utils.py of the original release, create_model; run_pretraining.py,
         get_sentence_order_output; squad_utils.py, create_v1_model.

@@ -1,10 +1,10 @@
 """Rematerialization: keeps the inputs of blocks for the backward pass, and recomputes the rest.
 
-Each run of a block except the last is recomputed, and its parameter gradients are added to those of
-later runs before the next run starts. So the inner tensors and parameter gradients of only one run
-are in memory. (A tape would keep the gradients of all runs until the end: 12 x 0.8 GB for xxlarge.)
-To this end, each run takes the values of the parameters and passes them on to later runs: the
-gradient of the passed values is the sum over all later runs.
+Each run of a block except the last is recomputed, and its parameter gradients are added to the
+gradients of later runs before the next run starts. So the inner tensors and parameter gradients of
+only one run are in memory. (A tape would keep the gradients of all runs until the end: 12 x 0.8 GB
+for xxlarge.) To this end, each run takes the values of the parameters and passes them on to later
+runs: the gradient of the passed values is the sum over all later runs.
 
 With XLA, consecutive runs of one function are a loop of the graph, forward and backward, so that
 the time of tracing and compilation does not depend on their number.

@@ -237,8 +237,8 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
             (excluded if is_excluded else decayed).append(variable)
         if self.exclude and not excluded and any(len(v.shape) == 1 for v in variables):
             raise UserError(
-                f"No variable is excluded from weight decay: none of the names {names} contains "
-                f"one of {self.exclude}, although some are vectors, like biases. Rename them, or "
+                f"No variable is excluded from weight decay: the names {names} do not contain "
+                f"{self.exclude}, although some are vectors, like biases. Rename them, or "
                 "pass exclude=() to decay them."
             )
         logging.info("decayed_variables=%d excluded_variables=%d", len(decayed), len(excluded))
@@ -386,7 +386,7 @@ class Lamb(AdamWeightDecay):
     """`AdamWeightDecay` with layer-wise rates: the update is scaled to the size of the variable.
 
     The learning rate of a variable w with update u (including weight decay) is multiplied by
-    `|w| / |u|` (2-norms), unless w is excluded. Arguments are those of `AdamWeightDecay`.
+    `|w| / |u|` (2-norms), unless w is excluded. For the arguments see `AdamWeightDecay`.
 
     Source: lamb_optimizer.py of the original release; "Large Batch Optimization for Deep Learning"
         (https://arxiv.org/abs/1904.00962), algorithm 2, without bias correction.

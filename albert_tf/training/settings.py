@@ -245,7 +245,7 @@ class JobResult:
             `eval_results.txt`. If the training was already finished, the recorded scores.
         best_checkpoint: prefix of `model.ckpt-best` in `output_dir`; `None` if there is none.
         history: records with `step`, `phase` ("train", "eval" or "roll_back"), `time` and metrics.
-            After a training, those of the whole run, as in `metrics.jsonl`, including earlier
+            After a training, the records of the whole run, as in `metrics.jsonl`, including earlier
             calls; otherwise the evaluations of this call.
     """
 

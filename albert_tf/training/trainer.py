@@ -108,7 +108,7 @@ class Trainer:
     ) -> None:
         """Loads the newest checkpoint of the run, otherwise `init_checkpoint`.
 
-        Arguments are those of `load_weights`. Raises LoadError if a checkpoint does not fit the
+        For the arguments see `load_weights`. Raises LoadError if a checkpoint does not fit the
         model, and ValueError if other workers see another checkpoint.
         """
         newest = self._restore_newest()
@@ -287,7 +287,7 @@ class Trainer:
         return self._training.update if self._steps_per_call == 1 else self._training.updates
 
     def _trace(self, source: TrainingInput, log: RunLog) -> None:
-        """Traces the step once for all lengths, so that resumed runs round alike; not on TPUs."""
+        """Traces the step once for all lengths, so that resumed runs have equal rounding errors."""
         if is_tpu(self.strategy) and not source.has_one_shape:
             return
         with log.pause():
