@@ -1,4 +1,4 @@
-"""Draws the way of the data: `python docs/pictures/data_flow.py` writes data_flow.png beside it."""
+"""Draws the data flow. `python docs/pictures/data_flow.py` writes data_flow.png next to it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from drawing import BLUE, GREEN, GREY, RED, YELLOW, Drawing
 
 WIDTH, GAP, HEIGHT = 212, 26, 108
-# Title, the modules below albert_tf/ that do it, colour; row by row.
+# Title, modules in albert_tf/ and color of each box, row by row.
 ROWS = {
     "pretraining": (
         ("text files", ("pretraining/corpus.py", "data/files.py"), GREY),
@@ -33,7 +33,7 @@ ROWS = {
         ),
         (
             "token sequences",
-            ("tokenization/", "classification/features.py", "squad/features.py"),
+            ("tokenization/", "squad/features.py", "multiple_choice/task.py"),
             BLUE,
         ),
         ("batches", ("data/sequences.py", "finetuning/task.py"), YELLOW),

@@ -125,7 +125,7 @@ def test_resuming_does_not_read_the_input_again(run, tmp_path):
     flags = {"input_file": file, "save_checkpoints_steps": 100}
     run.must_work(**flags, output_dir=tmp_path / "output", num_train_steps=30)
     damage_record(file, number=20)  # one of the 180 records that were used
-    with pytest.raises(RecordError, match="record 20: the checksum differs"):
+    with pytest.raises(RecordError, match="record 20"):
         list(read_records(str(file)))
     run.must_work(**flags, output_dir=tmp_path / "output", num_train_steps=33)
 
@@ -137,7 +137,7 @@ def test_unreadable_input_loses_no_steps(run, tmp_path):
     flags = {"input_file": file, "output_dir": tmp_path, "save_checkpoints_steps": 100}
     damage_record(file, number=70)
     printed = run.must_fail(**flags, num_train_steps=14)
-    assert f"error: {file}, record 70: the checksum differs" in printed
+    assert f"{file}, record 70: " in printed
     step = committed_step(tmp_path)
     assert 8 < step < 70 // 6
     skipping = {"output_dir": tmp_path / "skipping", "skip_damaged_records": True}
