@@ -89,7 +89,7 @@ def test_the_wheel_contains_only_the_package_and_one_command(wheel):
     about = ("METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE", "top_level.txt")
     expected = [*modules, *data, "albert_tf/py.typed", *(f"{INFO}/{name}" for name in about)]
     assert sorted(found) == sorted(expected)
-    assert commands == ["[console_scripts]", "albert_tf", "=", "albert_tf.cli.main:main"]
+    assert commands == ["[console_scripts]", "albert_tf", "=", "albert_tf.__main__:main"]
 
 
 def test_the_pretrained_model_is_in_the_source_distribution(checkout):

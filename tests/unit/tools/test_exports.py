@@ -22,18 +22,13 @@ def expected(saved):
     return [list(p.probabilities.values()) for p in albert_tf.TextClassifier.load(saved)(TEXTS)]
 
 
-def test_a_saved_model_of_texts(tmp_path, saved, expected):
-    exported = albert_tf.export_saved_model(saved, tmp_path, texts=True)
-    signature = tf.saved_model.load(exported).signatures["serving_default"]
-    outputs = signature(texts=tf.constant(TEXTS))
-    np.testing.assert_allclose(outputs["probabilities"], expected, rtol=0, atol=1e-5)
-
-
-def test_a_saved_model_of_token_ids(tmp_path, saved, expected):
-    exported = albert_tf.export_saved_model(saved, tmp_path)
-    batch = albert_tf.load_tokenizer(saved)(TEXTS)
-    tokens = {name: tf.constant(values) for name, values in batch.items()}
-    outputs = tf.saved_model.load(exported).signatures["tokens"](**tokens)
+@pytest.mark.parametrize("texts", [True, False])
+def test_a_saved_model_of_texts_or_token_ids(tmp_path, saved, expected, texts):
+    exported = albert_tf.export_saved_model(saved, tmp_path, texts=texts)
+    inputs = {"texts": TEXTS} if texts else albert_tf.load_tokenizer(saved)(TEXTS)
+    signature = "serving_default" if texts else "tokens"
+    function = tf.saved_model.load(exported).signatures[signature]
+    outputs = function(**{name: tf.constant(values) for name, values in inputs.items()})
     np.testing.assert_allclose(outputs["probabilities"], expected, rtol=0, atol=1e-5)
 
 
