@@ -367,20 +367,23 @@ def class_weights(setting: str, labels: Sequence[str], counts: np.ndarray) -> np
 
 
 def _parse_weights(setting: str, labels: Sequence[str]) -> dict[str, float]:
-    # Labels may contain "=" and ",", so the longest label that matches is used.
-    names = "|".join(map(re.escape, sorted(labels, key=len, reverse=True)))
-    entry = re.compile(rf"\s*({names})=([^,]*)(?:,|$)")
+    # Labels may contain "=" and ",", so entries are found by their labels.
+    entries = {label: re.compile(rf"\s*{re.escape(label)}=([^,]*)(?:,|$)") for label in labels}
     weights: dict[str, float] = {}
     position = 0
     while position < len(setting) or not weights:
-        match = entry.match(setting, position)
-        weight = decimal_number(match[2]) if match else None
-        if not match or weight is None or not np.float32(weight) > 0 or match[1] in weights:
+        found = [
+            (label, weight, match.end())
+            for label, entry in entries.items()
+            if (match := entry.match(setting, position))
+            and (weight := decimal_number(match[1])) is not None
+        ]
+        if len(found) != 1 or found[0][0] in weights or not np.float32(found[0][1]) > 0:
             raise UserError(
-                "`class_weights` must be balanced, or entries such as a=2,b=0.5 with each label at "
-                f"most once and weights above 0. The labels are {listed(labels)}. Received: "
-                f"{setting!r}, which is invalid from {setting[position:]!r}"
+                "`class_weights` must be balanced, or unambiguous entries such as a=2,b=0.5 with "
+                f"each label at most once and weights above 0. The labels are {listed(labels)}. "
+                f"Received: {setting!r}, which is invalid from {setting[position:]!r}"
             )
-        weights[match[1]] = weight
-        position = match.end()
+        [(label, weight, position)] = found
+        weights[label] = weight
     return weights

@@ -45,6 +45,7 @@ def test_balanced_weights_equal_scikit_learn():
         ("", COUNTS),
         ("c=2", COUNTS),
         ("a=nan", COUNTS),
+        ("x=1,y=2", COUNTS),  # ambiguous
         ("a=0", COUNTS),
         ("a=1e-60", COUNTS),
         ("a=1,a=1", COUNTS),
