@@ -230,7 +230,13 @@ class TextClassifier(TextPredictor):
     def evaluate(
         self, texts: Iterable[str], labels: Iterable[Any], pairs: Iterable[str] | None = None
     ) -> dict[str, float]:
-        """Returns the scores of `run_classifier --do_eval`; for arguments see `fit`."""
+        """Returns the scores of `run_classifier --do_eval`.
+
+        Args:
+            texts: N texts.
+            labels: their N labels; see `fit`.
+            pairs: their N second texts, for a model of pairs.
+        """
         examples = [
             TextExample(str(number), row[TEXT_A], row.get(TEXT_B), self._cell(row[LABEL]))
             for number, row in enumerate(self._rows(texts, labels, pairs))

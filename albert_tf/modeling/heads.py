@@ -66,13 +66,13 @@ class MaskedLmHead(ConfiguredLayer):
 
 @register
 class ClassificationHead(ConfiguredLayer):
-    """Scores K labels of texts or tokens: classes, a number, the order of segments, or spans.
+    """Scores K labels of texts or tokens: classes, a number (K = 1), or the order of segments.
 
     `initializer_range` is the standard deviation of the initial weights. The original's classifiers
     always use 0.02.
 
     Source: classifier_utils.py of the original release, create_model; run_pretraining.py,
-        get_sentence_order_output; squad_utils.py, create_v1_model.
+        get_sentence_order_output.
     """
 
     SETTINGS = ("config", "num_labels", "dropout_prob", "initializer_range")
@@ -112,6 +112,21 @@ class ClassificationHead(ConfiguredLayer):
         if vectors.shape.rank == 2:
             return logits
         return tf.reshape(logits, tf.concat([tf.shape(vectors)[:-1], [self.num_labels]], axis=0))
+
+
+@register
+class SpanHead(ClassificationHead):
+    """Scores every token as the start and as the end of an answer.
+
+    Keras derives the names of weights in `.keras` files from the name of the class.
+
+    Source: squad_utils.py of the original release, create_v1_model.
+    """
+
+    SETTINGS = ("config",)
+
+    def __init__(self, config: ConfigLike, **kwargs: Any) -> None:
+        super().__init__(config, num_labels=2, **kwargs)
 
 
 @register

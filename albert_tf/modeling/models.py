@@ -18,6 +18,7 @@ from albert_tf.modeling.heads import (
     ClassificationHead,
     MaskedLmHead,
     SpanBeamHead,
+    SpanHead,
 )
 from albert_tf.modeling.layers import ConfigLike, Inputs, Seed, register
 from albert_tf.modeling.losses import HeadLoss
@@ -420,9 +421,7 @@ class AlbertForQuestionAnswering(EncoderAndHead):
         self, config: ConfigLike, use_one_hot_embeddings: bool = False, **kwargs: Any
     ) -> None:
         super().__init__(config, use_one_hot_embeddings, **kwargs)
-        self.span_head = ClassificationHead(
-            self.config, num_labels=2, name="span_head", dtype=self.dtype_policy
-        )
+        self.span_head = SpanHead(self.config, name="span_head", dtype=self.dtype_policy)
         self.built = True
 
     def _head_outputs(self, outputs: Tensors, inputs: Tensors, seed: Seed) -> Tensors:

@@ -178,8 +178,12 @@ def run_pretraining(
 ) -> JobResult:
     """Pretrains and evaluates a model, as `run_pretraining.py` does.
 
-    Returns the scores, the best checkpoint and the logged records. For `on_log` and errors see
-    `run_classification`.
+    Args:
+        settings: what to do, named after the command's flags.
+        on_log: see `run_classification`, also for errors.
+
+    Returns:
+        The scores, the best checkpoint and the logged records.
     """
     check_arguments(settings, PretrainingSettings, on_log)
     if not (settings.do_train or settings.do_eval):
