@@ -1,4 +1,4 @@
-"""Converts a model between formats: the command albert_tf.cli.convert_checkpoint."""
+"""Runs the command `albert_tf convert_checkpoint`."""
 
 from albert_tf.cli.convert_checkpoint import main
 

@@ -1,4 +1,4 @@
-"""Makes pretraining records from text: the command albert_tf.cli.create_pretraining_data."""
+"""Runs the command `albert_tf create_pretraining_data`."""
 
 from albert_tf.cli.create_pretraining_data import main
 

@@ -1,4 +1,4 @@
-"""Writes a pretrained model's weights alone: the command albert_tf.cli.export_checkpoints."""
+"""Runs the command `albert_tf export_checkpoints`."""
 
 from albert_tf.cli.export_checkpoints import main
 

@@ -1,4 +1,4 @@
-"""Exports a model for TF-Hub: the command albert_tf.cli.export_to_tfhub."""
+"""Runs the command `albert_tf export_to_tfhub`."""
 
 from albert_tf.cli.export_to_tfhub import main
 

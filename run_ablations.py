@@ -1,4 +1,4 @@
-"""Trains the models of the paper's comparisons: the command albert_tf.cli.run_ablations."""
+"""Runs the command `albert_tf run_ablations`."""
 
 from albert_tf.cli.run_ablations import main
 

@@ -1,4 +1,4 @@
-"""Fine-tunes and applies a text classifier: the command albert_tf.cli.run_classifier."""
+"""Runs the command `albert_tf run_classifier`."""
 
 from albert_tf.cli.run_classifier import main
 

@@ -1,4 +1,4 @@
-"""Pretrains and evaluates ALBERT: the command albert_tf.cli.run_pretraining."""
+"""Runs the command `albert_tf run_pretraining`."""
 
 from albert_tf.cli.run_pretraining import main
 

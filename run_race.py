@@ -1,4 +1,4 @@
-"""Chooses among options that answer a question: the command albert_tf.cli.run_race."""
+"""Runs the command `albert_tf run_race`."""
 
 from albert_tf.cli.run_race import main
 

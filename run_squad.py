@@ -1,4 +1,4 @@
-"""Answers questions about texts with a part of the text: the command albert_tf.cli.run_squad."""
+"""Runs the command `albert_tf run_squad`."""
 
 from albert_tf.cli.run_squad import main
 

@@ -1,4 +1,4 @@
-"""Fine-tunes and applies a token classifier: the command albert_tf.cli.run_token_classifier."""
+"""Runs the command `albert_tf run_token_classifier`."""
 
 from albert_tf.cli.run_token_classifier import main
 
