@@ -157,9 +157,12 @@ def test_labels_of_another_shape_are_rejected(settings, labels, named):
 
 def test_one_hot_labels_work_with_the_loss_of_keras():
     model = albert_tf.AlbertForClassification(small_config(), 3)
-    loss = {"logits": keras.losses.CategoricalCrossentropy(from_logits=True)}
-    model.compile("sgd", loss=loss)
-    model.fit(np.ones([3, 7], np.int32), np.eye(3), verbose=0)
+    ids, losses = np.arange(21).reshape(3, 7), []
+    one_hot = {"logits": keras.losses.CategoricalCrossentropy(from_logits=True)}
+    for loss, labels in ((one_hot, np.eye(3)), (model.default_loss(), np.arange(3))):
+        model.compile("sgd", loss=loss)
+        losses.append(model.evaluate(ids, labels, verbose=0, return_dict=True)["loss"])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
 
 
 def test_a_name_instead_of_a_configuration_is_rejected():

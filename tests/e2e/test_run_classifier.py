@@ -55,8 +55,7 @@ class TestTraining:
         for step, block in zip((2, 4, 6), results, strict=True):
             recorded = trained.metrics("eval")[step]
             for name in ("eval_accuracy", "eval_loss", "f1_macro", "loss"):
-                if name in block:
-                    assert np.float32(block[name]) == np.float32(recorded[name]), name
+                assert np.float32(block[name]) == np.float32(recorded[name]), name
 
     def test_writes_a_complete_model(self, trained):
         names = {path.name for path in trained.output.iterdir()}
