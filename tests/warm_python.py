@@ -87,8 +87,9 @@ def main(folder: str, *modules: str) -> None:
     client.write_text(_CLIENT.format(python=sys.executable, here=here, folder=folder))
     client.chmod(0o755)
     with socket.socket(socket.AF_UNIX) as server:
-        server.bind(_address(folder))
+        server.bind(f"{_address(folder)}.new")
         server.listen()
+        os.rename(f"{_address(folder)}.new", _address(folder))  # clients wait for this name
         while sys.stdin not in select.select([server, sys.stdin], [], [])[0]:
             connection, _ = server.accept()
             if os.fork() == 0:
