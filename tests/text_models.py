@@ -27,7 +27,7 @@ def written(path, model, tokenizer, task=None, checkpoint="model.ckpt-best") -> 
     return str(path)
 
 
-def assert_refused(cases) -> None:
+def assert_rejected(cases) -> None:
     """Checks that each call raises an error of a type with a matching message."""
     for call, kind, message in cases:
         with pytest.raises(kind, match=message):

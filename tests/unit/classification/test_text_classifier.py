@@ -15,7 +15,7 @@ from albert_tf.classification.predict_texts import TextPredictor, predict_file
 from albert_tf.data.text_examples import Labels
 from albert_tf.finetuning.predictor import Predictor
 from albert_tf.training.distribution import create_strategy
-from tests.text_models import CONFIG, assert_refused, written
+from tests.text_models import CONFIG, assert_rejected, written
 
 NAMES = ("low", "middle", "high")
 TASK = TrainedTask("custom", Labels(NAMES), is_pair=False, max_seq_length=20)
@@ -110,7 +110,7 @@ def test_bad_input_is_rejected(model, directory, tokenizer, tmp_path):
     load = TextClassifier.load
     # Iterating over a pandas table yields the names of its columns.
     table = type("Table", (list,), {"ndim": 2})(["text_a", "label"])
-    assert_refused([
+    assert_rejected([
         (lambda: classifier(table), TypeError, "texts must be a list of texts"),
         (lambda: classifier(["a"], ["b"]), ValueError, "text_pairs must be None"),
         (lambda: pairs(["a"]), ValueError, "text_pairs must have the second texts"),

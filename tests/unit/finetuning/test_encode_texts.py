@@ -8,7 +8,7 @@ import tensorflow as tf
 from albert_tf import AlbertEncoder, AlbertForQuestionAnswering, TextEncoder
 from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.modeling.original_names import original_names
-from tests.text_models import CONFIG, assert_refused, written
+from tests.text_models import CONFIG, assert_rejected, written
 
 TEXTS = ["the " * (1 + number % 9) + "light" * (number % 4) for number in range(23)] + [""]
 
@@ -56,7 +56,7 @@ def test_encoders_of_any_model_are_loaded(model, tokenizer, tmp_path):
 
 def test_bad_input_is_rejected(model, tokenizer):
     encode = TextEncoder(model, tokenizer)
-    assert_refused([
+    assert_rejected([
         (lambda: encode(["a"], "b"), TypeError, "text_pairs must be a list of texts"),
         (
             lambda: TextEncoder(model, tokenizer, max_seq_length=4)(["a"], ["b"]),

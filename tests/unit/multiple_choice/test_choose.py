@@ -13,7 +13,7 @@ from albert_tf.multiple_choice.data import LETTERS
 from albert_tf.multiple_choice.run import MultipleChoiceJob, MultipleChoiceSettings
 from tests.choice_run import choices, write_choices
 from tests.fine_tuning_run import run_context
-from tests.text_models import CONFIG, assert_refused, written
+from tests.text_models import CONFIG, assert_rejected, written
 
 TASK = TrainedTask("race", max_seq_length=22, settings={"max_qa_length": 9})
 ROWS = choices(13, 2, 5)
@@ -82,7 +82,7 @@ def test_models_of_an_unknown_task_need_one_score(model, tokenizer, tmp_path):
 
 def test_bad_input_is_rejected(model, tokenizer):
     choose = MultipleChoice(model, tokenizer)
-    assert_refused([
+    assert_rejected([
         (lambda: choose(["b"], contexts=["a"], options=["cd"]), TypeError, r"options\[0\]"),
         (lambda: choose(["b"], contexts=["a"], options=[["c"]]), ValueError, "options.*2 to 26"),
         (

@@ -11,7 +11,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.modeling.original_names import original_names
 from albert_tf.pretraining.fill_mask import FillMask
-from tests.text_models import assert_refused
+from tests.text_models import assert_rejected
 
 CONFIG = AlbertConfig(
     vocab_size=1000,
@@ -83,7 +83,7 @@ def test_invalid_inputs(filler, tokenizer, tmp_path):
     for variable in (nan := AlbertForPretraining(CONFIG)).trainable_variables:
         variable.assign(np.full(variable.shape, np.nan))
     CONFIG.to_json_file(str(tmp_path / "albert_config.json"))
-    assert_refused([
+    assert_rejected([
         (lambda: filler(["[MASK]", "none"]), ValueError, r"\[MASK\].*texts\[1\]='none'"),
         (lambda: filler(["the " * 15 + "[MASK]"]), ValueError, r"texts\[0\].*16 tokens"),
         (lambda: FillMask.load(str(tmp_path)), ValueError, re.escape(str(tmp_path))),

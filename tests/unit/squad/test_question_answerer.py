@@ -19,7 +19,7 @@ from albert_tf.squad.answers import OUTPUTS, AnswerSettings
 from albert_tf.squad.ask import Answerer, answer_file
 from albert_tf.training.distribution import create_strategy
 from tests.squad_run import questions
-from tests.text_models import CONFIG, assert_refused, written
+from tests.text_models import CONFIG, assert_rejected, written
 
 SETTINGS = {"doc_stride": 7, "max_query_length": 9}
 MEDIAN = -0.176  # of the null odds of the model's answers
@@ -99,7 +99,7 @@ def test_settings_come_from_arguments_or_the_training(version, model, directory,
 
 def test_invalid_arguments_are_rejected(directory):
     load = QuestionAnswerer.load
-    assert_refused([
+    assert_rejected([
         (lambda: load("mini"), ValueError, "path must be a model that answers questions"),
         (lambda: load(directory, stride=3), TypeError, "stride"),
         (lambda: load(directory, doc_stride=0), ValueError, "doc_stride must be at least 1"),

@@ -17,7 +17,7 @@ from albert_tf.token_classification import tag
 from albert_tf.token_classification.features import WordTokenizer, token_features
 from albert_tf.token_classification.tag import predict_file, predict_labels
 from albert_tf.training.distribution import create_strategy
-from tests.text_models import CONFIG, assert_refused, written
+from tests.text_models import CONFIG, assert_rejected, written
 
 NAMES = ("O", "B-animal", "B-place", "I-animal", "I-place")
 TASK = TrainedTask("tokens", Labels(NAMES), False, max_seq_length=16)
@@ -145,7 +145,7 @@ def test_lines_of_standard_input_are_predicted_when_they_arrive(
 def test_invalid_input_is_rejected(model, directory, tokenizer, tmp_path):
     classifier = TokenClassifier.load(directory)
     unlabelled = written(tmp_path / "unlabelled", model, tokenizer)
-    assert_refused([
+    assert_rejected([
         (lambda: classifier(["a", ["b"]]), TypeError, r"texts\[1\]"),
         (lambda: classifier([["a"], "b"]), TypeError, r"texts\[1\] must be a list of texts"),
         (lambda: classifier("\ud800"), ValueError, "surrogate"),
