@@ -81,7 +81,7 @@ def test_scores_equal_the_recipes(page):
 
 def test_scores_in_the_text_equal_the_recipes():
     text = " ".join((DOCS / CLASSIFICATION).read_text("utf-8").split())
-    listed = re.search(r"xxlarge v1 alone \([^)]*\): (.*?)\. ", text)
+    listed = re.search(r"xxlarge v1 \([^)]*\): (.*?)\. ", text)
     assert listed
     scores = dict(item.rsplit(" ", 1) for item in listed[1].split(", "))
     expected = {}
