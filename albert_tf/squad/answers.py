@@ -1,4 +1,4 @@
-"""Selects the best answers from the outputs of windows, which arrive in batches in any order."""
+"""Selects the best answers from the model outputs of all windows."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ _QUESTIONS_AT_ONCE = 256  # limits the memory of spans
 class AnswerSettings:
     """Settings for answering questions."""
 
-    version: int  # of SQuAD, 1 or 2
+    version: int  # SQuAD version, 1 or 2
     max_seq_length: int = 384  # maximum number of tokens of a window with its question
     doc_stride: int = 128  # number of tokens between the starts of two windows
     max_query_length: int = 64  # maximum number of tokens of a question; longer ones are truncated
     n_best_size: int = 20  # maximum number of candidates; in SQuAD 1.1 also of starts and ends
     max_answer_length: int = 30  # maximum number of tokens
-    threshold: float | None = None  # null odds from which a question is not answered, SQuAD 2.0
+    threshold: float | None = None  # SQuAD 2.0: minimum null odds of unanswered questions
 
     @property
     def lengths(self) -> dict[str, Any]:
@@ -83,7 +83,7 @@ class SquadAnswers:
         return len(self.ids)
 
     def predictions(self, threshold: float | None = None) -> dict[str, str]:
-        """Returns answers by id, "" from null odds of `threshold`. If `None`, always the best."""
+        """Returns the best answers by id; "" if their null odds reach `threshold`, if given."""
         texts = [candidates[0].text for candidates in self.candidates]
         if threshold is not None and self.null_odds is not None:
             is_answered = self.null_odds < threshold
@@ -100,13 +100,12 @@ class SquadAnswers:
 class AnswerSelector:
     """Collects the outputs of all windows and selects the answers.
 
-    A candidate of a window is a pair of a start and an end: in SQuAD 1.1 of the `n_best_size` best
-    of each, in 2.0 of the model's beams. Rejected are spans that end before they start, are longer
-    than `max_answer_length`, exceed the context of the window, or start where another window has
-    more context. Each text counts once per question, with its best span.
+    Candidates of a window combine its `n_best_size` best starts and ends (SQuAD 1.1) or the model's
+    beams (SQuAD 2.0). A span is rejected if it ends before it starts, is longer than
+    `max_answer_length`, exceeds the context of the window, or starts at a token with more context
+    in another window. If spans of a question have the same text, only the best span is kept.
 
-    With `ranks_padding`, logits of padding are ranked among the best starts and ends of SQuAD 1.1,
-    as in the original, and may displace other candidates.
+    If `ranks_padding`, the best starts and ends of SQuAD 1.1 may be padding, as in the original.
 
     Source: squad_utils.py of the original release, accumulate_predictions and write_predictions.
     """
@@ -126,7 +125,7 @@ class AnswerSelector:
         self._kept: dict[str, np.ndarray] = {}  # [N, ...] each
 
     def add(self, rows: np.ndarray, outputs: Mapping[str, np.ndarray]) -> None:
-        """Adds the outputs of the windows `rows`, int [n], by the names in `OUTPUTS`."""
+        """Adds outputs, named as in `OUTPUTS`, of the windows with indices `rows`, int [n]."""
         if self.settings.version == 1:
             start_index, start_score = self._best(outputs["start_logits"], rows)
             end_index, end_score = self._best(outputs["end_logits"], rows)
@@ -152,7 +151,7 @@ class AnswerSelector:
             self._kept[name][rows] = values
 
     def _best(self, logits: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the best positions, filled with -1, and their logits, [n, n_best_size]."""
+        """Returns the best positions, padded with -1, and their logits, [n, n_best_size] each."""
         if not self.ranks_padding:
             is_real = np.arange(logits.shape[1]) < self.features.sequences.lengths[rows][:, None]
             logits = np.where(is_real, logits, -np.inf)
@@ -163,7 +162,7 @@ class AnswerSelector:
         return np.pad(index, missing, constant_values=-1), np.pad(best, missing)
 
     def answers(self) -> SquadAnswers:
-        """Returns the answers, after the outputs of all windows have been added."""
+        """Returns the answers. Call it after adding the outputs of all windows."""
         questions = self.data.questions
         found = [
             self._distinct(self.data.contexts[questions[number].paragraph], spans)
@@ -222,7 +221,7 @@ class AnswerSelector:
             & (ends - starts[:, :, None] < self.settings.max_answer_length)
         )
         window, beam, rank = np.nonzero(is_span)
-        # In SQuAD 1.1 all starts share the ends.
+        # In SQuAD 1.1, all starts share the same ends.
         end_beam = np.minimum(beam, ends.shape[1] - 1)
         row, start, end = rows[window], starts[window, beam], ends[window, end_beam, rank]
         # Scores of a span that occurs in several beams are averaged.
@@ -268,9 +267,9 @@ def _softmax(values: np.ndarray, bounds: np.ndarray) -> np.ndarray:
 def write_answers(output_dir: str, answers: SquadAnswers, threshold: float | None = None) -> None:
     """Writes `predictions.json`, `nbest_predictions.json` and, for SQuAD 2.0, `null_odds.json`.
 
-    Each is an object with the ids as keys, in order. The n best answers are objects with `text`,
-    `probability`, `start_log_prob` and `end_log_prob`. From null odds of `threshold` an answer is
-    ""; if `threshold` is `None`, it is always the best.
+    Each file contains an object with the question ids as keys. An n-best answer is an object with
+    `text`, `probability`, `start_log_prob` and `end_log_prob`. `predictions.json` contains the best
+    answers, or "" if their null odds reach `threshold`, if given.
     """
     names = AnswerCandidate._fields[:4]
     n_best = [

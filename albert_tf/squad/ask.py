@@ -1,8 +1,8 @@
 """Answers questions about texts, from lists, JSON documents or JSON Lines.
 
 Input files contain a list of objects with `context`, `question` and optionally `id`; or one such
-object per line; or questions in the format of SQuAD or CMRC 2018, with or without answers. For each
-question a JSON object is written, see `QuestionAnswer.to_json`.
+object per line; or questions in the format of SQuAD or CMRC 2018, with or without answers.
+`QuestionAnswer.to_json` describes the output.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _WANTED = (
     'a JSON list of {"context": "...", "question": "..."}, optionally with "id"; or one such '
     "object per line; or a file in the format of SQuAD"
 )
-# Questions of lists and files are grouped in the same way, so batches and numbers are equal.
+# The same for lists and files, so that both yield the same batches and numbers.
 _QUESTIONS_AT_ONCE = 256
 _MODELS = (AlbertForQuestionAnswering, AlbertForQuestionAnsweringWithBeamSearch)
 
@@ -76,7 +76,7 @@ def read_plain_questions(
     """Yields the questions of each group of lines, see `streams.read_lines`.
 
     If the first line is an object, the input is JSON Lines; otherwise all lines are one document.
-    Questions without an id get their number, from 1, as text.
+    Questions without an id are numbered from 1, as text.
 
     Raises:
         ValueError: JSON is malformed, or a text is missing; names `path` and the line or the keys.
@@ -172,7 +172,7 @@ def select_answers(
     settings: AnswerSettings,
     description: str,
 ) -> SquadAnswers:
-    """Returns the answers of a model; as in the original, padding is ranked if it is "max"."""
+    """Returns the answers of a model, ranking padding as in the original if `padding` is "max"."""
     ranks_padding = predictor.padding == "max"
     selector = AnswerSelector(data, features, settings, ranks_padding=ranks_padding)
     for rows, outputs in predictor.batches(features.sequences, description):
@@ -181,7 +181,7 @@ def select_answers(
 
 
 class Answerer:
-    """Answers groups of questions; counts questions, and truncated ones in `issues`."""
+    """Answers groups of questions; `issues` counts truncated questions."""
 
     def __init__(
         self, predictor: Predictor, tokenizer: Tokenizer, settings: AnswerSettings
@@ -228,20 +228,21 @@ class Answerer:
 
 
 class QuestionAnswerer(Answerer):
-    """Answers questions by parts of contexts like `run_squad --predict_json`, or not at all.
+    """Answers questions with spans of their contexts, like `run_squad --predict_json`.
 
     Args:
         model: a model of SQuAD 1.1, which answers every question, or of SQuAD 2.0.
         tokenizer: the tokenizer. Default: `model.tokenizer`.
-        max_seq_length: maximum number of tokens of a window with its question. Default of this and
-            the next two arguments: as in the training; otherwise 384, or the number of positions of
-            the model if smaller.
-        doc_stride: number of tokens between the starts of two windows. Default: 128.
-        max_query_length: number of tokens to which questions are truncated. Default: 64.
-        n_best_size: maximum number of candidates of a question.
+        max_seq_length: maximum number of tokens of a window with its question. Default: the value
+            of the training; otherwise 384, or the model's number of positions if smaller.
+        doc_stride: number of tokens between the starts of two windows. Default: the value of the
+            training, otherwise 128.
+        max_query_length: number of tokens to which questions are truncated. Default: the value of
+            the training, otherwise 64.
+        n_best_size: maximum number of candidates per question.
         max_answer_length: maximum number of tokens of an answer.
-        null_score_diff_threshold: null odds from which a question is not answered, only SQuAD 2.0.
-            Default: the best of the model's evaluation, otherwise 0.
+        null_score_diff_threshold: minimum null odds of unanswered questions, only for SQuAD 2.0.
+            Default: the best threshold of the model's evaluation, otherwise 0.
         batch_size: number of windows of `max_seq_length` per batch.
 
     Raises:
@@ -330,7 +331,7 @@ class QuestionAnswerer(Answerer):
     def __call__(
         self, questions: Iterable[str], *, contexts: Iterable[str]
     ) -> list[QuestionAnswer]:
-        """Answers each question by a part of its context.
+        """Answers each question with a span of its context.
 
         Args:
             questions: N >= 1 questions.
@@ -355,7 +356,7 @@ class QuestionAnswerer(Answerer):
 
 
 def check_questions(path: str) -> None:
-    """Checks all questions of a file, but not of pipes; see `read_plain_questions` for errors."""
+    """Checks all questions of a file; skips pipes. For errors see `read_plain_questions`."""
     if can_be_read_twice(path, "a file of questions"):
         with open_input(path) as file:
             for _ in read_plain_questions(read_lines(file), path):

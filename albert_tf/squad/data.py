@@ -18,10 +18,10 @@ Answers = tuple[tuple[str, int], ...]
 
 
 def questions_in(content: JsonValue) -> Iterator[tuple[JsonValue, JsonValue]]:
-    """Yields the object with the context and the object of each question in a JSON value.
+    """Yields the context object and the question object of each question in a JSON value.
 
-    The value is a list of articles, an object with such a list as `data`, or one article. A
-    paragraph may replace its article, and a question with its context may replace its paragraph.
+    The value is a list of articles, an object with such a list as `data`, or one article.
+    Paragraphs may replace articles, and questions with a context may replace paragraphs.
     """
     articles = [content]
     if isinstance(content.value, list):
@@ -37,7 +37,7 @@ def questions_in(content: JsonValue) -> Iterator[tuple[JsonValue, JsonValue]]:
 
 
 def text_of(entry: JsonValue, name: str) -> str:
-    """Returns a text; "context" and "question" have other keys in the older format of CMRC 2018."""
+    """Returns a text; the older format of CMRC 2018 uses other keys."""
     other = {"context": "context_text", "question": "query_text"}[name]
     return (entry.get(other) or entry[name]).whole_text()
 
@@ -51,7 +51,7 @@ def id_of(entry: JsonValue) -> str | int | None:
 
 
 def _answers_of(entry: JsonValue) -> Answers:
-    """Returns text and first character of each answer, -1 if unknown."""
+    """Returns the text of each answer and the index of its first character, -1 if unknown."""
     answers = entry.get("answers")
     found = []
     for answer in answers.elements() if answers else []:
@@ -86,14 +86,15 @@ class SquadData:
 def read_squad(path: str, *, version: int, is_training: bool) -> SquadData:
     """Reads all questions of a file.
 
-    For training a question has one answer, the first. If its text is not at its position, the
-    nearest occurrence is used; if it does not occur, the text at the position. Otherwise answers
-    are optional and only used for scores. Malformed values are counted and logged.
+    For training, only the first answer of a question is kept. If its text is not at `answer_start`,
+    the nearest occurrence is used. If the text does not occur in the context, the text at
+    `answer_start` is used. Malformed answers are counted and logged. For evaluation, answers are
+    optional.
 
     Raises:
-        ValueError: the file has another format, or no question, or an id twice. For training: a
-            question of SQuAD 1.1 has no answer, or an answer is outside of its context. Names the
-            file and the keys in it.
+        ValueError: the format is not supported, there are no questions, or an id occurs twice. For
+            training: a question of SQuAD 1.1 has no answer, or an answer is outside of its context.
+            The message names the file and the keys in it.
     """
     content = JsonValue(parse_json(read_text(path), path), path)
     data, issues = SquadData([], [], path), DataIssues(path, "id")
@@ -143,7 +144,7 @@ def read_squad(path: str, *, version: int, is_training: bool) -> SquadData:
 
 
 def locate_answer(context: str, text: str, start: int) -> int:
-    """Returns the index of `text` in `context` that is nearest to `start`; -1 if there is none."""
+    """Returns the index of the occurrence of `text` that is nearest to `start`, or -1."""
     start = max(start, 0)
     if context.startswith(text, start):
         return start
@@ -173,8 +174,8 @@ def _answer_to_train(
         return ((text, found),)
     if not 0 <= start <= len(context) - len(text):
         raise JsonError(
-            f"{where}: the answer {shown(text)} does not occur in the context, and a text of its "
-            f"length at {shown(start)} is outside of the context ({len(context)} characters)."
+            f"{where}: the answer {shown(text)} does not occur in the context, and at "
+            f"`answer_start`={shown(start)} it exceeds the context of {len(context)} characters."
         )
     issues.add("an answer that does not occur in the context; using its answer_start", qas_id)
     return ((text, start),)

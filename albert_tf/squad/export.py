@@ -1,7 +1,7 @@
 """SavedModels that answer questions, from token ids or texts.
 
-`GraphAnswerer` is the counterpart of `squad.features` and `squad.answers` in a graph. Q is the
-number of questions, N the number of all windows, T the number of possible spans.
+`GraphAnswerer` implements `squad.features` and `squad.answers` in a graph. In shapes, Q is the
+number of questions, N the number of windows and T the number of possible spans.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FOLDER = "saved_model"  # as in the original, which writes other formats next to
 
 # The original's names of the logits, although they are not log probabilities.
 _ORIGINAL_OUTPUTS = {"start_logits": "start_log_prob", "end_logits": "end_log_prob"}
-_TOKENS_AT_ONCE = 8192  # a long context has more windows than the memory for one batch
+_TOKENS_AT_ONCE = 8192  # limits memory: a long context has many windows
 _SPECIAL_TOKENS = 3  # [CLS] question [SEP] window [SEP]
 
 # Characters that Python's `str.strip` removes.
@@ -53,16 +53,16 @@ def export_spans(
 
     It computes in float32 without dropout. Its signatures take `input_ids`, `input_mask` (1 = real
     token, 0 = padding) and `segment_ids` (1 = the context and the [SEP] after it), int32 [B, S]
-    each. `tokens` returns `OUTPUTS`: for SQuAD 1.1 logits without a mask; for SQuAD 2.0 the beams
-    of `SpanBeamHead.call`, whose missing starts and ends have log probabilities of about -1e30, and
-    `cls_logits`, above 0 if an answer is unlikely. `serving_default` returns the same; the logits
-    have the names of the original, `start_log_prob` and `end_log_prob`.
+    each. `tokens` returns `OUTPUTS`: for SQuAD 1.1 unmasked logits; for SQuAD 2.0 the beams of
+    `SpanBeamHead.call`, in which missing starts and ends have log probabilities of about -1e30, and
+    `cls_logits`, above 0 if an answer is unlikely. `serving_default` returns the same values; the
+    logits have their names in the original, `start_log_prob` and `end_log_prob`.
 
     Returns:
         Path of the subdirectory, which is named after the time in seconds.
 
     Source: run_squad_v1.py of the original release, main.
-    Differs: the original takes one sequence of one length, and does not export SQuAD 2.0.
+    Differs: the original accepts one sequence of a fixed length, and does not export SQuAD 2.0.
     """
     copy = float32_copy(model)
     has_beams = isinstance(model, AlbertForQuestionAnsweringWithBeamSearch)
@@ -90,9 +90,9 @@ def export_text_spans(
 ) -> str:
     """Writes a SavedModel that takes texts into a new subdirectory of `export_dir`/text.
 
-    It answers like `squad.ask.QuestionAnswerer`, and needs the operations of TensorFlow Text. Its
-    signature `serving_default` takes `questions` and `contexts`, string [B] each, UTF-8;
-    docs/exporting.md lists its outputs.
+    The SavedModel answers like `squad.ask.QuestionAnswerer`, and needs the operations of TensorFlow
+    Text. Its signature `serving_default` takes `questions` and `contexts`, UTF-8 string [B] each;
+    docs/exporting.md lists the outputs.
 
     Returns:
         Path of the subdirectory.
@@ -172,7 +172,7 @@ class GraphAnswerer:
 
 
 def _only(best: Outputs, is_answered: tf.Tensor) -> Outputs:
-    """Returns the best answers, and the values of missing ones."""
+    """Replaces the best answers of unanswered questions by the values of missing answers."""
     missing = {tf.string: "", tf.float32: 0.0, tf.int32: -1}
     return {
         name: tf.where(is_answered, values, tf.constant(missing[values.dtype], values.dtype))
@@ -181,7 +181,7 @@ def _only(best: Outputs, is_answered: tf.Tensor) -> Outputs:
 
 
 class SpanWindows(NamedTuple):
-    """The windows of all questions, those of a question adjacent."""
+    """The windows of all questions, grouped by question."""
 
     sequences: Sequences  # N windows, [CLS] question [SEP] part of the context [SEP]
     questions: tf.Tensor  # int32 [N]; index of the question, never decreasing
@@ -195,7 +195,7 @@ class SpanWindows(NamedTuple):
         return positions + tf.reshape(shifts, [-1] + [1] * (positions.shape.rank - 1))
 
     def is_max_context(self, rows: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
-        """See `SquadFeatures.is_max_context`: bool [n, m] of rows [n] and positions [n, m]."""
+        """See `SquadFeatures.is_max_context`; returns bool [n, m] for positions [n, m]."""
         tokens = self.context_tokens(rows, positions)[:, :, None]
         own = self._context_scores(rows[:, None, None], tokens)
         distances = [step for step in range(-self.most_overlaps, self.most_overlaps + 1) if step]
@@ -210,7 +210,7 @@ class SpanWindows(NamedTuple):
         return (own[:, :, 0] >= 0) & ~tf.reduce_any(is_better & is_other[:, None, :], axis=2)
 
     def _context_scores(self, rows: tf.Tensor, tokens: tf.Tensor) -> tf.Tensor:
-        """Returns the context of tokens; negative outside of the window."""
+        """Returns how much context surrounds tokens; negative outside of the window."""
         lengths = tf.gather(self.lengths, rows)
         before = tokens - tf.gather(self.starts, rows)
         least = tf.minimum(before, lengths - 1 - before)
@@ -227,7 +227,7 @@ def span_windows(
     doc_stride: int,
     max_query_length: int,
 ) -> SpanWindows:
-    """Splits contexts into windows like `squad_features`; both texts are int32 [Q, (tokens)]."""
+    """Splits contexts into windows like `squad_features`; token ids are int32 [Q, (tokens)]."""
     questions = questions[:, :max_query_length]
     context_lengths = tf.cast(contexts.row_lengths(), tf.int32)
     rooms = max_seq_length - _SPECIAL_TOKENS - tf.cast(questions.row_lengths(), tf.int32)
@@ -269,11 +269,11 @@ class Spans(NamedTuple):
 
 
 class Beams(NamedTuple):
-    """Starts and ends to try for n windows, best first."""
+    """Candidate starts and ends of n windows, best first."""
 
-    starts: tf.Tensor  # int32 [n, K]; positions in the sequence; -1 = none
+    starts: tf.Tensor  # int32 [n, K]; positions in the sequence; -1 if missing
     start_scores: tf.Tensor  # float32 [n, K]
-    ends: tf.Tensor  # int32 [n, K, M], or [n, 1, M] for all starts; -1 = none
+    ends: tf.Tensor  # int32 [n, K, M], or [n, 1, M] for all starts; -1 if missing
     end_scores: tf.Tensor  # float32, the same shape
 
 
@@ -293,7 +293,7 @@ def _best(logits: tf.Tensor, mask: tf.Tensor, count: int) -> tuple[tf.Tensor, tf
 
 
 def found_beams(outputs: Mapping[str, tf.Tensor]) -> Beams:
-    """Returns the beams of a model of SQuAD 2.0; see `SpanBeamHead.call`."""
+    """Returns the beams of a SQuAD 2.0 model; see `SpanBeamHead.call`."""
     starts = outputs["start_top_index"]
     shape = tf.concat([tf.shape(starts), [-1]], axis=0)
     return Beams(
@@ -318,7 +318,7 @@ def possible_spans(
     )
     places = tf.where(is_span)
     owners, start_places = places[:, 0], places[:, :2]
-    # In SQuAD 1.1 all starts share the ends.
+    # In SQuAD 1.1, all starts share the same ends.
     beam = tf.minimum(places[:, 1], tf.shape(ends, tf.int64)[1] - 1)
     end_places = tf.stack([owners, beam, places[:, 2]], axis=1)
     chosen = tf.gather(rows, owners)
@@ -334,11 +334,7 @@ def possible_spans(
 def _cut_out(
     contexts: Contexts, questions: tf.Tensor, owners: tf.Tensor, first: tf.Tensor, last: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns first byte and text of spans, stripped.
-
-    Windows have `questions`, int32 [n]. A span has a window, `owners`, int64 [T], and its first and
-    last token in the context, int32 [T].
-    """
+    """Returns the first bytes and the texts of spans [T], stripped; `owners` are their windows."""
     texts = tf.gather(contexts.texts, questions)
     # Only parts of contexts are copied for every span, because contexts may be very long.
     offsets = tf.gather(tf.gather(contexts.starts.row_starts(), questions), owners)
@@ -351,7 +347,7 @@ def _cut_out(
     count = tf.shape(questions)[0]
     base = tf.math.unsorted_segment_min(starts, owners, count)
     limit = tf.math.unsorted_segment_max(tf.maximum(starts, ends), owners, count)
-    base = tf.minimum(base, tf.strings.length(texts))  # a window without spans has the largest
+    base = tf.minimum(base, tf.strings.length(texts))  # windows without spans: largest integer
     parts = tf.strings.substr(texts, base, tf.maximum(limit, base) - base)
     pieces = tf.strings.substr(
         tf.gather(parts, owners), starts - tf.gather(base, owners), tf.maximum(ends - starts, 0)

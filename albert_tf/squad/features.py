@@ -1,7 +1,6 @@
-"""Splits questions and contexts into windows: token sequences and the characters of their tokens.
+"""Tokenizes questions and contexts, and splits contexts into windows.
 
-Windows of a context start at multiples of `doc_stride`; an answer is trained on in the windows that
-contain all of it.
+In training, a window has an answer if it contains the whole answer; otherwise it is unanswerable.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class _Tokens:
     starts: np.ndarray  # int32 [T]; first character of each token in its context
     ends: np.ndarray  # int32 [T]; one past the last character
     paragraph_offsets: np.ndarray  # int64 [contexts + 1]; first token of each context
-    question_ids: np.ndarray  # int32; of all questions, truncated
+    question_ids: np.ndarray  # int32; truncated questions
     question_offsets: np.ndarray  # int64 [questions + 1]
     cut_questions: list[int]  # indices
 
@@ -75,7 +74,7 @@ def _tokenized(
 
 
 def _encode_contexts(tokenizer: Tokenizer, texts: Sequence[str]) -> tuple[np.ndarray, ...]:
-    """Returns ids, first characters and ends of tokens, and token counts of texts."""
+    """Returns the ids, starts and ends of all tokens, and the number of tokens per text."""
     encodings = [tokenizer.encode_with_offsets(text) for text in texts]
     lengths = np.array([len(encoding.ids) for encoding in encodings])
     return (*(_flat(lists) for lists in zip(*encodings, strict=True)), lengths)
@@ -90,13 +89,13 @@ def _flat(lists: Sequence[list[int]]) -> np.ndarray:
 
 
 def _offsets(lengths: np.ndarray) -> np.ndarray:
-    """Returns the start of each of the pieces of these lengths, and the end of the last one."""
+    """Returns the cumulative sum of lengths, from 0."""
     return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
 
 
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """The windows of all questions, those of a question adjacent."""
+    """The windows of all questions, grouped by question."""
 
     questions: np.ndarray  # int32 [N]; index of the question
     starts: np.ndarray  # int32 [N]; index of the first token in the context
@@ -106,8 +105,8 @@ class Windows:
 def cut_windows(context_lengths: np.ndarray, rooms: np.ndarray, doc_stride: int) -> Windows:
     """Splits contexts of `context_lengths` tokens into windows of `rooms` tokens, int [Q] each.
 
-    A window starts `doc_stride` tokens after the previous one, or directly after it if that is
-    less. Each question has at least one window.
+    Consecutive windows start `doc_stride` tokens apart, or `rooms` tokens apart if that is less.
+    Each question has at least one window.
     """
     steps = np.minimum(rooms, doc_stride)
     rest = np.maximum(context_lengths - rooms, 0)
@@ -120,10 +119,7 @@ def cut_windows(context_lengths: np.ndarray, rooms: np.ndarray, doc_stride: int)
 
 
 def _answer_tokens(questions: Sequence[Question], tokens: _Tokens) -> tuple[np.ndarray, np.ndarray]:
-    """Returns first and last token of answers, int64 [Q] within the context; -1 if missing.
-
-    Characters without tokens at the ends of an answer are ignored.
-    """
+    """Returns the first and last tokens of answers, int64 [Q] within the context; -1 if missing."""
     paragraphs = np.array([question.paragraph for question in questions], np.int64)
     ranges = np.array([_first_and_last_character(question) for question in questions], np.int64)
     offsets = tokens.paragraph_offsets
@@ -131,7 +127,7 @@ def _answer_tokens(questions: Sequence[Question], tokens: _Tokens) -> tuple[np.n
     width = 2 + max(int(tokens.ends.max(initial=0)), int(ranges.max(initial=0)))
     owners = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)) * width
     keys = ranges + paragraphs[:, None] * width
-    # Ends may decrease where cleaning reorders characters; the maximum counts.
+    # Ends may decrease where cleaning reorders characters, but a search needs sorted values.
     furthest = np.maximum.accumulate(owners + tokens.ends)
     first = np.searchsorted(furthest, keys[:, 0], side="right") - offsets[paragraphs]
     last = np.searchsorted(owners + tokens.starts, keys[:, 1], side="right") - 1
@@ -154,8 +150,8 @@ def _first_and_last_character(question: Question) -> tuple[int, int]:
 class SquadFeatures:
     """The windows of all questions: [CLS] question [SEP] part of the context [SEP].
 
-    Each question has at least one window, and its windows are adjacent. Without context tokens the
-    second [SEP] is missing. Columns of answers are `None` unless for training.
+    Each question has at least one window, and its windows are adjacent. Without context tokens, the
+    second [SEP] is missing. Answer columns are `None` except for training.
     """
 
     sequences: TokenSequences  # N windows
@@ -186,10 +182,14 @@ class SquadFeatures:
         return np.maximum(second - 1, 0)
 
     def is_max_context(self, rows: np.ndarray, positions: np.ndarray) -> np.ndarray:
-        """Returns whether no other window has more context around tokens.
+        """Returns whether tokens have at least as much context as in any other window.
 
-        Context is the smaller number of tokens before and after. Ties are won by the longer window,
-        then by the first. Tokens are at `positions`, int [n, ...], of the windows `rows`, int [n].
+        The amount of context is the number of tokens before or after, whichever is smaller. Among
+        equal windows the longer is preferred, then the first.
+
+        Args:
+            rows: int [n], indices of windows.
+            positions: int [n, ...], positions of tokens in these windows.
         """
         shape = (-1,) + (1,) * (positions.ndim - 1)
         tokens = positions + (self.window_starts - self.first_context_position)[rows].reshape(shape)
@@ -207,7 +207,7 @@ class SquadFeatures:
         return is_best
 
     def _context_scores(self, rows: np.ndarray, tokens: np.ndarray) -> np.ndarray:
-        """Returns the context of paragraph tokens; negative outside of the window."""
+        """Returns how much context surrounds tokens; negative outside of the window."""
         lengths = self.context_lengths(rows)
         before = tokens - self.window_starts[rows]
         behind = lengths - 1 - before
@@ -245,11 +245,12 @@ def squad_features(
         doc_stride: number of tokens between the starts of two windows.
         max_query_length: number of tokens to which questions are truncated.
         is_training: whether to compute positions of answers.
-        num_workers: number of processes that tokenize.
+        num_workers: number of tokenizer processes.
         is_logged: whether to log counts and truncated questions.
 
     Raises:
-        ValueError: the lengths leave no room, or no window has an answer to train on.
+        ValueError: the lengths leave no room for the context, or in training no window contains a
+            whole answer.
 
     Source: `convert_examples_to_features` of the original's squad_utils.
     Differs: the original skips questions whose context has no token or cannot be aligned.
@@ -304,7 +305,7 @@ def check_lengths(max_seq_length: int, doc_stride: int, max_query_length: int) -
 def _sequences(
     tokens: _Tokens, windows: Windows, paragraphs: np.ndarray, tokenizer: Tokenizer
 ) -> TokenSequences:
-    """Returns the sequences of all windows, computed in portions."""
+    """Returns the sequences of all windows."""
     pool = np.concatenate([tokens.question_ids, tokens.context_ids])
     parts = []
     for begin in range(0, len(windows.starts), _WINDOWS_AT_ONCE):
@@ -316,7 +317,7 @@ def _sequences(
         )
         question_lengths = np.diff(tokens.question_offsets)[questions]
         lengths = np.stack([question_lengths, windows.lengths[chosen]], axis=1)
-        # Index of every token in the pool: the start of its piece plus its number in the piece.
+        # Index of each token in the pool: the start of its segment plus its index in the segment.
         flat = lengths.ravel()
         shifts = begins.ravel() - (np.cumsum(flat) - flat)
         places = np.repeat(shifts, flat) + np.arange(flat.sum())
@@ -329,7 +330,7 @@ def _sequences(
 
 
 def _labels(data: SquadData, tokens: _Tokens, windows: Windows) -> dict[str, np.ndarray]:
-    """Returns the columns of answers of `SquadFeatures`."""
+    """Returns the answer columns of `SquadFeatures`."""
     owners = windows.questions
     first, last = (ends[owners] for ends in _answer_tokens(data.questions, tokens))
     is_whole = (first >= windows.starts) & (last < windows.starts + windows.lengths) & (first >= 0)
@@ -346,7 +347,7 @@ def _labels(data: SquadData, tokens: _Tokens, windows: Windows) -> dict[str, np.
         for index, question in enumerate(data.questions)
         if index not in shown and not question.is_impossible
     ]
-    what = "an answer that fits into no window, trained as unanswerable"
+    what = "an answer that does not fit into a window, trained as unanswerable"
     _warn_of_questions(data, hidden, what)
     before_context = np.diff(tokens.question_offsets)[owners] + 2
     starts, ends = (

@@ -17,11 +17,11 @@ from absl import logging
 from albert_tf.data.errors import UserError
 from albert_tf.squad.data import Question
 
-_NO_ANSWER_LIMIT = 1.0  # of the official program, for probabilities
+_NO_ANSWER_LIMIT = 1.0  # default of the official program, which expects probabilities
 _WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLE = re.compile(r"\b(a|an|the)\b")
 
-# Punctuation of CMRC's program, which is ignored.
+# Punctuation that CMRC's program ignores.
 _CMRC_PUNCTUATION = re.compile(r"[-:_*^/\\~`+=，。：？！“”；’《》…·、「」（）－～『』]")
 _CHINESE = "\u4e00-\u9fff"
 _SEGMENT = re.compile(rf"[{_CHINESE}]|[^\s{_CHINESE}]+")
@@ -77,7 +77,7 @@ def is_chinese(questions: Sequence[Question]) -> bool:
 def v1_scores(questions: Sequence[Question], predictions: Mapping[str, str]) -> dict[str, float]:
     """Scores answers by id as defined by SQuAD 1.1.
 
-    Questions without references are skipped with a warning; one without a prediction scores 0.
+    Questions without references are skipped with a warning.
 
     Returns:
         `exact_match` and `f1`, 0 to 100. If most references are Chinese, also `char_exact_match`
@@ -133,22 +133,25 @@ def v2_scores(
 
     Args:
         questions: questions; those without references are unanswerable.
-        answers: best answer by id, without a threshold. A missing answer scores 0.
+        answers: best answer by id, before applying a threshold.
         null_odds: null odds by id, higher if less answerable.
-        threshold: null odds from which a question is not answered. Default: `best_f1_thresh`.
+        threshold: minimum null odds of unanswered questions. Default: `best_f1_thresh`.
 
     Returns:
-        `exact`, `f1` and `total`, also prefixed by `HasAns_` and `NoAns_` for questions with and
-        without an answer, at the threshold; as in the original, null odds above 1.0 always count as
-        unanswered. `predictions_exact`, `predictions_f1`: without that rule, like the official
-        program. `best_exact`, `best_exact_thresh`, `best_f1`, `best_f1_thresh`: scores at the best
-        threshold; equal null odds count as answered. `null_score_diff_threshold`: the threshold.
+        - `exact`, `f1` and `total` at the threshold, also prefixed by `HasAns_` and `NoAns_` for
+          questions with and without an answer. As in the original, questions with null odds above
+          1.0 are always unanswered.
+        - `predictions_exact` and `predictions_f1`: at the threshold, without this limit.
+        - `best_exact`, `best_exact_thresh`, `best_f1` and `best_f1_thresh`: the best scores and
+          their thresholds, 0 if all questions are unanswered. Here null odds equal to the threshold
+          count as answered.
+        - `null_score_diff_threshold`: the threshold.
 
     Raises:
         ValueError: there are no references, or null odds are missing.
 
-    Source: squad_utils.py of the original release, evaluate_v2, and the official program. If it is
-        best to answer nothing, the threshold is 0. The last of two questions with one id counts.
+    Source: squad_utils.py of the original release, evaluate_v2, and the official program. If an id
+        occurs twice, only the last question is scored.
     """
     _check_references(questions, 2)
     questions = list({question.qas_id: question for question in questions}.values())
@@ -157,7 +160,7 @@ def v2_scores(
     _warn_of_missing(questions, answers)
     lacking = [q.qas_id for q in questions if q.qas_id in answers and q.qas_id not in null_odds]
     if lacking:
-        raise UserError(f"{len(lacking)} answers have no null odds, the first is {lacking[0]!r}.")
+        raise UserError(f"{len(lacking)} answers have no null odds. The first is {lacking[0]!r}.")
     given = [answers.get(question.qas_id) for question in questions]
     references = [
         [text for text, _ in question.answers if normalize_answer(text)] or [""]

@@ -30,7 +30,7 @@ from albert_tf.squad.task import SquadTask
 from albert_tf.training.evaluation import BestCheckpoint, EvaluationResults, result_lines
 from albert_tf.training.settings import JobResult, check_arguments, limited, unless_given
 
-# Settings of the training that predictions need, by version of SQuAD.
+# Training settings that predictions need, by version of SQuAD.
 _KEPT_FLAGS = {
     1: ("doc_stride", "max_query_length"),
     2: ("doc_stride", "max_query_length", "start_n_top", "end_n_top"),
@@ -52,7 +52,7 @@ class SquadEvaluationResults(EvaluationResults):
         best_f1: float,
         name: str = "f1",
     ) -> None:
-        """Adds or replaces the block of a step; `best_f1` is a score of the kind `name`."""
+        """Adds or replaces the block of a step; `name` is the metric of `best_f1`."""
         lines = [f"{key} = {value}" for key, value in sorted(results.items())]
         best_lines = lines
         if best_step != step:
@@ -94,7 +94,7 @@ class SquadSettings(FineTuningSettings):
 
 
 class SquadJob(Job[SquadSettings]):
-    """Answers questions by a span of a context, or not at all; see `Job`."""
+    """Trains and applies models that answer questions with spans of contexts; see `Job`."""
 
     ACTIONS = ("do_train", "do_predict", "predict_json", "export_dir")
     EVALUATING = "`do_predict`, and a `predict_file` with answers"
@@ -121,7 +121,7 @@ class SquadJob(Job[SquadSettings]):
         if version not in SQUAD_TASKS:
             found = f"a model of {trained.name!r}" if trained else "no model with a known task"
             raise UserError(
-                "`squad_version` must be 1 (every question has an answer) or 2 (some have none). "
+                "`squad_version` must be 1 (all questions have answers) or 2 (some do not). "
                 f"`output_dir` contains {found}. Received: {version}"
             )
         return SQUAD_TASKS[version]
@@ -155,15 +155,15 @@ class SquadJob(Job[SquadSettings]):
         self.predict = self._read("predict") if settings.do_predict else None
         questions = self.predict.questions if self.predict else []
         self.best_metric = "f1" if self.version == 1 else "best_f1"
-        if self.version == 1 and is_chinese(questions):  # F1 of SQuAD relies on blanks
+        if self.version == 1 and is_chinese(questions):  # SQuAD's F1 splits words at blanks
             self.best_metric = "char_f1"
         self.has_references = has_references(questions, self.version)
         self.evaluates = self.has_references and (settings.do_train or settings.checkpoint == "all")
         self._written_step: int | None = None  # step of the answers in the files
         if self.predict and not self.has_references and settings.checkpoint == "all":
             raise UserError(
-                f"`checkpoint`=all needs answers to score checkpoints by, but `predict_file` "
-                f"{self.predict.path} has none. Use best, newest or a path."
+                f"`checkpoint`=all needs reference answers to score checkpoints, but `predict_file` "
+                f"{self.predict.path} contains none. Use best, newest or a path."
             )
 
     def _read(self, action: str) -> SquadData:
@@ -239,7 +239,7 @@ class SquadJob(Job[SquadSettings]):
             self._litert = LiteRTExport(model, path, max_seq_length=length)
 
     def answers(self, description: str = "answering") -> SquadAnswers:
-        """Returns the answers to `predict_file`."""
+        """Returns the answers to the questions of `predict_file`."""
         assert self.predict is not None
         predictor = self.predictor(self.settings.predict_batch_size)
         return select_answers(
@@ -247,7 +247,7 @@ class SquadJob(Job[SquadSettings]):
         )
 
     def scores(self, answers: SquadAnswers) -> dict[str, float]:
-        """Scores answers by their references; see `v1_scores` and `v2_scores`."""
+        """Scores answers to `predict_file`; see `v1_scores` and `v2_scores`."""
         assert self.predict is not None
         questions, predictions = self.predict.questions, answers.predictions()
         if self.version == 1:
@@ -256,12 +256,12 @@ class SquadJob(Job[SquadSettings]):
         return v2_scores(questions, predictions, odds, self.settings.null_score_diff_threshold)
 
     def threshold(self) -> float | None:
-        """Returns the null odds from which questions are not answered; `None` for SQuAD 1.1."""
+        """Returns the minimum null odds of unanswered questions; `None` for SQuAD 1.1."""
         if self.version == 1:
             return None
         given, known = self.settings.null_score_diff_threshold, self.task.settings.get(THRESHOLD)
         if given is None and known is None:
-            logging.warning("The best threshold of this model is unknown: using --%s=0", THRESHOLD)
+            logging.warning("The best threshold of this model is unknown. Using --%s=0", THRESHOLD)
             return 0.0
         return known if given is None else given
 
@@ -295,7 +295,7 @@ class SquadJob(Job[SquadSettings]):
         )
 
     def _write(self, step: int, answers: SquadAnswers, scores: Mapping[str, float]) -> None:
-        """Writes the answers of a checkpoint; without references `scores` is empty."""
+        """Writes the answers of a checkpoint; `scores` is empty if there are no references."""
         threshold = scores.get(THRESHOLD)
         threshold = self.threshold() if threshold is None else threshold
         write_answers(self.settings.output_dir, answers, threshold)

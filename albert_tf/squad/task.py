@@ -1,4 +1,4 @@
-"""The training task of question answering: start and end of answers, and whether there is one."""
+"""The training task of question answering."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ START, END, ANSWERABILITY = "start_loss", "end_loss", "answerability_loss"
 class SquadTask(InMemoryTask):
     """The training task of `run_squad.py`; an example is a window of a context.
 
-    The softmax of version 1 includes padding, so its loss equals that of the original only with the
-    padding "max". Version 2 considers `end_n_top` ends of each of `start_n_top` starts, and applies
+    The softmax of version 1 includes padding, so its loss equals the original's only if `padding`
+    is "max". Version 2 considers `end_n_top` ends for each of `start_n_top` starts, and applies
     dropout before the no-answer score. For other arguments and errors see `InMemoryTask`.
     """
 

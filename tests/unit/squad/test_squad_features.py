@@ -220,7 +220,7 @@ def test_answers_that_fit_into_no_window_are_reported(word_pieces, caplog):
     data = SquadData(contexts, [*long, short, unanswerable], "x.json")
     features = squad_features(data, word_pieces, is_training=True, **LENGTHS)
     assert np.count_nonzero(~features.is_impossible) == 1
-    assert "rows=7 with an answer that fits into no window" in caplog.messages[0]
+    assert "rows=7 with an answer that does not fit into a window" in caplog.messages[0]
     assert "(ids long21, long22, long23, long24, long25, ...)" in caplog.messages[0]
     for questions, found in ((long, "7 of 7"), ([unanswerable], "0 of 1")):
         with pytest.raises(ValueError, match=rf"x.json.*{found} .* `max_seq_length`"):
