@@ -160,7 +160,7 @@ def v2_scores(
     _warn_of_missing(questions, answers)
     lacking = [q.qas_id for q in questions if q.qas_id in answers and q.qas_id not in null_odds]
     if lacking:
-        raise UserError(f"{len(lacking)} answers have no null odds. The first is {lacking[0]!r}.")
+        raise UserError(f"{len(lacking)} answers have no null odds, the first is {lacking[0]!r}.")
     given = [answers.get(question.qas_id) for question in questions]
     references = [
         [text for text, _ in question.answers if normalize_answer(text)] or [""]

@@ -162,8 +162,8 @@ class SquadJob(Job[SquadSettings]):
         self._written_step: int | None = None  # step of the answers in the files
         if self.predict and not self.has_references and settings.checkpoint == "all":
             raise UserError(
-                f"`checkpoint`=all needs reference answers to score checkpoints, but `predict_file` "
-                f"{self.predict.path} contains none. Use best, newest or a path."
+                f"`checkpoint`=all needs reference answers, but `predict_file` {self.predict.path} "
+                "contains none. Use best, newest or a path."
             )
 
     def _read(self, action: str) -> SquadData:

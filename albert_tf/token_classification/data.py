@@ -8,13 +8,16 @@
 
 If an object has both kinds of keys, `tokens` and `labels` are read.
 
-All other files have one word per line and blank lines between sentences. Columns are separated by
-tabs if the first row contains one, otherwise by blanks and tabs; all rows have the same number.
-`-DOCSTART-` starts a line between documents. A line that starts with `#` before the first word of a
-sentence is a comment if its number of columns differs from the rows, or if it is a CoNLL-U comment:
-`# newdoc`, `# newpar` or `# key = value`. Other lines with `#` are rows. Files with 10 columns are
-CoNLL-U; their lines with `1-2` or `1.1` in the first column are not words, and have `_` in
-additional columns, such as predictions.
+All other files have one word per line and blank lines between sentences.
+
+* Columns are separated by tabs if the first row contains a tab, otherwise by blanks and tabs. All
+  rows have the same number of columns.
+* Lines that start with `-DOCSTART-` separate documents.
+* A line that starts with `#` before the first word of a sentence is a comment if its number of
+  columns differs from the rows, or if it is a CoNLL-U comment: `# newdoc`, `# newpar` or
+  `# key = value`. Other lines that start with `#` are rows.
+* Files with at least 10 columns are CoNLL-U. Lines with `1-2` or `1.1` in the first column are not
+  words; additional columns, such as predictions, contain `_` in these lines.
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ from albert_tf.token_classification.labels import OUTSIDE, Sentence, entities
 from albert_tf.tokenization.base import FilledTable
 from albert_tf.tokenization.word_piece import spread_words
 
-# Sentences of lists and files are grouped in the same way, so batches and numbers are equal.
+# The same for lists and files, so that both yield the same batches and numbers.
 SENTENCES_AT_ONCE = 1024
 Prediction = tuple[Sequence[str], Sequence[float]]  # labels and probabilities of words
 _DOCUMENT = "-DOCSTART-"
@@ -74,8 +77,8 @@ def read_sentences(
         needs_labels: whether to reject sentences without labels.
 
     Raises:
-        ValueError: the file is missing, malformed or without words, or a label is missing. Names
-            the file and the line.
+        ValueError: the file is missing, malformed or contains no words, or a label is missing. The
+            message names the file and the line.
     """
     is_empty = True
     for _, sentence in _parts(path, token_column, label_column):
@@ -86,7 +89,7 @@ def read_sentences(
             missing = f"no column `label_column`={label_column} next to its words"
             if is_json_lines(path):
                 missing = 'no "labels"' if sentence.text is None else 'no "entities"'
-            raise UserError(f"{sentence.guid} has {missing}. Label every sentence of this file.")
+            raise UserError(f"{sentence.guid} has {missing}. Label all sentences of this file.")
         yield sentence
     if is_empty:
         raise UserError(f"{path} has no words.")
@@ -97,8 +100,8 @@ class _Line(NamedTuple):
 
     number: int
     text: str  # without the line feed
-    content: Any = None  # the columns of a word, or an object; `None` for all other lines
-    filler: str = ""  # what predictions add to another line; lines with "_" do not end a sentence
+    content: Any = None  # the columns of a word, or an object; `None` for other lines
+    filler: str = ""  # predicted column of other lines; lines with "_" do not end a sentence
 
 
 _NO_LABEL = "_"
@@ -107,7 +110,7 @@ _NO_LABEL = "_"
 def _parts(
     path: str, token_column: int, label_column: int | None
 ) -> Iterator[tuple[list[_Line], Sentence | None]]:
-    """Yields the lines up to the end of each sentence; at the end, the other lines without one."""
+    """Yields each sentence with the lines up to its end; finally the remaining lines and `None`."""
     if is_json_lines(path):
         return _json_parts(path, label_column is not None)
     return _column_parts(path, token_column, label_column)
@@ -115,20 +118,20 @@ def _parts(
 
 def _lines(path: str) -> Iterator[tuple[int, str]]:
     """Yields the lines without line feeds, and their numbers from 1."""
-    can_be_read_twice(path, "a file of words and labels")  # raises if it does not exist
+    can_be_read_twice(path, "a file of words and labels")  # raises if the file does not exist
     where, number = source_name(path), 1
     with open_input(path) as file:
         for group in read_lines(file):
             data = b"\n".join(group)
             text = decode_utf8(data, where, line=number)
-            if data.count(b"\0") > len(data) / 10:  # a stray NUL is noise; many mean UTF-16
+            if data.count(b"\0") > len(data) / 10:  # probably UTF-16; a few NULs are ignored
                 raise encoding_error(data, where, data.find(b"\0"), line=number)
             yield from enumerate(text.split("\n"), number)
             number += len(group)
 
 
 def _cells(line: str, tab: bool) -> list[str]:
-    """Returns the columns of a line; blanks other than U+0020 and tabs are parts of words."""
+    """Returns the columns of a line. Unicode blanks except U+0020 are parts of words."""
     if tab:
         return line.split("\t")
     cells = line.replace("\t", " ").split(" ")
@@ -183,7 +186,7 @@ def _column_parts(
     path: str, token_column: int, label_column: int | None
 ) -> Iterator[tuple[list[_Line], Sentence | None]]:
     lines: list[_Line] = []
-    rows: list[_Line] = []  # those of the words
+    rows: list[_Line] = []  # lines with words
     for line in chain(_column_lines(path, token_column), [_Line(0, "")]):
         if line.content is not None:
             if not rows:
@@ -207,7 +210,7 @@ def _column_parts(
 
 
 def _indices(path: str, width: int, token: int, label: int | None) -> tuple[int, int | None]:
-    """Returns the columns of words and labels from 0; `None` without labels."""
+    """Returns the columns of words and labels, from 0; `None` if there are no labels."""
     if not -width <= token < width:
         raise UserError(
             f"`token_column` must be from {-width} to {width - 1}, the columns of {path}. "
@@ -217,8 +220,8 @@ def _indices(path: str, width: int, token: int, label: int | None) -> tuple[int,
         return token % width, None
     if token % width == label % width:
         raise UserError(
-            f"`token_column` and `label_column` are the same of the {width} columns of {path}. "
-            f"Received: {token} and {label}"
+            f"`token_column` and `label_column` must be different columns of the {width} columns "
+            f"of {path}. Received: {token} and {label}"
         )
     return token % width, label % width
 
@@ -251,7 +254,8 @@ def _with_tokens(value: JsonValue, guid: str, reads_labels: bool) -> Sentence | 
     labels = None if found is None else tuple(_label(label) for label in found.elements())
     if labels is not None and len(labels) != len(words):
         raise UserError(
-            f"{value.where} has {len(words)} tokens and {len(labels)} labels. Each token needs one."
+            f"{value.where} must have a label for each token. Received: {len(words)} tokens and "
+            f"{len(labels)} labels"
         )
     return Sentence(guid, words, labels) if words else None
 
@@ -259,7 +263,7 @@ def _with_tokens(value: JsonValue, guid: str, reads_labels: bool) -> Sentence | 
 def _label(value: JsonValue) -> str:
     label = value.text().strip()
     if not label:
-        raise value.error("a label, which is not empty")
+        raise value.error("a label that is not empty")
     return label
 
 
@@ -292,7 +296,7 @@ def _entity_labels(
             if word_start < start or word_end > end:
                 raise value.error(
                     f"an entity of whole words (texts are split at blanks, punctuation and "
-                    f"ideographs): {shown(text[start:end])} contains only a part of "
+                    f"ideographs). {shown(text[start:end])} contains only a part of "
                     f"{shown(text[word_start:word_end])}, characters {word_start} to {word_end}"
                 )
         if {*labels[first:last]} != {OUTSIDE}:
@@ -319,8 +323,8 @@ _WORD = re.compile(f"{SINGLE}|{PART}(?:[{PART}{DROPPED}]*{PART})?")
 def split_words(text: str) -> list[tuple[int, int]]:
     """Splits a text at blanks, punctuation and ideographs, like BERT's basic tokenizer.
 
-    Returns start and end of each word in characters, end exclusive. Control and format characters
-    (categories Cc and Cf) inside a word belong to it; others are dropped.
+    Returns the start and end of each word in characters, end exclusive. Control and format
+    characters (categories Cc and Cf) are kept inside words and dropped elsewhere.
     """
     return [match.span() for match in _WORD.finditer(text.translate(_CLASSES))]
 
@@ -335,10 +339,11 @@ def write_predictions(
 ) -> None:
     """Writes a copy of a file with predictions for its words; memory use is constant.
 
-    Rows get the label as an additional last column, after a tab if there is one column. Other lines
-    with the same number of columns get `O` (`-DOCSTART-`) or `_` (CoNLL-U's `1-2`). If blanks
-    separate the columns, blanks in labels become `_`. Objects get `predicted_labels`, or with a
-    text `predicted_entities`, see `text_entities`.
+    The predicted label is added to each row as the last column. If the file has a single column, a
+    tab separates them. Other lines with the same number of columns get `O` (`-DOCSTART-`) or `_`
+    (CoNLL-U's `1-2`). If columns are separated by blanks, blanks in labels are replaced by `_`.
+    Objects with `tokens` get `predicted_labels`; others get `predicted_entities`, see
+    `text_entities`.
 
     Args:
         path: the file.
@@ -381,7 +386,7 @@ def _labelled_objects(
     probabilities: Sequence[float],
     scheme: str,
 ) -> Iterator[str]:
-    """Adds predictions to objects; all except the last one have no words."""
+    """Adds predictions to objects; only the last object has words."""
     for line in lines:
         value = line.content
         if value is None:
@@ -402,10 +407,11 @@ def text_entities(
     probabilities: Sequence[float],
     scheme: str,
 ) -> list[dict[str, Any]]:
-    """Returns the entities of a text, see `entities`, as objects for JSON Lines.
+    """Returns the entities of a text as objects for JSON Lines; see `entities`.
 
-    Words have these offsets, labels and probabilities. An object has `start` and `end` in
-    characters, end exclusive; `label`, the type; and `probability`, the mean over the words.
+    `offsets`, `labels` and `probabilities` have an element per word. Each object contains `start`
+    and `end` in characters, end exclusive; `label`, the type of the entity; and `probability`, the
+    mean over its words.
     """
     return [
         {

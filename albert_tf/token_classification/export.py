@@ -39,7 +39,7 @@ from albert_tf.token_classification.labels import PLAIN, scheme_of, split_label
 from albert_tf.tokenization.base import Tokenizer
 
 _SPECIAL_TOKENS = 2  # [CLS] and [SEP]
-_TOKENS_AT_ONCE = 8192  # a long text has more windows than the memory for one batch
+_TOKENS_AT_ONCE = 8192  # limits memory: a long text has many windows
 
 
 def export_token_classifier(
@@ -47,11 +47,11 @@ def export_token_classifier(
 ) -> str:
     """Writes a SavedModel that takes token ids into a new subdirectory of `export_dir`.
 
-    It computes in float32 without dropout. Its signature, called `tokens` and `serving_default`,
-    takes `input_ids`, `input_mask` (1 = real token, 0 = padding) and `segment_ids`, int32 [B, S]
-    each, and returns `probabilities`, float32 [B, S, K], `predictions`, int32 [B, S], and
-    `predicted_labels`, string [B, S], for all tokens, including special tokens, padding and all but
-    the first piece of a word.
+    It computes in float32 without dropout. The signatures `tokens` and `serving_default` are equal.
+    They take `input_ids`, `input_mask` (1 = real token, 0 = padding) and `segment_ids`, int32
+    [B, S] each, and return `probabilities`, float32 [B, S, K], `predictions`, int32 [B, S], and
+    `predicted_labels`, string [B, S], for all positions. The label of a word is predicted at its
+    first piece; ignore the outputs at other positions.
 
     Returns:
         Path of the subdirectory, which is named after the time in seconds.
@@ -87,8 +87,9 @@ def export_text_token_classifier(
 ) -> str:
     """Writes a SavedModel that takes texts into a new subdirectory of `export_dir`/text.
 
-    It predicts like `TokenClassifier`, and needs the operations of TensorFlow Text. Its signature
-    `serving_default` takes `texts`, string [B], UTF-8; docs/exporting.md lists its outputs.
+    The SavedModel predicts like `TokenClassifier`, and needs the operations of TensorFlow Text. Its
+    signature `serving_default` takes `texts`, UTF-8 string [B]; docs/exporting.md lists the
+    outputs.
 
     Returns:
         Path of the subdirectory.
@@ -109,7 +110,7 @@ def export_text_token_classifier(
         labels,
         max_seq_length,
     )
-    graph_tokenizer.of_words = tagger  # saves its tables with those of the tokenizer
+    graph_tokenizer.of_words = tagger  # saves the tagger's tables with the tokenizer
     return write_text_model(
         copy, graph_tokenizer, tagger, {"texts": 1}, export_dir, _label_files(labels)
     )
@@ -118,14 +119,14 @@ def export_text_token_classifier(
 class GraphWords(NamedTuple):
     """W words or entities of B texts."""
 
-    characters: Characters  # of the texts
+    characters: Characters  # characters of the texts
     splits: tf.Tensor  # int64 [B + 1]; index of the first word of each text, and W
-    firsts: tf.Tensor  # int32 [W]; first of all characters
-    lasts: tf.Tensor  # int32 [W]; the last itself
+    firsts: tf.Tensor  # int32 [W]; index of the first character of each word
+    lasts: tf.Tensor  # int32 [W]; index of the last character of each word
 
     @classmethod
     def find(cls, characters: Characters, classes: tf.Tensor) -> GraphWords:
-        """Finds words like `split_words`; `classes`, int32 [N], are those of the characters."""
+        """Finds words like `split_words`, given the classes of the characters, int32 [N]."""
         places = tf.cast(tf.where(classes != ord(DROPPED))[:, 0], tf.int32)
         kept, rows = tf.gather(classes, places), tf.gather(characters.rows, places)
         is_part = kept == ord(PART)
@@ -144,7 +145,7 @@ class GraphWords(NamedTuple):
         return tf.strings.unicode_encode(codes, "UTF-8")
 
     def by_text(self, column: tf.Tensor, missing: object) -> tf.Tensor:
-        """Returns a column [W] as [B, most words], filled with `missing`."""
+        """Reshapes a column [W] to [B, most words], padded with `missing`."""
         rows = tf.RaggedTensor.from_row_splits(column, self.splits, validate=False)
         return rows.to_tensor(missing)
 
@@ -161,7 +162,7 @@ class GraphWords(NamedTuple):
 
 
 def _edges(is_inside: tf.Tensor, continues: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns which of N items begin and end a run; `continues`, [N - 1], joins two neighbors."""
+    """Returns which of N items start and end a run; `continues`, [N - 1], joins neighbors."""
     size = tf.size(is_inside)
     begins = is_inside & ~tf.concat([[False], continues], 0)[:size]
     return begins, is_inside & ~tf.concat([continues, [False]], 0)[:size]
@@ -299,16 +300,21 @@ def windows(
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
     """Splits texts into windows of `room` pieces like `features.token_features`.
 
-    Words have `counts` pieces, int64 [W]; for `splits` see `GraphWords`. Returns first piece and
-    number of pieces of each window that answers a word, int64 [N], and the window of each word and
-    the position of its first piece there, int64 [W].
+    Args:
+        counts: int64 [W], number of pieces of each word.
+        splits: see `GraphWords`.
+        room: maximum number of pieces per window.
+
+    Returns:
+        The first piece and the number of pieces of each window, int64 [N], and for each word its
+        window and the position of its first piece in the window, int64 [W].
     """
     step = (room + 1) // 2
     ends = tf.concat([tf.zeros([1], tf.int64), tf.cumsum(counts)], 0)
     bounds = tf.gather(ends, splits)
     sizes = bounds[1:] - bounds[:-1]
-    rests = tf.maximum(sizes - room, 0)  # where the last window begins
-    last = (rests + step - 1) // step  # its number
+    rests = tf.maximum(sizes - room, 0)  # start of the last window
+    last = (rests + step - 1) // step  # index of the last window
     texts = tf.ragged.row_splits_to_segment_ids(splits)
     bounds, sizes, rests, last = (
         tf.gather(column, texts) for column in (bounds, sizes, rests, last)

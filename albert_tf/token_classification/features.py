@@ -1,4 +1,4 @@
-"""Splits sentences into windows of token sequences; each word is predicted in one of them."""
+"""Splits sentences into overlapping windows. The label of a word is predicted in one window."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ _WORDS_REMEMBERED = 1 << 17
 class TokenFeatures:
     """The windows of sentences: [CLS] pieces of words [SEP]."""
 
-    sequences: TokenSequences  # N windows, each of which answers at least one word
-    word_starts: np.ndarray  # int64 [N + 1]; the first word that a window answers, and W
+    sequences: TokenSequences  # N windows; each predicts at least one word
+    word_starts: np.ndarray  # int64 [N + 1]; the first word that a window predicts, and W
     positions: np.ndarray  # int32 [W]; position of a word's first piece in its window; 0 is [CLS]
-    label_ids: np.ndarray | None  # int32 [W]; `None` without labels
+    label_ids: np.ndarray | None  # int32 [W]; `None` if there are no labels
     sentence_starts: np.ndarray  # int64 [M + 1]; the first word of each sentence, and W
 
     def words_of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the words that windows [n] answer, int64 [w], and their windows, in 0..n-1."""
+        """Returns the words that windows [n] predict, int64 [w], and their indices in `rows`."""
         counts = np.diff(self.word_starts)[rows]
         owners = np.repeat(np.arange(len(rows)), counts)
         first = self.word_starts[rows] - (np.cumsum(counts) - counts)
         return np.arange(len(owners)) + first[owners], owners
 
     def token_labels(self) -> np.ndarray:
-        """Returns the label ids of all tokens, int32 [T]; -1 for tokens that answer no word."""
-        assert self.label_ids is not None, "sentences to train on have labels"
+        """Returns the label ids of all tokens, int32 [T]; -1 for tokens without a prediction."""
+        assert self.label_ids is not None, "training sentences have labels"
         found = np.full(len(self.sequences.tokens), -1, np.int32)
         rows = np.repeat(np.arange(len(self.sequences)), np.diff(self.word_starts))
         found[self.sequences.starts[rows] + self.positions] = self.label_ids
@@ -44,10 +44,7 @@ class TokenFeatures:
 
 
 class WordTokenizer:
-    """Splits words into pieces, each as if after a blank, and caches them.
-
-    Words without pieces, such as empty words, get the unknown token.
-    """
+    """Tokenizes and caches words. Words without pieces, such as "", become the unknown token."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
@@ -72,12 +69,12 @@ def token_features(
 ) -> TokenFeatures:
     """Splits words into pieces and sentences into windows.
 
-    If a sentence does not fit, windows overlap by half; the last one ends with the sentence. A word
-    is answered by the window whose middle is nearest to its first piece, or by the first of two.
-    Windows inside very long words answer no word and are dropped.
+    Long sentences are split into windows that overlap by half; the last window ends with the
+    sentence. A word is predicted by the window whose middle is nearest to its first piece; ties go
+    to the first window. Windows without predictions, inside very long words, are dropped.
 
     Args:
-        sentences: words and label ids; all sentences have labels, or none.
+        sentences: words and label ids. Either all sentences have labels or `None`.
         tokenize: splits words into pieces.
         max_seq_length: maximum number of tokens of a window, at least 3.
 
@@ -120,19 +117,15 @@ def token_features(
 
 
 def _windows(counts: np.ndarray, lengths: np.ndarray, room: int) -> tuple[np.ndarray, ...]:
-    """Splits sentences of `lengths` words, int [M], into windows of `room` pieces.
-
-    Returns first piece, number of pieces and number of answered words of each window that answers
-    a word, int64, and the position of each word in its window, int32.
-    """
+    """Returns first piece, number of pieces and of words per window, and positions of words."""
     step = (room + 1) // 2
     ends = _starts(counts)
-    bounds = ends[_starts(lengths)]  # of sentences, in pieces
+    bounds = ends[_starts(lengths)]  # bounds of sentences, in pieces
     sizes = np.diff(bounds)
-    rests = np.maximum(sizes - room, 0)  # where the last window begins
-    last = -(-rests // step)  # its number
+    rests = np.maximum(sizes - room, 0)  # start of the last window
+    last = -(-rests // step)  # index of the last window
     sentences = np.repeat(np.arange(len(lengths)), lengths)
-    pieces = ends[:-1] - bounds[sentences]  # first ones of words, within the sentence
+    pieces = ends[:-1] - bounds[sentences]  # first piece of each word, within the sentence
     # The middle of the next window is nearer if twice the piece >= both starts + room.
     numbers = np.clip(
         (2 * pieces - room + step) // (2 * step), 0, np.maximum(last - 1, 0)[sentences]

@@ -2,7 +2,7 @@
 
 * plain: a label is a class, such as a part of speech.
 * IOB2: `B-PER` starts an entity of type PER, `I-PER` continues it, `O` is outside.
-* IOB1: `I-PER` also starts an entity; `B-PER` only directly after another entity of its type.
+* IOB1: `I-PER` also starts an entity; `B-PER` is only used directly after an entity of this type.
 * IOBES: like IOB2, but the last word of an entity has `E-PER`, and a single word `S-PER`.
 
 The type follows the first hyphen. If there is only one type, all labels may omit it: `B`, `I`, `O`.
@@ -31,14 +31,14 @@ _REMEDY = (
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """At least one word, and optional labels."""
+    """A sentence of at least one word, with optional labels."""
 
     guid: str  # file and line of the first word
-    words: tuple[str, ...]  # as in the file; some may be empty
-    labels: tuple[str, ...] | None = None  # as in the file, or IOB2 from entities
-    text: str | None = None  # the text of JSON Lines with `text`
-    offsets: tuple[tuple[int, int], ...] | None = None  # of words in the text, end exclusive
-    lines: tuple[int, ...] = ()  # of words; empty if all are on the line of `guid`
+    words: tuple[str, ...]  # as in the file; words may be empty
+    labels: tuple[str, ...] | None = None  # as in the file, or IOB2 labels of the entities
+    text: str | None = None  # `text` of JSON Lines
+    offsets: tuple[tuple[int, int], ...] | None = None  # words in `text`, end exclusive
+    lines: tuple[int, ...] = ()  # lines of words; empty if all are on the line of `guid`
 
     def where(self, index: int) -> str:
         """Returns file and line of a word, for errors."""
@@ -58,12 +58,12 @@ class Entity(NamedTuple):
 def recognize_scheme(sentences: Iterable[Sentence]) -> str:
     """Returns the scheme in `SCHEMES` that the labels of all sentences follow.
 
-    For plain labels see `scheme_of`; a file without entities is plain. `I-` after a word of another
-    type starts an entity in every scheme, as in conlleval; so do `I-` and `E-` after `O` in IOBES.
-    Sentences without labels are ignored.
+    `scheme_of` defines plain labels; a file without entities is plain. In all schemes, `I-` after a
+    word of another type starts an entity, as in conlleval. In IOBES, `I-` and `E-` after `O` also
+    start an entity. Sentences without labels are ignored.
 
     Raises:
-        ValueError: labels follow two schemes; names labels and their lines.
+        ValueError: labels follow two schemes. The message names labels and their lines.
     """
     first: dict[tuple[str, str], tuple[Sentence, int]] = {}  # labels of adjacent words
     for sentence in sentences:
@@ -98,13 +98,13 @@ def recognize_scheme(sentences: Iterable[Sentence]) -> str:
             iob2 = pair
     if iobes and unclosed:
         raise UserError(
-            f"labels of two schemes: no E- follows {place(unclosed, 0)}, as in IOB1 and IOB2, but "
-            f"{place(iobes)} is IOBES. {_REMEDY}"
+            f"The labels follow two schemes: no E- follows {place(unclosed, 0)}, as in IOB1 and "
+            f"IOB2, but {place(iobes)} is IOBES. {_REMEDY}"
         )
     if iob1 and iob2 and not iobes:
         raise UserError(
-            f"labels of two schemes: {place(iob1)} begins an entity as in IOB1, {place(iob2)} as "
-            f"in IOB2. {_REMEDY}"
+            f"The labels follow two schemes: {place(iob1)} starts an entity as in IOB1, but "
+            f"{place(iob2)} as in IOB2. {_REMEDY}"
         )
     if iobes:
         return IOBES
@@ -112,7 +112,7 @@ def recognize_scheme(sentences: Iterable[Sentence]) -> str:
 
 
 def _malformed(names: Collection[str]) -> list[str] | None:
-    """Returns the labels without prefix or type although others have one; `None` if plain."""
+    """Returns labels that lack a prefix or type, unlike the others; `None` if labels are plain."""
     starts = {name[:2] for name in names}
     is_typed = bool(starts & {"B-", "I-"}) or starts in ({"S-"}, {"S-", OUTSIDE})
     if not is_typed:
@@ -123,20 +123,21 @@ def _malformed(names: Collection[str]) -> list[str] | None:
 
 
 def scheme_of(names: Sequence[str]) -> str:
-    """Returns plain or IOB2 for the labels of a model; `entities` reads IOB1 and IOBES as IOB2.
+    """Returns whether a model's labels are plain or IOB2, which includes IOB1 and IOBES.
 
-    Labels are plain unless a label is `B-` or `I-` with a type, or all are `S-` or `O`. Labels
-    without types are plain unless all are `B`, `I`, `E`, `S` or `O`, and one is `B` or `I`.
+    Labels are plain unless a label starts with `B-` or `I-`, or all labels are `O` or start with
+    `S-`. Labels without types are plain unless all are `B`, `I`, `E`, `S` or `O`, and at least one
+    is `B` or `I`.
 
     Raises:
-        ValueError: only some labels are plain, as in some models of other libraries.
+        ValueError: only some labels are plain.
     """
     malformed = _malformed(names)
     if malformed:
         raise UserError(
-            f"The labels of the model are of two schemes: {listed(malformed)} are neither O nor "
-            "B-, I-, E- or S- with a type, unlike the others. Rename them; BILOU's L- is E-, its "
-            f"U- is S-. Received: {listed(names)}"
+            f"The labels of the model follow two schemes: {listed(malformed)} are neither O nor "
+            "B-, I-, E- or S- with a type, unlike the others. Rename them (in BILOU, L- to E- and "
+            f"U- to S-). Received: {listed(names)}"
         )
     return PLAIN if malformed is None else IOB2
 
@@ -148,11 +149,11 @@ def split_label(label: str) -> tuple[str, str]:
 
 
 def entities(labels: Sequence[str], scheme: str) -> list[Entity]:
-    """Finds the entities of a sentence, in order, like conlleval; labels may violate their scheme.
+    """Returns the entities of a sentence, in order. Labels may violate their scheme.
 
-    An entity ends after `E-` and `S-`, before `B-`, `S-` and `O`, and where the type changes; every
-    other label except `O` continues it, or starts one. In all schemes except plain this is the
-    same. With plain labels every word except `O` is an entity.
+    An entity ends after `E-` and `S-`, before `B-`, `S-` and `O`, and where the type changes. Any
+    other label except `O` continues the entity, or starts an entity. These rules are the same for
+    all schemes except plain: with plain labels, every word except `O` is an entity.
 
     Source: `startOfChunk` and `endOfChunk` of conlleval.pl (CoNLL-2000), and seqeval for `S-` and
         for `B-` after `E-`, which conlleval.pl lacks.
@@ -160,7 +161,7 @@ def entities(labels: Sequence[str], scheme: str) -> list[Entity]:
     if scheme == PLAIN:
         return [Entity(label, i, i + 1) for i, label in enumerate(labels) if label != OUTSIDE]
     found: list[Entity] = []
-    start, left, kind = -1, OUTSIDE, ""  # of the open entity; -1 if none is open
+    start, left, kind = -1, OUTSIDE, ""  # `start` is -1 outside of entities
     for index, label in enumerate((*labels, OUTSIDE)):
         prefix, right = split_label(label)
         if start >= 0 and (left in "ES" or prefix in "BSO" or kind != right):
@@ -173,23 +174,26 @@ def entities(labels: Sequence[str], scheme: str) -> list[Entity]:
 
 
 def best_metric(scheme: str) -> str:
-    """Returns the score that the best checkpoint maximizes."""
+    """Returns the name of the score that selects the best checkpoint."""
     return "eval_accuracy" if scheme == PLAIN else "f1"
 
 
 def scores(
     gold: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]], scheme: str
 ) -> dict[str, float]:
-    """Compares the predicted with the correct labels (`gold`) of all sentences together.
+    """Compares the predicted labels of all sentences with the correct labels, `gold`.
 
     Returns:
-        Numbers from 0 to 1. `eval_accuracy`: the share of words with the correct label. Unless
-        labels are plain, `precision`, `recall` and `f1` of entities; an entity is correct if its
-        type and all its words are. For every type, or plain label, that is correct or predicted
-        anywhere, `precision_X`, `recall_X` and `f1_X`. Divisions by 0 give 0.
+        Numbers from 0 to 1.
+        - `eval_accuracy`: the share of words with the correct label.
+        - `precision`, `recall` and `f1` of entities, unless labels are plain. An entity is correct
+          if its type and its range are correct.
+        - `precision_X`, `recall_X` and `f1_X` for each type or plain label X in the correct or
+          predicted labels.
+        A score is 0 if its denominator is 0.
 
     Raises:
-        ValueError: there is no word, or the numbers of labels differ.
+        ValueError: there are no words, or the numbers of labels differ.
 
     Source: conlleval.pl (CoNLL-2000), which reports percentages.
     """
@@ -211,11 +215,11 @@ def scores(
         found.update(entity.type for entity in of_labels)
         right.update(entity.type for entity in {*of_gold} & {*of_labels})
     if not num_words:
-        raise UserError("There is no word to score.")
+        raise UserError("There are no words to score.")
     scored = {"eval_accuracy": num_right / num_words}
     if scheme != PLAIN:
         scored |= _scores(right.total(), found.total(), wanted.total())
-    for name in filter(None, sorted({*wanted, *found})):  # labels without types have the type ""
+    for name in filter(None, sorted({*wanted, *found})):  # the type is "" if labels omit it
         scored |= _scores(right[name], found[name], wanted[name], f"_{name}")
     return scored
 

@@ -52,7 +52,7 @@ from albert_tf.token_classification.task import TokenClassificationTask
 from albert_tf.training.evaluation import BestCheckpoint
 from albert_tf.training.settings import JobResult, check_arguments, unless_given
 
-_ACTIONS = {TRAIN: "do_train", DEV: "do_eval", TEST: "do_predict"}  # that need each split
+_ACTIONS = {TRAIN: "do_train", DEV: "do_eval", TEST: "do_predict"}  # action that uses each split
 _COLUMNS = ("token_column", "label_column")
 _LABELS_SHOWN = 20
 
@@ -79,7 +79,7 @@ class TokenClassificationSettings(StepSettings):
 
 
 class TokenClassificationJob(Job[TokenClassificationSettings]):
-    """Labels words and finds entities; see `Job`."""
+    """Trains and applies token classifiers; see `Job`."""
 
     ACTIONS = ("do_train", "do_eval", "do_predict", "predict_file", "export_dir")
     DROPOUT = "classifier_dropout_prob"
@@ -131,8 +131,8 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
             _, schemes[DEV] = self._check_labels(DEV)
         if len({*schemes.values()} - {PLAIN}) > 1:
             raise UserError(
-                f"`dev_file` and `train_file` must use one scheme. Received: {schemes[DEV]} in "
-                f"{settings.dev_file}, {schemes[TRAIN]} in {settings.train_file}"
+                "`dev_file` and `train_file` must use the same scheme. Received: "
+                f"{schemes[DEV]} in {settings.dev_file}, {schemes[TRAIN]} in {settings.train_file}"
             )
         self.scheme = scheme_of(self.labels.names)
         if settings.do_predict and settings.test_file:
@@ -159,7 +159,7 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
             pass
 
     def _check_labels(self, split: str) -> tuple[Counter[str], str]:
-        """Reads a split; returns the counts of the labels and their scheme."""
+        """Checks the labels of a split. Returns the counts of the labels and their scheme."""
         path = getattr(self.settings, f"{split}_file")
         counts: Counter[str] = Counter()
         num_sentences = 0
@@ -191,12 +191,12 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
         return counts, scheme
 
     def _labels_of(self, counts: Counter[str]) -> Labels:
-        """Returns the labels of the training file: `O`, then the others by code points."""
+        """Returns the labels of the training file: `O` first, the others sorted by code points."""
         path = str(self.settings.train_file)
         if len(counts) < 2:
             raise UserError(
-                f"`train_file`: all words of {path} have the label {listed(counts)}, so there is "
-                "nothing to learn. Select the column of the labels by `label_column`."
+                f"`train_file` must contain at least two labels, but all words of {path} have the "
+                f"label {listed(counts)}. Select the column of the labels by `label_column`."
             )
         names = sorted(counts, key=lambda name: (name != OUTSIDE, name))
         warn_of_doubtful_labels(path, names)
@@ -242,7 +242,7 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
     def record(
         self, step: int, results: Mapping[str, float], best: BestCheckpoint, *, keeps_best: bool
     ) -> None:
-        """See `Job`; draws the confusion matrix of the best, otherwise the last checkpoint."""
+        """See `Job`; draws the confusion matrix of the best or last checkpoint."""
         self.results.append(step, results, best.value)
         if not keeps_best or best.offer(step, results, self.model):
             write_confusion_matrix(self.settings.output_dir, self._confusions, self.labels.names)

@@ -1,4 +1,4 @@
-"""Entities and labels of words that a token classifier predicts for new texts."""
+"""Predicts labels of words and entities of texts with a token classifier."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class TaggedWord(NamedTuple):
 
     Attributes:
         text: the word.
-        start, end: its range in the text in characters, or in the given words.
+        start, end: range in the text, in characters, or in the given words.
         label: the most probable label.
         probability: probability of the label.
     """
@@ -58,9 +58,9 @@ class TaggedEntity(NamedTuple):
 
     Attributes:
         type: type, such as "person".
-        text: the text, or its words separated by blanks.
-        start, end: its range in the text in characters, or in the given words.
-        probability: mean over the labels of its words.
+        text: text of the entity, or its words separated by blanks.
+        start, end: range in the text, in characters, or in the given words.
+        probability: mean probability of the labels of its words.
     """
 
     type: str
@@ -75,7 +75,7 @@ class TaggedText(NamedTuple):
 
     Attributes:
         words: all words with their labels.
-        entities: entities in the labels, as in conlleval; empty if labels are plain.
+        entities: entities that the labels represent; empty if labels are plain.
     """
 
     words: list[TaggedWord]
@@ -93,7 +93,7 @@ class Predicted(NamedTuple):
 def predict_labels(
     features: TokenFeatures, predictor: Predictor, description: str = "predicting"
 ) -> Predicted:
-    """Runs a model on windows; ValueError if its output is not finite."""
+    """Predicts the labels of all words; raises ValueError if the model's output is not finite."""
     label_ids = np.zeros(len(features.positions), np.int32)
     probabilities, losses = np.zeros((2, len(label_ids)), np.float32)
     for rows, outputs in predictor.batches(features.sequences, description):
@@ -112,7 +112,7 @@ def predict_labels(
 def evaluation_scores(
     features: TokenFeatures, predicted: Predicted, labels: Labels, scheme: str
 ) -> dict[str, float]:
-    """Returns `labels.scores`, and `eval_loss`, a mean over words, rounded to float32."""
+    """Returns `labels.scores` and `eval_loss`, the mean loss of words, rounded to float32."""
     assert features.label_ids is not None
     assert predicted.losses is not None
     names = np.array(labels.names, object)
@@ -154,13 +154,13 @@ class WordTagger:
         """Labels the words of a text, of texts, or of lists of words.
 
         Args:
-            texts: a text; or N >= 1 texts; or N lists of words.
+            texts: a text, N >= 1 texts, or N >= 1 lists of words.
 
         Returns:
-            The predictions; for lists, a list in the same order.
+            The predictions for a text, otherwise a list of N predictions.
 
         Raises:
-            TypeError: `texts` has another type.
+            TypeError: `texts` has the wrong type.
             ValueError: there is no text, or the model's output is not finite.
         """
         if isinstance(texts, str):
@@ -189,7 +189,7 @@ class WordTagger:
             yield TaggedText(tagged, found)
 
     def predict_rows(self, rows: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
-        """Yields texts, or lists of words, and offsets, words, labels and probabilities of each."""
+        """Yields each text or list of words with its offsets, words, labels and probabilities."""
         spans = [
             split_words(row) if isinstance(row, str) else [(i, i + 1) for i in range(len(row))]
             for row in rows
@@ -215,19 +215,20 @@ class WordTagger:
 
 
 def as_words(name: str, value: object) -> list[str]:
-    """Returns an argument as a list of words, which may be empty; TypeError names it."""
+    """Returns an argument as a list of words, which may be empty; otherwise raises TypeError."""
     return as_texts(name, value) if not isinstance(value, list | tuple) or value else []
 
 
 def predict_file(path: str, tagger: WordTagger, output_path: str | None, token_column: int) -> None:
     """Labels a file, or the lines of the standard input, "-".
 
-    Files are written in their own format, see `write_predictions`. Lines of the standard input and
-    of pipes are texts, which are written as JSON Lines with `text` and `predicted_entities` as soon
-    as they arrive. If `output_path` is `None`, predictions go to the standard output.
+    Predictions for files have the format of the file, see `write_predictions`. Lines of the
+    standard input and of pipes are texts. Their predictions are JSON Lines with `text` and
+    `predicted_entities`, and are written as soon as a text arrives. If `output_path` is `None`,
+    predictions are written to the standard output.
 
     Raises:
-        ValueError: the file is invalid; names the line.
+        ValueError: the file is invalid. The message names the line.
     """
     try:
         with open_output(output_path) as out:

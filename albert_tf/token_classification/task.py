@@ -1,4 +1,4 @@
-"""Token classification: a label for each word, predicted at its first piece."""
+"""The training task of token classification. The first piece of a word predicts its label."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TokenClassificationTask(LabelTask):
         """See `Task`; batches have `label_ids`, int32 [B, S], -1 for tokens without a label."""
         batches = super().train_dataset(batch_size, seed, shard)
         assert self.train is not None
-        with tf.device("/CPU:0"):  # as `training_batches` does
+        with tf.device("/CPU:0"):  # as in `training_batches`
             labels = tf.constant(self.train.token_labels())
             starts = tf.constant(self.train.sequences.starts)
 
@@ -65,7 +65,7 @@ class TokenClassificationTask(LabelTask):
         )
 
     def _targets(self, features: Features) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns label ids, int32 [B, S], and float32 [B, S], 1 for tokens with a label."""
+        """Returns label ids, int32 [B, S], and weights, float32 [B, S], 0 for unlabeled tokens."""
         is_labelled = tf.cast(features["label_ids"] >= 0, tf.float32)
         weights = is_labelled * features[EXAMPLE_WEIGHTS][:, None]
         return tf.maximum(features["label_ids"], 0), weights

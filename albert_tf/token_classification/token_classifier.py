@@ -1,4 +1,4 @@
-"""The class that loads, trains, evaluates, applies and saves token classifiers in memory."""
+"""The Python API of token classification."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from albert_tf.tokenization.base import Tokenizer
 
 
 class TokenClassifier(WordTagger):
-    """Finds entities in texts or labels their words, and learns to.
+    """Labels words and finds entities with a token classifier, and trains it.
 
-    Texts are split into words at blanks and punctuation; given words are not changed. Longer inputs
-    are split into overlapping windows, and every word is predicted once, in the window with the
-    most context. Predictions equal those of `run_token_classifier --predict_file`.
+    Texts are split into words at blanks and punctuation; given words are not changed. Long inputs
+    are split into overlapping windows, and each word is predicted in the window with the most
+    context. Predictions equal the output of `run_token_classifier --predict_file`.
 
     Args:
         model: a token classifier.
         tokenizer: the tokenizer. Default: `model.tokenizer`.
         labels: names of the K labels in the order of the model's outputs. Default: `model.labels`.
-        max_seq_length: maximum number of tokens of a window. Default: as in the training; otherwise
-            512, or the number of positions of the model if smaller.
-        batch_size: number of windows of that length per batch.
+        max_seq_length: maximum number of tokens of a window. Default: the value of the training;
+            otherwise 512, or the model's number of positions if smaller.
+        batch_size: number of windows of this length per batch.
 
     Raises:
         TypeError: an argument has the wrong type.
@@ -86,23 +86,23 @@ class TokenClassifier(WordTagger):
         max_seq_length: int | None = None,
         batch_size: int = 8,
     ) -> TokenClassifier:
-        """Loads a model to predict with, or to `fit`.
+        """Loads a model for predictions or for `fit`.
 
         Args:
             path: a model of any format, see `load`. In a training directory, the best checkpoint
                 is used, otherwise the newest.
             labels: names of the labels, such as `["O", "B-person", "I-person"]`. If `None`, the
-                labels of the stored classifier are used. A stored model without a classifier of
-                tokens gets a new head with random weights for these labels.
-            new_head: whether to discard a stored classifier that has other labels.
+                labels of the stored classifier are used. If the model has no token classifier, it
+                gets a new head with random weights for `labels`.
+            new_head: whether to replace a stored classifier that has other labels.
             rename_labels: whether to keep a stored classifier and rename its labels to `labels`.
             max_seq_length: see `TokenClassifier`.
             batch_size: see `TokenClassifier`.
 
         Raises:
             TypeError: an argument has the wrong type.
-            ValueError: there is no model, it has no tokenizer, neither it nor the arguments have
-                labels, or `labels` are not those of the stored classifier.
+            ValueError: there is no model, it has no tokenizer, labels are missing, or `labels`
+                differ from the labels of the stored classifier.
         """
         found = find_model(path)
         if labels is None:
@@ -125,19 +125,19 @@ class TokenClassifier(WordTagger):
         output_dir: str | os.PathLike | None = None,
         **settings: Any,
     ) -> dict[str, float]:
-        """Trains the model as `run_token_classifier` does with the same data and settings.
+        """Trains the model like `run_token_classifier` with the same data and settings.
 
         Args:
             sentences: N lists of words.
-            labels: N lists of labels, one for each word.
+            labels: N lists of labels, a label per word.
             validation_data: sentences and labels to evaluate after every epoch; the best weights
                 are kept. If `None`, the last weights are kept.
             epochs: number of passes over the sentences. The learning rate increases during the
                 first tenth and then decays to 0.
             batch_size: number of sentences per step.
-            learning_rate: highest learning rate. Default: that of `run_token_classifier`.
-            output_dir: directory for checkpoints and logs, from which the same call resumes.
-                Default: a temporary directory.
+            learning_rate: highest learning rate. Default: the default of `run_token_classifier`.
+            output_dir: directory for checkpoints and logs. Repeating the call with the same
+                directory resumes training. Default: a temporary directory.
             **settings: further `TokenClassificationSettings`, such as `seed` or `precision`.
 
         Returns:
@@ -167,7 +167,7 @@ class TokenClassifier(WordTagger):
     def evaluate(
         self, sentences: Iterable[Sequence[str]], labels: Iterable[Sequence[str]]
     ) -> dict[str, float]:
-        """Scores `labels` of `sentences`, see `fit`, like `run_token_classifier --do_eval`."""
+        """Returns the scores of `run_token_classifier --do_eval`; for the arguments see `fit`."""
         ids = {name: index for index, name in enumerate(self._labels.names)}
         rows = self._rows(sentences, labels)
         features = token_features(
@@ -189,7 +189,7 @@ class TokenClassifier(WordTagger):
     def _rows(
         self, sentences: Iterable[Sequence[str]], labels: Iterable[Sequence[str]]
     ) -> list[dict[str, Any]]:
-        """Returns the content of a JSON Lines file."""
+        """Returns the sentences as objects for JSON Lines."""
         given = as_list("sentences", sentences, "lists of words")
         given_labels = as_list("labels", labels, "lists of labels")
         check_same_length("labels", given_labels, "sentences", given)
