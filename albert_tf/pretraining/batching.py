@@ -1,8 +1,8 @@
 """Checks record files and reads them as batches of parsed features.
 
-With `skip_damaged`, a record that cannot be parsed is skipped. After a wrong checksum, the start of
-the next record is unknown, so the rest of the file is skipped. The batches report what was skipped
-as text; see `SKIPPED`.
+With `skip_damaged`, records that cannot be parsed are skipped. After a wrong checksum, the rest of
+the file is skipped, because the start of the next record is unknown. The batches contain
+descriptions of the skipped records; see `SKIPPED`.
 """
 
 from __future__ import annotations
@@ -31,18 +31,19 @@ from albert_tf.training.task import (
     StreamIterator,
 )
 
-# Changes a batch. The second argument, int64 [B], numbers the examples of all passes and workers.
+# Changes a batch. The second argument, int64 [B], is the number of each example among the examples
+# of all passes and workers.
 Features = dict[str, tf.Tensor]
 Transform = Callable[[Features, tf.Tensor], Features]
 
 _FRAME_BYTES = 16  # length and checksums of a record
 _MAX_STREAMS = 64
-_MIN_ROWS = 8  # per stream and batch, if there are more than 8 streams: each costs time
+_MIN_ROWS = 8  # per stream and batch if there are more than 8 streams, because streams cost time
 _MAX_UNEVENNESS = 1.2  # size of the largest stream relative to the smallest
 _MAX_OPEN_FILES = 16  # of all streams; files are interleaved to separate neighboring records
-_RECORDS_TO_CHECK = 16  # a masked record has no prediction if no word fits, which is rare
+_RECORDS_TO_CHECK = 16  # a masked record rarely has no prediction, if no word fits
 
-# UnicodeDecodeError: TensorFlow's message quotes a damaged record.
+# UnicodeDecodeError is raised if TensorFlow's message quotes a damaged record.
 _READ_ERRORS = (tf.errors.DataLossError, tf.errors.InvalidArgumentError, UnicodeDecodeError)
 
 # Removed files, and disks or networks that do not answer.
@@ -58,8 +59,9 @@ _FILE_ERRORS = (
 def parse_batch(serialized: tf.Tensor, specs: Sequence[FeatureSpec]) -> Features:
     """Parses a batch of `tf.train.Example` messages, string [B], inside a `tf.data` pipeline.
 
-    Returns int32 or float32 [B, length] for each name of `specs`. When run, a missing feature,
-    another length or a value outside [0, limit) raises `tf.errors.InvalidArgumentError`.
+    Returns int32 or float32 [B, length] for each name of `specs`. Iteration raises
+    `tf.errors.InvalidArgumentError` if a feature is missing, has another length, or contains a
+    value outside [0, limit).
     """
     parsed = tf.io.parse_example(
         serialized, {spec.name: tf.io.FixedLenFeature([spec.length], spec.dtype) for spec in specs}
@@ -68,8 +70,8 @@ def parse_batch(serialized: tf.Tensor, specs: Sequence[FeatureSpec]) -> Features
     for spec in specs:
         values = parsed[spec.name]
         if spec.limit is not None:
-            # On a GPU, ids beyond the table would silently be looked up as zeros.
-            message = f"feature {spec.name!r} must lie in [0, {spec.limit})"
+            # On a GPU, an embedding lookup silently returns zeros for ids outside the table.
+            message = f"feature {spec.name!r} must be in [0, {spec.limit})"
             limit = tf.constant(spec.limit, values.dtype)
             checks = [
                 tf.debugging.assert_non_negative(values, message=message),
@@ -84,9 +86,9 @@ def parse_batch(serialized: tf.Tensor, specs: Sequence[FeatureSpec]) -> Features
 def check_record_files(
     files: Sequence[str], specs: Sequence[FeatureSpec], *, num_records: int = 256
 ) -> None:
-    """Checks the first record of each file, and whether the first `num_records` are complete.
+    """Checks the first record of each file, and that the first `num_records` are complete.
 
-    Raises RecordError if a first record is damaged or differs from `specs`, or there is no record.
+    Raises RecordError if a record is damaged or does not match `specs`, or if there is no record.
     """
     found = False
     for path in files:
@@ -96,14 +98,14 @@ def check_record_files(
         for _ in islice(frame_ends(path), num_records):
             pass
     if not found:
-        raise RecordError(f"No record in any of the files: {', '.join(files)}")
+        raise RecordError(f"There is no record in the files: {', '.join(files)}")
 
 
 @contextmanager
 def explain_read_errors(files: Sequence[str], specs: Sequence[FeatureSpec]) -> Iterator[None]:
-    """Converts reading errors of `tf.data` inside the block into a RecordError for the record.
+    """Context manager that converts reading errors of `tf.data` into a RecordError.
 
-    After an error the files are read again, up to the damaged record. Other errors are re-raised
+    After an error, the files are read again to find the damaged record. Other errors are re-raised
     unchanged.
     """
     try:
@@ -136,7 +138,7 @@ def _check_all_records(files: Sequence[str], specs: Sequence[FeatureSpec]) -> No
             _check_record(payload, specs, path, number)
             try:
                 parse_batch(tf.constant([payload]), specs)
-            except _READ_ERRORS as error:  # TensorFlow accepts less than protobuf does
+            except _READ_ERRORS as error:  # TensorFlow is stricter than protobuf
                 raise RecordError(
                     f"{path}, record {number}: TensorFlow cannot parse it. It is damaged; create "
                     "the records again."
@@ -144,9 +146,9 @@ def _check_all_records(files: Sequence[str], specs: Sequence[FeatureSpec]) -> No
 
 
 def example_features(payload: bytes, path: str, number: int) -> Any:
-    """Returns features by name; RecordError if the record is not a `tf.train.Example`."""
+    """Returns features by name. Raises RecordError if a record is not a `tf.train.Example`."""
     if not payload:
-        raise RecordError(f"{path}, record {number}: it is empty. Create the records again.")
+        raise RecordError(f"{path}, record {number}: the record is empty. Create it again.")
     try:
         return tf.train.Example.FromString(payload).features.feature
     except Exception as error:  # each protobuf backend raises its own classes
@@ -160,8 +162,8 @@ def _check_record(payload: bytes, specs: Sequence[FeatureSpec], path: str, numbe
     for spec in specs:
         if spec.name not in features:
             raise RecordError(
-                f"{place}: feature {spec.name!r} is missing; it holds {listed(sorted(features))}. "
-                "Was the file created for another task?"
+                f"{place}: feature {spec.name!r} is missing. The record contains "
+                f"{listed(sorted(features))}. Was the file created for another task?"
             )
         _check_values(features[spec.name], spec, place)
 
@@ -169,18 +171,18 @@ def _check_record(payload: bytes, specs: Sequence[FeatureSpec], path: str, numbe
 def _check_values(feature: tf.train.Feature, spec: FeatureSpec, place: str) -> None:
     stored = {"int64": feature.int64_list, "float32": feature.float_list}[spec.dtype].value
     if feature.WhichOneof("kind") != ("int64_list" if spec.dtype == "int64" else "float_list"):
-        raise RecordError(f"{place}: feature {spec.name!r} does not hold {spec.dtype} values.")
+        raise RecordError(f"{place}: feature {spec.name!r} must contain {spec.dtype} values.")
     if len(stored) != spec.length:
         advice = f" Set `{spec.length_name}` to match, or create the records again."
         raise RecordError(
-            f"{place}: feature {spec.name!r} holds {len(stored)} values, "
+            f"{place}: feature {spec.name!r} contains {len(stored)} values, but "
             f"{spec.length} were expected.{advice if spec.length_name else ''}"
         )
     if spec.limit is not None and not 0 <= min(stored) <= max(stored) < spec.limit:
         worst = min(stored) if min(stored) < 0 else max(stored)
         source = f", the limit set by {spec.limit_source}" if spec.limit_source else ""
         raise RecordError(
-            f"{place}: feature {spec.name!r} holds {worst}, but values must lie in "
+            f"{place}: feature {spec.name!r} contains {worst}, but values must be in "
             f"[0, {spec.limit}){source}."
         )
 
@@ -188,8 +190,8 @@ def _check_values(feature: tf.train.Feature, spec: FeatureSpec, place: str) -> N
 def are_masked(path: str, mask_id: int | None = None) -> bool | None:
     """Returns whether the records of a file were masked when they were created.
 
-    `mask_id`, the id of [MASK], is needed for records without features of predictions. Returns
-    `None` if the file has no pretraining records, or its first record is damaged.
+    `mask_id`, the id of [MASK], is required for records without prediction features. Returns `None`
+    if the file contains no pretraining records, or if its first record is damaged.
     """
     answer = None
     with suppress(RecordError):  # raised again when the records are read
@@ -207,51 +209,51 @@ def are_masked(path: str, mask_id: int | None = None) -> bool | None:
 
 
 def are_masked_alike(files: Sequence[str], mask_id: int) -> bool:
-    """Returns whether evaluation records are masked; RecordError if only some files are."""
+    """Returns whether evaluation records are masked. Raises RecordError if only some files are."""
     first = {are_masked(path, mask_id): path for path in reversed(files)}
     if True in first and False in first:
         raise RecordError(
-            f"{first[True]} contains masked records and {first[False]} plain ones. Evaluate on "
-            "files of one kind (`eval_input_file`)."
+            f"{first[True]} contains masked records, but {first[False]} contains plain records. "
+            "Evaluate on files of one kind (`eval_input_file`)."
         )
     return True in first
 
 
 def check_masking(files: Sequence[str], mask_id: int | None) -> None:
-    """Raises RecordError if records would be masked twice, or never.
+    """Raises RecordError if records would be masked twice, or not at all.
 
-    `mask_id` is the id of [MASK] if records are masked while training, otherwise `None`.
+    `mask_id` is the id of [MASK] if records are masked during training, otherwise `None`.
     """
     for path in files:
         masked = are_masked(path, mask_id)
         if masked and mask_id is not None:
             raise RecordError(
-                f"{path}: its records were masked when they were created, and `masked_lm_prob` "
-                "(or `masked_lm_budget`) would mask them again. Omit that flag, or create plain "
+                f"The records in {path} are already masked, and `masked_lm_prob` (or "
+                "`masked_lm_budget`) would mask them again. Omit this setting, or create plain "
                 "records: create_pretraining_data.py `masked_lm_prob`=0."
             )
         if masked is False and mask_id is None:
             raise RecordError(
-                f"{path}: its records are plain, no token is masked. Pass `masked_lm_prob`=0.15 "
-                "to mask them during training, or create masked records: "
-                "create_pretraining_data.py without `masked_lm_prob`=0."
+                f"The records in {path} are not masked. Pass `masked_lm_prob`=0.15 to mask them "
+                "during training, or create masked records: create_pretraining_data.py without "
+                "`masked_lm_prob`=0."
             )
 
 
 def check_sentence_pairs(files: Sequence[str], sentence_loss: str) -> None:
-    """Raises RecordError if a sentence loss needs pairs, but the first record of a file is none."""
+    """Raises RecordError if a sentence loss needs pairs, but a file contains single segments."""
     for path in files if sentence_loss != NONE else ():
         for payload in islice(read_records(path), 1):
             if not any(example_features(payload, path, 1)["segment_ids"].int64_list.value):
                 raise RecordError(
-                    f"{path} contains single runs of text (created with `sentence_loss`={NONE}), "
-                    f"but `sentence_loss`={sentence_loss} needs pairs of segments. Use "
+                    f"{path} contains single segments (created with `sentence_loss`={NONE}), "
+                    f"but `sentence_loss`={sentence_loss} requires pairs of segments. Use "
                     f"`sentence_loss`={NONE}, or records created with {SOP} or {NSP}."
                 )
 
 
 def readable_files(files: Iterable[str]) -> list[str]:
-    """Returns the files whose first record is not damaged; logs a warning for each other file."""
+    """Returns the files whose first record is intact. Logs a warning for each other file."""
     return [path for path in files if _begins_well(path)]
 
 
@@ -266,7 +268,7 @@ def _begins_well(path: str) -> bool:
 
 
 def has_good_record(files: Sequence[str], specs: Sequence[FeatureSpec]) -> bool:
-    """Returns whether `good_records` of any of the files is not empty."""
+    """Returns whether any file contains a record that can be read and parsed."""
     for path in files:
         with suppress(RecordError):  # the rest of the file is skipped
             for number, payload in enumerate(read_records(path), start=1):
@@ -277,11 +279,11 @@ def has_good_record(files: Sequence[str], specs: Sequence[FeatureSpec]) -> bool:
 
 
 def good_records(path: tf.Tensor, size: tf.Tensor, specs: Sequence[FeatureSpec]) -> tf.data.Dataset:
-    """Returns the records of a file (a string, and its size in bytes) that can be read and parsed.
+    """Returns the records of a file, with its size in bytes, that can be read and parsed.
 
     The elements are pairs of a record and a description of the skipped records before it; see
-    `SKIPPED`. If the end of the file is damaged, the last record is empty; `carry_places` removes
-    it.
+    `SKIPPED`. If the end of the file is damaged, the last record is empty and is removed by
+    `carry_places`.
     """
 
     def number(state: Any, payload: tf.Tensor) -> Any:
@@ -314,7 +316,7 @@ def good_records(path: tf.Tensor, size: tf.Tensor, specs: Sequence[FeatureSpec])
 
 
 def carry_places(records: tf.data.Dataset) -> tf.data.Dataset:
-    """Removes empty records; the next record gets their description of skipped records."""
+    """Removes empty records, and appends their descriptions to the description of the next."""
 
     def carry(pending: tf.Tensor, element: Any) -> Any:
         payload, skipped = element
@@ -325,12 +327,13 @@ def carry_places(records: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def num_streams(file_sizes: Sequence[int], batch_size: int) -> int:
-    """Returns how many streams G the files are read as, whatever the number of workers.
+    """Returns the number of streams G, which does not depend on the number of workers.
 
-    Stream g has the files g, g + G, ... G divides the batch and is at most 64 and the number of
-    files; if G is above 8, a stream has at least 8 rows of the batch. The largest stream has at
-    most 1.2 times the bytes of the smallest, so that examples are read about equally often. Among
-    the remaining numbers, G has the most divisors, then the largest power of two as a divisor.
+    Stream g reads the files g, g + G, ... G divides the batch size, and is at most 64 and at most
+    the number of files. If G is above 8, a stream provides at least 8 rows of a batch. The largest
+    stream has at most 1.2 times the bytes of the smallest, so that all examples are read about
+    equally often. Of these numbers, the one with the most divisors is selected, then the one that
+    is divisible by the largest power of two.
     """
 
     def is_even(count: int) -> bool:
@@ -343,22 +346,21 @@ def num_streams(file_sizes: Sequence[int], batch_size: int) -> int:
 
 
 def check_workers(files: Sequence[str], batch_size: int, workers: int) -> int:
-    """Returns the number of streams; ValueError if `workers` does not divide it."""
+    """Returns the number of streams. Raises ValueError if `workers` does not divide it."""
     sizes = [file_size(path) for path in files]
     count = num_streams(sizes, batch_size)
     if count % workers == 0:
         return count
     shards = range(_MAX_STREAMS // workers * workers, 0, -workers)
     fitting = next((n for n in shards if num_streams([1] * n, batch_size) == n), None)
-    advice = "another `train_batch_size`: no number of files fits this one"
+    advice = "another `train_batch_size`, because no number of files fits this batch size"
     if fitting:
         name = f"`output_file`=train.tfrecord@{fitting}"
         advice = f"{fitting} files of equal size: create_pretraining_data.py {name}"
     raise UserError(
         f"{workers} workers cannot share the input evenly: the {len(files)} files of `input_file` "
-        f"({min(sizes)} to {max(sizes)} bytes) and `train_batch_size`={batch_size} make {count} "
-        "streams of nearly equal length. Use a number of workers that divides "
-        f"{count}, or {advice}."
+        f"({min(sizes)} to {max(sizes)} bytes) with `train_batch_size`={batch_size} are read as "
+        f"{count} streams. Use a number of workers that divides {count}, or {advice}."
     )
 
 
@@ -373,28 +375,31 @@ def training_batches(
     shard: Shard = WHOLE,
     skip_damaged: bool = False,
 ) -> StreamIterator:
-    """Returns endless batches; each pass has another random order.
+    """Returns endless batches in random order, which differs between passes.
 
-    The files are read as `num_streams` streams. Each has its own order and passes, and provides the
-    same rows of every batch. A worker reads only its share of the streams.
+    The files are read as `num_streams` streams. Each stream has its own order and passes, and
+    provides the same rows of every batch. A worker reads only some of the streams.
 
     Args:
         files: TFRecord files.
         specs: the features to read.
-        batch_size: B, of all workers.
+        batch_size: B, over all workers.
         seed: determines the order.
-        shuffle_buffer_size: number of records among which the next one is drawn, of all streams.
+        shuffle_buffer_size: number of records from which the next is drawn, over all streams.
         transform: changes each batch, see `Transform`.
-        shard: the worker; ValueError if the number of workers does not divide the streams.
+        shard: the worker.
         skip_damaged: whether damaged records are skipped, see `SkippedRecords`.
 
     Returns:
         Features, each [B / workers, length], and `example_weights` float32 [B / workers].
+
+    Raises:
+        ValueError: the number of workers does not divide the number of streams.
     """
     G = check_workers(files, batch_size, shard.count)
     streams = {}
     for number in range(G)[shard.rows(G)]:
-        # With the same seed, streams of the same number of files would be shuffled alike.
+        # With the same seed, streams with equal numbers of files would be shuffled alike.
         own = int(np.random.SeedSequence([seed % 2**64, number]).generate_state(1, np.uint64)[0])
         records = _stream(
             files[number::G],
@@ -405,18 +410,18 @@ def training_batches(
             skip_damaged=skip_damaged,
         )
         batches = records.enumerate().batch(batch_size // G, drop_remainder=True)
-        if batch_size // G >= _MIN_ROWS * 2:  # fewer are read faster than handed over
+        if batch_size // G >= _MIN_ROWS * 2:  # for fewer rows, prefetching is slower
             batches = batches.prefetch(2)
         options = tf.data.Options()
-        # Tuning is of no use here, and its threads take seconds to start and may never end.
+        # Autotuning has no benefit here, and its threads start slowly and may never end.
         options.autotune.enabled = False
         options.experimental_optimization.apply_default_optimizations = False
-        # Otherwise the passes after a restored one would have other orders.
+        # Otherwise the order of later passes would change after the position is restored.
         options.experimental_optimization.shuffle_and_repeat_fusion = True
         streams[number] = iter(batches.with_options(options))
 
     def make_batch(rows: Sequence[Any]) -> Features:
-        """Joins the rows of the streams: numbers, records and, if any, skipped records."""
+        """Concatenates the rows of the streams: numbers, records and skipped records, if any."""
         numbers = [n * G + number for number, (n, _) in zip(streams, rows, strict=True)]
         serialized, *skipped = (
             tf.concat(values, axis=0)
@@ -464,12 +469,12 @@ def evaluation_batches(
     batch_size: int,
     transform: Transform | None = None,
 ) -> tf.data.Dataset:
-    """Returns every example once, in the order of the files; the last batch may be shorter.
+    """Returns every example once, in the order of the files. The last batch may be smaller.
 
     Arguments and features are the same as in `training_batches`.
     """
-    # Parsing is the last step and runs only on request: tf.data must not call Python, which draws
-    # the masks, while the process ends.
+    # Masks are drawn in Python, which tf.data must not call while the process ends. Parsing is
+    # therefore the last step and runs only on request.
     options = tf.data.Options()
     options.deterministic = True
     options.experimental_optimization.map_parallelization = False

@@ -1,7 +1,7 @@
-"""Creates pretraining records with Apache Beam: the same files, on many machines.
+"""Creates the same pretraining records with Apache Beam, on many machines.
 
-Every step is a pure function of its input, so it can run anywhere, in any order and several times.
-Only the sizes of the records of all jobs, which determine their chunks, are gathered.
+Every step is a pure function of its input, so it can run on any machine, in any order and several
+times. Only the sizes of the records of all jobs are gathered; they determine the chunks.
 """
 
 import os
@@ -49,10 +49,10 @@ _SHARE_OUTPUT = "Use an `output_file` that all machines share, such as gs://buck
 
 
 def beam_options(runner: str, arguments: Sequence[str]) -> PipelineOptions:
-    """Parses Beam's own options; ValueError if the runner or an option is unknown.
+    """Parses Beam's options. Raises ValueError if the runner or an option is unknown.
 
-    Beam itself only warns of unknown options. Runners with a job server accept all options, because
-    only the server knows them.
+    Beam itself only warns about unknown options. Options for runners with a job server are not
+    checked, because the server defines them.
     """
     name = _RUNNERS.get(runner.lower(), runner)
     try:
@@ -63,12 +63,12 @@ def beam_options(runner: str, arguments: Sequence[str]) -> PipelineOptions:
     unknown = given.get_all_options(retain_unknown_options=True).keys() - given.get_all_options()
     if unknown and not issubclass(runner_class, PortableRunner):
         names = ", ".join(f"--{option}" for option in sorted(unknown))
-        raise UserError(f"Beam has no option {names}. Its options follow the --, as --name=value.")
+        raise UserError(f"Beam has no option {names}. Pass its options after --, as --name=value.")
     return PipelineOptions([*arguments, f"--runner={name}"])
 
 
 class Task(NamedTuple):
-    """All passes over a block, which is tokenized once; `ranks` are their places among all jobs."""
+    """All passes over a block, which is tokenized once. `ranks` are their positions in the jobs."""
 
     block_number: int
     block: Block
@@ -76,7 +76,7 @@ class Task(NamedTuple):
 
 
 class Chunks(NamedTuple):
-    """The chunk of each job, and the number of records before each chunk."""
+    """The chunk number of each job, and the number of records before each chunk."""
 
     of_job: list[int]
     starts: list[int]
@@ -95,17 +95,17 @@ def create_records(
     """Writes the same files as `create_records.create_records` with an Apache Beam runner.
 
     All workers must be able to access the files under the given paths. `runner` is Beam's name of
-    the runner, such as "DataflowRunner"; `options` are Beam's own, such as "--region=us-east1".
+    the runner, such as "DataflowRunner". `options` are Beam's options, such as "--region=us-east1".
 
     Returns:
-        Counts of what was read and created; some runners count repeated work repeatedly.
+        Counts as in `count_instances`. Some runners count repeated work more than once.
 
     Raises:
-        ValueError: options, an input or an output is wrong, or the pipeline failed.
+        ValueError: an option, an input or an output is invalid, or the pipeline failed.
     """
     check_outputs(input_files, output_files)
     pipeline = beam.Pipeline(options=beam_options(runner, options))
-    is_shared = runner.lower() not in _RUNNERS  # by workers that may outlive this process
+    is_shared = runner.lower() not in _RUNNERS  # with workers that may outlive this process
     with _scratch_folders(output_files, is_shared) as scratch:
         maker = RecordMaker(tokenizer, settings)
         made = (
@@ -157,7 +157,7 @@ def _plan(
 
 
 def _make_records(task: Task, maker: RecordMaker) -> Iterator[tuple[int, list[bytes]]]:
-    """Yields the rank of each pass and its framed records; counts them in Beam's metrics."""
+    """Yields the rank and the framed records of each pass. Counts are added to Beam's metrics."""
     documents = read_documents(task.block, maker.tokenizer)
     for pass_number, rank in enumerate(task.ranks):
         job = Job(pass_number, task.block_number, task.block)
@@ -195,7 +195,7 @@ def _write_parts(
     seed: int,
     scratch: Sequence[str],
 ) -> Iterator[tuple[int, str]]:
-    """Shuffles a chunk and writes its part of each file; yields files and their parts."""
+    """Shuffles a chunk and writes its part of each file. Yields file numbers and paths of parts."""
     number, jobs = chunk
     ordered = sorted(jobs, key=itemgetter(0))
     records = list(chain.from_iterable(records for _, records in ordered))
@@ -231,7 +231,7 @@ def _publish(file: tuple[int, str], output_files: Sequence[str]) -> None:
 
 @contextmanager
 def _scratch_folders(output_files: Sequence[str], is_shared: bool) -> Iterator[list[str]]:
-    """Creates temporary directories next to the outputs, and yields a path in them per output."""
+    """Creates temporary directories next to the outputs. Yields a path in them per output."""
     with ExitStack() as stack:
         scratch = {}
         for folder in {os.path.dirname(path) for path in output_files}:

@@ -1,8 +1,8 @@
-"""Reads text files as blocks of whole documents, so that a corpus needs not fit in memory.
+"""Reads text files as blocks of whole documents, so that a corpus need not fit in memory.
 
-A document consists of lines, one sentence each; an empty line or the end of a file ends it. The
-files are cut about every 4 MiB, at the next start of a document. The cuts depend only on the files,
-so blocks can be read in any order by any number of processes.
+A document has one sentence per line and ends at an empty line or at the end of a file. Files are
+cut about every 4 MiB, at the next start of a document. Blocks can be read in any order by any
+number of processes.
 """
 
 import re
@@ -48,8 +48,8 @@ class Block:
     """Whole documents, a few megabytes of text.
 
     Attributes:
-        spans: location of the text; no document crosses spans.
-        cuts_document: whether the first document is longer than a block and was cut at a line end.
+        spans: location of the text. A document is in a single span.
+        cuts_document: whether the block starts inside a document that is longer than a block.
     """
 
     spans: tuple[Span, ...]
@@ -62,9 +62,9 @@ class Block:
 
 
 def cut_into_blocks(files: Sequence[str], block_bytes: int = BLOCK_BYTES) -> list[Block]:
-    """Cuts files into non-empty blocks of about `block_bytes`.
+    """Cuts files into non-empty blocks of about `block_bytes` bytes.
 
-    Longer documents are cut at a line end; longer lines are not cut.
+    Documents that are longer than a block are cut at a line end. Lines are never cut.
     """
     with ThreadPoolExecutor(_FILES_AT_A_TIME) as pool:  # remote files respond slowly
         starts = list(accumulate(pool.map(file_size, files), initial=0))
@@ -82,7 +82,7 @@ def cut_into_blocks(files: Sequence[str], block_bytes: int = BLOCK_BYTES) -> lis
 
 
 def _spans(files: Sequence[str], starts: Sequence[int], low: int, high: int) -> tuple[Span, ...]:
-    """Returns the parts of files in the bytes [low, high) of the concatenated files."""
+    """Returns the spans of the bytes [low, high) of the concatenated files."""
     first, last = bisect_right(starts, low) - 1, bisect_left(starts, high)
     return tuple(
         Span(files[k], max(low, starts[k]) - starts[k], min(high, starts[k + 1]) - starts[k])
@@ -92,7 +92,7 @@ def _spans(files: Sequence[str], starts: Sequence[int], low: int, high: int) -> 
 
 
 def _find_cut(spans: Sequence[Span]) -> tuple[int, bool] | None:
-    """Returns the bytes before the first document, or else line, and whether it is a line."""
+    """Returns the offset of the first document, otherwise of the second line, and which it is."""
     first = spans[0]
     if first.start == 0:
         return 0, False
@@ -110,7 +110,7 @@ def _find_cut(spans: Sequence[Span]) -> tuple[int, bool] | None:
 def check_text(
     input_files: Sequence[str], num_workers: int, block_bytes: int = BLOCK_BYTES
 ) -> list[Block]:
-    """Reads all text, so that errors are found before anything is written; returns its blocks.
+    """Checks that all files are UTF-8 text. Returns their blocks.
 
     Raises:
         ValueError: a file is not UTF-8 text, or no file contains text.
@@ -140,7 +140,7 @@ def _check(shared: None, block: Block) -> bool:
 
 
 def check_block(block: Block) -> bool:
-    """Returns whether a block contains text; ValueError if it is not UTF-8."""
+    """Returns whether a block contains text. Raises ValueError if it is not UTF-8."""
     texts = [_decode(span) for span in block.spans]
     return any(text and not text.isspace() for text in texts)
 
@@ -161,15 +161,15 @@ def _decode(span: Span) -> str:
             line += file.read(min(BLOCK_BYTES, span.start - start)).count(b"\n")
     raise UserError(
         f"{span.path} is not UTF-8 text: byte {span.start + place} (line {line}) is "
-        f"0x{data[place]:02x}. `input_file` takes plain text; convert or unpack it first."
+        f"0x{data[place]:02x}. `input_file` must be plain text; convert or unpack the file first."
     )
 
 
 def read_documents(block: Block, tokenizer: Tokenizer) -> Documents:
-    """Tokenizes the documents of a block; lines and documents without tokens are skipped.
+    """Tokenizes the documents of a block, and skips lines and documents without tokens.
 
     Returns:
-        Documents with ids in [0, V]; V is an unknown piece inside a word.
+        Documents with ids in [0, V]. The id V marks an unknown piece inside a word.
     """
     segments: list[list[int]] = []
     document_starts = [0]
@@ -198,7 +198,7 @@ def _continuing_characters(tokenizer: Tokenizer) -> frozenset[str]:
 def _mark_unknown_pieces(
     tokenizer: Tokenizer, continuing: frozenset[str], line: str, ids: list[int]
 ) -> list[int]:
-    """Replaces the id of unknown pieces that do not start a word by V."""
+    """Returns the ids, in which V replaces unknown pieces that do not start a word."""
     if tokenizer.unk_id not in ids or continuing.isdisjoint(tokenizer.clean(line)):
         return ids
     return [

@@ -36,8 +36,8 @@ class PretrainingDataSettings(Settings):
     """Settings of `create_pretraining_data`, named after the flags of the command.
 
     `input_file`, `output_file`, and a tokenizer, `spm_model_file` or `vocab_file`, are required.
-    All other settings have defaults; docs/flags.md describes all flags. `beam_options` are the
-    options of Apache Beam, which the command takes after `--`; they need `runner`. For errors see
+    All other settings have defaults; docs/flags.md describes all flags. `beam_options` are options
+    of Apache Beam and require `runner`; the command takes them after `--`. For errors see
     `ClassificationSettings`.
     """
 
@@ -65,7 +65,7 @@ class PretrainingDataSettings(Settings):
     dry_run: bool = False
 
     def instances(self) -> InstanceSettings:
-        """Returns the settings of the instances; ValueError if a value is out of range."""
+        """Returns the settings of the instances. Raises ValueError if a value is out of range."""
         return InstanceSettings(
             SegmentSettings(
                 self.max_seq_length,
@@ -86,13 +86,13 @@ class PretrainingDataSettings(Settings):
         )
 
     def _sentence_loss(self) -> str:
-        """Returns the sentence loss; the original's flag for it must not contradict."""
+        """Returns the sentence loss. Raises ValueError if `random_next_sentence` contradicts it."""
         is_random = self.random_next_sentence
         loss = self.sentence_loss or (NSP if is_random else SOP)
         if is_random is not None and is_random != (loss == NSP):
             raise UserError(
-                f"`random_next_sentence`={is_random} contradicts `sentence_loss`={loss}: it is "
-                f"true for {NSP} and false for the others. Use `sentence_loss` only."
+                f"`random_next_sentence`={is_random} contradicts `sentence_loss`={loss}. "
+                f"`random_next_sentence` is true only for {NSP}. Pass `sentence_loss` only."
             )
         return loss
 
@@ -100,15 +100,15 @@ class PretrainingDataSettings(Settings):
 def create_pretraining_data(settings: PretrainingDataSettings) -> CreationReport:
     """Creates pretraining records from text, as `create_pretraining_data.py` does.
 
-    Without `runner` it uses all cores, in processes that do not import the calling script.
+    Without `runner`, the records are created on all cores, in processes that do not import the
+    calling script.
 
     Returns:
-        A report: `counts` of what was read and created by name, such as "documents" and
-        "instances"; `lines()` and `warnings()` as the command logs them. After a dry run all counts
-        are 0.
+        A report. `counts` contains numbers by name, such as "documents" and "instances"; after a
+        dry run all are 0. `lines()` and `warnings()` return the messages that the command logs.
 
     Raises:
-        ValueError: a setting is missing or wrong, or the text yields no record.
+        ValueError: a setting is missing or invalid, or no record can be created from the text.
         OSError: a file cannot be read or written.
     """
     check_arguments(settings, PretrainingDataSettings)
@@ -126,7 +126,7 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> CreationReport
         logging.warning(warning)
     if settings.dry_run:
         check_outputs(files, output_files)
-        if beam:  # its workers check the text
+        if beam:  # Beam's workers check the text
             beam.beam_options(settings.runner, settings.beam_options)
         else:
             check_text(files, settings.num_workers or available_cores())
@@ -146,23 +146,26 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> CreationReport
 
 
 def _import_beam(settings: PretrainingDataSettings) -> ModuleType | None:
-    """Returns the module that creates records with Beam; `None` without `runner`."""
+    """Returns the module that creates records with Beam, or `None` if `runner` is `None`."""
     if isinstance(settings.beam_options, str):
         raise TypeError(f"beam_options must be a list. Received: {settings.beam_options!r}")
     if settings.runner is None:
         if settings.beam_options:
-            raise UserError(f"{' '.join(settings.beam_options)}: options of Beam need `runner`.")
+            raise UserError(
+                "Options of Beam require `runner`. Received without it: "
+                f"{' '.join(settings.beam_options)}"
+            )
         return None
     if settings.num_workers is not None:
         raise UserError(
-            f"`num_workers`={settings.num_workers} is for processes of this machine. With `runner`,"
-            " pass the runner's own option after a --, such as -- --direct_num_workers=2."
+            f"`num_workers`={settings.num_workers} cannot be combined with `runner`. Pass the "
+            "runner's own option after --, such as -- --direct_num_workers=2."
         )
     try:
         from albert_tf.pretraining import beam
     except ModuleNotFoundError as error:
         raise UserError(
-            f"`runner`={settings.runner} needs Apache Beam ({error}). Install it with: "
+            f"`runner`={settings.runner} requires Apache Beam ({error}). Install it with: "
             'pip install "albert_tf[beam]" (and "apache-beam[gcp]" for Dataflow); in a checkout: '
             "pip install -r requirements/beam.txt."
         ) from error
@@ -171,7 +174,7 @@ def _import_beam(settings: PretrainingDataSettings) -> ModuleType | None:
 
 @dataclass(frozen=True)
 class CreationReport:
-    """Settings, counts of what was read and created (see `count_instances`), and seconds."""
+    """Settings, counts of documents and instances (see `count_instances`), and seconds."""
 
     settings: InstanceSettings
     counts: Counter[str]
@@ -193,9 +196,9 @@ class CreationReport:
             f"random_document={_share(c['random_parts'], c['instances'])}"
         )
         if not settings.masking.masked_lm_prob:
-            masking = "none, for masking while training"
+            masking = "none, for masking during training"
         if segments.sentence_loss == NONE:
-            pairs = f"sentence_loss={NONE} (a sequence is one run of text)"
+            pairs = f"sentence_loss={NONE} (a sequence is a single segment)"
         return [
             f"read: documents={c['documents']:,} segments={c['segments']:,} "
             f"tokens={c['text_tokens']:,} one_segment_documents={c['one_segment_documents']:,} "
@@ -216,15 +219,15 @@ class CreationReport:
         if c["random_parts_of_only_document"]:
             yield (
                 f"{c['random_parts_of_only_document']:,} of {c['random_parts']:,} random second "
-                "parts come from the document of the first part, because there was no other. Put "
-                "empty lines between documents, or add documents."
+                "parts are from the same document as the first part, because there was no other "
+                "document. Put empty lines between documents, or add documents."
             )
         is_adjacent = self.settings.segments.sentence_pairs == ADJACENT
         if is_adjacent and 2 * c["one_segment_documents"] > c["documents"]:
             yield (
-                f"{c['one_segment_documents']:,} of {c['documents']:,} documents have one line, "
-                f"from which --sentence_pairs={ADJACENT} creates no pair. Does the text have one "
-                "sentence per line, and empty lines only between documents?"
+                f"{c['one_segment_documents']:,} of {c['documents']:,} documents have only one "
+                f"line. With --sentence_pairs={ADJACENT}, no pair is created from them. Does the "
+                "text have one sentence per line, and empty lines only between documents?"
             )
         if c["tokens_cut"] > c["tokens"]:
             yield (

@@ -63,23 +63,26 @@ def create_records(
 ) -> Counter[str]:
     """Writes the pretraining records of a corpus.
 
-    The input has one sentence per line and empty lines between documents. The output files receive
-    the records in turn, and each gets a fingerprint of the vocabulary. The number of processes, by
-    default one per core, does not change the result. Returns the counts of `count_instances`.
+    The input has one sentence per line and empty lines between documents. Records are written to
+    the output files in turn. A fingerprint of the vocabulary is stored next to each file. Returns
+    the counts of `count_instances`.
 
     Args:
-        input_files: text files; ValueError if one is not text.
-        output_files: record files; ValueError if one cannot be written.
+        input_files: text files.
+        output_files: record files.
         tokenizer: converts text to ids.
         settings: settings of the instances, including the seed.
-        num_workers: number of processes.
-        block_bytes: size of the text of a job. Random second parts come from the same block.
+        num_workers: number of processes, which does not change the result. If `None`, one per core.
+        block_bytes: size of the text of a job.
         shuffle_bytes: size of the records that are shuffled together.
 
+    Raises:
+        ValueError: an input file is not text, or an output file cannot be written.
+
     Source: `main` of the original's create_pretraining_data.
-    Differs: the original has one process, one generator for all documents and another, unseeded one
-        for n-gram lengths; here every job has its own. Random second parts come from the same
-        block, not from the whole corpus. The end of a file ends its last document.
+    Differs: the original uses one process, one random generator for all documents and an unseeded
+        generator for n-gram lengths; here every job has its own generators. Random second parts are
+        from the same block, not from the whole corpus. The end of a file ends its last document.
     """
     check_outputs(input_files, output_files)
     processes = num_workers or available_cores()
@@ -101,9 +104,9 @@ def create_records(
 
 
 def check_outputs(input_files: Sequence[str], output_files: Sequence[str]) -> None:
-    """Raises ValueError if an output overwrites an input or another one, or cannot be written."""
+    """Raises ValueError if an output file is an input file, occurs twice or cannot be written."""
     if not output_files:
-        raise UserError("`output_file` names no file.")
+        raise UserError("`output_file` contains no file name.")
     inputs = {real_name(path): path for path in input_files}
     seen: set[str] = set()
     for path in output_files:
@@ -112,7 +115,7 @@ def check_outputs(input_files: Sequence[str], output_files: Sequence[str]) -> No
             raise UserError(f"`output_file` would overwrite the input {inputs[name]}.")
         if name in seen:
             raise UserError(
-                f"`output_file` names {path} twice; use a different name for each file."
+                f"`output_file` contains {path} twice. Use a different name for each file."
             )
         check_file(path)
         seen.add(name)
@@ -131,7 +134,7 @@ def _token_folder(output_file: str, passes: int) -> Iterator[str | None]:
 
 
 class Job(NamedTuple):
-    """A pass over a block; passes are counted from 0."""
+    """A pass over a block. Numbers start at 0."""
 
     pass_number: int
     block_number: int
@@ -153,7 +156,7 @@ def shuffled_jobs(blocks: Sequence[Block], settings: InstanceSettings) -> list[J
 class RecordMaker:
     """Creates the records of jobs; each process has a copy.
 
-    If `folder` is not `None`, it keeps tokenized blocks for the next pass.
+    If `folder` is not `None`, tokenized blocks are stored in it for the next pass.
     """
 
     tokenizer: Tokenizer
@@ -161,11 +164,11 @@ class RecordMaker:
     folder: str | None = None
 
     def make(self, job: Job) -> tuple[list[bytes], Counter[str]]:
-        """Returns the framed records of a job, and counts of what was read and created."""
+        """Returns the framed records of a job and its counts."""
         return self.make_pass(self._documents(job), job)
 
     def make_pass(self, documents: Documents, job: Job) -> tuple[list[bytes], Counter[str]]:
-        """Returns the same as `make`, given the documents of the job's block."""
+        """Returns the same as `make` for the given documents of the job's block."""
         records: list[bytes] = []
         counts: Counter[str] = Counter()
         if job.pass_number == 0:
@@ -217,11 +220,11 @@ def shuffled(jobs: Iterable[list[bytes]], capacity: int, seed: int) -> Iterator[
         chunk = [record for _, records in group for record in records]
         for index in shuffled_order(len(chunk), seed, number).tolist():
             yield chunk[index]
-        del chunk  # before the next one is collected
+        del chunk  # before the next chunk is collected
 
 
 def chunk_numbers(sizes: Iterable[int], capacity: int) -> Iterator[int]:
-    """Yields the chunk of each job; a chunk ends when it has at least `capacity` bytes."""
+    """Yields the chunk number of each job. A chunk ends when it has at least `capacity` bytes."""
     number = filled = 0
     for size in sizes:
         yield number
@@ -231,7 +234,7 @@ def chunk_numbers(sizes: Iterable[int], capacity: int) -> Iterator[int]:
 
 
 def shuffled_order(count: int, seed: int, chunk: int) -> np.ndarray:
-    """Returns the order of the `count` records of a chunk, int64 [N]."""
-    # Raw bits, because only these stay the same in all versions of NumPy.
+    """Returns the order of the records of a chunk, int64 [count]."""
+    # Only raw bits are the same in all versions of NumPy.
     keys = np.random.SFC64(mix_seed([seed, chunk])).random_raw(count)
     return np.argsort(keys, kind="stable")

@@ -36,7 +36,8 @@ class FillMask:
     Args:
         model: a model with its masked-LM head.
         tokenizer: the tokenizer of the model. If `None`, `model.tokenizer` is used.
-        batch_size: number of sequences of maximum length per batch; more if they are shorter.
+        batch_size: number of sequences of maximum length per batch. Batches of shorter sequences
+            contain more.
 
     Raises:
         ValueError: the tokenizer does not fit the model, or `batch_size` is less than 1.
@@ -66,30 +67,31 @@ class FillMask:
         """Loads a pretrained model.
 
         Args:
-            path: a model of any format, see `load`; for a directory, its newest checkpoint is
-                loaded.
+            path: a model of any format, see `albert_tf.load`. If a directory contains several
+                checkpoints, the newest is loaded.
             batch_size: see `FillMask`.
             do_lower_case: whether the model was trained on lower-cased text. If `None`, the setting
-                of the model is used, or else True.
+                of the model is used, otherwise True.
 
         Raises:
             TypeError: an argument has another type.
-            ValueError: there is no model, or it lacks a masked-LM head or a matching tokenizer.
+            ValueError: there is no model, or the model has no masked-LM head or no matching
+                tokenizer.
         """
         return cls(*read_model(path, "path", do_lower_case), batch_size=batch_size)
 
     def __call__(self, texts: Iterable[str], top_k: int = 5) -> list[list[list[Candidate]]]:
-        """Returns the most probable tokens of each [MASK]; each is predicted independently.
+        """Returns the most probable tokens for each [MASK], which are predicted independently.
 
         Texts that are longer than the model allows are truncated, with a warning.
 
         Args:
-            texts: at least one text, each with one [MASK] or several. A [MASK] is a single token.
+            texts: at least one text. Each text contains one or more [MASK]; each is one token.
             top_k: number of tokens to return, limited to the size of the vocabulary.
 
         Returns:
-            For each text and each [MASK] in it, in order, the `top_k` most probable tokens, the
-            most probable first.
+            For each text and each of its [MASK], in order, the `top_k` most probable tokens in
+            descending order of probability.
 
         Raises:
             TypeError: `texts` is not a list of texts, or `top_k` is not a whole number.
@@ -105,7 +107,7 @@ class FillMask:
         batches = []
         for (length, count), same in groupby(order, key=lambda index: shapes[index]):
             members = list(same)
-            # Each [MASK] has as many logits as the vocabulary has tokens.
+            # The logits of each [MASK] need memory, so fewer texts with many [MASK] fit.
             room = self.batch_size * self.model.config.max_position_embeddings
             size = max(1, room // (length * count))
             batches += [members[start : start + size] for start in range(0, len(members), size)]
@@ -116,7 +118,7 @@ class FillMask:
         return found
 
     def _fill(self, rows: Sequence[list[int]], top_k: int) -> list[list[list[Candidate]]]:
-        """Returns the candidates of texts with the same numbers of tokens and of [MASK]."""
+        """Returns the candidates for texts with equal numbers of tokens and of [MASK]."""
         ids = np.array(rows, np.int32)
         _, columns = np.nonzero(ids == self.tokenizer.mask_id)
         positions = columns.reshape(len(rows), -1).astype(np.int32)
@@ -127,8 +129,8 @@ class FillMask:
         values, tokens = tf.math.top_k(probabilities, min(top_k, self.tokenizer.vocab_size))
         if not np.isfinite(values).all():
             raise UserError(
-                "The model's masked_lm_logits are not finite. The weights are damaged, or their "
-                "training diverged."
+                "The model's masked_lm_logits are not finite. The weights are damaged, or the "
+                "training diverged. Use another checkpoint."
             )
         names = self.tokenizer.tokens
         return [
@@ -143,8 +145,7 @@ class FillMask:
         tokenizer = self.tokenizer
         if MASK not in text:
             raise UserError(
-                f"Every text must contain {MASK} where a token is to be predicted. "
-                f"Received: texts[{index}]={text!r}"
+                f"Every text must contain at least one {MASK}. Received: texts[{index}]={text!r}"
             )
         ids = tokenizer.encode_special(text, special_tokens=[MASK])
         ids = [tokenizer.cls_id, *ids, tokenizer.sep_id]
@@ -154,8 +155,8 @@ class FillMask:
             ids, cut = [*ids[: longest - 1], tokenizer.sep_id], ids[longest - 1 :]
             if tokenizer.mask_id in cut:
                 raise UserError(
-                    f"texts[{index}] has {MASK} after the first {longest} tokens, which are all "
-                    "that the model can read. Pass a shorter text."
+                    f"texts[{index}] contains {MASK} after the first {longest} tokens, the maximum "
+                    "length of the model. Pass a shorter text."
                 )
         return ids
 
@@ -163,7 +164,7 @@ class FillMask:
 def read_model(
     path: object, name: str, do_lower_case: bool | None = None
 ) -> tuple[AlbertForPretraining, Tokenizer]:
-    """Returns the model and tokenizer for `FillMask`; errors call the path `name`."""
+    """Returns the model and tokenizer for `FillMask`. `name` is the name of the path in errors."""
     found = find_model(path, name, do_lower_case=do_lower_case)
     shapes = without_scope(found.stored.weights[1])
     if not any(weight.startswith(MASKED_LM_HEAD) for weight in shapes):
@@ -172,7 +173,7 @@ def read_model(
             f"{name} must be a model with a masked-LM head. Received: {path!r}, which has the "
             f"heads: {heads}"
         )
-    # Without the sentence-order head, models that do not have it can be loaded, too.
+    # Models without a sentence-order head must also load.
     model = AlbertForPretraining(found.source.config, has_sentence_order_head=False)
     load_weights(model, found.stored).check_complete()
     return model, found.tokenizer

@@ -1,6 +1,6 @@
 """Cuts documents into instances, masks them and serializes them as records.
 
-An instance is a pair of segments or a single run of text. Its parts are ranges of one flat array of
+An instance is a pair of segments or a single segment. Its parts are ranges of one flat array of
 tokens, so nothing is copied. `make_examples` depends only on documents, settings and seed.
 """
 
@@ -27,18 +27,18 @@ from albert_tf.tokenization.base import Tokenizer
 # Sentence-order prediction, next-sentence prediction, or masked tokens only.
 SENTENCE_LOSSES = SOP, NSP, NONE = "sop", "nsp", "none"
 
-# How pairs for "sop" are made: as in the original, or of neighboring segments only.
+# How pairs for "sop" are created: as in the original, or only from adjacent segments.
 SENTENCE_PAIRS = ORIGINAL, ADJACENT = "original", "adjacent"
 
 # The features that masking adds to a record. The last one is 0 in unused slots.
 PREDICTION_FEATURES = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
 NO_RECORD = (
-    f"`input_file` contains no token or, with `sentence_pairs`={ADJACENT}, no document of two "
+    f"`input_file` contains no token or, with `sentence_pairs`={ADJACENT}, no document with two "
     "lines."
 )
 
 _SPECIAL_TOKENS = 3  # [CLS] A [SEP] B [SEP]
-_SHORTEST_TARGET = 2  # tokens of the sequences of a document that is cut into shorter ones
+_SHORTEST_TARGET = 2  # minimum number of tokens of shortened sequences
 _TRIES_FOR_ANOTHER_DOCUMENT = 10
 _BATCH = 512  # instances masked and serialized together; records depend on it
 
@@ -50,12 +50,12 @@ class SegmentSettings:
     Attributes:
         max_seq_length: S, length of a sequence, including special tokens; at least 5.
         short_seq_prob: fraction of documents that are cut into shorter sequences, in [0, 1].
-        sentence_loss: "sop" swaps the parts of every second pair (sentence-order prediction); "nsp"
-            takes every second B from another document (next-sentence prediction); "none" makes
-            single runs of text instead of pairs.
-        sentence_pairs: "original" takes the second part from another document if a chunk has only
-            one segment, so that lengths reveal the label; "adjacent" only makes pairs of
-            neighboring segments, whose lengths do not depend on the label. Not for "nsp".
+        sentence_loss: "sop": half of the pairs are swapped (sentence-order prediction). "nsp": in
+            half of the pairs, B is from another document (next-sentence prediction). "none": single
+            segments instead of pairs.
+        sentence_pairs: "original": if a chunk has only one segment, B is from another document, so
+            lengths reveal the label. "adjacent": only pairs of adjacent segments, whose lengths do
+            not depend on the label; not for "nsp".
 
     Raises:
         ValueError: a value is out of range, or "adjacent" is combined with "nsp".
@@ -82,14 +82,14 @@ class SegmentSettings:
             )
         if self.sentence_pairs == ADJACENT and self.sentence_loss == NSP:
             raise UserError(
-                f"`sentence_pairs`={ADJACENT} contradicts `sentence_loss`={NSP}, which takes "
-                f"second segments from other documents. Use `sentence_loss`={SOP} or "
+                f"`sentence_pairs`={ADJACENT} contradicts `sentence_loss`={NSP}, which needs "
+                f"segments from other documents. Use `sentence_loss`={SOP} or "
                 f"`sentence_pairs`={ORIGINAL}."
             )
 
     @property
     def max_tokens(self) -> int:
-        """Maximum number of tokens without special tokens; single runs have only one [SEP]."""
+        """Maximum number of tokens without special tokens. Single segments have only one [SEP]."""
         return self.max_seq_length - _SPECIAL_TOKENS + (self.sentence_loss == NONE)
 
 
@@ -106,7 +106,7 @@ def check_sentence_loss(sentence_loss: str) -> None:
 class InstanceSettings:
     """Everything that determines the instances, except documents and vocabulary.
 
-    `dupe_factor` is the number of passes over the documents, each with other random choices;
+    `dupe_factor` is the number of passes over the documents, each with different random choices.
     `random_seed` may be any integer.
     """
 
@@ -121,7 +121,7 @@ class InstanceSettings:
 
     @property
     def feature_specs(self) -> tuple[FeatureSpec, ...]:
-        """Features of the records; without masking, there are no features of predictions."""
+        """Features of the records. Without masking, the prediction features are omitted."""
         specs = pretraining_feature_specs(
             self.segments.max_seq_length, self.masking.prediction_slots
         )
@@ -136,8 +136,8 @@ def pretraining_feature_specs(
 ) -> tuple[FeatureSpec, ...]:
     """Returns the features of a pretraining record, named as in the original release.
 
-    The lengths are S and P. With `vocab_size`, a reader rejects larger ids; `type_vocab_size` is
-    the size of the reader's segment table.
+    The lengths are S and P. `vocab_size` and `type_vocab_size` are the limits of ids that a reader
+    accepts. If `vocab_size` is `None`, token ids are not limited.
     """
     S, P, V = max_seq_length, max_predictions_per_seq, vocab_size
     length, slots = "max_seq_length", "max_predictions_per_seq"
@@ -156,7 +156,7 @@ def pretraining_feature_specs(
 
 
 def plain_feature_specs(specs: Sequence[FeatureSpec]) -> tuple[FeatureSpec, ...]:
-    """Returns the features of a pretraining record that do not come from masking."""
+    """Returns the features of a pretraining record that is not masked."""
     return tuple(spec for spec in specs if spec.name not in PREDICTION_FEATURES)
 
 
@@ -166,8 +166,8 @@ class Documents:
 
     Attributes:
         ids: int32 [T]; the tokens of all documents, concatenated.
-        segment_starts: start of each segment (line) in `ids`, and T; no segment is empty.
-        document_starts: first segment of each document, and the number of segments.
+        segment_starts: start of each segment (line) in `ids`, followed by T. No segment is empty.
+        document_starts: first segment of each document, followed by the number of segments.
     """
 
     ids: np.ndarray
@@ -190,11 +190,11 @@ class Documents:
 
 
 class Pair(NamedTuple):
-    """An instance before masking; ranges are half-open and index `Documents.ids`.
+    """An instance before masking. Ranges are half-open and index `Documents.ids`.
 
     Attributes:
-        a_start, a_end, b_start, b_end: the parts in their final order; B of a single run is empty.
-        label: 1 if the parts were swapped or B is from another place, 0 if they are as in the text.
+        a_start, a_end, b_start, b_end: parts in their final order. B of a single segment is empty.
+        label: 0 if B follows A in the text; 1 if the parts were swapped or B was drawn at random.
         random_document: the document of a random B, otherwise -1.
         tokens_cut: number of tokens that were truncated.
     """
@@ -211,12 +211,12 @@ class Pair(NamedTuple):
 def pair_segments(
     documents: Documents, index: int, settings: SegmentSettings, rng: random.Random
 ) -> Iterator[Pair]:
-    """Cuts document `index` into pairs, or into single runs of text.
+    """Cuts document `index` into pairs, or into single segments.
 
-    Segments are joined up to a target length and cut in two at a random segment. With "original"
-    pairs, a single segment always gets a B from another document. With "adjacent" pairs, it is
-    joined with a neighbor, and a document of one segment yields no pair. `rng` makes the same draws
-    as in the original.
+    Segments are joined up to a target length and split at a random segment. With "original" pairs,
+    B of a single segment is from another document. With "adjacent" pairs, a single segment is
+    joined with its neighbor, and a document of one segment yields no pair. Random numbers are drawn
+    in the same order as in the original.
 
     Source: `create_instances_from_document` of the original.
     """
@@ -243,7 +243,7 @@ def pair_segments(
         if end - begin == 1 or (use_random_parts and rng.random() < 0.5):
             label = 1
             origin, rest = _random_part(documents, index, target - (first[1] - first[0]), rng)
-            end = cut  # the rest of the chunk is used again
+            end = cut  # the next pair starts with the rest of the chunk
         elif not use_random_parts and rng.random() < 0.5:
             label = 1
             first, rest = rest, first
@@ -255,14 +255,12 @@ def pair_segments(
 def _chunks(
     starts: Sequence[int], begin: int, last: int, target: int, rng: random.Random
 ) -> Iterator[tuple[int, int]]:
-    """Yields ranges of at least two segments, with at least `target` tokens if there are as many.
-
-    The segment that completes a chunk is longer than most, and the last chunk is a remainder. So
-    chunks begin at a random end of the document; otherwise, lengths would reveal the order. A
-    single remaining segment is joined with its neighbor, which then occurs twice.
-    """
+    """Yields ranges of at least two segments and, if possible, at least `target` tokens."""
     if last - begin < 2:
         return
+    # The segment that completes a chunk is longer than most, and the last chunk is a remainder.
+    # Chunks start at a random end of the document, otherwise lengths would reveal the order. A
+    # single remaining segment is joined with its neighbor, which then occurs twice.
     if rng.random() < 0.5:
         while begin < last:
             low = min(begin, last - 2)
@@ -276,13 +274,11 @@ def _chunks(
 
 
 def _adjacent_pair(begin: int, cut: int, end: int, max_tokens: int, rng: random.Random) -> Pair:
-    """Returns the tokens before and after `cut`, in random order.
-
-    Truncation depends only on the lengths in the final order, so it does not reveal the label.
-    """
+    """Returns the tokens before and after `cut`, in random order."""
     label = int(rng.random() < 0.5)
     parts = (begin, cut), (cut, end)
     (a_start, a_end), (b_start, b_end) = reversed(parts) if label else parts
+    # Truncation depends only on the lengths in the final order, so it does not reveal the label.
     half = max_tokens - max_tokens // 2
     a_length = min(a_end - a_start, max(max_tokens - (b_end - b_start), half))
     b_length = min(b_end - b_start, max_tokens - a_length)
@@ -291,7 +287,7 @@ def _adjacent_pair(begin: int, cut: int, end: int, max_tokens: int, rng: random.
 
 
 def _single_runs(starts: Sequence[int], target: int, max_tokens: int) -> Iterator[Pair]:
-    """Yields whole segments of at least `target` tokens; excess tokens begin the next run."""
+    """Yields joined segments of at least `target` tokens. Excess tokens start the next run."""
     begin, last = starts[0], len(starts) - 1
     while begin < starts[last]:
         end = min(starts[bisect_left(starts, begin + target, 1, last)], begin + max_tokens)
@@ -302,7 +298,7 @@ def _single_runs(starts: Sequence[int], target: int, max_tokens: int) -> Iterato
 def _random_part(
     documents: Documents, index: int, target: int, rng: random.Random
 ) -> tuple[int, tuple[int, int]]:
-    """Returns a random document, if ten draws find another than `index`, and a token range."""
+    """Returns a random document, which is rarely document `index`, and a range of its tokens."""
     for _ in range(_TRIES_FOR_ANOTHER_DOCUMENT):
         chosen = rng.randint(0, documents.count - 1)
         if chosen != index:
@@ -317,7 +313,7 @@ def _random_part(
 def _truncate(
     a_start: int, a_end: int, b_start: int, b_end: int, excess: int, rng: random.Random
 ) -> tuple[int, int, int, int]:
-    """Removes `excess` tokens, each from a random end of the longer part (of B if equal)."""
+    """Removes `excess` tokens, each from a random end of the longer part, or of B if equal."""
     for _ in range(excess):
         from_front = rng.random() < 0.5
         if a_end - a_start > b_end - b_start:
@@ -335,10 +331,11 @@ def make_examples(
 ) -> Iterator[tuple[list[bytes], Counter[str]]]:
     """Creates the instances of one pass over documents.
 
-    `seed` consists of integers that determine every random choice, such as (random_seed, pass,
-    block); `dupe_factor` and `random_seed` of the settings are ignored.
+    `seed` contains the integers that determine every random choice, such as (random_seed, pass,
+    block). `dupe_factor` and `random_seed` of the settings are ignored.
 
-    Yields serialized `tf.train.Example`s of a batch of instances, and their `count_instances`.
+    Yields the serialized `tf.train.Example`s of a batch of instances, and their counts (see
+    `count_instances`).
     """
     python_state, *numpy_state = mix_seed(seed)
     rng = random.Random(python_state)
@@ -380,7 +377,7 @@ def make_features(
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Creates and masks the sequences [CLS] A [SEP] B [SEP], or [CLS] A [SEP] if B is empty.
 
-    The B pairs are ranges of `ids`, int32 [T], see `read_documents`. Returns the features by name,
+    `pairs` are B ranges of `ids`, int32 [T] (see `read_documents`). Returns the features by name,
     each [B, length], and the number of masked n-grams of each length.
     """
     S = settings.segments.max_seq_length
@@ -424,10 +421,11 @@ def make_features(
 def count_instances(
     columns: dict[str, np.ndarray], pairs: Sequence[Pair], documents: Documents
 ) -> Counter[str]:
-    """Counts the content of a batch.
+    """Counts instances, tokens and labels of a batch.
 
-    "positions" includes padding; "swapped" counts labels 1 of swapped parts; "random_parts" counts
-    B from another place, "random_parts_of_only_document" those from the only document.
+    "positions" includes padding. "swapped" counts pairs with swapped parts. "random_parts" counts
+    pairs whose B was drawn at random; "random_parts_of_only_document" counts them if there is only
+    one document.
     """
     random_parts = sum(pair.random_document >= 0 for pair in pairs)
     return Counter(

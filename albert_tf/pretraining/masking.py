@@ -1,9 +1,9 @@
-"""N-gram masking of whole words, when records are created or while training.
+"""N-gram masking of whole words, in records or during training.
 
-The rules are the original's. Words are visited in random order, and each starts an n-gram of random
-length. An n-gram that does not fit the budget is shortened; one that overlaps a masked word is
-skipped. All sequences of a batch take their k-th visit together. Random numbers are drawn first.
-`OnlineMasking` draws them with SplitMix64 from the seed and the number of each example.
+The rules are the same as in the original. Words are visited in random order, and each starts an
+n-gram of random length. An n-gram that exceeds the budget is shortened. An n-gram that overlaps a
+masked word is skipped. The sequences of a batch are processed together. `OnlineMasking` draws
+random numbers with SplitMix64 from the seed and the number of each example.
 
 Source: Steele, Lea and Flood, Fast splittable pseudorandom number generators, OOPSLA 2014.
 """
@@ -22,7 +22,7 @@ from albert_tf.data.errors import UserError
 if TYPE_CHECKING:
     import tensorflow as tf
 
-# Word starts of a plain record. The model does not read them.
+# Feature with the word starts of a plain record. The model does not read it.
 TOKEN_BOUNDARY = "token_boundary"
 _INPUTS = ("input_ids", "input_mask", "segment_ids", TOKEN_BOUNDARY)
 _STEP = np.uint64(0x9E3779B97F4A7C15)  # 2**64 divided by the golden ratio, made odd
@@ -30,12 +30,12 @@ _MIX = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 
 
 class Words(NamedTuple):
-    """The words of each sequence; W is the largest number of words.
+    """The words of each sequence. W is the largest number of words.
 
     Attributes:
         counts: int64 [B]; number of words of each sequence.
         of_position: int64 [B, S]; the word at each text position.
-        begin: int64 [B, W + 1]; number of text tokens before each word, and before the end.
+        begin: int64 [B, W + 1]; number of text tokens before each word, then the total.
     """
 
     counts: np.ndarray
@@ -44,9 +44,9 @@ class Words(NamedTuple):
 
 
 def find_words(is_text: np.ndarray, starts_word: np.ndarray | None) -> Words:
-    """Groups tokens to words.
+    """Groups tokens into words.
 
-    A token that does not start a word belongs to the word before it, also across [SEP]. The first
+    A token that does not start a word belongs to the previous word, even across [SEP]. The first
     text token always starts a word.
 
     Args:
@@ -79,7 +79,7 @@ class MaskingSettings:
         favor_shorter_ngram: whether length n has a probability proportional to 1/n. If `False`, the
             probabilities are reversed.
         do_whole_word_mask: whether whole words are masked. If `False`, every token is a word.
-        do_permutation: whether as many of the other tokens are permuted and predicted, too.
+        do_permutation: whether to also permute and predict as many other tokens.
 
     Raises:
         ValueError: a value is out of range.
@@ -103,15 +103,15 @@ class MaskingSettings:
 
     @property
     def prediction_slots(self) -> int:
-        """Length of the prediction features: twice the limit with permutation."""
+        """Length of the prediction features, which permutation doubles."""
         return self.max_predictions_per_seq * (2 if self.do_permutation else 1)
 
 
 class Vocabulary(NamedTuple):
     """The properties of a tokenizer that masking depends on: V, special ids and word starts.
 
-    `starts_word`, bool [V + 1], has a last entry for unknown pieces inside words, see
-    `read_documents`.
+    The last entry of `starts_word`, bool [V + 1], is for unknown pieces inside words (see
+    `read_documents`).
     """
 
     size: int
@@ -123,10 +123,10 @@ class Vocabulary(NamedTuple):
 
 
 class NgramDraws(NamedTuple):
-    """Random numbers for one choice of n-grams, int64 [B, W] each.
+    """Random numbers that select n-grams, int64 [B, W] each.
 
-    `order` contains the words in the order of the visits, `lengths` the length of the n-gram that
-    starts at each word, in words.
+    `order` contains the words in the order of the visits. `lengths` contains the number of words of
+    the n-gram that starts at each word.
     """
 
     order: np.ndarray
@@ -134,13 +134,13 @@ class NgramDraws(NamedTuple):
 
 
 class MaskingDraws(NamedTuple):
-    """All random numbers for masking; P counts prediction slots without permutation.
+    """All random numbers for masking. P is the number of prediction slots without permutation.
 
     Attributes:
-        masked: choice of the masked n-grams.
-        replacement_draw: float [B, P]; a token becomes [MASK] below 0.8 and random from 0.9 on.
+        masked: selects the masked n-grams.
+        replacement_draw: float [B, P]; below 0.8 a token becomes [MASK], from 0.9 on a random one.
         random_ids: int64 [B, P]; the random tokens.
-        permuted: choice of the permuted n-grams; `None` without permutation.
+        permuted: selects the permuted n-grams. `None` without permutation.
         permutation_keys: float [B, P]; sorting them permutes the tokens.
     """
 
@@ -156,8 +156,8 @@ class MaskedBatch(NamedTuple):
 
     Attributes:
         input_ids: int32 [B, S]; with masked, random and permuted tokens.
-        positions: int64 [B, slots]; in ascending order, then zeros.
-        labels: int32 [B, slots]; the original tokens, then zeros.
+        positions: int64 [B, slots]; in ascending order, followed by zeros.
+        labels: int32 [B, slots]; the original tokens, followed by zeros.
         counts: int64 [B]; number of predictions of each sequence.
         ngrams: int64 [n]; number of masked n-grams of each length.
     """
@@ -172,7 +172,7 @@ class MaskedBatch(NamedTuple):
 def prediction_budget(lengths: np.ndarray, settings: MaskingSettings) -> np.ndarray:
     """Returns the number of tokens to mask, int64 [B], for sequences of `lengths` [B] tokens.
 
-    It is at least 1, unless nothing is masked. Halves are rounded to even.
+    The number is at least 1, or 0 if `masked_lm_prob` is 0. Halves are rounded to even.
     """
     if settings.masked_lm_prob == 0:
         return np.zeros(len(lengths), np.int64)
@@ -188,8 +188,8 @@ def masking_limit_warning(length: int, masking: MaskingSettings) -> str | None:
         return None
     return (
         f"--masked_lm_prob={fraction:g} asks for {wanted} predictions in {length} tokens, but "
-        f"--max_predictions_per_seq={limit} allows {limit}: {limit / length:.1%} will be masked. "
-        f"The released models were trained this way; --max_predictions_per_seq={wanted} masks all."
+        f"--max_predictions_per_seq={limit} allows only {limit}, so {limit / length:.1%} will be "
+        f"masked, as for the released models. To mask all, pass --max_predictions_per_seq={wanted}."
     )
 
 
@@ -211,10 +211,10 @@ def _draw_masking(
 def _draw_ngrams(
     counts: np.ndarray, settings: MaskingSettings, rng: np.random.Generator
 ) -> NgramDraws:
-    """Draws orders of visits and n-gram lengths for sequences of `counts` [B] words."""
+    """Draws the order of visits and the n-gram lengths for sequences of `counts` [B] words."""
     columns = np.arange(int(counts.max(initial=0)))
     shape = len(counts), len(columns)
-    # Sorting random integers that contain the word number in their low bits gives permutations.
+    # The low bits contain the word number, so sorting the integers gives a random permutation.
     bits = len(columns).bit_length()
     keys = rng.integers(0, 2**63, shape, dtype=np.uint64) >> np.uint64(bits) << np.uint64(bits)
     keys |= columns.astype(np.uint64)
@@ -225,7 +225,7 @@ def _draw_ngrams(
 
 
 def _ngram_lengths(point: np.ndarray, counts: np.ndarray, settings: MaskingSettings) -> np.ndarray:
-    """Converts random numbers [B, W] in [0, 1) to lengths of n-grams that end in the sequence."""
+    """Converts random numbers [B, W] in [0, 1) to n-gram lengths that fit in the sequence."""
     bounds = ngram_probabilities(settings).cumsum()[:-1]
     lengths = 1 + np.searchsorted(bounds, point, side="right")
     return np.minimum(lengths, np.maximum(counts[:, None] - np.arange(point.shape[1]), 1))
@@ -241,10 +241,10 @@ def ngram_probabilities(settings: MaskingSettings) -> np.ndarray:
 def choose_ngrams(
     words: Words, draws: NgramDraws, budget: np.ndarray, taken: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Chooses n-grams of words until the budget of tokens, int64 [B], is used up.
+    """Selects n-grams of words until the budget of tokens, int64 [B], is used up.
 
-    Words in `taken`, bool [B, W], are not chosen. Returns the chosen words, bool [B, W], and the
-    number of n-grams of each length 0..n-1, int64 [n].
+    Words in `taken`, bool [B, W], are not selected. Returns the selected words, bool [B, W], and
+    the number of n-grams of each length 0..n-1, int64 [n].
     """
     B, W = draws.order.shape
     longest = int(draws.lengths.max(initial=1))
@@ -275,7 +275,7 @@ def choose_ngrams(
 def _fit(
     begin: np.ndarray, rows: np.ndarray, word: np.ndarray, length: np.ndarray, room: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns lengths in words and sizes in tokens of n-grams, shortened to fit if possible."""
+    """Shortens n-grams to at most `room` tokens if possible. Returns their words and tokens."""
     start = begin[rows, word]
     size = begin[rows, word + length] - start
     while (shrink := (size > room) & (length > 1)).any():
@@ -294,7 +294,7 @@ def mask_batch(
 ) -> MaskedBatch:
     """Masks a batch of sequences, `input_ids` int32 [B, S], at random.
 
-    `is_text`, bool [B, S], is False for special tokens and padding; `lengths`, int [B], include
+    `is_text`, bool [B, S], is False for special tokens and padding. `lengths`, int [B], include
     special tokens.
     """
     starts = vocabulary.starts_word[input_ids] if settings.do_whole_word_mask else None
@@ -312,7 +312,7 @@ def mask_tokens(
     draws: MaskingDraws,
     mask_id: int,
 ) -> MaskedBatch:
-    """Masks a batch of sequences as `mask_batch` does, with the given words, budgets and draws."""
+    """Masks a batch like `mask_batch`, with given words, budgets and random numbers."""
     output = input_ids.copy()
     chosen, ngrams = choose_ngrams(words, draws.masked, budget)
     selected = _tokens_of(chosen, words, is_text)
@@ -337,14 +337,14 @@ def mask_tokens(
 
 
 def _tokens_of(chosen: np.ndarray, words: Words, is_text: np.ndarray) -> np.ndarray:
-    """Marks the tokens, bool [B, S], of the chosen words, bool [B, W]."""
+    """Returns a mask of the tokens, bool [B, S], of the selected words, bool [B, W]."""
     if not chosen.shape[1]:
         return np.zeros_like(is_text)
     return is_text & np.take_along_axis(chosen, np.maximum(words.of_position, 0), axis=1)
 
 
 def _slots(selected: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns row, position and number within its row of every marked token of bool [B, S]."""
+    """Returns the row, position and index within the row of every True value of bool [B, S]."""
     row, position = np.nonzero(selected)
     first = np.searchsorted(row, np.arange(len(selected)))
     return row, position, np.arange(len(row)) - first[row]
@@ -353,7 +353,7 @@ def _slots(selected: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def _permute(
     input_ids: np.ndarray, output: np.ndarray, moving: np.ndarray, keys: np.ndarray
 ) -> None:
-    """Writes the `moving` tokens of each row to `output` in the order of their sorted keys."""
+    """Writes the `moving` tokens of each row to `output` in the order of their keys."""
     row, position, slot = _slots(moving)
     sort_keys = np.full(keys.shape, np.inf)
     sort_keys[row, slot] = keys[row, slot]
@@ -365,7 +365,7 @@ def _permute(
 
 @dataclass(frozen=True)
 class OnlineMasking:
-    """Masks batches of plain records; random tokens are drawn from `vocab_size` ids.
+    """Masks batches of plain records during training.
 
     Raises:
         ValueError: the settings mask nothing, or permute tokens.
@@ -378,19 +378,19 @@ class OnlineMasking:
     def __post_init__(self) -> None:
         if self.settings.masked_lm_prob == 0:
             raise UserError(
-                "`masked_lm_prob` must be above 0 for masking while training. Received: 0"
+                "`masked_lm_prob` must be above 0 for masking during training. Received: 0"
             )
         if self.settings.do_permutation:
-            raise UserError("Masking while training does not support `do_permutation`.")
+            raise UserError("`do_permutation` is not supported for masking during training.")
 
     def describe(self) -> dict[str, Any]:
-        """Returns everything that determines the masks, except the seed, as JSON."""
+        """Returns the settings that determine the masks, except the seed, for JSON."""
         return asdict(self)
 
     def __call__(
         self, features: Mapping[str, tf.Tensor], numbers: tf.Tensor, seed: int
     ) -> dict[str, tf.Tensor]:
-        """Masks a batch; a row depends only on its tokens, its number and the seed.
+        """Masks a batch. A row depends only on its tokens, its number and the seed.
 
         Args:
             features: features of plain records: `input_ids`, `input_mask`, `segment_ids`,
@@ -399,10 +399,11 @@ class OnlineMasking:
             seed: any integer.
 
         Returns:
-            The features without `token_boundary`, with masked `input_ids` and with
-            `masked_lm_positions`, `masked_lm_ids`, int32 [B, P], `masked_lm_weights`, float32.
+            The features with masked `input_ids`, without `token_boundary`, and in addition
+            `masked_lm_positions` and `masked_lm_ids`, int32 [B, P], and `masked_lm_weights`,
+            float32 [B, P].
         """
-        import tensorflow as tf  # creating records does not need it
+        import tensorflow as tf  # not needed to create records
 
         types = {
             "input_ids": tf.int32,
@@ -442,14 +443,14 @@ class OnlineMasking:
         return masked.input_ids, masked.positions.astype(np.int32), masked.labels, weights
 
     def _draw(self, keys: np.ndarray, counts: np.ndarray, S: int) -> MaskingDraws:
-        """Draws the random numbers; a row depends only on its key and its number of words."""
+        """Draws the random numbers. A row depends only on its key and its number of words."""
         bits = random_bits(keys, S + self.settings.max_predictions_per_seq)
         columns = np.arange(counts.max(initial=0))
         for_words, for_slots = bits[:, : len(columns)], bits[:, S:]
         # The lower bits determine the order, the upper bits the lengths.
         last = np.iinfo(np.int32).max
         visit = np.where(columns < counts[:, None], below(for_words, 2**31), last)
-        # A stable argsort, several times as fast: columns distinguish equal values.
+        # Equivalent to a stable argsort, but several times as fast.
         order = np.sort((visit.astype(np.int64) << 32) | columns, axis=1) & (2**32 - 1)
         lengths = _ngram_lengths(uniform(for_words), counts, self.settings)
         random_ids = below(for_slots, self.vocab_size)
@@ -457,7 +458,7 @@ class OnlineMasking:
 
 
 def find_text(input_mask: np.ndarray, segment_ids: np.ndarray) -> np.ndarray:
-    """Marks text, bool [B, S]: no padding, no [CLS], and no [SEP], which ends each segment."""
+    """Returns a mask of the text, bool [B, S], without padding, [CLS] and [SEP]."""
     is_token = input_mask > 0
     ahead = np.full_like(segment_ids, -1)
     ahead[:, :-1] = np.where(is_token, segment_ids, -1)[:, 1:]
@@ -465,12 +466,12 @@ def find_text(input_mask: np.ndarray, segment_ids: np.ndarray) -> np.ndarray:
 
 
 def row_keys(seed: int, numbers: np.ndarray) -> np.ndarray:
-    """Returns keys, uint64 [B], that differ between seeds and between `numbers`, int64 [B]."""
+    """Returns keys, uint64 [B], of a seed and the numbers of examples, int64 [B]."""
     return _numbered(_mixed(np.array([seed % 2**64], np.uint64)), numbers.astype(np.uint64))
 
 
 def random_bits(keys: np.ndarray, count: int) -> np.ndarray:
-    """Draws `count` numbers of 64 random bits for each key: uint64 [B] gives uint64 [B, count]."""
+    """Returns `count` random integers per key, uint64 [B, count], for keys uint64 [B]."""
     return _numbered(keys[:, None], np.arange(count, dtype=np.uint64))
 
 
@@ -479,7 +480,7 @@ def _numbered(keys: np.ndarray, counters: np.ndarray) -> np.ndarray:
 
 
 def _mixed(values: np.ndarray) -> np.ndarray:
-    """Applies the finalizer of SplitMix64, a one-to-one map of 64 bits."""
+    """Applies the finalizer of SplitMix64, a bijection of 64 bits."""
     for shift, factor in _MIX:
         values = (values ^ (values >> np.uint64(shift))) * np.uint64(factor)
     return values ^ (values >> np.uint64(31))

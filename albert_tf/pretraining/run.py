@@ -78,9 +78,9 @@ class PretrainingSettings(TrainingSettings):
     """Settings of `run_pretraining`, named after the flags of the command.
 
     `output_dir` and `input_file` (records) are required. The actions are `do_train`, True by
-    default, and `do_eval`. A new training needs `albert_config_file`, or `init_checkpoint` with its
-    configuration. `max_seq_length` and `max_predictions_per_seq` must match the records. All other
-    settings have defaults; docs/flags.md describes all flags. For errors see
+    default, and `do_eval`. A new training requires `albert_config_file`, or an `init_checkpoint`
+    with a configuration. `max_seq_length` and `max_predictions_per_seq` must match the records. All
+    other settings have defaults; docs/flags.md describes all flags. For errors see
     `ClassificationSettings`.
     """
 
@@ -113,8 +113,8 @@ def scale_to_batch_size(
 ) -> OptimizerConfig:
     """Converts settings for batches of `reference` examples to another batch size.
 
-    The numbers of steps are multiplied by reference / batch_size, the learning rate by the square
-    root of batch_size / reference. The number of warm-up steps stays the same.
+    The numbers of steps are multiplied by reference / batch_size, and the learning rate by the
+    square root of batch_size / reference. The number of warm-up steps does not change.
 
     Source: the authors of LAMB, https://arxiv.org/abs/1904.00962; issue 111 of the original
         release.
@@ -138,26 +138,26 @@ def scaling_report(
     """Returns lines that list and explain the scaled settings."""
     lines = [
         f"The settings are for {_FLAG}={reference} and are scaled to "
-        f"--train_batch_size={batch_size}; without {_FLAG} they are used unchanged:",
-        f"--learning_rate={given.learning_rate:g} becomes {used.learning_rate:g}: times the square "
-        f"root of {batch_size}/{reference}, LAMB's rule",
+        f"--train_batch_size={batch_size}. Without {_FLAG} they are used unchanged:",
+        f"--learning_rate={given.learning_rate:g} becomes {used.learning_rate:g}: multiplied by "
+        f"the square root of {batch_size}/{reference}, the rule for LAMB",
     ]
     for name in ("num_train_steps", "start_warmup_step", "num_decay_steps"):
         before, after = getattr(given, name), getattr(used, name)
         if before:
             lines.append(
-                f"--{name}={before} becomes {after}: times {reference}/{batch_size}, for as many "
-                "examples"
+                f"--{name}={before} becomes {after}: multiplied by {reference}/{batch_size}, for "
+                "the same number of examples"
             )
     if given.num_warmup_steps:
-        lines.append(f"--num_warmup_steps={given.num_warmup_steps} stays as it is, LAMB's rule")
+        lines.append(f"--num_warmup_steps={given.num_warmup_steps} does not change for LAMB")
     if given.optimizer != "lamb":
-        lines.append(f"No rule was published for --optimizer={given.optimizer}: watch the loss")
+        lines.append(f"No rule was published for --optimizer={given.optimizer}; check the loss")
     return lines
 
 
 def scaling_advice(config: OptimizerConfig, batch_size: int) -> str | None:
-    """Returns a hint if the learning rate is the published one, but not the batch size."""
+    """Returns a hint if only the learning rate, but not the batch size, is the published value."""
     is_published = config.optimizer == "lamb" and math.isclose(
         config.learning_rate, OptimizerConfig.learning_rate
     )
@@ -179,7 +179,7 @@ def run_pretraining(
     """Pretrains and evaluates a model, as `run_pretraining.py` does.
 
     Args:
-        settings: what to do, named after the command's flags.
+        settings: settings, named after the command's flags.
         on_log: see `run_classification`, also for errors.
 
     Returns:
@@ -216,7 +216,7 @@ def run_pretraining(
 
 
 def _model_settings(settings: PretrainingSettings) -> ModelSettings:
-    """Returns the model-related settings; without weights if a training is resumed."""
+    """Returns the model-related settings, without `init_checkpoint` if a training is resumed."""
     directory = TrainingDirectory(settings.output_dir)
     resumes = directory.newest() or directory.best()
     evaluates = not settings.do_train and settings.eval_checkpoint not in CHOICES
@@ -231,11 +231,11 @@ def _model_settings(settings: PretrainingSettings) -> ModelSettings:
 
 
 def _masking(settings: PretrainingSettings, tokenizer: Tokenizer | None) -> OnlineMasking | None:
-    """Returns the masking while training; `None` for records that are already masked."""
+    """Returns the masking during training, or `None` if records are already masked."""
     prob, budget = settings.masked_lm_prob, settings.masked_lm_budget
     if prob and budget and prob != budget:
         raise UserError(
-            f"`masked_lm_prob`={prob:g} and `masked_lm_budget`={budget:g} are two names of one "
+            f"`masked_lm_prob`={prob:g} and `masked_lm_budget`={budget:g} are names of the same "
             "setting. Pass only one of them."
         )
     if not (prob or budget):
@@ -253,8 +253,8 @@ def _masking(settings: PretrainingSettings, tokenizer: Tokenizer | None) -> Onli
     )
     if tokenizer is None:
         raise UserError(
-            "`masked_lm_prob` needs the tokenizer that the records were created with, for its "
-            "[MASK]: pass `spm_model_file` or `vocab_file`."
+            "`masked_lm_prob` requires the tokenizer of the records. Pass `spm_model_file` or "
+            "`vocab_file`."
         )
     if warning := masking_limit_warning(settings.max_seq_length, masking):
         logging.warning(warning)
@@ -262,7 +262,7 @@ def _masking(settings: PretrainingSettings, tokenizer: Tokenizer | None) -> Onli
 
 
 def _optimizer_config(settings: PretrainingSettings) -> OptimizerConfig:
-    """Returns the optimizer settings, scaled to the batch size if requested; logs the scaling."""
+    """Returns the optimizer settings. Scales them to the batch size if requested, and logs that."""
     given = dataclasses.replace(
         settings.optimizer_config(
             OptimizerConfig, settings.num_train_steps, settings.num_warmup_steps
@@ -369,13 +369,13 @@ def _train(
 def _evaluation_input(
     task: PretrainingTask, earlier: dict[str, Any] | None, best: BestCheckpoint
 ) -> dict[str, Any]:
-    """Describes the evaluation data; forgets a best checkpoint of other data."""
+    """Describes the evaluation data. Discards a best checkpoint that was selected on other data."""
     now = task.describe_evaluation()
     is_other = earlier is not None and json.dumps(earlier) != json.dumps(now)
     if is_other and best.step >= 0:
         logging.warning(
             "The best checkpoint, of step %d, was selected on other examples (--eval_input_file, "
-            "their length or masking): the next evaluated checkpoint replaces it",
+            "their length or masking). The next evaluated checkpoint replaces it",
             best.step,
         )
         best.forget()
@@ -390,7 +390,7 @@ def _evaluate(
     last_step: int,
     on_log: OnLog | None,
 ) -> JobResult:
-    """Evaluates existing checkpoints; if all are evaluated, keeps the best one."""
+    """Evaluates existing checkpoints. If all are evaluated, keeps the best."""
     limits = settings.eval_batch_size, settings.max_eval_steps
     evaluator = Evaluator(task, model, strategy, *limits, jit_compile=settings.xla)
     directory = TrainingDirectory(settings.output_dir)
@@ -408,7 +408,7 @@ def _evaluate(
         best = BestCheckpoint(directory, BEST_METRIC)
         if dry_run:
             if settings.eval_checkpoint == "all" and settings.watch_secs > 0:
-                prefixes = iter(directory.checkpoints())  # possibly none yet
+                prefixes = iter(directory.checkpoints())  # may be empty
             for prefix in islice(_checked(prefixes, task.sentence_loss), 1):
                 load_complete(evaluator.model, prefix)
             return JobResult(settings.output_dir)

@@ -1,6 +1,6 @@
 """The pretraining task: masked-LM and, on pairs of segments, sentence-order prediction.
 
-A checkpoint does not show on which sentence loss its head was trained; `run_config.json` does.
+Checkpoints do not contain the sentence loss of their training. It is stored in `run_config.json`.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ from albert_tf.training.task import EXAMPLE_WEIGHTS, WHOLE, Features, Shard, Str
 
 BEST_METRIC = "masked_lm_accuracy"
 SENTENCE_LOSS_KEY = "sentence_loss"  # in run_config.json
-_LABELS = "next_sentence_labels"  # 1 = the segments are not as in the text
+_LABELS = "next_sentence_labels"  # 1: the parts were swapped, or B was drawn at random
 _SENTENCE_NAMES = {SOP: "sentence_order", NSP: "next_sentence"}  # in names of losses and metrics
-_EVAL_MASK_SEED = 0  # not the seed of the run, so that all evaluations use the same masks
-_PIPELINE = 3  # raise it when the saved position of an iterator changes its meaning
+_EVAL_MASK_SEED = 0  # the same in all runs, so that all evaluations use the same masks
+_PIPELINE = 3  # must be increased when the meaning of the saved input position changes
 
 
 class PretrainingTask:
@@ -69,12 +69,12 @@ class PretrainingTask:
         eval_files: records for evaluation, if any.
         max_seq_length: S of the records.
         max_predictions_per_seq: P of the records.
-        shuffle_buffer_size: number of records among which the next training example is drawn.
+        shuffle_buffer_size: number of records from which the next training example is drawn.
         sentence_loss: "sop", "nsp" (the same computation with other names) or "none", which trains
             a model without the sentence-order head.
         use_one_hot_embeddings: see `FactorizedEmbedding`.
-        masking: masks plain records while training. Plain evaluation records get the same masks in
-            every evaluation. If `None`, the records are already masked.
+        masking: masks plain records during training. All evaluations use the same masks. If `None`,
+            the records must already be masked.
         skip_damaged_records: whether damaged training records are skipped.
 
     Raises:
@@ -150,17 +150,17 @@ class PretrainingTask:
         )
 
     def check_workers(self, batch_size: int, workers: int) -> None:
-        """Raises ValueError if the workers cannot share the streams; see `num_streams`.
+        """Raises ValueError if `workers` does not divide the number of streams.
 
-        Raises RecordError if all records of a stream are damaged, so that it would be read forever.
+        Raises RecordError if all records of a stream are damaged.
         """
         count = check_workers(self.train_files, batch_size, workers)
         for number in range(count) if self.skip_damaged_records else ():
             files = self.train_files[number::count]
             if not has_good_record(files, self.specs):
                 raise RecordError(
-                    f"`skip_damaged_records`: no record of stream {number} of {count} can be read; "
-                    f"all its files are damaged or empty: {', '.join(files)}. Omit these files."
+                    f"With `skip_damaged_records`, no record of stream {number} of {count} can be "
+                    f"read. All its files are damaged or empty: {', '.join(files)}. Omit them."
                 )
 
     def eval_dataset(self, batch_size: int) -> tf.data.Dataset:
@@ -185,7 +185,7 @@ class PretrainingTask:
             "shuffle_buffer_size": self.shuffle_buffer_size,
             "features": [[spec.name, spec.length] for spec in self.specs],
         }
-        # Omitted when not in use, as in runs of earlier versions.
+        # Omitted if unused, for compatibility with runs of earlier versions.
         if self.masking:
             description["masking"] = self.masking.describe()
         if self.skip_damaged_records:
@@ -193,7 +193,7 @@ class PretrainingTask:
         return description
 
     def describe_evaluation(self) -> dict[str, Any]:
-        """Returns everything that determines the evaluation examples, as JSON."""
+        """Returns the settings that determine the evaluation examples, for JSON."""
         return {
             "files": [[path, file_size(path)] for path in self.eval_files],
             "features": [[spec.name, spec.length] for spec in self.eval_specs],
@@ -252,14 +252,14 @@ class PretrainingTask:
 
 
 def _specs_to_read(specs: Sequence[FeatureSpec], masked: bool) -> list[FeatureSpec]:
-    """Returns the features with predictions if records are masked, else with word starts."""
+    """Returns the features to read: predictions of masked records, word starts of plain records."""
     if not masked:
         return list(plain_feature_specs(specs))
     return [spec for spec in specs if spec.name != TOKEN_BOUNDARY]
 
 
 def trained_sentence_loss(directory: str) -> str | None:
-    """Returns the sentence loss of the last training in a directory; `None` if unknown."""
+    """Returns the sentence loss of the last training in a directory, or `None` if unknown."""
     known = read_run_config(directory).get(SENTENCE_LOSS_KEY)
     return known if known in SENTENCE_LOSSES else None
 
@@ -269,14 +269,14 @@ def check_continued_loss(output_dir: str, sentence_loss: str) -> None:
     known = trained_sentence_loss(output_dir)
     if known not in (None, sentence_loss):
         raise UserError(
-            f"`output_dir` {output_dir!r} holds a run with `sentence_loss`={known}, which cannot "
-            f"be resumed with `sentence_loss`={sentence_loss}. Use the same loss, or a new "
-            "`output_dir` with a checkpoint of that run as `init_checkpoint`."
+            f"`output_dir` {output_dir!r} contains a run with `sentence_loss`={known}, which "
+            f"cannot be resumed with `sentence_loss`={sentence_loss}. Use the same loss, or a new "
+            "`output_dir` with a checkpoint of the run as `init_checkpoint`."
         )
 
 
 def warn_of_another_loss(checkpoint: str, sentence_loss: str) -> None:
-    """Logs a warning if a checkpoint (a prefix) was trained with another sentence loss."""
+    """Logs a warning if a checkpoint, given as a prefix, was trained with another sentence loss."""
     known = trained_sentence_loss(os.path.dirname(checkpoint))
     if known not in (None, sentence_loss):
         logging.warning(

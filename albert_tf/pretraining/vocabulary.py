@@ -1,9 +1,9 @@
 """Trains vocabularies, and stores their fingerprints next to the records created with them.
 
-Records do not contain their vocabulary, but their ids mean nothing with another one. The
-fingerprint of `train.tfrecord` is stored in `.train.tfrecord.vocabulary`, which patterns such as
-`records/*` do not match, with a digest of the record file that detects a replaced file. A missing
-fingerprint is accepted, because the records of the original release have none.
+Records contain ids, but not the vocabulary that defines them. The fingerprint of `train.tfrecord`
+is stored in `.train.tfrecord.vocabulary`, which patterns such as `records/*` do not match. This
+file also contains a digest of the record file, which detects a replaced file. A missing fingerprint
+is accepted, because records of the original release have no fingerprints.
 """
 
 import hashlib
@@ -50,8 +50,8 @@ def train_sentencepiece(
         input_file: text files: comma-separated paths or globs. UTF-8, one sentence per line.
         model_prefix: path of the output files, without the extensions .model and .vocab.
         vocab_size: V, number of pieces, including special symbols.
-        do_lower_case: whether the text is lower-cased; the same value must be used with the model.
-        dry_run: whether only the arguments and the text are checked.
+        do_lower_case: whether the text is lower-cased. Use the same value with the tokenizer.
+        dry_run: whether to check only the arguments and the text.
 
     Raises:
         TypeError: an argument has another type.
@@ -84,14 +84,14 @@ def _lines(paths: Sequence[str]) -> Iterator[str]:
 
 
 def vocabulary_fingerprint(tokens: Sequence[str]) -> str:
-    """Returns 64 hexadecimal digits that depend on the tokens and their order only."""
+    """Returns 64 hexadecimal digits that depend only on the tokens and their order."""
     return hashlib.sha256(json.dumps(list(tokens)).encode()).hexdigest()
 
 
 def write_fingerprints(record_files: Sequence[str], tokens: Sequence[str]) -> None:
     """Stores the fingerprint of the vocabulary next to each complete record file.
 
-    If that fails, a warning is logged: the records are usable without a fingerprint.
+    If a fingerprint cannot be written, a warning is logged.
     """
     fingerprint = vocabulary_fingerprint(tokens)
 
@@ -102,17 +102,17 @@ def write_fingerprints(record_files: Sequence[str], tokens: Sequence[str]) -> No
             with write_then_rename(_fingerprint_file(path)) as file:
                 file.write(f"{_digest(path)} {fingerprint}\n".encode())
         except OSError as error:
-            logging.warning("%s: no fingerprint of the vocabulary is stored: %s", path, error)
+            logging.warning("%s: no fingerprint of the vocabulary was stored: %s", path, error)
 
     with ThreadPoolExecutor(_FILES_AT_A_TIME) as pool:
         list(pool.map(write, record_files))
 
 
 def stored_fingerprint(record_file: str) -> str | None:
-    """Returns the fingerprint that was stored for a record file; `None` if it has none."""
+    """Returns the fingerprint stored for a record file. `None` if there is no valid fingerprint."""
     path = _fingerprint_file(record_file)
     if not (file_exists(path) and file_exists(record_file) and file_size(record_file)):
-        return None  # empty files are equal for all vocabularies
+        return None  # the digest of an empty file cannot detect a replaced file
     with open_binary(path, "rb") as file:
         stored = re.fullmatch("([0-9a-f]{64}) ([0-9a-f]{64})\n", file.read().decode("latin-1"))
     return stored[2] if stored and stored[1] == _digest(record_file) else None
@@ -135,8 +135,8 @@ def check_vocabulary(record_files: Sequence[str], tokenizer: Tokenizer | None) -
             expected, source = found, path
         elif found != expected:
             raise RecordError(
-                f"{path} was created with another vocabulary than that of {source}. Use the "
-                "vocabulary that the records were created with, or create the records again."
+                f"{path} was created with another vocabulary than the vocabulary of {source}. Use "
+                "the vocabulary of the records, or create the records again."
             )
 
 

@@ -30,7 +30,7 @@ def test_report():
     text = "\n".join(scaling_report(GIVEN, used, 64, 1024))
     for part in (
         "--scale_from_batch_size=1024 ",
-        "--train_batch_size=64;",
+        "--train_batch_size=64.",
         "--learning_rate=0.004 becomes 0.001",
         "--num_train_steps=1001 becomes 16016",
         "--num_warmup_steps=30 ",

@@ -124,9 +124,9 @@ def test_invalid_outputs_are_rejected(tmp_path, tokenizer):
     (tmp_path / "link").symlink_to(text)
     for name in ("text", "link", "../" + tmp_path.name + "/text"):
         fails("would overwrite the input", [str(text)], [str(tmp_path / name)], tokenizer)
-    fails("`output_file` names .*o twice", [str(text)], [path, path], tokenizer)
+    fails("`output_file` contains .*o twice", [str(text)], [path, path], tokenizer)
     fails(str(tmp_path), [str(text)], [str(tmp_path)], tokenizer)
-    fails("`output_file` names no file", [str(text)], [], tokenizer)
+    fails("`output_file` contains no file", [str(text)], [], tokenizer)
     fails("text/o cannot be written", [str(text)], [path, str(text / "o")], tokenizer)
     assert {entry.name for entry in tmp_path.iterdir()} == {"text", "link"}
     assert text.read_text() == "the road\n"
@@ -142,7 +142,7 @@ def test_documents_of_one_line_and_a_single_document(tmp_path, tokenizer):
     _, counts = create(str(tmp_path / "one"), tmp_path / "b", tokenizer)
     assert counts["random_parts_of_only_document"] == 2
     (warning,) = CreationReport(SETTINGS, counts, 1).warnings()
-    assert "2 of 2 random second parts come from the document of the first part" in warning
+    assert "2 of 2 random second parts are from the same document" in warning
 
 
 def test_documents_of_one_line_yield_no_adjacent_pair(tmp_path, tokenizer):
@@ -151,7 +151,7 @@ def test_documents_of_one_line_yield_no_adjacent_pair(tmp_path, tokenizer):
     assert counts["instances"] == count_records([path]) == 2
     assert (counts["random_parts"], counts["one_segment_documents"]) == (0, 2)
     (warning,) = CreationReport(ADJACENT, counts, 1).warnings()
-    assert warning.startswith("2 of 3 documents have one line")
+    assert warning.startswith("2 of 3 documents have only one line")
     (tmp_path / "none").write_text("the road\n\nwas long\n")
     with pytest.raises(ValueError, match=r"`sentence_pairs`=adjacent.*two lines.*none"):
         create(str(tmp_path / "none"), tmp_path / "b", tokenizer, ADJACENT)
@@ -253,5 +253,5 @@ def test_warnings():
     warning = masking_limit_warning(512, MaskingSettings())
     assert warning is not None
     assert "asks for 77 predictions in 512 tokens" in warning
-    assert "allows 20: 3.9%" in warning
+    assert "allows only 20, so 3.9%" in warning
     assert masking_limit_warning(128, MaskingSettings()) is None

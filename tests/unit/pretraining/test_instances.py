@@ -1,4 +1,4 @@
-"""Instances: pairs of segments, single runs of text, and their records."""
+"""Instances: pairs of segments, single segments, and their records."""
 
 import random
 from collections import Counter

@@ -40,17 +40,17 @@ def test_intact_files(tmp_path):
     empty = write(tmp_path / "empty", data(0))
     check_record_files([empty, path], SPECS)
     assert sum(len(batch["ids"]) for batch in read_all(path)) == 5
-    with pytest.raises(RecordError, match=r"No record in any of the files: .*empty"):
+    with pytest.raises(RecordError, match=r"There is no record in the files: .*empty"):
         check_record_files([empty], SPECS)
 
 
 DAMAGE = {
-    "length": "'ids' holds 6 values, 7 were expected. Set `max_seq_length`",
-    "missing": "'weights' is missing; it holds 'ids', 'other'",
-    "type": "'weights' does not hold float32",
-    "high": "'ids' holds 50, but values must lie in \\[0, 50\\), the limit set by vocab_size",
+    "length": "'ids' contains 6 values, but 7 were expected. Set `max_seq_length`",
+    "missing": "'weights' is missing. The record contains 'ids', 'other'",
+    "type": "'weights' must contain float32",
+    "high": "'ids' contains 50, but values must be in \\[0, 50\\), the limit set by vocab_size",
     "protobuf": "not a tf.train.Example",
-    "empty": "it is empty",
+    "empty": "the record is empty",
 }
 
 
