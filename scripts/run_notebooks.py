@@ -19,9 +19,13 @@ from nbclient import NotebookClient
 
 ROOT = Path(__file__).parents[1]
 LARGEST = 100_000  # characters of one output
+# Lines of logs, and addresses of variables that Keras prints when it exports a model.
+_HIDDEN_LINE = re.compile(
+    r"WARNING: All log messages|[IWE]\d{4} |INFO: |To enable the following|\s+\d{9,}: TensorSpec"
+)
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
-    "language_info": {"name": "python"},
+    "language_info": {"name": "python", "pygments_lexer": "ipython3"},
 }
 
 
@@ -36,7 +40,7 @@ def run(path: Path) -> nbformat.NotebookNode:
             coalesce_streams=True,  # as a browser displays them
             resources={"metadata": {"path": directory}},
         )
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         return clean(client.execute(env=environment), directory)
 
 
@@ -66,22 +70,24 @@ def clean(notebook: nbformat.NotebookNode, directory: str = "") -> nbformat.Note
 
 
 def _is_readable(output: nbformat.NotebookNode, directory: str) -> bool:
-    """Returns whether an output is shown; removes the working directory from its text."""
+    """Removes logs and directories from the text of an output. Returns whether to keep it."""
     if output.output_type == "stream":
-        if output.name == "stderr":
-            return False
-        output.text = _without_directory(output.text, directory)
-        return len(output.text) < LARGEST
+        lines = output.text.replace("\r\n", "\n").splitlines(keepends=True)
+        text = "".join(line for line in lines if not _HIDDEN_LINE.match(line))
+        output.text = _without_directories(text, directory)
+        return output.name == "stdout" and 0 < len(output.text) < LARGEST
     data = output.get("data", {})
     for kind in ("text/plain", "text/html"):
         if kind in data:
-            data[kind] = _without_directory(data[kind], directory)
+            data[kind] = _without_directories(data[kind], directory)
     is_widget = "application/vnd.jupyter.widget-view+json" in data
     return not is_widget and sum(len(str(value)) for value in data.values()) < LARGEST
 
 
-def _without_directory(text: str, directory: str) -> str:
-    return re.sub(re.escape(directory) + "/?", "", text) if directory else text
+def _without_directories(text: str, directory: str) -> str:
+    for path in filter(None, (directory, str(ROOT))):
+        text = text.replace(f"{path}/", "").replace(path, "")
+    return text
 
 
 def main() -> None:

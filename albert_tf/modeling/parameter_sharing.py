@@ -3,12 +3,12 @@
 A layer runs the blocks of its group, one per inner group. A block consists of an attention part and
 a feed-forward part, each with the following layer norm, and each numbered as in the original's
 names: `group_<g>/inner_group_<i>/attention_<k>` and `.../ffn_<k>`. Runs with the same numbers share
-parameters. `parameter_sharing` is
+parameters. The values of `parameter_sharing`:
 
-- "all": every part has the number 1, so all layers of a group are the same, as in the original; -
-"attention": in the k-th layer of a group, the feed-forward part has number k, the attention 1; -
-"ffn": in the k-th layer of a group, the attention has number k, the feed-forward part 1; - "none":
-every layer is a separate group.
+- "all": every part has the number 1, so all layers of a group are the same, as in the original.
+- "attention": in the k-th layer of a group, the feed-forward part has number k, the attention 1.
+- "ffn": in the k-th layer of a group, the attention has number k, the feed-forward part 1.
+- "none": every layer is a separate group.
 """
 
 from __future__ import annotations
