@@ -167,7 +167,12 @@ class TokenClassifier(WordTagger):
     def evaluate(
         self, sentences: Iterable[Sequence[str]], labels: Iterable[Sequence[str]]
     ) -> dict[str, float]:
-        """Returns the scores of `run_token_classifier --do_eval`; for the arguments see `fit`."""
+        """Returns the scores of `run_token_classifier --do_eval`.
+
+        Args:
+            sentences: N lists of words.
+            labels: N lists with a label for each word.
+        """
         ids = {name: index for index, name in enumerate(self._labels.names)}
         rows = self._rows(sentences, labels)
         features = token_features(

@@ -140,8 +140,8 @@ def test_numbers_of_streams(sizes, batch_size, expected):
 @pytest.mark.parametrize(
     ("count", "batch_size", "workers", "advice"),
     [
-        (1, 12, 2, r"the 1 files .* make 1 streams.*train\.tfrecord@6"),
-        (6, 12, 4, r"the 6 files .* make 6 streams.*train\.tfrecord@4"),
+        (1, 12, 2, r"the 1 files .* are read as 1 streams.*train\.tfrecord@6"),
+        (6, 12, 4, r"the 6 files .* are read as 6 streams.*train\.tfrecord@4"),
         (12, 12, 12, "another `train_batch_size`"),
     ],
 )
