@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import tensorflow as tf
 
@@ -75,7 +75,12 @@ class ClassificationHead(ConfiguredLayer):
         get_sentence_order_output.
     """
 
-    SETTINGS = ("config", "num_labels", "dropout_prob", "initializer_range")
+    SETTINGS: ClassVar[tuple[str, ...]] = (
+        "config",
+        "num_labels",
+        "dropout_prob",
+        "initializer_range",
+    )
 
     def __init__(
         self,
