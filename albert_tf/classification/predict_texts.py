@@ -59,7 +59,7 @@ class TextPredictor:
         self.pairs = pairs
         self.num_texts = 0
 
-    def predict(
+    def predict_examples(
         self, examples: Sequence[TextExample], *, warns: bool = False
     ) -> list[TextPrediction]:
         """Predicts examples together; ignores their labels. For `warns` see `text_sequences`."""
@@ -118,7 +118,7 @@ def predict_lines(
             The lines before it are predicted and written.
     """
     for examples in filter(None, _parsed(lines, bool(predictor.pairs), source)):
-        out.writelines(map(_format, predictor.predict(examples)))
+        out.writelines(map(_format, predictor.predict_examples(examples)))
         out.flush()
 
 

@@ -157,7 +157,7 @@ class TextClassifier(TextPredictor):
         return [
             prediction
             for group in regrouped([text_examples(first, second)], TEXTS_AT_ONCE)
-            for prediction in self.predict(group, warns=True)
+            for prediction in self.predict_examples(group, warns=True)
         ]
 
     def fit(

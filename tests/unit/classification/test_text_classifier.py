@@ -47,7 +47,8 @@ def test_texts_get_the_same_numbers_as_lines_of_a_file(
     )
     command = TextPredictor(predictor, tokenizer, TASK.labels, False)
     seen: list[TextPrediction] = []
-    predict, command.predict = command.predict, lambda rows: seen.extend(predict(rows)) or seen
+    predict = command.predict_examples
+    command.predict_examples = lambda rows: seen.extend(predict(rows)) or seen
     source, target = tmp_path / "texts.txt", tmp_path / "out.tsv"
     source.write_text("\n".join(texts))
     predict_file(str(source), command, str(target))
