@@ -309,8 +309,8 @@ def test_a_dry_run_of_data_functions_checks_and_writes_nothing(tmp_path, golden)
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"beam_options": "`region`=x"}, TypeError, "beam_options must be a list"),
-        ({"beam_options": ["`region`=x"]}, ValueError, "`region`=x: .* need `runner`"),
+        ({"beam_options": "--region=x"}, TypeError, "beam_options must be a list"),
+        ({"beam_options": ["--region=x"]}, ValueError, "require `runner`.*--region=x"),
         ({"max_seq_length": "512"}, TypeError, "`max_seq_length` must be of type int"),
         ({"random_next_sentence": True, "sentence_loss": "sop"}, ValueError, "contradicts"),
         ({"num_workers": 0}, ValueError, "`num_workers` must be at least 1"),
