@@ -184,13 +184,10 @@ def scores(
     """Compares the predicted labels of all sentences with the correct labels, `gold`.
 
     Returns:
-        Numbers from 0 to 1.
-        - `eval_accuracy`: the share of words with the correct label.
-        - `precision`, `recall` and `f1` of entities, unless labels are plain. An entity is correct
-          if its type and its range are correct.
-        - `precision_X`, `recall_X` and `f1_X` for each type or plain label X in the correct or
-          predicted labels.
-        A score is 0 if its denominator is 0.
+        Numbers from 0 to 1; 0 if the denominator of a score is 0. `eval_accuracy` is the share of
+        words with the correct label. `precision`, `recall` and `f1` describe entities, unless
+        labels are plain; an entity is correct if its type and range are correct. `precision_X`,
+        `recall_X` and `f1_X` describe each type or plain label X that occurs.
 
     Raises:
         ValueError: there are no words, or the numbers of labels differ.
