@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -89,7 +90,8 @@ class TextClassifier(TextPredictor):
         multi_label: bool = False,
         new_head: bool = False,
         rename_labels: bool = False,
-        **settings: Any,
+        max_seq_length: int | None = None,
+        batch_size: int = 8,
     ) -> TextClassifier:
         """Loads a model to predict with, or to `fit`.
 
@@ -102,13 +104,18 @@ class TextClassifier(TextPredictor):
             multi_label: whether a new head predicts any number of labels per text.
             new_head: whether to discard a stored classifier that has other labels.
             rename_labels: whether to keep a stored classifier and rename its classes to `labels`.
-            **settings: other arguments of `TextClassifier`.
+            max_seq_length: see `TextClassifier`.
+            batch_size: see `TextClassifier`.
 
         Raises:
-            TypeError: an argument is unknown or has the wrong type.
-            ValueError: there is no model, it has no tokenizer, neither it nor the arguments have
-                labels, or `labels` are not those of the stored classifier.
+            TypeError: an argument has the wrong type.
+            ValueError: there is no model, it has no tokenizer, there are no labels, or `labels`
+                differ from the labels of the stored classifier.
         """
+        if labels is None and (multi_label or new_head or rename_labels):
+            raise UserError(
+                "multi_label, new_head and rename_labels require labels. Received: labels=None"
+            )
         found = find_model(path)
         if labels is None:
             model = found.load(AlbertForClassification, "a model with a classifier or a regression")
@@ -125,7 +132,7 @@ class TextClassifier(TextPredictor):
                 head["multi_label"] = True
             model = load_found(AlbertForClassification, found, head)
         names = found.task.labels.names if labels is None and found.task else None
-        return cls(model, labels=names, **settings)
+        return cls(model, labels=names, max_seq_length=max_seq_length, batch_size=batch_size)
 
     def __call__(
         self, texts: Iterable[str], text_pairs: Iterable[str] | None = None
@@ -280,7 +287,13 @@ class TextClassifier(TextPredictor):
     def _checked(self, name: str, label: Any) -> Any:
         """Returns a label as text, a list of texts or a number; rejects unknown labels."""
         if self._labels.is_regression:
-            return float(label)
+            try:
+                number = float(label)
+            except (TypeError, ValueError):
+                number = math.nan
+            if not math.isfinite(number):
+                raise UserError(f"{name} must be a finite number. Received: {label!r}")
+            return number
         several = self._labels.multi_label and not isinstance(label, str)
         names = [str(one) for one in label] if several else [str(label)]
         if not set(names) <= set(self._labels.names):

@@ -6,7 +6,7 @@ import dataclasses
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import tensorflow as tf
@@ -144,7 +144,8 @@ class TextEncoder:
         path: str | os.PathLike,
         *,
         pooling: Literal["mean", "pooled"] = "mean",
-        **settings: Any,
+        max_seq_length: int | None = None,
+        batch_size: int = 8,
     ) -> TextEncoder:
         """Loads the encoder of any model.
 
@@ -152,10 +153,11 @@ class TextEncoder:
             path: a model of any format, see `load`. For a training directory, its best checkpoint
                 is used, otherwise the newest.
             pooling: see `TextEncoder`.
-            **settings: other arguments of `TextEncoder`.
+            max_seq_length: see `TextEncoder`.
+            batch_size: see `TextEncoder`.
 
         Raises:
-            TypeError: an argument is unknown or has the wrong type.
+            TypeError: an argument has the wrong type.
             ValueError: there is no model, it has no tokenizer, or no pooler for "pooled", or see
                 `TextEncoder`.
         """
@@ -171,7 +173,13 @@ class TextEncoder:
             )
         dataclasses.replace(report, unused=poolers).check_encoder()
         report.check_no_block_is_left()
-        return cls(encoder, found.tokenizer, pooling=pooling, **settings)
+        return cls(
+            encoder,
+            found.tokenizer,
+            pooling=pooling,
+            max_seq_length=max_seq_length,
+            batch_size=batch_size,
+        )
 
     def __call__(self, texts: Iterable[str], text_pairs: Iterable[str] | None = None) -> np.ndarray:
         """Encodes N >= 1 texts, or pairs of texts.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -96,23 +96,33 @@ class MultipleChoice:
     def load(
         cls,
         path: str | os.PathLike,
-        **settings: Any,
+        *,
+        max_seq_length: int | None = None,
+        max_qa_length: int | None = None,
+        batch_size: int = 8,
     ) -> MultipleChoice:
         """Loads a fine-tuned model.
 
         Args:
             path: a model of any format, see `load`. For a training directory, its best checkpoint
                 is used, otherwise the newest.
-            **settings: other arguments of `MultipleChoice`.
+            max_seq_length: see `MultipleChoice`.
+            max_qa_length: see `MultipleChoice`.
+            batch_size: see `MultipleChoice`.
 
         Raises:
-            TypeError: an argument is unknown or has the wrong type.
+            TypeError: an argument has the wrong type.
             ValueError: there is no model, it has no tokenizer or is not a multiple-choice model, or
                 a number is out of range.
         """
         found = find_model(path)
         model = found.load(AlbertForMultipleChoice, "a model of multiple choice", _UNKNOWN)
-        return cls(model, **settings)
+        return cls(
+            model,
+            max_seq_length=max_seq_length,
+            max_qa_length=max_qa_length,
+            batch_size=batch_size,
+        )
 
     @keyword_arguments("contexts", "questions", "options")
     def __call__(

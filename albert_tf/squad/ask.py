@@ -80,6 +80,7 @@ def read_plain_questions(
 
     Raises:
         ValueError: JSON is malformed, or a text is missing; names `path` and the line or the keys.
+            The questions before it are yielded first.
     """
     number = 0
     for values in _json_values(lines, source_name(path)):
@@ -92,6 +93,8 @@ def read_plain_questions(
                 context, text = text_of(paragraph, "context"), text_of(entry, "question")
                 questions.append(PlainQuestion(name, context, text))
         except ValueError as error:
+            if questions:
+                yield questions
             raise UserError(f"{error} Expected: {_WANTED}.") from error
         if questions:
             yield questions

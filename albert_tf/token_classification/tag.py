@@ -237,12 +237,8 @@ def predict_file(path: str, tagger: WordTagger, output_path: str | None, token_c
                     path, out, tagger.predict_words, tagger.scheme, token_column=token_column
                 )
                 return
-            number = 1
             with open_input(path) as file:
-                for lines in read_lines(file):
-                    data = b"\n".join(line.removesuffix(b"\r") for line in lines)
-                    texts = decode_utf8(data, source_name(path), line=number).split("\n")
-                    number += len(lines)
+                for texts in _texts(read_lines(file), source_name(path)):
                     for text, offsets, _, labels, probabilities in tagger.predict_rows(texts):
                         entities = text_entities(offsets, labels, probabilities, tagger.scheme)
                         answer = {"text": text, "predicted_entities": entities}
@@ -250,3 +246,19 @@ def predict_file(path: str, tagger: WordTagger, output_path: str | None, token_c
                     out.flush()
     finally:
         logging.info("Predicted %d sentences", tagger.num_sentences)
+
+
+def _texts(lines: Iterable[Sequence[bytes]], source: str) -> Iterator[list[str]]:
+    """Yields groups of texts. Before an error, yields the valid texts of its group."""
+    number = 0
+    for group in lines:
+        texts: list[str] = []
+        for line in group:
+            number += 1
+            try:
+                texts.append(decode_utf8(line.removesuffix(b"\r"), source, line=number))
+            except ValueError:
+                if texts:
+                    yield texts
+                raise
+        yield texts

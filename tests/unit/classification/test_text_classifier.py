@@ -121,6 +121,7 @@ def test_bad_input_is_rejected(model, directory, tokenizer, tmp_path):
         (lambda: load(mislabelled), ValueError, "labels must have a name for each output.*3 names"),
         (lambda: load(directory, labels=["a"] * 3), ValueError, "new_head=True"),
         (lambda: load(directory, max_seq_length=2), ValueError, "`max_seq_length` must be"),
+        (lambda: load(directory, new_head=True), ValueError, "new_head.* require labels"),
         (lambda: TextClassifier(model, tokenizer), ValueError, "labels must name the 3 outputs"),
         (
             lambda: TextClassifier(model, tokenizer, labels=NAMES, pairs="no"),

@@ -113,6 +113,14 @@ def test_wrong_labels_are_rejected(labels, named):
         new_classifier().fit(TEXTS, labels)
 
 
+@pytest.mark.parametrize("value", [None, "x", float("nan"), [1.0]])
+def test_numbers_of_a_regression_must_be_finite(value):
+    classifier = new_classifier(labels=[])
+    for train in (classifier.fit, classifier.evaluate):
+        with pytest.raises(ValueError, match=r"labels\[1\] must be a finite number"):
+            train(TEXTS[:2], [1.5, value])
+
+
 class TestStoredHeads:
     @pytest.fixture(scope="class")
     def trained(self, tmp_path_factory):

@@ -101,6 +101,13 @@ def test_errors_name_the_line_or_key(text, message):
         asked(text.encode(errors="surrogateescape"))
 
 
+def test_questions_before_an_error_are_answered():
+    groups = read_plain_questions([[GOOD.encode()] * 3 + [b"{}", GOOD.encode()]], "file")
+    assert len(next(groups)) == 3
+    with pytest.raises(ValueError, match="file: line 4"):
+        next(groups)
+
+
 def test_a_malformed_first_line_is_reported_before_the_next_is_read():
     def lines():
         yield [b'{"context": "a", question: "b"}']

@@ -142,6 +142,15 @@ def test_lines_of_standard_input_are_predicted_when_they_arrive(
     assert json.loads(capfdbinary.readouterr().out)["text"] == "the cat"
 
 
+def test_lines_before_an_error_are_predicted(directory, capsysbinary, monkeypatch):
+    stream = io.BytesIO(b"one\ntwo words\ncaf\xe9\nlast\n")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(stream))
+    with pytest.raises(ValueError, match="line 3"):
+        predict_file("-", TokenClassifier.load(directory), None, 0)
+    answers = capsysbinary.readouterr().out.splitlines()
+    assert [json.loads(answer)["text"] for answer in answers] == ["one", "two words"]
+
+
 def test_invalid_input_is_rejected(model, directory, tokenizer, tmp_path):
     classifier = TokenClassifier.load(directory)
     unlabelled = written(tmp_path / "unlabelled", model, tokenizer)
