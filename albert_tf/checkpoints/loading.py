@@ -151,7 +151,7 @@ def _is_other_head(
 def _check_labels(
     path: str | os.PathLike, known: Mapping[str, Any], settings: Mapping[str, Any]
 ) -> None:
-    """Rejects labels that are not those of the stored head."""
+    """Rejects labels that differ from the labels of the stored head."""
     names, labels = known.get("labels"), settings.get("labels")
     number = settings.get("num_labels", len(labels) if labels else None)
     has_other_names = names and labels is not None and tuple(labels) != tuple(names)
@@ -295,7 +295,7 @@ class FoundModel:
     ) -> Any:
         """Returns the model of the stored head with its weights.
 
-        Raises `ValueError` with the description `wanted` if its class is none of `kinds`. If no
+        Raises `ValueError` with the description `wanted` if its class is not in `kinds`. If no
         task is stored, `task` is used.
         """
         shapes = without_scope(self.stored.weights[1])

@@ -105,8 +105,8 @@ class TrainedTask:
         if self.labels != asked.labels:
             raise UserError(
                 f"{directory!r} belongs to another task: the labels in {path} are "
-                f"{described(self.labels)}, those of the data {described(asked.labels)}. Use a "
-                "new `output_dir` or the same data."
+                f"{described(self.labels)}, the labels of the data {described(asked.labels)}. "
+                "Use a new `output_dir` or the same data."
             )
         if self.is_pair not in (asked.is_pair, None):
             texts = "single texts", "pairs of texts"

@@ -135,33 +135,33 @@ def _usable_rows(
 ) -> list[tuple[int, Row]]:
     """Returns rows padded to the number of columns, with their numbers among all rows."""
     rows: list[tuple[int, Row]] = []
-    count = misfits = 0
+    count = num_mismatches = 0
     for line, cells in table.rows:
         if not any(cells[indices.width :]):
             cells = cells[: indices.width]
-        misfit = _misfit(table, indices, cells)
-        if misfit and is_strict:
-            raise UserError(f"line {line} of {table.path} has {misfit}.")
-        if misfit:
-            misfits += 1
-            table.issues.add(f"{misfit}, {'kept' if split == TEST else 'skipped'}", line)
-        if not misfit or split == TEST:
+        mismatch = _mismatch(table, indices, cells)
+        if mismatch and is_strict:
+            raise UserError(f"line {line} of {table.path} has {mismatch}.")
+        if mismatch:
+            num_mismatches += 1
+            table.issues.add(f"{mismatch}, {'kept' if split == TEST else 'skipped'}", line)
+        if not mismatch or split == TEST:
             missing = indices.width - len(cells)
             rows.append((count, (line, cells + [None] * missing)))
         count += 1
     if not count:
         columns = listed(table.columns or [])
         raise UserError(f"{table.path} has a header and no rows: {columns}")
-    fits = count - misfits
-    if not fits or (fits < misfits and split != TEST):
+    num_usable = count - num_mismatches
+    if not num_usable or (num_usable < num_mismatches and split != TEST):
         raise UserError(
-            f"only {fits} of the {count} rows of {table.path} can be used; "
+            f"only {num_usable} of the {count} rows of {table.path} can be used; "
             f"{indices.width} columns are expected: {'; '.join(table.issues.messages())}"
         )
     return rows
 
 
-def _misfit(table: Table, indices: ColumnIndices, cells: Cells) -> str:
+def _mismatch(table: Table, indices: ColumnIndices, cells: Cells) -> str:
     """Returns why a row does not match the columns; "" if it matches."""
     if cells == table.header:
         return "the header again"
@@ -193,8 +193,8 @@ def log_labels(path: str, split: str, examples: Sequence[TextExample], labels: L
     is_many = len(counts) > max(_MANY_CLASSES, len(examples) / 2)
     if is_many and split == TRAIN and not labels.is_regression:
         logging.warning(
-            "%s: %d different labels in %d rows; are they classes? --label_column names their "
-            "column, --regression predicts numbers",
+            "%s: %d different labels in %d rows. If they are not classes, pass --label_column, or "
+            "--regression to predict numbers",
             path,
             len(counts),
             len(examples),
@@ -208,8 +208,8 @@ _LABEL_NAMES = ("gold_label", "label", "score", "quality", "is_duplicate")
 class GlueData:
     """The files of a GLUE task.
 
-    Names of rows are those of the original: the first column, or `<split>-<row>` in train and dev
-    of CoLA, MRPC and SST-2, where the first row of a file is row 0.
+    Rows have the names of the original: the first column, or `<split>-<row>` in train and dev of
+    CoLA, MRPC and SST-2, where the first row of a file is row 0.
 
     Args:
         task_name: name of the task in any case.
@@ -217,14 +217,15 @@ class GlueData:
 
     Attributes:
         name: the task in lower case.
-        labels: what is predicted.
+        labels: the classes, or a regression.
         best_metric: score that selects the best checkpoint.
         metrics: scores in addition to accuracy or mean squared error: any of "f1", "matthews",
             "pearson", "spearman".
         submission_file: name of the file for GLUE's server; `None` for other data.
 
     Differs: test rows have no label, columns are found by name, and train and dev rows of the wrong
-        length are skipped. The original invents labels, stops, or reads shifted cells.
+        length are skipped. The original invents labels for test rows, and otherwise fails or reads
+        wrong cells.
     """
 
     def __init__(self, task_name: str, data_dir: str) -> None:
@@ -443,7 +444,7 @@ class CustomData:
     def _check_columns(self) -> None:
         given = {_A_FLAG: self._text_a, _B_FLAG: self._text_b, _LABEL_FLAG: self._label}
         columns = [column for column in given.values() if column]
-        # The default of the label is a name, whatever the other columns are.
+        # The default label column is a name, even if the other columns are numbers.
         kinds = {is_column_number(column) for column in columns if column != LABEL}
         if len(kinds) > 1:
             raise UserError(

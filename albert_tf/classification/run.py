@@ -178,8 +178,8 @@ class ClassifierJob(Job[ClassificationSettings]):
                 f"{name}, whose texts have one label each."
             )
         threshold = settings.multi_label_threshold
-        is_of_model = trained is not None and trained.labels.multi_label
-        if threshold != Labels.threshold and not (settings.multi_label or is_of_model):
+        model_has_several = trained is not None and trained.labels.multi_label
+        if threshold != Labels.threshold and not (settings.multi_label or model_has_several):
             raise UserError(f"`multi_label_threshold`={threshold} needs `multi_label`.")
         if name == CustomData.name:
             return CustomData(

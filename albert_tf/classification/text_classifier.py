@@ -36,7 +36,7 @@ from albert_tf.tokenization.base import Tokenizer
 
 
 class TextClassifier(TextPredictor):
-    """Predicts labels or numbers for texts or pairs of texts, and learns to.
+    """Predicts labels or numbers of texts or pairs of texts, and can be trained.
 
     Texts are tokenized, truncated and batched as by `run_classifier --predict_file`: the same texts
     give the same numbers.
@@ -49,7 +49,7 @@ class TextClassifier(TextPredictor):
         pairs: whether inputs are pairs of texts. Default: as in the training, or both if unknown.
         max_seq_length: maximum number of tokens of a sequence; longer ones are truncated. Default:
             as in the training; otherwise 512, or the number of positions of the model if smaller.
-        batch_size: sequences of that length per batch; batches of shorter ones are larger.
+        batch_size: sequences of that length per batch; batches of shorter sequences are larger.
 
     Raises:
         TypeError: an argument has the wrong type.
@@ -188,7 +188,8 @@ class TextClassifier(TextPredictor):
                 multi-label model.
             pairs: N second texts.
             validation_data: texts, labels and, for pairs, second texts. The model is evaluated
-                after every epoch, and the best weights are kept. If `None`, the last are.
+                after every epoch, and the best weights are kept. If `None`, the last weights
+                are kept.
             epochs: number of passes over the texts. The learning rate increases during the first
                 tenth and then decays to 0.
             batch_size: number of examples per step.

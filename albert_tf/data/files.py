@@ -270,11 +270,11 @@ def _find_files(pattern: str) -> list[str]:
 
 
 def match_files(patterns: str) -> list[str]:
-    """Returns the files of comma-separated glob patterns, without repetition.
+    """Returns the files of comma-separated glob patterns, without duplicates.
 
-    The order is that of the patterns, sorted within one pattern. The part of a local pattern that
-    exists, such as the directory `runs [old]`, is taken literally. ValueError if a pattern matches
-    no file, or there is no pattern.
+    Files are in the order of the patterns, and sorted within one pattern. The part of a local
+    pattern that exists, such as the directory `runs [old]`, is taken literally. Raises ValueError
+    if a pattern matches no file, or there is no pattern.
 
     Differs: the original ignores a pattern that matches no file.
     """

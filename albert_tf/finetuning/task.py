@@ -30,7 +30,7 @@ _SHUFFLE_ROUNDS = 8  # with TensorFlow's default of 4, too many examples keep th
 
 
 class InMemoryTask(Task, ABC):
-    """A task with N training examples in memory, by default with one loss: that of the logits.
+    """A task with N training examples in memory, by default with one loss, of the logits.
 
     Args:
         config: configuration of the model.

@@ -58,10 +58,10 @@ class MultipleChoice:
         max_seq_length: maximum number of tokens of a sequence; the end of a longer context is
             truncated. Default: as in the training; otherwise 512, or the number of positions of the
             model if smaller.
-        max_qa_length: maximum number of tokens of a question with an option; the front of a longer
-            one is truncated. Default: as in the training, otherwise 128.
-        batch_size: questions per batch whose sequences have that length; batches of shorter ones
-            are larger.
+        max_qa_length: maximum number of tokens of a question with an option; the start of
+            a longer text is truncated. Default: as in the training, otherwise 128.
+        batch_size: questions per batch whose sequences have that length; batches of shorter
+            sequences are larger.
 
     Raises:
         TypeError: an argument has the wrong type.

@@ -117,9 +117,7 @@ def _label(value: JsonValue, options: Sequence[str]) -> int:
         if number is not None and 0 <= number <= last:
             meant.add(number)
     if len(meant) != 1:
-        raise value.error(
-            f"0 to {last}, A to {LETTERS[last]}, or the text of an option, and mean one of them"
-        )
+        raise value.error(f"0 to {last}, A to {LETTERS[last]}, or the text of exactly one option")
     return meant.pop()
 
 
@@ -159,7 +157,7 @@ def _finish(
     if split != TEST:
         examples = [example for example in examples if example.label is not None]
     elif unlabelled:
-        kind = "no label where others have one: all are treated as unlabelled"
+        kind = "no label, while other questions have labels: all labels are ignored"
         examples = [replace(example, label=None) for example in examples]
     for location in unlabelled if len(unlabelled) < len(rows) else []:
         issues.add(kind, location)
@@ -182,7 +180,7 @@ def chosen_levels(high_only: bool, middle_only: bool) -> tuple[str, ...]:
     """Returns the levels that the two flags select; raises ValueError if both are set."""
     if high_only and middle_only:
         raise UserError(
-            "`high_only` and `middle_only` exclude each other; set neither to use both levels."
+            "`high_only` and `middle_only` cannot be combined. Set neither to use both levels."
         )
     return (HIGH,) if high_only else (MIDDLE,) if middle_only else LEVELS
 

@@ -59,8 +59,8 @@ def export_text_choice(
 
     It needs the operations of TensorFlow Text. Its signature `serving_default` takes `contexts` and
     `questions`, string [B], and `options`, string [B, C], UTF-8. Missing options are "" (an
-    existing option without text is " "). Outputs are those of `export_choice`, and
-    `predicted_options`, string [B], the text of the most probable option.
+    existing option without text is " "). In addition to the outputs of
+    `export_choice`, it returns `predicted_options`, string [B], the most probable options.
 
     Raises:
         ValueError: a length is too small or exceeds the model's positions, the tokenizer is not

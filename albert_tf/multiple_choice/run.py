@@ -194,9 +194,9 @@ def write_choice_predictions(
 ) -> None:
     """Writes `predictions.tsv`: a header, and a row per question.
 
-    Columns: `id`, see `label_cell`; `question`, the number of the question among those of its id;
-    `prediction`, a letter; and one column per letter with the probability, float32 [N, C], empty
-    for missing options.
+    Columns: `id`, see `label_cell`; `question`, the number of the question among the questions with
+    this id; `prediction`, a letter; and one column per letter with the probability, float32 [N, C],
+    empty for missing options.
     """
     letters = LETTERS[: probabilities.shape[1]]
     rows = [["id", "question", "prediction", *letters]]

@@ -51,7 +51,7 @@ class ChoiceFeatures:
 
     @cached_property
     def choice_mask(self) -> np.ndarray:
-        """float32 [N, C]; 1 = an option, 0 = none."""
+        """float32 [N, C]; 1 = an option, 0 = no option."""
         return (np.arange(self.num_choices) < self.choice_counts[:, None]).astype(np.float32)
 
 

@@ -247,7 +247,7 @@ def run(converted: bytes, batches: Sequence[Arrays]) -> list[Arrays]:
 def check(
     found: Sequence[Arrays], compute: Compute, batches: Sequence[Arrays], *, is_exact: bool
 ) -> dict[str, Agreement]:
-    """Compares the outputs of a LiteRT model with those of `compute`; `is_exact` for float32.
+    """Compares the outputs of a LiteRT model with the outputs of `compute`; exact for float32.
 
     Returns the agreement of each floating-point output. Raises `ValueError` if an output is not
     finite or too different.

@@ -32,19 +32,18 @@ class FilledTable(dict[K, V]):
 
 
 class Encoding(NamedTuple):
-    """The ids of a text and the range of characters that each of them comes from.
+    """The token ids of a text and the range of characters of each token.
 
     Piece i covers `raw[starts[i]:ends[i]]`; `starts` never decreases.
 
     * The blank before a word belongs to the first piece of the word in SentencePiece. Of several
       blanks only the first counts; line ends count only if there is no real blank.
-    * Characters that the clean-up removes belong to no piece, except inside the range of a piece.
+    * Characters that normalization removes belong to no piece, except inside the range of a piece.
     * All pieces made from one character ("½" becomes "1", "⁄", "2") cover it.
     * A piece made from no character, such as a word start without a blank, has an empty range at
       the start of the next piece.
 
-    The positions equal those of the original release, which extends empty ranges to their
-    neighbors.
+    Differs: the original release extends empty ranges to their neighbors.
     """
 
     ids: list[int]

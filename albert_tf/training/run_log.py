@@ -97,7 +97,7 @@ class RunLog:
         """Writes `run_config.json`: `config`, versions, devices and command line of this start.
 
         Logs a warning for every setting in which a resumed run differs from its last start. The
-        file of a finished run is kept, because its settings are those of the weights.
+        file of a finished run is kept, because it describes the weights.
         """
         if not self._write:
             return

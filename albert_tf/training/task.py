@@ -153,7 +153,7 @@ class SkippedRecords:
         return {name: values for name, values in batch.items() if name != SKIPPED}
 
     def add(self, lines: Iterable[str]) -> None:
-        """Logs places, lines as in `SKIPPED`, such as those of another worker."""
+        """Logs skipped places, which may come from another worker; lines as in `SKIPPED`."""
         for line in lines:
             if line in self.places:
                 continue

@@ -103,9 +103,9 @@ class TestChecks:
             (
                 Labels(THREE.names[::-1]),
                 True,
-                "'contradiction', 'entailment', 'neutral', those of the data 'neutral'",
+                "'contradiction', 'entailment', 'neutral', the labels of the data 'neutral'",
             ),
-            (Labels(), True, "those of the data numbers"),
+            (Labels(), True, "the labels of the data numbers"),
             (THREE, False, "trained on pairs of texts, the data are"),
         ],
     )

@@ -126,8 +126,8 @@ def test_rows_without_a_label_are_skipped_in_train_and_dev(file, caplog):
         ([1, 0], [1, 0], None),
         ([None, None], [None, None], None),
         (["", "-"], [None, None], None),
-        ([1, None], [None, None], "rows=1 with no label where others have one"),
-        ([1, -1], [None, None], "rows=1 with no label where others have one"),
+        ([1, None], [None, None], "rows=1 with no label, while other questions have labels"),
+        ([1, -1], [None, None], "rows=1 with no label, while other questions have labels"),
     ],
 )
 def test_a_test_file_has_all_labels_or_none(file, caplog, labels, expected, warning):

@@ -110,7 +110,7 @@ def test_a_test_set_has_all_answers_or_none(race, caplog):
     race.write("3.txt", passage(3, answers=...), split=TEST)
     with caplog.at_level(logging.WARNING):
         assert {example.label for example in race.read(split=TEST)} == {None}
-    assert "rows=3 with no label where others have one" in caplog.text
+    assert "rows=3 with no label, while other questions have labels" in caplog.text
 
 
 def test_questions_without_an_answer_are_skipped_in_train(race, caplog):
