@@ -1,7 +1,8 @@
 """Checks that training is correct and fast on this machine, and writes a report.
 
 Golden steps train the bundled model on generated text. Losses and gradient norms are compared with
-numbers that were recorded on a CPU in float32.
+numbers that were recorded on a CPU in float32. cuDNN attention runs in processes of its own, so
+that a crash of its kernels does not stop the other checks.
 """
 
 from __future__ import annotations
@@ -15,10 +16,13 @@ import re
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import keras
 import numpy as np
@@ -40,6 +44,8 @@ from albert_tf.training.distribution import (
     split_cpu,
 )
 
+T = TypeVar("T")
+
 REPORT_FILE = "accelerator_report.md"
 # Golden steps on a CPU in float32.
 RECORDED = {
@@ -56,6 +62,8 @@ _ENVIRONMENT = re.compile(
     r"(TF_)?XLA_FLAGS|(NCCL|TF_GPU|TF_CUDNN|TF_FORCE_GPU)_\w+|CUDA_VISIBLE_DEVICES|LIBTPU_INIT_ARGS"
 )
 _DRIVER = Path("/proc/driver/nvidia/version")
+# Sequences per second of ALBERT-base, by strategy, sequence length and attention.
+Rates = dict[tuple[str, int, str], float]
 _RESULTS = {True: "passed", False: "FAILED", None: "not applicable"}
 
 
@@ -83,8 +91,10 @@ def check_accelerator(output_dir: str, *, full: bool = False, use_tpu: bool = Fa
             f"{TF_CONFIG}, and run the command on each machine."
         )
     make_output_dir(output_dir)
-    found = []
-    for name, function in _checks(full, use_tpu):
+    _share_gpus()
+    found: list[Check] = []
+    rates: Rates = {}
+    for name, function in _checks(full, use_tpu, rates):
         start = time.perf_counter()
         try:
             check = Check(name, True, function())
@@ -97,12 +107,53 @@ def check_accelerator(output_dir: str, *, full: bool = False, use_tpu: bool = Fa
         seconds = time.perf_counter() - start
         logging.info("%s: %s (%.0f s) %s", name, _RESULTS[check.passed], seconds, check.details)
     with write_then_rename(os.path.join(output_dir, REPORT_FILE)) as file:
-        file.write(_report(found).encode())
+        file.write(_report(found, recommendation(found, rates)).encode())
     return found
 
 
-def _checks(full: bool, use_tpu: bool) -> Iterator[tuple[str, Callable[[], str]]]:
-    """Yields the checks by name. Each returns its findings, and raises an error if it fails."""
+def recommendation(checks: Sequence[Check], rates: Rates) -> list[str]:
+    """Returns the recommended attention, a line per sequence length, if cuDNN was checked."""
+    if any(check.passed is False and check.name.endswith("cudnn") for check in checks):
+        return ["Use --attention=plain: a check of cuDNN attention failed."]
+    lines = []
+    for length in _TIMED:
+        ratios = [
+            rate / rates[name, length, "plain"]
+            for (name, timed, attention), rate in rates.items()
+            if (timed, attention) == (length, "cudnn") and (name, length, "plain") in rates
+        ]
+        if ratios:
+            attention = "cudnn" if min(ratios) > 1 else "plain"
+            lines.append(
+                f"Length {length}: use --attention={attention}; with cuDNN attention, a step is "
+                f"{min(ratios):.2f} times as fast."
+            )
+    return lines
+
+
+def _share_gpus() -> None:
+    """Allocates GPU memory only as needed, so that two processes can use a GPU."""
+    for gpu in tf.config.list_physical_devices("GPU"):
+        tf.config.experimental.set_memory_growth(gpu, True)
+
+
+def run_isolated(function: Callable[..., T], *arguments: Any) -> T:
+    """Returns the result of a function that is called in a new process.
+
+    Raises `ValueError` if the process ends without a result.
+    """
+    with ProcessPoolExecutor(1, get_context("spawn"), _share_gpus) as pool:
+        try:
+            return pool.submit(function, *arguments).result()
+        except BrokenProcessPool as error:
+            raise UserError("the process crashed") from error
+
+
+def _checks(full: bool, use_tpu: bool, rates: Rates) -> Iterator[tuple[str, Callable[[], str]]]:
+    """Yields the checks by name. Each returns its findings, and raises an error if it fails.
+
+    The checks of speed add to `rates`.
+    """
     gpus = tf.config.list_physical_devices("GPU")
     device = "TPU" if use_tpu else "GPU" if gpus else "CPU"
     yield "devices", partial(_check_devices, device)
@@ -121,7 +172,7 @@ def _checks(full: bool, use_tpu: bool) -> Iterator[tuple[str, Callable[[], str]]
     attentions = ("plain", "cudnn") if device == "GPU" else ("plain",)
     for name, length, attention in itertools.product(names, _TIMED, attentions):
         title = f"base, {name}, length {length}{', cudnn' * (attention == 'cudnn')}"
-        yield title, partial(_time_base, device, name, length, attention, full)
+        yield title, partial(_check_speed, rates, device, name, length, attention, full)
     yield "training", partial(_check_training, device, names[-1])
 
 
@@ -223,7 +274,9 @@ def _check_attention(config: albert_tf.AlbertConfig, precision: str, length: int
 
 
 def _check_golden(name: str, precision: str, xla: bool, attention: str) -> str:
-    numbers = _golden_numbers(name, precision, xla, attention)
+    arguments = (name, precision, xla, attention)
+    is_cudnn = attention == "cudnn"
+    numbers = run_isolated(_golden_numbers, *arguments) if is_cudnn else _golden_numbers(*arguments)
     tolerance = TOLERANCES[BFLOAT16 if name == "tpu" else precision]
     limits = {"loss": tolerance / 10, "gradient_norm": tolerance}
     errors = {
@@ -237,10 +290,20 @@ def _check_golden(name: str, precision: str, xla: bool, attention: str) -> str:
     return text
 
 
-def _time_base(device: str, name: str, length: int, attention: str, full: bool) -> str:
-    """Returns the speed of ALBERT-base, and the rate of its matrix products."""
+def _check_speed(
+    rates: Rates, device: str, name: str, length: int, attention: str, full: bool
+) -> str:
     if device == "CPU" and not full:
         raise Skipped("timed on a CPU only with --full")
+    arguments = (device, name, length, attention)
+    is_cudnn = attention == "cudnn"
+    rate, text = run_isolated(_time_base, *arguments) if is_cudnn else _time_base(*arguments)
+    rates[name, length, attention] = rate
+    return text
+
+
+def _time_base(device: str, name: str, length: int, attention: str) -> tuple[float, str]:
+    """Returns the sequences per second of ALBERT-base, and a description of its speed."""
     config, precision = albert_tf.AlbertConfig.from_preset("base_v2"), _half_precision(device)
     if attention == "cudnn":
         _check_attention(config, precision, length)
@@ -263,7 +326,7 @@ def _time_base(device: str, name: str, length: int, attention: str, full: bool) 
     layer = 2 * S * (4 * H * H + 2 * H * F) + 4 * S * S * H
     heads = 2 * S * E * H + 2 * P * E * (H + V) + 2 * H * H
     operations = 3 * rate * (config.num_hidden_layers * layer + heads)
-    return (
+    return rate, (
         f"{1e3 * batch_size / rate:.1f} ms per step of {batch_size}, {rate:.0f} sequences/s, "
         f"{operations / 1e12:.1f} TFLOP/s, {precision}"
     )
@@ -291,7 +354,7 @@ def _check_training(device: str, name: str) -> str:
     return f"{steps} steps, {precision}: the loss decreased from {first:.3f} to {last:.3f}"
 
 
-def _report(checks: list[Check]) -> str:
+def _report(checks: Sequence[Check], recommended: Sequence[str]) -> str:
     """Returns the report in Markdown."""
     build = tf.sysconfig.get_build_info()
     facts = {
@@ -310,4 +373,6 @@ def _report(checks: list[Check]) -> str:
         details = re.sub(r"\s+", " ", check.details).replace("|", "\\|")
         lines.append(f"| {check.name} | {_RESULTS[check.passed]} | {details} |")
     failed = sum(check.passed is False for check in checks)
-    return "\n".join([*lines, "", f"{failed} of {len(checks)} checks failed.", ""])
+    return "\n".join(
+        [*lines, "", f"{failed} of {len(checks)} checks failed.", "", *recommended, ""]
+    )

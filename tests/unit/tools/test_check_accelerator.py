@@ -1,6 +1,7 @@
 """check_accelerator: recorded numbers, selection of checks, failures, and the report."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -66,10 +67,58 @@ def test_checks_run_after_a_failed_check(monkeypatch, tmp_path):
 
 def test_gpus_are_checked_in_every_precision(monkeypatch):
     monkeypatch.setattr(module.tf.config, "list_physical_devices", lambda *_: ["GPU:0", "GPU:1"])
-    names = [name for name, _ in module._checks(False, False)]
+    names = [name for name, _ in module._checks(False, False, {})]
     assert len(names) == len(set(names)) == 1 + 2 * (6 + 2) + 2 * 2 * 2 + 1
     assert "golden steps, mirrored, float16, xla, cudnn" in names
     assert "base, mirrored, length 512, cudnn" in names
+
+
+def test_a_crash_in_another_process_fails_the_check():
+    assert module.run_isolated(pow, 2, 5) == 32
+    with pytest.raises(ValueError, match="the process crashed"):
+        module.run_isolated(os.abort)
+    with pytest.raises(module.Skipped, match="compute capability"):
+        module.run_isolated(module._golden_numbers, "one_device", "float16", True, "cudnn")
+
+
+@pytest.mark.parametrize("function", ["_check_golden", "_check_speed"])
+def test_cudnn_attention_runs_in_another_process(monkeypatch, function):
+    called = []
+
+    def run_isolated(own, *arguments):
+        called.append((own, arguments))
+        raise module.Skipped
+
+    monkeypatch.setattr(module, "run_isolated", run_isolated)
+    arguments = {
+        "_check_golden": ("mirrored", "bfloat16", True, "cudnn"),
+        "_check_speed": ({}, "GPU", "mirrored", 512, "cudnn", False),
+    }
+    with pytest.raises(module.Skipped):
+        getattr(module, function)(*arguments[function])
+    assert len(called) == 1
+
+
+def test_the_faster_attention_is_recommended_if_it_is_correct():
+    rates = {
+        ("one_device", 128, "plain"): 90.0,
+        ("one_device", 128, "cudnn"): 81.0,
+        ("one_device", 512, "plain"): 20.0,
+        ("one_device", 512, "cudnn"): 25.0,
+        ("mirrored", 512, "plain"): 160.0,
+        ("mirrored", 512, "cudnn"): 240.0,
+    }
+    fine = [module.Check("golden steps, one_device, bfloat16, xla, cudnn", True, "")]
+    short, long = module.recommendation(fine, rates)
+    assert "128: use --attention=plain" in short
+    assert "0.90 times" in short
+    assert "512: use --attention=cudnn" in long
+    assert "1.25 times" in long
+    wrong = [module.Check("golden steps, one_device, bfloat16, xla, cudnn", False, "")]
+    assert module.recommendation(wrong, rates) == [
+        "Use --attention=plain: a check of cuDNN attention failed."
+    ]
+    assert module.recommendation([module.Check("devices", False, "")], {}) == []
 
 
 def test_a_number_of_devices_that_cannot_share_a_batch_is_skipped(monkeypatch):
