@@ -16,7 +16,6 @@ from absl import logging
 from albert_tf.checkpoints.directory_lock import EVALUATION
 from albert_tf.checkpoints.model_directory import ModelDirectory, find_tokenizer, make_output_dir
 from albert_tf.checkpoints.model_source import ModelSettings, resolve_model
-from albert_tf.checkpoints.run_records import read_run_config
 from albert_tf.checkpoints.training_directory import (
     CHOICES,
     TrainingDirectory,
@@ -56,6 +55,7 @@ from albert_tf.training.evaluation import (
 from albert_tf.training.plan import TrainingPlan
 from albert_tf.training.precision import build_model
 from albert_tf.training.run_log import EvaluationLog
+from albert_tf.training.run_records import read_run_config
 from albert_tf.training.run_training import finish, new_trainer, run_training
 from albert_tf.training.settings import (
     JobResult,

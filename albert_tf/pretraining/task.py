@@ -15,7 +15,6 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints.run_records import read_run_config
 from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_size
@@ -50,6 +49,7 @@ from albert_tf.pretraining.instances import (
     pretraining_feature_specs,
 )
 from albert_tf.pretraining.masking import TOKEN_BOUNDARY, OnlineMasking
+from albert_tf.training.run_records import read_run_config
 from albert_tf.training.task import EXAMPLE_WEIGHTS, WHOLE, Features, Shard, StreamIterator
 
 BEST_METRIC = "masked_lm_accuracy"

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 from absl import logging
 
 from albert_tf.checkpoints.huggingface import read_config
-from albert_tf.checkpoints.run_records import METRICS_FILE, read_records
 from albert_tf.config import SHARING_MODES, AlbertConfig
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_exists, match_files, read_utf8, write_then_rename
@@ -25,6 +24,7 @@ from albert_tf.modeling.parameter_sharing import parameter_counts
 from albert_tf.pretraining.instances import NONE, NSP, SENTENCE_LOSSES, SOP
 from albert_tf.tools.commands import command_arguments, read_evaluations, run_command, write_table
 from albert_tf.training.curves import png
+from albert_tf.training.run_records import METRICS_FILE, read_records
 
 BASE = "base"
 # Title of each comparison, and the configuration fields that take the compared value.

@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
 import albert_tf
-from albert_tf.checkpoints.run_records import NUMBER, STEP
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_exists, read_utf8, write_then_rename
+from albert_tf.training.run_records import NUMBER, STEP
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 

@@ -16,12 +16,12 @@ from typing import Any
 
 from absl import logging
 
-from albert_tf.checkpoints.run_records import BEST_FILE, BestTrial
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_exists, folder_names, open_binary, write_then_rename
 from albert_tf.data.text_examples import GLUE_TASKS
 from albert_tf.tools.commands import read_evaluations, write_table
 from albert_tf.training.curves import png
+from albert_tf.training.run_records import BEST_FILE, BestTrial
 
 # Scores by task, seed and name in eval_results.txt. Unfinished runs have no scores.
 Runs = Mapping[str, Mapping[int, Mapping[str, float]]]

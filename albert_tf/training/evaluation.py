@@ -19,8 +19,6 @@ from absl import logging
 from albert_tf.checkpoints.load_weights import load_weights, read_global_step
 from albert_tf.checkpoints.model_directory import warn_of_another_config
 from albert_tf.checkpoints.report import LoadError
-from albert_tf.checkpoints.run_records import BEST_FILE, BestTrial
-from albert_tf.checkpoints.run_records import Record as LoggedRecord
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import read_utf8, write_then_rename
@@ -35,6 +33,8 @@ from albert_tf.training.distribution import (
 )
 from albert_tf.training.interruption import raise_if_interrupted
 from albert_tf.training.run_log import EvaluationLog, RunLog
+from albert_tf.training.run_records import BEST_FILE, BestTrial
+from albert_tf.training.run_records import Record as LoggedRecord
 from albert_tf.training.settings import JobResult
 from albert_tf.training.task import WHOLE, EvaluatedTask, Features
 from albert_tf.training.trainer import Trainer

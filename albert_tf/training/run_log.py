@@ -23,7 +23,13 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints.run_records import (
+from albert_tf.data.errors import UserError
+from albert_tf.data.files import raise_write_errors, write_then_rename
+from albert_tf.data.jobs import progress_bar
+from albert_tf.data.strict_json import parse_json
+from albert_tf.training.curves import draw_curves
+from albert_tf.training.distribution import device_names
+from albert_tf.training.run_records import (
     METRICS_FILE,
     RUN_CONFIG_FILE,
     Record,
@@ -33,12 +39,6 @@ from albert_tf.checkpoints.run_records import (
     read_run_config,
     to_line,
 )
-from albert_tf.data.errors import UserError
-from albert_tf.data.files import raise_write_errors, write_then_rename
-from albert_tf.data.jobs import progress_bar
-from albert_tf.data.strict_json import parse_json
-from albert_tf.training.curves import draw_curves
-from albert_tf.training.distribution import device_names
 from albert_tf.training.settings import OnLog
 from albert_tf.version import __version__
 

@@ -33,7 +33,6 @@ from albert_tf.checkpoints.huggingface.weights import HuggingFaceWeights, open_t
 from albert_tf.checkpoints.load_weights import open_checkpoint
 from albert_tf.checkpoints.names import check_sums
 from albert_tf.checkpoints.original import find_checkpoint, read_variables
-from albert_tf.checkpoints.run_records import read_run_config
 from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.classification.data import CustomData, GlueData
@@ -56,6 +55,7 @@ from albert_tf.tools.glue_results import read_runs
 from albert_tf.tools.inspect import describe_file, describe_saved_model, find_saved_model
 from albert_tf.training.evaluation import BestCheckpoint, EvaluationResults
 from albert_tf.training.run_log import RunLog
+from albert_tf.training.run_records import read_run_config
 from tests.fuzz import mutations as m
 
 _INDEX, _SHARD = "model.safetensors.index.json", "model-00001-of-00001.safetensors"
