@@ -1,7 +1,6 @@
-"""The order of every fine-tuning run: prepare, train, evaluate, keep the best, apply.
+"""The steps of every fine-tuning run: prepare, train, evaluate, keep the best checkpoint, apply it.
 
-`prepare` resolves the settings. The `Job` reads the data and computes features, scores and
-predictions. All checks run before the first file is written.
+All checks run before the first file is written.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ from albert_tf.training.trainer import Trainer
 
 @process_state_kept()
 def run(kind: type[Job[S]], settings: S, on_log: OnLog | None = None) -> JobResult:
-    """Carries out the settings of a job; see `run_classification` for arguments and errors."""
+    """Runs a job; see `run_classification` for the arguments and errors."""
     context = prepare(kind, settings)
     settings, strategy = context.settings, context.strategy
     trainer_config = settings.trainer_config()
@@ -80,11 +79,7 @@ def run(kind: type[Job[S]], settings: S, on_log: OnLog | None = None) -> JobResu
 
 
 def prepare(kind: type[Job[S]], settings: S) -> RunContext[S]:
-    """Resolves strategy, model source, output directory, recipe and padding, in this order.
-
-    Raises:
-        ValueError: settings are invalid, or do not match the model or the output directory.
-    """
+    """Resolves the settings; raises ValueError if they are invalid or do not match the model."""
     _check_outputs(kind, settings)
     kind.check(settings)
     if not _actions(kind, settings):
@@ -109,7 +104,7 @@ def prepare(kind: type[Job[S]], settings: S) -> RunContext[S]:
     tokenizer = source.required_tokenizer
     if not (source.checkpoint or output.newest() or output.best()):
         logging.warning(
-            "RANDOM WEIGHTS: neither --init_checkpoint nor --albert_hub_module_handle is given. "
+            "RANDOM WEIGHTS: neither `init_checkpoint` nor `albert_hub_module_handle` is given. "
             "All weights are trained from scratch, which gives poor results unless the data set "
             "is very large."
         )
@@ -123,13 +118,13 @@ def prepare(kind: type[Job[S]], settings: S) -> RunContext[S]:
     settings = dataclasses.replace(resolve(settings, known, recipe), xla=is_compiled)
     if is_tpu(strategy) and settings.padding == "longest":
         logging.info(
-            "using --padding=buckets instead of longest, because a TPU compiles once per length; "
-            "--padding=max compiles only once"
+            "Using `padding`=buckets instead of longest, because a TPU compiles once per length. "
+            "`padding`=max compiles only once."
         )
         settings = dataclasses.replace(settings, padding="buckets")
     settings = with_xla(settings, num_padded_lengths(settings.max_seq_length, settings.padding))
 
-    # Stored with the model, so that later commands treat text in the same way.
+    # The model stores `do_lower_case`, so that later commands tokenize in the same way.
     extra = {**source.config.extra, LOWER_CASE_KEY: tokenizer.do_lower_case}
     config = source.config.replace(extra=extra)
     if settings.encoder_dropout_prob is not None:
@@ -149,14 +144,13 @@ def prepare(kind: type[Job[S]], settings: S) -> RunContext[S]:
 
 
 def _actions(kind: type[Job[S]], settings: S) -> list[str]:
-    """Returns the names of the requested actions."""
     return [name for name in kind.ACTIONS if getattr(settings, name)]
 
 
 def _check_outputs(kind: type[Job[S]], settings: S) -> None:
     """Raises ValueError unless all outputs, including exports, can be written."""
     if settings.export_text_model and not settings.export_dir:
-        raise UserError("`export_text_model` needs `export_dir`, the directory to write it below.")
+        raise UserError("`export_text_model` needs `export_dir`, the directory for exports.")
     if settings.export_dir:
         names = filter(None, (kind.EXPORT_FOLDER, TEXT_FOLDER * settings.export_text_model))
         for path in (settings.export_dir, *(os.path.join(settings.export_dir, n) for n in names)):
@@ -168,18 +162,18 @@ def _check_outputs(kind: type[Job[S]], settings: S) -> None:
 
 
 def _checkpoint_elsewhere(settings: FineTuningSettings) -> str | None:
-    """Returns the prefix of the given checkpoint; `None` without one, or with training."""
+    """Returns the prefix of the checkpoint to apply; `None` if it will be in `output_dir`."""
     path = None if settings.checkpoint in CHOICES else settings.checkpoint
     if not settings.do_train:
         path = path or settings.init_checkpoint
         return find_weights(path) if path else None
-    # A missing or different model would otherwise be detected only after the training.
+    # Otherwise a wrong path would be detected only after the training.
     own = os.path.abspath(settings.output_dir)
     if path and own not in (os.path.abspath(path), os.path.dirname(os.path.abspath(path))):
         raise UserError(
             f"With `do_train`, `checkpoint` must be one of {', '.join(CHOICES)} or a "
-            f"checkpoint in `output_dir` {settings.output_dir!r}; to start from another, pass "
-            f"`init_checkpoint`. Received: {path!r}"
+            f"checkpoint in `output_dir` {settings.output_dir!r}. To start from another "
+            f"checkpoint, pass `init_checkpoint`. Received: {path!r}"
         )
     return None
 
@@ -193,17 +187,13 @@ def _check_data(job: Job[S]) -> None:
         check_head_in(context.output, job.task)
     if settings.do_train and settings.early_stopping and not job.evaluates:
         raise UserError(
-            f"`early_stopping`={settings.early_stopping} needs evaluations during the training: "
-            f"add {job.EVALUATING}."
+            f"`early_stopping`={settings.early_stopping} needs evaluations during the training. "
+            f"Add {job.EVALUATING}."
         )
 
 
 def check_head_in(directory: TrainingDirectory, task: TrainedTask) -> None:
-    """Rejects training in a directory without `labels.json` if its model has no head for the task.
-
-    Raises:
-        ValueError: the newest checkpoint has no head for the task.
-    """
+    """Raises ValueError if the newest checkpoint of a directory has no head for the task."""
     prefix = directory.newest() or directory.best()
     if not prefix:
         return
@@ -217,15 +207,14 @@ def check_head_in(directory: TrainingDirectory, task: TrainedTask) -> None:
         raise UserError(
             f"{directory.path!r} belongs to another model: {os.path.basename(prefix)} in it has no "
             f"head for {task.name if task.name in QUESTION_TASKS else labels}. Use a new "
-            "`output_dir`; to start from that model, pass it as `init_checkpoint`."
+            "`output_dir`. To start from that model, pass it as `init_checkpoint`."
         )
 
 
 def fresh_head(task: TrainedTask, checkpoint: str) -> dict[str, str]:
-    """Returns the head variables not to load from the checkpoint of another task, with the reason.
+    """Returns the head variables of another task, which must not be loaded, with the reason.
 
-    If the task of the checkpoint is unknown, a head of the same shape is loaded, as in the original
-    release.
+    As in the original release, a head of the same shape is loaded if its task is unknown.
     """
     stored = trained_task(checkpoint, task.name)
     if stored is None or (stored.name, stored.labels) == (task.name, task.labels):
@@ -236,7 +225,7 @@ def fresh_head(task: TrainedTask, checkpoint: str) -> dict[str, str]:
 
 
 def _write_output(job: Job[S]) -> None:
-    """Writes model and task to `output_dir`; without training, existing files are kept."""
+    """Writes model and task to `output_dir`. Without training, existing files are kept."""
     directory = job.context.model_directory
     if job.settings.do_train:
         directory.write()
@@ -247,7 +236,7 @@ def _write_output(job: Job[S]) -> None:
 
 
 def _train(job: Job[S], trainer: Trainer, task: InMemoryTask, on_log: OnLog | None) -> JobResult:
-    """Trains or resumes a training, and evaluates every checkpoint."""
+    """Starts or resumes a training, and evaluates every checkpoint."""
     settings, checkpoint = job.settings, job.context.checkpoint
     data = task.describe_input()
 
@@ -293,7 +282,7 @@ def _train(job: Job[S], trainer: Trainer, task: InMemoryTask, on_log: OnLog | No
 
 
 def _evaluate(job: Job[S], on_log: OnLog | None) -> JobResult:
-    """Evaluates existing checkpoints; if all in `output_dir` are evaluated, keeps the best."""
+    """Evaluates existing checkpoints. If all in `output_dir` are evaluated, the best is kept."""
     context, settings = job.context, job.settings
     with context.output.locked(EVALUATION, dry_run=settings.dry_run):
         best = BestCheckpoint(context.output, job.best_metric)
@@ -316,13 +305,13 @@ def _evaluate(job: Job[S], on_log: OnLog | None) -> JobResult:
 
 def _chosen(job: Job[S], choice: str | None) -> str:
     """Returns the prefix of the chosen checkpoint, by default the best, otherwise the newest."""
-    # After a training, the checkpoint that it started from is no candidate.
+    # After a training, its initial checkpoint must not be chosen.
     other = None if job.settings.do_train else job.settings.init_checkpoint
     return choose_checkpoint(job.context.output, choice, other, name="checkpoint")
 
 
 def _apply(job: Job[S], result: JobResult, on_log: OnLog | None) -> JobResult:
-    """Predicts and exports with one checkpoint; adds its scores if nothing was evaluated."""
+    """Predicts and exports with one checkpoint. Adds its scores if nothing was evaluated."""
     settings = job.settings
     prefix = _chosen(job, settings.checkpoint)
     step = load_complete(job.model, prefix)

@@ -1,8 +1,9 @@
-"""Trains models of the text classes on examples in memory, through the job of a command."""
+"""Trains models on examples in memory, with the jobs of the commands."""
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,9 +13,10 @@ from albert_tf.checkpoints.loading import find_model
 from albert_tf.checkpoints.save import save
 from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.data.arguments import check_whole_number
+from albert_tf.data.errors import UserError
 from albert_tf.modeling.models import AlbertForClassification, AlbertForTokenClassification
 from albert_tf.tokenization.base import Tokenizer
-from albert_tf.training.settings import JobResult
+from albert_tf.training.settings import JobResult, as_type
 
 Row = Mapping[str, Any]
 
@@ -38,30 +40,28 @@ def fit_rows(
 ) -> dict[str, float]:
     """Trains a model and sets its weights and its `trained_task`.
 
-    Args:
-        model: the model.
-        tokenizer: the tokenizer of the model.
-        task: what to train for.
-        train: the rows of `train_file`.
-        dev: the rows of `dev_file`; empty for no evaluation.
-        run: runs the job with settings.
-        output_dir: directory of the job. If `None`, a temporary directory.
-        **settings: further settings of the job.
+    `train` and `dev` are the rows of `train_file` and `dev_file`; without `dev`, nothing is
+    evaluated. `run` runs the job in `output_dir`, or in a temporary directory if it is `None`.
+    Errors in `train_batch_size` and `num_train_epochs` name the arguments `batch_size` and `epochs`
+    of the public methods.
 
     Returns:
-        The scores of the best weights, `{}` without `dev`.
+        The scores of the best weights; empty without `dev`.
     """
     check_whole_number("batch_size", settings["train_batch_size"], 1)
+    epochs = as_type("epochs", settings["num_train_epochs"], float)
+    if not 0 < epochs < math.inf:
+        raise UserError(f"`epochs` must be above 0. Received: {epochs}")
     with tempfile.TemporaryDirectory(prefix="albert_tf_") as folder:
         start = os.path.join(folder, "start")
         directory = os.path.join(folder, "run") if output_dir is None else os.fspath(output_dir)
         if not model.has_new_head and model.trained_task is None:
             model.trained_task = task
-        # The job initializes a new head from its seed.
+        # Without a trained head, only the encoder is saved, and the job initializes the head.
         save(model.encoder if model.has_new_head else model, start, tokenizer=tokenizer)
         os.makedirs(directory, exist_ok=True)
         if TrainedTask.read(directory) is None:
-            task.write(directory)  # sets the order of the labels
+            task.write(directory)  # otherwise, the job would sort the labels
         job_settings = {
             "train_file": write_rows(os.path.join(folder, "train.jsonl"), train),
             "dev_file": write_rows(os.path.join(folder, "dev.jsonl"), dev) if dev else None,

@@ -1,4 +1,4 @@
-"""The interface of a fine-tuning job: its settings, its context and its own steps."""
+"""The interface of fine-tuning jobs: settings, context, and the steps that differ between jobs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ from albert_tf.training.settings import TrainingSettings, limited, unless_given
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FineTuningSettings(TrainingSettings):
-    """Settings of all fine-tuning commands; see `TrainingSettings`."""
+    """Settings of all fine-tuning commands; see `TrainingSettings`.
+
+    `warmup_proportion` is the share of the steps for the warm-up.
+    """
 
     do_train: bool = False
     do_predict: bool = False
@@ -48,6 +51,8 @@ class FineTuningSettings(TrainingSettings):
     do_lower_case: bool | None = unless_given(None)
     encoder_dropout_prob: float | None = unless_given(None)
     train_batch_size: int = unless_given(32)
+    num_train_epochs: float | None = None
+    warmup_proportion: float = 0.1
     save_checkpoints_steps: int = unless_given(1000)
     optimizer: str = unless_given(FineTuningOptimizerConfig.optimizer)
     learning_rate: float = unless_given(FineTuningOptimizerConfig.learning_rate)
@@ -57,16 +62,14 @@ class FineTuningSettings(TrainingSettings):
 class StepSettings(FineTuningSettings):
     """Settings of commands with a development set.
 
-    Steps are given by `train_step` and `warmup_step`, or by `num_train_epochs` and
-    `warmup_proportion`, the share of steps for the warm-up.
+    `train_step` and `warmup_step`, or `num_train_epochs` and `warmup_proportion`, set the number of
+    steps.
     """
 
     do_eval: bool = False
     eval_batch_size: int = limited(8, at_least=1)
     train_step: int = unless_given(FineTuningOptimizerConfig.num_train_steps)
     warmup_step: int = unless_given(FineTuningOptimizerConfig.num_warmup_steps)
-    num_train_epochs: float | None = None
-    warmup_proportion: float = 0.1
 
 
 S = TypeVar("S", bound=FineTuningSettings)
@@ -74,29 +77,17 @@ S = TypeVar("S", bound=FineTuningSettings)
 
 @dataclasses.dataclass(frozen=True)
 class RunContext(Generic[S]):
-    """Everything that a run resolves from its settings; created once by `flow.prepare`.
+    """Everything that a run resolves from its settings; created once by `flow.prepare`."""
 
-    Attributes:
-        settings: the settings, with gaps filled by the trained model, the recipe or the defaults.
-        strategy: the replicas.
-        tokenizer: the tokenizer of the model.
-        checkpoint: the weights to start from. `None` for random weights.
-        output: `output_dir` as a directory of checkpoints.
-        model_directory: `output_dir` as the directory of the model, with its dropout rates.
-        task_name: the task in `labels.json` and in recipes.
-        trained: the task that the model was trained for. `None` if it is unknown.
-        trained_in: the directory that contains `trained`.
-    """
-
-    settings: S
+    settings: S  # gaps are filled by the trained model, the recipe or the defaults
     strategy: tf.distribute.Strategy
     tokenizer: Tokenizer
-    checkpoint: str | None
-    output: TrainingDirectory
-    model_directory: ModelDirectory
-    task_name: str
-    trained: TrainedTask | None = None
-    trained_in: str = ""
+    checkpoint: str | None  # initial weights; `None` for random weights
+    output: TrainingDirectory  # the checkpoints in `output_dir`
+    model_directory: ModelDirectory  # the other files of the model in `output_dir`
+    task_name: str  # in `labels.json` and in recipes
+    trained: TrainedTask | None = None  # the task of the trained model; `None` if unknown
+    trained_in: str = ""  # the directory of the trained model
 
     @property
     def is_chief(self) -> bool:
@@ -119,42 +110,41 @@ class Job(ABC, Generic[S]):
     """The steps of one kind of fine-tuning, in the order in which `flow.run` calls them.
 
     The constructor reads and checks the data, and sets `task`, `best_metric` and `evaluates`.
-
-    Attributes:
-        context: the resolved settings.
-        config: configuration of the model.
-        task: what is predicted.
-        best_metric: the score that the best checkpoint maximizes.
-        evaluates: whether checkpoints are scored.
-        outputs: outputs of the model that are evaluated and applied.
-        model: the model to evaluate and apply. Set by `use`.
-        results: takes the scores. Set before checkpoints are evaluated.
-        scores_of_answers: set by `apply` if the correct answers are known.
     """
 
     ACTIONS: ClassVar[tuple[str, ...]] = ("do_train", "do_eval", "do_predict", "export_dir")
-    DROPOUT: ClassVar[str] = "dropout_prob"  # setting with the rate of the head
-    EVALUATING: ClassVar[str] = "`do_eval`"  # what makes a training evaluate its checkpoints
-    EXPORT_FOLDER: ClassVar[str] = ""  # subdirectory of --export_dir for models of token ids
+    DROPOUT: ClassVar[str] = "dropout_prob"  # setting with the dropout rate of the head
+    EVALUATING: ClassVar[str] = "`do_eval`"  # settings with which a training evaluates checkpoints
+    EXPORT_FOLDER: ClassVar[str] = ""  # subdirectory of `export_dir` for models of token ids
     RESULTS: ClassVar[type[EvaluationResults]] = EvaluationResults
 
     task: TrainedTask
-    best_metric: str
-    evaluates: bool
-    outputs: Sequence[str] = ("logits",)
-    model: keras.Model
-    results: EvaluationResults
-    scores_of_answers: Mapping[str, float] = MappingProxyType({})
+    best_metric: str  # score that the best checkpoint maximizes
+    evaluates: bool  # whether checkpoints are scored
+    outputs: Sequence[str] = ("logits",)  # outputs of the model that are needed
+    model: keras.Model  # set by `use`
+    results: EvaluationResults  # set before checkpoints are evaluated
+    scores_of_answers: Mapping[str, float] = MappingProxyType({})  # set by `apply` if known
 
     @classmethod
     def check(cls, settings: S) -> None:
-        """Raises ValueError if settings are wrong for every model and all data."""
+        """Raises ValueError if settings are invalid for every model and all data."""
         for name in (cls.DROPOUT, "encoder_dropout_prob"):
             rate = getattr(settings, name)
             if rate is not None and not 0 <= rate < 1:
-                raise UserError(f"`{name}` must be a rate in [0, 1). Received: {rate}")
-        if isinstance(settings, StepSettings):
-            _check_steps(settings)
+                raise UserError(f"`{name}` must be in [0, 1). Received: {rate}")
+        epochs, proportion = settings.num_train_epochs, settings.warmup_proportion
+        if proportion is not None and not 0 <= proportion <= 1:
+            raise UserError(f"`warmup_proportion` must be in [0, 1]. Received: {proportion}")
+        if epochs is None:
+            return
+        if not 0 < epochs < math.inf:
+            raise UserError(f"`num_train_epochs` must be above 0. Received: {epochs}")
+        for name in ("train_step", "warmup_step"):
+            if (steps := getattr(settings, name, None)) is not None:
+                raise UserError(
+                    f"Pass `num_train_epochs` or `{name}`, not both. Received: {epochs} and {steps}"
+                )
 
     @classmethod
     @abstractmethod
@@ -163,7 +153,7 @@ class Job(ABC, Generic[S]):
 
     @classmethod
     def trained_settings(cls, settings: S, trained: TrainedTask) -> dict[str, Any]:
-        """Returns the settings of the trained model, which replace settings that are not given."""
+        """Returns settings of the trained model, which are used for settings that are not given."""
         return {**trained.settings, "max_seq_length": trained.max_seq_length}
 
     def __init__(self, context: RunContext[S]) -> None:
@@ -175,7 +165,7 @@ class Job(ABC, Generic[S]):
 
     @property
     def inputs(self) -> dict[str, Any]:
-        """Arguments of `InMemoryTask` that are the same for all jobs."""
+        """Common arguments of `InMemoryTask`."""
         return {
             "max_seq_length": self.settings.max_seq_length,
             "padding": self.settings.padding,
@@ -184,10 +174,10 @@ class Job(ABC, Generic[S]):
 
     @abstractmethod
     def make_task(self) -> InMemoryTask:
-        """Creates the features of all data and returns the task to train."""
+        """Computes the features of all data and returns the training task."""
 
     def optimizer_config(self, num_examples: int) -> OptimizerConfig:
-        """Returns the update rule, the learning rate and the steps for a number of examples."""
+        """Returns the optimizer settings for a number of training examples."""
         settings: Any = self.settings
         steps, warmup_steps = settings.train_step, settings.warmup_step
         if settings.num_train_epochs is not None:
@@ -198,7 +188,7 @@ class Job(ABC, Generic[S]):
         return settings.optimizer_config(FineTuningOptimizerConfig, steps, warmup_steps)
 
     def use(self, model: keras.Model) -> None:
-        """Takes the model before weights are read and anything is written."""
+        """Sets the model, before its weights are loaded and the first file is written."""
         self.model = model
 
     @abstractmethod
@@ -208,14 +198,14 @@ class Job(ABC, Generic[S]):
     def record(
         self, step: int, results: Mapping[str, float], best: BestCheckpoint, *, keeps_best: bool
     ) -> None:
-        """Writes the results of a checkpoint and, if `keeps_best`, offers it as the best one."""
+        """Writes the results of a checkpoint. If `keeps_best`, saves it if it is the best."""
         self.results.append(step, results, best.value)
         if keeps_best:
             best.offer(step, results, self.model)
 
     @abstractmethod
     def apply(self, step: int) -> None:
-        """Predicts and exports with the model, whose weights are those of the given step."""
+        """Predicts and exports with the model, which has the weights of the given step."""
 
     def predictor(self, batch_size: int) -> Predictor:
         """Returns the predictor for batches of `batch_size` sequences of the maximum length."""
@@ -233,30 +223,10 @@ class Job(ABC, Generic[S]):
         return self._predictors[batch_size]
 
 
-def _check_steps(settings: StepSettings) -> None:
-    """Raises ValueError unless the number of steps is given in one way."""
-    epochs, proportion = settings.num_train_epochs, settings.warmup_proportion
-    if not 0 <= proportion <= 1:
-        raise UserError(f"`warmup_proportion` must be in [0, 1]. Received: {proportion}")
-    if epochs is None:
-        return
-    if not 0 < epochs < math.inf:
-        raise UserError(f"`num_train_epochs` must be above 0. Received: {epochs}")
-    for name in ("train_step", "warmup_step"):
-        if (steps := getattr(settings, name)) is not None:
-            raise UserError(
-                f"`num_train_epochs` and `{name}` exclude each other. Pass one of them. Received: "
-                f"{epochs} and {steps}"
-            )
-
-
 def check_predictions(settings: Any, name: str) -> None:
-    """Checks that `predict_output_file` can be written and is not the file to predict.
+    """Raises ValueError unless `predict_output_file` can be written.
 
-    `name` is the setting that contains the file to predict.
-
-    Raises:
-        ValueError: the file cannot be written, there is no file to predict, or both are one file.
+    `name` is the setting with the input file, which must be another file.
     """
     output, path = settings.predict_output_file, getattr(settings, name)
     if not output:
@@ -265,6 +235,4 @@ def check_predictions(settings: Any, name: str) -> None:
     if not path:
         raise UserError(f"`predict_output_file`={output} needs `{name}`, the file to predict.")
     if real_name(output) == real_name(path):
-        raise UserError(
-            f"`predict_output_file` would overwrite `{name}`: {path}. Use another name."
-        )
+        raise UserError(f"`predict_output_file` must not be `{name}`. Received: {output!r}")

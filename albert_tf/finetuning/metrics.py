@@ -1,6 +1,6 @@
 """Scores of classification and regression, as defined by GLUE and reported by the original.
 
-All scores are computed over all examples at once; none is a mean over batches.
+Except for `loss`, scores are computed over all examples at once, not per batch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import numpy as np
 from scipy import special, stats
 from sklearn import metrics
 
-from albert_tf.data.errors import UserError
 from albert_tf.data.files import write_then_rename
 from albert_tf.data.text_examples import LABEL_SEPARATOR, Labels, label_cell
 from albert_tf.training.curves import png
@@ -38,16 +37,14 @@ def predictions(logits: np.ndarray, labels: Labels) -> np.ndarray:
 
 
 def label_text(predicted: np.ndarray, labels: Labels) -> str:
-    """Returns a prediction of classes, an element or row of `predictions`, as text."""
+    """Returns the names of predicted classes, an element or row of `predictions`."""
     if labels.multi_label:
         return LABEL_SEPARATOR.join(labels.names[i] for i in np.flatnonzero(predicted))
     return labels.names[predicted]
 
 
 def probabilities(logits: np.ndarray, labels: Labels) -> np.ndarray:
-    """Returns probabilities of the classes, float32 [N, K], from logits [N, K].
-
-    Numbers of a regression are returned unchanged.
+    """Returns probabilities of the classes, float32 [N, K]; for a regression the logits [N, K].
 
     Source: classifier_utils.py of the original release, create_model.
     """
@@ -59,10 +56,10 @@ def probabilities(logits: np.ndarray, labels: Labels) -> np.ndarray:
 
 
 def per_example_losses(logits: np.ndarray, label_ids: np.ndarray, labels: Labels) -> np.ndarray:
-    """Returns the loss of each example, float32 [N].
+    """Returns the loss of each example, float32 [N]; for arguments see `scores`.
 
-    The loss is the cross entropy, the squared error of a regression, or the mean binary cross
-    entropy of a multi-label model. For arguments see `scores`.
+    The loss is the cross entropy; for a regression the squared error; for multi-label models the
+    mean binary cross entropy.
     """
     wide = logits.astype(np.float64)
     if labels.is_regression:
@@ -76,9 +73,8 @@ def per_example_losses(logits: np.ndarray, label_ids: np.ndarray, labels: Labels
 
 def batch_mean_loss(losses: np.ndarray, batch_size: int) -> float:
     """Returns the mean of the means of batches, from losses [N] in the order of the file."""
-    starts = range(0, len(losses), batch_size)
-    means = [losses[start : start + batch_size].mean(dtype=np.float64) for start in starts]
-    return float(np.mean(means))
+    batches = np.split(losses, range(batch_size, len(losses), batch_size))
+    return float(np.mean([batch.mean(dtype=np.float64) for batch in batches]))
 
 
 def scores(
@@ -91,40 +87,29 @@ def scores(
     """Scores a model.
 
     Args:
-        logits: float [N, K].
+        logits: float [N, K], N >= 1.
         label_ids: labels, as returned by `Labels.encode`.
         data_metrics: names of further scores. For classes: "f1" (of class 1), "f1_macro" (mean over
             the classes that occur) and "matthews". For numbers: "pearson" and "spearman". For
             multi-label models: "f1_micro" and "f1_macro" (over all classes; 0 for a class that
             neither occurs nor is predicted).
         labels: what is predicted.
-        batch_size: batch size for the score `loss`.
+        batch_size: batch size for the score `loss`. If `None`, it is not computed.
 
     Returns:
-        `eval_accuracy` or `MSE`; `eval_loss`; if `batch_size` is given, `loss`, see
-        `batch_mean_loss`; the further scores, "matthews" as `matthew_corr`. Accuracy of multi-label
-        models is the share of texts whose labels are all correct. F1 without positives and Matthews
-        with a single class are 0; correlations with a constant are NaN.
-
-    Raises:
-        ValueError: there is no example, or a metric does not match what is predicted.
+        `eval_accuracy` or `MSE`; `eval_loss`; `loss`, see `batch_mean_loss`; the further scores,
+        "matthews" as `matthew_corr`. Accuracy of multi-label models is the share of texts whose
+        labels are all correct. F1 without positives and Matthews with a single class are 0.
+        Correlations with a constant are NaN.
     """
-    if not len(logits):
-        raise UserError("There is no example to score.")
-    known = _REGRESSION if labels.is_regression else _CLASSIFICATION
-    known = _MULTI_LABEL if labels.multi_label else known
-    for name in data_metrics:
-        if name not in known:
-            kind = "numbers" if labels.is_regression else "classes"
-            raise UserError(f"The scores of {kind} are {', '.join(known)}. Received: {name!r}")
     predicted = predictions(logits, labels)
     if labels.is_regression:
         wanted: dict[str, _Score] = {"MSE": metrics.mean_squared_error}
     else:
         wanted = {"eval_accuracy": metrics.accuracy_score}
-    wanted |= {_KEYS.get(name, name): known[name] for name in data_metrics}
+    wanted |= {_KEYS.get(name, name): _SCORES[name] for name in data_metrics}
     with warnings.catch_warnings():
-        # The result of constant values is defined here.
+        # `scores` defines the results of constant values.
         warnings.filterwarnings("ignore", category=stats.ConstantInputWarning)
         warnings.filterwarnings("ignore", category=stats.NearConstantInputWarning)
         warnings.filterwarnings("ignore", "A single label was found", UserWarning)
@@ -148,12 +133,10 @@ def confusion_matrix(logits: np.ndarray, label_ids: np.ndarray, num_labels: int)
 
 
 def write_confusion_matrix(output_dir: str, counts: np.ndarray, names: Sequence[str]) -> None:
-    """Draws `confusion_matrix.png`: counts, and colors by the share of each count in its row.
+    """Draws the counts of `confusion_matrix` in `confusion_matrix.png`.
 
-    Args:
-        output_dir: the directory.
-        counts: int [K, K]; rows are true labels, columns predicted labels.
-        names: K labels. Names that the font cannot draw are replaced by `#` and the class id.
+    Colors show the share of each count in its row. Names that the font cannot draw are replaced by
+    `#` and the class id.
     """
     from matplotlib.figure import Figure  # slow to import, and most processes draw nothing
     from matplotlib.font_manager import findfont, get_font
@@ -202,17 +185,12 @@ def _correlation(measure: Callable[..., tuple[float, float]]) -> _Score:
     return score
 
 
-_CLASSIFICATION: dict[str, _Score] = {
+_SCORES: dict[str, _Score] = {
     "f1": _f1,
     "f1_macro": partial(metrics.f1_score, average="macro", zero_division=0.0),
+    "f1_micro": partial(metrics.f1_score, average="micro", zero_division=0.0),
     "matthews": metrics.matthews_corrcoef,
-}
-_REGRESSION: dict[str, _Score] = {
     "pearson": _correlation(stats.pearsonr),
     "spearman": _correlation(stats.spearmanr),
-}
-_MULTI_LABEL: dict[str, _Score] = {
-    "f1_micro": partial(metrics.f1_score, average="micro", zero_division=0.0),
-    "f1_macro": partial(metrics.f1_score, average="macro", zero_division=0.0),
 }
 _KEYS = {"matthews": "matthew_corr"}

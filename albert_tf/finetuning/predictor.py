@@ -21,9 +21,9 @@ _IDS = tf.TensorSpec([None, None], tf.int32)
 Batch = tuple[np.ndarray, dict[str, np.ndarray]]
 Model = Callable[..., Mapping[str, tf.Tensor]]
 
-# To limit padding, a batch ends if the next row is shorter than this share of its longest row ...
-_SIMILAR = 0.95
-_WORTHWHILE = 0.25  # ... and the batch contains at least this share of the allowed tokens.
+# To limit padding, a batch ends if the next row is shorter than _SIMILAR times the longest row, and
+# the batch contains at least _WORTHWHILE times the allowed tokens.
+_SIMILAR, _WORTHWHILE = 0.95, 0.25
 
 
 class Predictor:
@@ -33,12 +33,12 @@ class Predictor:
 
     Args:
         model: takes `input_ids`, `input_mask` and `segment_ids` and returns a dictionary.
-        strategy: the replicas; the local replicas share the rows of each batch.
+        strategy: the replicas. The local replicas share the rows of each batch.
         outputs: names of the outputs to return.
         max_seq_length: maximum length of a sequence.
-        tokens_per_batch: positions of a batch over the local replicas, including padding.
-        padding: one of `data.sequences.PADDINGS`; on a TPU "longest" becomes "buckets".
-        jit_compile: whether XLA compiles the model once per length; ignored with "longest".
+        tokens_per_batch: positions per batch, including padding, over all local replicas.
+        padding: one of `data.sequences.PADDINGS`. On a TPU, "longest" becomes "buckets".
+        jit_compile: whether XLA compiles the model once per length. Ignored with "longest".
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Predictor:
         self._outputs = self._outputs_of
         if self._compiles and not on_tpu:
             self._outputs = tf.function(self._outputs_of, jit_compile=True, autograph=False)
-        # TPUStrategy adds padding of its own wherever a shape is not static.
+        # TPUStrategy adds padding if a shape is not static.
         signature = None if on_tpu else [_IDS] * len(INPUTS)
         self._run = tf.function(self._run_replicas, input_signature=signature, autograph=False)
 
@@ -72,10 +72,8 @@ class Predictor:
     ) -> dict[str, np.ndarray]:
         """Returns the outputs of N >= 1 sequences in their order, float32 [N, ...] each.
 
-        The shapes of outputs must not depend on the length of a batch.
-
-        Raises:
-            ValueError: an output is not finite.
+        The shapes of the outputs must not depend on the length of a batch. Raises ValueError if an
+        output is not finite.
         """
         results: dict[str, np.ndarray] = {}
         for rows, outputs in self.batches(sequences, description):
@@ -88,10 +86,9 @@ class Predictor:
     def batches(
         self, sequences: TokenSequences, description: str = "predicting"
     ) -> Iterator[Batch]:
-        """Yields the rows of each batch, int64 [n], and their outputs by name, [n, ...].
+        """Yields the rows of each batch, int64 [n], and their outputs by name, float32 [n, ...].
 
-        Raises:
-            ValueError: an output is not finite.
+        Raises ValueError if an output is not finite.
         """
         batches = batches_by_length(
             sequences.lengths,
@@ -102,8 +99,8 @@ class Predictor:
         )
         bar = progress_bar(total=len(sequences), desc=description, unit="example", leave=False)
         with bar:
-            # Each batch starts before the previous results are fetched, so that an accelerator
-            # computes while the next batch is padded and copied.
+            # Results are fetched after the next batch has started, so that an accelerator computes
+            # while that batch is padded and copied.
             started: tuple[np.ndarray, Mapping[str, tf.Tensor]] | None = None
             for rows, length in batches:
                 raise_if_interrupted()
@@ -117,7 +114,7 @@ class Predictor:
                 bar.update(len(started[0]))
 
     def _start(self, features: Mapping[str, np.ndarray]) -> Mapping[str, tf.Tensor]:
-        """Starts a batch, padded with rows of zeros until the replicas can share it."""
+        """Starts a batch, with rows of zeros added until the replicas can share it evenly."""
         count, length = features[INPUTS[0]].shape
         replicas = local_replicas(self.strategy)
         missing = -count % replicas
@@ -128,7 +125,6 @@ class Predictor:
         return self._run(*map(tf.constant, columns))
 
     def _run_replicas(self, *columns: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns the outputs of a batch whose rows the replicas share evenly."""
         results = self.strategy.run(self._run_replica, args=columns)
         return {
             name: tf.concat(self.strategy.experimental_local_results(values), axis=0)
@@ -136,7 +132,7 @@ class Predictor:
         }
 
     def _run_replica(self, *columns: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns the outputs of this replica; each replica receives the whole batch."""
+        """Returns the outputs of this replica's rows; each replica receives the whole batch."""
         context, replicas = tf.distribute.get_replica_context(), local_replicas(self.strategy)
         dynamic = tf.shape(columns[0])
         count, length = (dynamic[i] if n is None else n for i, n in enumerate(columns[0].shape))
@@ -162,14 +158,11 @@ def new_predictor(
     batch_size: int,
     longest: int = 512,
 ) -> Predictor:
-    """Returns a `Predictor` for a model in memory, with batches as in the commands.
+    """Returns a `Predictor` for a model in memory, with the same batches as in the commands.
 
     If `max_seq_length` is `None`, it is `longest`, or the number of positions of the model if
-    smaller. A batch contains `batch_size` sequences of that length.
-
-    Raises:
-        TypeError: a number is not an integer.
-        ValueError: a number is out of range.
+    smaller. A batch contains `batch_size` sequences of this length. Raises TypeError or ValueError
+    for an invalid number.
     """
     check_whole_number("batch_size", batch_size, 1)
     if max_seq_length is None:
@@ -186,7 +179,7 @@ def new_predictor(
 
 
 def _finish(rows: np.ndarray, outputs: Mapping[str, tf.Tensor]) -> Batch:
-    """Fetches and checks the results of a batch, without padding rows."""
+    """Fetches and checks the results of a batch, without the added rows."""
     values = {name: output.numpy()[: len(rows)] for name, output in outputs.items()}
     for name, value in values.items():
         is_finite = np.isfinite(value).reshape(len(rows), -1).all(axis=1)
@@ -194,7 +187,7 @@ def _finish(rows: np.ndarray, outputs: Mapping[str, tf.Tensor]) -> Batch:
             bad = rows[~is_finite]
             raise UserError(
                 f"The model's {name} are not finite for {len(bad)} of the {len(rows)} examples of "
-                f"a batch, the first being number {bad.min() + 1} of the input. The weights are "
+                f"a batch. The first is number {bad.min() + 1} of the input. The weights are "
                 "damaged, or their training diverged."
             )
     return rows, values
@@ -213,19 +206,16 @@ def batches_by_length(
     With "longest", lengths are not rounded up: multiples of 8 would add 6% of padding on MRPC.
 
     Args:
-        lengths: integer [N]; tokens of each sequence.
-        tokens_per_batch: maximum of B * S; a single row may exceed it.
+        lengths: integer [N]; number of tokens of each sequence.
+        tokens_per_batch: maximum of B * S, except for batches of a single row.
         max_seq_length: maximum length of a sequence.
         padding: one of `PADDINGS`.
-        multiple_of: number of replicas; B is a multiple of it if possible.
+        multiple_of: B is a multiple of this number of replicas if possible.
 
     Returns:
         The rows, int64 [B], and the length S of each batch. The longest batch is first, so that
         batches that do not fit into memory fail early.
     """
-    padded_length(int(lengths.max(initial=0)), max_seq_length, padding)  # or raises
-    if tokens_per_batch < 1:
-        raise UserError(f"A batch needs at least one token. Received: {tokens_per_batch}")
     order = np.argsort(-lengths.astype(np.int64), kind="stable")
     descending = lengths[order]
     batches = []

@@ -1,7 +1,7 @@
 """Published fine-tuning settings and scores.
 
-Settings are from table 14 of the ALBERT paper (https://arxiv.org/abs/1909.11942), or from the
-README and the GLUE script of the original release. Except for RACE, v1 and v2 have the same ones.
+The settings are from table 14 of the ALBERT paper (https://arxiv.org/abs/1909.11942), or from the
+README and the GLUE script of the original release. Only for RACE, they differ between v1 and v2.
 """
 
 from __future__ import annotations
@@ -17,24 +17,15 @@ from albert_tf.data.errors import UserError
 
 SIZES = ("base", "large", "xlarge", "xxlarge")
 VERSIONS = ("v1", "v2")
-RECIPES = ("none", "auto", *VERSIONS)  # of --recipe
+RECIPES = ("none", "auto", *VERSIONS)  # values of the setting `recipe`
 
-# MNLI's mismatched sets and the diagnostic set are for models trained on MNLI.
+# MNLI's mismatched sets and the diagnostic set evaluate models trained on MNLI.
 _SAME_SETTINGS = {"mismnli": "mnli", "ax": "mnli"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """Settings of one task, named after the flags.
-
-    Attributes:
-        num_train_epochs: epochs over the questions, only SQuAD.
-        warmup_proportion: share of the steps for the warm-up, only SQuAD.
-        init_from: task of the fine-tuned model to start from. `None` for a pretrained model.
-        versions: the versions that the settings apply to.
-        source: publication of the settings.
-        published: scores on the development set in percent, by metric, if known for the model.
-    """
+    """Settings of one task, named after the flags."""
 
     learning_rate: float
     train_batch_size: int
@@ -45,11 +36,12 @@ class Recipe:
     encoder_dropout_prob: float = 0.0
     classifier_dropout_prob: float = 0.1
     optimizer: str = "adamw"
-    num_train_epochs: float = 0.0
-    warmup_proportion: float = 0.0
-    init_from: str | None = None
-    versions: tuple[str, ...] = VERSIONS
+    num_train_epochs: float = 0.0  # only SQuAD; epochs over the questions
+    warmup_proportion: float = 0.0  # only SQuAD; share of the steps for the warm-up
+    init_from: str | None = None  # task of the initial model; `None` for a pretrained model
+    versions: tuple[str, ...] = VERSIONS  # versions of ALBERT with these settings
     source: str = "paper, table 14; run_glue.sh of the original release"
+    # Scores of a released model on the development set in percent, by metric.
     published: Mapping[str, float] = dataclasses.field(default_factory=dict, hash=False)
 
 
@@ -81,7 +73,7 @@ _ROWS: tuple[tuple[str, Recipe], ...] = (
     ("tokens", Recipe(5e-5, 32, 1755, 175, 128, source=_TOKENS)),
 )
 
-# README of the original release: best checkpoint of one run each, by column.
+# Columns of the scores in the README of the original release: best checkpoint of one run each.
 _README_COLUMNS = (
     ("squad1.1", "f1"),
     ("squad1.1", "exact_match"),
@@ -103,8 +95,8 @@ _README_SCORES = {
     ("xxlarge", "v1"): (94.8, 89.3, 90.2, 87.4, 90.8, 96.9, 86.5),
 }
 
-# Paper, table 9 (1.5 M steps): medians of 5 runs. It names no metrics. Compared with other models
-# there, QQP and MRPC are accuracies, and STS-B is Pearson's correlation.
+# Paper, table 9 (1.5 M steps): medians of 5 runs. The table names no metrics. A comparison with the
+# other models in the table shows that QQP and MRPC are accuracies, and STS-B Pearson's correlation.
 _XXLARGE_V1_SCORES = {
     "qnli": {"eval_accuracy": 95.3},
     "qqp": {"eval_accuracy": 92.2},
@@ -116,16 +108,15 @@ _XXLARGE_V1_SCORES = {
 
 
 def recipe_for(task_name: str, size: str | None = None, version: str = "v2") -> Recipe:
-    """Returns the published settings of a task, and scores if a size is given.
+    """Returns the published settings of a task, and the scores of a model if a size is given.
 
-    Raises:
-        ValueError: nothing was published for the task, or `size` or `version` is unknown.
+    Raises ValueError if the task, the size or the version is unknown.
     """
     task = task_name.lower()
     if size not in (None, *SIZES) or version not in VERSIONS:
         raise UserError(
-            f"Recipes are for the sizes {', '.join(SIZES)} and the versions {', '.join(VERSIONS)}. "
-            f"Received: size={size!r}, version={version!r}"
+            f"size must be one of {', '.join(SIZES)}, and version one of {', '.join(VERSIONS)}. "
+            f"Received: {size!r} and {version!r}"
         )
     row = _SAME_SETTINGS.get(task, task)
     for name, recipe in _ROWS:
@@ -146,14 +137,10 @@ def recipe_settings(
     *,
     is_training: bool,
 ) -> dict[str, Any]:
-    """Returns and logs the wanted values of a recipe, if the recipe sets them.
+    """Returns and logs the values of a recipe for the settings `wanted`.
 
-    Args:
-        setting: one of `RECIPES`; "auto" selects the version that the configuration indicates.
-        task_name: see `recipe_for`.
-        config: configuration of the model.
-        wanted: names of settings.
-        is_training: whether to log the model that the published training started from.
+    `setting` is one of `RECIPES`; "auto" selects the version of the model. If `is_training`, also
+    logs the task of the initial model of the published runs.
     """
     if setting == "none":
         return {}
@@ -166,12 +153,12 @@ def recipe_settings(
         "dropout_prob": recipe.classifier_dropout_prob,
     }
     taken = {name: offered[name] for name in wanted if name in offered}
-    values = " ".join(f"--{name}={value}" for name, value in taken.items())
-    logging.info("--recipe=%s (%s): %s", setting, recipe.source, values)
+    values = " ".join(f"{name}={value}" for name, value in taken.items())
+    logging.info("`recipe`=%s (%s): %s", setting, recipe.source, values)
     if recipe.init_from and is_training:
         logging.info(
-            "The published runs of this task started from a model fine-tuned on %s: pass one as "
-            "`init_checkpoint`",
+            "The published runs of this task started from a model fine-tuned on %s. Pass such a "
+            "model as `init_checkpoint`.",
             recipe.init_from,
         )
     return taken
@@ -183,7 +170,6 @@ def recipe_names() -> list[str]:
 
 
 def _published(task: str, size: str, version: str) -> dict[str, float]:
-    """Returns the scores of a released model in percent."""
     columns = zip(_README_COLUMNS, _README_SCORES[size, version], strict=True)
     scores = {metric: value for (name, metric), value in columns if name == task}
     if (size, version) == ("xxlarge", "v1"):
@@ -192,10 +178,7 @@ def _published(task: str, size: str, version: str) -> dict[str, float]:
 
 
 def size_of(config: AlbertConfig) -> str | None:
-    """Returns the released size of a configuration. `None` for other sizes.
-
-    Heads, vocabulary, activation and dropout may differ, as in copies of released models.
-    """
+    """Returns the released size with the same layers, or `None`; other settings may differ."""
 
     def shape(config: AlbertConfig) -> tuple[int, ...]:
         return config.hidden_size, config.num_hidden_layers, config.intermediate_size
@@ -205,8 +188,8 @@ def size_of(config: AlbertConfig) -> str | None:
 
 def version_of(config: AlbertConfig) -> str:
     """Returns the released version of a model, or of the model that it was fine-tuned from."""
-    # Only models of v1 were pretrained with dropout. Both versions of xxlarge have the same
-    # configuration, which counts as v2.
+    # Only v1 was pretrained with dropout, except xxlarge, which has the same configuration in both
+    # versions and is reported as v2.
     recorded = config.extra.get(VERSION_KEY)
     if recorded in VERSIONS:
         return recorded
@@ -214,7 +197,7 @@ def version_of(config: AlbertConfig) -> str:
 
 
 def with_dropout(config: AlbertConfig, rate: float) -> AlbertConfig:
-    """Returns the configuration with another dropout rate in the encoder, and with its version."""
+    """Changes the dropout rate of the encoder, and stores the version of the model."""
     return config.replace(
         hidden_dropout_prob=rate,
         attention_probs_dropout_prob=rate,

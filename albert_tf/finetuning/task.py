@@ -1,4 +1,4 @@
-"""Tasks whose token sequences are in memory, their training batches and class weights."""
+"""Training tasks with token sequences in memory, their batches, and class weights."""
 
 from __future__ import annotations
 
@@ -15,33 +15,32 @@ from absl import logging
 
 from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
-from albert_tf.data.sequences import PADDINGS, TokenSequences
+from albert_tf.data.sequences import TokenSequences
 from albert_tf.data.strict_json import listed
 from albert_tf.data.text_examples import Labels, decimal_number
 from albert_tf.modeling.losses import LossSum, accuracy, classification_loss
 from albert_tf.training.task import EXAMPLE_WEIGHTS, WHOLE, Features, Shard, Task
 
-LOSS = "loss"  # the total is reported under this name, too
+LOSS = "loss"  # also the name of the total loss
 
 # Up to the left number of tokens, lengths are multiples of the right number.
 _STEPS = ((64, 8), (128, 16), (256, 32), (512, 64))
 _SHORTEST_BUCKET = 32
-_SHUFFLE_ROUNDS = 8  # with TensorFlow's default of 4, too many examples keep their place
+_SHUFFLE_ROUNDS = 8  # with TensorFlow's default of 4, too many examples keep their position
 
 
 class InMemoryTask(Task, ABC):
-    """A task with N training examples in memory, by default with one loss, of the logits.
+    """A task with N training examples in memory, by default with the cross entropy of the logits.
 
     Args:
         config: configuration of the model.
         train: training features, with N * C `sequences`. If `None`, the task cannot be trained.
         max_seq_length: maximum length S of a sequence.
-        padding: see `training_batches`.
+        padding: see `padded_length`.
         use_one_hot_embeddings: see `FactorizedEmbedding`.
 
     Raises:
-        ValueError: `max_seq_length` exceeds the positions of the model, or `train` contains no
-            labeled example.
+        ValueError: `max_seq_length` exceeds the positions of the model, or `train` has no labels.
     """
 
     sequences_per_example = 1  # C
@@ -66,22 +65,18 @@ class InMemoryTask(Task, ABC):
 
     @abstractmethod
     def _columns(self) -> dict[str, np.ndarray]:
-        """Returns labels by name, [N, ...] each; raises ValueError if there are none."""
-
-    def _training_data(self) -> tuple[TokenSequences, dict[str, np.ndarray]]:
-        if self.train is None:
-            raise UserError("This task has no training data.")
-        return self.train.sequences, self._columns()
+        """Returns labels by name, [N, ...] each. May raise ValueError if there are none."""
 
     @property
     def num_examples(self) -> int:
         """Number of training examples."""
-        return len(self._training_data()[0]) // self.sequences_per_example
+        return len(self.train.sequences) // self.sequences_per_example
 
     def train_dataset(self, batch_size: int, seed: int, shard: Shard = WHOLE) -> tf.data.Dataset:
         """See `Task`."""
         return training_batches(
-            *self._training_data(),
+            self.train.sequences,
+            self._columns(),
             batch_size,
             seed=seed,
             max_seq_length=self.max_seq_length,
@@ -91,27 +86,27 @@ class InMemoryTask(Task, ABC):
         )
 
     def explain_read_errors(self) -> AbstractContextManager[None]:
-        """See `Task`; features are in memory, so nothing is read."""
+        """See `Task`."""
         return nullcontext()
 
     def describe_input(self) -> dict[str, Any]:
         """See `Task`."""
-        sequences, columns = self._training_data()
+        sequences, columns = self.train.sequences, self._columns().values()
         return {
             "examples": self.num_examples,
             "digest": _digest(
-                sequences.tokens, sequences.starts, sequences.first_lengths, *columns.values()
+                sequences.tokens, sequences.starts, sequences.first_lengths, *columns
             ),
             "max_seq_length": self.max_seq_length,
             "padding": self.padding,
         }
 
     def _targets(self, features: Features) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns label ids and their weights in the accuracy."""
+        """Returns the label ids and their weights in the accuracy."""
         return features["label_ids"], features[EXAMPLE_WEIGHTS]
 
     def _loss_targets(self, features: Features) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns labels and their weights in the loss."""
+        """Returns the labels and their weights in the loss."""
         return self._targets(features)
 
     def loss_weights(self, features: Features) -> dict[str, tf.Tensor]:
@@ -170,7 +165,7 @@ class LabelTask(InMemoryTask):
 
 
 def _digest(*arrays: np.ndarray) -> str:
-    """Returns the SHA-256 of arrays, their types and their shapes."""
+    """Returns the SHA-256 of the values, types and shapes of arrays."""
     digest = hashlib.sha256()
     for array in arrays:
         digest.update(f"{array.dtype.str}{array.shape}".encode())
@@ -181,14 +176,10 @@ def _digest(*arrays: np.ndarray) -> str:
 def padded_length(longest: int, max_seq_length: int, padding: str) -> int:
     """Returns the length S of a training batch, longest <= S <= max_seq_length.
 
-    "longest" rounds up to multiples of 8 (up to 64), 16, 32 and 64 (above 256); "buckets", for
-    devices that compile per shape, to powers of 2 from 32; "max" to `max_seq_length`.
-
-    Raises:
-        ValueError: `padding` is unknown, or a sequence is too long.
+    `padding` "longest" rounds up to multiples of 8 (up to 64), 16, 32 and 64 (above 256);
+    "buckets", for devices that compile per shape, to powers of 2 from 32; "max" to
+    `max_seq_length`. Raises ValueError if a sequence is longer than `max_seq_length`.
     """
-    if padding not in PADDINGS:
-        raise UserError(f"The padding must be one of {', '.join(PADDINGS)}. Received: {padding!r}")
     if longest > max_seq_length:
         raise UserError(
             f"A sequence has {longest} tokens, more than `max_seq_length`={max_seq_length}."
@@ -222,16 +213,16 @@ def training_batches(
 ) -> tf.data.Dataset:
     """Returns endless shuffled batches; every example occurs once per epoch.
 
-    The examples of batch n are a function of (seed, n), so a restored iterator continues with the
-    same batches. Batches may cross the end of an epoch.
+    The examples of batch n depend only on seed and n, so a restored iterator continues with the
+    same batches. A batch may contain examples of two epochs.
 
     Args:
-        sequences: N * C sequences; those of an example are adjacent.
+        sequences: N * C sequences; the C sequences of an example are adjacent.
         columns: other values of the examples, each [N, ...].
         batch_size: B, a multiple of the number of workers.
         seed: determines the order.
         max_seq_length: maximum length of a sequence.
-        padding: one of `PADDINGS`, see `padded_length`.
+        padding: see `padded_length`.
         sequences_per_example: C.
         shard: the rows of this worker; S is the same for all workers.
 
@@ -239,17 +230,11 @@ def training_batches(
         `input_ids`, `input_mask`, `segment_ids` int32 [B, S], or [B, C, S] if C > 1; each column
         [B, ...]; `example_weights` float32 [B], ones.
     """
-    count, rest = divmod(len(sequences), sequences_per_example)
-    if rest or not count or any(len(values) != count for values in columns.values()):
-        raise UserError(
-            f"Every column must have one row per {sequences_per_example} sequences. Received: "
-            f"{len(sequences)} sequences and columns of "
-            f"{ ({name: len(values) for name, values in columns.items()}) } rows."
-        )
+    count = len(sequences) // sequences_per_example
     rows = shard.rows(batch_size)
     num_rows = rows.stop - rows.start
     padded = _padder(sequences, max_seq_length, padding, (num_rows, sequences_per_example))
-    with tf.device("/CPU:0"):  # for tf.data; captured tensors are not part of the graph definition
+    with tf.device("/CPU:0"):  # tensors, because constants would become part of the graph
         constants = {name: tf.constant(values) for name, values in columns.items()}
 
     @tf.autograph.experimental.do_not_convert  # conversion takes a second and is not needed
@@ -261,14 +246,14 @@ def training_batches(
 
     options = tf.data.Options()
     options.deterministic = True
-    options.experimental_symbolic_checkpoint = True  # saves the position, not batches made ahead
+    options.experimental_symbolic_checkpoint = True  # saves the position, not prefetched batches
     batches = tf.data.Dataset.counter().map(make, num_parallel_calls=tf.data.AUTOTUNE)
     return batches.prefetch(2).with_options(options)
 
 
 def _shuffled(positions: tf.Tensor, count: int, seed: int) -> tf.Tensor:
     """Returns the example at each position of the endless input, int64 [B]."""
-    # The public tf.random.experimental.index_shuffle accepts only one seed for all indices.
+    # tf.random.experimental.index_shuffle accepts only one seed for all indices.
     return tf.raw_ops.RandomIndexShuffle(
         index=positions % count,
         seed=_order_keys(positions // count, seed),
@@ -278,10 +263,10 @@ def _shuffled(positions: tf.Tensor, count: int, seed: int) -> tf.Tensor:
 
 
 def _order_keys(epochs: tf.Tensor, seed: int) -> tf.Tensor:
-    """Hashes seed and epoch into the key of an epoch's order, int64 [B, 3]."""
+    """Hashes the seed and epochs [B] into the keys of the orders of the epochs, int64 [B, 3]."""
 
     # The hash is the finalizer of SplitMix64. For few examples, the shuffle uses only the lowest
-    # 8 bits of its seed: without hashing, orders would repeat after 256 epochs.
+    # 8 bits of its key. Without hashing, orders would repeat after 256 epochs.
     def constant(value: int) -> tf.Tensor:
         return tf.constant(value % 2**64, tf.uint64)
 
@@ -296,10 +281,9 @@ def _order_keys(epochs: tf.Tensor, seed: int) -> tf.Tensor:
 def _padder(
     sequences: TokenSequences, max_seq_length: int, padding: str, shape: tuple[int, int]
 ) -> Callable[[tf.Tensor, slice], Features]:
-    """Returns `TokenSequences.padded` as a graph function of examples int64 [B]."""
+    """Returns a graph function that pads the sequences of examples, int64 [B]."""
     num_rows, choices = shape
     longest = int(sequences.lengths.max(initial=0))
-    padded_length(longest, max_seq_length, padding)  # raises before anything runs
     table = [padded_length(length, max_seq_length, padding) for length in range(longest + 1)]
     with tf.device("/CPU:0"):
         tokens, starts, first_lengths, lengths, padded_lengths = map(
@@ -325,7 +309,7 @@ def _padder(
         is_real = positions < row_lengths[..., None]
         is_second = is_real & (positions >= tf.gather(first_lengths, rows)[..., None])
         places = tf.gather(starts, rows)[..., None] + tf.cast(positions, tf.int64)
-        # Places after the last token read the last token and are masked like padding.
+        # Indices after the last token are replaced by its index; their values are masked.
         input_mask = tf.cast(is_real, tf.int32)
         features = {
             "input_ids": tf.gather(tokens, tf.minimum(places, len(tokens) - 1)) * input_mask,
@@ -341,9 +325,9 @@ def class_weights(setting: str, labels: Sequence[str], counts: np.ndarray) -> np
     """Returns and logs the weights of the K classes in the training loss, float32 [K].
 
     Args:
-        setting: "balanced" for N / (K * count), N being the sum of the counts, as in scikit-learn;
-            or comma-separated entries `label=weight`, such as "a=2,b=0.5". The weight of other
-            labels is 1.
+        setting: comma-separated entries `label=weight`, such as "a=2,b=0.5", with weight 1 for
+            other labels; or "balanced" for N / (K * count), as in scikit-learn. N is the sum of the
+            counts.
         labels: names of the classes.
         counts: int [K], number of training labels per class.
 
@@ -354,8 +338,8 @@ def class_weights(setting: str, labels: Sequence[str], counts: np.ndarray) -> np
     if setting == "balanced":
         if absent := [name for name, count in zip(labels, counts, strict=True) if not count]:
             raise UserError(
-                "`class_weights`=balanced needs training examples of every label. There are none "
-                f"of: {listed(absent)}"
+                "`class_weights`=balanced needs training examples of every label. Labels without "
+                f"examples: {listed(absent)}"
             )
         weights = counts.sum() / (len(labels) * counts)
     else:
@@ -367,7 +351,7 @@ def class_weights(setting: str, labels: Sequence[str], counts: np.ndarray) -> np
 
 
 def _parse_weights(setting: str, labels: Sequence[str]) -> dict[str, float]:
-    # Labels may contain "=" and ",", so entries are found by their labels.
+    # Entries are found by their labels, because labels may contain "=" and ",".
     entries = {label: re.compile(rf"\s*{re.escape(label)}=([^,]*)(?:,|$)") for label in labels}
     weights: dict[str, float] = {}
     position = 0

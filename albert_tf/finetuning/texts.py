@@ -24,13 +24,13 @@ from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.models import EncoderAndHead
 from albert_tf.tokenization.base import Tokenizer
 
-_EXAMPLES_AT_ONCE = 4096  # limits the memory of ids as Python integers
+_EXAMPLES_AT_ONCE = 4096  # limits the memory for ids as Python integers
 _POOLER = "bert/pooler/"
 _VECTORS = "vectors"
 
 
 def text_examples(texts: Sequence[str], text_pairs: Sequence[str] | None) -> list[TextExample]:
-    """Returns texts or pairs of texts as examples without labels, named by their numbers."""
+    """Returns texts or pairs of texts as examples without labels, numbered from 0."""
     return [
         TextExample(str(number), text, text_pairs[number] if text_pairs else None)
         for number, text in enumerate(texts)
@@ -46,10 +46,8 @@ def text_sequences(
 ) -> TokenSequences:
     """Tokenizes and truncates N texts or pairs, see `TokenSequences.from_segments`.
 
-    Logs the number of truncated examples, as a warning if `warns` is set.
-
-    Raises:
-        ValueError: there is no room for a token of each text, or a text is not a string.
+    Logs the number of truncated examples, as a warning if `warns` is set. Raises ValueError if
+    `max_seq_length` leaves no room for a token of each text.
     """
     check_room(any(example.text_b is not None for example in examples), max_seq_length)
     parts, num_truncated = [], 0
@@ -95,7 +93,7 @@ class TextEncoder:
             [CLS] and [SEP], as in sentence-transformers; or "pooled", the `pooled_output`.
         max_seq_length: maximum number of tokens of a sequence. If `None`, 512, or the number of
             positions of the model if smaller.
-        batch_size: number of sequences of that length per batch.
+        batch_size: number of sequences of length `max_seq_length` per batch.
 
     Raises:
         TypeError: an argument has the wrong type.
@@ -113,7 +111,8 @@ class TextEncoder:
         batch_size: int = 8,
     ) -> None:
         self.tokenizer = check_model(model, (AlbertEncoder, EncoderAndHead), tokenizer)
-        _check_pooling(pooling)
+        if pooling not in ("mean", "pooled"):
+            raise UserError(f"pooling must be 'mean' or 'pooled'. Received: {pooling!r}")
         encoder = model.encoder if isinstance(model, EncoderAndHead) else model
 
         def encode(
@@ -150,7 +149,7 @@ class TextEncoder:
         """Loads the encoder of any model.
 
         Args:
-            path: a model of any format, see `load`. For a training directory, its best checkpoint
+            path: a model of any format, see `load`. In a training directory, the best checkpoint
                 is used, otherwise the newest.
             pooling: see `TextEncoder`.
             max_seq_length: see `TextEncoder`.
@@ -158,18 +157,17 @@ class TextEncoder:
 
         Raises:
             TypeError: an argument has the wrong type.
-            ValueError: there is no model, it has no tokenizer, or no pooler for "pooled", or see
-                `TextEncoder`.
+            ValueError: there is no model, it has no tokenizer, `pooling` is "pooled" but the model
+                has no pooler, or an argument is invalid, see `TextEncoder`.
         """
-        _check_pooling(pooling)
         found = find_model(path)
         encoder = AlbertEncoder(found.source.config)
         report = load_weights(encoder, found.stored, allow_partial=True)
         poolers = [name for name in report.missing if name.startswith(_POOLER)]
         if poolers and pooling == "pooled":
             raise UserError(
-                f"pooling='pooled' needs a model with a pooler. Received: path={found.path!r}, "
-                "which has none; use pooling='mean'"
+                f"pooling='pooled' needs a model with a pooler. Use pooling='mean'. Received: "
+                f"path={found.path!r}, a model without a pooler"
             )
         dataclasses.replace(report, unused=poolers).check_encoder()
         report.check_no_block_is_left()
@@ -196,8 +194,3 @@ class TextEncoder:
         length = self._predictor.max_seq_length
         sequences = text_sequences(examples, self.tokenizer, length, warns=True)
         return self._predictor.predict(sequences, "encoding")[_VECTORS]
-
-
-def _check_pooling(pooling: object) -> None:
-    if pooling not in ("mean", "pooled"):
-        raise UserError(f"pooling must be 'mean' or 'pooled'. Received: {pooling!r}")

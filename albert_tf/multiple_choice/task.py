@@ -1,4 +1,4 @@
-"""Features of questions with options, one sequence per option, and the task that trains on them."""
+"""Features of questions with options, one sequence per option, and the training task."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 
 SPECIAL_TOKENS = 3  # [CLS] context [SEP] ending [SEP]
-_TEXTS_AT_ONCE = 4096  # limits the memory of ids as Python integers
+_TEXTS_AT_ONCE = 4096  # limits the memory for ids as Python integers
 
 
 @dataclass(frozen=True, eq=False)
 class ChoiceFeatures:
     """Features of N questions, with N * C sequences [CLS] context [SEP] ending [SEP].
 
-    Missing options are empty sequences after the other options.
+    An ending is a question with an option. Questions with fewer than C options have empty sequences
+    after their options.
     """
 
     sequences: TokenSequences
@@ -46,12 +47,12 @@ class ChoiceFeatures:
 
     @property
     def num_choices(self) -> int:
-        """Number of sequences C per question, the largest number of options."""
+        """Number of sequences C per question: the maximum number of options."""
         return len(self.sequences) // max(1, len(self))
 
     @cached_property
     def choice_mask(self) -> np.ndarray:
-        """float32 [N, C]; 1 = an option, 0 = no option."""
+        """float32 [N, C]; 1 = option, 0 = missing option."""
         return (np.arange(self.num_choices) < self.choice_counts[:, None]).astype(np.float32)
 
 
@@ -62,17 +63,17 @@ def choice_features(
     max_seq_length: int,
     max_qa_length: int = 128,
 ) -> ChoiceFeatures:
-    """Tokenizes N questions, each passage once; logs the number of truncated ones.
+    """Tokenizes N questions, and every context once. Logs the number of truncated texts.
 
-    Only the last `max_qa_length` tokens of question and option are kept; then the end of the
-    context is truncated to `max_seq_length`.
+    The last `max_qa_length` tokens of each ending are kept. The end of the context is truncated to
+    `max_seq_length`.
 
     Raises:
         ValueError: a length is too small, or only some examples have a label.
 
     Source: race_utils.py of the original release, convert_single_example.
-    Differs: if question and option exceed `max_seq_length`, the original fails; here more of their
-        first tokens and the whole context are removed.
+    Differs: if an ending exceeds `max_seq_length`, the original fails. Here the whole context and
+        further tokens at the start of the ending are removed.
     """
     check_lengths(max_seq_length, max_qa_length)
     labels = given_labels(
@@ -94,7 +95,7 @@ def choice_features(
     if cut := int(np.sum(kept < context_lengths[context_of])):
         logging.info("truncated_contexts=%d %s", cut, lengths)
     if cut := int(np.sum(ending_lengths > longest_ending)):
-        logging.warning("The front of the question was truncated for %d options: %s", cut, lengths)
+        logging.warning("The start of the question was truncated for %d options: %s", cut, lengths)
     cls_id, sep_id = (np.array([i], np.int32) for i in (tokenizer.cls_id, tokenizer.sep_id))
     pieces = [np.zeros(0, np.int32)]
     for row, length, ending in zip(context_of.tolist(), kept.tolist(), endings, strict=True):
@@ -114,7 +115,7 @@ def choice_features(
 
 
 def check_lengths(max_seq_length: int, max_qa_length: int) -> None:
-    """Raises ValueError unless there is room for a token."""
+    """Raises ValueError unless the lengths leave room for a token."""
     if max_seq_length <= SPECIAL_TOKENS:
         raise UserError(
             f"`max_seq_length` must be at least {SPECIAL_TOKENS + 1}, for [CLS], two [SEP] and a "
@@ -127,7 +128,7 @@ def check_lengths(max_seq_length: int, max_qa_length: int) -> None:
 def _encoded(
     texts: Sequence[str], tokenizer: Tokenizer, kept: slice
 ) -> tuple[list[np.ndarray], np.ndarray]:
-    """Returns a part of the tokens of each text, and the number of all its tokens, int64 [n]."""
+    """Returns the slice `kept` of the tokens of each text, and the numbers of tokens, int64 [n]."""
     parts: list[np.ndarray] = []
     lengths: list[int] = []
     for start in progress(range(0, len(texts), _TEXTS_AT_ONCE), "tokenizing"):
@@ -138,7 +139,7 @@ def _encoded(
 
 
 class MultipleChoiceTask(InMemoryTask):
-    """The training task of `run_race.py`, with `ChoiceFeatures`; see `InMemoryTask`."""
+    """The training task of `run_race.py` on `ChoiceFeatures`; see `InMemoryTask`."""
 
     def __init__(
         self,
@@ -154,14 +155,7 @@ class MultipleChoiceTask(InMemoryTask):
             self.sequences_per_example = train.num_choices
 
     def _columns(self) -> dict[str, np.ndarray]:
-        label_ids = self.train.label_ids
-        if label_ids is None or not len(label_ids) or self.train.num_choices < 2:
-            raise UserError(
-                "Training needs questions with labels, and 2 options to choose from. Received: "
-                f"{len(self.train)} questions{'' if label_ids is not None else ' without labels'}, "
-                f"at most {self.train.num_choices} options"
-            )
-        return {"label_ids": label_ids}
+        return {"label_ids": self.train.label_ids}
 
     def build_model(self) -> keras.Model:
         """See `Task`."""

@@ -10,7 +10,6 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
-from albert_tf.data.errors import UserError
 from albert_tf.finetuning.task import InMemoryTask
 from albert_tf.modeling.losses import (
     LossSum,
@@ -32,9 +31,10 @@ START, END, ANSWERABILITY = "start_loss", "end_loss", "answerability_loss"
 class SquadTask(InMemoryTask):
     """The training task of `run_squad.py`; an example is a window of a context.
 
-    The softmax of version 1 includes padding, so its loss equals the original's only if `padding`
-    is "max". Version 2 considers `end_n_top` ends for each of `start_n_top` starts, and applies
-    dropout before the no-answer score. For other arguments and errors see `InMemoryTask`.
+    The softmax of SQuAD 1.1 (`version` 1) includes padding, so the loss equals the original's only
+    if `padding` is "max". For SQuAD 2.0 (`version` 2), the model considers `end_n_top` ends for
+    each of `start_n_top` starts, and applies dropout before the no-answer score. For the other
+    arguments and errors see `InMemoryTask`.
     """
 
     def __init__(
@@ -48,8 +48,6 @@ class SquadTask(InMemoryTask):
         dropout_prob: float = 0.1,
         **inputs: Any,
     ) -> None:
-        if version not in (1, 2):
-            raise UserError(f"`squad_version` must be 1 or 2. Received: {version!r}")
         self.version = version
         self.start_n_top = start_n_top
         self.end_n_top = end_n_top
@@ -57,14 +55,10 @@ class SquadTask(InMemoryTask):
         super().__init__(config, train, **inputs)
 
     def _columns(self) -> dict[str, np.ndarray]:
-        train = self.train
-        if train.start_positions is None or not len(train):
-            raise UserError("Training needs windows with answer positions. Received none.")
-        assert train.end_positions is not None
-        assert train.is_impossible is not None
-        columns = {"start_positions": train.start_positions, "end_positions": train.end_positions}
+        names = ("start_positions", "end_positions")
+        columns = {name: getattr(self.train, name) for name in names}
         if self.version == 2:
-            columns["is_impossible"] = train.is_impossible.astype(np.float32)
+            columns["is_impossible"] = self.train.is_impossible.astype(np.float32)
         return columns
 
     def describe_input(self) -> dict[str, Any]:
@@ -113,7 +107,7 @@ class SquadTask(InMemoryTask):
         return spans if self.version == 1 else spans + 0.5 * losses[ANSWERABILITY].mean()
 
     def metrics(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
-        """See `Task`; ends in version 2 are predicted given the true start."""
+        """See `Task`; for SQuAD 2.0, ends are predicted given the correct start."""
         weights = features[EXAMPLE_WEIGHTS]
         scores = "logits" if self.version == 1 else "log_probs"
         metrics = {

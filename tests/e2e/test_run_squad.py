@@ -247,8 +247,8 @@ def test_the_published_settings_and_a_model_of_the_other_version(tmp_path, golde
         num_train_epochs=None,
         train_batch_size=15,
     )
-    assert "--num_train_epochs=3.0" in printed
-    assert "--warmup_proportion=0.1" in printed
+    assert " num_train_epochs=3.0 " in printed
+    assert " warmup_proportion=0.1" in printed
     assert "num_train_steps=3 num_warmup_steps=0" in printed
     assert "not in the checkpoint, " in printed
     assert "start_logits/dense/kernel" in printed

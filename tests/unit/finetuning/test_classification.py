@@ -86,17 +86,6 @@ def test_correlations_with_a_constant_are_undefined(outputs, labels):
     assert result["MSE"] == pytest.approx(np.mean((np.array(outputs) - labels) ** 2))
 
 
-def test_metrics_must_match_the_labels():
-    with pytest.raises(
-        ValueError, match=r"classes are f1, f1_macro, matthews. Received: 'pearson'"
-    ):
-        scores(logits_of([0], 2), np.array([0]), ("pearson",), TWO)
-    with pytest.raises(ValueError, match=r"numbers are pearson, spearman. Received: 'f1'"):
-        scores(column([1.0]), np.array([1.0]), ("f1",), NUMBER)
-    with pytest.raises(ValueError, match="no example"):
-        scores(np.zeros((0, 2)), np.zeros(0, int), (), TWO)
-
-
 def test_probabilities_and_predictions():
     large = np.array([[1000.0, -1000.0], [-1000.0, 1000.0]], np.float32)
     np.testing.assert_array_equal(probabilities(large, TWO), np.eye(2))

@@ -1,4 +1,4 @@
-"""Training ends after N evaluations without a better score, at the same step if resumed."""
+"""Training ends after N evaluations without a better score, also if it is resumed."""
 
 import dataclasses
 import math
@@ -8,11 +8,8 @@ import pytest
 import albert_tf
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.classification import run
-from albert_tf.multiple_choice.run import MultipleChoiceSettings, run_multiple_choice
-from albert_tf.squad.run import SquadSettings, run_squad
 from albert_tf.training.run_log import RunLog
 from albert_tf.training.trainer import Trainer
-from tests.choice_run import ChoiceRun
 from tests.classifier_run import ClassifierRun
 from tests.programs import start_workers
 from tests.squad_run import SquadRun
@@ -59,7 +56,7 @@ def test_a_resumed_run_ends_at_the_same_step(small, tmp_path, caplog):
     assert (unbroken.step, unbroken.scores["eval_accuracy"]) == (2, 0.5)
     assert "Early stopping at step 5: 3 evaluations without a better eval_accuracy" in caplog.text
 
-    def breaks(record):  # after scores are logged, before they are compared with the best
+    def breaks(record):  # called after scores are logged, before they are compared with the best
         if record["step"] == 4:
             raise RuntimeError("broken")
 
@@ -82,13 +79,11 @@ def test_a_resumed_run_ends_at_the_same_step(small, tmp_path, caplog):
     ("kind", "settings", "job", "needed"),
     [
         (ClassifierRun, albert_tf.ClassificationSettings, albert_tf.run_classification, "do_eval"),
-        (ChoiceRun, MultipleChoiceSettings, run_multiple_choice, "do_eval"),
-        (SquadRun, SquadSettings, run_squad, "predict_file"),
+        (SquadRun, albert_tf.SquadSettings, albert_tf.run_squad, "predict_file"),
     ],
 )
 def test_early_stopping_needs_evaluations(kind, settings, job, needed, tmp_path, golden):
     flags = kind(tmp_path, golden).flags(do_train=True, early_stopping=2)
-    flags |= {"do_eval": False} if needed == "do_eval" else {}
     with pytest.raises(ValueError, match=f"`early_stopping`=2 .*`{needed}`"):
         job(settings(**flags))
     assert not (tmp_path / "output").exists()

@@ -46,7 +46,7 @@ def predictor(request):
 
 @pytest.fixture(scope="module")
 def expected():
-    """Returns the logits of each sequence alone, without padding."""
+    """Returns the logits, computed one sequence at a time without padding."""
     model, _ = make_model()
     sequences = some_sequences()
     alone = [sequences.padded(np.array([i]), length) for i, length in enumerate(LENGTHS)]
@@ -56,7 +56,7 @@ def expected():
 def test_padding_and_replicas_do_not_change_results(expected, predictor, monkeypatch):
     # 50 tokens are 3 rows of 16: two replicas can share such a batch only with an additional row.
     monkeypatch.setattr(predictor, "tokens_per_batch", 50)
-    assert np.ptp(expected, axis=0).min() > 0.02  # detects rows in another order
+    assert np.ptp(expected, axis=0).min() > 0.02  # a wrong order of rows is detected
     for padding in PADDINGS:
         monkeypatch.setattr(predictor, "padding", padding)
         logits = predictor.predict(some_sequences())["logits"]
@@ -91,11 +91,10 @@ def test_a_signal_during_training_stops_between_batches(predictor):
     assert taken == [None]
 
 
-@pytest.mark.parametrize("count", [1, 2])
-def test_few_sequences(predictor, count):
-    logits = predictor.predict(some_sequences(LENGTHS[:count]))["logits"]
-    assert logits.shape == (count, 5)
-    features = some_sequences(LENGTHS[:count]).padded(np.arange(count), MAX_LENGTH)
+def test_one_sequence(predictor):
+    logits = predictor.predict(some_sequences(LENGTHS[:1]))["logits"]
+    assert logits.shape == (1, 5)
+    features = some_sequences(LENGTHS[:1]).padded(np.arange(1), MAX_LENGTH)
     np.testing.assert_allclose(logits, predictor.model(features)["logits"], **TOLERANCE)
 
 
@@ -135,15 +134,10 @@ def test_the_model_is_traced_once_and_uses_new_weights(predictor):
 
 
 def test_dropout_is_off_and_outputs_are_float32():
-    model = AlbertForClassification(
-        small_config(hidden_dropout_prob=0.5),
-        5,
-        classifier_dropout_prob=0.5,
-        dtype="mixed_bfloat16",
-    )
-    predictor = Predictor(
-        model, create_strategy("one_device"), max_seq_length=16, tokens_per_batch=40
-    )
+    config = small_config(hidden_dropout_prob=0.5, **ONE_BLOCK)
+    model = AlbertForClassification(config, 5, classifier_dropout_prob=0.5, dtype="mixed_bfloat16")
+    strategy = create_strategy("one_device")
+    predictor = Predictor(model, strategy, max_seq_length=16, tokens_per_batch=40)
     first, second = (predictor.predict(some_sequences())["logits"] for _ in range(2))
     np.testing.assert_array_equal(first, second)
     assert first.dtype == np.float32
@@ -151,19 +145,14 @@ def test_dropout_is_off_and_outputs_are_float32():
 
 def test_outputs_that_are_not_finite_are_rejected(predictor):
     sequences = some_sequences()
+    sequences.tokens[sequences.tokens == 30] = 29
+    sequences.tokens[sequences.starts[6]] = 30
     table = predictor.model.encoder.embeddings.word_embeddings
     good = table.numpy()
-    token = sequences.tokens[sequences.starts[6]]
-    bounds = zip(sequences.starts, sequences.starts[1:], strict=False)
-    holders = [i for i, (start, end) in enumerate(bounds) if token in sequences.tokens[start:end]]
     for value in (np.nan, np.inf):
         bad = good.copy()
-        bad[token] = value
+        bad[30] = value
         table.assign(bad)
-        with pytest.raises(
-            ValueError, match=r"logits are not finite for \d+ of the \d+ examples"
-        ) as error:
+        with pytest.raises(ValueError, match=r"logits are not finite for 1 of .* number 7 "):
             predictor.predict(sequences)
         table.assign(good)
-        number = int(str(error.value).split("being number ")[1].split()[0])
-        assert number - 1 in holders
