@@ -49,11 +49,16 @@ def make_trainer(
 ) -> Trainer:
     """Returns a trainer that saves every third step."""
     trainer_config = {"train_batch_size": 4, "save_checkpoints_steps": 3, "log_steps": 2, **config}
-    optimizer_config = {"num_warmup_steps": 1, "learning_rate": 0.01, **(optimizer or {})}
+    optimizer_config = {
+        "num_train_steps": last_step,
+        "num_warmup_steps": 1,
+        "learning_rate": 0.01,
+        **(optimizer or {}),
+    }
     return Trainer(
         task,
         TrainerConfig(str(folder), **trainer_config),
-        OptimizerConfig(num_train_steps=last_step, **optimizer_config),
+        OptimizerConfig(**optimizer_config),
         create_strategy("one_device" if replicas == 1 else "mirrored"),
     )
 

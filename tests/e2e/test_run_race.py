@@ -1,6 +1,6 @@
 """The command `run_race.py` on questions with three to five options: training and prediction.
 
-tests/golden/test_run_race.py runs it on RACE.
+tests/golden/test_race.py runs it on RACE.
 """
 
 import json

@@ -9,7 +9,6 @@ from albert_tf.pretraining.masking import (
     MaskingDraws,
     MaskingSettings,
     NgramDraws,
-    Words,
     ngram_probabilities,
 )
 
@@ -95,16 +94,3 @@ class OriginalDraws:
         if self.python.random() < 0.5:
             return 0.85, 0
         return 0.95, self.python.randint(0, self.vocab_size - 1)
-
-
-def replay_draws(
-    words: Words,
-    budget: int,
-    settings: MaskingSettings,
-    vocab_size: int,
-    python: random.Random,
-    numpy: np.random.RandomState,
-) -> MaskingDraws:
-    """Returns the draws of the original for the single sequence in `words`."""
-    sizes = np.diff(words.begin[0, : words.counts[0] + 1]).tolist()
-    return OriginalDraws(sizes, budget, settings, vocab_size, python, numpy).draw()

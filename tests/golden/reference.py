@@ -1,7 +1,10 @@
 """The numbers recorded with the original release, and our models with its weights."""
 
 import json
+import shutil
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -12,16 +15,79 @@ from albert_tf.modeling.losses import cross_entropy
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.modeling.original_names import original_names
 from albert_tf.pretraining.task import PretrainingTask
+from albert_tf.tokenization.base import Tokenizer
+from albert_tf.tokenization.loading import load_tokenizer
 from albert_tf.training.task import EXAMPLE_WEIGHTS
+from tests.programs import Result, run_program
 
+DATA = Path(__file__).parent / "data"
 CONFIGURATIONS = [f"config_{number}" for number in range(8)]
+INPUTS = ("input_ids", "input_mask", "segment_ids")
+
+
+def read_json(path: Path) -> Any:
+    return json.loads(path.read_text("utf-8"))
+
+
+def read_arrays(path: Path, prefix: str = "") -> dict[str, np.ndarray]:
+    """Returns the arrays whose names start with a prefix, by the rest of their names."""
+    with np.load(path) as file:
+        names = [name for name in file.files if name.startswith(prefix)]
+        return {name.removeprefix(prefix): file[name] for name in names}
+
+
+@cache
+def tokenizer_named(name: str, do_lower_case: bool = True) -> Tokenizer:
+    """Returns the recorded tokenizer `spm`, `spm_cased` or `wordpiece`."""
+    if name == "wordpiece":
+        file = {"vocab_file": str(DATA / "tokenizer" / "vocab.txt")}
+    else:
+        file = {"spm_model_file": str(DATA / "tokenizer" / "small_1000.model")}
+    return load_tokenizer(**file, do_lower_case=do_lower_case and name != "spm_cased")
+
+
+def recorded_training(file: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the description of a recorded training run, and settings for `OptimizerConfig`."""
+    (run,) = (r for r in read_json(DATA / "optimization" / "runs.json") if r["file"] == file)
+    names = ("optimizer", "num_train_steps", "num_warmup_steps", "start_warmup_step", "poly_power")
+    return run, {"learning_rate": run["init_lr"], **{name: run[name] for name in names}}
+
+
+def recorded_flags(name: str) -> dict[str, Any]:
+    """Returns the flags of a recorded run of a program, without paths."""
+    recorded = read_json(DATA / "programs" / "runs.json")[name]["flags"]
+    pairs = [flag.removeprefix("--").partition("=") for flag in recorded]
+    return {key: value if equals else True for key, equals, value in pairs}
+
+
+def run_with_weights(script: str, output: Path, weights: Path, name: str, **flags: Any) -> Result:
+    """Runs a fine-tuning program whose output directory contains a recorded checkpoint.
+
+    Args:
+        script: the program.
+        output: the output directory.
+        weights: prefix of the recorded checkpoint, next to `albert_config.json`.
+        name: name of the checkpoint in the output directory.
+        **flags: further flags.
+    """
+    output.mkdir()
+    for suffix in ("index", "data-00000-of-00001"):
+        shutil.copy(f"{weights}.{suffix}", output / f"{name}.{suffix}")
+    files = {
+        "output_dir": output,
+        "spm_model_file": DATA / "tokenizer" / "small_1000.model",
+        "albert_config_file": weights.parent / "albert_config.json",
+    }
+    result = run_program(script, output.parent, {**flags, **files})
+    assert result.code == 0, result.output
+    return result
 
 
 class Reference:
-    """A configuration of golden/modeling with its recorded inputs and outputs."""
+    """A configuration in data/modeling with its recorded inputs and outputs."""
 
-    def __init__(self, golden: Path, name: str) -> None:
-        self.folder = golden / "modeling" / name
+    def __init__(self, name: str) -> None:
+        self.folder = DATA / "modeling" / name
         self.config = AlbertConfig.from_json_file(str(self.folder / "albert_config.json"))
         self.checkpoint = str(self.folder / "model.ckpt")
         self.inputs = features_of(self.arrays("inputs"))
@@ -33,12 +99,11 @@ class Reference:
 
     def arrays(self, name: str) -> dict[str, np.ndarray]:
         """Returns the arrays of `<name>.npz`."""
-        with np.load(self.folder / f"{name}.npz") as file:
-            return dict(file)
+        return read_arrays(self.folder / f"{name}.npz")
 
     def values(self, name: str) -> dict:
         """Returns the content of `<name>.json`."""
-        return json.loads((self.folder / f"{name}.json").read_text())
+        return read_json(self.folder / f"{name}.json")
 
     def model(self, use_one_hot_embeddings: bool = False, **config_changes) -> AlbertForPretraining:
         """Returns our model with the recorded weights."""
@@ -77,15 +142,8 @@ def pretraining_outputs(
         "masked_lm": features["masked_lm_ids"],
         "sentence_order": features["next_sentence_labels"][:, 0],
     }
-    recorded = {
-        name: outputs[name]
-        for name in (
-            "word_embedding_output",
-            "embedding_output",
-            "sequence_output",
-            "pooled_output",
-        )
-    }
+    names = ("word_embedding_output", "embedding_output", "sequence_output", "pooled_output")
+    recorded = {name: outputs[name] for name in names}
     for number, output in enumerate(outputs["encoder_outputs"]):
         recorded[f"encoder_layer_{number}"] = output
     for name, label in labels.items():

@@ -1,12 +1,13 @@
-"""Names, outputs, losses, gradients and scores of the heads of the original release."""
+"""Variables, outputs, gradients, scores and exports of the heads of the original release."""
 
-import json
+from functools import cache
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from albert_tf.checkpoints.load_weights import load_weights
+from albert_tf.classification.export import export_classifier
 from albert_tf.classification.task import ClassificationTask
 from albert_tf.config import AlbertConfig
 from albert_tf.data.text_examples import Labels
@@ -15,8 +16,17 @@ from albert_tf.finetuning.metrics import per_example_losses, predictions, probab
 from albert_tf.modeling.models import position_mask
 from albert_tf.modeling.original_names import original_names
 from albert_tf.multiple_choice.task import MultipleChoiceTask
+from albert_tf.squad.export import export_spans
 from albert_tf.squad.task import SquadTask
-from tests.golden.reference import assert_close, features_of
+from tests.golden.reference import (
+    DATA,
+    INPUTS,
+    assert_close,
+    features_of,
+    read_arrays,
+    read_json,
+)
+from tests.serving import serialized
 
 LABELS = {
     "mrpc": Labels(("0", "1")),
@@ -46,7 +56,7 @@ class Head:
     not_trained: frozenset[str] = frozenset()
 
     def __init__(self, folder, prefix):
-        self.folder, self._prefix = folder, prefix
+        self.folder, self.prefix = folder, prefix
         self.config = AlbertConfig.from_json_file(str(folder / "albert_config.json"))
         self.task = self.make_task()
         self.model = self.task.build_model()
@@ -56,12 +66,11 @@ class Head:
     def prepared(self, inputs):
         return inputs
 
-    def arrays(self, name):
-        with np.load(self.folder / f"{self._prefix}{name}.npz") as file:
-            return dict(file)
+    def arrays(self, name, prefix=""):
+        return read_arrays(self.folder / f"{self.prefix}{name}.npz", prefix)
 
     def variables(self):
-        rows = json.loads((self.folder / f"{self._prefix}variables.json").read_text())
+        rows = read_json(self.folder / f"{self.prefix}variables.json")
         return [(row["name"], row["shape"]) for row in rows]
 
     def loss(self):
@@ -69,9 +78,9 @@ class Head:
 
 
 class Classifier(Head):
-    def __init__(self, golden, name):
+    def __init__(self, name):
         self.labels = LABELS[name]
-        super().__init__(golden / "glue" / "heads", f"{name}_")
+        super().__init__(DATA / "glue" / "heads", f"{name}_")
 
     def make_task(self):
         return ClassificationTask(self.config, self.labels, max_seq_length=32)
@@ -81,8 +90,8 @@ class Choice(Head):
     without_effect = ("self/key/bias", "output_bias")
     terms_cancel = True  # of the options
 
-    def __init__(self, golden):
-        super().__init__(golden / "race" / "heads", "")
+    def __init__(self):
+        super().__init__(DATA / "race" / "heads", "")
 
     def make_task(self):
         return MultipleChoiceTask(self.config, max_seq_length=LENGTH)
@@ -104,9 +113,9 @@ class Squad(Head):
     )
     not_trained = frozenset(POOLER)
 
-    def __init__(self, golden, version):
+    def __init__(self, version):
         self.version = version
-        super().__init__(golden / "squad" / "heads", f"v{version}_")
+        super().__init__(DATA / "squad" / "heads", f"v{version}_")
         self.features["is_impossible"] = tf.cast(self.features["is_impossible"], tf.float32)
 
     def make_task(self):
@@ -114,12 +123,8 @@ class Squad(Head):
 
     def outputs(self, mode):
         """Returns our outputs and the recorded ones, of training or prediction."""
-        prefix = f"{mode}/"
-        recorded = {
-            name.removeprefix(prefix): values
-            for name, values in self.arrays("outputs").items()
-            if name.startswith(prefix) and not name.endswith("unique_ids")
-        }
+        recorded = self.arrays("outputs", f"{mode}/")
+        recorded.pop("unique_ids", None)
         inputs = dict(self.features)
         if mode == "predict":
             del inputs["start_positions"], inputs["p_mask"]
@@ -140,23 +145,15 @@ HEADS = {
 }
 
 
-@pytest.fixture(scope="module")
-def heads(golden):
-    """Returns a function that returns the head of a name."""
-    made = {}
-
-    def head(name):
-        if name not in made:
-            kind, *arguments = HEADS[name]
-            made[name] = kind(golden, *arguments)
-        return made[name]
-
-    return head
+@cache
+def head_named(name) -> Head:
+    kind, *arguments = HEADS[name]
+    return kind(*arguments)
 
 
 @pytest.mark.parametrize("name", HEADS)
-def test_names_shapes_and_order_of_variables(heads, name):
-    head = heads(name)
+def test_names_shapes_and_order_of_variables(name):
+    head = head_named(name)
     variables = original_names(head.model)
     assert [(name, list(v.shape)) for name, v in variables.items()] == head.variables()
     trained = {id(v) for v in head.model.trainable_variables}
@@ -165,8 +162,8 @@ def test_names_shapes_and_order_of_variables(heads, name):
 
 
 @pytest.mark.parametrize("name", HEADS)
-def test_gradients_equal_the_original(heads, name):
-    head = heads(name)
+def test_gradients_equal_the_original(name):
+    head = head_named(name)
     recorded = head.arrays("gradients")
     variables = original_names(head.model)
     with tf.GradientTape() as tape:
@@ -194,8 +191,8 @@ def assert_outputs(outputs, recorded):
 
 
 @pytest.mark.parametrize("name", ["mrpc", "mnli", "sts-b"])
-def test_classifiers_equal_the_original(heads, name):
-    head = heads(name)
+def test_classifiers_equal_the_original(name):
+    head = head_named(name)
     recorded, labels = head.arrays("outputs"), head.labels
     logits = head.model(head.features)["logits"].numpy()
     label_ids = head.features["label_ids"].numpy()
@@ -213,8 +210,8 @@ def test_classifiers_equal_the_original(heads, name):
         np.testing.assert_array_equal(outputs["predictions"], recorded["predictions"])
 
 
-def test_multiple_choice_equals_the_original(heads):
-    head = heads("race")
+def test_multiple_choice_equals_the_original():
+    head = head_named("race")
     recorded = head.arrays("outputs")
     logits, labels = head.model(head.features)["logits"], head.features["label_ids"]
     outputs = {
@@ -236,8 +233,8 @@ def test_multiple_choice_equals_the_original(heads):
 
 @pytest.mark.parametrize("name", ["squad1", "squad2"])
 @pytest.mark.parametrize("mode", ["predict", "train"])
-def test_question_answering_equals_the_original(heads, name, mode):
-    ours, recorded = heads(name).outputs(mode)
+def test_question_answering_equals_the_original(name, mode):
+    ours, recorded = head_named(name).outputs(mode)
     assert recorded
     for key, values in recorded.items():
         assert ours[key].dtype == values.dtype, key
@@ -250,24 +247,22 @@ def test_question_answering_equals_the_original(heads, name, mode):
         assert_close(ours[key][~is_masked], values[~is_masked], name=key)
 
 
-def test_position_mask_equals_the_original(golden):
-    for path in sorted((golden / "squad" / "features").glob("*.npz")):
-        with np.load(path) as file:
-            mask = position_mask(file["input_mask"], file["segment_ids"])
-            np.testing.assert_array_equal(mask, file["p_mask"], err_msg=path.name)
+def test_position_mask_equals_the_original():
+    for path in sorted((DATA / "squad" / "features").glob("*.npz")):
+        recorded = read_arrays(path)
+        mask = position_mask(recorded["input_mask"], recorded["segment_ids"])
+        np.testing.assert_array_equal(mask, recorded["p_mask"], err_msg=path.name)
 
 
 @pytest.mark.parametrize("number", range(7))
-def test_evaluation_equals_the_original(golden, number, monkeypatch):
-    case = json.loads((golden / "glue" / "metrics.json").read_text())[number]
+def test_evaluation_equals_the_original(number, monkeypatch):
+    case = read_json(DATA / "glue" / "metrics.json")[number]
     labels = LABELS[case["task"]]
-    with np.load(golden / "glue" / "metric_inputs.npz") as file:
-        columns = {
-            name: np.concatenate(
-                [file[f"{case['name']}/batch_{i}/{name}"] for i in range(case["batches"])]
-            )
-            for name in ("logits", "label_ids", "per_example_loss", "is_real_example")
-        }
+    recorded = read_arrays(DATA / "glue" / "metric_inputs.npz", f"{case['name']}/")
+    columns = {
+        name: np.concatenate([recorded[f"batch_{i}/{name}"] for i in range(case["batches"])])
+        for name in ("logits", "label_ids", "per_example_loss", "is_real_example")
+    }
     real = columns["is_real_example"] == 1
     assert real.all() != case["weighted"]
     logits = columns["logits"].reshape(len(real), labels.num_outputs)
@@ -278,3 +273,69 @@ def test_evaluation_equals_the_original(golden, number, monkeypatch):
     assert result.keys() - ADDED == case["metrics"].keys()
     for name, value in case["metrics"].items():
         np.testing.assert_allclose(result[name], value, rtol=1e-6, atol=1e-6, err_msg=name)
+
+
+def exported_inputs(head):
+    return {name: values for name, values in head.arrays("inputs").items() if name in INPUTS}
+
+
+@pytest.fixture(scope="module", params=["mrpc", "mnli", "sts-b"])
+def exported_classifier(request, tmp_path_factory):
+    """Returns a head and the signatures of its export."""
+    head = head_named(request.param)
+    path = export_classifier(head.model, head.labels, str(tmp_path_factory.mktemp("export")), 32)
+    return head, tf.saved_model.load(path).signatures
+
+
+def test_both_signatures_of_exported_classifiers_equal_the_original(exported_classifier):
+    head, signatures = exported_classifier
+    features, recorded = exported_inputs(head), head.arrays("outputs")
+    for outputs in (
+        signatures["tokens"](**{name: tf.constant(v) for name, v in features.items()}),
+        signatures["serving_default"](input=tf.constant(serialized(features))),
+    ):
+        for name in ("probabilities", "predictions"):
+            expected = recorded[name]
+            assert outputs[name].shape == expected.shape
+            assert outputs[name].dtype == expected.dtype
+            np.testing.assert_allclose(outputs[name], expected, rtol=0, atol=1e-5)
+
+
+def test_exported_classifiers_accept_records_of_the_original(exported_classifier):
+    """Padding does not change the results."""
+    head, signatures = exported_classifier
+    # There are no records of MNLI; records of MRPC have the same features.
+    name = "sts-b" if head.prefix == "sts-b_" else "mrpc"
+    path = DATA / "glue" / f"{name}_dev_32.tfrecord"
+    records = list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
+    outputs = signatures["serving_default"](input=tf.constant(records))
+    for number, record in enumerate(records):
+        features = tf.train.Example.FromString(record).features.feature
+        real_tokens = sum(features["input_mask"].int64_list.value)
+        if not features["is_real_example"].int64_list.value[0]:
+            real_tokens = 32  # all masked: attention is uniform over the whole length
+        tokens = {
+            name: tf.constant([features[name].int64_list.value[:real_tokens]], tf.int32)
+            for name in INPUTS
+        }
+        alone = signatures["tokens"](**tokens)["probabilities"][0]
+        np.testing.assert_allclose(outputs["probabilities"][number], alone, rtol=0, atol=1e-5)
+    assert len(records) > 5
+
+
+@pytest.mark.parametrize("name", ["squad1", "squad2"])
+def test_exported_question_answering_equals_the_original(tmp_path, name):
+    head = head_named(name)
+    loaded = tf.saved_model.load(export_spans(head.model, str(tmp_path)))
+    features = {key: tf.constant(v, tf.int32) for key, v in exported_inputs(head).items()}
+    outputs = loaded.signatures["serving_default"](**features)
+    recorded = head.arrays("outputs", "predict/")
+    del recorded["unique_ids"]
+    assert set(outputs) == set(recorded)
+    for key, values in recorded.items():
+        assert outputs[key].dtype == values.dtype, key
+        if values.dtype == np.int32:
+            np.testing.assert_array_equal(outputs[key], values, err_msg=key)
+        else:
+            assert (values > -100).all()  # unmasked: the tolerance is relative to the largest value
+            assert_close(outputs[key], values, name=key)

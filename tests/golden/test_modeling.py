@@ -1,6 +1,5 @@
 """Tensors, losses, gradients and metrics of the original release, in eight configurations."""
 
-import json
 import re
 
 import numpy as np
@@ -15,11 +14,14 @@ from albert_tf.modeling.losses import means
 from albert_tf.modeling.original_names import original_names
 from tests.golden.reference import (
     CONFIGURATIONS,
+    DATA,
     Reference,
     assert_close,
     numbered,
     pretraining_gradients,
     pretraining_outputs,
+    read_arrays,
+    read_json,
 )
 
 # The attention of this block of config_5 is saturated: the largest entries of its query and key
@@ -33,8 +35,8 @@ SATURATED = tuple(
 
 
 @pytest.fixture(scope="module", params=CONFIGURATIONS)
-def reference(golden, request):
-    return Reference(golden, request.param)
+def reference(request):
+    return Reference(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -121,8 +123,8 @@ def test_evaluation_equals_the_original(reference, model):
     "jit_compile",
     [pytest.param(False, id="graph"), pytest.param(True, id="xla", marks=pytest.mark.slow)],
 )
-def test_compiled_steps(golden, jit_compile):
-    reference = Reference(golden, "config_4")  # two inner groups, ReLU, embeddings narrower than H
+def test_compiled_steps(jit_compile):
+    reference = Reference("config_4")  # two inner groups, ReLU, embeddings narrower than H
     model = reference.model()
 
     @tf.function(jit_compile=jit_compile, autograph=False)  # as in training
@@ -137,8 +139,8 @@ def test_compiled_steps(golden, jit_compile):
     assert_gradients_equal(gradients, reference)
 
 
-def test_functions_equal_the_original(golden):
-    recorded = np.load(golden / "modeling" / "functions.npz")
+def test_functions_equal_the_original():
+    recorded = read_arrays(DATA / "modeling" / "functions.npz")
     x = tf.constant(recorded["x"])
     for name in ("gelu", "relu", "tanh"):
         assert_close(activation_function(name)(x), recorded[name], name=name)
@@ -159,10 +161,10 @@ def group_number(name):
     return int(found.group(1)) if found else 0
 
 
-def test_checkpoints_are_matched_by_name(golden):
-    rows = json.loads((golden / "modeling" / "assignment_maps.json").read_text())
+def test_checkpoints_are_matched_by_name():
+    rows = read_json(DATA / "modeling" / "assignment_maps.json")
     stored = {
-        name: {row["name"] for row in Reference(golden, name).values("variables")["trainable"]}
+        name: {row["name"] for row in Reference(name).values("variables")["trainable"]}
         for name in {row["checkpoint"] for row in rows}
     }
     assert len(rows) == 15

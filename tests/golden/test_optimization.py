@@ -1,7 +1,5 @@
 """Schedules, updates and training runs of the original release."""
 
-import json
-
 import keras
 import numpy as np
 import pytest
@@ -18,17 +16,15 @@ from albert_tf.training.optimization import (
     WarmupPolynomialDecay,
     clip_by_global_norm,
 )
+from tests.golden.reference import DATA, numbered, read_arrays, read_json, recorded_training
 
+FOLDER = DATA / "optimization"
+CONFIG_0 = DATA / "modeling" / "config_0"
 OPTIMIZERS = {"adamw": AdamWeightDecay, "lamb": Lamb}
 
 
-@pytest.fixture(scope="module")
-def recorded(golden):
-    return golden / "optimization"
-
-
-def test_learning_rates(recorded):
-    tables = json.loads((recorded / "learning_rate_tables.json").read_text())
+def test_learning_rates():
+    tables = read_json(FOLDER / "learning_rate_tables.json")
     assert len(tables) == 10
     for table in tables:
         schedule = WarmupPolynomialDecay(
@@ -45,9 +41,9 @@ def test_learning_rates(recorded):
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_updates_of_variables(recorded, name):
-    data = np.load(recorded / "bare_variables.npz")
-    starts = {key[len("start/") :]: data[key] for key in data.files if key.startswith("start/")}
+def test_updates_of_variables(name):
+    data = read_arrays(FOLDER / "bare_variables.npz")
+    starts = read_arrays(FOLDER / "bare_variables.npz", "start/")
     assert len(starts) == 9
     variables = [tf.Variable(value, name=path) for path, value in starts.items()]
     optimizer = OPTIMIZERS[name](WarmupPolynomialDecay(0.1, num_train_steps=100))
@@ -74,8 +70,8 @@ KEY_BIAS = "attention_1/self/key/bias"  # its gradient is 0 except for rounding
 class Training:
     """Training of a small ALBERT with the updates of the original."""
 
-    def __init__(self, golden, run):
-        config = AlbertConfig.from_json_file(f"{golden}/modeling/config_0/albert_config.json")
+    def __init__(self, run):
+        config = AlbertConfig.from_json_file(str(CONFIG_0 / "albert_config.json"))
         self.model = AlbertForPretraining(config)
         self.variables = original_names(self.model)
         schedule = WarmupPolynomialDecay(
@@ -131,32 +127,22 @@ class Training:
             )
 
 
-def read_batch(data, number):
-    prefix = f"batch_{number}/"
-    return {
-        key.removeprefix(prefix): tf.constant(data[key])
-        for key in data.files
-        if key.startswith(prefix)
-    }
-
-
-def follow(golden, optimizer, run_name, check_step):
+def repeat_run(optimizer, run_name, check_step):
     """Repeats a recorded run of eight steps with dense embedding gradients.
 
     With sparse gradients, the original clips by another norm.
     """
-    folder = golden / "optimization"
     file = f"{optimizer}_{run_name}_onehot.npz"
-    (run,) = (r for r in json.loads((folder / "runs.json").read_text()) if r["file"] == file)
-    training, recorded = Training(golden, run), np.load(folder / file)
-    load_weights(training.model, f"{golden}/modeling/config_0/model.ckpt")
-    batches = np.load(folder / "batches.npz")
+    run, _ = recorded_training(file)
+    training, recorded = Training(run), read_arrays(FOLDER / file)
+    load_weights(training.model, str(CONFIG_0 / "model.ckpt"))
+    batches = read_arrays(FOLDER / "batches.npz")
     for step, rate in enumerate(recorded["learning_rate"], start=1):
         # If the original's rate is negative, ours is 0, and the recorded one is used.
         np.testing.assert_allclose(
             training.optimizer.learning_rate, max(rate, 0.0), rtol=1e-6, atol=1e-10
         )
-        *losses, norm = training.step(read_batch(batches, step), tf.constant(rate))
+        *losses, norm = training.step(numbered(batches, step), tf.constant(rate))
         loss = run["loss_scale"] * np.sum(losses)
         np.testing.assert_allclose(loss, recorded["loss"][step - 1], rtol=1e-5, atol=0)
         expected_norm = recorded["global_grad_norm"][step - 1]
@@ -167,8 +153,8 @@ def follow(golden, optimizer, run_name, check_step):
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_weights_after_every_step(golden, optimizer):
-    follow(golden, optimizer, "base", Training.assert_variables_equal)
+def test_weights_after_every_step(optimizer):
+    repeat_run(optimizer, "base", Training.assert_variables_equal)
 
 
 @pytest.fixture
@@ -188,8 +174,8 @@ def double_precision():
         for name in OPTIMIZERS
     ],
 )
-def test_weights_and_moments_after_eight_steps(golden, optimizer, run_name):
-    training, recorded = follow(golden, optimizer, run_name, lambda *_: None)
+def test_weights_and_moments_after_eight_steps(optimizer, run_name):
+    training, recorded = repeat_run(optimizer, run_name, lambda *_: None)
     assert {variable.dtype for variable in training.variables.values()} == {"float64"}
     training.assert_variables_equal(recorded, "step_8")
     training.assert_slots_equal(recorded)

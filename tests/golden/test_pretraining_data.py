@@ -1,11 +1,9 @@
 """Pretraining data equal the original's with the same draws, and otherwise in distribution."""
 
-import json
 import random
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -36,26 +34,16 @@ from albert_tf.pretraining.masking import (
     prediction_budget,
 )
 from albert_tf.tokenization.base import Tokenizer
-from albert_tf.tokenization.loading import load_tokenizer
-from tests.golden.original_draws import replay_draws
+from tests.golden.original_draws import OriginalDraws
 from tests.golden.record_statistics import HISTOGRAMS, SCALARS, record_statistics, shares
+from tests.golden.reference import DATA, read_json, tokenizer_named
 
-DATA = Path(__file__).parent / "data"
 FOLDER = DATA / "pretraining_data"
-CASES = json.loads((FOLDER / "masking_cases.json").read_text("utf-8"))
-STATISTICS = json.loads((FOLDER / "statistics.json").read_text("utf-8"))
+CASES = read_json(FOLDER / "masking_cases.json")
+STATISTICS = read_json(FOLDER / "statistics.json")
 WRITTEN, TWELVE_COPIES = STATISTICS["written_files"], STATISTICS["twelve_copies"]
 NAMES = [entry["name"] for entry in WRITTEN]
 SEEDS = 20
-
-
-@cache
-def tokenizer_of(name: str, do_lower_case: bool = True) -> Tokenizer:
-    if name == "spm":
-        file = {"spm_model_file": str(DATA / "tokenizer" / "small_1000.model")}
-    else:
-        file = {"vocab_file": str(DATA / "tokenizer" / "vocab.txt")}
-    return load_tokenizer(**file, do_lower_case=do_lower_case)
 
 
 def masking_settings(case: dict) -> MaskingSettings:
@@ -64,8 +52,8 @@ def masking_settings(case: dict) -> MaskingSettings:
 
 
 def segment_settings(case: dict) -> SegmentSettings:
-    sentence_loss = "nsp" if case["random_next_sentence"] else "sop"
-    return SegmentSettings(case["max_seq_length"], case["short_seq_prob"], sentence_loss)
+    loss = "nsp" if case["random_next_sentence"] else "sop"
+    return SegmentSettings(case["max_seq_length"], case["short_seq_prob"], loss)
 
 
 def replay_masking(
@@ -83,7 +71,8 @@ def replay_masking(
     budget = prediction_budget(np.array([ids.shape[1]]), settings)
     if settings.masked_lm_prob == 0:
         python, numpy = random.Random(0), np.random.RandomState(0)  # the original draws nothing
-    draws = replay_draws(words, budget[0], settings, tokenizer.vocab_size, python, numpy)
+    sizes = np.diff(words.begin[0, : words.counts[0] + 1]).tolist()
+    draws = OriginalDraws(sizes, budget[0], settings, tokenizer.vocab_size, python, numpy).draw()
     return mask_tokens(ids, is_text, words, budget, draws, tokenizer.mask_id)
 
 
@@ -96,7 +85,7 @@ def assert_masking_equals(batch: MaskedBatch, expected: dict, tokenizer: Tokeniz
 
 @pytest.mark.parametrize("case", CASES["create_masked_lm_predictions"])
 def test_masking_replays_the_original(case: dict) -> None:
-    tokenizer = tokenizer_of(case["tokenizer"])
+    tokenizer = tokenizer_named(case["tokenizer"])
     ids = np.array([tokenizer.convert_tokens_to_ids(case["tokens"])], np.int32)
     python = random.Random(case["python_seed"])
     numpy = np.random.RandomState(case["numpy_seed"])
@@ -122,7 +111,7 @@ def test_truncation_replays_the_original(case: dict) -> None:
 
 @pytest.mark.parametrize("case", CASES["create_instances_from_document"])
 def test_instances_replay_the_original(case: dict) -> None:
-    tokenizer = tokenizer_of(case["tokenizer"])
+    tokenizer = tokenizer_named(case["tokenizer"])
     texts = CASES["documents"][case["tokenizer"]]
     documents = Documents.from_segments(
         [tokenizer.convert_tokens_to_ids(segment) for text in texts for segment in text],
@@ -169,7 +158,8 @@ def settings_of(flags: dict) -> InstanceSettings:
 
 def documents_of(entry: dict) -> Documents:
     (block,) = cut_into_blocks([str(FOLDER / "corpus.txt")])
-    return read_documents(block, tokenizer_of(entry["tokenizer"], entry["flags"]["do_lower_case"]))
+    tokenizer = tokenizer_named(entry["tokenizer"], entry["flags"]["do_lower_case"])
+    return read_documents(block, tokenizer)
 
 
 @pytest.mark.parametrize("entry", WRITTEN, ids=NAMES)
@@ -222,7 +212,7 @@ def test_layout_equals_the_original(entry: dict) -> None:
     """The parts of every instance are in our documents, and have the same layout."""
     records = read_golden(entry["file"])
     settings = replace(settings_of(entry["flags"]), masking=MaskingSettings(masked_lm_prob=0))
-    tokenizer = tokenizer_of(entry["tokenizer"], entry["flags"]["do_lower_case"])
+    tokenizer = tokenizer_named(entry["tokenizer"], entry["flags"]["do_lower_case"])
     vocabulary, documents = masking_vocabulary(tokenizer), documents_of(entry)
     assert documents.count == 60
     search = DocumentSearch(documents, vocabulary)
@@ -261,7 +251,7 @@ def our_statistics(name: str, online: bool) -> list[dict]:
     """Returns statistics of our records with the settings of the original, for several seeds."""
     entry = next(entry for entry in TWELVE_COPIES if entry["name"] == name)
     settings = settings_of(entry["flags"])
-    tokenizer = tokenizer_of(entry["tokenizer"], entry["flags"]["do_lower_case"])
+    tokenizer = tokenizer_named(entry["tokenizer"], entry["flags"]["do_lower_case"])
     documents, vocabulary = documents_of(entry), masking_vocabulary(tokenizer)
     in_records = (
         replace(settings, masking=MaskingSettings(masked_lm_prob=0)) if online else settings

@@ -1,50 +1,24 @@
 """Files of `run_classifier.py`, compared with files of the original command."""
 
-import json
-import shutil
-
 import numpy as np
 import pytest
 
-from tests.programs import run_program
+from tests.golden.reference import DATA, recorded_flags, run_with_weights
 
 # Scores of GLUE that the original does not report.
 OURS = {"classifier_mrpc": {"f1"}, "classifier_mnli": set(), "classifier_sts-b": {"spearman"}}
 TOLERANCE = {"rtol": 1e-5, "atol": 1e-5}
 
 
-def recorded_run(golden, name):
-    """Returns the flags of a recorded run, and the directory of its files."""
-    recorded = json.loads((golden / "programs" / "runs.json").read_text())[name]
-    pairs = [flag.removeprefix("--").partition("=") for flag in recorded["flags"]]
-    flags = {key: value if equals else True for key, equals, value in pairs}
-    return flags, golden / "programs" / name
-
-
 @pytest.fixture(scope="module", params=sorted(OURS))
-def both(request, golden, tmp_path_factory):
+def both(request, tmp_path_factory):
     """Returns the directories of our files and of the files of the original."""
-    flags, expected = recorded_run(golden, request.param)
-    folder = tmp_path_factory.mktemp("run")
-    output = folder / "output"
-    output.mkdir()
-    heads, task = golden / "glue" / "heads", flags["task_name"].lower()
-    for suffix in ("index", "data-00000-of-00001"):
-        source = heads / f"{task}_model.ckpt.{suffix}"
-        shutil.copy(source, output / f"model.ckpt-{flags['train_step']}.{suffix}")
-    result = run_program(
-        "run_classifier.py",
-        folder,
-        {
-            **flags,
-            "data_dir": golden / "glue" / "data",
-            "output_dir": output,
-            "spm_model_file": golden / "tokenizer" / "small_1000.model",
-            "albert_config_file": heads / "albert_config.json",
-        },
-    )
-    assert result.code == 0, result.output
-    return output, expected
+    flags = {**recorded_flags(request.param), "data_dir": DATA / "glue" / "data"}
+    output = tmp_path_factory.mktemp("run") / "output"
+    weights = DATA / "glue" / "heads" / f"{flags['task_name'].lower()}_model.ckpt"
+    name = f"model.ckpt-{flags['train_step']}"
+    run_with_weights("run_classifier.py", output, weights, name, **flags)
+    return output, DATA / "programs" / request.param
 
 
 def results(path):

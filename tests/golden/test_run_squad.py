@@ -1,12 +1,9 @@
 """Files written by `run_squad.py`, compared with those of the original's programs."""
 
-import json
-import shutil
-
 import numpy as np
 import pytest
 
-from tests.programs import run_program
+from tests.golden.reference import DATA, read_json, recorded_flags, run_with_weights
 
 TOLERANCE = 1e-5
 CLOSE = 1e-5  # candidates whose sums differ by less may change their order
@@ -14,52 +11,33 @@ CLOSE = 1e-5  # candidates whose sums differ by less may change their order
 NUM_DROPPED = {1: 2, 2: 2}
 
 
-def load(path):
-    return json.loads(path.read_text())
-
-
 class Both:
-    """Files written by our program and the original's with the same model and flags."""
+    """Files of our program and of the original's, for the same model and flags."""
 
-    def __init__(self, golden, version, folder):
-        recorded = load(golden / "programs" / "runs.json")[f"squad_v{version}"]
-        pairs = [flag.removeprefix("--").partition("=") for flag in recorded["flags"]]
-        flags = {key: value if equals else True for key, equals, value in pairs}
-        heads = golden / "squad" / "heads"
+    def __init__(self, version, folder):
         self.version = version
-        self.output = folder / "output"
-        self.output.mkdir()
-        for suffix in ("index", "data-00000-of-00001"):
-            source = heads / f"v{version}_model.ckpt.{suffix}"
-            shutil.copy(source, self.output / f"model.ckpt-best.{suffix}")
-        self.records = folder / "predict.tfrecord"
-        result = run_program(
-            "run_squad.py",
-            folder,
-            {
-                **flags,
-                "squad_version": version,
-                "predict_file": golden / "squad" / f"dev-v{version}.json",
-                "predict_feature_file": self.records,
-                "predict_feature_left_file": folder / "left.pickle",
-                "output_dir": self.output,
-                "spm_model_file": golden / "tokenizer" / "small_1000.model",
-                "albert_config_file": heads / "albert_config.json",
-                "padding": "max",
-            },
-        )
-        assert result.code == 0, result.output
+        self.output, self.records = folder / "output", folder / "predict.tfrecord"
+        weights = DATA / "squad" / "heads" / f"v{version}_model.ckpt"
+        flags = {
+            **recorded_flags(f"squad_v{version}"),
+            "squad_version": version,
+            "predict_file": DATA / "squad" / f"dev-v{version}.json",
+            "predict_feature_file": self.records,
+            "predict_feature_left_file": folder / "left.pickle",
+            "padding": "max",
+        }
+        result = run_with_weights("run_squad.py", self.output, weights, "model.ckpt-best", **flags)
         self.printed = result.output
-        self.expected = golden / "programs" / f"squad_v{version}"
+        self.expected = DATA / "programs" / f"squad_v{version}"
 
     def pair(self, name):
         """Returns a file of answers by id: ours and the original's."""
-        return load(self.output / name), load(self.expected / name)
+        return read_json(self.output / name), read_json(self.expected / name)
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["v1", "v2"])
-def both(request, golden, tmp_path_factory):
-    return Both(golden, request.param, tmp_path_factory.mktemp("run"))
+def both(request, tmp_path_factory):
+    return Both(request.param, tmp_path_factory.mktemp("run"))
 
 
 def is_answered(entries):
@@ -100,7 +78,7 @@ def is_close_call(entries, place):
 
 def test_answers_equal_those_of_the_original(both):
     written, expected = both.pair("predictions.json")
-    nbest = load(both.expected / "nbest_predictions.json")
+    nbest = read_json(both.expected / "nbest_predictions.json")
     assert list(written) == list(expected)
     for qas_id, text in expected.items():
         if is_answered(nbest[qas_id]) and not is_close_call(nbest[qas_id], 0):
@@ -130,7 +108,7 @@ def test_scores_equal_those_of_the_original(both):
     written = dict(line.split(" = ") for line in lines)
     assert list(written) == sorted(written)
     if both.version == 1:
-        expected = load(both.expected / "metrics.json")
+        expected = read_json(both.expected / "metrics.json")
     else:
         *body, last = (both.expected / "eval_results.txt").read_text().splitlines()
         assert last == "best perf happened at step: 17"

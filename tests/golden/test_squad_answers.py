@@ -1,6 +1,5 @@
 """Answers, null odds, thresholds and scores of recorded outputs, compared with the original."""
 
-import json
 from dataclasses import fields, replace
 
 import numpy as np
@@ -12,47 +11,34 @@ from albert_tf.squad.data import read_squad
 from albert_tf.squad.features import SquadFeatures, squad_features
 from albert_tf.squad.metrics import exact_match, f1, normalize_answer, v1_scores, v2_scores
 from albert_tf.squad.run import SquadEvaluationResults
-from albert_tf.tokenization.loading import load_tokenizer
+from tests.golden.reference import DATA, read_arrays, read_json, tokenizer_named
 
+SQUAD = DATA / "squad"
 V1_CASES = [("n20_len30", 20, 30), ("n5_len6", 5, 6)]
-
-
-def load(path):
-    return json.loads(path.read_text())
 
 
 class Recorded:
     """The development questions of one version, and the windows that the original made."""
 
-    def __init__(self, golden, version):
-        self.squad = golden / "squad"
-        self.folder = self.squad / f"predictions_v{version}"
+    def __init__(self, version):
+        self.folder = SQUAD / f"predictions_v{version}"
         self.version = version
-        self.data = read_squad(
-            str(self.squad / f"dev-v{version}.json"),
-            version=version,
-            is_training=False,
-        )
-        tokenizer = load_tokenizer(
-            spm_model_file=str(golden / "tokenizer" / "small_1000.model"), do_lower_case=True
-        )
+        path = str(SQUAD / f"dev-v{version}.json")
+        self.data = read_squad(path, version=version, is_training=False)
         settings = next(
-            entry["options"]
-            for entry in load(self.squad / "features" / "settings.json")
+            dict(entry["options"])
+            for entry in read_json(SQUAD / "features" / "settings.json")
             if (entry["setting"], entry["version"]) == ("len64", version)
         )
-        lower_case = settings.pop("do_lower_case")
-        assert lower_case
+        tokenizer = tokenizer_named("spm", settings.pop("do_lower_case"))
         features = squad_features(self.data, tokenizer, is_training=False, **settings)
-        with np.load(self.squad / "features" / f"dev-v{version}_len64.npz") as file:
-            self.features = rows_of(
-                features, np.isin(features.question_indices, file["example_index"])
-            )
-            np.testing.assert_array_equal(self.features.question_indices, file["example_index"])
+        recorded = read_arrays(SQUAD / "features" / f"dev-v{version}_len64.npz")
+        indices = recorded["example_index"]
+        self.features = rows_of(features, np.isin(features.question_indices, indices))
+        np.testing.assert_array_equal(self.features.question_indices, indices)
 
     def outputs(self, name):
-        with np.load(self.folder / f"{name}.npz") as file:
-            values = dict(file)
+        values = read_arrays(self.folder / f"{name}.npz")
         del values["unique_id"]
         if self.version == 1:
             return {name.replace("log_prob", "logits"): logits for name, logits in values.items()}
@@ -88,18 +74,18 @@ def rows_of(features, is_kept):
 
 
 @pytest.fixture(scope="module")
-def first(golden):
-    return Recorded(golden, 1)
+def first():
+    return Recorded(1)
 
 
 @pytest.fixture(scope="module")
-def second(golden):
-    return Recorded(golden, 2)
+def second():
+    return Recorded(2)
 
 
 def assert_same_candidates(folder, expected, answers):
     """Compares the written with the recorded file: equal texts, numbers within 1e-6."""
-    written = load(folder / "nbest_predictions.json")
+    written = read_json(folder / "nbest_predictions.json")
     assert list(written) == list(expected)
     for qas_id, entries in expected.items():
         assert [entry["text"] for entry in written[qas_id]] == [e["text"] for e in entries], qas_id
@@ -124,10 +110,10 @@ def test_answers_of_the_first_version(first, tmp_path, name, n_best_size, max_an
     write_answers(str(tmp_path), answers)
     expected = (first.folder / f"predictions_{name}.json").read_text()
     assert (tmp_path / "predictions.json").read_text() == expected
-    assert_same_candidates(tmp_path, load(first.folder / f"nbest_{name}.json"), answers)
+    assert_same_candidates(tmp_path, read_json(first.folder / f"nbest_{name}.json"), answers)
     assert not (tmp_path / "null_odds.json").exists()
     scores = v1_scores(first.data.questions, answers.predictions())
-    recorded = load(first.folder / "metrics.json")[name]["metrics"]
+    recorded = read_json(first.folder / "metrics.json")[name]["metrics"]
     assert scores == pytest.approx(recorded, rel=1e-12)
 
 
@@ -152,7 +138,7 @@ def test_without_padding_answers_are_at_least_as_good(first):
 
 @pytest.mark.parametrize("top", ["top5_5", "top3_4"])
 def test_answers_of_the_second_version(second, tmp_path, top):
-    recorded = load(second.folder / "metrics.json")[top]
+    recorded = read_json(second.folder / "metrics.json")[top]
     answers = second.select(
         f"raw_results_{top}",
         n_best_size=recorded["n_best_size"],
@@ -170,15 +156,15 @@ def test_answers_of_the_second_version(second, tmp_path, top):
         write_answers(str(tmp_path), answers, threshold)
         expected = (second.folder / f"predictions_{name}_{top}.json").read_text()
         assert (tmp_path / "predictions.json").read_text() == expected, name
-    assert_same_candidates(tmp_path, load(second.folder / f"nbest_{top}.json"), answers)
+    assert_same_candidates(tmp_path, read_json(second.folder / f"nbest_{top}.json"), answers)
     expected = (second.folder / f"null_odds_{top}.json").read_text()
     assert (tmp_path / "null_odds.json").read_text() == expected
 
 
 @pytest.mark.parametrize("top", ["top5_5", "top3_4"])
 def test_scores_of_single_answers_of_the_second_version(second, top):
-    recorded = load(second.folder / "metrics.json")[top]
-    predictions = load(second.folder / f"predictions_no_threshold_{top}.json")
+    recorded = read_json(second.folder / "metrics.json")[top]
+    predictions = read_json(second.folder / f"predictions_no_threshold_{top}.json")
     for question in second.data.questions:
         references = [t for t, _ in question.answers if normalize_answer(t)] or [""]
         answer = predictions[question.qas_id]
@@ -188,8 +174,8 @@ def test_scores_of_single_answers_of_the_second_version(second, top):
         assert f1(answer, references, 2) == pytest.approx(wanted, rel=1e-12)
 
 
-def test_scores_of_hostile_answers(golden):
-    cases = load(golden / "squad" / "answer_metrics.json")
+def test_scores_of_unusual_answers():
+    cases = read_json(SQUAD / "answer_metrics.json")
     assert len(cases) > 40
     for case in cases:
         prediction, references = case["prediction"], case["gold"]
@@ -201,17 +187,17 @@ def test_scores_of_hostile_answers(golden):
             ), case
 
 
-def test_scores_of_predictions_of_the_original_version_1(golden, first):
-    folder = golden / "programs" / "squad_v1"
-    scores = v1_scores(first.data.questions, load(folder / "predictions.json"))
-    assert scores == pytest.approx(load(folder / "metrics.json"), rel=1e-12)
+def test_scores_of_predictions_of_the_original_version_1(first):
+    folder = DATA / "programs" / "squad_v1"
+    scores = v1_scores(first.data.questions, read_json(folder / "predictions.json"))
+    assert scores == pytest.approx(read_json(folder / "metrics.json"), rel=1e-12)
 
 
-def test_results_file_of_predictions_of_the_original_version_2(golden, second, tmp_path):
-    folder = golden / "programs" / "squad_v2"
-    candidates = load(folder / "nbest_predictions.json")
+def test_results_file_of_predictions_of_the_original_version_2(second, tmp_path):
+    folder = DATA / "programs" / "squad_v2"
+    candidates = read_json(folder / "nbest_predictions.json")
     best = {qas_id: entries[0]["text"] for qas_id, entries in candidates.items()}
-    scores = v2_scores(second.data.questions, best, load(folder / "null_odds.json"))
+    scores = v2_scores(second.data.questions, best, read_json(folder / "null_odds.json"))
     names = ("exact", "f1", "null_score_diff_threshold", "total")
     results = {name: scores[name] for name in names}
     file = SquadEvaluationResults(str(tmp_path))

@@ -1,91 +1,53 @@
 """The trainer, with batches split in several ways, compared with runs of the original."""
 
 import functools
-import json
 
-import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from albert_tf.checkpoints.load_weights import load_weights
-from albert_tf.config import OptimizerConfig, TrainerConfig
 from albert_tf.modeling.original_names import original_names
 from albert_tf.pretraining.task import PretrainingTask
-from albert_tf.training.distribution import create_strategy, split_batch
-from albert_tf.training.trainer import Trainer
-from tests.golden.reference import Reference, numbered
+from albert_tf.training.distribution import split_batch
+from tests.golden.reference import DATA, Reference, numbered, read_arrays, recorded_training
+from tests.small_training import make_trainer
 
+pytestmark = pytest.mark.slow  # ten seconds per run
+
+FOLDER = DATA / "optimization"
 KEY_BIAS = "self/key/bias"  # its gradient is 0 except for rounding
-# Optimizer, replicas, micro-batches per replica, XLA, remat.
-RUNS = [
-    pytest.param("lamb", 2, 1, False, False, marks=pytest.mark.slow),
-    pytest.param("adamw", 2, 1, False, True, marks=pytest.mark.slow),
-    pytest.param("lamb", 1, 2, False, False, marks=pytest.mark.slow),
-    pytest.param("adamw", 2, 3, False, False, marks=pytest.mark.slow),
-    pytest.param("lamb", 1, 3, True, True, marks=pytest.mark.slow),
-    pytest.param("lamb", 2, 3, True, False, marks=pytest.mark.slow),
-]
 
 
-def make_trainer(task, folder, optimizer_config, replicas, micro_batches, jit_compile, remat=False):
-    """Returns a trainer for the recorded batches of six rows."""
-    return Trainer(
-        task,
-        TrainerConfig(
-            output_dir=str(folder),
-            train_batch_size=6,
-            jit_compile=jit_compile,
-            gradient_accumulation_steps=micro_batches,
-            remat=remat,
-        ),
-        optimizer_config,
-        create_strategy("one_device" if replicas == 1 else "mirrored"),
-    )
-
-
-def without_dropout(reference):
-    return reference.config.replace(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-
-
-def follow(
-    golden,
-    folder,
-    optimizer,
-    replicas,
-    micro_batches=1,
-    *,
-    jit_compile=False,
-    remat=False,
-    task_class=PretrainingTask,
-):
-    """Repeats a recorded run of eight steps; returns the weights and the recording."""
-    file = f"{optimizer}_base_onehot.npz"
-    runs = json.loads((golden / "optimization" / "runs.json").read_text())
-    (run,) = (run for run in runs if run["file"] == file)
-    optimizer_config = OptimizerConfig(
-        optimizer=optimizer,
-        learning_rate=run["init_lr"],
-        num_train_steps=run["num_train_steps"],
-        num_warmup_steps=run["num_warmup_steps"],
-        poly_power=run["poly_power"],
-    )
-    reference = Reference(golden, "config_0")
-    trainer = make_trainer(
-        task_class(without_dropout(reference), max_seq_length=24, max_predictions_per_seq=5),
+def recorded_trainer(folder, optimizer, replicas, micro_batches, jit_compile, remat=False):
+    """Returns a trainer for the recorded batches of six rows, without dropout."""
+    config = Reference("config_0").config
+    config = config.replace(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    return make_trainer(
         folder,
-        optimizer_config,
-        replicas,
-        micro_batches,
-        jit_compile,
-        remat,
+        PretrainingTask(config, max_seq_length=24, max_predictions_per_seq=5),
+        optimizer["num_train_steps"],
+        replicas=replicas,
+        optimizer=optimizer,
+        train_batch_size=6,
+        jit_compile=jit_compile,
+        gradient_accumulation_steps=micro_batches,
+        remat=remat,
     )
-    load_weights(trainer.model, reference.checkpoint).check_complete()
-    with np.load(golden / "optimization" / "batches.npz") as batches:
-        for number in range(1, 9):
-            trainer.train_step(split_batch(trainer.strategy, numbered(batches, number)))
+
+
+def weights_after_eight_steps(
+    folder, optimizer, replicas, micro_batches=1, *, jit_compile=False, remat=False
+):
+    """Repeats a recorded run; returns our weights and the recorded ones."""
+    _, settings = recorded_training(f"{optimizer}_base_onehot.npz")
+    trainer = recorded_trainer(folder, settings, replicas, micro_batches, jit_compile, remat)
+    load_weights(trainer.model, Reference("config_0").checkpoint).check_complete()
+    batches = read_arrays(FOLDER / "batches.npz")
+    for number in range(1, 9):
+        trainer.train_step(split_batch(trainer.strategy, numbered(batches, number)))
     weights = {name: v.numpy() for name, v in original_names(trainer.model).items()}
-    return weights, np.load(golden / "optimization" / file)
+    recorded = read_arrays(FOLDER / f"{optimizer}_base_onehot.npz", "step_8/")
+    return weights, {name: recorded[name] for name in weights}
 
 
 def assert_same_weights(actual, expected, share):
@@ -96,58 +58,50 @@ def assert_same_weights(actual, expected, share):
 
 
 @pytest.fixture(scope="module")
-def whole_batch(golden, tmp_path_factory):
-    """Returns the weights of one replica without split, by optimizer and XLA."""
+def whole_batch(tmp_path_factory):
+    """Returns a cached function for the weights of one replica with whole batches."""
     return functools.cache(
-        lambda optimizer, jit_compile: follow(
-            golden, tmp_path_factory.mktemp("run"), optimizer, 1, jit_compile=jit_compile
+        lambda optimizer, jit_compile: weights_after_eight_steps(
+            tmp_path_factory.mktemp("run"), optimizer, 1, jit_compile=jit_compile
         )
     )
 
 
-@pytest.mark.parametrize(("optimizer", "replicas", "micro_batches", "jit_compile", "remat"), RUNS)
+@pytest.mark.parametrize(
+    ("optimizer", "replicas", "micro_batches", "jit_compile", "remat"),
+    [
+        ("lamb", 2, 1, False, False),
+        ("adamw", 2, 1, False, True),
+        ("lamb", 1, 2, False, False),
+        ("adamw", 2, 3, False, False),
+        ("lamb", 1, 3, True, True),
+        ("lamb", 2, 3, True, False),
+    ],
+)
 def test_split_batches_equal_whole_batches_and_the_original(
-    golden, tmp_path, whole_batch, optimizer, replicas, micro_batches, jit_compile, remat
+    tmp_path, whole_batch, optimizer, replicas, micro_batches, jit_compile, remat
 ):
-    whole, recorded = whole_batch(optimizer, jit_compile)
+    whole, expected = whole_batch(optimizer, jit_compile)
     options = {"jit_compile": jit_compile, "remat": remat}
-    split, _ = follow(golden, tmp_path, optimizer, replicas, micro_batches, **options)
-    expected = {name: recorded[f"step_8/{name}"] for name in whole}
+    split, _ = weights_after_eight_steps(tmp_path, optimizer, replicas, micro_batches, **options)
     assert_same_weights(whole, expected, share=1e-5)
     assert_same_weights(split, expected, share=1e-5)
     assert_same_weights(split, whole, share=1e-6)
 
 
-LONG_RUNS = [
-    ("lamb", 2, 1, False),
-    ("adamw", 1, 2, False),
-    ("lamb", 1, 2, False),
-    ("adamw", 2, 3, False),
-    ("lamb", 1, 1, True),
-    ("lamb", 1, 3, True),
-]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("optimizer", "replicas", "micro_batches", "jit_compile"), LONG_RUNS)
-def test_losses_of_three_hundred_steps(
-    golden, tmp_path, optimizer, replicas, micro_batches, jit_compile
-):
-    data = dict(np.load(golden / "optimization" / "long_run.npz"))
-    config = without_dropout(Reference(golden, "config_0"))
-    trainer = make_trainer(
-        PretrainingTask(config, max_seq_length=24, max_predictions_per_seq=5),
-        tmp_path,
-        OptimizerConfig(
-            optimizer=optimizer,
-            learning_rate={"lamb": 0.004, "adamw": 0.001}[optimizer],
-            num_train_steps=300,
-            num_warmup_steps=30,
-        ),
-        replicas,
-        micro_batches,
-        jit_compile,
-    )
+@pytest.mark.parametrize(
+    ("optimizer", "replicas", "micro_batches", "jit_compile"),
+    [("lamb", 2, 1, False), ("adamw", 1, 2, False), ("adamw", 2, 3, False), ("lamb", 1, 3, True)],
+)
+def test_losses_of_three_hundred_steps(tmp_path, optimizer, replicas, micro_batches, jit_compile):
+    data = read_arrays(FOLDER / "long_run.npz")
+    settings = {
+        "optimizer": optimizer,
+        "learning_rate": {"lamb": 0.004, "adamw": 0.001}[optimizer],
+        "num_train_steps": 300,
+        "num_warmup_steps": 30,
+    }
+    trainer = recorded_trainer(tmp_path, settings, replicas, micro_batches, jit_compile)
     variables = original_names(trainer.model)
     for name, variable in variables.items():
         variable.assign(data[f"start/{name}"])
@@ -160,42 +114,3 @@ def test_losses_of_three_hundred_steps(
     weights = {name: variable.numpy() for name, variable in variables.items()}
     expected = {name: data[f"{optimizer}/end/{name}"] for name in weights}
     assert_same_weights(weights, expected, share=1e-3)
-
-
-class DoubleTask(PretrainingTask):
-    """Sums in float64."""
-
-    def loss_weights(self, features):
-        return _doubled(super().loss_weights(features))
-
-    def losses(self, outputs, features):
-        return _doubled(super().losses(outputs, features))
-
-    def metrics(self, outputs, features):
-        return _doubled(super().metrics(outputs, features))
-
-
-def _doubled(sums):
-    return tf.nest.map_structure(lambda value: tf.cast(value, tf.float64), sums)
-
-
-@pytest.fixture
-def double_precision():
-    keras.config.set_dtype_policy("float64")
-    yield
-    keras.config.set_dtype_policy("float32")
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("double_precision")
-@pytest.mark.parametrize(
-    ("optimizer", "replicas", "micro_batches"),
-    [("lamb", 2, 1), ("adamw", 2, 3), ("lamb", 1, 2)],
-)
-def test_split_batches_differ_only_by_rounding(
-    golden, tmp_path, optimizer, replicas, micro_batches
-):
-    whole, _ = follow(golden, tmp_path, optimizer, 1, task_class=DoubleTask)
-    split, _ = follow(golden, tmp_path, optimizer, replicas, micro_batches, task_class=DoubleTask)
-    assert whole["bert/pooler/dense/kernel"].dtype == np.float64
-    assert_same_weights(split, whole, share=1e-9)

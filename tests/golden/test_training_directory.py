@@ -1,50 +1,29 @@
 """Training directories of the original release can be continued."""
 
-import json
 import shutil
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.config import OptimizerConfig, TrainerConfig
 from albert_tf.modeling.original_names import original_names
 from albert_tf.training.distribution import split_batch
-from albert_tf.training.trainer import Trainer
-from tests.golden.reference import Reference, pretraining_gradients
+from tests.golden.reference import DATA, Reference, pretraining_gradients, recorded_training
 from tests.pretraining_run import read_checkpoint
 from tests.programs import run_program
 from tests.small_records import write_records
+from tests.small_training import make_trainer
 
 KEY_BIAS = "self/key/bias"  # its gradient is 0 except for rounding
 MOVED = 'model_checkpoint_path: "/another/machine/run/model.ckpt-8"\n'
 
 
-@pytest.fixture
-def output(golden, tmp_path):
-    """Returns a function that copies the checkpoint of a recorded run of eight steps."""
-
-    def copy(optimizer, checkpoint_file):
-        folder = tmp_path / "output"
-        shutil.copytree(golden / "optimization" / f"{optimizer}_base_checkpoint", folder)
-        (folder / "model.ckpt-8.meta").touch()
-        if checkpoint_file:
-            (folder / "checkpoint").write_text(checkpoint_file)
-        return folder
-
-    return copy
-
-
-def recorded_run(golden, optimizer):
-    runs = json.loads((golden / "optimization" / "runs.json").read_text())
-    (run,) = (run for run in runs if run["file"] == f"{optimizer}_base.npz")
-    return {
-        "optimizer": optimizer,
-        "learning_rate": run["init_lr"],
-        "num_train_steps": run["num_train_steps"],
-        "num_warmup_steps": run["num_warmup_steps"],
-        "poly_power": run["poly_power"],
-    }
+def copy_run(optimizer, folder, checkpoint_file):
+    """Copies the checkpoint of a recorded run of eight steps."""
+    shutil.copytree(DATA / "optimization" / f"{optimizer}_base_checkpoint", folder)
+    (folder / "model.ckpt-8.meta").touch()
+    if checkpoint_file:
+        (folder / "checkpoint").write_text(checkpoint_file)
 
 
 def next_update(tensors, gradients, run):
@@ -70,15 +49,12 @@ def next_update(tensors, gradients, run):
 @pytest.mark.parametrize(
     ("optimizer", "checkpoint_file"), [("lamb", MOVED), ("adamw", None)], ids=["lamb", "adamw"]
 )
-def test_next_update_equals_the_original(golden, output, optimizer, checkpoint_file):
-    folder = output(optimizer, checkpoint_file)
-    reference, run = Reference(golden, "config_0"), recorded_run(golden, optimizer)
-    trainer = Trainer(
-        reference.task,
-        TrainerConfig(output_dir=str(folder), train_batch_size=6),
-        OptimizerConfig(**run),
-        tf.distribute.OneDeviceStrategy("CPU:0"),
-    )
+def test_next_update_equals_the_original(tmp_path, optimizer, checkpoint_file):
+    folder = tmp_path / "output"
+    copy_run(optimizer, folder, checkpoint_file)
+    reference = Reference("config_0")
+    _, run = recorded_training(f"{optimizer}_base.npz")
+    trainer = make_trainer(folder, reference.task, optimizer=run, train_batch_size=6)
     trainer.initialize()
     assert trainer.step == 8
     gradients = pretraining_gradients(trainer.model, reference.task, reference.inputs)
@@ -96,9 +72,11 @@ def test_next_update_equals_the_original(golden, output, optimizer, checkpoint_f
             np.testing.assert_allclose(value, expected[key], rtol=1e-5, atol=atol, err_msg=key)
 
 
-def test_command_continues_the_run_with_the_same_names(golden, output, tmp_path):
-    folder = output("lamb", MOVED)
-    reference = Reference(golden, "config_0")
+def test_command_continues_the_run_with_the_same_names(tmp_path):
+    folder = tmp_path / "output"
+    copy_run("lamb", folder, MOVED)
+    reference = Reference("config_0")
+    _, run = recorded_training("lamb_base.npz")
     columns = {
         name: values if values.dtype == np.float32 else values.astype(np.int64)
         for name, values in reference.arrays("inputs").items()
@@ -107,7 +85,7 @@ def test_command_continues_the_run_with_the_same_names(golden, output, tmp_path)
         "run_pretraining.py",
         tmp_path,
         {
-            **recorded_run(golden, "lamb"),
+            **run,
             "input_file": write_records(tmp_path / "train.tfrecord", columns),
             "output_dir": folder,
             "albert_config_file": reference.folder / "albert_config.json",

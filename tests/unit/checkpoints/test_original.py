@@ -28,13 +28,13 @@ SMALL = small_config(num_hidden_layers=1, num_hidden_groups=1, inner_group_num=1
 
 
 @pytest.fixture(scope="module")
-def reference(golden):
-    return Reference(golden, "config_3")  # three groups
+def reference():
+    return Reference("config_3")  # three groups
 
 
 @pytest.fixture(scope="module")
-def shared(golden):
-    return Reference(golden, "config_0")  # one group
+def shared():
+    return Reference("config_0")  # one group
 
 
 def write(prefix, step=5, **variables):
@@ -224,8 +224,8 @@ class TestErrors:
 
 class TestWriting:
     @pytest.mark.parametrize("name", CONFIGURATIONS)
-    def test_written_checkpoints_equal_the_original(self, golden, tmp_path, name):
-        reference = Reference(golden, name)
+    def test_written_checkpoints_equal_the_original(self, tmp_path, name):
+        reference = Reference(name)
         step = read_global_step(reference.checkpoint)
         write_checkpoint(str(tmp_path / "copy"), original_names(reference.model()), step)
         assert_same_contents(contents(tmp_path / "copy"), contents(reference.checkpoint))

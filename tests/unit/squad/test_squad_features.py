@@ -1,6 +1,7 @@
 """Windows of texts of all lengths, compared with plain loops."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,6 @@ from albert_tf.squad.data import Question, SquadData
 from albert_tf.squad.features import squad_features
 from albert_tf.tokenization.loading import load_tokenizer
 from albert_tf.tokenization.word_piece import WordPieceTokenizer
-from tests.answers_back import answers_through_tokens
 
 WORDS = ["the", "river", "tejo", "is", "wide", "and", "long", "in", "lisbon", "porto", "12", "300"]
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh里斯本在河边长", "##b"]
@@ -110,6 +110,29 @@ def test_features_do_not_depend_on_batches_and_processes(sentence_pieces, monkey
     np.testing.assert_array_equal(found.sequences.tokens, expected.sequences.tokens)
     for name in ("window_starts", "token_starts", "token_ends", "paragraph_offsets"):
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+
+
+def answers_through_tokens(data, tokenizer):
+    """Yields each reference answer and the text of its tokens."""
+    asked = [
+        replace(question, question="", answers=(answer,), is_impossible=False)
+        for question in data.questions
+        for answer in question.answers
+    ]
+    features = squad_features(
+        SquadData(data.contexts, asked, data.path),
+        tokenizer,
+        max_seq_length=10_000,  # a window holds its whole context
+        doc_stride=1,
+        max_query_length=1,
+        is_training=True,
+    )
+    assert len(features) == len(asked)
+    for row, question in enumerate(asked):
+        base = features.paragraph_offsets[question.paragraph] - features.first_context_position[row]
+        begin = features.token_starts[base + features.start_positions[row]]
+        end = features.token_ends[base + features.end_positions[row]]
+        yield question.answers[0][0], data.contexts[question.paragraph][begin : end + 1]
 
 
 # Some characters have no token: further blanks, zero-width characters, combining marks.
