@@ -1,4 +1,4 @@
-"""Options that a model chooses for questions in memory."""
+"""Chooses options for questions in memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from albert_tf.multiple_choice.task import ChoiceFeatures, check_lengths, choice
 from albert_tf.tokenization.base import Tokenizer
 
 _LONGEST_ENDING = 128  # tokens
-# The head has the variables of a regression; this is the default if the task is unknown.
+# The task of models without `labels.json`, whose head has the same variables as a regression.
 _UNKNOWN = TrainedTask(MULTIPLE_CHOICE)
 
 
@@ -41,7 +41,7 @@ class ChosenOption(NamedTuple):
         probabilities: probabilities of all options, in order.
     """
 
-    index: int  # type: ignore[assignment]  # hides the method of tuples
+    index: int  # type: ignore[assignment]  # replaces the method of tuples
     option: str
     probabilities: list[float]
 
@@ -49,19 +49,18 @@ class ChosenOption(NamedTuple):
 class MultipleChoice:
     """Chooses one of several options for each question about a context.
 
-    Questions are tokenized, truncated and batched as by `run_race --do_predict`: the same questions
-    give the same numbers.
+    The probabilities equal those of `run_race --do_predict`.
 
     Args:
         model: a multiple-choice model.
         tokenizer: the tokenizer. Default: `model.tokenizer`.
-        max_seq_length: maximum number of tokens of a sequence; the end of a longer context is
-            truncated. Default: as in the training; otherwise 512, or the number of positions of the
-            model if smaller.
-        max_qa_length: maximum number of tokens of a question with an option; the start of
-            a longer text is truncated. Default: as in the training, otherwise 128.
-        batch_size: questions per batch whose sequences have that length; batches of shorter
-            sequences are larger.
+        max_seq_length: maximum number of tokens of a sequence. The end of a longer context is
+            truncated. Default: the value of the training; otherwise 512, or the number of positions
+            of the model if smaller.
+        max_qa_length: maximum number of tokens of a question with an option. The start of a longer
+            text is truncated. Default: the value of the training, otherwise 128.
+        batch_size: number of questions per batch if their sequences have `max_seq_length` tokens;
+            batches of shorter sequences are larger.
 
     Raises:
         TypeError: an argument has the wrong type.
@@ -86,7 +85,7 @@ class MultipleChoice:
         self._predictor = new_predictor(
             model, model.config, max_seq_length=max_seq_length, batch_size=batch_size
         )
-        check_whole_number("max_qa_length", max_qa_length, 1)
+        check_whole_number("max_qa_length", max_qa_length)
         check_lengths(self._predictor.max_seq_length, max_qa_length)
         self.max_qa_length = max_qa_length
         self.batch_size = batch_size
@@ -104,7 +103,7 @@ class MultipleChoice:
         """Loads a fine-tuned model.
 
         Args:
-            path: a model of any format, see `load`. For a training directory, its best checkpoint
+            path: a model of any format, see `load`. In a training directory, the best checkpoint
                 is used, otherwise the newest.
             max_seq_length: see `MultipleChoice`.
             max_qa_length: see `MultipleChoice`.
@@ -116,7 +115,7 @@ class MultipleChoice:
                 a number is out of range.
         """
         found = find_model(path)
-        model = found.load(AlbertForMultipleChoice, "a model of multiple choice", _UNKNOWN)
+        model = found.load(AlbertForMultipleChoice, "a multiple-choice model", _UNKNOWN)
         return cls(
             model,
             max_seq_length=max_seq_length,
@@ -135,9 +134,9 @@ class MultipleChoice:
         """Chooses an option for each question.
 
         Args:
-            questions: N questions. The option replaces each "_" of the question, or follows it.
+            questions: N questions. An option replaces each "_" of the question, or follows it.
             contexts: N texts that the questions are about.
-            options: N lists of 2 to 26 texts; their lengths may differ.
+            options: N lists of 2 to 26 texts. Their lengths may differ.
 
         Returns:
             N choices in the order of the questions.
@@ -148,24 +147,21 @@ class MultipleChoice:
                 too many options, or the model's output is not finite.
         """
         texts, asked = as_texts("contexts", contexts), as_texts("questions", questions)
-        given = [
-            as_texts(f"options[{index}]", values)
-            for index, values in enumerate(as_list("options", options, "lists of texts"))
-        ]
+        given = []
+        for index, values in enumerate(as_list("options", options, "lists of texts")):
+            given.append(tuple(as_texts(f"options[{index}]", values)))
+            if not 2 <= len(given[-1]) <= len(LETTERS):
+                raise UserError(
+                    f"options[{index}] must have 2 to {len(LETTERS)} texts. Received: "
+                    f"{len(given[-1])}"
+                )
         check_same_length("questions", asked, "contexts", texts)
         check_same_length("options", given, "contexts", texts)
-        for index, values in enumerate(given):
-            if not 2 <= len(values) <= len(LETTERS):
-                raise UserError(
-                    f"options[{index}] must have 2 to {len(LETTERS)} texts. Received: {len(values)}"
-                )
         length = self._predictor.max_seq_length
-        rows = zip(texts, asked, map(tuple, given), strict=True)
+        rows = zip(texts, asked, given, strict=True)
+        examples = [ChoiceExample(str(index), *row) for index, row in enumerate(rows)]
         features = choice_features(
-            [ChoiceExample(str(index), *row) for index, row in enumerate(rows)],
-            self.tokenizer,
-            max_seq_length=length,
-            max_qa_length=self.max_qa_length,
+            examples, self.tokenizer, max_seq_length=length, max_qa_length=self.max_qa_length
         )
         self._predictor.tokens_per_batch = self.batch_size * features.num_choices * length
         logits = option_logits(features, self._predictor, "choosing")
@@ -178,7 +174,7 @@ class MultipleChoice:
 
 
 def option_logits(features: ChoiceFeatures, predictor: Predictor, description: str) -> np.ndarray:
-    """Returns scores of the options of N questions, float32 [N, C]; -inf for missing options."""
+    """Returns the scores of the options of N questions, float32 [N, C]; -inf if missing."""
     logits = predictor.predict(features.sequences, description)["logits"]
     mask = features.choice_mask
     return np.where(mask > 0, logits.reshape(mask.shape), -np.inf)

@@ -4,9 +4,9 @@ A line is an object with `context`, `question`, `options` (a list of 2 to 26 tex
 optionally `id`. A label is a number from 0, a letter ("A" is the first option), or the text of an
 option.
 
-RACE contains passages of English examinations with 4 options per question. The directory of a split
-and level, such as `RACE/train/middle`, contains one file per passage, as downloaded, or an
-`all.txt` with one passage per line, as the original release requires.
+RACE contains passages of English examinations and questions with 4 options. The directory of a
+split and level, such as `RACE/train/middle`, contains one file per passage, as downloaded, or the
+file `all.txt` with one passage per line, as the original release requires.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _WANTED = (
 class ChoiceExample:
     """A question about a text, with options of which one is correct."""
 
-    example_id: str  # in RACE the passage, which several questions share
+    example_id: str  # in RACE, the questions about a passage have the same id
     context: str
     question: str
     options: tuple[str, ...]
@@ -51,10 +51,9 @@ class ChoiceExample:
     level: str = ""  # "middle" or "high" in RACE
 
     def endings(self, clean: Callable[[str], str] | None = None) -> tuple[str, ...]:
-        """Replaces each "_" of the question by an option, or appends the option after a blank.
+        """Returns the question with each option, which replaces each "_" or follows a space.
 
-        `clean` is applied to question and option first, because it creates "_" from similar
-        characters and strips options.
+        Question and options are cleaned first, because cleaning converts similar characters to "_".
 
         Source: race_utils.py of the original release, read_examples.
         """
@@ -69,13 +68,13 @@ class ChoiceExample:
 def read_choices(path: str, *, split: str = TRAIN) -> list[ChoiceExample]:
     """Reads a custom JSON Lines file.
 
-    Questions of train and dev without a label (missing, null, "" or "-") are skipped and counted.
-    Labels of a test file are used only if all of them are valid. Questions without `id` are named
-    by their number from 0.
+    In train and dev, questions without a label (missing, null, "" or "-") are skipped and counted.
+    Labels of a test file are used only if all are valid. The default `id` is the number of the
+    question, from 0.
 
     Raises:
         ValueError: the file is missing, empty or malformed, a value is invalid, or there is no
-            label.
+            label in train or dev.
     """
     rows = []
     objects = json_objects(path, read_text(path), _WANTED)
@@ -97,28 +96,28 @@ def read_choices(path: str, *, split: str = TRAIN) -> list[ChoiceExample]:
 
 
 def _text(value: JsonValue) -> str:
-    """Returns a JSON value as text; numbers are written as in JSON."""
+    """Returns a JSON text or number as text."""
     return json.dumps(value.value) if is_number(value.value) else value.whole_text()
 
 
 def _label(value: JsonValue, options: Sequence[str]) -> int:
-    """Returns the option that a label means; rejects ambiguous labels."""
+    """Returns the index of the option that a label selects; rejects ambiguous labels."""
     last = len(options) - 1
-    meant = set()
+    found = set()
     if isinstance(value.value, str):
         name = value.value.strip()
-        meant = {number for number, option in enumerate(options) if option.strip() == name}
+        found = {number for number, option in enumerate(options) if option.strip() == name}
         if len(name) == 1 and name.upper() in LETTERS[: last + 1]:
-            meant.add(LETTERS.index(name.upper()))
-        elif not meant and re.fullmatch("[0-9]{1,9}", name) and int(name) <= last:
-            meant.add(int(name))
+            found.add(LETTERS.index(name.upper()))
+        elif not found and re.fullmatch("[0-9]{1,9}", name) and int(name) <= last:
+            found.add(int(name))
     else:
         number = as_whole_number(value.value)
         if number is not None and 0 <= number <= last:
-            meant.add(number)
-    if len(meant) != 1:
+            found.add(number)
+    if len(found) != 1:
         raise value.error(f"0 to {last}, A to {LETTERS[last]}, or the text of exactly one option")
-    return meant.pop()
+    return found.pop()
 
 
 def _label_or_none(
@@ -127,7 +126,7 @@ def _label_or_none(
     options: Sequence[str],
     split: str,
 ) -> int | None:
-    """Returns the index of the correct option, `None` without a (valid test) label."""
+    """Returns the index of the correct option; `None` for missing labels, in test also invalid."""
     if value is None or value.value in (None, ""):
         return None
     if value.value in NO_LABEL and value.value not in options:
@@ -143,15 +142,11 @@ def _label_or_none(
 def _finish(
     rows: Sequence[tuple[int | str, ChoiceExample]], split: str, issues: DataIssues
 ) -> list[ChoiceExample]:
-    """Skips train and dev examples without a label, and logs counts.
-
-    Raises:
-        ValueError: there is no example, or no label in train or dev.
-    """
+    """Skips train and dev examples without a label, and logs counts."""
     unlabelled = [location for location, example in rows if example.label is None]
     if not rows or (split != TEST and len(unlabelled) == len(rows)):
         what = "question has a label" if rows else "question exists"
-        raise UserError(f"no {what} in {issues.path}, the {split} data.")
+        raise UserError(f"No {what} in {issues.path}, the {split} data.")
     examples = [example for _, example in rows]
     kind = "no label, skipped"
     if split != TEST:
@@ -177,7 +172,7 @@ def _finish(
 
 
 def chosen_levels(high_only: bool, middle_only: bool) -> tuple[str, ...]:
-    """Returns the levels that the two flags select; raises ValueError if both are set."""
+    """Returns the levels that the two settings select; raises ValueError if both are set."""
     if high_only and middle_only:
         raise UserError(
             "`high_only` and `middle_only` cannot be combined. Set neither to use both levels."
@@ -186,13 +181,10 @@ def chosen_levels(high_only: bool, middle_only: bool) -> tuple[str, ...]:
 
 
 def read_race(data_dir: str, split: str, *, levels: Sequence[str] = LEVELS) -> list[ChoiceExample]:
-    """Reads a split of RACE: middle before high, passages by the number of their file.
+    """Reads a split of RACE: middle before high, and the files of passages by number.
 
-    If there is an `all.txt`, only this file is read, in its order. Questions without an answer are
-    treated as in `read_choices`.
-
-    Returns:
-        The questions, named by the `id` of their passage.
+    If a level has an `all.txt`, only this file is read. The ids of questions are the ids of their
+    passages. Questions without an answer are handled as in `read_choices`.
 
     Raises:
         ValueError: there are no passages, or a passage is malformed.
@@ -222,11 +214,12 @@ def _passages(folder: str, level: str, data_dir: str) -> Iterator[tuple[str, Jso
     if not names:
         other = LEVELS[1 - LEVELS.index(level)]
         raise UserError(
-            f"`data_dir`: no passages (*.txt) exist in {level_folder!r}. `data_dir` must be the "
-            "directory that contains RACE/, or that directory itself; "
-            f"`{other}_only` reads only {other}. Received: {data_dir!r}"
+            f"`data_dir`: no passages (*.txt) exist in {level_folder!r}. `data_dir` must be RACE "
+            "or the directory that contains RACE. "
+            f"`{other}_only` reads only the level {other}. Received: {data_dir!r}"
         )
-    names = ["all.txt"] if "all.txt" in names else sorted(names, key=_by_number)
+    # Longer numbers are larger.
+    names = ["all.txt"] if "all.txt" in names else sorted(names, key=lambda name: (len(name), name))
     for name in progress(names, level):
         path = os.path.join(level_folder, name)
         for line, content in json_values(read_text(path), path):
@@ -234,15 +227,8 @@ def _passages(folder: str, level: str, data_dir: str) -> Iterator[tuple[str, Jso
             yield location, JsonValue(content, f"{path}, line {line}")
 
 
-def _by_number(name: str) -> tuple[bool, int, str]:
-    """Returns a sort key: numbers by size, then other names."""
-    stem = name.removesuffix(".txt")
-    is_number = stem.isascii() and stem.isdecimal()
-    return not is_number, int(stem) if is_number else 0, name
-
-
 def _examples(passage: JsonValue, location: str, level: str, split: str) -> list[ChoiceExample]:
-    """Returns the questions of a passage; raises JsonError if a key is invalid."""
+    """Returns the questions about a passage."""
     article, questions = passage["article"].whole_text(), passage["questions"].elements()
     options, answers = passage["options"].elements(), passage.get("answers")
     labels: list[JsonValue | None] = [*answers.elements()] if answers else []
@@ -250,10 +236,10 @@ def _examples(passage: JsonValue, location: str, level: str, split: str) -> list
     if not len(questions) == len(options) == len(labels):
         raise JsonError(
             f"{passage.where} has {len(questions)} questions, {len(options)} lists of options and "
-            f"{len(labels)} answers; the numbers must be equal, or there must be no answers."
+            f"{len(labels)} answers. The numbers must be equal, or there must be no answers."
         )
     name = passage.get("id")
-    if name is None:  # as in the download, where `middle/13.txt` has the id middle13.txt
+    if name is None:  # ids of the download, such as middle13.txt for `middle/13.txt`
         example_id = location.replace("/", "", 1)
     else:
         example_id = str(name.whole_number()) if is_number(name.value) else name.whole_text()

@@ -1,4 +1,4 @@
-"""SavedModels of multiple-choice models, which take token ids or texts and need only TensorFlow."""
+"""SavedModels of multiple-choice models, which take token ids or texts."""
 
 from __future__ import annotations
 
@@ -25,20 +25,16 @@ from albert_tf.tokenization.base import Tokenizer
 
 
 def export_choice(model: AlbertForMultipleChoice, export_dir: str) -> str:
-    """Writes a SavedModel in float32 atomically into a new subdirectory of `export_dir`.
+    """Writes a SavedModel in float32 into a new subdirectory of `export_dir`.
 
     Its signature, called `tokens` and `serving_default`, takes `input_ids`, `input_mask` (1 = real
     token, 0 = padding) and `segment_ids`, int32 [B, C, S] each, for B questions with C options.
-    Missing options come last; their masks are all zeros.
-
-    Outputs: `probabilities`, float32 [B, C], 0 for missing options, and `predictions`, int32 [B],
-    the index of the most probable option.
+    Missing options must be last; their masks are all zeros. Outputs: `probabilities`, float32
+    [B, C], 0 for missing options, and `predictions`, int32 [B], the index of the most probable
+    option.
 
     Returns:
         Path of the subdirectory, which is named after the time in seconds.
-
-    Raises:
-        ValueError: the directory cannot be written.
     """
     copy = float32_copy(model)
     function = tokens_function(
@@ -59,15 +55,14 @@ def export_text_choice(
 
     It needs the operations of TensorFlow Text. Its signature `serving_default` takes `contexts` and
     `questions`, string [B], and `options`, string [B, C], UTF-8. Missing options are "" (an
-    existing option without text is " "). In addition to the outputs of
-    `export_choice`, it returns `predicted_options`, string [B], the most probable options.
+    existing option without text is " "). In addition to the outputs of `export_choice`, it returns
+    `predicted_options`, string [B], the most probable options. Returns the path of the
+    subdirectory.
 
     Raises:
-        ValueError: a length is too small or exceeds the model's positions, the tokenizer is not
-            supported in a graph, or the directory cannot be written.
+        ValueError: a length is too small, or the tokenizer is not supported in a graph.
     """
     check_lengths(max_seq_length, max_qa_length)
-    model.config.check_sequence_length(max_seq_length)
     copy = float32_copy(model)
     graph_tokenizer = GraphTokenizer(tokenizer)
 
@@ -86,7 +81,7 @@ def export_text_choice(
 def choice_inputs(
     tokenizer: Any, texts: Outputs, *, max_seq_length: int, max_qa_length: int
 ) -> Outputs:
-    """Returns token ids, int32 [B, C, S], for the inputs of `export_text_choice`."""
+    """Converts the inputs of `export_text_choice` to token ids, int32 [B, C, S]."""
     shape = tf.shape(texts["options"])
     owners = tf.repeat(tf.range(shape[0]), shape[1])
     room = max_seq_length - SPECIAL_TOKENS
@@ -109,7 +104,7 @@ def choice_inputs(
 def _endings(
     tokenizer: Any, questions: tf.Tensor, options: tf.Tensor, owners: tf.Tensor
 ) -> tf.Tensor:
-    """Combines questions with options; see `ChoiceExample.endings`."""
+    """See `ChoiceExample.endings`."""
     questions, options = tokenizer.clean(questions), tokenizer.clean(options)
     parts = tf.gather(tf.strings.split(questions, BLANK), owners)
     # The option precedes every part except the first.

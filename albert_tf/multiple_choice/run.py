@@ -1,4 +1,4 @@
-"""Carries out `run_race`: trains, evaluates, predicts and exports."""
+"""The job of `run_race`: training, evaluation, predictions and export."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ _ACTIONS = {TRAIN: "do_train", DEV: "do_eval", TEST: "do_predict"}
 class MultipleChoiceSettings(StepSettings):
     """Settings of `run_multiple_choice`, named after the flags of `run_race.py`.
 
-    `output_dir` is required. Actions are `do_train` and `do_eval`, both True by default,
-    `do_predict` and `export_dir`. The data are `data_dir` for RACE, or `train_choices`,
-    `dev_choices` and `test_choices`. Training needs a model to start from
-    (`albert_hub_module_handle`, or `init_checkpoint` with its files). docs/flags.md describes all
+    `output_dir` is required. The actions are `do_train` and `do_eval`, both True by default,
+    `do_predict` and `export_dir`. They need data: `data_dir` for RACE, otherwise `train_choices`,
+    `dev_choices` and `test_choices`. Training also needs an initial model:
+    `albert_hub_module_handle`, or `init_checkpoint` with its files. docs/flags.md describes all
     settings. For errors see `ClassificationSettings`.
     """
 
@@ -63,7 +63,7 @@ class MultipleChoiceSettings(StepSettings):
 
 
 class MultipleChoiceJob(Job[MultipleChoiceSettings]):
-    """Multiple choice; see `Job`."""
+    """Trains and applies multiple-choice models; see `Job`."""
 
     best_metric = "eval_accuracy"
 
@@ -72,8 +72,8 @@ class MultipleChoiceJob(Job[MultipleChoiceSettings]):
         """See `Job`."""
         if settings.task_name.lower() != MULTIPLE_CHOICE:
             raise UserError(
-                f"`task_name` must be {MULTIPLE_CHOICE}, also for custom questions "
-                f"(`train_choices` and similar). Received: {settings.task_name!r}"
+                f"`task_name` must be {MULTIPLE_CHOICE}, also for custom questions. Received: "
+                f"{settings.task_name!r}"
             )
         return MULTIPLE_CHOICE
 
@@ -97,8 +97,7 @@ class MultipleChoiceJob(Job[MultipleChoiceSettings]):
         if path := getattr(settings, flag):
             return read_choices(path, split=split)
         if not settings.data_dir:
-            is_default = getattr(MultipleChoiceSettings, action)
-            default = f" (set unless --no{action} is given)" if is_default else ""
+            default = " (the default)" if getattr(MultipleChoiceSettings, action) else ""
             raise UserError(f"`{action}`{default} needs `data_dir`, or `{flag}` for custom data.")
         levels = chosen_levels(settings.high_only, settings.middle_only)
         return read_race(settings.data_dir, split, levels=levels)
@@ -123,13 +122,12 @@ class MultipleChoiceJob(Job[MultipleChoiceSettings]):
         )
 
     def _logits(self, split: str, batch_size: int, description: str) -> np.ndarray:
-        """Returns scores of the options, float32 [N, C]; -inf for missing options."""
+        """Returns the scores of the options; see `option_logits`."""
         features = self.features[split]
         predictor = self.predictor(batch_size * features.num_choices)
         return option_logits(features, predictor, description)
 
     def _scores(self, split: str, logits: np.ndarray, batch_size: int) -> dict[str, float]:
-        """Returns the scores of a labelled split, rounded to float32."""
         features = self.features[split]
         assert features.label_ids is not None, "questions of train and dev have labels"
         return metrics.rounded(scores(logits, features.label_ids, features.levels, batch_size))
@@ -151,7 +149,7 @@ class MultipleChoiceJob(Job[MultipleChoiceSettings]):
             export_choice(self.model, folder)
 
     def _predict(self, step: int) -> None:
-        """Writes the options chosen for the test set, and its scores if it has labels."""
+        """Writes the predictions for the test set, and their scores if it has labels."""
         features, output_dir = self.features[TEST], self.settings.output_dir
         batch_size = self.settings.predict_batch_size
         logits = self._logits(TEST, batch_size, "predicting")
@@ -192,11 +190,11 @@ def write_choice_predictions(
     predictions: np.ndarray,
     choice_counts: np.ndarray,
 ) -> None:
-    """Writes `predictions.tsv`: a header, and a row per question.
+    """Writes `predictions.tsv`: a header, and one row per question.
 
     Columns: `id`, see `label_cell`; `question`, the number of the question among the questions with
-    this id; `prediction`, a letter; and one column per letter with the probability, float32 [N, C],
-    empty for missing options.
+    this id, from 0; `prediction`, a letter; and one column per letter with the probability,
+    float32 [N, C], empty for missing options.
     """
     letters = LETTERS[: probabilities.shape[1]]
     rows = [["id", "question", "prediction", *letters]]
@@ -214,7 +212,7 @@ def write_choice_predictions(
 def write_predict_results(
     output_dir: str, step: int, results: Mapping[str, float], best: float
 ) -> None:
-    """Writes `predict_results.txt`: the scores of the test set, and the best of an evaluation."""
+    """Writes `predict_results.txt`: scores of the test set, and the best score of evaluations."""
     lines = ["***** Predict results *****", *original_result_lines(step, results, best)]
     with write_then_rename(os.path.join(output_dir, "predict_results.txt")) as file:
         file.write("".join(f"{line}\n" for line in lines).encode())
@@ -226,11 +224,8 @@ def run_multiple_choice(
     """Trains, evaluates and applies a multiple-choice model, as `run_race.py` does.
 
     Args:
-        settings: what to do, named after the command's flags.
-        on_log: see `run_classification`, also for errors.
-
-    Returns:
-        The scores, the best checkpoint and the logged records.
+        settings: the settings, named after the command's flags.
+        on_log: see `run_classification`, also for the result and the errors.
     """
     check_arguments(settings, MultipleChoiceSettings, on_log)
     return flow.run(MultipleChoiceJob, settings, on_log)

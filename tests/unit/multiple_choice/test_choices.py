@@ -2,7 +2,6 @@
 
 import json
 import logging
-import re
 
 import pytest
 
@@ -32,15 +31,13 @@ def read(path, split=TRAIN):
     return read_choices(path, split=split)
 
 
-class TestEndings:
-    def test_every_blank_is_filled_and_otherwise_the_option_follows(self):
-        example = ChoiceExample("x", "c", "_ and _ .", ("one", "t_o", ""))
-        assert example.endings() == ("one and one .", "t_o and t_o .", " and  .")
-        assert ChoiceExample("x", "c", "Why? ", ("a", " b ")).endings() == ("Why?  a", "Why?   b ")
-
-    def test_parts_are_cleaned_before_they_are_joined(self):
-        example = ChoiceExample("x", "c", "It＿.", (" A ", "B"))
-        assert example.endings(lambda text: text.strip().replace("＿", "_")) == ("ItA.", "ItB.")
+def test_an_option_replaces_every_blank_or_follows_the_question():
+    example = ChoiceExample("x", "c", "_ and _ .", ("one", "t_o", ""))
+    assert example.endings() == ("one and one .", "t_o and t_o .", " and  .")
+    assert ChoiceExample("x", "c", "Why? ", ("a", " b ")).endings() == ("Why?  a", "Why?   b ")
+    # Texts are cleaned before they are joined.
+    example = ChoiceExample("x", "c", "It＿.", (" A ", "B"))
+    assert example.endings(lambda text: text.strip().replace("＿", "_")) == ("ItA.", "ItB.")
 
 
 def test_rows_are_read_unchanged(file):
@@ -62,7 +59,6 @@ def test_rows_are_read_unchanged(file):
     [
         (1, ["x", "y", "z"], 1),
         (1.0, ["x", "y", "z"], 1),
-        ("B", ["x", "y", "z"], 1),
         ("c", ["x", "y", "z"], 2),
         (" z ", ["x", "y", "z"], 2),
         ("2", ["x", "y", "z"], 2),  # no option has this text
@@ -70,7 +66,6 @@ def test_rows_are_read_unchanged(file):
         (1, ["3", "4", "1"], 1),
         ("-", ["+", "-"], 1),
         ("A", ["A", "B"], 0),  # letter and text agree
-        ("yes", ["no", "yes"], 1),
     ],
 )
 def test_a_label_is_a_number_a_letter_or_the_text(file, label, options, expected):
@@ -98,19 +93,9 @@ def test_invalid_rows_are_rejected(file, changes, message):
         read(file(row(), "", row(**changes)))
 
 
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [
-        (['{"context": "x",'], "line 1"),
-        (['{"label": 0, "label": 1}'], "line 1.*'label'"),
-        ([""], "data.jsonl"),
-        ([row(label=None), row(label="-"), row(label="")], "label"),
-    ],
-)
-def test_malformed_files_are_rejected(file, lines, message):
-    with pytest.raises(ValueError, match=r"data\.jsonl") as raised:
-        read(file(*lines))
-    assert re.search(message, str(raised.value))
+def test_files_without_labels_are_rejected(file):
+    with pytest.raises(ValueError, match=r"No question has a label in .*data\.jsonl"):
+        read(file(row(label=None), row(label="-"), row(label="")))
 
 
 def test_rows_without_a_label_are_skipped_in_train_and_dev(file, caplog):
@@ -121,18 +106,17 @@ def test_rows_without_a_label_are_skipped_in_train_and_dev(file, caplog):
 
 
 @pytest.mark.parametrize(
-    ("labels", "expected", "warning"),
+    ("labels", "expected", "is_warned"),
     [
-        ([1, 0], [1, 0], None),
-        ([None, None], [None, None], None),
-        (["", "-"], [None, None], None),
-        ([1, None], [None, None], "rows=1 with no label, while other questions have labels"),
-        ([1, -1], [None, None], "rows=1 with no label, while other questions have labels"),
+        ([1, 0], [1, 0], False),
+        (["", None, "-"], [None, None, None], False),
+        ([1, None], [None, None], True),
+        ([1, -1], [None, None], True),
     ],
 )
-def test_a_test_file_has_all_labels_or_none(file, caplog, labels, expected, warning):
+def test_labels_of_a_test_file_are_used_if_all_are_valid(file, caplog, labels, expected, is_warned):
     with caplog.at_level(logging.WARNING):
         examples = read(file(*(row(label=label) for label in labels)), TEST)
     assert [example.label for example in examples] == expected
-    assert (warning is None) == (not caplog.records)
-    assert (warning or "") in caplog.text
+    warning = "rows=1 with no label, while other questions have labels"
+    assert (warning in caplog.text) == bool(caplog.records) == is_warned

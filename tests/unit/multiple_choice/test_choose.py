@@ -73,7 +73,7 @@ def test_models_of_an_unknown_task_need_one_score(model, tokenizer, tmp_path):
     assert unknown(**COLUMNS) == MultipleChoice(model, tokenizer)(**COLUMNS)
     regression = TrainedTask("sts-b", Labels())
     other = written(tmp_path / "regression", model, tokenizer, regression)
-    with pytest.raises(ValueError, match=r"path must be a model of multiple choice.*'sts-b'"):
+    with pytest.raises(ValueError, match=r"path must be a multiple-choice model.*'sts-b'"):
         MultipleChoice.load(other)
     classes = AlbertForClassification(CONFIG, 3)
     with pytest.raises(ValueError, match="output_weights"):
@@ -88,7 +88,7 @@ def test_bad_input_is_rejected(model, tokenizer):
         (
             lambda: MultipleChoice(model, tokenizer, max_qa_length=0),
             ValueError,
-            "max_qa_length must be at least 1",
+            "`max_qa_length` must be at least 1",
         ),
     ])  # fmt: skip
 

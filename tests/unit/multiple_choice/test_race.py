@@ -1,4 +1,4 @@
-"""RACE as downloaded and in the form of the original, and rejected files."""
+"""RACE as downloaded and in the original's form, and rejected files."""
 
 import json
 import logging
@@ -6,20 +6,21 @@ import logging
 import pytest
 
 from albert_tf.data.text_examples import DEV, TEST, TRAIN
-from albert_tf.multiple_choice.data import chosen_levels, read_race
+from albert_tf.multiple_choice.data import read_race
 
 OPTIONS = ["red", "green", "blue", "none"]
 
 
 def passage(number, level="middle", questions=2, **changes):
+    """Returns a passage; keys with the value ... are removed."""
     content = {
         "answers": ["A", "C", "D"][:questions],
         "options": [OPTIONS, OPTIONS[::-1], OPTIONS][:questions],
         "questions": [f"What is {number}?", "It is _.", "Why?"][:questions],
         "article": f"Passage {number},\nof two lines.",
         "id": f"{level}{number}.txt",
+        **changes,
     }
-    content.update(changes)
     return {key: value for key, value in content.items() if value is not ...}
 
 
@@ -45,28 +46,16 @@ def race(tmp_path):
     return Race(tmp_path)
 
 
-def ids(examples):
-    return [example.example_id for example in examples]
-
-
-def test_two_flags_select_the_levels():
-    assert chosen_levels(False, False) == ("middle", "high")
-    assert chosen_levels(True, False) == ("high",)
-    assert chosen_levels(False, True) == ("middle",)
-    with pytest.raises(ValueError, match="`high_only` and `middle_only`"):
-        chosen_levels(True, True)
-
-
 def test_passages_are_sorted_by_level_and_number(race):
     for number in (10, 9, 100):
         race.write(f"{number}.txt", passage(number, questions=1))
-    race.write("2b.txt", json.dumps(passage("2b", questions=1, id=...), indent=2))
-    race.write("._9.txt", "no JSON: left behind by some systems")
+    race.write("2000.txt", json.dumps(passage(2000, questions=1, id=...), indent=2))
+    race.write("._9.txt", "no JSON: created by macOS")
     race.write("notes.md", "no JSON either")
     race.write("1.txt", passage(1, "high", 3), "high")
     examples = race.read("high", "middle")
-    assert ids(examples) == [
-        *("middle9.txt", "middle10.txt", "middle100.txt", "middle2b.txt"),
+    assert [example.example_id for example in examples] == [
+        *("middle9.txt", "middle10.txt", "middle100.txt", "middle2000.txt"),
         *["high1.txt"] * 3,
     ]
     assert [example.level for example in examples] == ["middle"] * 4 + ["high"] * 3
@@ -75,32 +64,27 @@ def test_passages_are_sorted_by_level_and_number(race):
     assert examples[4].context is examples[6].context
 
 
-JOINED = {"lines": "\n", "nothing": "", "blank lines": "\n\n \r\n"}
-
-
-@pytest.mark.parametrize("between", JOINED)
-def test_one_file_for_all_gives_the_same_examples(race, between):
+@pytest.mark.parametrize("between", ["\n", "", "\n\n \r\n"])
+def test_all_txt_gives_the_same_examples(race, between):
     contents = {number: json.dumps(passage(number)) for number in (3, 20, 100)}
     for number, text in contents.items():
         race.write(f"{number}.txt", text)
     expected = race.read()
-    race.write("all.txt", "\ufeff \n" + JOINED[between].join(contents.values()) + "\n")
+    race.write("all.txt", "\ufeff \n" + between.join(contents.values()) + "\n")
     assert race.read() == expected
     assert len(expected) == 6
 
 
 def test_data_dir_may_be_race_itself(race):
     race.write("1.txt", passage(1))
-    assert read_race(f"{race.data_dir}/RACE", DEV, levels=["middle"]) == race.read()
     assert read_race(f"{race.data_dir}/RACE/", DEV, levels=["middle"]) == race.read()
 
 
 @pytest.mark.parametrize("answers", [..., [], None])
 def test_a_test_set_may_have_no_answers(race, caplog, answers):
     race.write("1.txt", passage(1, answers=answers), split=TEST)
-    race.write("2.txt", passage(2, answers=answers), split=TEST)
     with caplog.at_level(logging.WARNING):
-        assert [example.label for example in race.read(split=TEST)] == [None] * 4
+        assert [example.label for example in race.read(split=TEST)] == [None] * 2
     assert not caplog.records
 
 
@@ -114,7 +98,7 @@ def test_a_test_set_has_all_answers_or_none(race, caplog):
 
 
 def test_questions_without_an_answer_are_skipped_in_train(race, caplog):
-    race.write("1.txt", passage(1, answers=["B", ""]), split=TRAIN)
+    race.write("1.txt", passage(1, answers=["B", None]), split=TRAIN)
     race.write("2.txt", passage(2, answers=...), split=TRAIN)
     with caplog.at_level(logging.WARNING):
         assert [example.label for example in race.read(split=TRAIN)] == [1]
@@ -122,7 +106,7 @@ def test_questions_without_an_answer_are_skipped_in_train(race, caplog):
     assert f"rows=3 with no label, skipped {places}" in caplog.text
 
 
-def test_empty_texts_and_half_characters_are_kept(race, caplog):
+def test_empty_texts_are_kept_and_lone_surrogates_replaced(race, caplog):
     race.write("1.txt", passage(1, article=" "))
     race.write("2.txt", {**passage(2), "options": [["", "x", "y", "z"], OPTIONS]})
     race.write("3.txt", passage(3, article="\ud83d half"))
@@ -136,11 +120,8 @@ def test_empty_texts_and_half_characters_are_kept(race, caplog):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "12.txt is empty"),
-        ('{"article": "x",\n oops}', r"12.txt .*JSON.* line 2, column 2"),
         (json.dumps(passage(1)) + "\n\n" + '{"a": }', "12.txt .*JSON.* line 3"),
         (passage(1, article=...), "12.txt, line 1: article is missing.*'id'"),
-        ({**passage(1), "id": ["x" * 10_000]}, "12.txt.*id must be text"),
         (passage(1, answers=["A"]), "2 questions, 2 lists of options and 1 answers"),
         (passage(1, options=[OPTIONS, OPTIONS[:3]]), r"options\[1\] must be .* 4 options"),
         (passage(1, options=[OPTIONS, [1, 2, 3, 4]]), r"options\[1\]\[0\].*text.*1"),
@@ -150,9 +131,8 @@ def test_empty_texts_and_half_characters_are_kept(race, caplog):
 def test_malformed_passages_are_rejected(race, content, message):
     race.write("3.txt", passage(3))
     race.write("12.txt", content)
-    with pytest.raises(ValueError, match=f"(?s:.*){message}") as raised:
+    with pytest.raises(ValueError, match=message):
         race.read()
-    assert len(str(raised.value)) < 600
 
 
 def test_missing_levels_and_answers_are_rejected(race):
@@ -162,5 +142,5 @@ def test_missing_levels_and_answers_are_rejected(race):
     with pytest.raises(ValueError, match=r"no passages .*RACE/train/middle.*Received: "):
         race.read(split=TRAIN)
     race.write("1.txt", passage(1, answers=...))
-    with pytest.raises(ValueError, match=r"no question has a label in .*RACE/dev, the dev data"):
+    with pytest.raises(ValueError, match=r"No question has a label in .*RACE/dev, the dev data"):
         race.read()
