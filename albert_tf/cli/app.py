@@ -58,6 +58,7 @@ Write flags as --name=value, Boolean flags also as --name and --noname.
 
 
 def command(
+    module: str,
     description: str | None,
     groups: Groups,
     run: Callable[..., None],
@@ -65,14 +66,15 @@ def command(
     takes_arguments: bool = False,
     takes_paths: bool = False,
 ) -> Callable[[], None]:
-    """Returns the `main` of a command, which parses the command line and runs the command.
+    """Returns the `main` of a command, and calls it if `module` is "__main__".
 
-    Errors that a user can correct end the process with a message and exit status 1. Other errors
-    show their stack trace and how to report it. A signal ends the process with status 128 plus its
-    number.
+    `main` parses the command line and runs the command. Errors that a user can correct end the
+    process with a message and exit status 1. Other errors show their stack trace and how to report
+    it. A signal ends the process with status 128 plus its number.
 
     Args:
-        description: docstring of the command's module, with which `--help` begins.
+        module: `__name__` of the command's module.
+        description: docstring of the module, with which `--help` begins.
         groups: the flags.
         run: function that runs the command and reads `flags.FLAGS`.
         takes_arguments: whether `run` takes the list of arguments after `--`.
@@ -101,17 +103,21 @@ def command(
             sys.exit(f"error: {explain(error, flags.FLAGS)}")
 
     def main() -> None:
-        def parser(argv: Sequence[str]) -> list[str]:
-            return parse(description, argv, takes_arguments, takes_paths)
-
         define(groups)
         try:
             with end_on_signals():
-                app.run(run_with_errors, flags_parser=parser)
+                app.run(
+                    run_with_errors,
+                    flags_parser=lambda argv: parse(
+                        description, argv, takes_arguments, takes_paths
+                    ),
+                )
         except BrokenPipeError:
             discard_standard_output()  # the reader, such as `head`, has closed the pipe
             sys.exit(1)
 
+    if module == "__main__":
+        main()
     return main
 
 

@@ -39,8 +39,4 @@ def run() -> None:
     print(f"All checks passed: {values.output_dir}/{REPORT_FILE}")
 
 
-main = command(__doc__, FLAGS, run)
-
-
-if __name__ == "__main__":
-    main()
+main = command(__name__, __doc__, FLAGS, run)

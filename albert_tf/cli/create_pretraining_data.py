@@ -83,8 +83,4 @@ def run(beam_options: Sequence[str]) -> None:
     create_pretraining_data(dataclasses.replace(settings, beam_options=beam_options))
 
 
-main = command(__doc__, FLAGS, run, takes_arguments=True)
-
-
-if __name__ == "__main__":
-    main()
+main = command(__name__, __doc__, FLAGS, run, takes_arguments=True)

@@ -47,8 +47,4 @@ def run() -> None:
         logging.info("%d variables are in %s", len(names), os.path.abspath(values.export_path))
 
 
-main = command(__doc__, FLAGS, run)
-
-
-if __name__ == "__main__":
-    main()
+main = command(__name__, __doc__, FLAGS, run)

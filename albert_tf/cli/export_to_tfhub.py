@@ -66,8 +66,4 @@ def run() -> None:
         print(*report.lines(), sep="\n")
 
 
-main = command(__doc__, FLAGS, run)
-
-
-if __name__ == "__main__":
-    main()
+main = command(__name__, __doc__, FLAGS, run)

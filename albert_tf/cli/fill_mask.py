@@ -49,8 +49,4 @@ def run() -> None:
                 print("  " + "  ".join(f"{c.token} {c.probability:.1%}" for c in candidates))
 
 
-main = command(__doc__, FLAGS, run)
-
-
-if __name__ == "__main__":
-    main()
+main = command(__name__, __doc__, FLAGS, run)

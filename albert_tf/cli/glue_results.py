@@ -41,8 +41,4 @@ def run() -> None:
         print(f"\n{zip_file} contains", *files, sep="\n  ")
 
 
-main = command(__doc__, FLAGS, run)
-
-
-if __name__ == "__main__":
-    main()
+main = command(__name__, __doc__, FLAGS, run)

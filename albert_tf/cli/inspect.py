@@ -39,8 +39,4 @@ def run(paths: Sequence[str]) -> None:
         print("\n" * (not number) + line)
 
 
-main = command(__doc__, FLAGS, run, takes_paths=True)
-
-
-if __name__ == "__main__":
-    main()
+main = command(__name__, __doc__, FLAGS, run, takes_paths=True)

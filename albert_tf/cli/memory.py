@@ -54,8 +54,4 @@ def run() -> None:
     print(memory_report(config, settings_from_flags(TrainingSetting), values.memory_gb))
 
 
-main = command(__doc__, FLAGS, run)
-
-
-if __name__ == "__main__":
-    main()
+main = command(__name__, __doc__, FLAGS, run)

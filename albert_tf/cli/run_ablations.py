@@ -83,8 +83,4 @@ def run(training_flags: list[str]) -> None:
     run_ablations(settings, dry_run=flags.FLAGS.dry_run)
 
 
-main = command(__doc__, FLAGS, run, takes_arguments=True)
-
-
-if __name__ == "__main__":
-    main()
+main = command(__name__, __doc__, FLAGS, run, takes_arguments=True)

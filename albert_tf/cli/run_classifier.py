@@ -96,8 +96,4 @@ def run() -> None:
     run.run_classification(settings_from_flags(run.ClassificationSettings))
 
 
-main = command(__doc__, FLAGS, run)
-
-
-if __name__ == "__main__":
-    main()
+main = command(__name__, __doc__, FLAGS, run)

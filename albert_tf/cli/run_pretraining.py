@@ -100,8 +100,4 @@ def run() -> None:
     run.run_pretraining(settings_from_flags(run.PretrainingSettings))
 
 
-main = command(__doc__, FLAGS, run)
-
-
-if __name__ == "__main__":
-    main()
+main = command(__name__, __doc__, FLAGS, run)

@@ -81,8 +81,4 @@ def run() -> None:
     run.run_multiple_choice(settings_from_flags(run.MultipleChoiceSettings))
 
 
-main = command(__doc__, FLAGS, run)
-
-
-if __name__ == "__main__":
-    main()
+main = command(__name__, __doc__, FLAGS, run)

@@ -122,8 +122,4 @@ def run() -> None:
     run.run_squad(settings_from_flags(run.SquadSettings))
 
 
-main = command(__doc__, FLAGS, run)
-
-
-if __name__ == "__main__":
-    main()
+main = command(__name__, __doc__, FLAGS, run)

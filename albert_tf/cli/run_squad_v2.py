@@ -12,8 +12,4 @@ from albert_tf.cli.run_squad import run, squad_flags
 
 FLAGS = squad_flags(2)
 
-main = command(__doc__, FLAGS, run)
-
-
-if __name__ == "__main__":
-    main()
+main = command(__name__, __doc__, FLAGS, run)

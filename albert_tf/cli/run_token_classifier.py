@@ -75,8 +75,4 @@ def run() -> None:
     run.run_token_classification(settings_from_flags(run.TokenClassificationSettings))
 
 
-main = command(__doc__, FLAGS, run)
-
-
-if __name__ == "__main__":
-    main()
+main = command(__name__, __doc__, FLAGS, run)

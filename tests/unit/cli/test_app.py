@@ -34,7 +34,7 @@ def run():
     logging.error("error of another package")
 
 
-command(__doc__, {}, run)()
+command(__name__, __doc__, {}, run)
 """
 PRINTING_COMMAND = """
 from albert_tf.cli.app import command
@@ -46,7 +46,7 @@ def run(texts):
         file.write(texts[0].encode())
 
 
-command(__doc__, {}, run, takes_paths=True)()
+command(__name__, __doc__, {}, run, takes_paths=True)
 """
 TENSORFLOW = 'import os\nos.write(2, b"WARNING: at its start\\n")\n'
 
@@ -290,7 +290,7 @@ def test_an_unexpected_error_shows_its_stack_trace_and_how_to_report_it():
 from albert_tf.cli.app import command
 def run():
     {}["missing"]
-command(__doc__, {}, run)()
+command(__name__, __doc__, {}, run)
 """
     result = run_python("-c", program)
     assert result.returncode == 1
