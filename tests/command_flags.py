@@ -18,78 +18,53 @@ from tests.programs import ROOT
 NAMES = tuple(name for names in COMMANDS.values() for name in names)
 # Commands that pass arguments after `--` to another command.
 _PASSED_TO = {"run_ablations": "run_pretraining", "run_glue": "run_classifier"}
-_FLAG = re.compile(r"--(\w+)(?:=(.*))?$", re.DOTALL)
 
 
-def mistakes(words: list[str], is_whole: bool = True) -> list[str]:
-    """Returns the errors in a command line.
+def mistake_in(words: list[str], is_whole: bool = True) -> str | None:
+    """Returns the error in a command line. `None` if it is valid.
 
     Args:
         words: words of `python X.py ...`, `python -m X ...`, `python -c CODE`, `albert_tf X ...`
-            or `./X.sh ...`. Other programs are not checked.
+            or `./X.sh ...`.
         is_whole: whether the command is complete. Otherwise flags may be missing.
     """
     if words[:2] == ["python", "-c"]:
         ast.parse(words[2])
-        return []
-    if words[0] == "python":
-        words = words[1:]
-    elif words[0] == "albert_tf":
-        words = ["-m", *words]
-    elif not words[0].startswith("./"):
-        return []
-    if words[:2] == ["-m", "albert_tf"] and words[2] == "--help":
-        return []
-    name, arguments = name_of(words), words[1:]
-    if words[0] == "-m":
-        arguments = words[3:] if words[1] == "albert_tf" else words[2:]
-        module = ROOT / words[1].replace(".", "/")
-        files = (module.with_suffix(".py"), module / "__main__.py")
-        if not (name in NAMES or any(file.exists() for file in files)):
-            return [f"There is no command {name}"]
-    elif not (ROOT / words[0]).exists():
-        return [f"There is no {words[0]}"]
-    elif name == "test":
-        return []  # it passes its arguments to pytest
-    elif name == "demo":
-        words = ["-m", "albert_tf.cli.demo"]
-    return _mistakes_of(name, [word for word in arguments if word != "..."], is_whole)
+        return None
+    if words[0] in ("python", "albert_tf"):
+        words = words[1:] if words[0] == "python" else ["-m", *words]
+    if words[:2] == ["-m", "albert_tf"]:
+        words = ["-m", *words[2:]]
+    is_module, name = words[0] == "-m", name_of(words)
+    arguments = [word for word in words[2 if is_module else 1 :] if word != "..."]
+    if name == "test" or "--help" in words:
+        return None  # pytest has further flags
+    if name not in NAMES and _source(name) is None:
+        return f"There is no command {name}"
+    return _mistake_in_arguments(name, arguments, is_whole)
 
 
-def _mistakes_of(name: str, arguments: list[str], is_whole: bool) -> list[str]:
-    passed: list[str] = []
-    if "--" in arguments:
+def _mistake_in_arguments(name: str, arguments: list[str], is_whole: bool) -> str | None:
+    if "--" in arguments and name in _PASSED_TO:
         end = arguments.index("--")
         arguments, passed = arguments[:end], arguments[end + 1 :]
-    found = []
-    if name in _PASSED_TO:
-        found = _mistakes_of(_PASSED_TO[name], passed, is_whole=False)
-    if name in NAMES:
-        return found + _mistakes_of_command(name, arguments, is_whole)
-    names = written_flags(_source(name))
-    return found + [
-        f"{name} has no flag {word}" for word in arguments if _flag_name(word, names) is None
-    ]
-
-
-def _mistakes_of_command(name: str, arguments: list[str], is_whole: bool) -> list[str]:
+        if mistake := _mistake_in_arguments(_PASSED_TO[name], passed, is_whole=False):
+            return mistake
+    if name not in NAMES:
+        known = written_flags(_source(name))
+        flags_in = {word[2:].partition("=")[0] for word in arguments if word.startswith("--")}
+        unknown = flags_in - known - {"help"}
+        return f"{name} has no flags {unknown}" if unknown else None
+    literal = [word for word in arguments if "$" not in word]
     with flags_of(name) as values:
-        found = []
-        for word in arguments:
-            flag = _flag_name(word, values)
-            if word.startswith("--") and flag is None and word != "--help":
-                found.append(f"{name} has no flag {word}")
-            elif flag and "=" in word and "$" not in word:
-                try:
-                    values[flag].parser.parse(word.partition("=")[2])
-                except ValueError as error:
-                    found.append(f"{name} {word}: {error}")
-        if is_whole and not found and not {"$", "--help"} & {*"".join(arguments), *arguments}:
-            try:
-                values([name, *arguments])
-            except flags.Error as error:
-                found.append(f"{name}: {error}")
-        return found
+        if not is_whole or len(literal) < len(arguments):
+            for flag in values:
+                values[flag].validators.clear()
+        try:
+            values([name, *literal])
+        except flags.Error as error:
+            return f"{name}: {error}"
+    return None
 
 
 @contextlib.contextmanager
@@ -129,18 +104,11 @@ def written_flags(file: Path) -> set[str]:
     return {*found, "help"}
 
 
-def _source(name: str) -> Path:
-    files = (ROOT / f"{name}.sh", ROOT / "tests" / name / "__main__.py")
-    benchmark = ROOT / "benchmarks" / f"{name}.py"
-    return next((file for file in files if file.exists()), benchmark)
-
-
-def _flag_name(word: str, known: flags.FlagValues | set[str]) -> str | None:
-    """Returns the flag in a word: `--name`, `--name=value` or `--noname`."""
-    match = _FLAG.match(word)
-    if not match:
-        return None
-    for name in (match[1], match[1].removeprefix("no")):
-        if name in known:
-            return name
-    return None
+def _source(name: str) -> Path | None:
+    """Returns the source of a shell script, a benchmark, or another program of this project."""
+    files = (
+        ROOT / f"{name}.sh",
+        *(ROOT / folder / f"{name}.py" for folder in ("benchmarks", "scripts")),
+        ROOT / "tests" / name / "__main__.py",
+    )
+    return next((file for file in files if file.exists()), None)

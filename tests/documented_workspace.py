@@ -17,7 +17,7 @@ from albert_tf.training.optimization import Lamb
 from tests import documented_python
 from tests.choice_run import choices, write_choices, write_race
 from tests.classifier_run import texts
-from tests.markdown_blocks import Block, prose_of
+from tests.documentation import Block, prose_of
 from tests.programs import ROOT, Program, warm_python
 from tests.small_model import small_config
 from tests.squad_run import questions, write_squad

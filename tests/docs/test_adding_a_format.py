@@ -1,5 +1,6 @@
 """The example of docs/adding_a_format.md works as written."""
 
+import importlib.util
 import sys
 
 import numpy as np
@@ -9,7 +10,7 @@ from albert_tf.checkpoints import formats
 from albert_tf.checkpoints.loading import read_contents
 from albert_tf.checkpoints.model_source import stored_model
 from albert_tf.checkpoints.report import DamagedError, LoadError
-from tests.documentation import DOCS, import_module, python_blocks, write_module
+from tests.documentation import DOCS, blocks_of
 
 NAME = "albert_tf.checkpoints.npz"
 
@@ -17,12 +18,16 @@ NAME = "albert_tf.checkpoints.npz"
 @pytest.fixture
 def npz(tmp_path, monkeypatch):
     """Returns the module of the format, which is in the table of formats."""
-    module = import_module(write_module("adding_a_format.md", tmp_path / "npz.py", slice(1)), NAME)
-    entry = eval("{" + python_blocks("adding_a_format.md")[1] + "}", {"_Format": formats._Format})
-    for name, value in entry.items():
+    blocks = blocks_of(DOCS / "adding_a_format.md")
+    code, row, *_ = (block.text for block in blocks if block.language == "python")
+    (tmp_path / "npz.py").write_text(code)
+    spec = importlib.util.spec_from_file_location(NAME, tmp_path / "npz.py")
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, NAME, module)
+    spec.loader.exec_module(module)
+    for name, value in eval("{" + row + "}", {"_Format": formats._Format}).items():
         monkeypatch.setitem(formats._FORMATS, name, value)
-    yield module
-    del sys.modules[NAME]
+    return module
 
 
 def test_the_module_has_all_functions_of_a_format(npz):

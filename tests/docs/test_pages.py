@@ -10,8 +10,7 @@ import pytest
 
 import albert_tf
 from albert_tf.training.distribution import Cluster, cluster_from_environment
-from tests.documentation import DOCS, ROOT
-from tests.markdown_blocks import blocks_of, prose_of
+from tests.documentation import DOCS, ROOT, blocks_of, prose_of
 
 PAGES = sorted(
     path for folder in (".", "docs", "notebooks") for path in (ROOT / folder).glob("*.md")

@@ -9,8 +9,7 @@ import sys
 
 import pytest
 
-from tests.documentation import DOCS
-from tests.markdown_blocks import blocks_of
+from tests.documentation import DOCS, blocks_of
 from tests.programs import ROOT
 
 PAGE = DOCS / "python.md"

@@ -101,14 +101,14 @@ def test_an_interrupted_conversion_leaves_no_files(golden, tmp_path, number):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, "mini"])
 def test_a_classifier_is_trained_from_any_format(models, golden, tmp_path, name):
-    """Configuration and tokenizer come from the model."""
+    """Configuration and tokenizer come from the model. "mini" is part of the package."""
     run = ClassifierRun(tmp_path, golden)
     output = run.must_work(
         albert_config_file=None,
         spm_model_file="from_tf_hub",
-        albert_hub_module_handle=models / name,
+        albert_hub_module_handle=name if name == "mini" else models / name,
         do_train=True,
         train_step=1,
         max_seq_length=20,

@@ -8,7 +8,6 @@ import math
 import os
 import random
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +21,13 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell
 
 import albert_tf
-from albert_tf.checkpoints.model_directory import SENTENCEPIECE_FILE
-from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.modeling.models import AlbertForPretraining
-from albert_tf.modeling.original_names import original_names
 from scripts.run_notebooks import METADATA
 from tests.classifier_run import texts
 from tests.programs import ROOT, warm_python
 from tests.small_model import small_config
 from tests.squad_run import questions, write_squad
+from tests.text_models import written
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 CELL_SECONDS = 300
@@ -41,16 +38,11 @@ _EXPECTED_ON_STDERR = re.compile(
 )
 
 
-@dataclass
 class NotebookRun:
-    """An executed notebook and its working directory."""
+    """An executed notebook, its working directory and its output directory."""
 
-    notebook: NotebookNode
-    folder: Path
-
-    @property
-    def output(self) -> Path:
-        return self.folder / "output"
+    def __init__(self, notebook: NotebookNode, folder: Path) -> None:
+        self.notebook, self.folder, self.output = notebook, folder, folder / "output"
 
     def outputs(self) -> list[Any]:
         return [output for cell in self.notebook.cells for output in cell.get("outputs", ())]
@@ -130,20 +122,6 @@ def insert_parameters(notebook: NotebookNode, parameters: dict[str, Any]) -> Non
     notebook.cells.insert(place + 1, new_code_cell("\n".join(lines)))
 
 
-def small_pretrained(folder: Path, golden: Path) -> Path:
-    """Writes an encoder with two layers, its configuration and its tokenizer."""
-    config = small_config(
-        vocab_size=1000, num_hidden_layers=2, inner_group_num=1, max_position_embeddings=48
-    )
-    folder.mkdir()
-    config.to_json_file(str(folder / "albert_config.json"))
-    model = (golden / "tokenizer" / "small_1000.model").read_bytes()
-    (folder / SENTENCEPIECE_FILE).write_bytes(model)
-    prefix = str(folder / "model.ckpt-best")
-    write_checkpoint(prefix, original_names(AlbertForPretraining(config)), global_step=0)
-    return folder
-
-
 EVERY_NOTEBOOK = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 FEW_STEPS = {
     "max_seq_length": 24,
@@ -188,8 +166,12 @@ def test_every_cell_compiles_and_needs_no_colab(path):
 
 
 @pytest.fixture
-def model(tmp_path, golden) -> Path:
-    return small_pretrained(tmp_path / "model", golden)
+def model(tmp_path, tokenizer) -> str:
+    """Writes a model with two layers, its configuration and its tokenizer."""
+    config = small_config(
+        vocab_size=1000, num_hidden_layers=2, inner_group_num=1, max_position_embeddings=48
+    )
+    return written(tmp_path / "model", AlbertForPretraining(config), tokenizer)
 
 
 @pytest.fixture

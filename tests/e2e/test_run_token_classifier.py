@@ -7,8 +7,6 @@ import pytest
 
 import albert_tf
 from albert_tf import TokenClassificationSettings, TokenClassifier, run_token_classification
-from albert_tf.checkpoints.trained_task import TrainedTask
-from albert_tf.data.text_examples import Labels
 from albert_tf.token_classification.data import read_sentences
 from tests.pretraining_run import assert_same_bits, read_checkpoint
 from tests.serving import serve_texts
@@ -78,15 +76,6 @@ def test_a_dry_run_runs_all_checks_and_writes_nothing(tmp_path, golden, caplog):
     assert "scheme=IOB2" in caplog.text
     assert "O=0.5, B-animal=1, B-place=2" in caplog.text
     assert not run.output.exists()
-
-
-def test_another_command_rejects_the_model(tmp_path, golden):
-    run = TokenRun(tmp_path, golden)
-    run.output.mkdir()
-    TrainedTask("tokens", Labels(tuple(LABELS)), False).write(str(run.output))
-    settings = albert_tf.ClassificationSettings(output_dir=str(run.output), predict_file="-")
-    with pytest.raises(ValueError, match=r"belongs to another task: .* contains 'tokens'"):
-        albert_tf.run_classification(settings)
 
 
 @pytest.mark.slow

@@ -21,11 +21,10 @@ import sys
 import tempfile
 import traceback
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from multiprocessing import get_context
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
@@ -43,14 +42,7 @@ _MAX_ERROR = 2000  # characters
 _MAX_SHOWN = 5  # failures per parser and kind
 _INPUTS_PER_PROCESS = 10_000
 
-
-class Outcome(NamedTuple):
-    """Outcome of an input: one of `GOOD`, or a failure with details."""
-
-    parser: str
-    number: int
-    kind: str
-    detail: str = ""
+Outcome = tuple[str, int, str, str]  # parser, number of the input, kind, and details of a failure
 
 
 def main() -> int:
@@ -115,13 +107,13 @@ def _outcomes(part: tuple[str, range]) -> list[Outcome]:
                 _read_in_child(PARSERS[name], numbers[len(found) :], results, printed)
             _, status = os.waitpid(child, 0)
             *lines, _ = results.read_bytes().split(b"\n")  # the last line may be incomplete
-            found += [Outcome(name, *json.loads(line)) for line in lines]
+            found += [(name, *json.loads(line)) for line in lines]
             if status:
                 output = printed.read_text(errors="replace")
                 if not os.WIFSIGNALED(status):
                     raise RuntimeError(f"--parsers={name} cannot be run:\n{output}")
                 kind = f"killed by {signal.Signals(os.WTERMSIG(status)).name}"
-                found.append(Outcome(name, numbers[len(found)], kind, repr(output[-1000:])))
+                found.append((name, numbers[len(found)], kind, repr(output[-1000:])))
     return found
 
 
@@ -167,7 +159,7 @@ def judge(parser: Parser, folder: Path, content: bytes) -> tuple[str, str]:
     try:
         ours = parser.read()
     except BaseException as error:
-        return _kind_of_error(error, parser.named), _description(error)
+        return _kind_of_error(error, parser.named), _describe(error)
     try:
         theirs = parser.independent() if parser.independent else UNKNOWN
     except Exception:
@@ -179,18 +171,15 @@ def judge(parser: Parser, folder: Path, content: bytes) -> tuple[str, str]:
     return "different result", f"{ours!r:.300} instead of {theirs!r:.300}"
 
 
-def _kind_of_error(error: BaseException, names: tuple[str, ...]) -> str:
+def _kind_of_error(error: BaseException, names: Sequence[str]) -> str:
     message = str(error)
     if not isinstance(error, UserError | OSError):
         return "stack trace"
-    if not any(name in message for name in names):
-        return "no file named"
-    if "\n" in message:
-        return "several lines"
-    return "long message" if len(message) > _MAX_ERROR else ERROR
+    is_clear = any(name in message for name in names) and "\n" not in message
+    return ERROR if is_clear and len(message) <= _MAX_ERROR else "unclear error"
 
 
-def _description(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     place = next((f for f in reversed(frames) if "/albert_tf/" in f.filename), frames[-1])
     where = f"{os.path.basename(place.filename)}:{place.lineno}"

@@ -8,11 +8,9 @@ correct lengths and checksums, so that the damage reaches the code behind the ch
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import re
 import struct
-import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import Any
@@ -176,23 +174,6 @@ def damage_records(
         return bytes(frame_records([short if change == 2 else damage_payload(random, payload)])[0])
 
     return b"".join(change_parts(random, split_records(data), damage))
-
-
-def damage_zip(random: Random, data: bytes) -> bytes:
-    """Changes the name or the content of a member of a zip file, with a correct checksum."""
-    if not zipfile.is_zipfile(io.BytesIO(data)):
-        return damage_bytes(random, data)
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        members = {name: archive.read(name) for name in archive.namelist()}
-    chosen, change = random.choice(list(members)), random.randrange(8)
-    content = members.pop(chosen)
-    if change:
-        members[chosen + "x" * (change == 1)] = damage_bytes(random, content)
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w") as archive:
-        for name, content in members.items():
-            archive.writestr(zipfile.ZipInfo(name), content)
-    return file.getvalue()
 
 
 def damage_tar(random: Random, data: bytes) -> bytes:

@@ -11,8 +11,8 @@ from absl import flags
 from albert_tf.__main__ import summary
 from albert_tf.cli.app import help_text
 from albert_tf.cli.flags import GROUPS
-from tests.command_flags import NAMES, flags_of, mistakes
-from tests.markdown_blocks import commands_in
+from tests.command_flags import NAMES, flags_of, mistake_in
+from tests.documentation import commands_in
 from tests.programs import ROOT
 
 EVERY_COMMAND = pytest.mark.parametrize("name", NAMES)
@@ -56,7 +56,7 @@ def test_examples_in_help_are_valid(name):
     assert examples
     for words in examples:
         assert words[:2] == ["albert_tf", name]
-        assert mistakes(words) == []
+        assert mistake_in(words) is None
 
 
 def test_defining_flags_does_not_import_tensorflow():
