@@ -1,15 +1,11 @@
-"""Labelled texts: GLUE's files, or custom files in TSV, CSV or JSON Lines.
-
-Columns of GLUE are found by their names in the header, in any order. If the header contains none of
-GLUE's names, GLUE's column order is assumed, as in the original release.
-"""
+"""Labeled texts: files of GLUE, or custom TSV, CSV or JSON Lines files."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 from absl import logging
@@ -36,57 +32,37 @@ from albert_tf.data.text_examples import (
 )
 
 _MANY_CLASSES = 20
-_CLASSES_NAMED = 20
-
-
-@dataclass(frozen=True)
-class ColumnIndices:
-    """Indices of the columns of a file, from 0."""
-
-    text_a: int  # the text, or the first of a pair
-    text_b: int | None  # `None` for single texts
-    label: int | None  # `None` without labels; ignored in test files
-    guid: int | None  # names of rows; `None` if they are generated
-    width: int  # number of cells in a row
-
-    @property
-    def texts(self) -> tuple[int, ...]:
-        """Indices of the text columns."""
-        return (self.text_a,) if self.text_b is None else (self.text_a, self.text_b)
+_CLASSES_SHOWN = 20
 
 
 def read_examples(
     table: Table,
-    indices: ColumnIndices,
+    columns: Columns,
     split: str,
     labels: Labels | None,
-    guid: Callable[[int, int], str],
     *,
-    is_strict: bool,
+    is_glue: bool = False,
     multi_label: bool = False,
 ) -> list[TextExample]:
-    """Reads all rows of a file; empty cells after the last column are removed.
-
-    Train and dev rows without a label are skipped and counted. Test examples have no label.
+    """Reads all rows of a file. Train and dev rows without a label are skipped and counted.
 
     Args:
         table: the rows.
-        indices: the columns.
-        split: "train", "dev" or "test".
+        columns: indices of the columns, with a single width.
+        split: "train", "dev" or "test". Test examples have no label.
         labels: the allowed labels. If `None`, all classes are allowed.
-        guid: returns the name of a row from its line in the file, from 1, and its number among all
-            rows, from 0. Not used if a column contains names.
-        is_strict: whether to reject rows with a wrong number of cells or without a text, and
-            repeated headers. Otherwise, such rows are counted, and skipped in train and dev.
-        multi_label: whether a label is any number of classes, see `Labels`.
+        is_glue: whether malformed rows are counted and skipped, or kept in test files, and names of
+            rows are generated as in the original. Otherwise malformed rows are rejected, and rows
+            are named by their numbers from 0.
+        multi_label: whether a row has any number of classes, see `Labels`.
 
     Raises:
-        ValueError: a row or a label is rejected, or most rows are unusable.
+        ValueError: a row or a label is rejected, or most rows are malformed.
     """
-    rows = _usable_rows(table, indices, split, is_strict)
+    rows = _usable_rows(table, columns, split, is_glue)
     names: list[str | None] = [None] * len(rows)
     if split != TEST:
-        found = [cells[indices.label or 0] for _, (_, cells) in rows]
+        found = [cells[columns.label or 0] for _, (_, cells) in rows]
         no_labels = _no_labels(found, labels, multi_label)
         for at, (cell, (_, (line, _))) in enumerate(zip(found, rows, strict=True)):
             if cell is None or cell.strip() in no_labels:
@@ -100,11 +76,14 @@ def read_examples(
     for name, (number, (line, cells)) in zip(names, rows, strict=True):
         if name is None and split != TEST:
             continue
-        texts = [cells[index] or "" for index in indices.texts]
+        texts = [cells[index] or "" for index in columns.texts]
         if not all(text.strip() for text in texts):
             table.issues.add("an empty text, kept", line)
-        row_name = guid(line, number) if indices.guid is None else cells[indices.guid] or ""
-        examples.append(TextExample(row_name, texts[0], texts[1] if texts[1:] else None, name))
+        # Lines are counted from 1; the original counts rows from 0.
+        guid = f"{split}-{line - 1}" if is_glue and split != TEST else str(number)
+        if columns.guid is not None:
+            guid = cells[columns.guid] or ""
+        examples.append(TextExample(guid, texts[0], texts[1] if texts[1:] else None, name))
     if not examples:
         raise UserError(f"no row of {table.path} has a label.")
     table.issues.log()
@@ -114,13 +93,13 @@ def read_examples(
 def _no_labels(
     cells: Sequence[str | None], labels: Labels | None, multi_label: bool
 ) -> Sequence[str]:
-    """Returns the cells that mean that a row has no label."""
+    """Returns the values of label cells in rows without a label."""
     if multi_label:
         return ("-",)
     if labels is not None:
         return [cell for cell in NO_LABEL if not labels.accepts(cell)]
-    has_plus = any((cell or "").strip() == "+" for cell in cells)  # then "-" is a class, too
-    return ("",) if has_plus else NO_LABEL
+    # In a file with the label "+", "-" is also a label.
+    return ("",) if any((cell or "").strip() == "+" for cell in cells) else NO_LABEL
 
 
 def _label(cell: str, labels: Labels | None, multi_label: bool) -> str:
@@ -131,49 +110,51 @@ def _label(cell: str, labels: Labels | None, multi_label: bool) -> str:
 
 
 def _usable_rows(
-    table: Table, indices: ColumnIndices, split: str, is_strict: bool
+    table: Table, columns: Columns, split: str, is_glue: bool
 ) -> list[tuple[int, Row]]:
     """Returns rows padded to the number of columns, with their numbers among all rows."""
     rows: list[tuple[int, Row]] = []
-    count = num_mismatches = 0
+    count = num_malformed = 0
+    [width] = columns.widths
     for line, cells in table.rows:
-        if not any(cells[indices.width :]):
-            cells = cells[: indices.width]
-        mismatch = _mismatch(table, indices, cells)
-        if mismatch and is_strict:
-            raise UserError(f"line {line} of {table.path} has {mismatch}.")
-        if mismatch:
-            num_mismatches += 1
-            table.issues.add(f"{mismatch}, {'kept' if split == TEST else 'skipped'}", line)
-        if not mismatch or split == TEST:
-            missing = indices.width - len(cells)
-            rows.append((count, (line, cells + [None] * missing)))
+        if not any(cells[width:]):
+            cells = cells[:width]
+        problem = _problem(table, columns, cells)
+        if problem and not is_glue:
+            raise UserError(f"line {line} of {table.path} has {problem}.")
+        if problem:
+            num_malformed += 1
+            table.issues.add(f"{problem}, {'kept' if split == TEST else 'skipped'}", line)
+        if not problem or split == TEST:
+            rows.append((count, (line, cells + [None] * (width - len(cells)))))
         count += 1
     if not count:
-        columns = listed(table.columns or [])
-        raise UserError(f"{table.path} has a header and no rows: {columns}")
-    num_usable = count - num_mismatches
-    if not num_usable or (num_usable < num_mismatches and split != TEST):
         raise UserError(
-            f"only {num_usable} of the {count} rows of {table.path} can be used; "
-            f"{indices.width} columns are expected: {'; '.join(table.issues.messages())}"
+            f"{table.path} has no rows, only a header. Received: {listed(table.columns or [])}"
+        )
+    num_usable = count - num_malformed
+    if not num_usable or (num_usable < num_malformed and split != TEST):
+        raise UserError(
+            f"only {num_usable} of the {count} rows of {table.path} can be used. Expected {width} "
+            f"columns. Received: {'; '.join(table.issues.messages())}"
         )
     return rows
 
 
-def _mismatch(table: Table, indices: ColumnIndices, cells: Cells) -> str:
+def _problem(table: Table, columns: Columns, cells: Cells) -> str:
     """Returns why a row does not match the columns; "" if it matches."""
+    [width] = columns.widths
     if cells == table.header:
         return "the header again"
-    if len(cells) != indices.width:
-        return f"too {'few' if len(cells) < indices.width else 'many'} columns"
-    if any(cells[index] is None for index in indices.texts):
+    if len(cells) != width:
+        return f"too {'few' if len(cells) < width else 'many'} columns"
+    if any(cells[index] is None for index in columns.texts):
         return "no text (no such key, null, a list or an object)"
     return ""
 
 
 def log_labels(path: str, split: str, examples: Sequence[TextExample], labels: Labels) -> None:
-    """Logs counts of classes, or range and mean of numbers; warns of one or too many classes."""
+    """Logs the counts of classes, or range and mean of numbers. Warns of one or many classes."""
     found = [example.label for example in examples if example.label is not None]
     counts = Counter(found)
     if labels.multi_label:
@@ -185,8 +166,8 @@ def log_labels(path: str, split: str, examples: Sequence[TextExample], labels: L
     elif found:
         names = dict.fromkeys(labels.names, 0) | counts
         shares = [f"{name}: {count} ({count / len(found):.1%})" for name, count in names.items()]
-        more = f", and {len(shares) - _CLASSES_NAMED} more" * (len(shares) > _CLASSES_NAMED)
-        text = f"labels {', '.join(shares[:_CLASSES_NAMED])}{more}"
+        more = f", and {len(shares) - _CLASSES_SHOWN} more" * (len(shares) > _CLASSES_SHOWN)
+        text = f"labels {', '.join(shares[:_CLASSES_SHOWN])}{more}"
     logging.info("%s: split=%s rows=%d %s", path, split, len(examples), text)
     if len(counts) == 1 and not labels.multi_label:
         logging.warning("%s: all %d rows have the label %r", path, len(examples), *counts)
@@ -208,8 +189,9 @@ _LABEL_NAMES = ("gold_label", "label", "score", "quality", "is_duplicate")
 class GlueData:
     """The files of a GLUE task.
 
-    Rows have the names of the original: the first column, or `<split>-<row>` in train and dev of
-    CoLA, MRPC and SST-2, where the first row of a file is row 0.
+    Columns are found by name, in any order. If the header contains no name of GLUE, GLUE's column
+    order is assumed. Rows are named as in the original: by the first column, or `<split>-<row>` in
+    train and dev of CoLA, MRPC and SST-2, where the first row of a file is row 0.
 
     Args:
         task_name: name of the task in any case.
@@ -223,9 +205,8 @@ class GlueData:
             "pearson", "spearman".
         submission_file: name of the file for GLUE's server; `None` for other data.
 
-    Differs: test rows have no label, columns are found by name, and train and dev rows of the wrong
-        length are skipped. The original invents labels for test rows, and otherwise fails or reads
-        wrong cells.
+    Differs: the original assumes GLUE's column order, invents labels for test rows, and fails or
+        reads wrong cells in rows of the wrong length.
     """
 
     def __init__(self, task_name: str, data_dir: str) -> None:
@@ -238,7 +219,7 @@ class GlueData:
         self.submission_file: str | None = self._task.submission_file
 
     def file(self, split: str) -> str:
-        """Returns the path of a split's file, which need not exist."""
+        """Returns the path of the file of a split. The file need not exist."""
         task = self._task
         folders = (split == TEST and task.test_folders) or (task.folder,)
         names = {TRAIN: ("train.tsv",), DEV: (task.dev_file,), TEST: task.test_files}[split]
@@ -246,7 +227,7 @@ class GlueData:
         return next(filter(file_exists, candidates), candidates[0])
 
     def _folder(self, name: str) -> str:
-        """Returns the directory of a task, matched without case, or `data_dir` itself."""
+        """Returns the directory of a task, in any spelling, or `data_dir` itself."""
         matches = [found for found in self._folders if plain_name(found) == plain_name(name)]
         if matches:
             return os.path.join(self.data_dir, name if name in matches else matches[0])
@@ -261,7 +242,7 @@ class GlueData:
         return folder_names(self.data_dir)
 
     def read(self, split: str) -> list[TextExample]:
-        """Reads a split; unusable rows are skipped, counted and logged."""
+        """Reads a split; see `read_examples`."""
         path = self.file(split)
         if not file_exists(path):
             raise UserError(
@@ -269,26 +250,18 @@ class GlueData:
                 f"`data_dir` must be the directory that contains {self._task.folder}/, or that "
                 f"directory itself. Received: {self.data_dir!r}"
             )
-        table, indices = self._table(path, split)
+        table, columns = self._table(path, split)
         if self._task.cuts_long_rows and split != TEST:
-            table = replace(table, rows=self._cut_rows(table, indices))
-        # Lines are counted from 1; the original counts rows from 0.
-        examples = read_examples(
-            table,
-            indices,
-            split,
-            self.labels,
-            lambda line, row: str(row) if split == TEST else f"{split}-{line - 1}",
-            is_strict=False,
-        )
+            table = replace(table, rows=self._cut_rows(table, columns))
+        examples = read_examples(table, columns, split, self.labels, is_glue=True)
         log_labels(path, split, examples, self.labels)
         return examples
 
-    def _table(self, path: str, split: str) -> tuple[Table, ColumnIndices]:
+    def _table(self, path: str, split: str) -> tuple[Table, Columns]:
         columns = self._task.unlabelled if split == TEST else self._task.labelled
 
         def is_header(cells: Cells) -> bool:
-            # Names are never numbers, and every data row of GLUE has a label or an index.
+            # Column names are never numbers, but rows contain an index or a numeric label.
             is_data = any((cell or "").strip().isdigit() for cell in cells)
             return self._has_text_names(cells) or (columns.has_header and not is_data)
 
@@ -297,11 +270,11 @@ class GlueData:
             return table, self._named_columns(table, columns)
         return table, self._usual_columns(table, columns)
 
-    def _cut_rows(self, table: Table, indices: ColumnIndices) -> Iterator[Row]:
-        """Removes extra cells of rows whose label column contains a label."""
-        width, label = indices.width, indices.label or 0
+    def _cut_rows(self, table: Table, columns: Columns) -> Iterator[Row]:
+        """Removes additional cells of rows whose label column contains a label."""
+        [width] = columns.widths
         for line, cells in table.rows:
-            if any(cells[width:]) and self.labels.accepts(cells[label] or ""):
+            if any(cells[width:]) and self.labels.accepts(cells[columns.label or 0] or ""):
                 table.issues.add("too many columns, extra ones ignored", line)
                 cells = cells[:width]
             yield line, cells
@@ -310,94 +283,75 @@ class GlueData:
         names = {(cell or "").strip().lower() for cell in cells}
         return any(name in names for options in self._task.text_names for name in options)
 
-    def _named_columns(self, table: Table, columns: Columns) -> ColumnIndices:
-        texts = [_required_index(table, options) for options in self._task.text_names]
-        return ColumnIndices(
+    def _named_columns(self, table: Table, columns: Columns) -> Columns:
+        texts = [_index(table, options) for options in self._task.text_names]
+        has_ids = columns.guid is not None and any(
+            name.lower() in _ID_NAMES for name in table.columns or []
+        )
+        return Columns(
+            widths=(table.width,),
             text_a=texts[0],
             text_b=texts[1] if len(texts) > 1 else None,
-            label=None if columns.label is None else _required_index(table, _LABEL_NAMES),
-            guid=None if columns.guid is None else _index(table, _ID_NAMES),
-            width=table.width,
+            label=None if columns.label is None else _index(table, _LABEL_NAMES),
+            guid=_index(table, _ID_NAMES) if has_ids else None,
         )
 
-    def _usual_columns(self, table: Table, columns: Columns) -> ColumnIndices:
-        """Returns the columns in GLUE's order; every row must have as many."""
+    def _usual_columns(self, table: Table, columns: Columns) -> Columns:
+        """Returns the columns in GLUE's order."""
         width = table.width if table.width in columns.widths else columns.widths[0]
         if table.columns is not None and width != table.width:
             raise UserError(
-                f"{table.path} has {table.width} columns ("
-                f"{listed(table.columns)}), but {self._task.folder} has "
-                f"{' or '.join(map(str, columns.widths))}, "
-                f"{' and '.join(repr(options[0]) for options in self._task.text_names)} among "
-                "them. `task_name`=custom reads any columns."
+                f"{table.path} must have {' or '.join(map(str, columns.widths))} columns, or the "
+                f"columns {' and '.join(repr(names[0]) for names in self._task.text_names)}. "
+                f"Received {table.width} columns: {listed(table.columns)}. For files with other "
+                "columns, use `task_name`=custom."
             )
         if table.columns is not None or columns.has_header:
             logging.warning(
-                "%s: the first row %s; assuming GLUE's column order",
+                "%s: the first row %s. The columns are read in GLUE's order",
                 table.path,
-                "has none of GLUE's names" if table.columns else "is data, not a header",
+                "contains no column name of GLUE" if table.columns else "is not a header",
             )
-        return ColumnIndices(
-            text_a=columns.text_a,
-            text_b=columns.text_b,
-            label=None if columns.label is None else columns.label % width,
-            guid=columns.guid,
-            width=width,
-        )
+        label = None if columns.label is None else columns.label % width
+        return replace(columns, widths=(width,), label=label)
 
 
-def _index(table: Table, options: Sequence[str]) -> int | None:
-    """Returns the index of the first name that the header contains in any case."""
+def _index(table: Table, options: Sequence[str]) -> int:
+    """Returns the index of the column with the first possible name, ignoring case."""
     names = [name.lower() for name in table.columns or []]
     name = next((option for option in options if option in names), None)
-    if name is not None and names.count(name) > 1:
-        raise UserError(
-            f"{table.path} has {names.count(name)} columns named {name!r}, which is "
-            f"ambiguous. Its columns: {listed(names)}"
-        )
-    return None if name is None else names.index(name)
-
-
-def _required_index(table: Table, options: Sequence[str]) -> int:
-    index = _index(table, options)
-    if index is None:
-        raise UserError(
-            f"{table.path} has no column {' or '.join(map(repr, options))}. "
-            f"Its columns: {listed(table.columns or [])}"
-        )
-    return index
+    if name is None or names.count(name) > 1:
+        found = f"no column {' or '.join(map(repr, options))}"
+        if name is not None:
+            found = f"{names.count(name)} columns named {name!r}"
+        raise UserError(f"{table.path} has {found}. Its columns: {listed(table.columns or [])}")
+    return names.index(name)
 
 
 TEXT_A, TEXT_B, LABEL = "text_a", "text_b", "label"
-
-_A_FLAG, _B_FLAG, _LABEL_FLAG = "`text_a_column`", "`text_b_column`", "`label_column`"
 
 
 class CustomData:
     """Custom files, with the same attributes as `GlueData`.
 
-    Columns are named, or numbered from 0 in files without a header. Labels are strings, or finite
-    decimal numbers for regression. Train and dev rows without a label (missing, null, "" or "-")
-    are skipped. "-" is a class only if the training file also has the label "+", or if the model
-    was trained with it. The label column of a test file is optional and ignored. Rows are named by
-    their number from 0.
-
-    With `multi_label` a cell contains labels separated by "|", or JSON contains a list. An empty
-    cell or list is a text without labels.
+    Columns are named, or numbered from 0 in files without a header. Train and dev rows without a
+    label (missing, null, "" or "-") are skipped. "-" is a class only if the training file also has
+    the label "+", or if the model was trained with it. The label column of a test file is optional
+    and ignored. With `multi_label`, a cell contains labels separated by "|", or a list in JSON, and
+    an empty cell or list is a text without labels.
 
     Args:
-        train_file, dev_file, test_file: paths; only files that are read are needed.
+        train_file, dev_file, test_file: paths. Only files that are read are needed.
         text_a_column, text_b_column, label_column: names or numbers of columns. If `text_b_column`
             is `None`, the column "text_b" is used if it exists. "" reads single texts.
         regression: whether labels are numbers.
-        labels: labels of a trained model. If `None`, the classes of the training file are used,
-            sorted as numbers if all are numbers, otherwise by code points.
+        labels: labels of a trained model. If `None`, the classes are read from the training file,
+            and sorted as numbers if all are numbers, otherwise by code points.
         multi_label: whether a text has any number of labels.
         threshold: see `Labels`.
 
     Raises:
-        ValueError: columns or settings contradict each other, or the training file, which is read
-            if `labels` is `None`, is invalid.
+        ValueError: columns or settings contradict each other, or the training file is invalid.
     """
 
     name = "custom"
@@ -421,69 +375,69 @@ class CustomData:
         self._text_a, self._text_b, self._label = text_a_column, text_b_column, label_column
         self._read_already: dict[str, list[TextExample]] = {}
         self._pairs: dict[str, bool] = {}
-        self._check_columns()
-        if labels is not None and labels.is_regression != regression:
-            kind = "numbers" if labels.is_regression else f"the classes {labels.allowed}"
-            raise UserError(
-                f"The model predicts {kind}, but `regression` is {regression}; "
-                f"set it to {labels.is_regression}, or train into another `output_dir`."
-            )
         self._multi_label = multi_label
+        self._check_columns()
         if multi_label and regression:
-            raise UserError("`multi_label` is for classes, `regression` for numbers: use one.")
-        if labels is not None and labels.multi_label != multi_label:
-            several = "any number of labels" if labels.multi_label else "one label"
-            raise UserError(
-                f"The model predicts {several} per text, but `multi_label` is {multi_label}; set "
-                f"it to {labels.multi_label}, or train into another `output_dir`."
-            )
-        found = labels or (Labels() if regression else self._found_labels())
+            raise UserError("`multi_label` and `regression` cannot be combined.")
+        if labels is not None:
+            for name, given, trained in (
+                ("regression", regression, labels.is_regression),
+                ("multi_label", multi_label, labels.multi_label),
+            ):
+                if given != trained:
+                    raise UserError(
+                        f"The model was trained with `{name}`={trained}. Use this value, or train "
+                        f"into another `output_dir`. Received: `{name}`={given}"
+                    )
+        found = labels or (Labels() if regression else self._read_labels())
         self.labels = replace(found, threshold=threshold) if multi_label else found
         self.best_metric, self.metrics = metrics_for(self.labels)
 
     def _check_columns(self) -> None:
-        given = {_A_FLAG: self._text_a, _B_FLAG: self._text_b, _LABEL_FLAG: self._label}
-        columns = [column for column in given.values() if column]
+        columns = [column for column in (self._text_a, self._text_b, self._label) if column]
+        given = (
+            f"`text_a_column`={self._text_a!r}, `text_b_column`={self._text_b!r}, "
+            f"`label_column`={self._label!r}"
+        )
         # The default label column is a name, even if the other columns are numbers.
         kinds = {is_column_number(column) for column in columns if column != LABEL}
         if len(kinds) > 1:
-            raise UserError(
-                "Name all columns, or number all columns of files without a header. Received: "
-                f"{given}"
-            )
+            raise UserError(f"Columns must be all names, or all numbers. Received: {given}")
         if len(set(columns)) < len(columns):
             raise UserError(f"Texts and label must be different columns. Received: {given}")
 
     def file(self, split: str) -> str:
-        """Returns the path of a split's file; ValueError if it is not given."""
+        """Returns the path of the file of a split; raises ValueError if it is not given."""
         path = self._files[split]
         if not path:
             raise UserError(f"`task_name`={self.name} needs `{split}_file`.")
         return path
 
     def read(self, split: str) -> list[TextExample]:
-        """Reads a split; a row with a wrong number of cells is rejected."""
+        """Reads a split; see `read_examples`."""
         examples = self._read_already.pop(split, None)
         if examples is None:
             examples = self._examples(split, self.labels)
             log_labels(self.file(split), split, examples, self.labels)
         return examples
 
-    def _found_labels(self) -> Labels:
+    def _read_labels(self) -> Labels:
         """Returns the classes of the training file and keeps its examples for `read`."""
         if not self._files[TRAIN]:
             raise UserError(
-                "The classes are not known: pass `train_file` to read them from, or an "
-                "`output_dir` with a model that was saved with its labels."
+                "The classes are unknown. Pass `train_file` to read them, or an `output_dir` that "
+                "contains a model with labels."
             )
         examples = self._examples(TRAIN, None)
         cells = [example.label or "" for example in examples]
         if self._multi_label:
             cells = [name for cell in cells for name in split_labels(cell)]
-        names = sorted_labels(cells)
+        names = sorted(set(cells))
+        if all(decimal_number(name) is not None for name in names):
+            names.sort(key=float)
         if len(names) < 2:
             raise UserError(
-                f"`train_file` must have at least two different labels in {_LABEL_FLAG}. Received: "
+                "`train_file` must have at least two different labels in `label_column`. Received: "
                 f"{self.file(TRAIN)}, which has only {listed(names) or 'texts without labels'}."
             )
         labels = Labels(tuple(names), self._multi_label)
@@ -496,11 +450,12 @@ class CustomData:
         def is_header(cells: Cells) -> bool:
             if not is_column_number(self._text_a):
                 return True
-            names = cells[1:] if cells[:1] == [""] else cells  # without the cell above row numbers
+            # pandas writes such a header. If it also writes an index, the first name is empty.
+            names = cells[1:] if cells[:1] == [""] else cells
             if len(names) > 1 and names == [str(number) for number in range(len(names))]:
                 raise UserError(
-                    f"the first row of {self.file(split)} contains column numbers. Files with "
-                    "numbered columns have no header: remove it, or name all columns."
+                    f"the first row of {self.file(split)} is a header of column numbers. Remove "
+                    "the header, or pass names of columns."
                 )
             return False
 
@@ -511,39 +466,30 @@ class CustomData:
             separator=LABEL_SEPARATOR,
         )
         return read_examples(
-            table,
-            self._indices(table, split),
-            split,
-            labels,
-            lambda line, row: str(row),
-            is_strict=True,
-            multi_label=self._multi_label,
+            table, self._columns(table, split), split, labels, multi_label=self._multi_label
         )
 
-    def _indices(self, table: Table, split: str) -> ColumnIndices:
+    def _columns(self, table: Table, split: str) -> Columns:
         text_a = table.index(self._text_a, "text_a_column")
         text_b = self._text_b
         if text_b is None and TEXT_B in (table.columns or ()) and self._text_a != TEXT_B:
             text_b = TEXT_B
-        self._check_pairs(split, bool(text_b))
-        return ColumnIndices(
-            text_a=text_a,
-            text_b=table.index(text_b, "text_b_column") if text_b else None,
-            label=None if split == TEST else table.index(self._label, "label_column"),
-            guid=None,
-            width=table.width,
-        )
-
-    def _check_pairs(self, split: str, is_pair: bool) -> None:
-        """Checks that all files contain pairs, or that all contain single texts."""
+        is_pair = bool(text_b)
         self._pairs[split] = is_pair
         for other, other_is_pair in self._pairs.items():
             if other_is_pair != is_pair:
                 pairs, singles = (split, other) if is_pair else (other, split)
                 raise UserError(
-                    f"{self.file(pairs)} has a column {TEXT_B!r}, {self.file(singles)} has none. "
-                    f'Set {_B_FLAG} to the column of the second text, or to "" for single texts.'
+                    f"{self.file(pairs)} has a column {TEXT_B!r}, but {self.file(singles)} has not."
+                    ' Set `text_b_column` to the column of the second text, or to "" for single '
+                    "texts."
                 )
+        return Columns(
+            widths=(table.width,),
+            text_a=text_a,
+            text_b=table.index(text_b, "text_b_column") if text_b else None,
+            label=None if split == TEST else table.index(self._label, "label_column"),
+        )
 
 
 def metrics_for(labels: Labels) -> tuple[str, tuple[str, ...]]:
@@ -553,10 +499,3 @@ def metrics_for(labels: Labels) -> tuple[str, tuple[str, ...]]:
     if labels.multi_label:
         return "f1_micro", ("f1_micro", "f1_macro")
     return "eval_accuracy", ("f1" if len(labels.names) == 2 else "f1_macro", "matthews")
-
-
-def sorted_labels(labels: Iterable[str]) -> list[str]:
-    """Returns distinct labels, sorted as numbers if all are numbers, otherwise by code points."""
-    names = sorted(set(labels))
-    sizes = {name: size for name in names if (size := decimal_number(name)) is not None}
-    return sorted(names, key=sizes.__getitem__) if len(sizes) == len(names) else names

@@ -1,4 +1,4 @@
-"""SavedModels of fine-tuned classifiers, which take token ids or texts and need only TensorFlow."""
+"""SavedModels of classifiers that take token ids or texts."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ def export_classifier(
     max_seq_length: int,
     threshold: float | None = None,
 ) -> str:
-    """Writes a SavedModel in float32 atomically into a new subdirectory of `export_dir`.
+    """Writes a SavedModel that takes token ids into a new subdirectory of `export_dir`.
 
-    The signature `serving_default` takes `input`, string [B], serialized `tf.train.Example`s with
-    `max_seq_length` integers each in `input_ids`, `input_mask` and `segment_ids`. The signature
-    `tokens` takes these three, int32 [B, S]. Both return:
+    The model computes in float32. The signature `serving_default` takes `input`, string [B]:
+    serialized `tf.train.Example`s with `input_ids`, `input_mask` and `segment_ids`, int64
+    [max_seq_length] each. The signature `tokens` takes these inputs as int32 [B, S]. Both return:
 
     * `probabilities`, float32 [B, K]; for regression the number, float32 [B, 1].
     * `predictions`, int32 [B], the most probable class; for multi-label models int32 [B, K], 1 for
       predicted labels; for regression the number, float32 [B].
     * `threshold`, a float32 scalar, unless `threshold` is `None` or NaN.
-    * `predicted_labels`, string [B], only in `tokens` of classifiers; multi-label models separate
-      labels by "|".
+    * `predicted_labels`, string [B], only in `tokens` of classifiers. Labels of multi-label models
+      are separated by "|".
 
     Returns:
         Path of the subdirectory, which is named after the time in seconds.
@@ -76,7 +76,7 @@ def export_classifier(
 
 
 def _examples_function(outputs: Callable[[Outputs], Outputs], length: int) -> Callable:
-    """Returns the signature for serialized examples of one length."""
+    """Returns the signature for serialized examples."""
 
     def from_examples(serialized: tf.Tensor) -> Outputs:
         row = tf.io.FixedLenFeature([length], tf.int64)
@@ -89,7 +89,6 @@ def _examples_function(outputs: Callable[[Outputs], Outputs], length: int) -> Ca
 def _outputs(
     model: AlbertForClassification, labels: Labels, threshold: float | None, inputs: Outputs
 ) -> Outputs:
-    """Returns `probabilities`, `predictions` and, unless `None` or NaN, `threshold`."""
     logits = model(inputs, training=False)["logits"]
     outputs = class_outputs(logits, labels.threshold if labels.multi_label else None)
     if threshold is not None and not math.isnan(threshold):
@@ -122,14 +121,13 @@ def export_text_classifier(
 ) -> str:
     """Writes a SavedModel that takes texts into a new subdirectory of `export_dir`/text.
 
-    It needs the operations of TensorFlow Text. The signature `serving_default` takes `texts`,
-    string [B], UTF-8; a classifier of pairs takes `texts_a` and `texts_b`. For outputs see `tokens`
-    of `export_classifier`; `threshold` is float32 [B].
+    The model needs the operations of TensorFlow Text. The signature `serving_default` takes
+    `texts`, UTF-8 string [B], or `texts_a` and `texts_b` for pairs. It returns the outputs of the
+    signature `tokens` of `export_classifier`, but `threshold` is float32 [B].
 
     Raises:
-        ValueError: the labels do not match the model, `max_seq_length` is too small or exceeds its
-            positions, the tokenizer is not supported in a graph, or the directory cannot be
-            written.
+        ValueError: the labels or `max_seq_length` do not match the model, the tokenizer is not
+            supported in a graph, or the directory cannot be written.
     """
     check_labels(model, labels)
     check_room(is_pair, max_seq_length)
@@ -141,7 +139,7 @@ def export_text_classifier(
         inputs = text_inputs(graph_tokenizer, texts, max_seq_length)
         outputs = _with_names(_outputs(copy, labels, threshold, inputs), labels)
         if "threshold" in outputs:
-            # Servers that split batches need a value per example.
+            # Servers that split batches need one value per example.
             count = tf.shape(outputs["predictions"])[:1]
             outputs["threshold"] = tf.fill(count, outputs["threshold"])
         return outputs

@@ -1,4 +1,4 @@
-"""Carries out `run_classifier`: trains, evaluates, predicts and exports."""
+"""The job of `run_classifier`: training, evaluation, prediction and export."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -50,13 +51,12 @@ _COLUMNS = ("text_a_column", "text_b_column", "label_column")
 
 @dataclass(frozen=True, kw_only=True)
 class ClassificationSettings(StepSettings):
-    """Settings of `run_classification`, named after the flags of `run_classifier.py`.
+    """Settings of `run_classification`, named after the flags in docs/flags.md.
 
     Required are `output_dir` and at least one action: `do_train`, `do_eval`, `do_predict`,
-    `predict_file` or `export_dir`. Training needs `task_name`, the data (`data_dir` for a GLUE
-    task, or `train_file`, `dev_file` and `test_file` for "custom"), and a model to start from
-    (`albert_hub_module_handle`, or `init_checkpoint` with its files). docs/flags.md describes all
-    settings.
+    `predict_file` or `export_dir`. Training also needs `task_name`, the data (`data_dir` for a GLUE
+    task, or `train_file`, `dev_file` and `test_file` for "custom"), and a model to start from:
+    `albert_hub_module_handle`, or `init_checkpoint` with its files.
 
     Raises:
         TypeError: a name is unknown, or a value has the wrong type.
@@ -105,8 +105,8 @@ class ClassifierJob(Job[ClassificationSettings]):
         name = settings.task_name or known
         if not name:
             raise UserError(
-                f"`task_name` is needed: {settings.output_dir!r} contains no model with a known "
-                "task. Use a GLUE task, or custom for other files."
+                f"`task_name` must be a GLUE task, or custom for other files, because "
+                f"{settings.output_dir!r} contains no model with a known task."
             )
         return name.lower() if name.lower() == CustomData.name else glue_task_name(name)
 
@@ -114,7 +114,7 @@ class ClassifierJob(Job[ClassificationSettings]):
     def trained_settings(
         cls, settings: ClassificationSettings, trained: TrainedTask
     ) -> dict[str, Any]:
-        """See `Job`; drops numbered columns if given columns are named, and vice versa."""
+        """See `Job`; ignores stored column numbers if given columns are names, and vice versa."""
         known = {**super().trained_settings(settings, trained), **trained.columns}
         known["regression"] = trained.labels.is_regression
         known["multi_label"] = trained.labels.multi_label
@@ -132,12 +132,9 @@ class ClassifierJob(Job[ClassificationSettings]):
         columns = {flag: getattr(settings, flag) for flag in _COLUMNS} if is_custom else {}
         self.data = self._data(columns)
         splits = {TRAIN: settings.do_train, DEV: settings.do_eval, TEST: settings.do_predict}
-        self.examples = {
-            split: self.data.read(split) for split, is_wanted in splits.items() if is_wanted
-        }
+        self.examples = {split: self.data.read(split) for split, used in splits.items() if used}
         if self.examples:
-            texts = [example for examples in self.examples.values() for example in examples]
-            is_pair = any(example.text_b is not None for example in texts)
+            is_pair = any(e.text_b is not None for rows in self.examples.values() for e in rows)
         elif trained and trained.is_pair is not None:
             is_pair = trained.is_pair
         elif is_custom:
@@ -160,13 +157,14 @@ class ClassifierJob(Job[ClassificationSettings]):
             return None
         if labels.is_regression:
             raise UserError(
-                f"`class_weights` is for classes, and `task_name`={self.context.task_name} "
-                f"predicts numbers. Received: {setting!r}"
+                f"`class_weights` needs classes, but `task_name`={self.context.task_name} predicts "
+                f"numbers. Received: {setting!r}"
             )
         ids = labels.encode([example.label or "" for example in self.examples[TRAIN]])
         if labels.multi_label:
-            return class_weights(setting, labels.names, ids.sum(axis=0, dtype=np.int64))
-        counts = np.bincount(ids, minlength=labels.num_outputs)
+            counts = ids.sum(axis=0, dtype=np.int64)
+        else:
+            counts = np.bincount(ids, minlength=labels.num_outputs)
         return class_weights(setting, labels.names, counts)
 
     def _data(self, columns: Mapping[str, Any]) -> GlueData | CustomData:
@@ -174,12 +172,11 @@ class ClassifierJob(Job[ClassificationSettings]):
         settings, name, trained = context.settings, context.task_name, context.trained
         if settings.multi_label and name != CustomData.name:
             raise UserError(
-                f"`multi_label` is for `task_name`={CustomData.name}. Received: `task_name`="
-                f"{name}, whose texts have one label each."
+                f"`multi_label` needs `task_name`={CustomData.name}. Received: `task_name`={name}"
             )
         threshold = settings.multi_label_threshold
-        model_has_several = trained is not None and trained.labels.multi_label
-        if threshold != Labels.threshold and not (settings.multi_label or model_has_several):
+        is_multi_label = settings.multi_label or (trained and trained.labels.multi_label)
+        if threshold != Labels.threshold and not is_multi_label:
             raise UserError(f"`multi_label_threshold`={threshold} needs `multi_label`.")
         if name == CustomData.name:
             return CustomData(
@@ -194,7 +191,7 @@ class ClassifierJob(Job[ClassificationSettings]):
             )
         needs_data = settings.do_train or settings.do_eval or settings.do_predict
         if needs_data and not settings.data_dir:
-            raise UserError(f"`task_name`={name} needs `data_dir`, GLUE's download.")
+            raise UserError(f"`task_name`={name} needs `data_dir`, GLUE's download directory.")
         return GlueData(name, settings.data_dir or "")
 
     def make_task(self) -> ClassificationTask:
@@ -226,7 +223,7 @@ class ClassifierJob(Job[ClassificationSettings]):
     def record(
         self, step: int, results: Mapping[str, float], best: BestCheckpoint, *, keeps_best: bool
     ) -> None:
-        """See `Job`; draws the confusion matrix of the best, otherwise the last checkpoint."""
+        """See `Job`; draws the confusion matrix of the best or last checkpoint."""
         logits, label_ids = self._evaluated
         arrays = {}
         if self.labels.is_regression:
@@ -255,15 +252,11 @@ class ClassifierJob(Job[ClassificationSettings]):
             export_classifier(self.model, labels, folder, length, threshold)
 
     def _predict(self) -> None:
-        """Writes the predictions for the test set."""
         features, labels, output_dir = self.features[TEST], self.labels, self.settings.output_dir
         predictor = self.predictor(self.settings.predict_batch_size)
         logits = predictor.predict(features.sequences)["logits"]
-        predicted = predictions(logits, labels)
-        if labels.is_regression:
-            names = [str(value) for value in predicted]  # as NumPy writes a float32
-        else:
-            names = [label_text(one, labels) for one in predicted]
+        as_text = str if labels.is_regression else partial(label_text, labels=labels)
+        names = [as_text(one) for one in predictions(logits, labels)]
         write_predictions(output_dir, features.guids, probabilities(logits, labels), names)
         logging.info("Predicted %d rows of %s", len(names), self.data.file(TEST))
         if self.data.submission_file:
@@ -275,9 +268,9 @@ class ClassifierJob(Job[ClassificationSettings]):
 def write_predictions(
     output_dir: str, guids: Sequence[str], scores: np.ndarray, predictions: Sequence[str]
 ) -> None:
-    """Writes `test_results.tsv` and `submit_results.tsv` with a row for each of N examples.
+    """Writes `test_results.tsv` and `submit_results.tsv`, each with a row per example.
 
-    `scores` are probabilities, float32 [N, K], or numbers of a regression, [N, 1].
+    `scores` are probabilities, float [N, K], or numbers of a regression, [N, 1].
     """
     numbers = [list(map(str, row)) for row in scores.astype(np.float32)]
     _write_rows(os.path.join(output_dir, "test_results.tsv"), numbers)
@@ -286,7 +279,7 @@ def write_predictions(
 
 
 def clip_similarity(values: np.ndarray) -> list[str]:
-    """Clips predicted similarities [N] to [0, 5], the range of STS-B, with three decimals."""
+    """Clips numbers [N] to [0, 5], the range of STS-B, and formats them with three decimals."""
     return [f"{value:.3f}" for value in np.clip(values, 0.0, 5.0)]
 
 
@@ -301,20 +294,20 @@ def run_classification(
     """Trains, evaluates and applies a classifier, as `run_classifier.py` does.
 
     Args:
-        settings: what to do, named after the command's flags.
-        on_log: called with each record of `JobResult.history` as it is logged, for example for W&B
-            or MLflow. An error in it ends the job; checkpoints remain.
+        settings: see `ClassificationSettings`.
+        on_log: called with each record of `JobResult.history`, for example for W&B or MLflow. If it
+            raises an error, the job ends; checkpoints are kept.
 
     Returns:
         The scores, the best checkpoint and the logged records.
 
     Raises:
-        ValueError: settings or data are missing, wrong or contradictory; nothing was written.
-            Later: training diverged, or a file cannot be read.
+        ValueError: settings or data are missing, wrong or contradictory, and nothing was written;
+            or training diverged.
         OSError: another run uses `output_dir`, or a file cannot be read or written.
-        KeyboardInterrupt: Ctrl-C or a notebook's stop button; the finished steps are saved, and the
-            same call resumes. Other signals raise `SystemExit` after saving. Signals reach only the
-            main thread.
+        KeyboardInterrupt: Ctrl-C, or the stop button of a notebook. The finished steps are saved,
+            and the same call resumes. Other signals raise `SystemExit` after saving. Signals are
+            only handled in the main thread.
     """
     check_arguments(settings, ClassificationSettings, on_log)
     return flow.run(ClassifierJob, settings, on_log)

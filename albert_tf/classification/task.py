@@ -1,4 +1,4 @@
-"""Features of labeled texts, and the task that trains on them."""
+"""Features of labeled texts, and the training task of classification."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from albert_tf.training.task import EXAMPLE_WEIGHTS, Features
 
 @dataclass(frozen=True, eq=False)
 class TextFeatures:
-    """Features of N examples."""
+    """Features of N examples. For `label_ids` see `Labels.encode`."""
 
     sequences: TokenSequences
-    label_ids: np.ndarray | None  # as returned by `Labels.encode`
+    label_ids: np.ndarray | None
     guids: list[str]
 
 
@@ -37,7 +37,7 @@ def text_features(
     """Tokenizes examples and encodes their labels.
 
     Raises:
-        ValueError: see `text_sequences`; a label is unknown, or only some rows have a label.
+        ValueError: a label is unknown, only some examples have a label, or see `text_sequences`.
     """
     found = given_labels([(example.guid, example.label) for example in examples], "rows")
     label_ids = labels.encode(found) if found else None
@@ -46,15 +46,13 @@ def text_features(
 
 
 class ClassificationTask(LabelTask):
-    """The training task of `run_classifier.py`, with `TextFeatures`; see `LabelTask`."""
+    """The training task of `run_classifier.py`; see `LabelTask`."""
 
     def _columns(self) -> dict[str, np.ndarray]:
         label_ids, count = self.train.label_ids, len(self.train.sequences)
         if label_ids is None or not count:
-            raise UserError(
-                f"Training needs examples with labels. Received: {count} examples"
-                f"{'' if label_ids is not None else ' without labels'}"
-            )
+            what = "examples" if label_ids is not None else "examples without labels"
+            raise UserError(f"Training needs examples with labels. Received: {count} {what}")
         return {"label_ids": label_ids}
 
     def build_model(self) -> keras.Model:
@@ -68,13 +66,13 @@ class ClassificationTask(LabelTask):
         )
 
     def _loss_targets(self, features: Features) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns labels and weights, float32 [B]; [B, K] for multi-label models."""
+        """Returns labels and weights, [B]; [B, K] for multi-label models."""
         if not self.labels.multi_label:
             return super()._loss_targets(features)
-        class_weights = self.class_weights
-        if class_weights is None:
-            class_weights = np.ones(self.labels.num_outputs, np.float32)
-        return features["label_ids"], features[EXAMPLE_WEIGHTS][:, None] * class_weights
+        weights = tf.repeat(features[EXAMPLE_WEIGHTS][:, None], self.labels.num_outputs, axis=1)
+        if self.class_weights is not None:
+            weights *= self.class_weights
+        return features["label_ids"], weights
 
     def losses(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
         """See `Task`."""

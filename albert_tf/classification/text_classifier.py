@@ -1,4 +1,4 @@
-"""Classifies texts in memory: loads, trains, evaluates, predicts and saves a classifier."""
+"""The Python API of classification and regression."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ from albert_tf.tokenization.base import Tokenizer
 
 
 class TextClassifier(TextPredictor):
-    """Predicts labels or numbers of texts or pairs of texts, and can be trained.
+    """Predicts labels or numbers for texts or pairs of texts, and can be trained.
 
-    Texts are tokenized, truncated and batched as by `run_classifier --predict_file`: the same texts
-    give the same numbers.
+    Predictions equal the output of `run_classifier --predict_file`.
 
     Args:
         model: a classifier or a regression.
         tokenizer: the tokenizer. Default: `model.tokenizer`.
         labels: names of the K classes in the order of the model's outputs; empty for regression.
             Default: `model.labels`.
-        pairs: whether inputs are pairs of texts. Default: as in the training, or both if unknown.
-        max_seq_length: maximum number of tokens of a sequence; longer ones are truncated. Default:
-            as in the training; otherwise 512, or the number of positions of the model if smaller.
-        batch_size: sequences of that length per batch; batches of shorter sequences are larger.
+        pairs: whether inputs are pairs of texts. Default: as in the training. If this is unknown,
+            both are accepted.
+        max_seq_length: number of tokens to which sequences are truncated. Default: the value of the
+            training; otherwise 512, or the model's number of positions if smaller.
+        batch_size: number of sequences of this length per batch.
 
     Raises:
         TypeError: an argument has the wrong type.
@@ -77,7 +77,7 @@ class TextClassifier(TextPredictor):
             model, model.config, max_seq_length=max_seq_length, batch_size=batch_size
         )
         check_room(bool(pairs), predictor.max_seq_length)
-        super().__init__(predictor, tokenizer, _labels_of(labels, model), pairs)
+        super().__init__(predictor, tokenizer, _matching_labels(labels, model), pairs)
         self.model = model
 
     @classmethod
@@ -93,23 +93,23 @@ class TextClassifier(TextPredictor):
         max_seq_length: int | None = None,
         batch_size: int = 8,
     ) -> TextClassifier:
-        """Loads a model to predict with, or to `fit`.
+        """Loads a model for predictions or for `fit`.
 
         Args:
-            path: a model of any format, see `load`. For a training directory, its best checkpoint
+            path: a model of any format, see `load`. In a training directory, the best checkpoint
                 is used, otherwise the newest.
             labels: names of the classes; empty for a regression. If `None`, the labels of the
-                stored classifier are used. A stored model without a classifier gets a new head
-                with random weights for these labels.
+                stored classifier are used. If the model has no classifier, it gets a new head with
+                random weights for `labels`.
             multi_label: whether a new head predicts any number of labels per text.
-            new_head: whether to discard a stored classifier that has other labels.
+            new_head: whether to replace a stored classifier that has other labels.
             rename_labels: whether to keep a stored classifier and rename its classes to `labels`.
             max_seq_length: see `TextClassifier`.
             batch_size: see `TextClassifier`.
 
         Raises:
             TypeError: an argument has the wrong type.
-            ValueError: there is no model, it has no tokenizer, there are no labels, or `labels`
+            ValueError: there is no model, it has no tokenizer, labels are missing, or `labels`
                 differ from the labels of the stored classifier.
         """
         if labels is None and (multi_label or new_head or rename_labels):
@@ -122,7 +122,7 @@ class TextClassifier(TextPredictor):
             if found.task is None and model.num_labels > 1:
                 raise UserError(
                     f"`labels` must name the {model.num_labels} classes of {found.path!r}, which "
-                    "contains no labels."
+                    "contains no names. Received: None"
                 )
         else:
             head: dict[str, Any] = {"new_head": new_head, "rename_labels": rename_labels}
@@ -141,24 +141,24 @@ class TextClassifier(TextPredictor):
 
         Args:
             texts: N >= 1 texts.
-            text_pairs: N second texts, for a model of pairs.
+            text_pairs: N second texts if the model classifies pairs.
 
         Returns:
             N predictions in the order of the texts.
 
         Raises:
             TypeError: an argument is not a list of texts.
-            ValueError: there is no text, second texts are missing or unexpected, or the model's
-                output is not finite.
+            ValueError: there is no text, second texts are missing or unexpected, or an output of
+                the model is not finite.
         """
         first, second = texts_and_pairs(texts, text_pairs)
         if self.pairs is not None and self.pairs != (second is not None):
             raise UserError(
-                "text_pairs must have the second texts: the model was trained on pairs of texts. "
+                "text_pairs must contain the second texts, because the model was trained on pairs. "
                 "Received: None"
                 if self.pairs
-                else "text_pairs must be None: the model was trained on single texts. Received: "
-                f"{len(second or [])} texts"
+                else "text_pairs must be None, because the model was trained on single texts. "
+                f"Received: {len(second or [])} texts"
             )
         self.num_texts = 0
         return [
@@ -180,24 +180,22 @@ class TextClassifier(TextPredictor):
         output_dir: str | os.PathLike | None = None,
         **settings: Any,
     ) -> dict[str, float]:
-        """Trains the model as `run_classifier` does with the same data and settings.
+        """Trains the model like `run_classifier` with the same data and settings.
 
         Args:
             texts: N texts: a list, an array or a column of a table.
-            labels: N labels: names of classes; numbers for a regression; lists of names for a
-                multi-label model.
+            labels: N names of classes, numbers of a regression, or lists of names for a multi-label
+                model.
             pairs: N second texts.
-            validation_data: texts, labels and, for pairs, second texts. The model is evaluated
-                after every epoch, and the best weights are kept. If `None`, the last weights
-                are kept.
+            validation_data: texts, labels and, for pairs, second texts to evaluate after every
+                epoch; the best weights are kept. If `None`, the last weights are kept.
             epochs: number of passes over the texts. The learning rate increases during the first
                 tenth and then decays to 0.
             batch_size: number of examples per step.
-            learning_rate: the highest learning rate. If `None`, the default of `run_classifier`.
-            output_dir: directory for checkpoints and logs, from which the same call resumes. If
-                `None`, a temporary directory.
-            **settings: further `ClassificationSettings`, such as `seed`, `class_weights` or
-                `precision`.
+            learning_rate: highest learning rate. Default: the default of `run_classifier`.
+            output_dir: directory for checkpoints and logs. Repeating the call with the same
+                directory resumes training. Default: a temporary directory.
+            **settings: further `ClassificationSettings`, such as `seed` or `class_weights`.
 
         Returns:
             The scores of the best weights on `validation_data`, otherwise `{}`.
@@ -242,13 +240,14 @@ class TextClassifier(TextPredictor):
 
         Args:
             texts: N texts.
-            labels: their N labels; see `fit`.
-            pairs: their N second texts, for a model of pairs.
+            labels: N labels; see `fit`.
+            pairs: N second texts if the model classifies pairs.
         """
-        examples = [
-            TextExample(str(number), row[TEXT_A], row.get(TEXT_B), self._cell(row[LABEL]))
-            for number, row in enumerate(self._rows(texts, labels, pairs))
-        ]
+        examples = []
+        for number, row in enumerate(self._rows(texts, labels, pairs)):
+            label = row[LABEL]
+            cell = LABEL_SEPARATOR.join(label) if self._labels.multi_label else str(label)
+            examples.append(TextExample(str(number), row[TEXT_A], row.get(TEXT_B), cell))
         length = self._predictor.max_seq_length
         features = text_features(examples, self._labels, self._tokenizer, length)
         assert features.label_ids is not None
@@ -257,13 +256,9 @@ class TextClassifier(TextPredictor):
         batch_size = ClassificationSettings.eval_batch_size
         return rounded(scores(logits, features.label_ids, names, self._labels, batch_size))
 
-    def _cell(self, label: Any) -> str:
-        """Returns a label of `_rows` as in a file."""
-        return LABEL_SEPARATOR.join(label) if self._labels.multi_label else str(label)
-
     def save(self, directory: str | os.PathLike) -> None:
         """Writes a directory that `load` and all commands can read; see `albert_tf.save`."""
-        if self.model.trained_task is None:  # also stores the labels of a model without names
+        if self.model.trained_task is None:  # stores the labels
             self.model.trained_task = self._task(self.pairs, {})
         save(self.model, directory, tokenizer=self._tokenizer)
 
@@ -274,19 +269,20 @@ class TextClassifier(TextPredictor):
     def _rows(
         self, texts: Iterable[str], labels: Iterable[Any], pairs: Iterable[str] | None = None
     ) -> list[dict[str, Any]]:
-        """Returns the rows of a JSON Lines file."""
+        """Returns examples as objects for JSON Lines."""
         first, second = texts_and_pairs(texts, pairs)
         given = as_list("labels", labels, "labels")
         check_same_length("labels", given, "texts", first)
-        rows: list[dict[str, Any]] = []
-        for index, (text, label) in enumerate(zip(first, given, strict=True)):
-            rows.append({TEXT_A: text, LABEL: self._checked(f"labels[{index}]", label)})
-            if second is not None:
-                rows[-1][TEXT_B] = second[index]
-        return rows
+        checked = [
+            self._check_label(f"labels[{index}]", label) for index, label in enumerate(given)
+        ]
+        columns: dict[str, list[Any]] = {TEXT_A: first, LABEL: checked}
+        if second is not None:
+            columns[TEXT_B] = second
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
-    def _checked(self, name: str, label: Any) -> Any:
-        """Returns a label as text, a list of texts or a number; rejects unknown labels."""
+    def _check_label(self, name: str, label: Any) -> Any:
+        """Returns a label as text, a list of texts or a number; raises ValueError if unknown."""
         if self._labels.is_regression:
             try:
                 number = float(label)
@@ -302,23 +298,15 @@ class TextClassifier(TextPredictor):
         return names if self._labels.multi_label else names[0]
 
 
-def _labels_of(names: object, model: AlbertForClassification) -> Labels:
-    """Returns the argument `labels`, or the labels of the model."""
-    num_outputs = model.num_labels
+def _matching_labels(names: object, model: AlbertForClassification) -> Labels:
+    """Returns the argument `labels`, or the labels of the model; checks their number."""
     names = model.labels if names is None else names
-    if names is None and num_outputs > 1:
-        raise UserError(
-            f"labels must name the {num_outputs} outputs of the model, which has no labels. "
-            "Received: None"
-        )
-    is_regression = names is None or (isinstance(names, list | tuple) and not names)
+    is_empty = names is None or (isinstance(names, list | tuple) and not names)
+    given = () if is_empty else tuple(as_texts("labels", names))
+    if (len(given) or 1) != model.num_labels:
+        wanted = f"name the {model.num_labels} outputs of the model"
+        if model.num_labels == 1:
+            wanted = "be empty for a regression"
+        raise UserError(f"labels must {wanted}. Received: {listed(given) or None}")
     known = model.trained_task.labels if model.trained_task else Labels()
-    names = () if is_regression else tuple(as_texts("labels", names))
-    labels = Labels(names, model.multi_label, known.threshold)
-    if labels.num_outputs != num_outputs:
-        wanted = "none for a regression" if num_outputs == 1 else f"{num_outputs} names"
-        raise UserError(
-            f"labels must have a name for each output of the model: {wanted}. Received: "
-            f"{listed(labels.names)}"
-        )
-    return labels
+    return Labels(given, model.multi_label, known.threshold)

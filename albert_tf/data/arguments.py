@@ -1,4 +1,4 @@
-"""Checks of arguments of public functions: lists of texts, whole numbers, paths."""
+"""Checks of the arguments of public functions."""
 
 from __future__ import annotations
 
@@ -17,10 +17,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def renamed_arguments(**names: str) -> Callable[[F], F]:
-    """Decorator that accepts former names of arguments, with a `DeprecationWarning`.
-
-    `names` maps former names to new names.
-    """
+    """Decorator that accepts arguments by their former `names`, with a `DeprecationWarning`."""
 
     def decorate(function: F) -> F:
         @functools.wraps(function)
@@ -36,10 +33,7 @@ def renamed_arguments(**names: str) -> Callable[[F], F]:
 
 
 def keyword_arguments(*former_order: str) -> Callable[[F], F]:
-    """Decorator of methods that accepts several positional arguments, with a `DeprecationWarning`.
-
-    `former_order` contains the names of the positional arguments of earlier versions.
-    """
+    """Decorator that accepts the arguments of a method by position, with a `DeprecationWarning`."""
 
     def decorate(method: F) -> F:
         @functools.wraps(method)
@@ -57,7 +51,7 @@ def keyword_arguments(*former_order: str) -> Callable[[F], F]:
 
 
 def as_texts(name: str, values: object) -> list[str]:
-    """Returns the texts of an argument, at least one; TypeError or ValueError names it."""
+    """Returns an argument as a non-empty list of texts; raises TypeError or ValueError."""
     if getattr(values, "ndim", 1) != 1:  # iterating over a pandas table yields its column names
         raise TypeError(f"{name} must be a list of texts. Received: {reprlib.repr(values)}")
     texts = as_list(name, values, "texts")
@@ -70,8 +64,8 @@ def as_texts(name: str, values: object) -> list[str]:
 
 
 def as_list(name: str, values: object, what: str) -> list:
-    """Returns an argument as a non-empty list; errors call its elements `what`."""
-    # A set has no order for results or class ids.
+    """Returns an argument as a non-empty list. Errors call the elements `what`."""
+    # Sets are rejected because they have no order.
     if isinstance(values, str | bytes | Mapping | Set) or not isinstance(values, Iterable):
         raise TypeError(f"{name} must be a list of {what}. Received: {reprlib.repr(values)}")
     found = list(values)
@@ -83,25 +77,25 @@ def as_list(name: str, values: object, what: str) -> list:
 
 
 def texts_and_pairs(texts: object, text_pairs: object) -> tuple[list[str], list[str] | None]:
-    """Returns the arguments `texts` and `text_pairs`, B texts each; `None` without pairs."""
+    """Returns the arguments `texts` and `text_pairs` as lists of equal length."""
     first = as_texts("texts", texts)
-    second = None if text_pairs is None else as_texts("text_pairs", text_pairs)
-    if second is not None:
-        check_same_length("text_pairs", second, "texts", first)
+    if text_pairs is None:
+        return first, None
+    second = as_texts("text_pairs", text_pairs)
+    check_same_length("text_pairs", second, "texts", first)
     return first, second
 
 
 def check_same_length(name: str, values: Sized, other: str, others: Sized) -> None:
-    """Raises ValueError unless both arguments have the same length."""
+    """Raises ValueError if two arguments differ in length."""
     if len(values) != len(others):
         raise UserError(
-            f"{name} must have one entry for each of {other}, {len(others)}. "
-            f"Received: {len(values)}"
+            f"{name} must have as many entries as {other}, {len(others)}. Received: {len(values)}"
         )
 
 
 def check_whole_number(name: str, value: object, at_least: int | None = None) -> None:
-    """Raises TypeError or ValueError unless an argument is a whole number >= `at_least`."""
+    """Raises TypeError or ValueError if an argument is not a whole number >= `at_least`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError(f"{name} must be a whole number. Received: {value!r}")
     if at_least is not None and value < at_least:
@@ -109,13 +103,13 @@ def check_whole_number(name: str, value: object, at_least: int | None = None) ->
 
 
 def check_choice(name: str, value: object) -> None:
-    """Raises TypeError unless an argument is True, False or None."""
+    """Raises TypeError if an argument is not True, False or None."""
     if value is not None and not isinstance(value, bool):
         raise TypeError(f"{name} must be True, False or None. Received: {value!r}")
 
 
 def as_path(name: str, value: object, what: str = "path or the name of a model") -> str:
-    """Returns a path as text; TypeError or ValueError if it is not a path, or empty."""
+    """Returns a path as text; raises TypeError or ValueError if it is not a path, or empty."""
     path = os.fspath(value) if isinstance(value, str | os.PathLike) else None
     if not isinstance(path, str):
         raise TypeError(f"{name} must be the {what}. Received: {reprlib.repr(value)}")

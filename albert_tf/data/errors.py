@@ -4,11 +4,10 @@ from __future__ import annotations
 
 
 class UserError(ValueError):
-    """Raised if something that the user controls is wrong: an argument, a file or a setting.
+    """Raised if an argument, a file or a setting of the user is wrong.
 
-    The message says what is wrong, what was received and what to do. Commands print the message
-    without a stack trace.
+    Commands print the message without a stack trace.
     """
 
-    # AutoGraph keeps the class of an exception in a `tf.function` only with this constructor.
+    # With any other constructor, AutoGraph changes the class of exceptions in a `tf.function`.
     __init__ = Exception.__init__

@@ -1,13 +1,11 @@
 """File access for local and remote paths.
 
-Local paths use Python's functions, because importing TensorFlow takes seconds and half a gigabyte
-in every process. Remote paths (`gs://...`) use `tf.io.gfile`.
+Only remote paths (`gs://...`) use `tf.io.gfile`, because importing TensorFlow takes seconds.
 
 Files and directories are written under a temporary name, `NAME.tmp-<host>-<random>`, and renamed
-when they are complete. The writing process locks the temporary file. The system releases the lock
-however the process ends, so the next process that writes `NAME` removes what killed processes left,
-but not what running processes are writing. Remote stores and some network file systems have no
-locks; their leftovers stay.
+when they are complete. The writing process locks the temporary file. When a process is killed, the
+system releases the lock, and the next process that writes `NAME` removes the leftover. Leftovers on
+remote stores and on network file systems without locks are not removed.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from typing import IO, Any
 
 from albert_tf.data.errors import UserError
 
-# Other machines may not see a lock on a network file system, so their leftovers are not removed.
+# Locks may be invisible to other machines, so only leftovers of this machine are removed.
 _HOST = hashlib.sha256(os.uname().nodename.encode()).hexdigest()[:8]
 _LONGEST_REASON = 300  # characters
 
@@ -39,14 +37,14 @@ class WriteError(OSError):
 
 
 def write_error(path: str, error: BaseException) -> WriteError:
-    """Returns the error for a file or directory, by its final name, that cannot be written."""
+    """Returns the error for a file or directory, given its final path."""
     return WriteError(
         f"{path} cannot be written: {reason_of(error)}. Existing files are unchanged."
     )
 
 
 def reason_of(error: BaseException) -> str:
-    """Returns the message of the system or of a library as one line."""
+    """Returns the message of an error of the system or of a library as one short line."""
     if isinstance(error, WriteError) and error.__cause__ is not None:
         error = error.__cause__
     # TensorFlow adds the position in its graph.
@@ -56,15 +54,15 @@ def reason_of(error: BaseException) -> str:
 
 
 def _system_errors() -> tuple[type[Exception], ...]:
-    tensorflow = sys.modules.get("tensorflow")  # raises nothing before it is imported
+    tensorflow = sys.modules.get("tensorflow")
     return (OSError, tensorflow.errors.OpError) if tensorflow else (OSError,)
 
 
 @contextmanager
 def raise_write_errors(path: str, written: str = "") -> Iterator[None]:
-    """Converts errors of Python and TensorFlow inside the block into a `WriteError` for `path`.
+    """Converts file errors of Python and TensorFlow inside the block into a `WriteError`.
 
-    If `written` is given, errors that contain neither a path nor this text are re-raised unchanged.
+    If `written` is given, errors about paths that do not contain it are re-raised unchanged.
     """
     try:
         yield
@@ -82,11 +80,11 @@ def raise_write_errors(path: str, written: str = "") -> Iterator[None]:
 def write_then_rename(path: str) -> Iterator[IO[bytes]]:
     """Opens a file that replaces `path` when the block ends without an error.
 
-    Missing parent directories are created. Symbolic links are followed, and the mode of an existing
-    file is kept. Devices and named pipes are written directly.
+    Creates missing parent directories, follows symbolic links, and keeps the mode of an existing
+    file. Devices and named pipes are written directly.
 
     Raises:
-        WriteError: the file cannot be written. Other errors of the block are re-raised unchanged.
+        WriteError: the file cannot be written. Other errors in the block are re-raised unchanged.
     """
     mode = None
     if not is_remote(path):
@@ -107,12 +105,12 @@ def write_then_rename(path: str) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def temporary_folder(path: str, *, is_shared: bool = False) -> Iterator[str]:
-    """Creates an empty directory next to `path`; removed at the end, unless the block renamed it.
+    """Creates an empty directory next to `path`, and removes it unless the block renamed it.
 
     Args:
         path: the final name of the directory, or of a file that is written in it.
-        is_shared: whether processes on other machines write to the directory. It is then never
-            removed as a leftover.
+        is_shared: whether other machines also write to the directory. It is then never removed as
+            a leftover.
 
     Raises:
         WriteError: the directory, or a file in it, cannot be written.
@@ -126,7 +124,7 @@ def temporary_folder(path: str, *, is_shared: bool = False) -> Iterator[str]:
 
 @contextmanager
 def _temporary(path: str, *, is_folder: bool, is_shared: bool = False) -> Iterator[str]:
-    """Creates an empty file or directory next to the real `path`, and removes it at the end."""
+    """Creates an empty file or directory next to `path`, and removes it at the end."""
     target = real_name(path)
     temporary, lock = random_name(target), None
     with raise_write_errors(path):
@@ -153,7 +151,7 @@ def _temporary(path: str, *, is_folder: bool, is_shared: bool = False) -> Iterat
 
 
 class _Output(io.RawIOBase):
-    """A local or remote file whose errors name the final path."""
+    """A local or remote file. Its errors contain the final path."""
 
     def __init__(self, name: str, path: str) -> None:
         self._path, self._is_remote = path, is_remote(name)
@@ -177,13 +175,13 @@ class _Output(io.RawIOBase):
 
 
 def random_name(path: str) -> str:
-    """Returns a temporary name for `path` that is never removed as a leftover."""
+    """Returns a temporary name. Unlike names with the host, it is never removed as a leftover."""
     return f"{path}.tmp-{uuid.uuid4().hex[:12]}"
 
 
 def _lock(path: str) -> int:
-    """Locks a path until the descriptor is closed; BlockingIOError if it is locked already."""
-    # Some network file systems lock only files that are open for writing, and no directories.
+    """Locks a path and returns its descriptor; raises BlockingIOError if it is already locked."""
+    # Some network file systems can lock only files that are open for writing, and no directories.
     descriptor = os.open(path, os.O_RDONLY if os.path.isdir(path) else os.O_RDWR)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -194,12 +192,12 @@ def _lock(path: str) -> int:
 
 
 def remove_leftovers(folder: str, name: str | None = None) -> None:
-    """Removes what killed processes of this machine left in a local directory.
+    """Removes temporary files of killed processes of this machine from a local directory.
 
-    `name` is the final name of what they were writing. If `None`, all leftovers are removed.
+    `name` is the final name of the files. If `None`, all such temporary files are removed.
     """
     pattern = re.compile(rf"{re.escape(name) if name else '.+'}\.tmp-{_HOST}-[0-9a-f]{{12}}")
-    with suppress(OSError):  # leftovers do no harm
+    with suppress(OSError):
         for found in filter(pattern.fullmatch, os.listdir(folder or os.curdir)):
             path = os.path.join(folder, found)
             with suppress(OSError):  # a running process holds the lock
@@ -254,7 +252,7 @@ def folder_names(folder: str) -> list[str]:
 
 
 def _find_files(pattern: str) -> list[str]:
-    """Returns the sorted files that match a glob pattern; `*` matches no leading dot."""
+    """Returns the sorted files that match a glob pattern. `*` does not match a leading dot."""
     if is_remote(pattern):
         is_hidden = os.path.basename(pattern).startswith(".")
         return sorted(
@@ -270,11 +268,11 @@ def _find_files(pattern: str) -> list[str]:
 
 
 def match_files(patterns: str) -> list[str]:
-    """Returns the files of comma-separated glob patterns, without duplicates.
+    """Returns the files that match comma-separated glob patterns, without duplicates.
 
-    Files are in the order of the patterns, and sorted within one pattern. The part of a local
-    pattern that exists, such as the directory `runs [old]`, is taken literally. Raises ValueError
-    if a pattern matches no file, or there is no pattern.
+    Files are in the order of the patterns, and sorted within each pattern. An existing directory at
+    the start of a local pattern, such as `runs [old]`, is taken literally. Raises ValueError if a
+    pattern matches no file, or there is no pattern.
 
     Differs: the original ignores a pattern that matches no file.
     """
@@ -285,14 +283,14 @@ def match_files(patterns: str) -> list[str]:
             raise UserError(f"no file matches {pattern!r}. Pass existing files or patterns.")
         files.update(dict.fromkeys(matches))
     if not files:
-        raise UserError(f"No file is named. Received: {patterns!r}")
+        raise UserError(f"Pass at least one file or pattern. Received: {patterns!r}")
     return list(files)
 
 
 def expand_shards(names: str) -> list[str]:
-    """Returns comma-separated names of files to write; ValueError if the number after an @ is 0.
+    """Returns the paths in a comma-separated list; "a@2" means a-00000-of-00002, a-00001-of-00002.
 
-    "wiki@2" stands for wiki-00000-of-00002 and wiki-00001-of-00002.
+    Raises ValueError if the number after an @ is 0.
     """
     paths = []
     for name in filter(None, (part.strip() for part in names.split(","))):
@@ -308,7 +306,7 @@ def expand_shards(names: str) -> list[str]:
 
 
 def make_parent_folder(path: str) -> None:
-    """Creates the directory that contains `path`, if it does not exist."""
+    """Creates the parent directory of `path` if it does not exist."""
     folder = os.path.dirname(path)
     if is_remote(path):
         _gfile().makedirs(folder)
@@ -317,7 +315,7 @@ def make_parent_folder(path: str) -> None:
 
 
 def rename(source: str, target: str) -> None:
-    """Renames a file; an existing target is replaced."""
+    """Renames a file, replacing an existing target."""
     if is_remote(target):
         _gfile().rename(source, target, overwrite=True)
     else:
@@ -342,21 +340,21 @@ def remove_folder(path: str) -> None:
 
 
 def is_pattern_to_tensorflow(path: str) -> bool:
-    """Returns whether TensorFlow takes a path for a pattern, so that it cannot read checkpoints."""
+    """Returns whether TensorFlow would read a path as a glob pattern."""
     return any(sign in path for sign in "[]\\")
 
 
 def check_checkpoint_path(path: str) -> None:
-    """Raises ValueError for a path at which TensorFlow can write checkpoints, but not read them."""
+    """Raises ValueError if TensorFlow could write checkpoints to a path, but not read them."""
     if is_pattern_to_tensorflow(path):
         raise UserError(
-            f"{path!r} contains '[', ']' or a backslash, so TensorFlow could not read the "
-            "checkpoints in it. Choose another name."
+            f"{path!r} contains '[', ']' or a backslash. TensorFlow cannot read checkpoints from "
+            "such a path. Choose another name."
         )
 
 
 def is_missing_file_system(error: BaseException) -> bool:
-    """Returns whether TensorFlow has no file system for the scheme of a path."""
+    """Returns whether TensorFlow raised `error` because it does not support the path's scheme."""
     tensorflow = sys.modules.get("tensorflow")
     return (
         tensorflow is not None
@@ -366,14 +364,14 @@ def is_missing_file_system(error: BaseException) -> bool:
 
 
 def check_folder(path: str) -> None:
-    """Raises ValueError for a directory that models cannot be written to."""
+    """Raises ValueError if models cannot be written to a directory."""
     check_checkpoint_path(path)
     if problem := why_not_writable(path):
         raise UserError(f"{path!r} cannot be written to: {problem}")
 
 
 def check_file(path: str) -> None:
-    """Raises ValueError for a directory, and for a file that cannot be written."""
+    """Raises ValueError if a path is a directory, or a file that cannot be written."""
     if not is_remote(path) and os.path.isdir(path):
         raise UserError(f"{path} is a directory. Pass the path of a file in it.")
     if os.path.exists(path) and not os.path.isfile(path):  # a device or a pipe
@@ -385,14 +383,14 @@ def check_file(path: str) -> None:
 
 
 def why_not_writable(folder: str) -> OSError | None:
-    """Returns why a directory, which need not exist, cannot be written to; `None` if it can.
+    """Returns why a directory, which need not exist, is not writable; `None` if it is writable.
 
-    Of remote directories only the scheme is checked.
+    For remote directories, only the scheme is checked.
     """
     if is_remote(folder):
         scheme = folder.partition("://")[0]
         is_known = scheme in _gfile().get_registered_schemes()
-        return None if is_known else OSError(f"TensorFlow has no file system {scheme}://")
+        return None if is_known else OSError(f"TensorFlow does not support {scheme}:// paths")
     existing = _existing_folder(folder)
     if not os.path.isdir(existing):  # a file or a dangling link
         return _system_error(errno.ENOTDIR, existing)
@@ -405,7 +403,7 @@ def _system_error(number: int, path: str) -> OSError:
 
 
 def _existing_folder(path: str) -> str:
-    """Returns the path itself if it exists, else the nearest existing directory above it."""
+    """Returns the path if it exists, otherwise its nearest existing parent."""
     path = os.path.abspath(path)
     while not os.path.lexists(path):
         path = os.path.dirname(path)
@@ -413,15 +411,15 @@ def _existing_folder(path: str) -> str:
 
 
 def free_bytes(path: str) -> int | None:
-    """Returns the free bytes on the disk of a path, which need not exist; `None` if remote."""
+    """Returns the free bytes on the disk of a path; `None` for remote paths."""
     return None if is_remote(path) else shutil.disk_usage(_existing_folder(path)).free
 
 
 def decode_utf8(data: bytes, where: str, *, line: int = 1) -> str:
-    """Decodes UTF-8 without the byte order marks at the start of a file.
+    """Decodes UTF-8, and removes byte order marks at the start of a file.
 
-    `line` is the number of the first line of `data`, from 1. ValueError if the bytes are not UTF-8;
-    it contains `where` (the file), the line and the first such byte.
+    `line` is the number of the first line of `data`, from 1. Raises ValueError, with the file
+    `where` and the line, if the bytes are not UTF-8.
     """
     try:
         text = data.decode("utf-8")
@@ -431,7 +429,7 @@ def decode_utf8(data: bytes, where: str, *, line: int = 1) -> str:
 
 
 def read_utf8(path: str) -> str:
-    r"""Reads a UTF-8 file of this package, with all line ends as \n."""
+    r"""Reads a UTF-8 file written by this package. All line ends become \n."""
     with open_binary(path, "rb") as file:
         text = decode_utf8(file.read(), path)
     return text.replace("\r\n", "\n").replace("\r", "\n")

@@ -1,4 +1,4 @@
-"""Parallel work in processes, with ordered results."""
+"""Progress bars, and parallel work in processes with ordered results."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 T = TypeVar("T")
 
-# Calls a method of the shared object for each item and yields the results in order.
+# Yields the result of a method of the shared object for each item, in order.
 OrderedMap = Callable[[Callable[[Any, Any], Any], Iterable[Any]], Iterator[Any]]
 _SECONDS_WITHOUT_BAR = 3
 _ITEMS_AHEAD = 2  # per process
@@ -26,7 +26,7 @@ _shared: Any = None  # in a worker process: the argument of `worker_processes`
 
 
 def progress_bar(*args: Any, hidden: bool = False, **kwargs: Any) -> tqdm:
-    """Returns a bar that is shown on terminals and in notebooks; the arguments are tqdm's."""
+    """Returns a tqdm bar that is shown only on terminals and in notebooks."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     is_notebook = hasattr(shell, "kernel")
     # With `disable=None`, tqdm shows the bar only on a terminal.
@@ -34,7 +34,7 @@ def progress_bar(*args: Any, hidden: bool = False, **kwargs: Any) -> tqdm:
 
 
 def progress(items: Iterable[T], description: str, total: int | None = None) -> Iterable[T]:
-    """Yields the items, with a progress bar if they take more than three seconds."""
+    """Yields the items, and shows a progress bar after three seconds."""
     return progress_bar(items, description, total, leave=False, delay=_SECONDS_WITHOUT_BAR)
 
 
@@ -45,10 +45,11 @@ def available_cores() -> int:
 
 @contextmanager
 def worker_processes(number: int, shared: Any) -> Iterator[OrderedMap]:
-    """Starts worker processes with a copy of `shared` each, which is pickled once.
+    """Starts worker processes, each with a copy of `shared`.
 
     Yields a function `run(method, items)` that yields `method(shared, item)` for each item, in
-    order. Each process works at most two items ahead. If `number` is 1, this process does the work.
+    order. At most two items per process are computed ahead. If `number` is 1, no process is
+    started.
 
     Raises:
         ChildProcessError: a process was killed.
@@ -63,8 +64,8 @@ def worker_processes(number: int, shared: Any) -> Iterator[OrderedMap]:
         yield lambda method, items: _run_ahead(pool, method, items, number * _ITEMS_AHEAD)
     except BrokenProcessPool as error:
         raise ChildProcessError(
-            f"One of {number} processes was killed by the system, probably because memory ran "
-            "out. Use a smaller `num_workers`."
+            f"One of {number} processes was killed, probably because the memory was exhausted. Use "
+            "a smaller `num_workers`."
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)
@@ -85,14 +86,12 @@ def _run_ahead(
 
 @contextmanager
 def _isolated_workers() -> Iterator[None]:
-    """Worker processes started inside ignore signals to the group and do not import `__main__`.
-
-    `multiprocessing` imports the calling script in each process, and has no option against it: a
-    script without a `__main__` guard would start its work again.
-    """
+    """Starts worker processes without importing `__main__`, and blocks signals to the group."""
+    # `multiprocessing` imports the calling script in each process. A script without a `__main__`
+    # guard would start its work again.
     program = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
-    # SIGTERM remains: the pool uses it to end its processes after one has died.
+    # SIGTERM is not blocked: the pool uses it to end its processes after one has died.
     blocked = (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
     try:
@@ -105,11 +104,11 @@ def _isolated_workers() -> Iterator[None]:
 def _initialize(shared: Any) -> None:
     global _shared
     _shared = shared
-    # Otherwise, workers would wait for items forever after their parent was killed.
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _end_with_parent() -> None:
+    """Ends this process if its parent was killed; otherwise it would wait for items forever."""
     parent = parent_process()
     if parent is not None:
         parent.join()

@@ -7,22 +7,23 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from absl import logging
 
 from albert_tf.data.errors import UserError
 
-# Length of batches. "longest": the longest sequence of the batch; "buckets": one of a few lengths,
-# each compiled once; "max": always max_seq_length.
+# Length of batches. "longest": the length of the longest sequence; "buckets": one of a few lengths,
+# so that few shapes are compiled; "max": `max_seq_length`.
 PADDINGS = ("longest", "buckets", "max")
 
 
 @dataclass(frozen=True, eq=False)
 class TokenSequences:
-    """N sequences of one or two segments, including special tokens; only batches are padded.
+    """N sequences of one or two segments, including special tokens.
 
     Attributes:
         tokens: int32 [T]; the ids of all sequences, concatenated.
         starts: int64 [N + 1]; start of each sequence in `tokens`; the last entry is T.
-        first_lengths: int32 [N]; tokens of segment 0 in each sequence.
+        first_lengths: int32 [N]; number of tokens in segment 0 of each sequence.
     """
 
     tokens: np.ndarray
@@ -34,7 +35,7 @@ class TokenSequences:
 
     @cached_property
     def lengths(self) -> np.ndarray:
-        """int32 [N]; tokens of each sequence."""
+        """int32 [N]; number of tokens of each sequence."""
         return np.diff(self.starts).astype(np.int32)
 
     @classmethod
@@ -49,11 +50,11 @@ class TokenSequences:
     ) -> TokenSequences:
         """Creates the sequences [CLS] a [SEP], or [CLS] a [SEP] b [SEP] if b is not empty.
 
-        Until a pair fits, the last token of its longer segment is removed, of b if both are equally
-        long. If this removes all of b, the sequence becomes [CLS] a [SEP].
+        Until a pair fits, the last token of the longer segment is removed, or of b if both have the
+        same length. If this removes all of b, the sequence becomes [CLS] a [SEP].
 
         Args:
-            tokens: int32 [T]; a of the first row, b of the first row, a of the second row ...
+            tokens: int32 [T]; a and b of the first row, a and b of the second row, and so on.
             lengths: integer [N, 2]; number of tokens of a and b.
             cls_id: id of [CLS].
             sep_id: id of [SEP].
@@ -62,15 +63,17 @@ class TokenSequences:
         Source: `convert_single_example` of the original's classifier_utils.
         """
         if max_length is not None:
-            kept = _kept_lengths(lengths, max_length)
-            tokens, lengths = _cut(tokens, lengths, kept), kept
+            kept, flat = _kept_lengths(lengths, max_length), lengths.ravel()
+            ends = np.cumsum(flat) - flat + kept.ravel()  # of the kept part of each text
+            tokens = tokens[np.arange(len(tokens)) < np.repeat(ends, flat)]
+            lengths = kept
         first = lengths[:, 0] + 2
         second = lengths[:, 1] + (lengths[:, 1] > 0)
         starts = _starts_of(first + second)
         is_special: np.ndarray = np.zeros(starts[-1], bool)
         joined = np.full(starts[-1], sep_id, np.int32)
         joined[starts[:-1]] = cls_id
-        # Without a second segment, the last two are the same separator.
+        # Without a second segment, the last two places are equal.
         for place in (starts[:-1], starts[:-1] + first - 1, starts[1:] - 1):
             is_special[place] = True
         joined[~is_special] = tokens
@@ -88,9 +91,9 @@ class TokenSequences:
         )
 
     def padded(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        """Returns a batch of B rows of length S; ValueError if a sequence is longer.
+        """Returns a batch of B rows, padded to length S; raises ValueError if a row is longer.
 
-        The values are int32 [B, S], zero in padding: `input_ids`; `input_mask`, 1 = real token;
+        The values are int32 [B, S] and 0 in padding: `input_ids`, `input_mask` (1 = real token) and
         `segment_ids`.
         """
         lengths = self.lengths[rows]
@@ -102,7 +105,7 @@ class TokenSequences:
         input_ids = np.zeros(is_real.shape, np.int32)
         if self.tokens.size:
             places = self.starts[:-1][rows][:, None] + positions
-            # Indices after the last token are clipped and masked like all padding.
+            # Places after the last token are clipped, and masked like padding.
             np.multiply(self.tokens.take(places, mode="clip"), is_real, out=input_ids)
         return {
             "input_ids": input_ids,
@@ -112,7 +115,7 @@ class TokenSequences:
 
 
 def check_room(is_pair: bool, max_length: int, name: str = "max_seq_length") -> None:
-    """Raises ValueError unless a sequence has room for a token of each text."""
+    """Raises ValueError if a sequence has no room for a token of each text."""
     needed = 5 if is_pair else 3
     if max_length < needed:
         raise UserError(
@@ -121,18 +124,26 @@ def check_room(is_pair: bool, max_length: int, name: str = "max_seq_length") -> 
         )
 
 
+def log_truncated(
+    number: int, total: int, max_seq_length: int, level: int = logging.WARNING
+) -> None:
+    """Logs how many of `total` texts were truncated, if any."""
+    if number:
+        logging.log(level, "truncated=%d of=%d max_seq_length=%d", number, total, max_seq_length)
+
+
 def _starts_of(lengths: np.ndarray) -> np.ndarray:
-    """Returns int64 [N + 1]: the start of each piece, and the end of the last one."""
+    """Returns the start of each sequence and the end of the last sequence, int64 [N + 1]."""
     starts = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=starts[1:])
     return starts
 
 
 def _kept_lengths(lengths: np.ndarray, max_seq_length: int) -> np.ndarray:
-    """Returns the truncated lengths, int64 [N, 2]; equal to removing tokens one by one."""
+    """Returns the lengths after truncation, int64 [N, 2]."""
     first, second = lengths.T
     room = np.where(second > 0, max_seq_length - 3, max_seq_length - 2)
-    # Each segment may use half of the room, or whatever the other one leaves.
+    # Each segment may use half of the room, and the part that the other segment does not need.
     half = np.where(second > 0, room // 2, 0)
     return np.stack(
         [
@@ -141,12 +152,3 @@ def _kept_lengths(lengths: np.ndarray, max_seq_length: int) -> np.ndarray:
         ],
         axis=1,
     )
-
-
-def _cut(tokens: np.ndarray, lengths: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """Returns the first `kept` tokens of each of the concatenated texts of `lengths` tokens."""
-    flat = lengths.ravel()
-    starts = np.cumsum(flat) - flat
-    # The end of the text that contains each token.
-    ends = np.repeat(starts + kept.ravel(), flat)
-    return tokens[np.arange(len(tokens)) < ends]

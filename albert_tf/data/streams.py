@@ -1,17 +1,23 @@
-"""Standard input, standard output and pipes."""
+"""Standard input, standard output, pipes, and lines of text."""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain, islice
 from typing import IO, NoReturn, TypeVar
 
 from albert_tf.data.errors import UserError
-from albert_tf.data.files import file_exists, open_binary, raise_write_errors, write_then_rename
+from albert_tf.data.files import (
+    decode_utf8,
+    file_exists,
+    open_binary,
+    raise_write_errors,
+    write_then_rename,
+)
 
 T = TypeVar("T")
 STANDARD_INPUT = "-"
@@ -22,10 +28,10 @@ _END = b"\0"  # marks the regular end of a hidden standard error
 
 
 def can_be_read_twice(path: str, what: str) -> bool:
-    """Returns whether `path` is a file, and not "-", the standard input, or a pipe.
+    """Returns whether `path` is a regular file, not "-" (the standard input) or a pipe.
 
-    Raises ValueError if it does not exist or is a directory, and asks for `what`, such as "a text
-    file".
+    Raises ValueError if `path` does not exist or is a directory. The error describes the expected
+    file by `what`, such as "a text file".
     """
     if path == STANDARD_INPUT:
         return False
@@ -37,13 +43,13 @@ def can_be_read_twice(path: str, what: str) -> bool:
 
 
 def source_name(path: str) -> str:
-    """Returns what errors call an input: its path, or "the standard input"."""
+    """Returns the name of an input in errors: its path, or "the standard input"."""
     return "the standard input" if path == STANDARD_INPUT else path
 
 
 @contextmanager
 def open_input(path: str) -> Iterator[IO[bytes]]:
-    """Opens a file, or "-", the standard input, in binary mode."""
+    """Opens a file, or the standard input ("-"), in binary mode."""
     if path == STANDARD_INPUT:
         yield sys.stdin.buffer
         return
@@ -53,10 +59,10 @@ def open_input(path: str) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def open_output(path: str | None) -> Iterator[IO[bytes]]:
-    """Opens a file that is renamed to `path` at the end; `None` opens the standard output.
+    """Opens an output in binary mode: see `write_then_rename`, or if `None`, the standard output.
 
-    The block ends without an error if nobody reads the standard output any more. ValueError if it
-    is closed; WriteError if the file cannot be written.
+    If the reader of the standard output ends, the block ends without an error. Raises ValueError if
+    the standard output is closed, and WriteError if the output cannot be written.
     """
     if path is not None:
         with write_then_rename(path) as file:
@@ -73,22 +79,22 @@ def open_output(path: str | None) -> Iterator[IO[bytes]]:
 
 
 def flush_standard_output() -> None:
-    """Writes buffered output; BrokenPipeError if nobody reads it any more."""
+    """Writes buffered output; raises BrokenPipeError if its reader has ended."""
     if sys.stdout is not None:
         with raise_write_errors(_OUTPUT):
             sys.stdout.flush()
 
 
 def discard_standard_output() -> None:
-    """Discards buffered output that cannot be written; Python would try again at exit."""
+    """Discards buffered output, which Python would otherwise try to write again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextmanager
 def hidden_standard_error() -> Iterator[None]:
-    """Hides the standard error of code in any language, unless the process dies.
+    """Hides the standard error, also of C++ code, unless the process is aborted inside the block.
 
-    Another process keeps the text, because code that aborts runs no handlers.
+    Another process buffers the text, because an aborted process cannot print it.
     """
     reading, writing = os.pipe()
     keeper = os.fork()
@@ -110,7 +116,7 @@ def hidden_standard_error() -> Iterator[None]:
 
 
 def _keep_until_end(pipe: int) -> NoReturn:
-    """Copies a pipe to the standard error if it closes before `_END`."""
+    """Copies a pipe to the standard error if the pipe is closed before `_END`."""
     try:
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         text = b""
@@ -124,11 +130,9 @@ def _keep_until_end(pipe: int) -> NoReturn:
 
 
 def read_lines(file: IO[bytes]) -> Iterator[list[bytes]]:
-    r"""Yields the lines of a binary file or pipe in groups. Only \n ends a line.
+    r"""Yields groups of 1 to 1024 lines of a binary file, without \n, the only line end.
 
-    Yields:
-        1 to 1024 lines without their \n. From a pipe or a terminal, the lines that have arrived,
-        without waiting for more.
+    A group of lines of a pipe or a terminal contains the lines that have arrived.
     """
     # Readers of remote files have no read1.
     read = getattr(file, "read1", file.read)
@@ -143,6 +147,28 @@ def read_lines(file: IO[bytes]) -> Iterator[list[bytes]]:
             yield lines[start : start + _LINES_AT_ONCE]
     if any(rest):
         yield [b"".join(rest)]
+
+
+def parse_lines(path: str, parse: Callable[[str, int], T]) -> Iterator[list[T]]:
+    """Yields the parsed lines of a file or of the standard input, "-", in groups.
+
+    `parse` converts a line without its line end, given its number from 1. Raises ValueError if a
+    line is not UTF-8, or `parse` rejects it, after yielding the lines before it.
+    """
+    number = 0
+    with open_input(path) as file:
+        for group in read_lines(file):
+            parsed: list[T] = []
+            for line in group:
+                number += 1
+                try:
+                    text = decode_utf8(line.removesuffix(b"\r"), source_name(path), line=number)
+                    parsed.append(parse(text, number))
+                except ValueError:
+                    if parsed:
+                        yield parsed
+                    raise
+            yield parsed
 
 
 def regrouped(groups: Iterable[Sequence[T]], size: int) -> Iterator[list[T]]:

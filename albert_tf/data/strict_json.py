@@ -1,7 +1,7 @@
 """Strict parsing of JSON, and checks of types.
 
-Duplicate keys, NaN, Infinity and numbers too large for a float are rejected. Errors name the file;
-errors of `JsonValue` also name the path of keys to the value.
+Duplicate keys, NaN, Infinity and numbers too large for a float are rejected. Errors contain the
+file; errors of `JsonValue` also contain the keys that lead to the value.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class JsonError(UserError):
 def parse_json(data: bytes | str, where: str, *, line: int = 1) -> Any:
     """Parses one JSON value from text or UTF-8 bytes, with or without a byte order mark.
 
-    `line` is the number of the first line of `data`, from 1. ValueError, which contains `where` and
-    the line, if the text is not strict JSON, or the bytes are not UTF-8.
+    `line` is the number of the first line of `data`, from 1. Raises ValueError, with the file
+    `where` and the line, if the text is not strict JSON, or the bytes are not UTF-8.
     """
     text = decode_utf8(data, where, line=line) if isinstance(data, bytes) else data
     values = list(json_values(text, where, line=line))
@@ -48,7 +48,7 @@ def parse_json(data: bytes | str, where: str, *, line: int = 1) -> Any:
 
 
 def json_values(text: str, where: str, *, line: int = 1) -> Iterator[tuple[int, Any]]:
-    """Yields the number of the first line and the value of each JSON value in a text."""
+    """Yields each JSON value in a text, with the number of its first line; see `parse_json`."""
     position = counted = 0
     while found := _VALUE.search(text, position):
         line += text.count("\n", counted, found.start())
@@ -74,7 +74,7 @@ def read_json(path: str, where: str) -> Any:
 def _finite(number: str) -> float:
     value = float(number)
     if not math.isfinite(value):
-        raise UserError(f"{shown(number)} is not a finite number (use null for a missing value)")
+        raise UserError(f"{shown(number)} is not a finite number (null means a missing value)")
     return value
 
 
@@ -103,14 +103,14 @@ def listed(values: Iterable[Any]) -> str:
 
 
 def as_whole_number(value: Any) -> int | None:
-    """Returns 12 for 12 and 12.0; `None` for true and for other values than whole numbers."""
+    """Converts whole numbers, such as 12 and 12.0, to `int`; returns `None` for other values."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def is_number(value: Any) -> bool:
-    """Returns whether a value is a finite number; true and false are not."""
+    """Returns whether a value is a finite number, and not true or false."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     try:
@@ -120,7 +120,7 @@ def is_number(value: Any) -> bool:
 
 
 def is_encodable(text: str) -> bool:
-    """Returns whether a text has no lone surrogates, which JSON can represent, but not UTF-8."""
+    """Returns whether UTF-8 can represent a text. Lone surrogates only exist in JSON."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -137,9 +137,9 @@ def whole_characters(text: str) -> str:
 
 @dataclass(slots=True)  # creating frozen instances takes twice as long
 class JsonValue:
-    """A value in a JSON file. Methods raise JsonError if it has another type.
+    """A value in a JSON file. Methods raise JsonError if the value has another type.
 
-    `where` is the file, and `keys` the path to the value, such as `model.vocab[3]`.
+    `where` is the file, and `keys` leads to the value, such as `model.vocab[3]`.
     """
 
     value: Any
@@ -171,16 +171,16 @@ class JsonValue:
         return [JsonValue(v, self.where, f"{self.keys}[{i}]") for i, v in enumerate(values)]
 
     def text(self) -> str:
-        """Returns text without lone surrogates."""
+        """Returns a text; rejects lone surrogates."""
         is_right = isinstance(self.value, str) and is_encodable(self.value)
         return self._checked("text without lone surrogates", is_right)
 
     def whole_text(self) -> str:
-        """Returns text with lone surrogates replaced by U+FFFD."""
+        """Returns a text; replaces lone surrogates by U+FFFD."""
         return whole_characters(self._checked("text", isinstance(self.value, str)))
 
     def whole_number(self, at_least: int = _INT64.start) -> int:
-        """Returns a 64-bit whole number, at least `at_least`; 12.0 is accepted as 12."""
+        """Returns a 64-bit whole number of at least `at_least`. 12.0 is accepted as 12."""
         number = as_whole_number(self.value)
         if number is None or number not in _INT64 or number < at_least:
             low = f" of at least {at_least}" if at_least > _INT64.start else ""

@@ -16,7 +16,6 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
-from threading import Lock
 from typing import Any, Final
 
 from absl import logging
@@ -41,14 +40,13 @@ FORMATS: Final = {
 
 _WANTED = 'one object per line (JSON Lines), such as {"text_a": "...", "label": "..."}'
 _LARGEST_CELL = 2**31 - 1  # characters
-_CSV_LIMIT = Lock()
-_LINES_NAMED = 5
+_LOCATIONS_SHOWN = 5
 
 
 class DataIssues:
     """Counts malformed rows of a file or directory by kind.
 
-    `locations` contains the rows of each kind: line numbers from 1, or names of `unit`.
+    `locations` contains the numbers or names of the rows. `unit` is their name in messages.
     """
 
     def __init__(self, path: str, unit: str = "line") -> None:
@@ -57,14 +55,15 @@ class DataIssues:
         self._unit = unit
 
     def add(self, kind: str, location: int | str) -> None:
-        """Counts a row; `kind` is the problem and what was done, such as "an empty text, kept"."""
+        """Counts a row. `kind` is the problem and its treatment, such as "an empty text, kept"."""
         self.locations.setdefault(kind, []).append(location)
 
     def messages(self) -> list[str]:
-        """Returns the number of rows and the first locations of each kind."""
+        """Returns a message for each kind, with the number of rows and the first locations."""
         return [
             f"rows={len(found)} with {kind} ({self._unit}{'s' * (len(found) > 1)} "
-            f"{', '.join(map(str, found[:_LINES_NAMED]))}{', ...' * (len(found) > _LINES_NAMED)})"
+            f"{', '.join(map(str, found[:_LOCATIONS_SHOWN]))}"
+            f"{', ...' * (len(found) > _LOCATIONS_SHOWN)})"
             for kind, found in self.locations.items()
         ]
 
@@ -83,7 +82,7 @@ class Table:
         columns: names in the header, or keys of the objects; `None` for a file without a header.
         width: number of cells in the header, or in the first row.
         rows: can be iterated over once, which fills `issues`.
-        header: the row that contains the column names; `None` if there is none.
+        header: the cells of the header; `None` for JSON Lines and files without a header.
     """
 
     path: str
@@ -94,18 +93,17 @@ class Table:
     header: Cells | None = None
 
     def index(self, column: str, name: str) -> int:
-        """Returns the index of a column, given by its name, or by its number without a header.
+        """Returns the index of a column, given its name, or its number if there is no header.
 
         Raises:
-            ValueError: there is no such column, or several; mentions `name`, the setting.
+            ValueError: there is no such column, or several. `name` is the argument in the message.
         """
         if self.columns is None:
             if is_column_number(column) and int(column) < self.width:
                 return int(column)
             raise UserError(
-                f"{self.path} is read without a header, and its first row has {self.width} "
-                f"columns: `{name}` must be a number from 0 to {self.width - 1}. "
-                f"Received: {column!r}"
+                f"`{name}` must be a number from 0 to {self.width - 1}, because {self.path} is "
+                f"read without a header and has {self.width} columns. Received: {column!r}"
             )
         count = self.columns.count(column)
         if count != 1:
@@ -117,7 +115,7 @@ class Table:
 
 
 def is_column_number(column: str) -> bool:
-    """Returns whether a column is given by its number instead of its name."""
+    """Returns whether a column is given as a number."""
     return re.fullmatch("[0-9]{1,9}", column) is not None
 
 
@@ -130,25 +128,24 @@ def read_table(
 ) -> Table:
     """Opens a file as a table.
 
-    Blank lines are skipped. In a file with a single column they are rows with an empty cell, except
-    at the end of the file.
+    Blank lines are skipped. If the file has a single column, blank lines before the last row are
+    rows with an empty cell.
 
     Args:
         path: the file.
-        is_header: whether the first row contains the column names; not used for JSON Lines.
-        list_column: a column of JSON Lines that may contain lists of texts, which are joined by
-            `separator`. The texts must not contain it.
+        is_header: returns whether the first row contains the column names. Ignored for JSON Lines.
+        list_column: a column of JSON Lines that may contain lists of texts. They are joined by
+            `separator`, which the texts must not contain.
         separator: see `list_column`.
 
     Raises:
-        ValueError: the file is missing, empty, not UTF-8 text, or has an unknown extension; a list
-            is invalid. While the rows are read: malformed CSV or JSON.
+        ValueError: the file is missing, empty, not UTF-8 text, or has an unknown extension, or JSON
+            is invalid. Malformed CSV is rejected when the rows are read.
     """
     kind = next((kind for ending, kind in FORMATS.items() if path.lower().endswith(ending)), None)
     if kind is None:
         raise UserError(
-            f"The file name must end in {', '.join(FORMATS)}, which determines the format. "
-            f"Received: {path!r}"
+            f"The file name must end in one of {', '.join(FORMATS)}. Received: {path!r}"
         )
     text, issues = read_text(path), DataIssues(path)
     if kind == _JSONL:
@@ -190,7 +187,7 @@ def read_text(path: str) -> str:
     with open_binary(path, "rb") as file:
         data = file.read()
     text = decode_utf8(data, path)
-    if data.count(b"\0") > len(data) / 10:  # a few are noise; many mean UTF-16
+    if data.count(b"\0") > len(data) / 10:  # probably UTF-16; a few NULs are accepted
         raise encoding_error(data, path, data.find(b"\0"))
     if not text.strip():
         raise UserError(f"{path} is empty.")
@@ -198,18 +195,19 @@ def read_text(path: str) -> str:
 
 
 def _tsv_rows(text: str) -> Iterator[Row]:
-    # Not `csv`: it would end a row at a single carriage return.
+    # The module `csv` would end a row at a single carriage return.
     for number, line in enumerate(text.removesuffix("\n").split("\n"), start=1):
         line = line.rstrip("\r")
         yield number, [*line.split("\t")] if line else []
 
 
 def _csv_rows(path: str, text: str) -> Iterator[Row]:
-    # Strict: otherwise an unclosed quotation mark would swallow the following rows.
+    csv.field_size_limit(_LARGEST_CELL)  # for all readers of this process
+    # Without `strict`, an unclosed quotation mark would hide the following rows.
     reader = csv.reader(io.StringIO(text, newline=""), strict=True, skipinitialspace=True)
     line = 1
     try:
-        while (cells := _next_csv_row(reader)) is not None:
+        for cells in reader:
             yield line, [*cells]
             line = reader.line_num + 1
     except csv.Error as error:
@@ -220,18 +218,8 @@ def _csv_rows(path: str, text: str) -> Iterator[Row]:
         ) from error
 
 
-def _next_csv_row(reader: Iterator[list[str]]) -> list[str] | None:
-    """Reads a row with cells of any size. The limit of the `csv` module is global."""
-    with _CSV_LIMIT:
-        limit = csv.field_size_limit(_LARGEST_CELL)
-        try:
-            return next(reader, None)
-        finally:
-            csv.field_size_limit(limit)
-
-
 def _filled(rows: Iterator[Row], width: int, issues: DataIssues) -> Iterator[Row]:
-    """Skips blank lines; in a single column, those before the last row are rows."""
+    """Skips blank lines, but keeps those before the last row of files with a single column."""
     blanks: list[int] = []
     for line, cells in rows:
         if not cells or (len(cells) == 1 < width and not (cells[0] or "").strip()):
@@ -247,9 +235,9 @@ def _filled(rows: Iterator[Row], width: int, issues: DataIssues) -> Iterator[Row
 
 
 def json_objects(path: str, text: str, wanted: str) -> list[tuple[int, dict[str, Any]]]:
-    """Returns the objects of JSON Lines with their line numbers; blank lines are skipped.
+    """Returns the objects of JSON Lines with their line numbers; skips blank lines.
 
-    Raises ValueError with the text `wanted` if a line is not a JSON object.
+    Raises ValueError if a line is not a JSON object. The message describes objects by `wanted`.
     """
     objects: list[tuple[int, dict[str, Any]]] = []
     for number, line in enumerate(text.split("\n"), start=1):

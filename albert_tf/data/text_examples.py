@@ -17,8 +17,7 @@ from albert_tf.data.strict_json import listed, shown
 T = TypeVar("T")
 TRAIN, DEV, TEST = "train", "dev", "test"
 
-# Cells of rows without a label. SNLI marks examples without an agreed label with "-".
-NO_LABEL = ("", "-")
+NO_LABEL = ("", "-")  # cells of rows without a label; SNLI uses "-" if annotators disagreed
 LABEL_SEPARATOR = "|"  # between labels in multi-label classification
 _DECIMAL_NUMBER = re.compile(r"\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*")
 _MISSING_VALUES = frozenset({"nan", "none", "null", "na", "n/a", "<na>"})
@@ -27,22 +26,22 @@ _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
 def given_labels(labels: Sequence[tuple[str, T | None]], what: str) -> list[T]:
-    """Returns the labels of named examples; ValueError if only some examples have one."""
+    """Returns the labels of (name, label) pairs; raises ValueError if only some have a label."""
     given = [label for _, label in labels if label is not None]
     if 0 < len(given) < len(labels):
         missing = next(name for name, label in labels if label is None)
         raise UserError(
-            f"{len(given)} of {len(labels)} {what} have a label; the first without one is "
-            f"{missing!r}. Label all of them, or none."
+            f"Only {len(given)} of {len(labels)} {what} have a label; {missing!r} has none. Label "
+            "all of them, or none."
         )
     return given
 
 
 @dataclass(frozen=True, slots=True)
 class TextExample:
-    """A row of a data file; missing texts and labels are `None`.
+    """A row of a data file. Missing texts and labels are `None`.
 
-    `guid` is the name of the row in files of results.
+    `guid` is the name of the row in result files.
     """
 
     guid: str
@@ -53,13 +52,14 @@ class TextExample:
 
 @dataclass(frozen=True)
 class Labels:
-    """Classes in the order of their ids, or, without names, a number (regression).
+    """The labels of a task: names of classes in the order of their ids, or none for a regression.
 
     With `multi_label`, an example has any number of classes, separated by "|" in files. A class is
     predicted if its probability is at least `threshold`.
 
     Raises:
-        ValueError: there is only one class, or a name is repeated or cannot be written in a list.
+        ValueError: there is only one class, a name is repeated, or a name of a multi-label task
+            contains "|" or surrounding blanks.
     """
 
     names: tuple[str, ...] = ()
@@ -71,14 +71,13 @@ class Labels:
             for name in self.names:
                 if split_labels(name) != [name]:
                     raise UserError(
-                        f"With several labels per text, a label must not contain "
-                        f"{LABEL_SEPARATOR!r}, or begin or end with a blank. "
-                        f"Received: {shown(name)}"
+                        f"Multi-label names must not be empty or '-', contain {LABEL_SEPARATOR!r}, "
+                        f"or begin or end with a blank. Received: {shown(name)}"
                     )
             if not (self.names and 0 < self.threshold < 1):
                 raise UserError(
-                    "Several labels per text need names and a threshold between 0 and 1. "
-                    f"Received: {listed(self.names) or 'no names'}, {self.threshold}"
+                    "Multi-label tasks need names and a threshold between 0 and 1. Received: "
+                    f"{listed(self.names) or 'no names'}, {self.threshold}"
                 )
         if len(self.names) == 1:
             raise UserError(
@@ -89,7 +88,7 @@ class Labels:
 
     @property
     def is_regression(self) -> bool:
-        """Returns whether a number is predicted instead of a class."""
+        """Whether a number is predicted instead of a class."""
         return not self.names
 
     @property
@@ -108,7 +107,7 @@ class Labels:
     def accepts(self, label: str) -> bool:
         """Returns whether a label is a class, or for regression a finite number.
 
-        With `multi_label`, returns whether all labels are classes; ValueError if malformed.
+        With `multi_label`, `label` may contain several classes, see `split_labels`.
         """
         if self.multi_label:
             return set(split_labels(label)) <= set(self.names)
@@ -117,10 +116,10 @@ class Labels:
         return decimal_number(label) is not None
 
     def encode(self, labels: Sequence[str]) -> np.ndarray:
-        """Converts labels in files to int32 class ids or float32 numbers, [N].
+        """Converts labels to class ids, int32 [N], or for regression to numbers, float32 [N].
 
-        With `multi_label`, returns uint8 [N, K], 1 for the labels of each text. ValueError if a
-        label is not a class, or not a number.
+        With `multi_label`, returns uint8 [N, K], 1 for the labels of each example. Raises
+        ValueError if a label is unknown.
         """
         known = {label: self.accepts(label) for label in set(labels)}
         unknown = next((label for label in labels if not known[label]), None)
@@ -138,24 +137,18 @@ class Labels:
 
 
 def split_labels(cell: str) -> list[str]:
-    """Returns the labels in a cell, separated by "|"; empty for a blank cell.
-
-    Raises ValueError if a label is empty, repeated, or "-".
-    """
+    """Splits a cell at "|". Raises ValueError if a label is empty, repeated, or "-"."""
     names = [name.strip() for name in cell.split(LABEL_SEPARATOR)] if cell.strip() else []
     if len(set(names)) < len(names) or any(name in NO_LABEL for name in names):
         raise UserError(
-            f"expected different labels, none empty or '-', separated by {LABEL_SEPARATOR!r}. "
+            f"Labels must be separated by {LABEL_SEPARATOR!r}, different, and not empty or '-'. "
             f"Received: {shown(cell)}"
         )
     return names
 
 
 def warn_of_doubtful_labels(path: str, names: Sequence[str]) -> None:
-    """Warns of classes that may be missing values or spellings of the same class.
-
-    Spellings may differ in case, blanks, Unicode form or the form of a number.
-    """
+    """Warns of classes that may be missing values, or different spellings of the same class."""
     spellings: dict[str | float, list[str]] = {}
     for name in names:
         folded = " ".join(unicodedata.normalize("NFKC", name).casefold().split())
@@ -165,8 +158,8 @@ def warn_of_doubtful_labels(path: str, names: Sequence[str]) -> None:
     missing = [f"{shown(n)} (a missing value?)" for n in names if n.casefold() in _MISSING_VALUES]
     if doubts or missing:
         logging.warning(
-            "%s: classes that are spelled alike or may be missing values: %s. Each is a separate "
-            "class; correct the file if it should not be.",
+            "%s: some classes have similar names or may be missing values: %s. Each name is a "
+            "separate class. Correct the file if this is not intended.",
             path,
             ", ".join(doubts + missing),
         )
@@ -178,9 +171,9 @@ def numbered_labels(number: int) -> tuple[str, ...]:
 
 
 def decimal_number(label: str) -> float | None:
-    """Returns the number that a label contains, within float32; `None` for other labels.
+    """Converts a label to a number within float32; returns `None` for other labels.
 
-    Python's `float` also accepts "1_0", digits of other scripts, "nan" and "inf".
+    Unlike `float`, rejects "1_0", digits of other scripts, "nan" and "inf".
     """
     if not _DECIMAL_NUMBER.fullmatch(label):
         return None
@@ -189,15 +182,15 @@ def decimal_number(label: str) -> float | None:
 
 
 def label_cell(label: str) -> str:
-    r"""Returns a label as a cell of a TSV, with `\\`, `\t`, `\n`, `\r` for special characters."""
+    r"""Escapes backslashes, tabs and line ends of a label as `\\`, `\t`, `\n`, `\r`."""
     return label.translate(_ESCAPES)
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Columns of a file in GLUE's order: indices from 0; -1 is the last column; `None` if missing.
+    """Columns of a file of GLUE: indices from 0, -1 for the last column, or `None` if missing.
 
-    `widths` contains the possible numbers of cells per row.
+    `widths` contains the possible numbers of columns.
     """
 
     widths: tuple[int, ...]
@@ -207,21 +200,26 @@ class Columns:
     guid: int | None = None
     has_header: bool = True
 
+    @property
+    def texts(self) -> tuple[int, ...]:
+        """Indices of the text columns."""
+        return (self.text_a,) if self.text_b is None else (self.text_a, self.text_b)
+
 
 @dataclass(frozen=True)
 class GlueTask:
-    """A task of the benchmark.
+    """A task of GLUE.
 
     Attributes:
-        folder: name of its directory in the download.
-        labels: what is predicted.
-        text_names: lower-case names of each text in headers.
-        labelled, unlabelled: columns of train and dev, and of test.
+        folder: name of the task's directory in the download.
+        labels: the classes, or a regression.
+        text_names: possible names of each text column, in lower case.
+        labelled, unlabelled: columns of train and dev files, and of test files.
         server_name: name of the task on GLUE's server. If empty, `folder`.
         best_metric, metrics: see `GlueData`.
         dev_file, test_files: name of the dev file, and possible names of the test file.
-        test_folders: directories of the test file, if not `folder`.
-        cuts_long_rows: whether surplus cells in rows of train and dev are ignored.
+        test_folders: directories of the test file. If empty, `folder`.
+        cuts_long_rows: whether additional cells in rows of train and dev files are ignored.
     """
 
     folder: str
@@ -239,7 +237,7 @@ class GlueTask:
 
     @property
     def submission_file(self) -> str:
-        """Name of the file that GLUE's server accepts."""
+        """Name of the file for GLUE's server."""
         return f"{self.server_name or self.folder}.tsv"
 
 
@@ -325,7 +323,7 @@ _OTHER_NAMES = {
 
 
 def glue_task_name(name: str) -> str:
-    """Returns the key in `GLUE_TASKS` for a name in any spelling; ValueError if unknown."""
+    """Returns the key in `GLUE_TASKS` of a task in any spelling; raises ValueError if unknown."""
     for known in GLUE_TASKS:
         if plain_name(name) in (plain_name(known), *_OTHER_NAMES.get(known, ())):
             return known

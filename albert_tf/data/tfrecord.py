@@ -1,4 +1,4 @@
-"""TFRecord files of `tf.train.Example` protos, with NumPy instead of TensorFlow.
+"""TFRecord files of `tf.train.Example` protos, read and written without TensorFlow.
 
 A record consists of its length (uint64), a checksum of the length, the payload, and a checksum of
 the payload, all little-endian. The checksum is CRC-32C, rotated and shifted by a constant. An
@@ -31,7 +31,7 @@ class FeatureSpec:
         dtype: "int64" or "float32".
         length: number of values in every record.
         limit: values of an int64 feature must be in [0, limit). If `None`, they are not checked.
-        length_name, limit_source: what determines `length` and `limit`, for errors.
+        length_name, limit_source: the settings that determine `length` and `limit`, for errors.
     """
 
     name: str
@@ -81,7 +81,7 @@ def _varint_rows(values: np.ndarray, name: str) -> list[bytes]:
         return []
     if values.min() < 0 or values.max() >= 1 << 56:
         raise UserError(
-            f"Feature {name!r} must lie in [0, 2**56). Received: {values.min()} to {values.max()}"
+            f"Feature {name!r} must be in [0, 2**56). Received: {values.min()} to {values.max()}"
         )
     width = max(1, -(-int(values.max()).bit_length() // 7))
     if width == 1:
@@ -91,9 +91,9 @@ def _varint_rows(values: np.ndarray, name: str) -> list[bytes]:
     coded, used = values & 0x7F, np.ones_like(values)
     for byte in range(1, width):
         coded |= (values >> 7 * byte & 0x7F) << 8 * byte
-        goes_on = (values >= 1 << 7 * byte).astype(values.dtype)
-        coded |= goes_on << (8 * byte - 1)
-        used |= goes_on << 8 * byte
+        continues = (values >= 1 << 7 * byte).astype(values.dtype)
+        coded |= continues << (8 * byte - 1)
+        used |= continues << 8 * byte
     kept = used.view(bool)
     lengths = np.count_nonzero(kept, axis=1)
     return _split(coded.view(np.uint8)[kept].tobytes(), lengths.tolist())
@@ -130,14 +130,15 @@ def _varint(value: int) -> bytes:
 
 _HEADER_BYTES = 12  # length and its checksum
 _CHECK = struct.Struct("<I")
+_TRUNCATED, _WRONG_CHECKSUM = "the file ends inside this record", "the checksum is wrong"
 
 
 class RecordError(UserError):
-    """Raised if a record is damaged or unexpected; names the file and the record."""
+    """Raised if a record is damaged or unexpected. The message contains the file and the record."""
 
 
 def frame_records(payloads: Sequence[bytes]) -> list[bytes]:
-    """Returns payloads with lengths and checksums, ready to be written one after the other."""
+    """Returns the records of a file: payloads with their lengths and checksums."""
     frames = []
     for payload in payloads:
         length = len(payload).to_bytes(8, "little")
@@ -146,15 +147,15 @@ def frame_records(payloads: Sequence[bytes]) -> list[bytes]:
 
 
 def masked_crc32c(data: bytes) -> bytes:
-    """Returns the checksum of a byte string as stored in TFRecord files: 4 bytes."""
+    """Returns the checksum of a byte string as stored in TFRecord files, 4 bytes."""
     crc = google_crc32c.value(data)
     return _CHECK.pack((((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF)
 
 
 def read_records(path: str) -> Iterator[bytes]:
-    """Yields the payloads of a TFRecord file after comparing their checksums.
+    """Yields the payloads of a TFRecord file.
 
-    Raises RecordError if the file is truncated or a checksum differs, after the records before.
+    Raises RecordError if the file is truncated or a checksum is wrong.
     """
     remaining, number = file_size(path), 0
     with open_binary(path, "rb") as file:
@@ -164,40 +165,33 @@ def read_records(path: str) -> Iterator[bytes]:
             length = int.from_bytes(header[:8], "little")
             remaining -= _HEADER_BYTES + length + _CHECK.size
             if remaining < 0:
-                raise _cut_short(path, number)
+                raise _damaged(path, number, _TRUNCATED)
             if header[8:] != masked_crc32c(header[:8]):
-                raise _wrong_checksum(path, number)
+                raise _damaged(path, number, _WRONG_CHECKSUM)
             payload = file.read(length)
             if file.read(_CHECK.size) != masked_crc32c(payload):
-                raise _wrong_checksum(path, number)
+                raise _damaged(path, number, _WRONG_CHECKSUM)
             yield payload
 
 
-def _wrong_checksum(path: str, number: int) -> RecordError:
+def _damaged(path: str, number: int, problem: str) -> RecordError:
     return RecordError(
-        f"{path}, record {number}: the checksum differs. The file is damaged or not a TFRecord "
-        "file; copy or create it again."
-    )
-
-
-def _cut_short(path: str, number: int) -> RecordError:
-    return RecordError(
-        f"{path}, record {number}: the file ends inside this record. It is truncated, damaged or "
-        "not a TFRecord file; copy or create it again."
+        f"{path}, record {number}: {problem}. The file is damaged or not a TFRecord file. Copy or "
+        "create it again."
     )
 
 
 def count_records(files: Sequence[str]) -> int:
-    """Returns the number of records by their lengths; RecordError if a file is truncated."""
+    """Returns the number of records, without reading their payloads; see `frame_ends`."""
     return sum(1 for path in files for _ in frame_ends(path))
 
 
 def estimate_records(files: Sequence[str], num_records: int = 100) -> int:
-    """Estimates the number of records from the sizes of the first `num_records`."""
+    """Estimates the number of records from the mean size of the first `num_records`."""
     number = size = 0
     for path in files:
         ends = [0]
-        with suppress(RecordError):  # reported when the records are read
+        with suppress(RecordError):  # raised again when the records are read
             ends.extend(islice(frame_ends(path), num_records - number))
         number += len(ends) - 1
         size += ends[-1]
@@ -205,7 +199,7 @@ def estimate_records(files: Sequence[str], num_records: int = 100) -> int:
 
 
 def frame_ends(path: str) -> Iterator[int]:
-    """Yields the end of each record in bytes; RecordError if the file is truncated."""
+    """Yields the end of each record in bytes; raises RecordError if the file is truncated."""
     size = file_size(path)
     position = number = 0
     with open_binary(path, "rb") as file:
@@ -214,5 +208,5 @@ def frame_ends(path: str) -> Iterator[int]:
             file.seek(position)
             position += _HEADER_BYTES + int.from_bytes(file.read(8), "little") + _CHECK.size
             if position > size:
-                raise _cut_short(path, number)
+                raise _damaged(path, number, _TRUNCATED)
             yield position

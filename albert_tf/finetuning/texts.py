@@ -17,7 +17,7 @@ from albert_tf.checkpoints.loading import check_model, find_model
 from albert_tf.data.arguments import renamed_arguments, texts_and_pairs
 from albert_tf.data.errors import UserError
 from albert_tf.data.jobs import progress
-from albert_tf.data.sequences import TokenSequences, check_room
+from albert_tf.data.sequences import TokenSequences, check_room, log_truncated
 from albert_tf.data.text_examples import TextExample
 from albert_tf.finetuning.predictor import new_predictor
 from albert_tf.modeling.encoder import AlbertEncoder
@@ -63,10 +63,8 @@ def text_sequences(
         full_lengths = lengths.sum(axis=1) + 2 + (lengths[:, 1] > 0)
         num_truncated += int((sequences.lengths < full_lengths).sum())
         parts.append(sequences)
-    if num_truncated:
-        level = logging.WARNING if warns else logging.INFO
-        numbers = (num_truncated, len(examples), max_seq_length)
-        logging.log(level, "truncated=%d of=%d max_seq_length=%d", *numbers)
+    level = logging.WARNING if warns else logging.INFO
+    log_truncated(num_truncated, len(examples), max_seq_length, level)
     return TokenSequences.concatenate(parts)
 
 

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from absl import logging
 
 from albert_tf.checkpoints.heads import MASKED_LM_HEAD, heads_in
 from albert_tf.checkpoints.load_weights import load_weights
@@ -17,6 +16,7 @@ from albert_tf.checkpoints.loading import check_model, find_model, without_scope
 from albert_tf.data.arguments import as_texts, check_whole_number, renamed_arguments
 from albert_tf.data.errors import UserError
 from albert_tf.data.jobs import progress
+from albert_tf.data.sequences import log_truncated
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.tokenization.base import Tokenizer
 
@@ -100,7 +100,7 @@ class FillMask:
         """
         given = as_texts("texts", texts)
         check_whole_number("top_k", top_k, 1)
-        rows = [self._encode(index, text) for index, text in enumerate(given)]
+        rows = self._encode(given)
         shapes = [(len(ids), ids.count(self.tokenizer.mask_id)) for ids in rows]
         found: list[list[list[Candidate]]] = [[] for _ in rows]
         order = sorted(range(len(rows)), key=lambda index: shapes[index], reverse=True)
@@ -141,24 +141,27 @@ class FillMask:
             for text in zip(tokens.numpy().tolist(), values.numpy().tolist(), strict=True)
         ]
 
-    def _encode(self, index: int, text: str) -> list[int]:
-        tokenizer = self.tokenizer
-        if MASK not in text:
-            raise UserError(
-                f"Every text must contain at least one {MASK}. Received: texts[{index}]={text!r}"
-            )
-        ids = tokenizer.encode_special(text, special_tokens=[MASK])
-        ids = [tokenizer.cls_id, *ids, tokenizer.sep_id]
-        longest = self.model.config.max_position_embeddings
-        if len(ids) > longest:
-            logging.warning("truncated: texts[%d] of %d tokens to %d", index, len(ids), longest)
-            ids, cut = [*ids[: longest - 1], tokenizer.sep_id], ids[longest - 1 :]
-            if tokenizer.mask_id in cut:
+    def _encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Returns the ids of the tokens of each text, truncated and with special tokens."""
+        tokenizer, longest = self.tokenizer, self.model.config.max_position_embeddings
+        rows, num_truncated = [], 0
+        for index, text in enumerate(texts):
+            if MASK not in text:
+                raise UserError(
+                    f"Every text must contain at least one {MASK}. Received: texts[{index}]="
+                    f"{text!r}"
+                )
+            ids = tokenizer.encode_special(text, special_tokens=[MASK])
+            kept = ids[: longest - 2]
+            num_truncated += len(kept) < len(ids)
+            if tokenizer.mask_id in ids[len(kept) :]:
                 raise UserError(
                     f"texts[{index}] contains {MASK} after the first {longest} tokens, the maximum "
                     "length of the model. Pass a shorter text."
                 )
-        return ids
+            rows.append([tokenizer.cls_id, *kept, tokenizer.sep_id])
+        log_truncated(num_truncated, len(texts), longest)
+        return rows
 
 
 def read_model(

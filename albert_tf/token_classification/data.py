@@ -1,4 +1,4 @@
-"""Sentences with labelled words: columns as in CoNLL, or JSON Lines.
+"""Sentences with labeled words, in JSON Lines or in columns as in CoNLL.
 
 `.jsonl`, `.ndjson` and `.json` files contain one object per line with the keys
 
@@ -6,9 +6,9 @@
 * `text` and optionally `entities`: a list of `{"start": 0, "end": 4, "label": "PER"}` in characters
   (code points), end exclusive. The text is split into words, see `split_words`.
 
-If an object has both kinds of keys, `tokens` and `labels` are read.
+If an object contains both kinds of keys, `tokens` and `labels` are read.
 
-All other files have one word per line and blank lines between sentences.
+All other files contain one word per line, and blank lines between sentences.
 
 * Columns are separated by tabs if the first row contains a tab, otherwise by blanks and tabs. All
   rows have the same number of columns.
@@ -17,7 +17,7 @@ All other files have one word per line and blank lines between sentences.
   columns differs from the rows, or if it is a CoNLL-U comment: `# newdoc`, `# newpar` or
   `# key = value`. Other lines that start with `#` are rows.
 * Files with at least 10 columns are CoNLL-U. Lines with `1-2` or `1.1` in the first column are not
-  words; additional columns, such as predictions, contain `_` in these lines.
+  words. Additional columns, such as predictions, contain `_` in these lines.
 """
 
 from __future__ import annotations
@@ -39,12 +39,11 @@ from albert_tf.token_classification.labels import OUTSIDE, Sentence, entities
 from albert_tf.tokenization.base import FilledTable
 from albert_tf.tokenization.word_piece import spread_words
 
-# The same for lists and files, so that both yield the same batches and numbers.
-SENTENCES_AT_ONCE = 1024
+SENTENCES_AT_ONCE = 1024  # for lists and files, so that both give the same batches and numbers
 Prediction = tuple[Sequence[str], Sequence[float]]  # labels and probabilities of words
 _DOCUMENT = "-DOCSTART-"
-_NO_WORD = re.compile(r"[0-9]+[-.][0-9]+")  # CoNLL-U's multiword and empty-node rows
-# CoNLL-U comments; rows contain tabs.
+_NO_WORD = re.compile(r"[0-9]+[-.][0-9]+")  # ids of multiword and empty-node rows in CoNLL-U
+# Comments of CoNLL-U. They contain no tabs, unlike rows.
 _COMMENT = re.compile(r"# +(?:new(?:doc|par)(?: +id +=[^\t]*| *)|[^\s=]+ +=(?: [^\t]*)?)")
 _CONLLU_COLUMNS = 10
 _BLANKS = " \t"
@@ -55,7 +54,7 @@ _WANTED = (
 
 
 def is_json_lines(path: str) -> bool:
-    """Returns whether a file is read as JSON Lines, by its extension."""
+    """Returns whether the extension of a file is an extension of JSON Lines."""
     name = path.lower()
     return any(name.endswith(e) and kind == FORMATS[".jsonl"] for e, kind in FORMATS.items())
 
@@ -67,18 +66,18 @@ def read_sentences(
     label_column: int | None = -1,
     needs_labels: bool = False,
 ) -> Iterator[Sentence]:
-    """Reads a file sentence by sentence; sentences without words are skipped.
+    """Reads a file sentence by sentence; skips sentences without words.
 
     Args:
         path: the file, or "-" for the standard input.
         token_column: column of the words, from 0, or backwards from -1.
         label_column: column of the labels, likewise. A file without this column, or with a single
-            column, has no labels. If `None`, labels are not read. Ignored for JSON Lines.
+            column, has no labels. If `None`, labels are not read.
         needs_labels: whether to reject sentences without labels.
 
     Raises:
         ValueError: the file is missing, malformed or contains no words, or a label is missing. The
-            message names the file and the line.
+            message contains the file and the line.
     """
     is_empty = True
     for _, sentence in _parts(path, token_column, label_column):
@@ -92,7 +91,7 @@ def read_sentences(
             raise UserError(f"{sentence.guid} has {missing}. Label all sentences of this file.")
         yield sentence
     if is_empty:
-        raise UserError(f"{path} has no words.")
+        raise UserError(f"{path} contains no words.")
 
 
 class _Line(NamedTuple):
@@ -100,8 +99,8 @@ class _Line(NamedTuple):
 
     number: int
     text: str  # without the line feed
-    content: Any = None  # the columns of a word, or an object; `None` for other lines
-    filler: str = ""  # predicted column of other lines; lines with "_" do not end a sentence
+    content: Any = None  # columns of a row with a word, or an object; `None` for other lines
+    filler: str = ""  # content of a predicted column in other lines
 
 
 _NO_LABEL = "_"
@@ -110,39 +109,38 @@ _NO_LABEL = "_"
 def _parts(
     path: str, token_column: int, label_column: int | None
 ) -> Iterator[tuple[list[_Line], Sentence | None]]:
-    """Yields each sentence with the lines up to its end; finally the remaining lines and `None`."""
+    """Yields each sentence with the lines up to its end, and finally the rest with `None`."""
     if is_json_lines(path):
         return _json_parts(path, label_column is not None)
     return _column_parts(path, token_column, label_column)
 
 
 def _lines(path: str) -> Iterator[tuple[int, str]]:
-    """Yields the lines without line feeds, and their numbers from 1."""
+    """Yields the number of each line, from 1, and the line without its line feed."""
     can_be_read_twice(path, "a file of words and labels")  # raises if the file does not exist
     where, number = source_name(path), 1
     with open_input(path) as file:
         for group in read_lines(file):
             data = b"\n".join(group)
             text = decode_utf8(data, where, line=number)
-            if data.count(b"\0") > len(data) / 10:  # probably UTF-16; a few NULs are ignored
+            if data.count(b"\0") > len(data) / 10:  # probably UTF-16; a few NULs are accepted
                 raise encoding_error(data, where, data.find(b"\0"), line=number)
             yield from enumerate(text.split("\n"), number)
             number += len(group)
 
 
 def _cells(line: str, tab: bool) -> list[str]:
-    """Returns the columns of a line. Unicode blanks except U+0020 are parts of words."""
+    """Returns the columns of a line. Unicode blanks other than U+0020 are parts of words."""
     if tab:
         return line.split("\t")
-    cells = line.replace("\t", " ").split(" ")
-    return [cell for cell in cells if cell] if "" in cells else cells
+    return [cell for cell in line.replace("\t", " ").split(" ") if cell]
 
 
 def _column_lines(path: str, token_column: int) -> Iterator[_Line]:
     """Yields the lines of a file of columns; raises ValueError if the number of columns changes."""
     lines = _lines(path)
     head: list[tuple[int, str]] = []
-    first = ""  # the first row, or the last line if all lines start with #
+    first = ""  # the first row; if all lines start with #, the last line
     for number, line in lines:
         head.append((number, line))
         line = line.removesuffix("\r")
@@ -210,18 +208,18 @@ def _column_parts(
 
 
 def _indices(path: str, width: int, token: int, label: int | None) -> tuple[int, int | None]:
-    """Returns the columns of words and labels, from 0; `None` if there are no labels."""
+    """Returns the columns of words and labels, from 0. The latter is `None` without labels."""
     if not -width <= token < width:
         raise UserError(
-            f"`token_column` must be from {-width} to {width - 1}, the columns of {path}. "
-            f"Received: {token}"
+            f"`token_column` must be from {-width} to {width - 1}, because {path} has {width} "
+            f"columns. Received: {token}"
         )
     if label is None or width == 1 or not -width <= label < width:
         return token % width, None
     if token % width == label % width:
         raise UserError(
-            f"`token_column` and `label_column` must be different columns of the {width} columns "
-            f"of {path}. Received: {token} and {label}"
+            f"`token_column` and `label_column` must be different columns of {path}, which has "
+            f"{width} columns. Received: {token} and {label}"
         )
     return token % width, label % width
 
@@ -279,7 +277,7 @@ def _with_text(value: JsonValue, guid: str, reads_labels: bool) -> Sentence | No
 def _entity_labels(
     values: Iterable[JsonValue], text: str, offsets: Sequence[tuple[int, int]]
 ) -> tuple[str, ...]:
-    """Returns the labels of words in IOB2; blanks at the ends of entities are ignored."""
+    """Returns the labels of words in IOB2. Blanks at the ends of entities are ignored."""
     labels = [OUTSIDE] * len(offsets)
     for value in values:
         start, end = value["start"].whole_number(), value["end"].whole_number()
@@ -305,11 +303,11 @@ def _entity_labels(
     return tuple(labels)
 
 
-BLANK, DROPPED, SINGLE, PART = " \0!a"  # classes of characters
+BLANK, DROPPED, SINGLE, PART = " \0!a"  # classes of characters; `SINGLE` is always a word
 
 
 def character_class(code: int) -> str:
-    """Returns whether a character is blank, dropped, a word (`SINGLE`), or part of a word."""
+    """Returns the class of a character."""
     spread = spread_words(chr(code), do_lower_case=False)
     if not spread.strip():
         return BLANK if spread else DROPPED
@@ -323,8 +321,8 @@ _WORD = re.compile(f"{SINGLE}|{PART}(?:[{PART}{DROPPED}]*{PART})?")
 def split_words(text: str) -> list[tuple[int, int]]:
     """Splits a text at blanks, punctuation and ideographs, like BERT's basic tokenizer.
 
-    Returns the start and end of each word in characters, end exclusive. Control and format
-    characters (categories Cc and Cf) are kept inside words and dropped elsewhere.
+    Control and format characters (categories Cc and Cf) are kept inside words and dropped
+    elsewhere. Returns the start and end of each word in characters, end exclusive.
     """
     return [match.span() for match in _WORD.finditer(text.translate(_CLASSES))]
 
@@ -337,19 +335,17 @@ def write_predictions(
     *,
     token_column: int = 0,
 ) -> None:
-    """Writes a copy of a file with predictions for its words; memory use is constant.
+    """Writes a copy of a file with predictions for its words, in constant memory.
 
-    The predicted label is added to each row as the last column. If the file has a single column, a
-    tab separates them. Other lines with the same number of columns get `O` (`-DOCSTART-`) or `_`
-    (CoNLL-U's `1-2`). If columns are separated by blanks, blanks in labels are replaced by `_`.
-    Objects with `tokens` get `predicted_labels`; others get `predicted_entities`, see
-    `text_entities`.
+    The predicted label is added to each row as the last column, after a tab if the file has a
+    single column. Other lines with the same number of columns get `O` (`-DOCSTART-`) or `_` (`1-2`
+    in CoNLL-U). If columns are separated by blanks, blanks in labels are replaced by `_`. Objects
+    with `tokens` get `predicted_labels`; others get `predicted_entities`, see `text_entities`.
 
     Args:
         path: the file.
         output: a binary file.
-        predict: returns labels and probabilities of the words of up to `SENTENCES_AT_ONCE`
-            sentences.
+        predict: returns the labels and probabilities of the words of several sentences.
         scheme: scheme of the labels.
         token_column: see `read_sentences`, also for errors.
     """
@@ -386,7 +382,7 @@ def _labelled_objects(
     probabilities: Sequence[float],
     scheme: str,
 ) -> Iterator[str]:
-    """Adds predictions to objects; only the last object has words."""
+    """Adds predictions to objects. Only the last object contains words."""
     for line in lines:
         value = line.content
         if value is None:
@@ -409,7 +405,7 @@ def text_entities(
 ) -> list[dict[str, Any]]:
     """Returns the entities of a text as objects for JSON Lines; see `entities`.
 
-    `offsets`, `labels` and `probabilities` have an element per word. Each object contains `start`
+    `offsets`, `labels` and `probabilities` have one element per word. An object contains `start`
     and `end` in characters, end exclusive; `label`, the type of the entity; and `probability`, the
     mean over its words.
     """

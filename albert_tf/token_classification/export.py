@@ -47,11 +47,11 @@ def export_token_classifier(
 ) -> str:
     """Writes a SavedModel that takes token ids into a new subdirectory of `export_dir`.
 
-    It computes in float32 without dropout. The signatures `tokens` and `serving_default` are equal.
-    They take `input_ids`, `input_mask` (1 = real token, 0 = padding) and `segment_ids`, int32
-    [B, S] each, and return `probabilities`, float32 [B, S, K], `predictions`, int32 [B, S], and
-    `predicted_labels`, string [B, S], for all positions. The label of a word is predicted at its
-    first piece; ignore the outputs at other positions.
+    The model computes in float32. The signatures `tokens` and `serving_default` are equal. They
+    take `input_ids`, `input_mask` (1 = real token, 0 = padding) and `segment_ids`, int32 [B, S]
+    each, and return `probabilities`, float32 [B, S, K], `predictions`, int32 [B, S], and
+    `predicted_labels`, string [B, S]. The label of a word is predicted at its first piece; ignore
+    the outputs at other positions.
 
     Returns:
         Path of the subdirectory, which is named after the time in seconds.
@@ -73,7 +73,7 @@ def export_token_classifier(
 
 
 def _label_files(labels: Labels) -> dict[str, str]:
-    """Returns the label names, and the task that distinguishes the model from a text classifier."""
+    """Returns files of label names, and of the task to distinguish the model from classifiers."""
     task = json.dumps(TrainedTask(TOKENS, labels, False).to_dict())
     return {LABELS_FILE: labels_json(labels), f"task/{LABELS_FILE}": task}
 
@@ -87,8 +87,8 @@ def export_text_token_classifier(
 ) -> str:
     """Writes a SavedModel that takes texts into a new subdirectory of `export_dir`/text.
 
-    The SavedModel predicts like `TokenClassifier`, and needs the operations of TensorFlow Text. Its
-    signature `serving_default` takes `texts`, UTF-8 string [B]; docs/exporting.md lists the
+    The model predicts like `TokenClassifier`, and needs the operations of TensorFlow Text. Its
+    signature `serving_default` takes `texts`, UTF-8 string [B]. docs/exporting.md lists the
     outputs.
 
     Returns:
@@ -126,7 +126,7 @@ class GraphWords(NamedTuple):
 
     @classmethod
     def find(cls, characters: Characters, classes: tf.Tensor) -> GraphWords:
-        """Finds words like `split_words`, given the classes of the characters, int32 [N]."""
+        """Splits texts like `split_words`, given the classes of the characters, int32 [N]."""
         places = tf.cast(tf.where(classes != ord(DROPPED))[:, 0], tf.int32)
         kept, rows = tf.gather(classes, places), tf.gather(characters.rows, places)
         is_part = kept == ord(PART)
@@ -162,7 +162,7 @@ class GraphWords(NamedTuple):
 
 
 def _edges(is_inside: tf.Tensor, continues: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns which of N items start and end a run; `continues`, [N - 1], joins neighbors."""
+    """Returns which of N items start and end a run. `continues`, [N - 1], joins adjacent items."""
     size = tf.size(is_inside)
     begins = is_inside & ~tf.concat([[False], continues], 0)[:size]
     return begins, is_inside & ~tf.concat([continues, [False]], 0)[:size]
@@ -197,7 +197,7 @@ class GraphTagger(tf.Module):
             )
 
     def __call__(self, inputs: Outputs) -> Outputs:
-        """Labels `texts`, string [B]; docs/exporting.md lists the outputs."""
+        """Labels the words of `texts`, string [B]. docs/exporting.md lists the outputs."""
         characters = decode(inputs["texts"])
         words = GraphWords.find(characters, self._classes(characters.codes))
         texts = words.strings()
@@ -213,7 +213,7 @@ class GraphTagger(tf.Module):
         return outputs
 
     def _labels(self, words: GraphWords, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the most probable labels, int32 [W], and probabilities, float32 [W]."""
+        """Returns the most probable labels, int32 [W], and their probabilities, float32 [W]."""
         pieces = self._tokenize(texts)
         # Words without pieces get the unknown token.
         is_empty = pieces.row_lengths()[:, None] == 0
@@ -230,8 +230,8 @@ class GraphTagger(tf.Module):
         return tf.gather(label_ids, answers), tf.gather(probabilities, answers)
 
     def _token_labels(self, sequences: Sequences) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the most probable label of all tokens, int32 [T], and its probability."""
-        # Windows of similar lengths share a batch, which reduces padding.
+        """Returns the most probable labels of all tokens, int32 [T], and their probabilities."""
+        # Windows of similar lengths share a batch to reduce padding.
         lengths = sequences.ids.row_lengths()
         order = tf.argsort(lengths, direction="DESCENDING")
         size = max(1, _TOKENS_AT_ONCE // self._max_seq_length)
@@ -298,16 +298,16 @@ class GraphTagger(tf.Module):
 def windows(
     counts: tf.Tensor, splits: tf.Tensor, room: int
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Splits texts into windows of `room` pieces like `features.token_features`.
+    """Splits texts into windows like `token_features`.
 
     Args:
-        counts: int64 [W], number of pieces of each word.
+        counts: number of pieces of each word, int64 [W].
         splits: see `GraphWords`.
         room: maximum number of pieces per window.
 
     Returns:
-        The first piece and the number of pieces of each window, int64 [N], and for each word its
-        window and the position of its first piece in the window, int64 [W].
+        The first piece and the number of pieces of each window, int64 [N], and the window of each
+        word and the position of its first piece in the window, int64 [W].
     """
     step = (room + 1) // 2
     ends = tf.concat([tf.zeros([1], tf.int64), tf.cumsum(counts)], 0)
@@ -336,7 +336,7 @@ def windows(
 
 
 def character_classes() -> np.ndarray:
-    """Returns the class of each code point, see `character_class`, int32 [0x110000]."""
+    """Returns the result of `character_class` for each code point, int32 [0x110000]."""
     classes = np.full(0x110000, ord(PART), np.int32)
     codes = possible_codes()
     classes[list(codes)] = [ord(character_class(code)) for code in codes]

@@ -1,4 +1,4 @@
-"""Splits sentences into overlapping windows. The label of a word is predicted in one window."""
+"""Splits sentences into overlapping windows, and assigns each word to one window."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ class TokenFeatures:
     """The windows of sentences: [CLS] pieces of words [SEP]."""
 
     sequences: TokenSequences  # N windows; each predicts at least one word
-    word_starts: np.ndarray  # int64 [N + 1]; the first word that a window predicts, and W
-    positions: np.ndarray  # int32 [W]; position of a word's first piece in its window; 0 is [CLS]
+    word_starts: np.ndarray  # int64 [N + 1]; the first word that each window predicts, and W
+    positions: np.ndarray  # int32 [W]; position of each word's first piece in its window
     label_ids: np.ndarray | None  # int32 [W]; `None` if there are no labels
     sentence_starts: np.ndarray  # int64 [M + 1]; the first word of each sentence, and W
 
     def words_of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the words that windows [n] predict, int64 [w], and their indices in `rows`."""
+        """Returns the words that the windows `rows`, [n], predict, and their indices in `rows`."""
         counts = np.diff(self.word_starts)[rows]
         owners = np.repeat(np.arange(len(rows)), counts)
         first = self.word_starts[rows] - (np.cumsum(counts) - counts)
         return np.arange(len(owners)) + first[owners], owners
 
     def token_labels(self) -> np.ndarray:
-        """Returns the label ids of all tokens, int32 [T]; -1 for tokens without a prediction."""
+        """Returns the label ids of all tokens, int32 [T]; -1 for tokens without a label."""
         assert self.label_ids is not None, "training sentences have labels"
         found = np.full(len(self.sequences.tokens), -1, np.int32)
         rows = np.repeat(np.arange(len(self.sequences)), np.diff(self.word_starts))
@@ -44,7 +44,7 @@ class TokenFeatures:
 
 
 class WordTokenizer:
-    """Tokenizes and caches words. Words without pieces, such as "", become the unknown token."""
+    """Tokenizes words, with a cache. Words without pieces, such as "", become the unknown token."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
@@ -69,12 +69,12 @@ def token_features(
 ) -> TokenFeatures:
     """Splits words into pieces and sentences into windows.
 
-    Long sentences are split into windows that overlap by half; the last window ends with the
-    sentence. A word is predicted by the window whose middle is nearest to its first piece; ties go
-    to the first window. Windows without predictions, inside very long words, are dropped.
+    Windows of long sentences overlap by half, and the last window ends with the sentence. A word is
+    predicted by the window whose middle is nearest to its first piece, or by the first of two.
+    Windows that predict no word are dropped.
 
     Args:
-        sentences: words and label ids. Either all sentences have labels or `None`.
+        sentences: the words of each sentence and their label ids, which may be `None`.
         tokenize: splits words into pieces.
         max_seq_length: maximum number of tokens of a window, at least 3.
 
@@ -117,7 +117,7 @@ def token_features(
 
 
 def _windows(counts: np.ndarray, lengths: np.ndarray, room: int) -> tuple[np.ndarray, ...]:
-    """Returns first piece, number of pieces and of words per window, and positions of words."""
+    """Returns each window's first piece, number of pieces and of words, and words' positions."""
     step = (room + 1) // 2
     ends = _starts(counts)
     bounds = ends[_starts(lengths)]  # bounds of sentences, in pieces

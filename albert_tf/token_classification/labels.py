@@ -1,8 +1,8 @@
-"""Labels of words: schemes, the entities that labels represent, and their scores.
+"""Labels of words: schemes, entities and scores.
 
 * plain: a label is a class, such as a part of speech.
 * IOB2: `B-PER` starts an entity of type PER, `I-PER` continues it, `O` is outside.
-* IOB1: `I-PER` also starts an entity; `B-PER` is only used directly after an entity of this type.
+* IOB1: `I-PER` also starts an entity. `B-PER` is only used directly after an entity of this type.
 * IOBES: like IOB2, but the last word of an entity has `E-PER`, and a single word `S-PER`.
 
 The type follows the first hyphen. If there is only one type, all labels may omit it: `B`, `I`, `O`.
@@ -24,8 +24,8 @@ PLAIN, IOB1, IOB2, IOBES = SCHEMES
 OUTSIDE: Final = "O"
 _PREFIXES = frozenset("BIES")
 _REMEDY = (
-    "Use one scheme for all files: plain, IOB1, IOB2 or IOBES (BILOU is IOBES with L- for E- and "
-    "U- for S-)."
+    "Use one scheme for all files: plain, IOB1, IOB2 or IOBES. In BILOU files, rename L- to E- and "
+    "U- to S-."
 )
 
 
@@ -36,19 +36,19 @@ class Sentence:
     guid: str  # file and line of the first word
     words: tuple[str, ...]  # as in the file; words may be empty
     labels: tuple[str, ...] | None = None  # as in the file, or IOB2 labels of the entities
-    text: str | None = None  # `text` of JSON Lines
-    offsets: tuple[tuple[int, int], ...] | None = None  # words in `text`, end exclusive
-    lines: tuple[int, ...] = ()  # lines of words; empty if all are on the line of `guid`
+    text: str | None = None  # `text` in JSON Lines
+    offsets: tuple[tuple[int, int], ...] | None = None  # of the words in `text`, end exclusive
+    lines: tuple[int, ...] = ()  # of the words; empty for JSON Lines
 
     def where(self, index: int) -> str:
-        """Returns file and line of a word, for errors."""
+        """Returns the file and line of a word, for errors."""
         if not self.lines:
             return f"{self.guid}, word {index + 1}"
         return f"{self.guid.rpartition(':')[0]}:{self.lines[index]}"
 
 
 class Entity(NamedTuple):
-    """An entity of the words `start` to `end`, end exclusive."""
+    """An entity that consists of the words `start` to `end`, end exclusive."""
 
     type: str
     start: int
@@ -56,14 +56,14 @@ class Entity(NamedTuple):
 
 
 def recognize_scheme(sentences: Iterable[Sentence]) -> str:
-    """Returns the scheme in `SCHEMES` that the labels of all sentences follow.
+    """Detects the scheme of the labels of all sentences, one of `SCHEMES`.
 
-    `scheme_of` defines plain labels; a file without entities is plain. In all schemes, `I-` after a
-    word of another type starts an entity, as in conlleval. In IOBES, `I-` and `E-` after `O` also
-    start an entity. Sentences without labels are ignored.
+    For plain labels see `scheme_of`. In all schemes, `I-` after a word of another type starts an
+    entity, as in conlleval. In IOBES, `I-` and `E-` after `O` also start an entity. Sentences
+    without labels are ignored.
 
     Raises:
-        ValueError: labels follow two schemes. The message names labels and their lines.
+        ValueError: labels follow two schemes. The message contains labels and their lines.
     """
     first: dict[tuple[str, str], tuple[Sentence, int]] = {}  # labels of adjacent words
     for sentence in sentences:
@@ -81,8 +81,8 @@ def recognize_scheme(sentences: Iterable[Sentence]) -> str:
     if malformed:
         pair = next(pair for pair in first if pair[1] == malformed[0])
         raise UserError(
-            f"{place(pair)} is neither O nor B-, I-, E- or S- with a type, unlike other labels of "
-            f"the file. {_REMEDY}"
+            f"{place(pair)} must be O, or B-, I-, E- or S- with a type, like other labels of the "
+            f"file. {_REMEDY}"
         )
     iob1 = iob2 = iobes = unclosed = None
     for pair in reversed(first):
@@ -112,7 +112,7 @@ def recognize_scheme(sentences: Iterable[Sentence]) -> str:
 
 
 def _malformed(names: Collection[str]) -> list[str] | None:
-    """Returns labels that lack a prefix or type, unlike the others; `None` if labels are plain."""
+    """Returns labels without prefix or type if others have both; `None` if labels are plain."""
     starts = {name[:2] for name in names}
     is_typed = bool(starts & {"B-", "I-"}) or starts in ({"S-"}, {"S-", OUTSIDE})
     if not is_typed:
@@ -123,11 +123,11 @@ def _malformed(names: Collection[str]) -> list[str] | None:
 
 
 def scheme_of(names: Sequence[str]) -> str:
-    """Returns whether a model's labels are plain or IOB2, which includes IOB1 and IOBES.
+    """Returns "plain", or "IOB2" for labels of a model in IOB1, IOB2 or IOBES.
 
-    Labels are plain unless a label starts with `B-` or `I-`, or all labels are `O` or start with
-    `S-`. Labels without types are plain unless all are `B`, `I`, `E`, `S` or `O`, and at least one
-    is `B` or `I`.
+    Labels with types are not plain: one starts with `B-` or `I-`, or all are `O` or start with
+    `S-`. Labels without types are not plain if all are `B`, `I`, `E`, `S` or `O`, and one is `B` or
+    `I`. All other labels are plain.
 
     Raises:
         ValueError: only some labels are plain.
@@ -135,8 +135,8 @@ def scheme_of(names: Sequence[str]) -> str:
     malformed = _malformed(names)
     if malformed:
         raise UserError(
-            f"The labels of the model follow two schemes: {listed(malformed)} are neither O nor "
-            "B-, I-, E- or S- with a type, unlike the others. Rename them (in BILOU, L- to E- and "
+            f"The labels of the model follow two schemes: {listed(malformed)} must be O, or B-, "
+            "I-, E- or S- with a type, like the other labels. Rename them (in BILOU, L- to E- and "
             f"U- to S-). Received: {listed(names)}"
         )
     return PLAIN if malformed is None else IOB2
@@ -152,8 +152,8 @@ def entities(labels: Sequence[str], scheme: str) -> list[Entity]:
     """Returns the entities of a sentence, in order. Labels may violate their scheme.
 
     An entity ends after `E-` and `S-`, before `B-`, `S-` and `O`, and where the type changes. Any
-    other label except `O` continues the entity, or starts an entity. These rules are the same for
-    all schemes except plain: with plain labels, every word except `O` is an entity.
+    other label except `O` continues the entity, or starts a new entity. With plain labels, every
+    word except `O` is an entity.
 
     Source: `startOfChunk` and `endOfChunk` of conlleval.pl (CoNLL-2000), and seqeval for `S-` and
         for `B-` after `E-`, which conlleval.pl lacks.
@@ -185,9 +185,9 @@ def scores(
 
     Returns:
         Numbers from 0 to 1; 0 if the denominator of a score is 0. `eval_accuracy` is the share of
-        words with the correct label. `precision`, `recall` and `f1` describe entities, unless
-        labels are plain; an entity is correct if its type and range are correct. `precision_X`,
-        `recall_X` and `f1_X` describe each type or plain label X that occurs.
+        words with the correct label. Unless labels are plain, `precision`, `recall` and `f1` are
+        scores of entities. An entity is correct if its type and range are correct. `precision_X`,
+        `recall_X` and `f1_X` are scores of each type or plain label X that occurs.
 
     Raises:
         ValueError: there are no words, or the numbers of labels differ.

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from absl import logging
+from sklearn import metrics
 
 from albert_tf.checkpoints.trained_task import TOKENS, TrainedTask
 from albert_tf.data.errors import UserError
@@ -52,7 +53,7 @@ from albert_tf.token_classification.task import TokenClassificationTask
 from albert_tf.training.evaluation import BestCheckpoint
 from albert_tf.training.settings import JobResult, check_arguments, unless_given
 
-_ACTIONS = {TRAIN: "do_train", DEV: "do_eval", TEST: "do_predict"}  # action that uses each split
+_ACTIONS = {TRAIN: "do_train", DEV: "do_eval", TEST: "do_predict"}  # the action for each split
 _COLUMNS = ("token_column", "label_column")
 _LABELS_SHOWN = 20
 
@@ -79,7 +80,7 @@ class TokenClassificationSettings(StepSettings):
 
 
 class TokenClassificationJob(Job[TokenClassificationSettings]):
-    """Trains and applies token classifiers; see `Job`."""
+    """Classification of words; see `Job`."""
 
     ACTIONS = ("do_train", "do_eval", "do_predict", "predict_file", "export_dir")
     DROPOUT = "classifier_dropout_prob"
@@ -122,7 +123,7 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
         if settings.do_train or is_new:
             counts, schemes[TRAIN] = self._check_labels(TRAIN)
             if is_new:
-                self.labels = self._labels_of(counts)
+                self.labels = self._new_labels(counts)
             if settings.do_train and settings.class_weights is not None:
                 names = self.labels.names
                 occurrences = np.array([counts[name] for name in names])
@@ -190,13 +191,13 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
         )
         return counts, scheme
 
-    def _labels_of(self, counts: Counter[str]) -> Labels:
+    def _new_labels(self, counts: Counter[str]) -> Labels:
         """Returns the labels of the training file: `O` first, the others sorted by code points."""
         path = str(self.settings.train_file)
         if len(counts) < 2:
             raise UserError(
-                f"`train_file` must contain at least two labels, but all words of {path} have the "
-                f"label {listed(counts)}. Select the column of the labels by `label_column`."
+                f"`train_file` must contain at least two labels. Received: {path}, in which all "
+                f"words have the label {listed(counts)}. `label_column` selects the column."
             )
         names = sorted(counts, key=lambda name: (name != OUTSIDE, name))
         warn_of_doubtful_labels(path, names)
@@ -233,10 +234,9 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
         features = self.features[DEV]
         predictor = self.predictor(self.settings.eval_batch_size)
         predicted = predict_labels(features, predictor, "evaluating")
-        assert features.label_ids is not None
-        count = len(self.labels.names)
-        cells = features.label_ids.astype(np.int64) * count + predicted.label_ids
-        self._confusions = np.bincount(cells, minlength=count**2).reshape(count, count)
+        self._confusions = metrics.confusion_matrix(
+            features.label_ids, predicted.label_ids, labels=range(len(self.labels.names))
+        )
         return evaluation_scores(features, predicted, self.labels, self.scheme)
 
     def record(
@@ -291,8 +291,8 @@ def run_token_classification(
     """Trains, evaluates and applies a token classifier, as `run_token_classifier.py` does.
 
     Args:
-        settings: what to do, named after the command's flags.
-        on_log: see `run_classification`, also for errors and the result.
+        settings: see `TokenClassificationSettings`.
+        on_log: see `run_classification`, also for the result and errors.
     """
     check_arguments(settings, TokenClassificationSettings, on_log)
     return flow.run(TokenClassificationJob, settings, on_log)

@@ -1,4 +1,4 @@
-"""Predicts labels of words and entities of texts with a token classifier."""
+"""Predicts labels of words, and entities of texts."""
 
 from __future__ import annotations
 
@@ -12,15 +12,7 @@ from absl import logging
 from scipy import special
 
 from albert_tf.data.arguments import as_list, as_texts
-from albert_tf.data.files import decode_utf8
-from albert_tf.data.streams import (
-    can_be_read_twice,
-    open_input,
-    open_output,
-    read_lines,
-    regrouped,
-    source_name,
-)
+from albert_tf.data.streams import can_be_read_twice, open_output, parse_lines, regrouped
 from albert_tf.data.text_examples import Labels, label_cell
 from albert_tf.finetuning.metrics import rounded
 from albert_tf.finetuning.predictor import Predictor
@@ -41,7 +33,8 @@ class TaggedWord(NamedTuple):
 
     Attributes:
         text: the word.
-        start, end: range in the text, in characters, or in the given words.
+        start, end: characters `start` to `end` of the text, end exclusive. If words were given,
+            indices of words.
         label: the most probable label.
         probability: probability of the label.
     """
@@ -58,8 +51,8 @@ class TaggedEntity(NamedTuple):
 
     Attributes:
         type: type, such as "person".
-        text: text of the entity, or its words separated by blanks.
-        start, end: range in the text, in characters, or in the given words.
+        text: text of the entity. Given words are separated by blanks.
+        start, end: see `TaggedWord`.
         probability: mean probability of the labels of its words.
     """
 
@@ -75,7 +68,7 @@ class TaggedText(NamedTuple):
 
     Attributes:
         words: all words with their labels.
-        entities: entities that the labels represent; empty if labels are plain.
+        entities: entities in the order of the text; empty if labels are plain.
     """
 
     words: list[TaggedWord]
@@ -83,17 +76,17 @@ class TaggedText(NamedTuple):
 
 
 class Predicted(NamedTuple):
-    """Predictions for the W words of features."""
+    """Predictions for W words."""
 
     label_ids: np.ndarray  # int32 [W]; the most probable labels
-    probabilities: np.ndarray  # float32 [W]; their probabilities
+    probabilities: np.ndarray  # float32 [W]; probabilities of these labels
     losses: np.ndarray | None  # float32 [W]; cross entropy of the correct labels, if known
 
 
 def predict_labels(
     features: TokenFeatures, predictor: Predictor, description: str = "predicting"
 ) -> Predicted:
-    """Predicts the labels of all words; raises ValueError if the model's output is not finite."""
+    """Predicts labels of all words; raises ValueError if an output of the model is not finite."""
     label_ids = np.zeros(len(features.positions), np.int32)
     probabilities, losses = np.zeros((2, len(label_ids)), np.float32)
     for rows, outputs in predictor.batches(features.sequences, description):
@@ -161,7 +154,7 @@ class WordTagger:
 
         Raises:
             TypeError: `texts` has the wrong type.
-            ValueError: there is no text, or the model's output is not finite.
+            ValueError: there is no text, or an output of the model is not finite.
         """
         if isinstance(texts, str):
             return self([texts])[0]
@@ -189,7 +182,7 @@ class WordTagger:
             yield TaggedText(tagged, found)
 
     def predict_rows(self, rows: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
-        """Yields each text or list of words with its offsets, words, labels and probabilities."""
+        """Yields each row, a text or list of words, with offsets, words, labels, probabilities."""
         spans = [
             split_words(row) if isinstance(row, str) else [(i, i + 1) for i in range(len(row))]
             for row in rows
@@ -202,7 +195,7 @@ class WordTagger:
             yield (*columns, *found)
 
     def predict_words(self, sentences: Sequence[Sequence[str]]) -> list[Prediction]:
-        """Returns labels and probabilities of the words of sentences, predicted together."""
+        """Returns the labels and probabilities of the words of each sentence."""
         length = self._predictor.max_seq_length
         features = token_features(((words, None) for words in sentences), self._tokenize, length)
         description = f"predicting from sentence {self.num_sentences + 1}"
@@ -215,20 +208,20 @@ class WordTagger:
 
 
 def as_words(name: str, value: object) -> list[str]:
-    """Returns an argument as a list of words, which may be empty; otherwise raises TypeError."""
+    """Returns an argument as a list of words; raises TypeError if it has another type."""
     return as_texts(name, value) if not isinstance(value, list | tuple) or value else []
 
 
 def predict_file(path: str, tagger: WordTagger, output_path: str | None, token_column: int) -> None:
-    """Labels a file, or the lines of the standard input, "-".
+    """Labels the words of a file, or of the lines of the standard input, "-".
 
     Predictions for files have the format of the file, see `write_predictions`. Lines of the
     standard input and of pipes are texts. Their predictions are JSON Lines with `text` and
-    `predicted_entities`, and are written as soon as a text arrives. If `output_path` is `None`,
-    predictions are written to the standard output.
+    `predicted_entities`, and are written immediately. If `output_path` is `None`, predictions are
+    written to the standard output.
 
     Raises:
-        ValueError: the file is invalid. The message names the line.
+        ValueError: the file is invalid. The message contains the line.
     """
     try:
         with open_output(output_path) as out:
@@ -237,28 +230,11 @@ def predict_file(path: str, tagger: WordTagger, output_path: str | None, token_c
                     path, out, tagger.predict_words, tagger.scheme, token_column=token_column
                 )
                 return
-            with open_input(path) as file:
-                for texts in _texts(read_lines(file), source_name(path)):
-                    for text, offsets, _, labels, probabilities in tagger.predict_rows(texts):
-                        entities = text_entities(offsets, labels, probabilities, tagger.scheme)
-                        answer = {"text": text, "predicted_entities": entities}
-                        out.write(json.dumps(answer, ensure_ascii=False).encode() + b"\n")
-                    out.flush()
+            for texts in parse_lines(path, lambda text, number: text):
+                for text, offsets, _, labels, probabilities in tagger.predict_rows(texts):
+                    entities = text_entities(offsets, labels, probabilities, tagger.scheme)
+                    answer = {"text": text, "predicted_entities": entities}
+                    out.write(json.dumps(answer, ensure_ascii=False).encode() + b"\n")
+                out.flush()
     finally:
         logging.info("Predicted %d sentences", tagger.num_sentences)
-
-
-def _texts(lines: Iterable[Sequence[bytes]], source: str) -> Iterator[list[str]]:
-    """Yields groups of texts. Before an error, yields the valid texts of its group."""
-    number = 0
-    for group in lines:
-        texts: list[str] = []
-        for line in group:
-            number += 1
-            try:
-                texts.append(decode_utf8(line.removesuffix(b"\r"), source, line=number))
-            except ValueError:
-                if texts:
-                    yield texts
-                raise
-        yield texts

@@ -19,7 +19,7 @@ _ROWS = "rows"
 
 
 class TokenClassificationTask(LabelTask):
-    """The training task of `run_token_classifier.py`, with `TokenFeatures`; see `LabelTask`."""
+    """The training task of `run_token_classifier.py`; see `LabelTask`."""
 
     train: TokenFeatures | None
 
@@ -30,7 +30,7 @@ class TokenClassificationTask(LabelTask):
         return {_ROWS: np.arange(len(self.train.sequences))}
 
     def train_dataset(self, batch_size: int, seed: int, shard: Shard = WHOLE) -> tf.data.Dataset:
-        """See `Task`; batches have `label_ids`, int32 [B, S], -1 for tokens without a label."""
+        """See `Task`. Batches contain `label_ids`, int32 [B, S], -1 for tokens without a label."""
         batches = super().train_dataset(batch_size, seed, shard)
         assert self.train is not None
         with tf.device("/CPU:0"):  # as in `training_batches`

@@ -29,9 +29,9 @@ from albert_tf.tokenization.base import Tokenizer
 
 
 class TokenClassifier(WordTagger):
-    """Labels words and finds entities with a token classifier, and trains it.
+    """Predicts labels of words and finds entities, and can be trained.
 
-    Texts are split into words at blanks and punctuation; given words are not changed. Long inputs
+    Texts are split into words at blanks and punctuation. Given words are not changed. Long inputs
     are split into overlapping windows, and each word is predicted in the window with the most
     context. Predictions equal the output of `run_token_classifier --predict_file`.
 
@@ -185,7 +185,7 @@ class TokenClassifier(WordTagger):
 
     def save(self, directory: str | os.PathLike) -> None:
         """Writes a directory that `load` and all commands can read; see `albert_tf.save`."""
-        if self.model.trained_task is None:  # also stores the labels of a model without names
+        if self.model.trained_task is None:  # stores the labels
             self.model.trained_task = TrainedTask(
                 TOKENS, self._labels, False, max_seq_length=self._predictor.max_seq_length
             )
@@ -194,7 +194,7 @@ class TokenClassifier(WordTagger):
     def _rows(
         self, sentences: Iterable[Sequence[str]], labels: Iterable[Sequence[str]]
     ) -> list[dict[str, Any]]:
-        """Returns the sentences as objects for JSON Lines."""
+        """Returns sentences as objects for JSON Lines."""
         given = as_list("sentences", sentences, "lists of words")
         given_labels = as_list("labels", labels, "lists of labels")
         check_same_length("labels", given_labels, "sentences", given)

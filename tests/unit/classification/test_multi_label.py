@@ -193,7 +193,7 @@ def test_a_model_keeps_its_labels_and_threshold_in_every_format(tokenizer, tmp_p
     [
         ({"multi_label_threshold": 1.0}, "`multi_label_threshold` must"),
         ({"multi_label_threshold": 0.7, "multi_label": False}, "needs `multi_label`"),
-        ({"task_name": "cola"}, "`multi_label` is for `task_name`=custom"),
+        ({"task_name": "cola"}, "`multi_label` needs `task_name`=custom"),
         ({"class_weights": "fear=2"}, "`class_weights` must .*fear"),
     ],
 )
@@ -205,11 +205,11 @@ def test_contradicting_flags_are_rejected(changes, named, tmp_path, golden):
 
 
 def test_a_multi_label_model_is_rejected_without_multi_label(tmp_path, golden):
-    """The error is about `multi_label`, not about the threshold, which was not given."""
+    """The error is about `multi_label`, not about the threshold, which is not set."""
     small = several_labels(tmp_path, golden)
     small.output.mkdir()
     TrainedTask("custom", Labels(NAMES, True, 0.3), False).write(str(small.output))
-    with pytest.raises(ValueError, match="predicts any number of labels per text, but `multi_lab"):
+    with pytest.raises(ValueError, match="trained with `multi_label`=True"):
         albert_tf.run_classification(settings(small, do_train=True, multi_label=False))
 
 

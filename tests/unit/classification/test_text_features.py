@@ -116,5 +116,5 @@ def test_labels_become_ids_or_numbers(tokenizer):
     assert scores.dtype == np.float32
     assert text_features([TextExample("x", "a")], LABELS, tokenizer, 8).label_ids is None
     assert len(text_features([], LABELS, tokenizer, 8).sequences) == 0
-    with pytest.raises(ValueError, match="without one is 'second'"):
+    with pytest.raises(ValueError, match="'second' has none"):
         text_features([*examples, TextExample("second", "b")], LABELS, tokenizer, 8)

@@ -139,5 +139,5 @@ def test_invalid_columns():
     with pytest.raises(ValueError, match=r"'ids' .* 7 .*\(2, 6\)"):
         encode_examples({"ids": np.zeros((2, 6), int)}, SPECS[:1])
     for value in (2**56, -3):
-        with pytest.raises(ValueError, match=rf"'ids' must lie in \[0, 2\*\*56\).*{value}"):
+        with pytest.raises(ValueError, match=rf"'ids' must be in \[0, 2\*\*56\).*{value}"):
             encode_examples({"ids": np.full((2, 7), value)}, SPECS[:1])

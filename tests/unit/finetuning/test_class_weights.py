@@ -105,6 +105,6 @@ def test_a_job_rejects_invalid_weights_before_writing(tmp_path, golden):
         run(class_weights="awful=2")
     numbers = tmp_path / "numbers.csv"
     numbers.write_text("label,review\n0.5,good\n2,bad\n")
-    with pytest.raises(ValueError, match="`class_weights` is for classes"):
+    with pytest.raises(ValueError, match="`class_weights` needs classes"):
         run(class_weights="balanced", regression=True, train_file=numbers)
     assert not small.output.exists()

@@ -112,7 +112,7 @@ def test_truncations_are_logged(tokenizer, caplog):
 def test_all_questions_or_none_have_labels(tokenizer):
     first = example("a", "b", "c", name="first", level="high")
     rows = [first, example("a", "b", "c", label=None, name="second")]
-    with pytest.raises(ValueError, match="without one is 'second'"):
+    with pytest.raises(ValueError, match="'second' has none"):
         choice_features(rows, tokenizer, max_seq_length=9)
     assert choice_features(rows[1:], tokenizer, max_seq_length=9).label_ids is None
     labelled = choice_features(rows[:1], tokenizer, max_seq_length=9)

@@ -92,7 +92,7 @@ def test_errors_name_a_record_with_a_wrong_checksum(tmp_path):
     content = bytearray(Path(path).read_bytes())
     content[len(content) // 2] ^= 8
     Path(path).write_bytes(content)
-    with pytest.raises(RecordError, match="bad, record 3: the checksum differs"):
+    with pytest.raises(RecordError, match="bad, record 3: the checksum is wrong"):
         read_all(path)
 
 

@@ -140,7 +140,7 @@ def test_conllu(read, tmp_path):
         ("a\tO\n\nb\tX\tO\n", {}, ["line 3", "2 columns of line 1, separated by tabs", "3: "]),
         ("a\tO\nb\t\n", {}, ["line 2", "empty label", "`label_column`"]),
         ("a\tO\rb\tO\r", {}, ["line 1", "carriage return"]),
-        ("", {}, ["no words"]),
+        ("", {}, ["contains no words"]),
         ("a O\n", {"token_column": 2}, ["`token_column`", "-2 to 1", "2"]),
         ("a O\n", {"token_column": 1}, ["`label_column`", "1 and -1"]),
         ("a O\nb\u00e9 O\n".encode("latin-1"), {}, ["line 2", "0xe9", "UTF-8"]),

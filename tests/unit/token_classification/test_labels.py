@@ -62,7 +62,7 @@ def test_sentences_without_labels_are_ignored():
 
 @pytest.mark.parametrize("names", [("O", "B-X", "L-X", "U-X"), ("B-X", "PAD"), ("B-X", "B-")])
 def test_labels_of_a_model_in_two_schemes_are_rejected(names):
-    with pytest.raises(ValueError, match=f"two schemes: .*'{names[-1]}' are neither O"):
+    with pytest.raises(ValueError, match=f"two schemes: .*'{names[-1]}' must be O"):
         scheme_of(names)
 
 
