@@ -1,8 +1,8 @@
-"""Finds models that are named by a URL or a name, or stored in a tar file, which is unpacked.
+"""Returns local directories of models that are named by a URL or a name, or stored in a tar file.
 
-Archives may come from untrusted sources. Only regular files and directories are extracted: without
-links, comparing names is enough to keep all files inside the target directory. This module parses
-the headers itself, because `tarfile` reads headers of any size into memory.
+Archives may come from untrusted sources. Without links, checking names is enough to keep all files
+inside the target directory, so only regular files and directories are extracted. The headers are
+parsed here, because `tarfile` reads headers of any size into memory.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from absl import logging
 from albert_tf.checkpoints.names import (
     CACHE_VARIABLE,
     ENDINGS,
-    GZIP,
     TAR,
     bundled_directory,
     cached,
@@ -54,6 +53,8 @@ _EXTENDED = (
     tarfile.GNUTYPE_LONGLINK,
 )
 _REGULAR = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE)
+_GZIP = b"\x1f\x8b"  # first bytes of a file
+_GZIP_ERRORS = (gzip.BadGzipFile, zlib.error, EOFError)
 
 # Compression hardly reduces the size of weights.
 _MAX_RATIO, _MAX_EXTRA_BYTES = 100, 100 << 20
@@ -73,15 +74,13 @@ def _is_url(path: str) -> bool:
 def local_directory(path: str) -> str:
     """Returns the directory of a model that is named by a URL, a name or a tar file.
 
-    A tar file is unpacked once, to a cache: `ALBERT_TF_HOME`, by default `~/.cache/albert_tf`.
-
-    Raises:
-        LoadError: the model cannot be downloaded, read or stored, or is damaged or unsafe.
+    A tar file is unpacked once, into the cache. Raises `LoadError` if the model cannot be
+    downloaded, read or stored, or is damaged or unsafe.
     """
     if is_bundled(path):
         return bundled_directory(path)
     try:
-        return _descended(_found(path))
+        return _innermost(_fetched(path))
     except OSError as error:
         if error.filename == path:
             raise LoadError(f"{path} cannot be read: {error.strerror}") from error
@@ -91,8 +90,8 @@ def local_directory(path: str) -> str:
         ) from error
 
 
-def _found(path: str) -> str:
-    """Returns the directory of the files, after downloading and unpacking them if necessary."""
+def _fetched(path: str) -> str:
+    """Downloads and unpacks a model if necessary; returns its directory."""
     if not (is_released(path) or _is_url(path)):
         return _unpacked(path, cached("unpacked", _cache_name(path)))
     found = fetch(path)
@@ -127,15 +126,15 @@ def _unpacked(path: str, directory: str) -> str:
 
 
 def _cache_name(path: str) -> str:
-    """Returns a name that is unique to this file and its current content."""
+    """Returns a name for this version of a file."""
     absolute = path if is_remote(path) else os.path.abspath(path)
     changed = 0 if is_remote(path) else os.stat(path).st_mtime_ns
     key = f"{absolute} {file_size(path)} {changed}"
     return f"{os.path.basename(path)[:40]}-{hashlib.sha256(os.fsencode(key)).hexdigest()[:16]}"
 
 
-def _descended(directory: str) -> str:
-    """Returns the innermost of directories that contain nothing else."""
+def _innermost(directory: str) -> str:
+    """Descends into directories that contain only one directory."""
     while True:
         names = sorted(os.listdir(directory))
         inner = os.path.join(directory, names[0]) if len(names) == 1 else ""
@@ -144,24 +143,20 @@ def _descended(directory: str) -> str:
         directory = inner
 
 
-class _ArchiveError(Exception):
-    """Raised if an archive is damaged or unsafe; the message has no path."""
-
-
 def extract(path: str, directory: str) -> None:
     """Extracts a tar file, which may be compressed with gzip, into an empty directory.
 
-    Members whose name starts with `._`, which macOS adds, are skipped. Raises `LoadError` if the
+    Files whose name starts with `._`, which macOS adds, are skipped. Raises `LoadError` if the
     archive is damaged, exceeds a limit, or contains an unsafe member.
     """
     with open_binary(path, "rb") as file:
-        is_gzip = file.read(len(GZIP)) == GZIP
+        is_gzip = file.read(len(_GZIP)) == _GZIP
         file.seek(0)
         max_bytes = _MAX_RATIO * file_size(path) + _MAX_EXTRA_BYTES
         try:
             source = gzip.GzipFile(fileobj=file) if is_gzip else file
             _extract(_Source(source, max_bytes), directory)
-        except (_ArchiveError, tarfile.TarError, ValueError, OverflowError) as error:
+        except (*_GZIP_ERRORS, tarfile.TarError, ValueError, OverflowError) as error:
             raise LoadError(
                 f"{path} cannot be unpacked: {reason_of(error)}. Check that it is a complete tar "
                 "file of a model."
@@ -178,21 +173,18 @@ class _Source:
         self.check(size)
         data = self.read_up_to(size)
         if len(data) < size:
-            raise _ArchiveError("it ends too early")
+            raise ValueError("it ends too early")
         return data
 
     def read_up_to(self, size: int) -> bytes:
-        try:
-            data = self._file.read(size)
-        except (OSError, EOFError, zlib.error) as error:
-            raise _ArchiveError(reason_of(error)) from error
+        data = self._file.read(size)
         self.check(len(data))
         self._left -= len(data)
         return data
 
     def check(self, size: int) -> None:
         if size > self._left:
-            raise _ArchiveError(f"it has more than {self._max} bytes after decompression")
+            raise ValueError(f"it has more than {self._max} bytes after decompression")
 
 
 def _extract(source: _Source, directory: str) -> None:
@@ -213,12 +205,12 @@ def _extract(source: _Source, directory: str) -> None:
                 else:
                     os.makedirs(os.path.join(directory, *parts), exist_ok=True)
             except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
-                raise _ArchiveError(
+                raise ValueError(
                     f"its member {name[:100]!r} is both a file and a directory"
                 ) from error
             records = {}
         if entries > _MAX_ENTRIES:
-            raise _ArchiveError(f"it has more than {_MAX_ENTRIES} members")
+            raise ValueError(f"it has more than {_MAX_ENTRIES} members")
     while source.read_up_to(_CHUNK):
         pass  # gzip compares the checksum at the end
 
@@ -226,7 +218,7 @@ def _extract(source: _Source, directory: str) -> None:
 def _read_extended_header(source: _Source, member: tarfile.TarInfo) -> dict[bytes, bytes]:
     """Returns the `path` and `size` that apply to the next member."""
     if not 0 <= member.size <= _MAX_HEADER:
-        raise _ArchiveError(f"it has a header of {member.size} bytes; the maximum is {_MAX_HEADER}")
+        raise ValueError(f"it has a header of {member.size} bytes; the maximum is {_MAX_HEADER}")
     data = source.read(member.size + -member.size % tarfile.BLOCKSIZE)
     if member.type == tarfile.GNUTYPE_LONGLINK:
         return {}
@@ -238,11 +230,11 @@ def _read_extended_header(source: _Source, member: tarfile.TarInfo) -> dict[byte
         end = place + int(data[place : max(blank, place)])
         key, _, value = data[blank + 1 : end].partition(b"=")
         if key.startswith(b"GNU.sparse."):
-            raise _ArchiveError("it has a sparse file")
+            raise ValueError("it has a sparse file")
         if key in (b"path", b"size"):
             records[key] = value[:-1]
         if not value.endswith(b"\n") or (records and member.type == tarfile.XGLTYPE):
-            raise _ArchiveError("it has an invalid PAX header")
+            raise ValueError("it has an invalid PAX header")
         place = end
     return records
 
@@ -263,14 +255,14 @@ def _checked_parts(name: str, member: tarfile.TarInfo) -> list[str]:
     ):
         problem = "is too long or too deep"
     if problem:
-        raise _ArchiveError(f"its member {name[:100]!r} {problem}")
+        raise ValueError(f"its member {name[:100]!r} {problem}")
     return parts
 
 
 def _write(source: _Source, size: int, directory: str, parts: list[str]) -> None:
     source.check(size)
     if size < 0:
-        raise _ArchiveError(f"its member {'/'.join(parts)[:100]!r} has {size} bytes")
+        raise ValueError(f"its member {'/'.join(parts)[:100]!r} has {size} bytes")
     is_skipped = parts[-1].startswith("._")
     if not is_skipped:
         os.makedirs(os.path.join(directory, *parts[:-1]), exist_ok=True)

@@ -1,6 +1,6 @@
 """Converts models between formats and verifies the outputs of the result.
 
-Run as a program, this module reads a converted model in a new process and writes its outputs:
+As a program, this module computes the outputs of a converted model in a new process:
 
     python -m albert_tf.checkpoints.convert FORMAT DIRECTORY BATCH.npz OUTPUTS.npz
 """
@@ -22,7 +22,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints.formats import FORMAT_NAMES, ORIGINAL, format_module, writer_of
+from albert_tf.checkpoints.formats import ORIGINAL, format_module, writer_of
 from albert_tf.checkpoints.loading import build_model, read_contents
 from albert_tf.checkpoints.model_contents import ModelContents
 from albert_tf.checkpoints.original import write_checkpoint
@@ -43,7 +43,8 @@ from albert_tf.tokenization.base import Tokenizer
 TOLERANCE = 1e-5  # largest difference, relative if the largest value exceeds 1
 _ROWS, _LENGTH, _PREDICTIONS = 3, 24, 2
 
-# Outputs that a conversion must preserve; for beams, the outputs of given starts.
+# Outputs that a conversion must preserve. The outputs of the SQuAD 2.0 head are those of the starts
+# in the batch.
 _OUTPUTS = (
     "sequence_output",
     "pooled_output",
@@ -60,7 +61,8 @@ _OUTPUTS = (
 _OF_TOKENS = ("sequence_output", "start_logits", "end_logits", "start_log_probs", "end_log_probs")
 _LEAST = -1e4  # smaller scores are masks
 
-# Tokenizers differ in upper case, accents, commas between digits, and clean-up.
+# Contains upper case, accents, commas between digits and other text that tokenizers treat
+# differently.
 _TEXT = "The  Élan of ``ÉCLAIRS'' in 2,005 and 12,000: ﬁne, 中文 [MASK]!"
 Arrays = dict[str, np.ndarray]
 
@@ -75,7 +77,7 @@ class ConversionReport:
         output_dir: directory of the result.
         loaded: report on the weights that were read.
         unsupported_weights: weights that the format of the result does not support.
-        has_tokenizer: whether the result contains the tokenizer of the source.
+        has_tokenizer: whether the result contains a tokenizer.
         differences: largest difference of each output, see `TOLERANCE`. Empty for a dry run.
     """
 
@@ -88,7 +90,7 @@ class ConversionReport:
     differences: Mapping[str, float]
 
     def lines(self) -> Iterator[str]:
-        """Yields the report as text: each weight with its shape, then the comparison."""
+        """Yields the lines of the report: each weight with its shape, then the differences."""
         mapped, shapes = self.loaded.mapped, self.loaded.shapes
         yield f"{self.source} -> {self.output_dir} ({self.format_name})"
         yield f"weights: {self.loaded.source}"
@@ -123,35 +125,28 @@ def convert(
     dry_run: bool = False,
     **parts: Any,
 ) -> ConversionReport:
-    """Writes a model in another format, reads it back in a new process and compares the outputs.
+    """Writes a model in another format, reads it in a new process and compares the outputs.
 
     See `albert_tf.convert`. With `dry_run`, only the checks are run. `parts` replace parts of the
     model, see `read_contents`.
-
-    Raises:
-        ValueError: the model cannot be read, the format does not support it, or the outputs of the
-            result are different.
-        WriteError: the directory cannot be written.
     """
     check_target(output_dir, format_name not in ("huggingface", "keras_hub"))
-    if with_optimizer and format_name != ORIGINAL:
-        raise UserError(
-            f"`with_optimizer`: of the formats {', '.join(FORMAT_NAMES)} only {ORIGINAL} supports "
-            f"optimizer moments. Received: `format`={format_name}"
-        )
-    if dtype != "float32" and format_name != "huggingface":
-        raise UserError(
-            f"`dtype`={dtype}: of the formats {', '.join(FORMAT_NAMES)} only huggingface stores "
-            f"it. Received: `format`={format_name}"
-        )
+    for setting, is_given, supported in (
+        ("`with_optimizer`", with_optimizer, ORIGINAL),
+        (f"`dtype`={dtype}", dtype != "float32", "huggingface"),
+    ):
+        if is_given and format_name != supported:
+            raise UserError(
+                f"{setting} needs `format`={supported}. Received: `format`={format_name}"
+            )
     writer = writer_of(format_name)
     contents, loaded = read_contents(model, with_optimizer=with_optimizer, **parts)
     if dtype != "float32":
         contents = dataclasses.replace(contents, weights=_rounded(contents.weights, dtype))
     if with_optimizer and not any(map(is_slot, contents.weights)):
         raise UserError(
-            f"`with_optimizer`: {loaded.source} contains no optimizer moments. Omit it, or "
-            "name a checkpoint of a training run, such as `checkpoint_name`=model.ckpt-1000."
+            f"`with_optimizer`: {loaded.source} contains no optimizer moments. Omit it, or pass a "
+            "checkpoint of a training run, such as `checkpoint_name`=model.ckpt-1000."
         )
     unsupported_weights = writer.unsupported_weights(contents)
     if unsupported_weights:
@@ -173,14 +168,14 @@ def convert(
 
 
 def _rounded(weights: Mapping[str, np.ndarray], dtype: str) -> dict[str, np.ndarray]:
-    """Converts the weights to a smaller type. Raises `ValueError` if a value exceeds its range."""
+    """Converts the weights to a smaller type. Raises `ValueError` if a value is out of range."""
     limit = float(np.finfo(dtype).max)
     for name, values in weights.items():
         largest = float(np.abs(values).max())
         if largest > limit:
             raise UserError(
                 f"`dtype`={dtype}: {name} has a value of {largest:g}, and the largest possible "
-                f"value is {limit:g}. Omit it."
+                f"value is {limit:g}. Omit `dtype`."
             )
     return {name: values.astype(dtype) for name, values in weights.items()}
 
@@ -188,20 +183,20 @@ def _rounded(weights: Mapping[str, np.ndarray], dtype: str) -> dict[str, np.ndar
 def check_target(output_dir: str, has_checkpoint: bool = True) -> None:
     """Raises `ValueError` unless a directory is new or empty, `WriteError` if it is not writable.
 
-    If it `has_checkpoint`, the path must not be a pattern to TensorFlow.
+    If it `has_checkpoint`, the path must not contain pattern characters.
     """
     if has_checkpoint:
         check_checkpoint_path(output_dir)
     exists = tf.io.gfile.exists(output_dir)
     if exists and (not tf.io.gfile.isdir(output_dir) or tf.io.gfile.listdir(output_dir)):
-        raise UserError(f"{output_dir} exists already. Use a new or an empty directory.")
+        raise UserError(f"{output_dir} already exists. Use a new or empty directory.")
     # Temporary files are created next to the directory.
     if problem := why_not_writable(os.path.dirname(_target(output_dir))):
         raise write_error(output_dir, problem)
 
 
 def _target(output_dir: str) -> str:
-    """Resolves symbolic links: a link is kept, and its target is replaced."""
+    """Resolves symbolic links."""
     target = output_dir if is_remote(output_dir) else os.path.realpath(output_dir)
     return target.rstrip("/")
 
@@ -214,44 +209,34 @@ def new_directory(output_dir: str) -> Iterator[str]:
         with tempfile.TemporaryDirectory() as made:
             yield made
             with raise_write_errors(output_dir):
-                _copy(made, target)
+                for folder, _, names in os.walk(made):
+                    inner = folder.replace(made, target, 1)
+                    tf.io.gfile.makedirs(inner)
+                    for name in names:
+                        tf.io.gfile.copy(os.path.join(folder, name), f"{inner}/{name}")
     else:
         with temporary_folder(output_dir) as made:
             yield made
             os.replace(made, target)
 
 
-def _copy(directory: str, target: str) -> None:
-    """Copies all files to a store without directories."""
-    try:
-        for folder, _, names in os.walk(directory):
-            inner = folder.replace(directory, target, 1)
-            tf.io.gfile.makedirs(inner)
-            for name in names:
-                tf.io.gfile.copy(os.path.join(folder, name), f"{inner}/{name}")
-    except BaseException:
-        if tf.io.gfile.isdir(target):
-            tf.io.gfile.rmtree(target)
-        raise
-
-
 def export_weights(model: str, export_path: str, *, dry_run: bool = False) -> list[str]:
     """Writes encoder and pretraining heads as a checkpoint of step 0; returns the names.
 
-    Raises `ValueError` if the model cannot be read, or the checkpoint exists already.
+    Raises `ValueError` if the model cannot be read, or the checkpoint already exists.
 
     Source: export_checkpoints.py of the original release.
     Differs: missing heads are omitted; the original writes random ones, and a `.meta` file.
     """
     check_checkpoint_path(export_path)
     if tf.io.gfile.exists(export_path + ".index"):
-        raise UserError(f"The checkpoint {export_path} exists already. Use another name.")
+        raise UserError(f"The checkpoint {export_path} already exists. Use another name.")
     if problem := why_not_writable(os.path.dirname(export_path) or os.curdir):
         raise write_error(export_path, problem)
     contents, report = read_contents(model)
     for head in PRETRAINING_HEADS:
         if not any(name.startswith(head) for name in contents.weights):
-            logging.warning("%s has no %s: it is omitted", report.source, head)
+            logging.warning("%s has no %s: the head is omitted", report.source, head)
     weights = {name: v for name, v in contents.weights.items() if is_of_pretraining(name)}
     if not dry_run:
         write_checkpoint(export_path, weights, 0)
@@ -275,8 +260,8 @@ def _differences(
         if name not in actual or actual[name].shape != values.shape:
             shapes = {key: value.shape for key, value in actual.items()}
             raise UserError(
-                f"The converted model ({format_name}) returns no {name} of shape {values.shape}, "
-                f"but {shapes}. It was deleted."
+                f"The converted model ({format_name}) must return {name} of shape {values.shape}. "
+                f"Received: {shapes}. The model was deleted."
             )
         difference = np.abs(actual[name] - values).max()
         differences[name] = float(difference / max(1.0, np.abs(values).max()))
@@ -284,26 +269,26 @@ def _differences(
     wrong = [name for name, value in differences.items() if not value <= TOLERANCE]
     if wrong:
         raise UserError(
-            f"The outputs of the converted model ({format_name}) differ from those of the source: "
+            f"The outputs of the converted model ({format_name}) differ from the source: "
             f"{', '.join(f'{name} differs by {differences[name]:.2e}' for name in wrong)}; at "
-            f"most {TOLERANCE:.0e} is accepted. It was deleted."
+            f"most {TOLERANCE:.0e} is accepted. The model was deleted."
         )
     texts = tokenizer_outputs(contents.tokenizer) if contents.tokenizer else {}
     if not all(np.array_equal(values, actual.get(name, ())) for name, values in texts.items()):
         raise UserError(
             f"The converted model ({format_name}) has a different tokenizer or do_lower_case than "
-            "the source, or no tokenizer. It was deleted."
+            "the source, or no tokenizer. The model was deleted."
         )
     return differences
 
 
 def tokenizer_outputs(tokenizer: Tokenizer) -> Arrays:
-    """Returns all tokens, and the ids of a text, which a conversion must preserve."""
+    """Returns all tokens, and the ids of a text."""
     return {"tokens": np.array(tokenizer.tokens), "ids": np.array(tokenizer.encode(_TEXT))}
 
 
 def ragged_batch(config: AlbertConfig) -> Arrays:
-    """Creates pairs of texts of different lengths: int32 arrays [B, S], [B, P] or [B], by name."""
+    """Creates pairs of texts of different lengths: int32 inputs [B, S], [B, P] or [B] by name."""
     random = np.random.default_rng(12)
     length = min(_LENGTH, config.max_position_embeddings)
     real = np.maximum(2, length * np.arange(_ROWS, 0, -1) // _ROWS)[:, None]
@@ -327,8 +312,8 @@ def model_outputs(
 ) -> Arrays:
     """Returns the outputs that a conversion must preserve, float32, zero at padding.
 
-    With `as_graph` they are computed in a graph, as in a SavedModel. TensorFlow then adds numbers
-    in another order, which changes the outputs of sensitive weights by 1e-5.
+    With `as_graph`, they are computed in a graph, as in a SavedModel. TensorFlow then adds numbers
+    in another order, which changes the outputs of some models by 1e-5.
     """
     compute = partial(model, output_hidden_states=True)
     if as_graph:
@@ -354,11 +339,7 @@ def _comparable(outputs: Mapping[str, tf.Tensor], batch: Mapping[str, np.ndarray
 def outputs_in_fresh_process(
     format_name: str, directory: str, batch: Arrays, folder: str
 ) -> Arrays:
-    """Computes the outputs of a stored model and of its tokenizer in a new process.
-
-    The outputs of the graphs in a format are used if its module has `compute(directory, batch)`.
-    Raises `ValueError` if the process fails.
-    """
+    """Computes the outputs of a stored model and of its tokenizer in a new process."""
     batch_file, outputs_file = (
         os.path.join(folder, f"{name}.npz") for name in ("batch", "outputs")
     )
@@ -386,13 +367,13 @@ def _save(path: str, arrays: Mapping[str, Any]) -> None:
 
 
 def main(format_name: str, directory: str, batch_file: str, outputs_file: str) -> None:
-    """Reads a stored model and writes its outputs."""
+    """Writes the outputs of a stored model; see `outputs_in_fresh_process`."""
     with np.load(batch_file) as file:
         batch = dict(file)
     contents, _ = read_contents(directory)
     compute = getattr(format_module(format_name), "compute", None)
     outputs = model_outputs(build_model(contents), batch, as_graph=compute is not None)
-    if compute is not None:  # these are compared
+    if compute is not None:  # replace the outputs of the Keras model
         own = compute(directory, batch)
         outputs.update(_comparable({name: own[name] for name in _OUTPUTS if name in own}, batch))
     if contents.tokenizer is not None:

@@ -21,10 +21,9 @@ ORIGINAL = "original"
 
 
 class FormatModule(Protocol):
-    """Functions of a module that reads and writes one format.
+    """A module that reads and writes one format.
 
-    If the format contains graphs, `compute(directory, batch)` returns their outputs, which
-    conversions compare.
+    If the format contains graphs, the module also has `compute(directory, batch)`, which runs them.
     """
 
     def is_here(self, path: str) -> bool:
@@ -51,10 +50,8 @@ class FormatModule(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class _Format:
-    """Module of a format, and regular expression for the paths of its weights."""
-
     module: str
-    weights: str
+    weights: str  # regular expression for the paths of weights
 
     def load(self) -> FormatModule:
         return cast(FormatModule, importlib.import_module(f"albert_tf.checkpoints.{self.module}"))
@@ -63,7 +60,7 @@ class _Format:
 _SAVED_MODEL_VARIABLES = r"(^|/)variables/variables$"
 _KERAS_FILE = r"\.keras$"
 
-# In the order of detection. The original's format has priority and is the default.
+# In the order of detection. The original's format has priority.
 _FORMATS = {
     ORIGINAL: _Format("original", r"$^"),
     "keras_hub": _Format("keras_hub", r"(^|/)(model|task)\.weights\.(h5|json)$"),
@@ -93,27 +90,22 @@ def writer_of(format_name: str) -> FormatModule:
 
 @dataclasses.dataclass(frozen=True)
 class Location:
-    """Where a model is stored; nothing of it has been read."""
+    """Path and format of a model."""
 
     given: str  # the path or name that was given
     format: str  # name of the format
     path: str  # the directory, or the prefix of a checkpoint in the original format
-    # File of weights that `given` names. `None` if the format chooses it.
-    weights: str | None = None
+    weights: str | None = None  # file of weights, if `given` names one
 
 
 def locate(path: str) -> Location:
-    """Detects the format of a model.
-
-    `path` is a directory of any format, a checkpoint or a file of weights, a released tar file, the
-    URL of a TF-Hub module or archive, or the name of a model.
-    """
+    """Detects the format of a model; see `load` for the supported paths and names."""
     found = local_directory(path) if is_indirect(path) else path
     if not tf.io.gfile.isdir(found):
         name = format_of_weights(found)
         if name in (ORIGINAL, "keras"):
             return Location(path, name, found)
-        # The file of a shard is not the whole model; the index in the directory lists all shards.
+        # A shard is not the whole model; the index in the directory lists all shards.
         is_whole = tf.io.gfile.exists(found) and "-of-" not in found
         return Location(path, name, _directory_of(found), found if is_whole else None)
     for name, entry in _FORMATS.items():
@@ -123,7 +115,7 @@ def locate(path: str) -> Location:
 
 
 def open_model(location: Location) -> StoredModel:
-    """Reads everything except the values of the weights. Raises `LoadError` if it cannot."""
+    """Reads a model, except the values of its weights. Raises `LoadError` if it is damaged."""
     module = format_module(location.format)
     stored = module.read(location.path)
     lower_case = stored.do_lower_case
@@ -138,7 +130,7 @@ def open_model(location: Location) -> StoredModel:
 
 
 def open_weights(path: str) -> StoredModel:
-    """Opens the weights at a path, see `locate`. Other files are only read if necessary."""
+    """Opens the weights of a model, see `locate`. Other files are only read if necessary."""
     location = locate(path)
     weights = location.weights
     if location.format == ORIGINAL:
@@ -157,9 +149,9 @@ def find_weights(path: str) -> str:
 
 
 def trained_task(checkpoint: str, name: str = "") -> TrainedTask | None:
-    """Reads the task of a model from `labels.json` or from the configuration of its format.
+    """Reads the task of a model, given its `StoredModel.checkpoint`.
 
-    `name` is the name of the task if the format stores labels without a name.
+    If the format stores labels without the name of the task, the task is called `name`.
     """
     format_name = format_of_weights(checkpoint)
     if format_name == ORIGINAL:

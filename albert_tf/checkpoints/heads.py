@@ -1,4 +1,4 @@
-"""The registry of heads: detects the head of stored weights, and maps heads to tasks and back."""
+"""The heads of models: detects the head of stored weights, and maps heads to tasks and back."""
 
 from __future__ import annotations
 
@@ -44,18 +44,15 @@ _BEAM_SETTINGS = ("start_n_top", "end_n_top")
 class StoredHead:
     """A head, or an encoder without a head."""
 
-    # Class of the model; its `head_weights` are the names of the head's weights
     model_class: type[ConfiguredModel]
-    # Names of the tasks of this head if several heads have the same weights
-    tasks: tuple[str, ...] = ()
-    # Returns further arguments of the constructor, given the configuration, the shapes of all
-    # weights and the task
+    tasks: tuple[str, ...] = ()  # names of the tasks, if other heads have the same weights
+    # Returns arguments of the constructor for the shapes of all weights
     settings: Settings = lambda config, shapes, task: {}
-    # Returns the task of a model in memory. `None` if the weights determine it.
+    # Returns the task of a model in memory. `None` if the weights determine the task.
     task_of: Callable[[Any], TrainedTask | None] = lambda model: None
 
     def is_in(self, shapes: Shapes, task: TrainedTask | None) -> bool:
-        """Returns whether weights contain the head; a single variable is enough."""
+        """Returns whether weights contain at least one variable of the head."""
         names = self.model_class.head_weights
         scopes = tuple(name for name in names if name.endswith("/"))
         has_weights = not names or any(name in names or name.startswith(scopes) for name in shapes)
@@ -100,34 +97,30 @@ def _pretraining_settings(
 
 def _task_of_texts(model: AlbertForClassification) -> TrainedTask | None:
     names = model.labels or ()
-    if model.multi_label:  # needs a task: otherwise it would be loaded as a single-label model
+    if model.multi_label:  # without a task, it would be loaded as a single-label model
         names = names or numbered_labels(model.num_labels)
     elif model.labels is None and model.num_labels > 1:
         return None
     labels = Labels(names, model.multi_label)
-    return _known(model, labels) or TrainedTask(UNNAMED, labels, None)
+    return _loaded_task(model, labels) or TrainedTask(UNNAMED, labels, None)
 
 
 def _task_of_tokens(model: AlbertForTokenClassification) -> TrainedTask:
     labels = Labels(model.labels or numbered_labels(model.num_labels))
-    return _known(model, labels) or TrainedTask(TOKENS, labels, False)
+    return _loaded_task(model, labels) or TrainedTask(TOKENS, labels, False)
 
 
-def _known(model: ConfiguredModel, labels: Labels) -> TrainedTask | None:
+def _loaded_task(model: ConfiguredModel, labels: Labels) -> TrainedTask | None:
     """Returns the task that a model was loaded with, if it has the same labels."""
-    known: TrainedTask | None = model.trained_task
-    return known if known is not None and known.labels == labels else None
+    task: TrainedTask | None = model.trained_task
+    return task if task is not None and task.labels == labels else None
 
 
 def _task_of_beams(model: AlbertForQuestionAnsweringWithBeamSearch) -> TrainedTask:
-    known: TrainedTask | None = model.trained_task
+    task: TrainedTask = model.trained_task or TrainedTask(SQUAD_TASKS[2])
+    beams = {name: getattr(model, name) for name in _BEAM_SETTINGS}
     return TrainedTask(
-        SQUAD_TASKS[2],
-        max_seq_length=known.max_seq_length if known else None,
-        settings={
-            **(known.settings if known else {}),
-            **{name: getattr(model, name) for name in _BEAM_SETTINGS},
-        },
+        SQUAD_TASKS[2], max_seq_length=task.max_seq_length, settings={**task.settings, **beams}
     )
 
 
@@ -160,10 +153,9 @@ _DESCRIPTIONS = {
 
 
 def heads_in(shapes: Shapes) -> list[str]:
-    """Returns a description of every head in weights of these names and shapes."""
+    """Returns a description of each head, given the shapes of all weights."""
     found = [head for name, head in _DESCRIPTIONS.items() if name in shapes]
     if CLASSIFIER in shapes:
         outputs = shapes[CLASSIFIER][0]
-        one = "one score per text or option"
-        found.append(one if outputs == 1 else f"{outputs} classes")
+        found.append("one score per text or option" if outputs == 1 else f"{outputs} classes")
     return found

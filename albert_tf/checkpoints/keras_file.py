@@ -40,7 +40,7 @@ def save_assets(model: ConfiguredModel, directory: str) -> None:
 
 
 def load_assets(model: ConfiguredModel, directory: str) -> None:
-    """Reads tokenizer and `labels.json` from a directory, which can be deleted afterwards."""
+    """Reads tokenizer and `labels.json`; the directory can be deleted afterwards."""
     model.trained_task = TrainedTask.read(directory)
     if files := find_tokenizer_files(directory):
         with open_binary(files[0], "rb") as file:
@@ -56,7 +56,7 @@ def is_here(path: str) -> bool:
 
 
 def read(path: str) -> StoredModel:
-    """Reads a file, see `FormatModule`."""
+    """Reads a model; see `FormatModule`."""
     model = _load(path)
     tokenizer = model.tokenizer
     return StoredModel(
@@ -84,7 +84,7 @@ def _weights(model: ConfiguredModel) -> LoadedWeights:
 def _load(path: str) -> ConfiguredModel:
     try:
         model = keras.models.load_model(path, compile=False)
-    except Exception as error:  # Keras and its libraries raise errors of many classes
+    except Exception as error:  # of many classes
         raise LoadError(f"{path} cannot be read by Keras: {reason_of(error)}") from error
     if not isinstance(model, ConfiguredModel):
         raise LoadError(

@@ -25,20 +25,20 @@ def load_tokenizer(
     """Loads the tokenizer of a model, or of files.
 
     Args:
-        path: a model of any format, see `load`; or a SentencePiece model or vocabulary, which ends
-            in .model, .spm, .vocab or .txt. Excludes the next two arguments.
+        path: a model of any format, see `load`; or a SentencePiece model or vocabulary whose name
+            ends in .model, .spm, .vocab or .txt. Excludes the next two arguments.
         spm_model_file: a SentencePiece model.
         vocab_file: a vocabulary.
         do_lower_case: whether to lower-case text. If `None`, the value stored with the model is
-            used, or `True` if there is none.
+            used. The default of models without a value is `True`.
 
     Returns:
-        The tokenizer; its `files` are the paths to copy next to a model.
+        The tokenizer. Its `files` are the paths to copy next to a model.
 
     Raises:
         FileNotFoundError: a file does not exist.
-        ValueError: no or contradicting arguments are given; the model does not exist or has no
-            tokenizer; a file is not a tokenizer.
+        ValueError: no or contradicting arguments are given, the model does not exist or has no
+            tokenizer, or a file is not a tokenizer.
     """
     if path is None:
         return tokenization.load_tokenizer(
@@ -56,7 +56,7 @@ def load_tokenizer(
         return tokenization.load_tokenizer(
             vocab_file=path, do_lower_case=do_lower_case is not False
         )
-    # imports TensorFlow, which files do not need
+    # Files do not need TensorFlow, which these modules import.
     from albert_tf.checkpoints.model_source import load_stored_tokenizer, stored_model
 
     stored = stored_model(path)

@@ -2,7 +2,7 @@
 
 A checkpoint may have fewer layers, other groups or more sharing than the model. Layer l of L layers
 of the model then takes its parameters from layer l * n // L of the n distinct layers of the
-checkpoint. If the checkpoint shares a part among all layers, all layers take this part.
+checkpoint. A part that the checkpoint shares among all layers is used for all layers.
 """
 
 from __future__ import annotations
@@ -27,94 +27,44 @@ from albert_tf.modeling.parameter_sharing import (
     feed_forward_norm_name,
 )
 
-# Name of a block variable: group, inner group, part, number of the part, rest.
-_PART = re.compile(
-    r"^(.*/)group_(\d+)/inner_group_(\d+)/(attention|ffn|LayerNorm)(?:_(\d+))?/(.+)$"
-)
+# Group, inner group, part and number of a block variable.
+_NUMBERED_PART = re.compile(r"/group_(\d+)/inner_group_(\d+)/(attention|ffn)_(\d+)/")
+_PART_SCOPE = re.compile(r"group_\d+/inner_group_\d+/\w+/")
 
 HUB_SCOPE = "module/"  # scope of the encoder if the original trains a TF-Hub module
 _POOLER = "bert/pooler/"
 Opened = tuple[WeightsReader, dict[str, list[int]]]  # reader, and shape of every variable
 
 
-def names_by_place(
-    names: Iterable[str], stored_names: Iterable[str], config: AlbertConfig
-) -> Mapping[str, str]:
-    """Maps block variables of a model to variables at the same relative depth in a checkpoint.
-
-    A part that several layers of the model share takes the parameters of the first of these layers.
-    If the model differs from the checkpoint's model only by sharing less, both compute the same.
-    Names are returned without the scope of a TF-Hub module.
-    """
-    stored = _Stack(stored_names)
-    layers = _first_layers(config)
-    places = {}
-    for name in names:
-        match = _PART.match(name)
-        if match is None or not stored.layers:
-            continue
-        before, group, inner, part, suffix, rest = match.groups()
-        kind, number = _kind_and_number(part, suffix, config.parameter_sharing == "ffn")
-        layer = layers.get((int(group), number))
-        if layer is None:
-            continue
-        from_group, from_number = stored.place(layer, config.num_hidden_layers, kind)
-        from_inner = int(inner) * stored.inner_groups // config.inner_group_num
-        own_name = _own_name(kind, from_number, is_norm=part == "LayerNorm")
-        places[name] = f"{before}group_{from_group}/inner_group_{from_inner}/{own_name}/{rest}"
-    return places
-
-
-class _Stack:
-    """The layers of a checkpoint, derived from its names."""
-
-    def __init__(self, names: Iterable[str]) -> None:
-        groups: dict[int, int] = {}
-        # Numbers of the attention and feed-forward parts.
-        self.numbers: dict[str, set[int]] = {"attention": {1}, "ffn": {1}}
-        self.inner_groups = 1
-        for match in filter(None, map(_PART.match, names)):
-            _, group, inner, part, suffix, _ = match.groups()
-            self.inner_groups = max(self.inner_groups, int(inner) + 1)
-            number = 1
-            if part != "LayerNorm":
-                number = int(suffix or 1)
-                self.numbers[part].add(number)
-            groups[int(group)] = max(number, groups.get(int(group), 1))
-        # (group, number) of each distinct layer, lowest first.
-        self.layers = [
-            (group, number)
-            for group, last in sorted(groups.items())
-            for number in range(1, last + 1)
+def _parts_by_depth(stored_names: Iterable[str], config: AlbertConfig) -> dict[str, str]:
+    """Maps scopes of block parts to scopes at the same relative depth in a checkpoint."""
+    last: dict[tuple[int, str], int] = {}  # largest number of each group and part
+    inner_groups = 1
+    for match in filter(None, map(_NUMBERED_PART.search, stored_names)):
+        key, number = (int(match[1]), match[3]), int(match[4])
+        last[key] = max(number, last.get(key, 1))
+        inner_groups = max(inner_groups, int(match[2]) + 1)
+    layers = []  # group, attention and feed-forward part of each distinct layer
+    for group in sorted({group for group, _ in last}):
+        attentions, feed_forwards = (last.get((group, part), 1) for part in ("attention", "ffn"))
+        layers += [
+            (group, min(number, attentions), min(number, feed_forwards))
+            for number in range(1, 1 + max(attentions, feed_forwards))
         ]
-
-    def place(self, layer: int, num_layers: int, kind: str) -> tuple[int, int]:
-        """Returns group and number of the part for layer `layer` of `num_layers`."""
-        group, number = self.layers[layer * len(self.layers) // num_layers]
-        return group, number if number in self.numbers[kind] else 1
-
-
-def _first_layers(config: AlbertConfig) -> dict[tuple[int, int], int]:
-    """Returns the first layer that uses each (group, number)."""
-    layers: dict[tuple[int, int], int] = {}
-    for run, place in enumerate(block_runs(config)):
-        layers.setdefault(place.layer, run // config.inner_group_num)
-    return layers
-
-
-def _kind_and_number(part: str, suffix: str | None, numbers_attention: bool) -> tuple[str, int]:
-    """Returns the part, attention or feed-forward, and its number; layer norms belong to a part."""
-    number = int(suffix or 1)
-    if part != "LayerNorm":
-        return part, number
-    is_attention = suffix is None or (number > 1 and numbers_attention)
-    return ("attention" if is_attention else "ffn"), number
-
-
-def _own_name(kind: str, number: int, is_norm: bool) -> str:
-    if not is_norm:
-        return f"{kind}_{number}"
-    return attention_norm_name(number) if kind == "attention" else feed_forward_norm_name(number)
+    found: dict[str, str] = {}
+    for run, place in enumerate(block_runs(config) if layers else ()):
+        layer, inner = divmod(run, config.inner_group_num)
+        group, attention, feed_forward = layers[layer * len(layers) // config.num_hidden_layers]
+        stored = f"group_{group}/inner_group_{inner * inner_groups // config.inner_group_num}"
+        _, number = place.layer
+        for part, stored_part in (
+            (f"attention_{number}", f"attention_{attention}"),
+            (f"ffn_{number}", f"ffn_{feed_forward}"),
+            (attention_norm_name(place.attention), attention_norm_name(attention)),
+            (feed_forward_norm_name(place.feed_forward), feed_forward_norm_name(feed_forward)),
+        ):  # the first layer determines a shared part
+            found.setdefault(f"{place.scope}/{part}/", f"{stored}/{stored_part}/")
+    return found
 
 
 def match_names(
@@ -122,19 +72,17 @@ def match_names(
 ) -> dict[str, str]:
     """Maps model variables to the names in a checkpoint that fill them.
 
-    With the configuration of the model, `warm_start`, the checkpoint may have other layers and
-    sharing, see `names_by_place`. Otherwise only equal names match.
+    Only equal names match, except for the scope of a TF-Hub module. If `warm_start`, the
+    configuration of the model, is given, the checkpoint may have other layers and sharing.
 
     Differs: the original reports variables as restored that it leaves unfilled, and fills variables
         without an equal name from group 0 at any depth.
     """
-    names, stored = list(model_names), set(stored_names)
-    places = names_by_place(names, stored, warm_start) if warm_start else {}
-    matches = {}
-    for name in names:
-        candidates = [places.get(name, name)]
-        candidates += [HUB_SCOPE + candidate for candidate in candidates]
-        match = next((candidate for candidate in candidates if candidate in stored), None)
+    stored, matches = set(stored_names), {}
+    parts = _parts_by_depth(stored, warm_start) if warm_start else {}
+    for name in model_names:
+        there = _PART_SCOPE.sub(lambda scope: parts.get(scope[0], scope[0]), name)
+        match = next((full for full in (there, HUB_SCOPE + there) if full in stored), None)
         if match is not None:
             matches[name] = match
     return matches
@@ -153,14 +101,11 @@ def load_weights(
     Args:
         model: an `AlbertEncoder` or a model with an encoder and heads.
         path: a path or name, see `load`, or an open model.
-        init_from_group0: whether the model may share less or be deeper, see `match_names`.
+        init_from_group0: whether the model may share less or be deeper than the checkpoint.
         allow_partial: whether encoder variables may be missing in the checkpoint, and blocks of the
             checkpoint may be missing in the model.
         skip: variables to leave unchanged, and the reason, as in
             `{"output_weights": "other labels"}`.
-
-    Returns:
-        A report on every variable.
 
     Raises:
         LoadError: the checkpoint is missing, damaged, does not fill the encoder, or belongs to a
@@ -202,13 +147,13 @@ def load_weights(
 
 
 def open_checkpoint(prefix: str) -> Opened:
-    """Returns a reader of a `StoredModel.checkpoint`, and all shapes. Raises `LoadError`."""
+    """Opens a `StoredModel.checkpoint`. Raises `LoadError` if it cannot be read."""
     reader = format_module(format_of_weights(prefix)).open_weights(prefix)
     return reader, dict(sorted(reader.get_variable_to_shape_map().items()))
 
 
 def read_global_step(prefix: str, opened: Opened | None = None) -> int:
-    """Returns the training step of a checkpoint, which may be open; 0 if it is not stored."""
+    """Returns the training step of a checkpoint, or 0 if it is not stored."""
     reader, shapes = opened or open_checkpoint(prefix)
     if GLOBAL_STEP not in shapes:
         return 0

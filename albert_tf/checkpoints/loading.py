@@ -1,11 +1,11 @@
-"""Loads models of any format: locates, opens and chooses the parts, and builds the Keras model."""
+"""Builds Keras models, and models in memory, from stored models of any format."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import keras
 import numpy as np
@@ -40,23 +40,23 @@ def load(path: str | os.PathLike, *, albert_config_file: str | None = None) -> k
 
     Args:
         path: a directory of any format that `convert_checkpoint.py` supports, a checkpoint, a
-            released tar file, the URL of a TF-Hub module, or a name: of a released model, such as
+            released tar file, the URL of a TF-Hub module, the name of a released model, such as
             "base_v2" or "albert/albert-base-v2", or "mini", the model bundled with this package.
         albert_config_file: the configuration, if the path does not contain one.
 
     Returns:
-        The model of the head in the weights: `AlbertForQuestionAnsweringWithBeamSearch`,
+        The model of the head in the weights: an `AlbertForQuestionAnsweringWithBeamSearch`,
         `AlbertForQuestionAnswering`, `AlbertForClassification`, `AlbertForTokenClassification`,
-        `AlbertForMultipleChoice`, `AlbertForPretraining`, or `AlbertEncoder` if there is no head.
-        A classifier is loaded as a text classifier, and a single score per text as a regression,
-        unless the model was stored as a token classifier or a multiple-choice model.
+        `AlbertForMultipleChoice` or `AlbertForPretraining`, or an `AlbertEncoder` without a head.
+        If the task is not stored, a classifier is loaded as a text classifier, and a single score
+        per text as a regression.
 
     Raises:
         ValueError: there is no model, it is incomplete or of another architecture, or the
             configuration contradicts the weights.
     """
     settings = ModelSettings(albert_config_file=albert_config_file)
-    model, _ = build(*find_source(as_path("path", path), settings))
+    model, _ = build(_find(as_path("path", path), settings))
     return model
 
 
@@ -68,25 +68,22 @@ def load_class(
     settings: dict[str, Any],
 ) -> M:
     """Loads a model of a given class; see `ConfiguredModel.load`."""
-    model_settings = ModelSettings(albert_config_file=albert_config_file)
-    source, stored = find_source(as_path("path", path), model_settings)
-    return build_class(model_class, source, stored, path, allow_partial, settings)
+    found = _find(as_path("path", path), ModelSettings(albert_config_file=albert_config_file))
+    return load_found(model_class, found, settings, allow_partial)
 
 
-def build_class(
+def load_found(
     model_class: type[M],
-    source: ModelSource,
-    stored: StoredModel,
-    path: str | os.PathLike,
-    allow_partial: bool,
+    found: FoundModel,
     settings: Mapping[str, Any],
+    allow_partial: bool = False,
 ) -> M:
-    """Builds a model of a given class from a stored model; see `ConfiguredModel.load`.
+    """Loads a found model as a given class; see `ConfiguredModel.load`.
 
     Raises `ValueError` if the stored head has other labels, unless `settings` contain `new_head` or
     `rename_labels`.
     """
-    settings = dict(settings)
+    source, stored, path, settings = found.source, found.stored, found.path, dict(settings)
     new_head, rename = settings.pop("new_head", False), settings.pop("rename_labels", False)
     task, shapes = stored.task, without_scope(stored.weights[1])
     is_other = new_head or _is_other_head(model_class, settings, shapes, task)
@@ -148,9 +145,7 @@ def _is_other_head(
     return not is_kind or settings.get("multi_label", several) != several
 
 
-def _check_labels(
-    path: str | os.PathLike, known: Mapping[str, Any], settings: Mapping[str, Any]
-) -> None:
+def _check_labels(path: str, known: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
     """Rejects labels that differ from the labels of the stored head."""
     names, labels = known.get("labels"), settings.get("labels")
     number = settings.get("num_labels", len(labels) if labels else None)
@@ -160,7 +155,7 @@ def _check_labels(
         stored = f"the labels {list(names)}" if names else f"{known['num_labels']} outputs"
         asked = f"labels={list(labels)}" if labels is not None else f"num_labels={number}"
         raise UserError(
-            f"{os.fspath(path)!r} contains a trained head with {stored}. Received: {asked}. Pass "
+            f"{path!r} contains a trained head with {stored}. Received: {asked}. Pass "
             "new_head=True to replace the head, or rename_labels=True to rename its classes."
         )
 
@@ -179,12 +174,12 @@ def without_scope(shapes: Shapes) -> dict[str, Sequence[int]]:
 def read_contents(
     path: str, *, with_optimizer: bool = False, **parts: Any
 ) -> tuple[ModelContents, LoadReport]:
-    """Reads a complete model, see `load`, into memory; returns a report on every stored weight too.
+    """Reads a complete model, see `load`, into memory; also returns a report on the weights.
 
     `parts` are fields of `ModelSettings` that replace parts of the model.
     """
-    source, stored = find_source(path, ModelSettings(**parts))
-    model, report = build(source, stored)
+    source, stored = found = _find(path, ModelSettings(**parts))
+    model, report = build(found)
     weights = {name: np.asarray(v, np.float32) for name, v in original_names(model).items()}
     del model  # frees as much memory as the weights need
     if with_optimizer:
@@ -196,25 +191,22 @@ def read_contents(
     return contents, report
 
 
-def find_source(path: str, settings: ModelSettings) -> tuple[ModelSource, StoredModel]:
-    """Locates and opens a model; returns its resolved parts and its weights."""
+def _find(path: str, settings: ModelSettings) -> FoundModel:
     stored = stored_model(path)
-    return resolve_model(settings, stored), stored
+    return FoundModel(resolve_model(settings, stored), stored)
 
 
-def build(
-    source: ModelSource, stored: StoredModel, task: TrainedTask | None = None
-) -> tuple[ConfiguredModel, LoadReport]:
+def build(found: FoundModel, task: TrainedTask | None = None) -> tuple[ConfiguredModel, LoadReport]:
     """Builds the Keras model of the stored head and fills it with the stored weights.
 
     If no task is stored, `task` is used. Raises `LoadError` if the weights are incomplete or do not
     fit the configuration.
     """
-    task = stored.task or task
-    model = empty_model(source.config, without_scope(stored.weights[1]), task)
-    report = load_weights(model, stored)
+    source, task = found.source, found.task or task
+    model = empty_model(source.config, without_scope(found.stored.weights[1]), task)
+    report = load_weights(model, found.stored)
     _check_heads(report)
-    # Only a pooler that no head uses can be missing. It gets the same values in each run.
+    # Only a pooler that no head uses can be missing. Its new values are the same in each run.
     random, variables = np.random.default_rng(0), original_names(model)
     for name in report.missing:
         shape = tuple(variables[name].shape)
@@ -226,7 +218,6 @@ def build(
 
 
 def _check_heads(report: LoadReport) -> None:
-    """Rejects an incomplete head."""
     missing = [name for name in report.missing if name not in report.unused]
     other = [
         f"{name} is {list(there)} instead of {list(wanted)}"
@@ -249,17 +240,11 @@ def empty_model(
 
 
 def build_model(contents: ModelContents) -> keras.Model:
-    """Creates the Keras model of contents. Raises `LoadError` if a weight is missing."""
-    weights = contents.weights
-    shapes = {name: value.shape for name, value in weights.items()}
+    """Creates the Keras model of complete contents."""
+    shapes = {name: value.shape for name, value in contents.weights.items()}
     model = empty_model(contents.config, shapes, contents.task)
     for name, variable in original_names(model).items():
-        if name not in weights or tuple(shapes[name]) != tuple(variable.shape):
-            raise LoadError(
-                f"The weight {name!r} should be of shape {list(variable.shape)}, but is "
-                f"{list(shapes[name]) if name in weights else 'missing'}."
-            )
-        variable.assign(weights[name])
+        variable.assign(contents.weights[name])
     return model
 
 
@@ -276,18 +261,25 @@ def _read_slots(report: LoadReport, stored: StoredModel) -> dict[str, np.ndarray
     return {name: values[there] for name, there in names.items()}
 
 
-@dataclasses.dataclass(frozen=True)
-class FoundModel:
-    """A model that was found; the values of its weights have not been read."""
+class FoundModel(NamedTuple):
+    """A model whose weights have not been read yet."""
 
-    path: str  # the path or name that was given
     source: ModelSource  # configuration and tokenizer
     stored: StoredModel  # weights and task
-    tokenizer: Tokenizer  # the tokenizer of `source`
+
+    @property
+    def path(self) -> str:
+        """The path or name that was given."""
+        return self.stored.given
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer. Raises `ValueError` if there is none."""
+        return self.source.required_tokenizer
 
     @property
     def task(self) -> TrainedTask | None:
-        """Task that the model was trained for. `None` if unknown."""
+        """The task that the model was trained for. `None` if unknown."""
         return self.stored.task
 
     def load(
@@ -295,8 +287,8 @@ class FoundModel:
     ) -> Any:
         """Returns the model of the stored head with its weights.
 
-        Raises `ValueError` with the description `wanted` if its class is not in `kinds`. If no
-        task is stored, `task` is used.
+        Raises `ValueError` if its class is not in `kinds`, which `wanted` describes. If no task is
+        stored, `task` is used.
         """
         shapes = without_scope(self.stored.weights[1])
         if not issubclass(head_in(shapes, self.task or task).model_class, kinds):
@@ -306,41 +298,32 @@ class FoundModel:
                 f"path must be {wanted}. Received: {self.path!r}, which has the heads: "
                 f"{heads}{of_task}"
             )
-        model, report = build(self.source, self.stored, task)
+        model, report = build(self, task)
         report.check_complete()
         return model
 
 
-def load_found(model_class: type[M], found: FoundModel, settings: dict[str, Any]) -> M:
-    """Returns a found model as a class, with a new head if it has none; see `load_class`."""
-    return build_class(model_class, found.source, found.stored, found.path, False, settings)
-
-
 def find_model(
-    path: object,
-    name: str = "path",
-    *,
-    do_lower_case: bool | None = None,
+    path: object, name: str = "path", *, do_lower_case: bool | None = None
 ) -> FoundModel:
-    """Finds the model at a path or of a name, given in the argument `name`.
+    """Finds a model with a tokenizer, given its path or name in the argument `name`.
 
     Raises:
         TypeError: `path` is not a path or name.
         ValueError: there is no model, or it is incomplete or has no tokenizer.
     """
-    given = as_path(name, path)
     check_choice("do_lower_case", do_lower_case)
-    source, stored = find_source(given, ModelSettings(do_lower_case=do_lower_case))
-    if source.tokenizer is None:
-        raise UserError(f"{name} must contain a tokenizer. Received: {given!r}, which has none")
-    return FoundModel(given, source, stored, source.tokenizer)
+    found = _find(as_path(name, path), ModelSettings(do_lower_case=do_lower_case))
+    if found.source.tokenizer is None:
+        raise UserError(f"{name} must contain a tokenizer. Received: {found.path!r}, without one")
+    return found
 
 
 def check_model(model: Any, kinds: Any, tokenizer: object) -> Tokenizer:
     """Checks the arguments `model` and `tokenizer`; returns the tokenizer or `model.tokenizer`.
 
     Raises:
-        TypeError: the model is not an instance of `kinds`, or the tokenizer is not a tokenizer.
+        TypeError: the model is not an instance of `kinds`, or there is no tokenizer.
         ValueError: the tokenizer has another vocabulary than the model.
     """
     if not isinstance(model, kinds):
@@ -350,9 +333,8 @@ def check_model(model: Any, kinds: Any, tokenizer: object) -> Tokenizer:
     tokenizer = own if tokenizer is None else tokenizer
     if not isinstance(tokenizer, Tokenizer):
         raise TypeError(
-            "tokenizer must be created by albert_tf.load_tokenizer, or be None if the model was "
-            "loaded with a tokenizer. Received: "
-            f"{type(tokenizer).__name__}"
+            "tokenizer must be created by albert_tf.load_tokenizer, or be None if the model has "
+            f"a tokenizer. Received: {type(tokenizer).__name__}"
         )
     if tokenizer.vocab_size != model.config.vocab_size:
         raise UserError(

@@ -8,14 +8,18 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from albert_tf.checkpoints.names import is_bundled
+from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.config import AlbertConfig
 from albert_tf.tokenization.base import Tokenizer
+
+_PROJECTION = "bert/encoder/embedding_hidden_mapping_in"
+_KERNEL, _BIAS = f"{_PROJECTION}/kernel", f"{_PROJECTION}/bias"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,20 +27,19 @@ class ModelContents:
     """A complete model in memory."""
 
     config: AlbertConfig  # configuration of the model
-    # Values of encoder and heads by the original's names, float32, or float16 to store them as
-    # float16. May include optimizer slots (`<variable>/adam_m`, `adam_v`).
+    # Encoder and heads by the original's names, float32 or float16. May include optimizer slots
+    # (`<variable>/adam_m`, `adam_v`).
     weights: Mapping[str, np.ndarray]
-    # Its `files` are the files to copy. `None` if the source has no tokenizer.
-    tokenizer: Tokenizer | None = None
+    tokenizer: Tokenizer | None = None  # its `files` are copied
     do_lower_case: bool = True  # whether text is lower-cased
     global_step: int = 0  # training step, 0 if unknown
     task: TrainedTask | None = None  # task of a fine-tuned model. `None` if unknown.
 
 
 class WeightsReader(Protocol):
-    """Weights of any format by the original's names, such as TensorFlow's checkpoint reader.
+    """Reads weights by the original's names, as TensorFlow's checkpoint reader does.
 
-    Variables without a name in the original keep their names.
+    Variables that the original does not have keep their names.
     """
 
     def get_variable_to_shape_map(self) -> dict[str, list[int]]:
@@ -56,17 +59,37 @@ class LoadedWeights(dict[str, np.ndarray]):
     get_tensor = dict.__getitem__
 
 
+def identity_projection(size: int) -> dict[str, np.ndarray]:
+    """Returns the projection that other libraries have if E equals H; the original has none."""
+    return {_KERNEL: np.eye(size, dtype=np.float32), _BIAS: np.zeros(size, np.float32)}
+
+
+def remove_identity_projection(weights: dict[str, Any], reader: WeightsReader, path: str) -> None:
+    """Removes the projection if E equals H. Raises `LoadError` if it is not an identity."""
+    shapes = reader.get_variable_to_shape_map()
+    sizes = set(shapes.get(_KERNEL, ()))
+    if len(sizes) != 1 or _BIAS not in shapes:
+        return
+    size = sizes.pop()
+    for name, expected in identity_projection(size).items():
+        if not np.array_equal(reader.get_tensor(name), expected):
+            raise LoadError(
+                f"{path!r} projects embeddings although embedding_size and hidden_size are equal "
+                f"({size}). The original does not support this."
+            )
+        del weights[name]
+
+
 @dataclasses.dataclass(frozen=True)
 class StoredModel:
-    """The parts of a model in a directory; missing parts are `None` or empty."""
+    """The parts of a stored model. Missing parts are `None` or empty."""
 
     path: str  # the directory
     format: str  # name of the format, one of `formats.FORMAT_NAMES`
     checkpoint: str  # file of the weights, or prefix of TensorFlow's files
     config: AlbertConfig | None = None  # configuration of the model
     config_file: str | None = None  # file of the configuration
-    # SentencePiece model, vocabulary or tokenizer.json. The first one is used; the others must
-    # contain the same tokens.
+    # The first file is used; the others must contain the same tokens.
     tokenizer_files: Sequence[str] = ()
     do_lower_case: bool | None = None  # whether text is lower-cased
     task: TrainedTask | None = None  # task that the head was trained for
@@ -77,7 +100,7 @@ class StoredModel:
 
     @property
     def tokenizer_file(self) -> str | None:
-        """SentencePiece model or vocabulary."""
+        """The SentencePiece model or vocabulary."""
         return next(iter(self.tokenizer_files), None)
 
     @cached_property

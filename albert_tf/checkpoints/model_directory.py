@@ -23,7 +23,7 @@ CONFIG_FILE = "albert_config.json"
 SENTENCEPIECE_FILE = "30k-clean.model"
 SENTENCEPIECE_LIST_FILE = "30k-clean.vocab"
 WORDPIECE_FILE = "vocab.txt"
-RELEASED_CHINESE_FILE = "vocab_chinese.txt"  # its name next to the released Chinese models
+RELEASED_CHINESE_FILE = "vocab_chinese.txt"
 
 # Key of albert_config.json; no other file of the original format contains this setting.
 LOWER_CASE_KEY = "do_lower_case"
@@ -52,10 +52,7 @@ def make_output_dir(path: str) -> None:
 
 
 def warn_of_another_config(checkpoint: str, config: AlbertConfig) -> None:
-    """Logs a warning if the configuration next to a checkpoint describes another model.
-
-    The shapes in a checkpoint do not show attention heads, activation and shared layers.
-    """
+    """Logs a warning if the configuration next to a checkpoint describes another model."""
     path = os.path.join(os.path.dirname(checkpoint), CONFIG_FILE)
     if not tf.io.gfile.exists(path):
         return
@@ -69,7 +66,7 @@ def warn_of_another_config(checkpoint: str, config: AlbertConfig) -> None:
 
 
 def essential_differences(there: AlbertConfig, now: AlbertConfig) -> list[str]:
-    """Returns a phrase for each key by which two configurations describe different models."""
+    """Describes the differences of two configurations that make the models different."""
     changes, essential = _changes(there, now)
     return [changes[key] for key in sorted(essential)]
 
@@ -92,12 +89,9 @@ def _changes(there: AlbertConfig, now: AlbertConfig) -> tuple[dict[str, str], se
 class ModelDirectory:
     """Configuration and tokenizer of a model in a directory; the constructor writes nothing.
 
-    If `tokenizer` is `None`, the tokenizer next to `config_file`, the source of the configuration,
-    is used.
-
-    Raises:
-        ValueError: the directory belongs to another model, or the vocabulary has another size than
-            the configuration.
+    If `tokenizer` is `None`, the tokenizer next to `config_file`, from which the configuration was
+    read, is used. Raises `ValueError` if the directory belongs to another model, or the vocabulary
+    has another size than the configuration.
     """
 
     def __init__(
@@ -153,7 +147,7 @@ class ModelDirectory:
             )
 
     def write_if_absent(self) -> None:
-        """Like `write`, but leaves a directory with a configuration unchanged."""
+        """Calls `write` unless the directory already contains a configuration."""
         if tf.io.gfile.exists(self._config_path):
             make_output_dir(self.path)
         else:

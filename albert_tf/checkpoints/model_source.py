@@ -1,8 +1,7 @@
 """Chooses configuration, tokenizer and weights of a model from the locations that a user names.
 
-A location is a directory of any format, an output directory, or a single file. Contradictions
-between locations are reported, because the shapes of the weights do not show the attention heads,
-the activation and the vocabulary.
+A location is a directory of any format, an output directory, or a single file. Locations are
+compared, because the shapes of weights do not show attention heads, activation and vocabulary.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from albert_tf.data.errors import UserError
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import existing_files, load_tokenizer
 
-FROM_HUB = "from_tf_hub"  # value of --spm_model_file that means the module's tokenizer
+FROM_HUB = "from_tf_hub"  # value of `spm_model_file` that selects the tokenizer of a module
 
 # Keys of the configuration that determine the shapes of the weights, and keys that do not.
 _SHAPES = ("vocab_size", "embedding_size", "hidden_size", "intermediate_size", "num_hidden_groups")
@@ -54,11 +53,10 @@ class ModelSettings:
     init_checkpoint: str | None = None  # the same, or the prefix or a file of a checkpoint
     eval_checkpoint: str | None = None  # the same as `init_checkpoint`, for evaluation
     output_dir: str | None = None  # output directory of a training; need not exist
-    # SentencePiece model, or "from_tf_hub" for the tokenizer of the handle or checkpoint
+    # SentencePiece model; "from_tf_hub" selects the tokenizer of the handle or checkpoint
     spm_model_file: str | None = None
     vocab_file: str | None = None  # WordPiece vocabulary
-    # Whether to lower-case text. If `None`, the value stored with the model is used, or `True` if
-    # there is none.
+    # Whether to lower-case text. If `None`, the value of the model is used, by default `True`.
     do_lower_case: bool | None = None
 
 
@@ -69,10 +67,9 @@ class ModelSource:
     # Configuration. Contains `LOWER_CASE_KEY` if a setting or location sets it.
     config: AlbertConfig
     config_file: str | None  # file of the configuration
-    # Tokenizer with `config.vocab_size` tokens. `None` if there is none.
-    tokenizer: Tokenizer | None
+    tokenizer: Tokenizer | None  # has `config.vocab_size` tokens
     do_lower_case: bool  # whether text is lower-cased
-    # Weights, see `StoredModel`. `None` for random weights, or for the weights of the training in
+    # Weights, see `StoredModel`. `None` for random weights, or the weights of the training in
     # `output_dir`.
     checkpoint: str | None
 
@@ -87,10 +84,9 @@ class ModelSource:
         return self.tokenizer
 
 
-# The locations of each part of a model, in order of precedence. The first location that contains
-# the part is used. "model" is a location that the caller has opened. Settings of the part itself
-# (`do_lower_case`; `spm_model_file` or `vocab_file`) have priority over all locations. A training
-# restores the weights in `output_dir` itself.
+# Each part is read from the first location that contains it. "model" is a location that is already
+# open. `do_lower_case`, `spm_model_file` and `vocab_file` have priority over all locations. A
+# training restores the weights in `output_dir` itself.
 _PRECEDENCE = {
     "configuration": ("config", "model", "handle", "init", "output", "eval"),
     "tokenizer": ("model", "handle", "init", "config", "output", "eval"),
@@ -107,8 +103,8 @@ def resolve_model(settings: ModelSettings, model: StoredModel | None = None) -> 
     """
     if settings.init_checkpoint == "" and not settings.albert_hub_module_handle:
         raise UserError(
-            "`init_checkpoint` is empty: the model would keep random weights. Pass a checkpoint or "
-            "`albert_hub_module_handle`. To train from random weights, omit the flag."
+            "`init_checkpoint` is empty. Pass a checkpoint or `albert_hub_module_handle`. To train "
+            "from random weights, omit `init_checkpoint`."
         )
     config_file, output_dir = settings.albert_config_file, settings.output_dir
     handle, init = settings.albert_hub_module_handle, settings.init_checkpoint
@@ -127,9 +123,9 @@ def resolve_model(settings: ModelSettings, model: StoredModel | None = None) -> 
         return [stored for name in _PRECEDENCE[part] if (stored := locations[name])]
 
     config, config_from = _choose_config(locations_of("configuration"))
-    stating = [s for s in locations_of("do_lower_case") if s.do_lower_case is not None]
-    lower_case = _choose_lower_case(settings.do_lower_case, stating)
-    if settings.do_lower_case is not None or stating:
+    having = [s for s in locations_of("do_lower_case") if s.do_lower_case is not None]
+    lower_case = _choose_lower_case(settings.do_lower_case, having)
+    if settings.do_lower_case is not None or having:
         config = config.replace(extra={**config.extra, LOWER_CASE_KEY: lower_case})
     tokenizer = _choose_tokenizer(settings, lower_case, locations_of("tokenizer"))
     if tokenizer is not None and tokenizer.vocab_size != config.vocab_size:
@@ -144,12 +140,12 @@ def resolve_model(settings: ModelSettings, model: StoredModel | None = None) -> 
 
 
 def stored_model(path: str, *, is_handle: bool = False) -> StoredModel:
-    """Returns the model of any format at a path, which is no checkpoint if it `is_handle`."""
+    """Opens a model of any format. If it `is_handle`, checkpoints and files are rejected."""
     if is_handle and not (tf.io.gfile.isdir(path) or is_indirect(path)):
         raise UserError(
-            f"{path} is not a directory. Pass the directory or the URL of a TF-Hub module, "
-            f"or a directory with {CONFIG_FILE}, tokenizer and checkpoint; a checkpoint's prefix "
-            f"belongs to `init_checkpoint`. {suggestion(path)}"
+            f"{path} is not a directory. Pass the directory or the URL of a TF-Hub module, or a "
+            f"directory with {CONFIG_FILE}, tokenizer and checkpoint. Pass the prefix of a "
+            f"checkpoint as `init_checkpoint`. {suggestion(path)}"
         )
     return dataclasses.replace(open_model(locate(path)), is_handle=is_handle)
 
@@ -185,13 +181,13 @@ def _without_weights(given: str, config_file: str) -> StoredModel:
 
 
 def _choose_config(stored: Sequence[StoredModel]) -> tuple[AlbertConfig, StoredModel]:
-    """Returns the first configuration and its location, after comparing it with the others."""
+    """Returns the first configuration and its location; compares it with the others."""
     for chosen in stored:
         if chosen.config is not None:
             for other in stored:
                 _compare_configs(chosen, other)
             has_weights = any(other.checkpoint for other in stored)
-            _warn_of_unlike_release(chosen.config, chosen, has_weights)
+            _compare_with_releases(chosen.config, chosen, has_weights)
             return chosen.config, chosen
     found = [other.given for other in stored if other.checkpoint]
     if found:
@@ -202,8 +198,8 @@ def _choose_config(stored: Sequence[StoredModel]) -> tuple[AlbertConfig, StoredM
     raise UserError(f"No model is named. {_WAYS}")
 
 
-def _warn_of_unlike_release(config: AlbertConfig, stored: StoredModel, has_weights: bool) -> None:
-    """Logs a warning if a model has the shapes of a released one, but differs in other keys."""
+def _compare_with_releases(config: AlbertConfig, stored: StoredModel, has_weights: bool) -> None:
+    """Logs a warning if a model has the shapes of a released model, but differs in other keys."""
     keys = list(_SHAPELESS)
     # If all layers share parameters, the shapes do not show the number of layers either.
     if has_weights and config.parameter_sharing == "all":
@@ -220,8 +216,8 @@ def _warn_of_unlike_release(config: AlbertConfig, stored: StoredModel, has_weigh
     if unlike and all(unlike.values()):
         name, differences = next(iter(unlike.items()))
         logging.warning(
-            "%s has the sizes of the released %s, but %s. The weights do not show which is "
-            "right, and a wrong value silently changes the outputs.",
+            "%s has the sizes of the released %s, but %s. Check these values: the weights do not "
+            "show them, and wrong values silently change the outputs.",
             stored.config_file,
             name,
             "; ".join(differences),
@@ -229,34 +225,34 @@ def _warn_of_unlike_release(config: AlbertConfig, stored: StoredModel, has_weigh
 
 
 def _compare_configs(chosen: StoredModel, stored: StoredModel) -> None:
-    """Reports a configuration of another model; rejects it for modules and bundled models."""
     if stored.config is None or chosen.config is None or not stored.checkpoint:
         return  # `ModelDirectory` checks the configuration in the output directory
-    differences = essential_differences(stored.config, chosen.config)
-    if not differences:
-        return
-    message = (
-        f"{stored.config_file} and {chosen.config_file} describe "
-        f"different models: {'; '.join(differences)}."
-    )
-    if stored.is_fixed:
-        raise UserError(
-            f"{message} Omit the second to use the configuration that comes with the model."
+    if differences := essential_differences(stored.config, chosen.config):
+        _report(
+            stored,
+            f"{stored.config_file} and {chosen.config_file} describe different models: "
+            f"{'; '.join(differences)}. Omit the second to use the configuration of the model.",
         )
-    logging.warning("%s The second is used.", message)
 
 
-def _choose_lower_case(given: bool | None, stating: Sequence[StoredModel]) -> bool:
-    if not stating:
+def _report(stored: StoredModel, contradiction: str) -> None:
+    """Rejects a contradiction to a TF-Hub module or bundled model; logs it for other models."""
+    if stored.is_fixed:
+        raise UserError(contradiction)
+    logging.warning("%s", contradiction)
+
+
+def _choose_lower_case(given: bool | None, having: Sequence[StoredModel]) -> bool:
+    if not having:
         return True if given is None else given
-    of_model = bool(stating[0].do_lower_case)
+    of_model = bool(having[0].do_lower_case)
     if given is None or given == of_model:
         return of_model
     logging.warning(
-        "do_lower_case=%s is used, but according to %s the model was trained with "
-        "do_lower_case=%s. Omit the setting to use the value of the model.",
+        "do_lower_case=%s is used, but %s was trained with do_lower_case=%s. Omit the setting to "
+        "use the value of the model.",
         given,
-        stating[0].given,
+        having[0].given,
         of_model,
     )
     return given
@@ -265,18 +261,18 @@ def _choose_lower_case(given: bool | None, stating: Sequence[StoredModel]) -> bo
 def _choose_tokenizer(
     settings: ModelSettings, lower_case: bool, stored: Sequence[StoredModel]
 ) -> Tokenizer | None:
-    """Returns the tokenizer of the settings or the first stored one, after comparing it."""
+    """Returns the tokenizer of the settings or the first location; compares it with the others."""
     spm_model_file, vocab_file = settings.spm_model_file, settings.vocab_file
     having = [s for s in stored if s.tokenizer_file]
     of_hub = next((s for s in having if s.is_handle), None)
     if spm_model_file == FROM_HUB:
-        inside = of_hub or next((s for s in having if s.checkpoint), None)
-        if inside is None:
+        source = of_hub or next((s for s in having if s.checkpoint), None)
+        if source is None:
             raise UserError(
                 f"`spm_model_file`={FROM_HUB} needs an `albert_hub_module_handle` or "
                 "`init_checkpoint` that contains a tokenizer."
             )
-        spm_model_file, vocab_file, having = None, None, [inside, *having]
+        spm_model_file, vocab_file, having = None, None, [source, *having]
     files = existing_files(spm_model_file, vocab_file, of_hub.tokenizer_file if of_hub else None)
     if not (files or having):
         return None
@@ -291,7 +287,7 @@ def _choose_tokenizer(
 
 
 def load_stored_tokenizer(stored: StoredModel, do_lower_case: bool) -> Tokenizer:
-    """Returns the tokenizer of a stored model. Raises `ValueError` if two files differ."""
+    """Returns the tokenizer of a stored model. Raises `ValueError` if its files differ."""
     first, *others = stored.tokenizer_files
     tokenizer = load_tokenizer(vocab_file=first, do_lower_case=do_lower_case)
     for path in others:
@@ -309,22 +305,18 @@ def load_stored_tokenizer(stored: StoredModel, do_lower_case: bool) -> Tokenizer
             raise UserError(
                 f"{first} ({tokenizer.vocab_size} tokens) and {path} ({len(tokens)} tokens) belong "
                 "to one model but contain different tokens or different ids. Delete the file that "
-                "the model was not trained with, or pass the other one as the tokenizer."
+                "the model was not trained with, or pass the other file as the tokenizer."
             )
     return tokenizer
 
 
 def _compare_tokenizers(tokenizer: Tokenizer, stored: StoredModel) -> None:
-    """Reports another vocabulary than the model's; rejects it for modules and bundled models."""
     theirs = load_tokenizer(vocab_file=stored.tokenizer_file)
-    if theirs.tokens == tokenizer.tokens:
-        return
-    message = (
-        f"{tokenizer.files[0]} ({tokenizer.vocab_size} tokens) is a different vocabulary from "
-        f"{theirs.files[0]} ({theirs.vocab_size} tokens), which {stored.given} provides: the "
-        "weights were trained with other token ids. Omit `spm_model_file` and `vocab_file` to use "
-        "it."
-    )
-    if stored.is_fixed:
-        raise UserError(message)
-    logging.warning("%s", message)
+    if theirs.tokens != tokenizer.tokens:
+        _report(
+            stored,
+            f"{tokenizer.files[0]} ({tokenizer.vocab_size} tokens) is a different vocabulary from "
+            f"{theirs.files[0]} ({theirs.vocab_size} tokens) in {stored.given}: the weights were "
+            "trained with other token ids. Omit `spm_model_file` and `vocab_file` to use the "
+            "vocabulary of the model.",
+        )

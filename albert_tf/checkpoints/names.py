@@ -1,9 +1,8 @@
-"""Finds models by name or URL: those bundled with this package, and those to download into a cache.
+"""Finds models by name or URL, and downloads them into a cache.
 
-Bundled: `albert_tf/pretrained/<name>/`, with SHA-256 checksums, which are checked before use.
-The original release: "base_v2", or its URL on TF-Hub; all names of a model refer to one tar file.
-Hugging Face: "albert/albert-base-v2", or any other id; huggingface_hub stores these models.
-Any other URL: a tar file.
+Bundled models are in `albert_tf/pretrained/<name>/`. Their checksums are compared before use.
+A model of the original release is a tar file. Its names are "base_v2" and its URL on TF-Hub.
+Models on Hugging Face, such as "albert/albert-base-v2", are stored by huggingface_hub.
 """
 
 from __future__ import annotations
@@ -40,7 +39,6 @@ _FORMER_VARIABLE = "ALBERT_TF_CACHE_DIR"
 TAR = ".tar.gz"
 ENDINGS = (".tar", TAR, ".tgz")
 _PART = ".part"
-GZIP = b"\x1f\x8b"  # first bytes of a .tar.gz
 
 # Source: README.md of the original release.
 _ADDRESS = "https://storage.googleapis.com/albert_models/albert_{}" + TAR
@@ -52,7 +50,7 @@ _TF_HUB = {
 _HUGGING_FACE = {
     f"albert/albert-{name.replace('_', '-')}": name for name in PRESETS if not name.endswith("_zh")
 }
-# "owner/name", except paths of missing checkpoints and files.
+# "owner/name", unless the ending is that of a checkpoint or file.
 _ID = re.compile(
     r"(?!.*(ckpt|\.(bin|gz|h5|index|json|model|safetensors|tar|tgz)$))"
     r"[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9][A-Za-z0-9_.-]*"
@@ -69,7 +67,6 @@ _MAX_REQUESTS = 100  # per file
 _MAX_BYTES = 8 << 30  # per file
 _CHUNK = 1 << 20  # bytes
 
-
 BUNDLED = ("mini",)  # names of the models in albert_tf/pretrained
 CHECKSUMS = "SHA256SUMS"
 CARD = "README.md"
@@ -85,7 +82,7 @@ def cached(*names: str) -> str:
 
 
 def store_tokenizer(name: str, content: bytes) -> str:
-    """Stores a tokenizer file in the cache, if it is not there yet; returns its path."""
+    """Stores a tokenizer file in the cache if it is missing; returns its path."""
     path = cached("tokenizers", hashlib.sha256(content).hexdigest()[:16], name)
     if not file_exists(path):
         with write_then_rename(path) as file:
@@ -96,7 +93,7 @@ def store_tokenizer(name: str, content: bytes) -> str:
 def is_released(name: str) -> bool:
     """Returns whether a name or URL refers to a model that can be downloaded.
 
-    Existing paths have priority. "owner/name" is a path if there is a folder `owner`.
+    Existing paths have priority. "owner/name" is a path if a directory `owner` exists.
     """
     if _release(name) or _repository(name) in _HUGGING_FACE:
         return not is_path(name)
@@ -109,7 +106,7 @@ def is_bundled(name: str) -> bool:
 
 
 def is_path(name: str) -> bool:
-    """Returns whether a path or checkpoint exists, and logs that it has priority over a name."""
+    """Returns whether a path or checkpoint exists; if so, logs that it has priority over a name."""
     if not (os.path.exists(name) or os.path.exists(f"{name}.index")):
         return False
     logging.log_first_n(
@@ -139,18 +136,18 @@ def bundled_directory(name: str) -> str:
 
 
 def check_sums(directory: str) -> None:
-    """Compares a directory with its list in the format of `sha256sum`; raises `DamagedError`."""
+    """Raises `DamagedError` if a file differs from the list that `sha256sum` wrote."""
     path = os.path.join(directory, CHECKSUMS)
     sums = {}
     for line in _read(path).decode("utf-8", "replace").splitlines():
         found = _LINE.fullmatch(line)
         if found is None:
-            raise DamagedError(f"{path} has the line {line[:80]!r}; expected a SHA-256 and a name.")
+            raise DamagedError(f"{path}: {line[:80]!r} must be a SHA-256 and a file name.")
         sums[found[2]] = found[1]
     names = {name for name in os.listdir(directory) if not name.startswith(".")}
     unlisted = names - {CARD, CHECKSUMS, *sums}
     if unlisted:
-        raise DamagedError(f"{path} has no checksum of {', '.join(sorted(unlisted))}.")
+        raise DamagedError(f"{path} contains no checksum of {', '.join(sorted(unlisted))}.")
     for name, expected in sums.items():
         received = hashlib.sha256(_read(os.path.join(directory, name))).hexdigest()
         if received != expected:
@@ -176,19 +173,19 @@ def _release(name: str) -> str | None:
 
 
 def _repository(name: str) -> str | None:
-    """Returns the id of a model on Hugging Face; early ids had no owner."""
+    """Returns the id of a model on Hugging Face. The owner `albert` may be omitted."""
     full = f"albert/{name}"
     return full if full in _HUGGING_FACE else name if _ID.fullmatch(name) else None
 
 
 def suggestion(name: str) -> str:
-    """Returns a sentence with similar names, for messages about unknown names."""
+    """Returns a sentence that suggests names similar to an unknown name."""
     near = difflib.get_close_matches(name, (*BUNDLED, *PRESETS, *_HUGGING_FACE))
     if near:
         return f"Did you mean {' or '.join(map(repr, near))}?"
     return (
-        f"The model bundled with albert_tf is called {BUNDLED[0]!r}; released models have names "
-        "such as 'base_v2'."
+        f"Names of models are {BUNDLED[0]!r}, which is bundled with albert_tf, and the names of "
+        "released models such as 'base_v2'."
     )
 
 
@@ -203,7 +200,7 @@ def fetch(name: str) -> str:
     url, directory = name, cached("urls", digest)
     if release:
         url, directory = _ADDRESS.format(release), cached("released", f"albert_{release}")
-    elif not name.endswith(ENDINGS):  # TF-Hub sends an archive only if the URL asks for it
+    elif not name.endswith(ENDINGS):  # without this option, TF-Hub sends a web page
         url += f"{'&' if '?' in name else '?'}tf-hub-format=compressed"
     # The default of TF-Hub, a temporary directory, may belong to another user.
     modules = os.environ.get("TFHUB_CACHE_DIR")
@@ -216,7 +213,7 @@ def fetch(name: str) -> str:
 
 @functools.cache
 def _snapshot(repository: str) -> str:
-    """Returns a model's directory in the cache of Hugging Face, updated once per process."""
+    """Downloads a model into the cache of Hugging Face; returns its directory."""
     from huggingface_hub import snapshot_download
 
     directory = snapshot_download(repository, allow_patterns=[*_FILES], ignore_patterns="*/*")
@@ -231,7 +228,7 @@ def _from_hugging_face(repository: str, name: str) -> str:
     otherwise = f"The same model of the original release is {equal!r}." if equal else ""
     try:
         return _snapshot(repository)
-    except Exception as error:  # whatever the network, the server or the library does
+    except Exception as error:  # of many classes
         raise LoadError(
             f"{name!r} is not an existing path, and cannot be downloaded from Hugging Face: "
             f"{reason_of(error)}\n"
@@ -241,7 +238,7 @@ def _from_hugging_face(repository: str, name: str) -> str:
 
 
 def _download(url: str, path: str, given: str) -> str:
-    """Downloads a tar file, resuming from a `.part` file; other processes wait for it."""
+    """Downloads a tar file, or resumes its download; other processes wait until it is complete."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     part = path + _PART
     with os.fdopen(_open_part(part), "r+b") as file:
@@ -249,12 +246,13 @@ def _download(url: str, path: str, given: str) -> str:
             if any(map(os.path.exists, (path, path.removesuffix(TAR)))):
                 return path  # another process has downloaded or unpacked it
             logging.info("%s is downloaded from %s to %s", given, url, path)
-            size, md5 = _receive(url, file, path, given)
-            if problem := _problem(file, size, md5):
+            expected, received = _receive(url, file, path, given), _md5(file)
+            if expected not in (None, received):
                 file.truncate(0)
                 raise LoadError(
-                    f"{given}: the file from {url} is not the released file: {problem}. It was "
-                    "removed; try again, or download the file elsewhere and pass its path."
+                    f"{given}: the file from {url} is damaged: expected MD5 {expected}, received "
+                    f"{received}. It was removed; try again, or download the file elsewhere and "
+                    "pass its path."
                 )
             os.fsync(file.fileno())
             os.replace(part, path)
@@ -273,10 +271,10 @@ def _open_part(part: str) -> int:
         return open_locked(part, os.O_CREAT, waits=True)
 
 
-def _receive(url: str, file: IO[bytes], path: str, given: str) -> tuple[int | None, str | None]:
-    """Downloads the rest of a file; repeats the request as long as each answer adds data.
+def _receive(url: str, file: IO[bytes], path: str, given: str) -> str | None:
+    """Downloads the rest of a file; repeats the request as long as each response adds data.
 
-    Returns the size in bytes and the MD5 (base64) according to the server, `None` if unknown.
+    Returns the MD5 (base64) that the server reports, or `None`.
     """
     left = file.seek(0, os.SEEK_END)  # by an earlier process
     reason = f"the connection was lost {_MAX_REQUESTS} times"
@@ -314,22 +312,18 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         return super().redirect_request(req, *args)
 
 
-def _receive_more(url: str, file: IO[bytes], path: str) -> tuple[int | None, str | None]:
-    """Sends a single request. Raises an error if the answer is incomplete."""
+def _receive_more(url: str, file: IO[bytes], path: str) -> str | None:
+    """Sends a single request. Raises an error if the response is incomplete."""
     start = file.tell()
-    # Google's storage decompresses files for other clients, contrary to the MD5.
+    # Without gzip, Google's storage sends the decompressed file, which has another MD5.
     headers = {"Accept-Encoding": "gzip", **({"Range": f"bytes={start}-"} if start else {})}
     request = urllib.request.Request(url, headers=headers)
     opener = urllib.request.build_opener(_Redirects)
     with opener.open(request, timeout=_TIMEOUT) as response:
         size: int | None = response.length
         if response.status == _PARTIAL:
-            given = response.headers["Content-Range"] or ""
-            found = re.fullmatch(rf"bytes {start}-\d+/(\d+)", given)
-            if not found:
-                raise OSError(f"the server sent {given!r} instead of bytes {start}-")
-            size = int(found[1])
-        else:  # a server without ranges sends everything
+            size = int((response.headers["Content-Range"] or "").rpartition("/")[2])
+        else:  # a server without ranges sends the whole file
             file.truncate(file.seek(0))
         name = os.path.basename(url)
         since, before = time.monotonic(), file.tell()
@@ -350,25 +344,16 @@ def _receive_more(url: str, file: IO[bytes], path: str) -> tuple[int | None, str
                             f"less than {_MIN_PROGRESS} bytes arrived in {_PERIOD} seconds"
                         )
                     since, before = time.monotonic(), file.tell()
-        if size is not None and file.tell() < size:
+        if size is not None and file.tell() != size:
             raise OSError(f"the connection ended after {file.tell()} of {size} bytes")
         md5 = re.search(r"md5=([\w+/]+=*)", str(response.headers.get_all("x-goog-hash")))
-        return size, md5[1] if md5 else None
+        return md5[1] if md5 else None
 
 
-def _problem(file: IO[bytes], size: int | None, md5: str | None) -> str | None:
-    """Returns why a file differs from the file of the server, or `None`."""
+def _md5(file: IO[bytes]) -> str:
+    """Returns the MD5 of a file in base64."""
     file.seek(0)
-    head = file.read(512)
-    if not (head.startswith(GZIP) or head[257:262] == b"ustar"):
-        return "it is not a .tar.gz"
-    file.seek(0)
-    received = hashlib.md5(usedforsecurity=False)
+    digest = hashlib.md5(usedforsecurity=False)
     while block := file.read(_CHUNK):
-        received.update(block)
-    if size is not None and file.tell() != size:
-        return f"expected {size} bytes, received {file.tell()}"
-    encoded = base64.b64encode(received.digest()).decode()
-    if md5 not in (None, encoded):
-        return f"expected MD5 {md5}, received {encoded}"
-    return None
+        digest.update(block)
+    return base64.b64encode(digest.digest()).decode()

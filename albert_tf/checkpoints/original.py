@@ -1,9 +1,7 @@
 """Reads and writes directories and checkpoints of the original release.
 
-Files: albert_config.json, 30k-clean.model and 30k-clean.vocab or vocab.txt (vocab_chinese.txt for
-Chinese models), model.ckpt-best.* or model.ckpt-<step>.*, and the file `checkpoint`, which names
-the newest one. `tf.train.Checkpoint` is not used, because it silently restores nothing from
-name-based files.
+Checkpoints are called model.ckpt-best or model.ckpt-<step>; the file `checkpoint` contains the name
+of the newest one. They are name-based: `tf.train.Checkpoint` would silently restore nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +22,6 @@ from albert_tf.checkpoints.model_contents import ModelContents, StoredModel, Wei
 from albert_tf.checkpoints.model_directory import (
     CONFIG_FILE,
     LOWER_CASE_KEY,
-    SENTENCEPIECE_FILE,
     SENTENCEPIECE_LIST_FILE,
     ModelDirectory,
     find_tokenizer_files,
@@ -55,8 +52,8 @@ DATA_SUFFIX = ".data-00000-of-00001"
 # Raised by TensorFlow's checkpoint reader, depending on the damage.
 READ_ERRORS = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
 
-# Errors that do not indicate damaged files.
-_PASSING_ERRORS = (
+# Temporary errors, and missing permissions.
+_OTHER_ERRORS = (
     tf.errors.AbortedError,
     tf.errors.CancelledError,
     tf.errors.DeadlineExceededError,
@@ -85,7 +82,13 @@ def find_checkpoint(path: str) -> str:
             return os.path.join(path, name)
     found = prefixes_in(path)
     if not found:
-        raise LoadError(_no_model(path))
+        names = folder_names(path)
+        some = ", ".join(names[:8]) + (", ..." if names[8:] else "")
+        raise LoadError(
+            f"There is no model in the directory {path!r}: no checkpoint (model.ckpt-*.index and "
+            ".data-*), no saved_model.pb, model.safetensors, pytorch_model.bin or "
+            f"model.weights.h5. It contains: {some or 'nothing'}."
+        )
     if len(found) != 1:
         raise LoadError(
             f"Expected one checkpoint in the directory {path!r}, found {len(found)}: "
@@ -95,38 +98,18 @@ def find_checkpoint(path: str) -> str:
 
 
 def named_checkpoint(directory: str) -> str | None:
-    """Returns the name of the newest checkpoint in the file `checkpoint`, or `None`.
-
-    Only the last part of the path is used, because the directory may have been copied.
-    """
+    """Returns the name of the newest checkpoint in the file `checkpoint`, or `None`."""
     try:
         state = tf.train.get_checkpoint_state(directory)
     except ValueError as error:  # empty or not UTF-8; TensorFlow logs other damage
         logging.warning(
-            "%s is damaged (%s) and is ignored; the newest checkpoint is determined from the file "
-            "names",
+            "%s is damaged (%s) and ignored: the newest checkpoint is determined by the file names",
             os.path.join(directory, "checkpoint"),
             error,
         )
         return None
+    # The directory may have been moved.
     return os.path.basename(state.model_checkpoint_path) if state else None
-
-
-def _no_model(directory: str) -> str:
-    """Returns the message for a directory without weights of any format."""
-    names = folder_names(directory)
-    halves = [name for name in names if re.search(r"\.data-\d+-of-\d+$", name)]
-    if halves:
-        return (
-            f"{directory} contains an incomplete checkpoint: {halves[0]} exists, but its "
-            ".index file is missing. Copy both."
-        )
-    some = ", ".join(names[:8]) + (", ..." if names[8:] else "")
-    return (
-        f"There is no model in the directory {directory!r}: no checkpoint (model.ckpt-* "
-        "with .index), no saved_model.pb, model.safetensors, pytorch_model.bin or "
-        f"model.weights.h5. It contains: {some or 'nothing'}."
-    )
 
 
 def prefixes_in(directory: str) -> list[str]:
@@ -140,7 +123,7 @@ def prefixes_in(directory: str) -> list[str]:
 
 
 def open_tensorflow_checkpoint(prefix: str) -> WeightsReader:
-    """Returns TensorFlow's reader of a checkpoint, name-based or not.
+    """Returns TensorFlow's reader of a checkpoint.
 
     Raises `DamagedError` if the files are damaged, `LoadError` if they cannot be read.
     """
@@ -151,19 +134,17 @@ def open_tensorflow_checkpoint(prefix: str) -> WeightsReader:
         if is_pattern_to_tensorflow(prefix) and tf.io.gfile.exists(f"{prefix}.index"):
             raise LoadError(
                 f"{prefix!r} cannot be read: TensorFlow interprets the '[', ']' or backslash in "
-                "its path as a pattern. Rename the directory, or pass the checkpoint by another "
-                "path (a link)."
+                "its path as a pattern. Rename the directory."
             ) from error
-        raise _kind(error)(
-            f"{prefix!r} cannot be read as a checkpoint: {reason_of(error)}"
-        ) from error
+        kind = _kind_of_error(error)
+        raise kind(f"{prefix!r} cannot be read as a checkpoint: {reason_of(error)}") from error
     return reader
 
 
-def _kind(error: Exception) -> type[LoadError]:
+def _kind_of_error(error: Exception) -> type[LoadError]:
     if isinstance(error, LoadError):  # raised by the reader of another format
         return type(error)
-    return LoadError if isinstance(error, _PASSING_ERRORS) else DamagedError
+    return LoadError if isinstance(error, _OTHER_ERRORS) else DamagedError
 
 
 def read_variables(
@@ -173,16 +154,14 @@ def read_variables(
     try:
         return {name: reader.get_tensor(name) for name in names}
     except READ_ERRORS as error:
-        raise _kind(error)(f"The checkpoint {prefix!r} is damaged: {reason_of(error)}") from error
+        kind = _kind_of_error(error)
+        raise kind(f"The checkpoint {prefix!r} is damaged: {reason_of(error)}") from error
 
 
 def slot_variables(
     model: keras.Model, optimizer: keras.optimizers.Optimizer
 ) -> dict[str, keras.Variable]:
-    """Returns the moments of an `AdamWeightDecay` or `Lamb` that was built for the model.
-
-    Their names are `<variable>/adam_m` and `<variable>/adam_v`, as in the original.
-    """
+    """Returns the moments of a built optimizer, `<variable>/adam_m` and `<variable>/adam_v`."""
     return {
         f"{name}/{slot}": moment
         for name, variable in original_names(model).items()
@@ -220,8 +199,7 @@ def new_checkpoint(prefix: str) -> Iterator[str]:
     with temporary_folder(prefix) as folder:
         temporary = os.path.join(folder, os.path.basename(prefix))
         yield temporary
-        # The old index is removed first and the new index is written last:
-        # without an index, readers ignore a data file.
+        # Without an index, readers ignore a data file.
         for suffix in (".index", DATA_SUFFIX):
             remove(prefix + suffix)
         for suffix in (DATA_SUFFIX, ".index"):
@@ -242,27 +220,18 @@ def is_here(path: str) -> bool:
 
 
 def read(path: str) -> StoredModel:
-    """Finds a checkpoint, see `find_checkpoint`, and the files next to it."""
+    """Finds a checkpoint and the files next to it; see `find_checkpoint`."""
     checkpoint = find_checkpoint(path)
     directory = os.path.dirname(checkpoint)
     config_file = os.path.join(directory, CONFIG_FILE)
     config = AlbertConfig.from_json_file(config_file) if tf.io.gfile.exists(config_file) else None
-    tokenizer_files = find_tokenizer_files(directory)
-    list_file = os.path.join(directory, SENTENCEPIECE_LIST_FILE)
-    if not tokenizer_files and tf.io.gfile.exists(list_file):
-        logging.warning(
-            "%s exists, but %s, which the tokenizer needs, does not: copy it too, or pass "
-            "`spm_model_file`",
-            list_file,
-            SENTENCEPIECE_FILE,
-        )
     return StoredModel(
         path=directory,
         format=FORMAT,
         checkpoint=checkpoint,
         config=config,
         config_file=config_file if config else None,
-        tokenizer_files=tokenizer_files,
+        tokenizer_files=find_tokenizer_files(directory),
         task=TrainedTask.read(directory),
     )
 
@@ -273,10 +242,7 @@ def unsupported_weights(contents: ModelContents) -> list[str]:
 
 
 def write(directory: str, contents: ModelContents) -> None:
-    """Writes a release directory, with `labels.json` if the model was trained for a task.
-
-    With optimizer slots the directory can be used as output directory to resume a training.
-    """
+    """Writes a release directory, or with optimizer slots an output directory to resume."""
     config = contents.config.replace(
         extra={**contents.config.extra, LOWER_CASE_KEY: contents.do_lower_case}
     )
@@ -285,7 +251,7 @@ def write(directory: str, contents: ModelContents) -> None:
     ModelDirectory(directory, config, config_file, contents.tokenizer).write()
     path = os.path.join(directory, SENTENCEPIECE_LIST_FILE)
     if isinstance(contents.tokenizer, SentencePieceTokenizer) and not tf.io.gfile.exists(path):
-        # The original's exporter needs the list, which other formats omit.
+        # The original's exporter needs the list of pieces, which other formats omit.
         with write_then_rename(path) as file:
             file.write(piece_list(contents.tokenizer.model_proto).encode())
     name = BEST

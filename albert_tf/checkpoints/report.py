@@ -1,4 +1,4 @@
-"""Errors, and the report on every variable when weights are loaded."""
+"""Errors, and the report on the variables when weights are loaded."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class SaveError(WriteError):
 
 @dataclasses.dataclass(frozen=True)
 class LoadReport:
-    """The outcome of matching a checkpoint with a model, in the original release's names.
+    """The result of loading a checkpoint into a model. All names are the original's.
 
     Attributes:
         source: file of the weights, or prefix of TensorFlow's files.
         shapes: shape of every variable in the checkpoint.
-        mapped: model variable -> name in the checkpoint that its value is read from.
+        mapped: model variable -> variable of the checkpoint with its value.
         missing: model variables that are not in the checkpoint; they keep their initial values.
-        ignored: names in the checkpoint that no model variable uses, except slots and step.
+        ignored: variables of the checkpoint that were not used, except slots and step.
         mismatched: (model variable, shape in the checkpoint, shape in the model), not loaded.
         skipped: model variable -> reason why it keeps its initial value.
         unused: the variables in `missing` that no output of the model depends on.
@@ -51,7 +51,7 @@ class LoadReport:
     unused: Sequence[str] = ()
 
     def summary(self) -> str:
-        """Returns a line of counts, and a line for each notable variable, block or scope."""
+        """Describes the report as text: counts, and each variable with another name or value."""
         total = len(self.mapped) + len(self._unfilled)
         lines = [f"{self.source}: {len(self.mapped)} of {total} variables restored"]
         lines += [f"  from another name: {line}" for line in _renamed_scopes(self.mapped)]
@@ -71,16 +71,14 @@ class LoadReport:
 
     @property
     def _unfilled(self) -> list[str]:
-        """The model's variables that keep their initial values."""
         return [*self.missing, *(row[0] for row in self.mismatched), *self.skipped]
 
     @property
     def _needed(self) -> list[str]:
-        """The unfilled variables that an output depends on."""
         return [name for name in self._unfilled if name not in self.unused]
 
     def check_encoder(self, allow_partial: bool = False) -> None:
-        """Raises `LoadError` if nothing was filled, or encoder variables were not."""
+        """Raises `LoadError` if the encoder is incomplete, or nothing was loaded."""
         layers_of_bert = [name for name in self.ignored if _LAYER_OF_BERT.search(name)]
         if layers_of_bert:
             raise LoadError(
@@ -89,53 +87,51 @@ class LoadReport:
             )
         if not self.mapped:
             raise LoadError(
-                f"{self.source} has no variable of this model: it is not an ALBERT checkpoint in "
+                f"{self.source} has no variable of this model: expected an ALBERT checkpoint with "
                 f"the original release's names. It contains: {', '.join(self.ignored[:8])} ..."
             )
         unfilled = [name for name in self._needed if name.startswith(ENCODER_PREFIX)]
         if unfilled and not allow_partial:
             raise LoadError(
                 f"{self.source} does not fill the encoder: {len(unfilled)} of its variables would "
-                "keep random values. Expected a checkpoint of the model that the configuration "
-                "describes (`albert_config_file` names another one). In commands that train, "
-                "`init_from_group0` fills models that share less or have more layers, and "
-                f"`allow_partial_checkpoint` accepts missing variables.\n{self.summary()}"
+                "keep random values. Pass the configuration of this checkpoint as "
+                "`albert_config_file`. In commands that train, `init_from_group0` fills models "
+                "that share less or have more layers, and `allow_partial_checkpoint` accepts "
+                f"missing variables.\n{self.summary()}"
             )
 
     def check_no_block_is_left(self) -> None:
         """Raises `LoadError` if blocks of the checkpoint do not exist in the model.
 
-        A model of fewer groups or more sharing would be filled, but compute something else.
+        A model with fewer groups or more sharing would be filled, but compute something else.
         """
         left = [name for name in self.ignored if TRANSFORMER_SCOPE in name]
         if left:
             raise LoadError(
                 f"{self.source} is of a model that shares less: {len(left)} variables of its "
-                f"blocks do not exist in the model, such as {left[0]}. Expected "
-                "num_hidden_groups, inner_group_num and parameter_sharing of that model in its "
-                "configuration (`albert_config_file` names another one). In commands that train, "
-                "`init_from_group0` initializes each layer from the checkpoint at the same "
-                "relative depth, and `allow_partial_checkpoint` uses only the variables with the "
-                "same names."
+                f"blocks do not exist in the model, such as {left[0]}. Pass a configuration with "
+                "its num_hidden_groups, inner_group_num and parameter_sharing as "
+                "`albert_config_file`. In commands that train, `init_from_group0` initializes "
+                "each layer from the checkpoint at the same relative depth, and "
+                "`allow_partial_checkpoint` uses only the variables with the same names."
             )
 
     def check_complete(self) -> None:
-        """Raises `LoadError` unless all variables, including heads, were filled."""
+        """Raises `LoadError` if a variable that an output depends on was not loaded."""
         if self._needed:
             raise LoadError(
-                f"{self.source} does not contain the whole model that `albert_config_file` "
-                "describes; results with random weights would be meaningless.\n"
-                f"{self.summary()}"
+                f"{self.source} does not contain all weights of the model that "
+                f"`albert_config_file` describes.\n{self.summary()}"
             )
 
 
 def _renamed_scopes(mapped: Mapping[str, str]) -> list[str]:
-    """Returns a line for each scope that was renamed."""
+    """Describes each scope that has another name in the checkpoint."""
     counts: collections.Counter[tuple[str, str]] = collections.Counter()
     for name, stored in mapped.items():
         if name != stored:
             new, old = name.split("/"), stored.split("/")
-            while new and old and new[-1] == old[-1]:  # removes the common end
+            while new and old and new[-1] == old[-1]:
                 new, old = new[:-1], old[:-1]
             counts["".join(f"{s}/" for s in new), "".join(f"{s}/" for s in old)] += 1
     return [f"{new}* <- {old}* ({count} variables)" for (new, old), count in counts.items()]

@@ -40,22 +40,22 @@ def save(
 
     In the format "original" the directory contains the weights by the original's names
     (`model.ckpt-best`), the configuration, the tokenizer and, if the model is fine-tuned,
-    `labels.json`. It can be used as --output_dir of the command of its task. The optimizer is not
+    `labels.json`. It can be used as `output_dir` of the command of its task. The optimizer is not
     saved; use `model.save` of Keras to save it in a `.keras` file.
 
     Args:
         model: an `AlbertEncoder` or any `AlbertFor...`.
-        directory: a new or an empty directory, or with `overwrite` any directory. If saving fails,
-            it is left unchanged.
+        directory: a new or empty directory, or with `overwrite` any directory. If saving fails,
+            the directory is left unchanged.
         tokenizer: tokenizer of the model. If `None`, `model.tokenizer` is used.
         max_seq_length: number of tokens to which texts are truncated. If `None`, the value of the
-            training is used, or the number of positions of the model if it is unknown.
+            training is used, or if that is unknown, the number of positions of the model.
         pairs: whether a classifier takes pairs of texts. If `None`, the value of the training is
-            used, or both are accepted if it is unknown.
+            used, or if that is unknown, both are accepted.
         format: "original", "huggingface", "keras_hub", "tf2_hub" or "tf1_hub". Weights that a
             format does not support are omitted with a warning. Use `albert_tf.convert` to verify
             the result.
-        overwrite: whether to replace an existing directory with all its content.
+        overwrite: whether to replace an existing directory and its content.
 
     Raises:
         TypeError: the model is not a model of this package, or another argument has a wrong type.
@@ -72,7 +72,7 @@ def save(
     tokenizer = model.tokenizer if tokenizer is None else tokenizer
     if tokenizer is None:
         logging.warning(
-            "save: no tokenizer is written, because neither the argument nor the model has one"
+            "save: no tokenizer is written, because neither `tokenizer` nor the model has one"
         )
     else:
         check_model(model, ConfiguredModel, tokenizer)
@@ -85,11 +85,8 @@ def save(
     task = head_of(type(model)).task_of(model)
     if task is not None:
         length = max_seq_length or task.max_seq_length or config.max_position_embeddings
-        task = dataclasses.replace(
-            task,
-            max_seq_length=length,
-            is_pair=task.is_pair if pairs is None else pairs,
-        )
+        is_pair = task.is_pair if pairs is None else pairs
+        task = dataclasses.replace(task, max_seq_length=length, is_pair=is_pair)
     elif isinstance(model, AlbertForClassification):
         logging.warning("save: no labels.json is written, because the labels have no names")
     writer = writer_of(format)

@@ -1,10 +1,9 @@
 """TF-Hub modules of TensorFlow 1, as the original release's exporter writes them.
 
 Such a module is a TF1 SavedModel: assets (configuration and tokenizer), variables with the
-original's names, and graphs. Reading does not run the graphs, because this package's model computes
-the same. Modules that this package writes are read by `hub.Module` in TensorFlow 1.15 and by
-`hub.load` in TensorFlow 2. The graph with the tag "train" has dropout, the graph without tags does
-not; both are traced from this package's layers and consist of operations of TensorFlow 1.15.
+original's names, and graphs, which are not run when the module is read. The graph with the tag
+"train" has dropout, the graph without tags does not. Both are traced from this package's layers and
+consist of operations of TensorFlow 1.15, so that `hub.Module` can read them.
 """
 
 from __future__ import annotations
@@ -43,27 +42,23 @@ VARIABLES = os.path.join("variables", "variables")
 INPUTS = ("input_ids", "input_mask", "segment_ids")
 POSITIONS = "mlm_positions"
 
-# TensorFlow 1 has no stateless dropout. Its operations are replaced by ordinary random ones,
-# as in the original; the seeds are removed because nothing depends on them.
+# TensorFlow 1 has no stateless dropout, so its operation is replaced.
 _DRAW, _DRAW_OF_TF1 = "StatelessRandomUniformV2", "RandomUniform"
-
-Tensors = dict[str, tf.Tensor]
-
 _MODULE_FILE, _MODULE_VERSION = "tfhub_module.pb", b"\x08\x03"  # marks a module of TF-Hub
+Tensors = dict[str, tf.Tensor]
 
 _ASSETS_FOLDER = "assets"
 _ASSETS = "saved_model_assets"  # collection of assets in a SavedModel
 _ASSET_PATH = b"SAVEDMODEL-ASSET"  # replaced when the module is loaded
-_MASKED_LM = "cls/predictions/output_bias"  # indicates its head
-_SENTENCE_ORDER = "cls/seq_relationship/output_weights"  # indicates its head
+_MASKED_LM = "cls/predictions/output_bias"
+_SENTENCE_ORDER = "cls/seq_relationship/output_weights"
 _SENTENCE_ORDER_BIAS = "cls/seq_relationship/output_bias"
 _ENCODER_OUTPUTS = ("sequence_output", "pooled_output")
-OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"  # a variable of every SavedModel of TF2
+OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"  # variable of all SavedModels of TF2
 _SHARED_LAYERS = "bert/encoder/transformer/group_0/inner_group_0/"
 _EXPECTED = (
-    f"Expected a TF1 module with variables of an ALBERT encoder ({_SHARED_LAYERS}...), as the "
-    f"original release's export_to_tfhub writes it; a directory with {CONFIG_FILE}, tokenizer "
-    "and checkpoint is accepted as well."
+    f"Expected a TF1 module with variables of an ALBERT encoder ({_SHARED_LAYERS}...), as written "
+    f"by the original release's export_to_tfhub."
 )
 
 
@@ -86,12 +81,15 @@ def read(path: str) -> StoredModel:
             saved_model = saved_model_pb2.SavedModel.FromString(file.read())
         reader = open_tensorflow_checkpoint(checkpoint)
         shapes = reader.get_variable_to_shape_map()
-        graph = _inference_graph(saved_model)
-        if not any(_SHARED_LAYERS in name for name in shapes):  # such as BERT or an image model
+        if not saved_model.meta_graphs:
+            raise LoadError(f"{GRAPH_FILE} contains no graph. {_EXPECTED}")
+        if not any(_SHARED_LAYERS in name for name in shapes):
+            found = ", ".join(sorted(shapes)[:8])
             raise LoadError(
-                f"It is not a module of ALBERT: its signatures are {_signature_names([graph])}, "
-                f"its variables {', '.join(sorted(shapes)[:8])}, ... {_EXPECTED}"
+                f"It is not a module of ALBERT: its variables are {found}, ... {_EXPECTED}"
             )
+        # The graph without tags has no dropout.
+        graph = min(saved_model.meta_graphs, key=lambda graph: len(graph.meta_info_def.tags))
         outputs = graph.signature_def["tokenization_info"].outputs
         asset = _asset_name(graph, outputs["vocab_file"].name)
     except LoadError as error:
@@ -109,23 +107,6 @@ def read(path: str) -> StoredModel:
         do_lower_case=_constant(graph, outputs["do_lower_case"].name),
         open_reader=lambda: reader,
     )
-
-
-def _inference_graph(saved_model: Any) -> Any:
-    """Returns the graph without tags, which has no dropout. SavedModels of TF2 are rejected."""
-    graphs = list(saved_model.meta_graphs)
-    tags = [sorted(graph.meta_info_def.tags) for graph in graphs]
-    if not graphs or any(graph.HasField("object_graph_def") for graph in graphs):
-        raise LoadError(
-            "It is a SavedModel of another kind: a "
-            f"{'TF2 object' if graphs else 'file without graphs'} with the tags "
-            f"{tags} and the signatures {_signature_names(graphs)}. {_EXPECTED}"
-        )
-    return min(graphs, key=lambda graph: len(graph.meta_info_def.tags))
-
-
-def _signature_names(graphs: list[Any]) -> list[str]:
-    return sorted({name for graph in graphs for name in graph.signature_def})
 
 
 def _asset(path: str, name: str | None) -> str | None:
@@ -148,11 +129,9 @@ def _asset_name(graph: Any, tensor: str) -> str | None:
 
 
 def _constant(graph: Any, tensor: str) -> bool | None:
-    """Returns the value of a boolean constant, or `None` if it is computed or missing."""
-    nodes = {node.name: node for node in graph.graph_def.node}
-    node = nodes.pop(tensor.split(":")[0], None)
-    while node is not None and node.op == "Identity" and node.input:
-        node = nodes.pop(node.input[0].split(":")[0], None)  # no node is visited twice
+    """Returns the value of a boolean constant, or `None` if the tensor is something else."""
+    name = tensor.split(":")[0]
+    node = next((node for node in graph.graph_def.node if node.name == name), None)
     if node is None or node.op != "Const":
         return None
     value = node.attr["value"].tensor
@@ -161,15 +140,10 @@ def _constant(graph: Any, tensor: str) -> bool | None:
     return bool(value.bool_val[0] if value.bool_val else any(value.tensor_content))
 
 
-def build_outputs(
+def _build_outputs(
     model: AlbertForPretraining, weights: Mapping[str, np.ndarray], training: bool
 ) -> tuple[Tensors, Tensors]:
-    """Adds inputs, variables and a model to the current graph; returns inputs and outputs by name.
-
-    Variables are created for the names in `weights`; outputs that depend on others are meaningless.
-    The outputs are `sequence_output` [B, S, H], `pooled_output` [B, H], `mlm_logits` [B * P, V]
-    and, with that head, `sop_log_probs` [B, 2].
-    """
+    """Adds a model, with zeros for missing weights, to the graph; returns inputs and outputs."""
     inputs = {
         name: tf.compat.v1.placeholder(tf.int32, [None, None], name)
         for name in (*INPUTS, POSITIONS)
@@ -210,19 +184,15 @@ def _variable(name: str, variable: keras.Variable) -> tf.Variable:
     )
 
 
-def tf1_meta_graph(graph: tf.Graph, wanted: Iterable[str]) -> Any:
-    """Returns a MetaGraphDef for TensorFlow 1.15 and later.
-
-    It contains the `wanted` tensors, the variables, and their dependencies.
-    """
+def _tf1_meta_graph(graph: tf.Graph, wanted: Iterable[str]) -> Any:
+    """Returns a MetaGraphDef of the `wanted` tensors and the variables for TensorFlow 1.15."""
     graph_def = graph.as_graph_def()
     for node in graph_def.node:
         if node.op == _DRAW:
             node.op = _DRAW_OF_TF1
             del node.input[1:]  # only the shape remains
             node.attr["T"].CopyFrom(node.attr.pop("Tshape"))
-        # Custom gradients exist only in Python; other programs use the default gradients.
-        # Other versions of TensorFlow reject or ignore these attributes.
+        # Such as custom gradients, which exist only in Python.
         for name in list(node.attr):
             if name == "debug_name" or (name.startswith("_") and name != "_class"):
                 del node.attr[name]
@@ -261,16 +231,13 @@ def _variable_parts(graph: tf.Graph) -> Iterator[str]:
 
 
 def unsupported_weights(contents: ModelContents) -> list[str]:
-    """Returns the unsupported weights: other heads and moments. A tokenizer is required."""
+    """Returns the names of unsupported weights: other heads and moments."""
     _tokenizer_files(contents.tokenizer)
     return sorted(name for name in contents.weights if not is_of_pretraining(name))
 
 
 def write(directory: str, contents: ModelContents) -> None:
-    """Writes a module with the signatures of the original's modules.
-
-    They are `tokens`, `tokenization_info` and, if the model has these heads, `sop` and `mlm`, with
-    inputs int32 [B, S]; docs/exporting.md describes all inputs and outputs.
+    """Writes a module with the signatures of the original's modules; see docs/exporting.md.
 
     Source: export_to_tfhub.py of the original release.
     """
@@ -292,11 +259,7 @@ def write(directory: str, contents: ModelContents) -> None:
 
 
 def compute(directory: str, batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Runs the graph of a module with TensorFlow 2, on a `convert.ragged_batch`.
-
-    Returns `sequence_output`, `pooled_output` and, if the module has the signatures,
-    `masked_lm_logits` [B, P, V] and `sentence_order_logits` [B, 2].
-    """
+    """Runs the graph of a module on the inputs of `AlbertForPretraining`; returns its outputs."""
     module = tf.saved_model.load(directory, tags=[])
     tokens = {name: tf.constant(batch[name]) for name in INPUTS}
     outputs = module.signatures["tokens"](**tokens)
@@ -309,7 +272,7 @@ def compute(directory: str, batch: Mapping[str, np.ndarray]) -> dict[str, np.nda
         weights = {variable.name: variable.numpy() for variable in module.variables}
         logits = arrays["pooled_output"] @ weights[f"{_SENTENCE_ORDER}:0"].T
         logits += weights[f"{_SENTENCE_ORDER_BIAS}:0"]
-        # The graph returns log-probabilities; this adds their offset to the logits.
+        # The graph returns log-probabilities, which differ from the logits by an offset.
         above = np.logaddexp(logits[:, :1], logits[:, 1:])
         log_probabilities = module.signatures["sop"](**tokens)["sop_log_probs"].numpy()
         arrays["sentence_order_logits"] = log_probabilities + above
@@ -320,8 +283,8 @@ def _tokenizer_files(tokenizer: Tokenizer | None) -> dict[str, bytes]:
     """Returns the contents of the tokenizer's assets; `tokenization_info` names the first one."""
     if tokenizer is None:
         raise UserError(
-            "A TF1 module (`format`=tf1_hub) needs the model's tokenizer, and none was found: "
-            "pass `spm_model_file` or `vocab_file`."
+            "A TF1 module (`format`=tf1_hub) needs the model's tokenizer. Pass `spm_model_file` or "
+            "`vocab_file`."
         )
     if isinstance(tokenizer, SentencePieceTokenizer):
         pieces = piece_list(tokenizer.model_proto).encode()
@@ -343,16 +306,15 @@ def _meta_graph(
     do_lower_case: bool,
     tag: str | None,
 ) -> Any:
-    """Returns one of the module's graphs with signatures and assets."""
     with tf.Graph().as_default() as graph:
-        signatures = _signatures(*build_outputs(model, weights, tag == "train"), weights)
+        signatures = _signatures(*_build_outputs(model, weights, tag == "train"), weights)
         assets = {name: _asset_path(name) for name in (CONFIG_FILE, *tokenizer_files)}
         tokenizer = next(path for name, path in assets.items() if name != CONFIG_FILE)
         info = {"vocab_file": tokenizer, "do_lower_case": tf.constant(do_lower_case)}
         signatures["tokenization_info"] = ({}, info)
         groups = [group.values() for signature in signatures.values() for group in signature]
         wanted = {tensor.name for tensor in chain(*groups, assets.values())}
-        meta_graph = tf1_meta_graph(graph, wanted)
+        meta_graph = _tf1_meta_graph(graph, wanted)
     meta_graph.meta_info_def.tags.extend([tag] if tag else [])
     for name, (inputs, outputs) in signatures.items():
         meta_graph.signature_def[name].CopyFrom(_signature(inputs, outputs))
@@ -364,7 +326,7 @@ def _meta_graph(
 
 
 def _asset_path(name: str) -> tf.Tensor:
-    """Returns the constant for an asset's path, with the same name as in the original."""
+    """Adds a constant with the path of an asset, with its name in the original."""
     node = {CONFIG_FILE: "config_file", SENTENCEPIECE_FILE: "vocab_model"}.get(name, "vocab_file")
     path = tf.constant(_ASSET_PATH, name=node)
     tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.ASSET_FILEPATHS, path)
@@ -384,7 +346,6 @@ def _signature(inputs: Mapping[str, tf.Tensor], outputs: Mapping[str, tf.Tensor]
 def _signatures(
     inputs: Tensors, outputs: Tensors, weights: Mapping[str, Any]
 ) -> dict[str, tuple[Tensors, Tensors]]:
-    """Returns inputs and outputs of each signature."""
     tokens = {name: inputs[name] for name in INPUTS}
     encoded = {name: outputs[name] for name in _ENCODER_OUTPUTS}
     signatures = {"tokens": (tokens, encoded)}

@@ -17,14 +17,14 @@ from albert_tf.data.text_examples import Labels
 
 LABELS_FILE = "labels.json"
 SQUAD_TASKS = {1: "squad1.1", 2: "squad2.0"}  # by version
-MULTIPLE_CHOICE = "race"  # also for custom data: the head supports any number of options
+MULTIPLE_CHOICE = "race"  # also for custom data
 QUESTION_TASKS = (*SQUAD_TASKS.values(), MULTIPLE_CHOICE)
 TOKENS = "tokens"  # any task with a label per token
 THRESHOLD = "null_score_diff_threshold"  # the only setting that is not an integer
 _MULTI_LABEL = "multi_label_threshold"  # only for multi-label tasks
 UNNAMED = "custom"  # custom files, or an unknown task
 
-# Tasks with the same labels and kind of text, whose models are interchangeable.
+# Tasks whose models are interchangeable.
 _SAME_KIND = ({"mnli", "mismnli", "ax"},)
 
 
@@ -32,13 +32,10 @@ _SAME_KIND = ({"mnli", "mismnli", "ax"},)
 class TrainedTask:
     """A task and its labels, whose order is part of the model."""
 
-    # Name of the task in lower case; "custom" for custom files; "tokens"; or one of
-    # `QUESTION_TASKS`
-    name: str
-    labels: Labels = field(default_factory=Labels)  # the labels. Empty for question tasks.
+    name: str  # a GLUE task in lower case, `UNNAMED`, `TOKENS`, or one of `QUESTION_TASKS`
+    labels: Labels = field(default_factory=Labels)  # empty for question tasks
     is_pair: bool | None = True  # whether an example is a pair of texts. `None` if unknown.
-    # Column names of custom files, by flag
-    columns: Mapping[str, str | None] = field(default_factory=dict)
+    columns: Mapping[str, str | None] = field(default_factory=dict)  # of custom files, by flag
     # Number of tokens to which texts were truncated. `None` if unknown.
     max_seq_length: int | None = None
     # Further settings of a question task, by flag
@@ -63,16 +60,16 @@ class TrainedTask:
         }
 
     def write(self, directory: str) -> None:
-        """Writes `labels.json`; the id of a label is its index in `labels`."""
+        """Writes `labels.json`."""
         content = json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
         with write_then_rename(os.path.join(directory, LABELS_FILE)) as file:
             file.write(f"{content}\n".encode())
 
     @classmethod
     def read(cls, directory: str) -> TrainedTask | None:
-        """Reads the `labels.json` in a directory; returns `None` if there is none.
+        """Reads the `labels.json` in a directory; returns `None` if the file does not exist.
 
-        Raises `ValueError` with the file and the key if a value is invalid.
+        Raises `ValueError` if a value is invalid.
         """
         path = os.path.join(directory, LABELS_FILE)
         if not tf.io.gfile.exists(path):
@@ -88,14 +85,13 @@ class TrainedTask:
     def check_name(self, name: str, directory: str, *, is_training: bool) -> None:
         """Raises `ValueError` if the model in `directory` belongs to another task.
 
-        Without training, tasks with the same labels and texts are accepted (MNLI and AX).
+        Without training, interchangeable tasks are accepted (MNLI and AX).
         """
         is_same_kind = any({self.name, name} <= kind for kind in _SAME_KIND)
         if self.name != name and (is_training or not is_same_kind):
             raise UserError(
-                f"{directory!r} belongs to another task: its {LABELS_FILE} contains "
-                f"{self.name!r}, this command runs {name!r}. Use a new `output_dir` or the same "
-                "task."
+                f"{directory!r} belongs to another task: its {LABELS_FILE} contains {self.name!r}, "
+                f"this command runs {name!r}. Use a new `output_dir` or the same task."
             )
 
     def check_answers(self, asked: TrainedTask, directory: str) -> None:
@@ -112,7 +108,7 @@ class TrainedTask:
             texts = "single texts", "pairs of texts"
             raise UserError(
                 f"{directory!r} belongs to another task: according to {path} the model was "
-                f"trained on {texts[bool(self.is_pair)]}, the data are "
+                f"trained on {texts[bool(self.is_pair)]}, but the data are "
                 f"{texts[bool(asked.is_pair)]} (`text_b_column`)."
             )
 
@@ -151,6 +147,6 @@ def _task(content: JsonValue) -> TrainedTask:
 
 
 def described(labels: Labels) -> str:
-    """Returns a description of labels for messages."""
+    """Describes labels for messages."""
     several = "any number of " * labels.multi_label
     return "numbers" if labels.is_regression else several + ", ".join(map(repr, labels.names))

@@ -1,11 +1,12 @@
 """The output directory of a training run: its checkpoints, and the state that resuming needs.
 
 `model.ckpt-<step>` contains weights, moments and step by the original release's names. The position
-in the input, which the original never saved, is in the folder `train_state`: `<step>.*` for the
-chief, `<step>.<worker>.*` for other workers. (It is a folder because the original considers every
-index file next to its checkpoints a checkpoint.) Order of writing: the train states, `<step>.json`,
-which describes them, the checkpoint, and the file `checkpoint`, which names it. A run that is
-killed before the end leaves the directory in its former state.
+in the input is stored in the directory `train_state`: `<step>.*` for the chief, and
+`<step>.<worker>.*` for other workers. The original ignores this directory.
+
+The order of writing is: train states, their description `<step>.json`, checkpoint, and the file
+`checkpoint`, which contains the name of the newest checkpoint. Until the last file is written, the
+new files are ignored, so a run can be killed at any time.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import keras
@@ -55,15 +56,15 @@ from albert_tf.modeling.original_names import original_names
 CHOICES = ("all", "best", "newest")  # names of checkpoints; any other value is a path
 _POLL_SECONDS = 2.0
 TRAIN_STATE = "train_state"
-# In a description: a checksum of each worker's train state (TensorFlow may crash on damaged files),
-# and the names of its iterators. Earlier versions wrote a single checksum.
+# Keys of a description. The checksums prevent crashes of TensorFlow on damaged train states.
 _STATES, _CHECKSUM, _ITERATORS = "states", "sha256", "iterators"
 
 
 class TrainingDirectory:
-    """Checkpoints of one run; only the newest `keep_checkpoint_max` are kept, 0 keeps all.
+    """The checkpoints of one run.
 
-    The directory `path` is created when the first checkpoint is written.
+    Only the newest `keep_checkpoint_max` checkpoints are kept; 0 keeps all of them. The directory
+    is created when the first checkpoint is written.
     """
 
     def __init__(self, path: str, keep_checkpoint_max: int = 5) -> None:
@@ -84,7 +85,7 @@ class TrainingDirectory:
             yield
 
     def checkpoints(self) -> list[str]:
-        """Returns the prefixes of finished step checkpoints, oldest first, without damaged ones."""
+        """Returns the prefixes of complete step checkpoints, oldest first."""
         steps = {
             int(match.group(1))
             for name in folder_names(self.path)
@@ -145,7 +146,7 @@ class TrainingDirectory:
         try:
             tf.io.gfile.makedirs(self._train_states)
             if positions is not None:
-                # A train state is ignored without the JSON file, which is written last.
+                # Without the JSON file, a train state is ignored.
                 states = [self._write_positions(step, 0, positions), *other_positions]
                 known = [{key: state[key] for key in (_CHECKSUM, _ITERATORS)} for state in states]
                 self._write_description(step, 0, {**input_description, _STATES: known})
@@ -162,26 +163,18 @@ class TrainingDirectory:
         return prefix
 
     def _not_saved(self, step: int, error: Exception) -> SaveError:
-        """Returns the error of a failed save, after removing its files if possible."""
-        prefix = self._prefix(step)
-        newest = self.newest()
-        if newest != prefix:  # otherwise only the file `checkpoint` failed
-            with suppress(OSError, tf.errors.OpError):
-                for name in folder_names(self._train_states):
-                    if name.startswith(f"{step}."):
-                        remove(os.path.join(self._train_states, name))
-        what = f"the newest is {newest}" if newest else "there is none yet"
         return SaveError(
-            f"Step {step} could not be saved in {self.path!r}: {reason_of(error)}. "
-            f"Earlier checkpoints are unchanged; {what}. `keep_checkpoint_max` limits their number."
+            f"Step {step} could not be saved in {self.path!r}: {reason_of(error)}. The newest "
+            f"checkpoint is {self.newest()}. Free disk space, or keep fewer checkpoints with "
+            "`keep_checkpoint_max`."
         )
 
     def save_positions(
         self, step: int, worker: int, positions: Mapping[str, Any], notes: Mapping[str, Any]
     ) -> None:
-        """Writes the train state of a worker (from 1); the chief calls `save` afterwards.
+        """Writes the train state of a worker, counted from 1; the chief calls `save` afterwards.
 
-        `notes` is JSON for `saved_positions`. Raises `SaveError` if the state cannot be written.
+        `notes` is JSON for the chief. Raises `SaveError` if the state cannot be written.
         """
         try:
             tf.io.gfile.makedirs(self._train_states)
@@ -191,7 +184,10 @@ class TrainingDirectory:
             raise self._not_saved(step, error) from error
 
     def saved_positions(self, step: int, worker: int) -> dict[str, Any]:
-        """Returns the notes of a worker, for `save`. Raises `SaveError` if they are damaged."""
+        """Returns the notes of a worker and its part of the description; see `save`.
+
+        Raises `SaveError` if they cannot be read.
+        """
         path = self._train_state(step, worker) + ".json"
         try:
             content: dict[str, Any] = read_json(path, repr(path))
@@ -233,23 +229,24 @@ class TrainingDirectory:
     def restore_newest(
         self, model: keras.Model, optimizer: keras.optimizers.Optimizer
     ) -> tuple[str, int] | None:
-        """Restores the newest complete checkpoint; skips damaged ones with a warning.
+        """Restores the newest checkpoint; skips damaged checkpoints with a warning.
 
         Returns the checkpoint's prefix and its step, or `None` if there is no checkpoint. Raises
-        `DamagedError` if every checkpoint is damaged, `LoadError` if it belongs to another model.
+        `DamagedError` if all checkpoints are damaged, `LoadError` if they are of another model.
         """
         named = self._named_step()
         if named is not None and self._committed_step() is None:
             logging.warning("%s is skipped: its index file is missing", self._prefix(named))
         damages: list[str] = []
         for prefix in reversed(self.checkpoints()):
-            step_or_damage = self._restore_whole(prefix, model, optimizer)
-            if isinstance(step_or_damage, int):
-                return prefix, step_or_damage
+            try:
+                self._check_train_states(prefix)
+                return prefix, self.restore(prefix, model, optimizer)
+            except DamagedError as error:
+                damages.append(str(error))
             logging.warning(
-                "%s is skipped and the previous checkpoint is used: %s", prefix, step_or_damage
+                "%s is skipped and the previous checkpoint is used: %s", prefix, damages[-1]
             )
-            damages.append(str(step_or_damage))
             self._damaged.add(prefix)
         if damages:
             self._damaged.clear()
@@ -259,19 +256,11 @@ class TrainingDirectory:
             )
         return None
 
-    def _restore_whole(
-        self, prefix: str, model: keras.Model, optimizer: keras.optimizers.Optimizer
-    ) -> int | DamagedError:
-        """Restores a checkpoint and returns its step, or returns why it is damaged."""
-        try:
-            # A missing train state is not an error: the original does not write it.
-            description = self.input_description(prefix)
-            for state, _, expected in self._states(prefix, description or {}):
-                if expected is not None and _checksum(state) != expected:
-                    raise DamagedError(f"{state!r} is damaged: its checksum differs.")
-            return self.restore(prefix, model, optimizer)
-        except DamagedError as error:
-            return error
+    def _check_train_states(self, prefix: str) -> None:
+        """Raises `DamagedError` if a train state is damaged; the original writes none."""
+        for state, _, expected in self._states(prefix, self.input_description(prefix) or {}):
+            if expected is not None and _checksum(state) != expected:
+                raise DamagedError(f"{state!r} is damaged: its checksum differs.")
 
     def restore(
         self, prefix: str, model: keras.Model, optimizer: keras.optimizers.Optimizer
@@ -285,8 +274,7 @@ class TrainingDirectory:
         for name in (*variables, GLOBAL_STEP):
             if name not in shapes:
                 raise LoadError(
-                    f"{prefix} cannot be resumed: it has no {name!r}. Is `output_dir` "
-                    f"{self.path!r} the directory of another model? To start from its weights "
+                    f"{prefix} cannot be resumed: it has no {name!r}. To start from its weights "
                     "only, pass the checkpoint as `init_checkpoint` and use a new `output_dir`."
                 )
         for name, variable in variables.items():
@@ -303,7 +291,7 @@ class TrainingDirectory:
         return step
 
     def input_description(self, prefix: str) -> dict[str, Any] | None:
-        """Returns the description of the input, or `None` if no position was saved."""
+        """Returns the `input_description` of `save`, or `None` if no position was saved."""
         path = self._train_state(_step_of(prefix)) + ".json"
         if not tf.io.gfile.exists(path):
             return None
@@ -315,13 +303,13 @@ class TrainingDirectory:
         return content.value
 
     def _train_state(self, step: int | str, worker: int = 0) -> str:
-        """Returns the prefix of the train state of a step and worker."""
         return os.path.join(self._train_states, f"{step}.{worker}" if worker else str(step))
 
     def _states(
         self, prefix: str, description: Mapping[str, Any]
     ) -> Iterator[tuple[str, list[str], str | None]]:
         """Yields prefix, names of the iterators and checksum of each train state."""
+        # Version 0.1.0 stored a single train state.
         earlier = {_CHECKSUM: description.get(_CHECKSUM), _ITERATORS: ["iterator"]}
         for worker, state in enumerate(description.get(_STATES, [earlier])):
             path = self._train_state(_step_of(prefix), worker)
@@ -330,7 +318,7 @@ class TrainingDirectory:
     def restore_input(
         self, prefix: str, positions: Mapping[str, Any], input_description: Mapping[str, Any]
     ) -> bool:
-        """Moves new iterators to the saved position; returns whether this succeeded.
+        """Moves new iterators to the saved position; returns whether there is such a position.
 
         If no position was saved or the input has changed, a warning is logged.
 
@@ -364,7 +352,7 @@ class TrainingDirectory:
             try:
                 status = tf.train.Checkpoint(**found).read(state)
                 status.assert_existing_objects_matched().expect_partial()
-            except READ_ERRORS as error:  # train states of earlier versions have no checksum
+            except READ_ERRORS as error:
                 raise LoadError(
                     f"{state!r} cannot be read: {reason_of(error)}. If it is damaged, remove "
                     f"{self._train_state(_step_of(prefix))}.json to read the input from the start."
@@ -403,15 +391,15 @@ def choose_checkpoints(
     last_step: int = -1,
     watch_secs: float = 0.0,
 ) -> Iterator[str]:
-    """Finds the finished checkpoints to evaluate, oldest first.
+    """Finds the checkpoints to evaluate, oldest first.
 
     Args:
         directory: the directory of the run.
         choice: "newest", "best" or "all" of the directory, or the path of a checkpoint.
         init_checkpoint: used if the directory has no such checkpoint.
-        name: the setting that contains `choice`, for messages.
+        name: the argument that contains `choice`, for messages.
         last_step: "all" ends with the checkpoint of this step.
-        watch_secs: number of seconds that "all" waits for a further checkpoint.
+        watch_secs: number of seconds that "all" waits for the next checkpoint.
 
     Raises:
         ValueError: there is no checkpoint.
@@ -448,7 +436,7 @@ def choose_checkpoint(
 ) -> str:
     """Finds the checkpoint to predict with; see `choose_checkpoints`.
 
-    If `choice` is `None` or "all", the best checkpoint is used, or the newest if there is no best.
+    If `choice` is `None` or "all", the best checkpoint is used, or without one the newest.
     """
     if choice is None or choice == "all":
         choice = "best"

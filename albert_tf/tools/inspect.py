@@ -18,7 +18,7 @@ from albert_tf.checkpoints.archives import is_indirect
 from albert_tf.checkpoints.formats import locate, open_model
 from albert_tf.checkpoints.heads import heads_in
 from albert_tf.checkpoints.load_tokenizer import load_tokenizer as load_model_tokenizer
-from albert_tf.checkpoints.loading import build, without_scope
+from albert_tf.checkpoints.loading import FoundModel, build, without_scope
 from albert_tf.checkpoints.model_contents import StoredModel
 from albert_tf.checkpoints.model_directory import essential_differences
 from albert_tf.checkpoints.model_source import ModelSettings, resolve_model
@@ -275,7 +275,7 @@ def _model(path: str) -> Iterator[Section]:
     ]
     released = {"equal to": ", ".join(same) or "no released model"}
     yield f"Configuration ({stored.config_file})", {**config.to_dict(), **released}
-    model, report = build(resolve_model(ModelSettings(), stored), stored)
+    model, report = build(FoundModel(resolve_model(ModelSettings(), stored), stored))
     encoder = parameter_counts(config).encoder
     total = sum(variable.shape.num_elements() for variable in model.weights)
     parameters = {"encoder": encoder, "heads": total - encoder, "all": total}

@@ -23,7 +23,6 @@ from albert_tf.checkpoints.huggingface.tokenizer import (
     write_tokenizer,
 )
 from albert_tf.checkpoints.huggingface.weights import (
-    FOREIGN_FILES,
     SAFETENSORS,
     WEIGHTS_FILES,
     HuggingFaceWeights,
@@ -61,7 +60,7 @@ FORMAT = "huggingface"
 CONFIG_FILE = "config.json"
 _KEYS_OF_CONFIG = ("model_type", "architectures", "transformers_version", "num_hidden_groups")
 
-# All of these compute the tanh approximation, which the original calls "gelu".
+# The tanh approximation, which the original calls "gelu", has several names.
 _TANH_GELU = "gelu_new"
 _ACTIVATIONS = {
     _TANH_GELU: "gelu",
@@ -73,8 +72,6 @@ _ACTIVATIONS = {
     "tanh": "tanh",
     "linear": "linear",
 }
-
-_WRITTEN_ACTIVATIONS = {"gelu": _TANH_GELU, "relu": "relu", "tanh": "tanh", "linear": "linear"}
 _EXACT_GELU = ("gelu", "gelu_python")
 _SAME_NAMES = tuple(
     field.name
@@ -103,22 +100,25 @@ _ARCHITECTURES: Mapping[type, str] = {
     AlbertForMultipleChoice: _CHOICE,
     AlbertForQuestionAnswering: _QUESTIONS,
 }
+# Names of tasks in `labels.json`. Other architectures have other tasks.
+_TASKS = {
+    _QUESTIONS: tuple(SQUAD_TASKS.values()),
+    _CHOICE: (MULTIPLE_CHOICE,),
+    _TOKENS: (TOKENS,),
+}
 
 
 def is_here(path: str) -> bool:
     """Returns whether a directory contains a `config.json` of transformers, or its weights."""
-    config_file = os.path.join(path, CONFIG_FILE)
-    if not file_exists(config_file):
-        return any(file_exists(os.path.join(path, name)) for name in WEIGHTS_FILES)
     try:
-        values = read_content(config_file).value
-    except LoadError:
+        values = read_content(os.path.join(path, CONFIG_FILE)).value
+    except LoadError:  # missing or damaged
         return any(file_exists(os.path.join(path, name)) for name in WEIGHTS_FILES)
     return any(key in values for key in _KEYS_OF_CONFIG)
 
 
 def read(path: str) -> StoredModel:
-    """Finds configuration, weights, tokenizer and task of a model; see `FormatModule`."""
+    """Finds the parts of a model; see `FormatModule`."""
     config_file = os.path.join(path, CONFIG_FILE)
     where = f"{path}: {CONFIG_FILE}"
     values = read_content(config_file).value if file_exists(config_file) else None
@@ -145,7 +145,7 @@ def read(path: str) -> StoredModel:
 
 
 def open_weights(checkpoint: str) -> WeightsReader:
-    """Returns a reader of a file of weights, or of an index of such files."""
+    """Returns a reader of a file of weights, or of an index of several files."""
     return HuggingFaceWeights(checkpoint)
 
 
@@ -158,8 +158,8 @@ def unsupported_weights(contents: ModelContents) -> list[str]:
 def write(directory: str, contents: ModelContents) -> None:
     """Writes a model and tokenizer that `from_pretrained` of transformers loads.
 
-    All heads that transformers supports are stored, whatever class `config.json` names. The task is
-    also stored in `labels.json`, which transformers ignores.
+    All heads that transformers supports are stored, not only the head of the class in
+    `config.json`. The task is also stored in `labels.json`, which transformers ignores.
     """
     _check_can_be_written(contents.config)
     with write_then_rename(os.path.join(directory, CONFIG_FILE)) as file:
@@ -172,15 +172,12 @@ def write(directory: str, contents: ModelContents) -> None:
 
 
 def _find_weights(path: str) -> str:
-    """Returns the path of the weights; see `WEIGHTS_FILES` for the order."""
     for name in WEIGHTS_FILES:
         if file_exists(os.path.join(path, name)):
             return os.path.join(path, name)
-    found = [name for name in FOREIGN_FILES if file_exists(os.path.join(path, name))]
-    there = f" {' and '.join(found)} exists but is not read." if found else ""
     raise LoadError(
-        f"{path} is an incomplete model: {CONFIG_FILE}, but no weights.{there} Expected "
-        f"one of {', '.join(WEIGHTS_FILES)}."
+        f"{path} is an incomplete model: it contains a {CONFIG_FILE}, but no weights. Expected one "
+        f"of {', '.join(WEIGHTS_FILES)}."
     )
 
 
@@ -200,19 +197,18 @@ def read_config(path: str) -> AlbertConfig:
 
 
 def _albert_config(values: Mapping[str, Any], where: str) -> AlbertConfig:
-    """Returns the configuration in a `config.json`, or raises `LoadError`."""
     _check_architecture(values, where)
     for name, expected in _FIXED.items():
         if values.get(name, expected) not in (expected, None):
             raise LoadError(
-                f"{where}: {name} is {shown(values[name])}, but the original has {expected!r}. "
-                "The model computes a different function and cannot be loaded."
+                f"{where}: {name} must be {expected!r}, as in the original. Received: "
+                f"{shown(values[name])}. The model computes other outputs and cannot be loaded."
             )
     for name in ("quantization_config", "pruned_heads"):
         if values.get(name):
             raise LoadError(
-                f"{where}: a model with {name} cannot be loaded: weights are missing or stored in "
-                "another form. Use the model that it was created from."
+                f"{where}: a model with {name} cannot be loaded. Use the model that it was created "
+                "from."
             )
     known: dict[str, Any] = {"vocab_size": 30000}
     known |= {name: values[name] for name in _SAME_NAMES if name in values}
@@ -242,9 +238,8 @@ def _check_architecture(values: Mapping[str, Any], where: str) -> None:
         what = f"model_type {shown(found)}" if found else "no model_type"
         name = _architecture_of(values)
         raise LoadError(
-            f"{where} does not describe an ALBERT model: it has "
-            f"{what}{f' ({name})' if name else ''}. Expected a model with model_type "
-            "'albert'; weights of other models, such as BERT and RoBERTa, cannot be loaded."
+            f"{where} does not describe an ALBERT model: it has {what}"
+            f"{f' ({name})' if name else ''}. Expected model_type 'albert'."
         )
 
 
@@ -253,10 +248,9 @@ def _activation(name: Any, where: str) -> str:
         return _ACTIVATIONS[name]
     if name in _EXACT_GELU:
         raise LoadError(
-            f"{where}: hidden_act {name!r} is the exact GELU (erf), which no ALBERT model of the "
-            f"original release has: there it is the tanh approximation, {_TANH_GELU!r}. If this "
-            "model was converted from the original and the name is a mistake, correct it in a "
-            "copy of its config.json; if it was trained with it, it cannot be loaded."
+            f"{where}: hidden_act {name!r} is the exact GELU (erf), which is not supported. The "
+            f"original uses the tanh approximation, {_TANH_GELU!r}. If the model was converted "
+            f"from the original, write {_TANH_GELU!r} into a copy of its config.json."
         )
     raise LoadError(
         f"{where}: hidden_act {shown(name)} is not one of {', '.join(map(repr, _ACTIVATIONS))}."
@@ -264,12 +258,12 @@ def _activation(name: Any, where: str) -> str:
 
 
 def _check_groups(config: AlbertConfig) -> None:
-    """Rejects sizes for which transformers, by a rounding error, groups the layers differently."""
+    """Rejects sizes for which transformers distributes the layers differently over the groups."""
     layers, groups = config.num_hidden_layers, config.num_hidden_groups
     if any(int(i / (layers / groups)) != config.group_of_layer(i) for i in range(layers)):
         raise UserError(
             f"transformers distributes {layers} layers (num_hidden_layers) differently over "
-            f"{groups} groups (num_hidden_groups): the same weights compute something else."
+            f"{groups} groups (num_hidden_groups), so the outputs would be different."
         )
 
 
@@ -277,24 +271,22 @@ def _check_can_be_written(config: AlbertConfig) -> None:
     """Raises `ValueError` if transformers does not support the model."""
     if config.parameter_sharing not in ("all", "none"):
         raise UserError(
-            "Hugging Face's format does not support parameter_sharing "
-            f"{config.parameter_sharing!r}: its layers share either all parameters or none. Use "
-            "`format`=original."
+            "Hugging Face's format supports parameter_sharing 'all' and 'none'. Received: "
+            f"{config.parameter_sharing!r}. Use `format`=original."
         )
     _check_groups(config)
 
 
 def _config_json(contents: ModelContents) -> dict[str, Any]:
-    """Returns the content of `config.json`."""
     config, tokenizer = contents.config, contents.tokenizer
     architecture = _choose_architecture(contents)
-    activation = _WRITTEN_ACTIVATIONS[config.hidden_act.lower() or "linear"]
+    activation = config.hidden_act.lower() or "linear"
     is_half = any(value.dtype == np.float16 for value in contents.weights.values())
     return {
         "architectures": [architecture],
         "model_type": "albert",
         **{name: getattr(config, name) for name in _SAME_NAMES},
-        "hidden_act": activation,
+        "hidden_act": _TANH_GELU if activation == "gelu" else activation,
         "layer_norm_eps": _FIXED["layer_norm_eps"],
         "position_embedding_type": _FIXED["position_embedding_type"],
         _DROPOUT: config.extra.get(_DROPOUT, _USUAL_DROPOUT),
@@ -304,7 +296,7 @@ def _config_json(contents: ModelContents) -> dict[str, Any]:
         "bos_token_id": tokenizer.cls_id if tokenizer else 2,
         "eos_token_id": tokenizer.sep_id if tokenizer else 3,
         **(_labels(contents) if architecture in (_CLASSIFICATION, _TOKENS) else {}),
-        # By default transformers computes in the stored type.
+        # By default, transformers computes in the stored type.
         **({"dtype": "float32"} if is_half else {}),
     }
 
@@ -320,19 +312,17 @@ def _choose_architecture(contents: ModelContents) -> str:
 
 
 def _labels(contents: ModelContents) -> dict[str, Any]:
-    """Returns the labels of a classifier; without a task they have no names."""
     task, number = contents.task, len(contents.weights["output_weights"])
     is_regression = task.labels.is_regression if task else number == 1
     names = task.labels.names if task and len(task.labels.names) == number else ()
     names = names or numbered_labels(number)
-    kind = "single_label_classification"
-    if task and task.labels.multi_label:
-        kind = _MULTI_LABEL
+    is_multi_label = task is not None and task.labels.multi_label
+    kind = _MULTI_LABEL if is_multi_label else "single_label_classification"
     return {
         "id2label": {str(i): name for i, name in enumerate(names)},
         "label2id": {name: i for i, name in enumerate(names)},
         "problem_type": "regression" if is_regression else kind,
-        **({_THRESHOLD_KEY: task.labels.threshold} if task and kind == _MULTI_LABEL else {}),
+        **({_THRESHOLD_KEY: task.labels.threshold} if task and is_multi_label else {}),
         **({_TASK_KEY: task.name} if task else {}),
     }
 
@@ -340,13 +330,11 @@ def _labels(contents: ModelContents) -> dict[str, Any]:
 def _trained_task(values: Mapping[str, Any], where: str) -> TrainedTask | None:
     """Returns the task in a `config.json`, or `None` if it is unknown.
 
-    Placeholder labels (LABEL_0) are ignored. `is_pair` is only known for GLUE tasks.
+    Default labels (LABEL_0) are ignored. `is_pair` is only known for GLUE tasks.
     """
     architecture = _architecture_of(values)
-    if architecture == _QUESTIONS:
-        return TrainedTask(SQUAD_TASKS[1])
-    if architecture == _CHOICE:
-        return TrainedTask(MULTIPLE_CHOICE)
+    if architecture in (_QUESTIONS, _CHOICE):
+        return TrainedTask(_TASKS[architecture][0])
     if architecture not in (_TOKENS, _CLASSIFICATION):
         return None
     names = _label_names(values, where)
@@ -358,7 +346,7 @@ def _trained_task(values: Mapping[str, Any], where: str) -> TrainedTask | None:
     is_regression = kind == "regression" or (len(names) == 1 and kind != _MULTI_LABEL)
     if is_regression and len(names) != 1:
         return None
-    if kind == _MULTI_LABEL:  # even without names, to distinguish it from a single label
+    if kind == _MULTI_LABEL:  # also with default labels
         threshold = values.get(_THRESHOLD_KEY, Labels.threshold)
         try:
             return TrainedTask(UNNAMED, Labels(names, True, threshold), None)
@@ -377,22 +365,17 @@ def _trained_task(values: Mapping[str, Any], where: str) -> TrainedTask | None:
 
 
 def _check_same_task(task: TrainedTask, values: Mapping[str, Any], where: str) -> None:
-    """Rejects a `labels.json` that contradicts `config.json`: transformers leaves it unchanged."""
+    """Rejects a `labels.json` that contradicts a `config.json` that transformers changed."""
     architecture, kind = _architecture_of(values), values.get("problem_type")
-    tasks = {
-        _QUESTIONS: tuple(SQUAD_TASKS.values()),
-        _CHOICE: (MULTIPLE_CHOICE,),
-        _TOKENS: (TOKENS,),
-    }
-    if architecture in tasks:
-        is_same = task.name in tasks[architecture]
+    if architecture in _TASKS:
+        is_same = task.name in _TASKS[architecture]
     else:
         is_same = architecture != _CLASSIFICATION or task.name not in (*QUESTION_TASKS, TOKENS)
     stated: Sequence[str] = ()
     if is_same and architecture in (_TOKENS, _CLASSIFICATION):
         labels, stated = task.labels, _label_names(values, where)
         names = labels.names or numbered_labels(1)
-        if stated == numbered_labels(len(stated)):  # placeholders
+        if stated == numbered_labels(len(stated)):  # the default
             names = numbered_labels(len(names))
         is_same = (len(stated) == 1 if labels.is_regression else stated == names) and (
             kind is None
@@ -409,7 +392,7 @@ def _check_same_task(task: TrainedTask, values: Mapping[str, Any], where: str) -
 
 
 def _label_names(values: Mapping[str, Any], where: str) -> tuple[str, ...]:
-    """Returns the labels in the order of their ids; the default of transformers is two."""
+    """Returns the labels in the order of their ids. By default, transformers has two labels."""
     names = values.get("id2label")
     if not isinstance(names, dict) or not names:
         return numbered_labels(1 if values.get("num_labels") == 1 else 2)
@@ -418,10 +401,7 @@ def _label_names(values: Mapping[str, Any], where: str) -> tuple[str, ...]:
     if names.keys() != {*ids}:
         raise LoadError(str(given.error(f"an object with the ids from 0 to {len(names) - 1}")))
     try:
-        return tuple(_label(given[i]) for i in ids)
+        labels = (given[i] for i in ids)
+        return tuple(str(v.value) if is_number(v.value) else v.text() for v in labels)
     except JsonError as error:
         raise LoadError(str(error)) from error
-
-
-def _label(name: JsonValue) -> str:
-    return str(name.value) if is_number(name.value) else name.text()

@@ -1,12 +1,10 @@
 """Reads and writes the tokenizer in a Hugging Face directory.
 
-English models have a `spiece.model`, Chinese ones a `vocab.txt`. Models that transformers 5 saved
-have only a `tokenizer.json`, the format of the `tokenizers` library, from which one of these files
-is created with the same ids.
+English models have a `spiece.model`, Chinese models a `vocab.txt`. Transformers 5 saves only a
+`tokenizer.json`, from which one of these files is created with the same ids.
 
-The message classes of SentencePiece require one version of protobuf, which may be newer than
-TensorFlow's. This module therefore describes the few fields of sentencepiece_model.proto that it
-needs; other fields are kept.
+SentencePiece's own message classes may require a newer protobuf than TensorFlow. This module
+therefore declares the fields of sentencepiece_model.proto that it needs.
 """
 
 from __future__ import annotations
@@ -36,13 +34,12 @@ WORDPIECE_FILE = "vocab.txt"
 JSON_FILE = "tokenizer.json"
 CONFIG_FILE = "tokenizer_config.json"
 
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED = 1, 2, 3, 4  # kinds of pieces
-
-UNIGRAM = 1  # kind of model
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED = 1, 2, 3, 4  # types of pieces
+UNIGRAM = 1  # type of model
 _PACKAGE = "albert_tf.sentencepiece"
 _Field = descriptor_pb2.FieldDescriptorProto
 
-# Fields of each message: name, number, type (of a message: its name).
+# Fields of each message: name, number, and type or name of the message.
 _MESSAGES: dict[str, tuple[tuple[str, int, Any], ...]] = {
     "Piece": (
         ("piece", 1, _Field.TYPE_STRING),
@@ -69,8 +66,8 @@ _MESSAGES: dict[str, tuple[tuple[str, int, Any], ...]] = {
     ),
 }
 
-# transformers subtracts this from the scores of pieces like "9,", so that they are never used,
-# which is equivalent to the original's rule of splitting them.
+# transformers subtracts this from the scores of pieces like "9,", which are then never used. The
+# original splits these pieces instead.
 _PENALTY = 100.0
 _SPECIAL = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 _METASPACE = {
@@ -82,14 +79,14 @@ _METASPACE = {
 
 
 def find_tokenizer_files(directory: str) -> list[str]:
-    """Returns the paths of a directory's SentencePiece model, vocabulary and `tokenizer.json`.
+    """Returns the paths of the SentencePiece model, vocabulary and `tokenizer.json`.
 
-    If there is only a `tokenizer.json`, a SentencePiece model or vocabulary is created from it in
-    the cache and replaces it. If that fails, a warning gives the reason.
+    A single `tokenizer.json` is converted into a SentencePiece model or vocabulary in the cache. If
+    that fails, a warning is logged, and the list is empty.
     """
     names = (SENTENCEPIECE_FILE, WORDPIECE_FILE, JSON_FILE)
     found = [*filter(file_exists, (os.path.join(directory, name) for name in names))]
-    if [os.path.basename(path) for path in found] != [JSON_FILE]:
+    if found != [os.path.join(directory, JSON_FILE)]:
         return found
     try:
         content = read_content(found[0])
@@ -118,7 +115,7 @@ def find_lower_case(directory: str) -> bool | None:
     path = os.path.join(directory, CONFIG_FILE)
     values = read_content(path).value if file_exists(path) else {}
     if values.get("keep_accents") or values.get("strip_accents") is False:
-        logging.warning("%s keeps accents; the tokenizer here, as the original's, drops them", path)
+        logging.warning("%s keeps accents; this package, like the original, removes them", path)
     if isinstance(values.get("do_lower_case"), bool):
         return values["do_lower_case"]
     path = os.path.join(directory, JSON_FILE)
@@ -134,11 +131,10 @@ def write_tokenizer(directory: str, tokenizer: Tokenizer, config: AlbertConfig) 
         _write(directory, SENTENCEPIECE_FILE, tokenizer.model_proto)
         # To read spiece.model, transformers needs a protobuf that TensorFlow may not support.
         _write_json(directory, JSON_FILE, tokenizer_json(tokenizer))
-        # The general class uses tokenizer.json unchanged; the AlbertTokenizer of transformers 5
-        # also replaces `` and '' by ", unlike the original.
+        # The AlbertTokenizer of transformers 5 would replace `` and '' by ".
         settings = {"tokenizer_class": "PreTrainedTokenizerFast", "keep_accents": False}
     else:
-        # In transformers, a repeated line of a vocabulary has its own id.
+        # In transformers, duplicate lines of a vocabulary have ids.
         _write(directory, WORDPIECE_FILE, _lines(tokenizer.tokens))
         settings = {"tokenizer_class": "BertTokenizer", "strip_accents": None}
     names = {
@@ -206,7 +202,7 @@ def _model_class() -> Any:
 def sentencepiece_model(content: JsonValue) -> bytes:
     """Converts the `tokenizer.json` of an English ALBERT into a serialized SentencePiece model.
 
-    Raises `ValueError` if it describes a tokenizer of another kind, or a value is invalid.
+    Raises `ValueError` for other kinds of tokenizers and for invalid values.
     """
     pieces = _pieces(content)
     unk_id = content["model"]["unk_id"].whole_number(0)
@@ -218,7 +214,7 @@ def sentencepiece_model(content: JsonValue) -> bytes:
         for token in (added.elements() if added else ())
         if (is_special := token.get("special")) and is_special.truth_value()
     }
-    made = _model_class()()
+    model = _model_class()()
     for i, (piece, score) in enumerate(pieces):
         kind = NORMAL
         if i == unk_id:
@@ -227,19 +223,18 @@ def sentencepiece_model(content: JsonValue) -> bytes:
             kind = CONTROL
         elif score == 0:  # trained pieces have negative scores
             kind = USER_DEFINED
-        made.pieces.add(piece=piece, score=_without_penalty(piece, score), type=kind)
-    made.trainer_spec.model_type = UNIGRAM
-    made.trainer_spec.vocab_size = len(pieces)
+        model.pieces.add(piece=piece, score=_without_penalty(piece, score), type=kind)
     places = {piece: i for i, (piece, _) in enumerate(pieces)}
-    spec = made.trainer_spec
+    spec = model.trainer_spec
+    spec.model_type, spec.vocab_size = UNIGRAM, len(pieces)
     spec.unk_id, spec.unk_piece = unk_id, pieces[unk_id][0]
     spec.pad_id, spec.pad_piece = places.get("<pad>", -1), "<pad>"
     spec.bos_id, spec.bos_piece = places.get("[CLS]", -1), "[CLS]"
     spec.eos_id, spec.eos_piece = places.get("[SEP]", -1), "[SEP]"
     charsmap = _charsmap(content)
-    made.normalizer_spec.name = "user_defined" if charsmap else "identity"
-    made.normalizer_spec.precompiled_charsmap = charsmap
-    return made.SerializeToString()
+    model.normalizer_spec.name = "user_defined" if charsmap else "identity"
+    model.normalizer_spec.precompiled_charsmap = charsmap
+    return model.SerializeToString()
 
 
 def _pieces(content: JsonValue) -> list[tuple[str, float]]:
@@ -296,9 +291,9 @@ def lower_cases(content: JsonValue) -> bool | None:
 
 
 def tokenizer_json(tokenizer: SentencePieceTokenizer) -> dict[str, Any]:
-    """Returns the `tokenizer.json` that gives a SentencePiece tokenizer's ids on ordinary text.
+    """Returns a `tokenizer.json` with the ids of a SentencePiece tokenizer.
 
-    It finds special tokens in texts, as users of transformers expect; this package does not.
+    The only exception is that transformers recognizes special tokens in texts.
     """
     proto = parse_model(tokenizer.model_proto, next(iter(tokenizer.files), "The tokenizer"))
     vocabulary = [[piece.piece, _with_penalty(piece.piece, piece.score)] for piece in proto.pieces]
@@ -330,7 +325,7 @@ def tokenizer_json(tokenizer: SentencePieceTokenizer) -> dict[str, Any]:
 
 
 def _kind(content: JsonValue) -> str:
-    """Returns the kind of model, which old files do not name."""
+    """Returns the type of the model, which old files do not contain."""
     model = content.get("model")
     if model is None:
         return "missing"
@@ -345,7 +340,6 @@ def _type(value: JsonValue) -> str:
 
 
 def _steps(content: JsonValue) -> list[JsonValue]:
-    """Returns the normalization steps."""
     normalizer = content.get("normalizer")
     steps = normalizer and normalizer.get("normalizers")
     return steps.elements() if steps else [normalizer] if normalizer else []
@@ -390,7 +384,7 @@ def _added_tokens(tokenizer: Tokenizer) -> Iterator[dict[str, Any]]:
 
 
 def _template(tokenizer: Tokenizer) -> dict[str, Any]:
-    """[CLS] A [SEP], and [CLS] A [SEP] B [SEP] with segment 1 for B and the last separator."""
+    """Returns [CLS] A [SEP], and [CLS] A [SEP] B [SEP] with segment 1 for B and its separator."""
     marks = [(tokenizer.tokens[i], i) for i in (tokenizer.cls_id, tokenizer.sep_id)]
     cls_a, sep_a = ({"SpecialToken": {"id": mark, "type_id": 0}} for mark, _ in marks)
     text_a = {"Sequence": {"id": "A", "type_id": 0}}

@@ -15,6 +15,7 @@ import tensorflow as tf
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from albert_tf.checkpoints.model_contents import identity_projection, remove_identity_projection
 from albert_tf.checkpoints.report import DamagedError, LoadError
 from albert_tf.data.files import file_exists, is_remote, open_binary, reason_of
 from albert_tf.data.strict_json import JsonError, JsonValue, read_json, shown
@@ -30,15 +31,10 @@ WEIGHTS_FILES = (
     "pytorch_model.bin",
     "pytorch_model.bin" + INDEX_ENDING,
 )
-
-# Weights of other frameworks, which are not read.
-FOREIGN_FILES = ("tf_model.h5", "flax_model.msgpack", "model.onnx", "adapter_model.safetensors")
 WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
-MAPPING_KERNEL = "bert/encoder/embedding_hidden_mapping_in/kernel"
-MAPPING_BIAS = "bert/encoder/embedding_hidden_mapping_in/bias"
 OUTPUT_BIAS = "cls/predictions/output_bias"
 
-# Copies of other variables, stored by older versions.
+# Copies of other variables, which older versions store.
 TIED = {"predictions.decoder.weight": WORD_EMBEDDINGS, "predictions.decoder.bias": OUTPUT_BIAS}
 ENCODER_PREFIX = "albert."
 _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
@@ -102,10 +98,8 @@ def _is_transposed(name: str, there: str) -> bool:
 
 
 def _original_name(name: str) -> str | None:
-    """Returns the original's name of a variable without the prefix "albert.", or `None`.
-
-    The first versions called the variables of layer norms gamma and beta.
-    """
+    """Returns the original's name of a variable without the prefix "albert.", or `None`."""
+    # Names of the first versions.
     name = re.sub(r"(LayerNorm|layer_norm)\.gamma$", r"\1.weight", name)
     name = re.sub(r"(LayerNorm|layer_norm)\.beta$", r"\1.bias", name)
     match = _BLOCK.fullmatch(name)
@@ -129,7 +123,7 @@ def hugging_face_name(name: str, has_heads: bool) -> str | None:
 
 
 class HuggingFaceWeights:
-    """A `WeightsReader` of a file of weights, or of an index of several files, in float32.
+    """A `WeightsReader`, in float32, of a file of weights or an index of several files.
 
     `tensors` are the weights if they are already open. Raises `LoadError` if the weights cannot be
     read, or the original does not support the model.
@@ -149,12 +143,11 @@ class HuggingFaceWeights:
                 found = _original_name(plain) or name
                 if found in self._stored:
                     raise LoadError(
-                        f"{path!r} has {found} twice: as {self._stored[found]!r} and as {name!r}. "
-                        "Expected the weights of one model."
+                        f"{path!r} contains {found} twice: as {self._stored[found]!r} and {name!r}."
                     )
                 self._stored[found] = name
         self._check_copies(copies)
-        self._drop_identity()
+        remove_identity_projection(self._stored, self, path)
 
     def get_variable_to_shape_map(self) -> dict[str, list[int]]:
         """See `WeightsReader`."""
@@ -172,47 +165,28 @@ class HuggingFaceWeights:
         values = self._tensors.get(there)
         if values.dtype.kind != "f":
             raise LoadError(
-                f"{self._path}: the values of {there!r} are {values.dtype}; expected float32, "
-                "float16, bfloat16 or float64, as in a model that is not quantized."
+                f"{self._path}: {there!r} must be float32, float16, bfloat16 or float64. Received: "
+                f"{values.dtype}. Quantized models cannot be loaded."
             )
         return np.asarray(values, np.float32)
 
     def _check_copies(self, copies: Mapping[str, str]) -> None:
-        """Rejects a masked-LM head with separate weights; uses a copy of a missing variable."""
+        """Uses a copy if the variable itself is missing; otherwise both must be equal."""
         for there, name in copies.items():
             if name not in self._stored:
                 self._stored[name] = there
             elif not np.array_equal(self._floats(there), self.get_tensor(name)):
                 raise LoadError(
-                    f"{self._path!r}: {there!r} differs from {self._stored[name]!r}. In ALBERT"
-                    " they are the same (tie_word_embeddings); a masked-LM head with separate "
-                    "weights cannot be loaded."
+                    f"{self._path!r}: {there!r} differs from {self._stored[name]!r}. A masked-LM "
+                    "head with separate weights (tie_word_embeddings) cannot be loaded."
                 )
-
-    def _drop_identity(self) -> None:
-        """Removes an identity map from E to H, which the original does not have if E equals H."""
-        shapes = self.get_variable_to_shape_map()
-        kernel = shapes.get(MAPPING_KERNEL)
-        if kernel is None or MAPPING_BIAS not in shapes or kernel[0] != kernel[-1]:
-            return
-        is_identity = np.array_equal(self.get_tensor(MAPPING_KERNEL), np.eye(kernel[0]))
-        if not is_identity or self.get_tensor(MAPPING_BIAS).any():
-            raise LoadError(
-                f"{self._path!r} is of a model whose embedding_size is its hidden_size "
-                f"({kernel[0]}) but that projects one to the other. The original has no such "
-                "projection, so the model cannot be loaded."
-            )
-        del self._stored[MAPPING_KERNEL], self._stored[MAPPING_BIAS]
 
 
 def write_weights(path: str, weights: Mapping[str, np.ndarray]) -> None:
     """Writes weights by the original's names, float16 or float32, as a safetensors file."""
     absent = unsupported_names(weights)
     held = {name: np.asarray(values) for name, values in weights.items() if name not in absent}
-    if MAPPING_KERNEL not in held:  # Hugging Face has an identity if E equals H
-        size = held[WORD_EMBEDDINGS].shape[1]
-        held[MAPPING_KERNEL] = np.eye(size, dtype=np.float32)
-        held[MAPPING_BIAS] = np.zeros(size, np.float32)
+    held = {**identity_projection(held[WORD_EMBEDDINGS].shape[1]), **held}
     has_heads = any(not name.startswith("bert/") for name in held)
     tensors = {}
     for name, values in held.items():
@@ -270,24 +244,23 @@ def _open_shards(path: str) -> Tensors:
     for file in sorted(set(files.values())):
         if file != os.path.basename(file) or file.endswith(INDEX_ENDING):
             raise LoadError(
-                f"{path!r} names {shown(file)}; expected a file of weights in the same directory."
+                f"{path!r} contains {shown(file)}; expected a file of weights in its directory."
             )
         if not file_exists(os.path.join(folder, file)):
             raise LoadError(
-                f"{path!r} names {shown(file)}, which is missing. Download all its files."
+                f"{path!r} contains {shown(file)}, but this file is missing. Download all files."
             )
         shards[file] = open_tensors(os.path.join(folder, file))
     for name, file in files.items():
         if name not in shards[file].shapes:
             raise DamagedError(
-                f"According to {path!r}, {shown(name)} is in {shown(file)}, but it is missing."
+                f"{path!r}: {shown(name)} must be in {shown(file)}, but it is missing."
             )
     shapes = {name: shards[file].shapes[name] for name, file in files.items()}
     return Tensors(shapes, lambda name: shards[files[name]].get(name))
 
 
 def _open_safetensors(path: str) -> Tensors:
-    """Values are read one at a time, bfloat16 as float32."""
     try:
         file = _safe_open(path)
     except SafetensorError as error:
@@ -304,8 +277,8 @@ def _open_safetensors(path: str) -> Tensors:
         except (AttributeError, TypeError, SafetensorError) as error:
             kind = file.get_slice(name).get_dtype()
             raise LoadError(
-                f"{path}: the values of {name!r} are {kind}; expected F32, F16, BF16 or "
-                "F64, as in a model that is not quantized."
+                f"{path}: {name!r} must be F32, F16, BF16 or F64. Received: {kind}. Quantized "
+                "models cannot be loaded."
             ) from error
         return values.astype(np.float32) if values.dtype == tf.bfloat16 else values
 
@@ -313,7 +286,7 @@ def _open_safetensors(path: str) -> Tensors:
 
 
 def _safe_open(path: str) -> Any:
-    """Opens a file with the library, which needs a local file: remote files are copied."""
+    """Opens a local file, or a local copy of a remote file."""
     if not is_remote(path):
         return safe_open(path, framework="np")
     with tempfile.NamedTemporaryFile() as copy, open_binary(path, "rb") as file:
@@ -324,9 +297,9 @@ def _safe_open(path: str) -> Any:
 
 def write_safetensors(path: str, tensors: Mapping[str, np.ndarray]) -> None:
     """Writes tensors by name as a safetensors file."""
-    # The library ignores the strides of a view. Its `save_file` creates a file
-    # that only the owner can read.
+    # `save_file` of the library would create a file that only its owner can read.
     content = save(
+        # The library ignores the strides of views.
         {name: np.ascontiguousarray(values) for name, values in tensors.items()},
         metadata={"format": "pt"},  # required by transformers
     )
@@ -340,8 +313,8 @@ def _open_torch(path: str) -> Tensors:
         import torch
     except ImportError as error:
         raise LoadError(
-            f"{path!r} is in PyTorch's format, and PyTorch is not installed. Install it (pip "
-            f"install torch), or use the model with a {SAFETENSORS}, which does not need it."
+            f"{path!r} is in PyTorch's format, and PyTorch is not installed. Install PyTorch (pip "
+            f"install torch), or use a model with a {SAFETENSORS}."
         ) from error
     loaded = _load_torch(torch, path)
     if not isinstance(loaded, dict):

@@ -1,8 +1,8 @@
 """Reads and writes KerasHub presets with keras-hub, an optional dependency.
 
-A preset is a directory of JSON and HDF5 files, and contains an `AlbertBackbone`, `AlbertMaskedLM`
-or `AlbertTextClassifier`. They compute the same as this package, except for the epsilon of a layer
-norm in the masked-LM head (1e-5 instead of 1e-12).
+A preset is a directory of JSON and HDF5 files with an `AlbertBackbone`, `AlbertMaskedLM` or
+`AlbertTextClassifier`. In the masked-LM head, KerasHub's layer norm has an epsilon of 1e-5 instead
+of 1e-12; otherwise the outputs are the same.
 """
 
 from __future__ import annotations
@@ -10,9 +10,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, TypeGuard
 
 import keras
@@ -26,12 +23,14 @@ from albert_tf.checkpoints.model_contents import (
     ModelContents,
     StoredModel,
     WeightsReader,
+    identity_projection,
+    remove_identity_projection,
 )
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
-from albert_tf.data.files import file_exists, folder_names, is_remote, reason_of, write_then_rename
+from albert_tf.data.files import file_exists, reason_of, write_then_rename
 from albert_tf.data.strict_json import JsonValue, read_json
 from albert_tf.modeling.parameter_sharing import TRANSFORMER_SCOPE
 from albert_tf.tokenization.base import Tokenizer
@@ -60,19 +59,16 @@ _SIZES = {
     "type_vocab_size": "num_segments",
 }
 
-# Key of `metadata.json` that KerasHub ignores. Contains `do_lower_case`, and the keys of the
-# configuration that change no output.
+# Key of `metadata.json`, which KerasHub ignores: `do_lower_case` and the rest of the configuration.
 _OUR_KEY = "albert_tf"
 
-# Maps KerasHub's paths of variables, or of scopes of kernel and bias or gamma and beta, to the
-# original's names. KerasHub has an embedding projection even if E equals H.
-_PROJECTION = "bert/encoder/embedding_hidden_mapping_in"
+# KerasHub's paths of variables, or of their scopes, and the original's names.
 _NAMES = {
     "token_embedding/embeddings": "bert/embeddings/word_embeddings",
     "position_embedding/embeddings": "bert/embeddings/position_embeddings",
     "segment_embedding/embeddings": "bert/embeddings/token_type_embeddings",
     "embeddings_layer_norm": "bert/embeddings/LayerNorm",
-    "embedding_projection": _PROJECTION,
+    "embedding_projection": "bert/encoder/embedding_hidden_mapping_in",
     "pooled_dense": "bert/pooler/dense",
     "mlm_head/intermediate_dense": "cls/predictions/transform/dense",
     "mlm_head/intermediate_layer_norm": "cls/predictions/transform/LayerNorm",
@@ -95,7 +91,6 @@ _NAMES_IN_BLOCK = {
 
 
 def _original_name(path: str) -> str:
-    """Returns the original's name of a variable of KerasHub."""
     scope, names = "", _NAMES
     if match := _BLOCK.fullmatch(path):
         group, inner, path = match.groups()
@@ -124,7 +119,7 @@ def is_here(path: str) -> bool:
 
 
 def read(path: str) -> StoredModel:
-    """Reads the descriptions of a preset; see `FormatModule`."""
+    """Reads the JSON files of a preset; see `FormatModule`."""
     _library()
     try:
         config, do_lower_case = read_config(path)
@@ -155,7 +150,7 @@ def read_config(directory: str) -> tuple[AlbertConfig, bool | None]:
             raise LoadError(f"{task.where} describes another backbone than {CONFIG_FILE}.")
         activation = task.get("activation")
         if activation is not None and activation.value not in ("linear", "softmax"):
-            raise activation.error("'linear' or 'softmax', as a classifier here gives logits")
+            raise activation.error("'linear' or 'softmax'")
     if _has(directory, "tokenizer.json"):
         _described(directory, "tokenizer.json", "AlbertTokenizer")
     if not _has(directory, METADATA_FILE):
@@ -176,16 +171,7 @@ def open_weights(checkpoint: str) -> WeightsReader:
     weights = LoadedWeights(
         {name: _to_original(name, variable) for name, variable in names.items()}
     )
-    kernel, bias = f"{_PROJECTION}/kernel", f"{_PROJECTION}/bias"
-    size = len(weights[bias])
-    if len(weights[kernel]) == size:
-        if weights[bias].any() or not np.array_equal(weights[kernel], np.eye(size)):
-            raise LoadError(
-                f"{checkpoint!r}: embedding_dim and hidden_dim are both {size}, and the projection "
-                "between them is not the identity. The original has no such projection, so the "
-                "model cannot be loaded. (`write` creates an identity, which training changes.)"
-            )
-        del weights[kernel], weights[bias]
+    remove_identity_projection(weights, weights, checkpoint)
     return weights
 
 
@@ -195,25 +181,25 @@ def unsupported_weights(contents: ModelContents) -> list[str]:
     _, absent = _model_of(contents, None)
     if config.hidden_dropout_prob != config.attention_probs_dropout_prob:
         logging.warning(
-            "KerasHub has a single dropout rate: it uses hidden_dropout_prob %s also for the "
-            "attention probabilities, instead of %s",
+            "KerasHub has a single dropout rate: hidden_dropout_prob %s replaces "
+            "attention_probs_dropout_prob %s",
             config.hidden_dropout_prob,
             config.attention_probs_dropout_prob,
         )
     if contents.tokenizer is not None and not _is_usable(contents.tokenizer):
         logging.warning(
-            "KerasHub's AlbertTokenizer needs a SentencePiece model with '<pad>': the vocabulary "
-            "is stored in the preset, but KerasHub does not use it"
+            "KerasHub's AlbertTokenizer needs a SentencePiece model with '<pad>', so KerasHub will "
+            "ignore the vocabulary in the preset"
         )
     return absent
 
 
 def write(directory: str, contents: ModelContents) -> None:
-    """Writes a preset that KerasHub's `from_preset` loads with the same outputs.
+    """Writes a preset that KerasHub's `from_preset` loads.
 
-    A preset has one head: a model with a text classifier becomes an `AlbertTextClassifier`, another
-    model with a masked-LM head an `AlbertMaskedLM`, any other model a backbone. A head with one
-    output (regression, multiple choice) becomes a classifier of one class.
+    A model with a text classifier becomes an `AlbertTextClassifier`, another model with a masked-LM
+    head an `AlbertMaskedLM`, any other model a backbone. A head with one output (regression,
+    multiple choice) becomes a classifier of one class.
     """
     tokenizer, theirs = contents.tokenizer, None
     if _is_usable(tokenizer):
@@ -243,9 +229,8 @@ def _model_of(contents: ModelContents, tokenizer: Any) -> tuple[Any, list[str]]:
     models, config, weights = _library().models, contents.config, dict(contents.weights)
     if config.hidden_act.lower() != "gelu" or config.parameter_sharing not in ("all", "none"):
         raise UserError(
-            "KerasHub's ALBERT always computes 'gelu' (the tanh approximation), and shares whole "
-            f"blocks. Received: hidden_act={config.hidden_act!r} and "
-            f"parameter_sharing={config.parameter_sharing!r}"
+            "KerasHub supports hidden_act 'gelu' and parameter_sharing 'all' or 'none'. Received: "
+            f"{config.hidden_act!r} and {config.parameter_sharing!r}"
         )
     model = backbone = models.AlbertBackbone(
         **{argument: getattr(config, key) for key, argument in _SIZES.items()},
@@ -262,9 +247,7 @@ def _model_of(contents: ModelContents, tokenizer: Any) -> tuple[Any, list[str]]:
     elif "cls/predictions/output_bias" in weights:
         preprocessor = tokenizer and models.AlbertMaskedLMPreprocessor(tokenizer, length)
         model = models.AlbertMaskedLM(backbone, preprocessor=preprocessor)
-    if not config.projects_embeddings:
-        weights[f"{_PROJECTION}/kernel"] = np.eye(config.hidden_size)
-        weights[f"{_PROJECTION}/bias"] = np.zeros(config.hidden_size)
+    weights = {**identity_projection(config.hidden_size), **weights}
     for variable in model.weights:
         name = _original_name(variable.path)
         value = weights.pop(name)
@@ -277,7 +260,6 @@ def _is_usable(tokenizer: Tokenizer | None) -> TypeGuard[SentencePieceTokenizer]
 
 
 def _config_from(values: JsonValue) -> AlbertConfig:
-    """Returns the configuration for the arguments of a backbone."""
     sizes = {key: values[argument].value for key, argument in _SIZES.items()}
     rates = ("hidden_dropout_prob", "attention_probs_dropout_prob")
     return _checked({**sizes, **dict.fromkeys(rates, values["dropout"].value)}, values)
@@ -291,7 +273,7 @@ def _checked(config: dict[str, Any], source: JsonValue) -> AlbertConfig:
 
 
 def _described(directory: str, name: str, *classes: str) -> JsonValue:
-    """Returns the arguments in a description of an object of one of the given classes."""
+    """Returns the arguments in the description of an object, which must be of a given class."""
     description = _json(directory, name)
     registered = description["registered_name"]
     if registered.text().rpartition(">")[2] not in classes:
@@ -322,32 +304,20 @@ def _load(directory: str) -> Any:
     if _has(directory, TASK_FILE):
         name = _json(directory, TASK_FILE)["registered_name"].text().rpartition(">")[2]
         options, file = {"preprocessor": None, "compile": False}, TASK_FILE
-    with _local(directory) as local:
-        try:
-            model = getattr(models, name).from_preset(local, load_weights=False, **options)
-            if options:
-                file = "task.weights.h5"
-                model.load_task_weights(os.path.join(local, file))
-            file = weights_file
-            getattr(model, "backbone", model).load_weights(os.path.join(local, file))
-        except Exception as error:  # of Keras, h5py or Python, depending on the damage
-            raise LoadError(
-                f"{os.path.join(directory, file)!r} cannot be read by keras-hub: {reason_of(error)}"
-            ) from error
+    try:
+        # KerasHub would interpret a relative path as a name.
+        local = os.path.abspath(directory)
+        model = getattr(models, name).from_preset(local, load_weights=False, **options)
+        if options:
+            file = "task.weights.h5"
+            model.load_task_weights(os.path.join(local, file))
+        file = weights_file
+        getattr(model, "backbone", model).load_weights(os.path.join(local, file))
+    except Exception as error:  # of Keras, h5py or Python, depending on the damage
+        raise LoadError(
+            f"{os.path.join(directory, file)!r} cannot be read by keras-hub: {reason_of(error)}"
+        ) from error
     return model
-
-
-@contextmanager
-def _local(directory: str) -> Iterator[str]:
-    """Context manager for a local directory with the descriptions and weights of a preset."""
-    if not is_remote(directory):
-        yield os.path.abspath(directory)
-        return
-    with tempfile.TemporaryDirectory() as copy:  # KerasHub would cache the file permanently
-        for name in folder_names(directory):
-            if name.endswith((".json", ".h5")):
-                tf.io.gfile.copy(os.path.join(directory, name), os.path.join(copy, name))
-        yield copy
 
 
 def _library() -> Any:
@@ -355,8 +325,7 @@ def _library() -> Any:
         import keras_hub
     except ImportError as error:
         raise LoadError(
-            "KerasHub presets are read and written by keras-hub, which cannot be imported "
-            f'({reason_of(error)}). Install it: pip install "albert_tf[keras-hub]" (Python 3.11 or '
-            "later)."
+            f"KerasHub presets need keras-hub, which cannot be imported ({reason_of(error)}). "
+            'Run pip install "albert_tf[keras-hub]" (Python 3.11 or later).'
         ) from error
     return keras_hub

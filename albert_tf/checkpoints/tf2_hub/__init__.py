@@ -1,8 +1,8 @@
 """SavedModels of TF2: exports of this package, and encoders that were published on TF-Hub.
 
-No graph is run. Exports of this package contain the weights by the original's names. Encoders of
-TF-Hub (`albert_en_*`, written by TensorFlow's model garden) have their own names and layouts and no
-configuration: it is derived from shapes, Keras metadata and the number of encoder outputs.
+Reading runs no graph. Encoders of TF-Hub (`albert_en_*`, written by TensorFlow's model garden) have
+other names and layouts of weights, and no configuration file: the configuration is derived from
+shapes, Keras metadata and the number of encoder outputs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,12 @@ from albert_tf.checkpoints.model_contents import StoredModel, WeightsReader
 from albert_tf.checkpoints.original import open_tensorflow_checkpoint, read_variables
 from albert_tf.checkpoints.report import DamagedError, LoadError
 from albert_tf.checkpoints.tf1_hub import GRAPH_FILE, OBJECT_GRAPH, VARIABLES
-from albert_tf.checkpoints.tf2_hub.writing import unsupported_weights, write
+from albert_tf.checkpoints.tf2_hub.writing import (
+    ORIGINAL_INPUTS,
+    POSITIONS,
+    unsupported_weights,
+    write,
+)
 from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.config import AlbertConfig
 from albert_tf.data.files import reason_of
@@ -33,21 +38,16 @@ FORMAT = "tf2_hub"
 
 _VALUE = "VARIABLE_VALUE"
 
-# Attributes of this package's exports; the names of the tokenizer's files are TF-Hub's.
-WEIGHTS, CONFIG_FILE = "weights", "albert_config_file"
-
+# Attributes of exports.
+WEIGHTS, CONFIG_FILE, LOWER_CASE = "weights", "albert_config_file", "do_lower_case"
 TOKENIZER_FILES = ("sp_model_file", "vocab_file")
-LOWER_CASE = "do_lower_case"
 
 # Files that exports of a task add to the SavedModel.
 EXTRA_CONFIG = os.path.join("assets.extra", "albert_config.json")
-EXTRA_TASK = os.path.join("assets.extra", "task")  # labels.json
-
-_INPUTS, _POSITIONS = ("input_ids", "input_mask", "segment_ids"), "masked_lm_positions"
+EXTRA_TASK = os.path.join("assets.extra", "task")  # directory of labels.json
 
 _KERAS_METADATA = "keras_metadata.pb"
 _BLOCK = "bert/encoder/transformer/group_0/inner_group_0/"
-_QUERY = "transformer/self_attention/query"
 
 # Scopes of TF-Hub's encoders, and the original's scopes.
 _SCOPES = {
@@ -56,7 +56,7 @@ _SCOPES = {
     "type_embeddings": "bert/embeddings/token_type_embeddings",
     "embeddings/layer_norm": "bert/embeddings/LayerNorm",
     "embedding_projection": "bert/encoder/embedding_hidden_mapping_in",
-    _QUERY: f"{_BLOCK}attention_1/self/query",
+    "transformer/self_attention/query": f"{_BLOCK}attention_1/self/query",
     "transformer/self_attention/key": f"{_BLOCK}attention_1/self/key",
     "transformer/self_attention/value": f"{_BLOCK}attention_1/self/value",
     "transformer/self_attention/attention_output": f"{_BLOCK}attention_1/output/dense",
@@ -78,7 +78,7 @@ _SINGLE = (
     "cls/predictions/output_bias",
 )
 
-# Activations in Keras metadata; only the model garden's gelu is the tanh approximation.
+# Activations in Keras metadata. The model garden's gelu is the tanh approximation.
 _GARDEN_GELU = "Text>gelu"
 _ACTIVATIONS = {_GARDEN_GELU: "gelu", "relu": "relu", "tanh": "tanh", "linear": "linear"}
 _EXPECTED = (
@@ -88,7 +88,7 @@ _EXPECTED = (
 
 
 def is_here(path: str) -> bool:
-    """Returns whether a directory contains a SavedModel of TF2, of any kind."""
+    """Returns whether a directory contains a SavedModel of TF2."""
     return tf.io.gfile.exists(os.path.join(path, GRAPH_FILE)) and not tf1_hub.is_here(path)
 
 
@@ -109,16 +109,14 @@ def _read(path: str) -> StoredModel:
     weights = _Weights(checkpoint)
     names = sorted(filter(None, weights.get_variable_to_shape_map()))
     if not any(name.startswith(_BLOCK) for name in names):
-        found = (
-            f"its variables are {', '.join(names[:8])}, ..." if names else "it has no variables."
-        )
-        raise LoadError(f"It contains no ALBERT encoder: {found} {_EXPECTED}")
+        found = f"{', '.join(names[:8])}, ..." if names else "none."
+        raise LoadError(f"It contains no ALBERT encoder. Its variables are: {found} {_EXPECTED}")
     content, graph = _read_graph(path)
     config, config_file = _config(weights, path, content, graph)
     tokenizer_files = [*filter(None, (_asset(path, graph, name) for name in TOKENIZER_FILES))]
     do_lower_case = weights.attribute(LOWER_CASE)
     if do_lower_case is None and tokenizer_files:
-        do_lower_case = True  # TF-Hub's exporter stores it only for WordPiece
+        do_lower_case = True  # TF-Hub's exporter stores the setting only for WordPiece
     return StoredModel(
         path=path,
         format=FORMAT,
@@ -140,8 +138,8 @@ def open_weights(checkpoint: str) -> WeightsReader:
 def compute(directory: str, batch: Mapping[str, np.ndarray]) -> dict[str, tf.Tensor]:
     """Runs the graphs of an export of this package on inputs of `AlbertForPretraining`."""
     loaded = tf.saved_model.load(directory)
-    inputs = {name: tf.constant(batch[name], tf.int32) for name in _INPUTS}
-    positions = {_POSITIONS: tf.constant(batch[_POSITIONS], tf.int32)}
+    inputs = {name: tf.constant(batch[name], tf.int32) for name in ORIGINAL_INPUTS}
+    positions = {POSITIONS: tf.constant(batch[POSITIONS], tf.int32)}
     outputs = loaded(inputs)
     if hasattr(loaded, "mlm"):
         outputs["masked_lm_logits"] = loaded.mlm({**inputs, **positions})["mlm_logits"]
@@ -151,11 +149,9 @@ def compute(directory: str, batch: Mapping[str, np.ndarray]) -> dict[str, tf.Ten
 
 
 class _Variable(NamedTuple):
-    """Key of a stored variable, its stored shape, and its shape in the original."""
-
-    key: str
+    key: str  # in the checkpoint
     stored_shape: tuple[int, ...]
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # in the original
 
 
 class _Weights:
@@ -196,17 +192,16 @@ class _Weights:
         return np.reshape(self.value(variable.key), variable.shape)
 
     def value(self, key: str) -> Any:
-        """Returns the value of a variable by its key in the checkpoint."""
         return read_variables(self._reader, self._checkpoint, [key])[key]
 
     def attribute(self, name: str) -> Any:
-        """Returns the value of a variable that is an attribute of the object, or `None`."""
+        """Returns the value of a variable by the name of its attribute, or `None`."""
         number = _children(self._objects, 0).get(name)
         key = None if number is None else self._key(number)
         return None if key is None else self.value(key)
 
     def _keys_of_weights(self) -> dict[str, str]:
-        """Returns the keys of an export of this package, which has a dictionary of variables."""
+        """Returns the keys of the dictionary of variables in exports of this package."""
         number = _children(self._objects, 0).get(WEIGHTS)
         if number is None:
             return {}
@@ -219,12 +214,12 @@ class _Weights:
 
 
 def _children(graph: Any, number: int) -> dict[str, int]:
-    """Returns the children of an object: their names and numbers."""
+    """Returns the numbers of an object's children by name."""
     return {child.local_name: child.node_id for child in graph.nodes[number].children}
 
 
 def _without_slots(keys: Mapping[str, str]) -> dict[str, str]:
-    """Removes the optimizer variables that Keras 2 saves with a model that contains an encoder."""
+    """Removes the optimizer variables that Keras 2 saves with a model."""
     slot_of = {name: re.sub(r"^.+?/(?=bert/)", "", name) for name in keys}
     return {
         name: key
@@ -234,7 +229,7 @@ def _without_slots(keys: Mapping[str, str]) -> dict[str, str]:
 
 
 def _original_name(name: str) -> str:
-    """Returns the original's name of a variable of TF-Hub's encoders; other names are unchanged."""
+    """Returns the original's name of a variable. Unknown names are unchanged."""
     # The model garden adds a scope to the masked-LM head.
     scope, _, last = re.sub(r"^.*/(?=cls/predictions/)", "", name).rpartition("/")
     if scope not in _SCOPES:
@@ -265,7 +260,7 @@ def _read_graph(path: str) -> tuple[bytes, Any]:
 
 
 def _asset(path: str, graph: Any, name: str) -> str | None:
-    """Returns the path of a file that is an attribute of the object, or `None`."""
+    """Returns the path of a file by the name of its attribute, or `None`."""
     objects = graph.object_graph_def
     number = _children(objects, 0).get(name)
     if number is None:
@@ -274,14 +269,14 @@ def _asset(path: str, graph: Any, name: str) -> str | None:
     file = os.path.join(path, "assets", graph.asset_file_def[index].filename)
     if not tf.io.gfile.exists(file):
         raise LoadError(
-            f"It is an incomplete model: its {name}, {file[-200:]!r}, is missing. Copy the whole "
-            "directory again."
+            f"It is incomplete: its {name}, {file[-200:]!r}, is missing. Copy the whole directory "
+            "again."
         )
     return file
 
 
 def _number_of_layers(graph: Any) -> int:
-    """Returns the length of the list `encoder_outputs` of a call, or 0."""
+    """Returns the length of the output `encoder_outputs`, or 0 if it does not exist."""
     objects = graph.object_graph_def
     call = objects.nodes[_children(objects, 0).get("__call__", 0)]
     for function in call.function.concrete_functions:
@@ -299,15 +294,17 @@ def _config(
     file = _asset(path, graph, CONFIG_FILE) or (extra if tf.io.gfile.exists(extra) else None)
     if file is not None:
         return AlbertConfig.from_json_file(file), file
-    config = _derived_config(weights, _noted_by_keras(path, content), graph)
+    config = _derived_config(weights, _keras_settings(path, content), graph)
     return (config, os.path.join(path, GRAPH_FILE)) if config else (None, None)
 
 
-def _derived_config(weights: _Weights, noted: Mapping[str, Any], graph: Any) -> AlbertConfig | None:
-    """Derives the configuration of an encoder of TF-Hub; `None` without the number of layers."""
+def _derived_config(
+    weights: _Weights, settings: Mapping[str, Any], graph: Any
+) -> AlbertConfig | None:
+    """Derives the configuration of an encoder; `None` if the number of layers is unknown."""
     variables = weights.variables
     query = variables[f"{_BLOCK}attention_1/self/query/kernel"].stored_shape
-    num_layers = noted.get("num_layers") or _number_of_layers(graph)
+    num_layers = settings.get("num_layers") or _number_of_layers(graph)
     if len(query) != 3 or not num_layers:
         return None
     vocab_size, embedding_size = variables[_SCOPES["word_embeddings"]].shape
@@ -318,16 +315,16 @@ def _derived_config(weights: _Weights, noted: Mapping[str, Any], graph: Any) -> 
         num_hidden_layers=num_layers,
         num_attention_heads=query[1],
         intermediate_size=variables[f"{_BLOCK}ffn_1/intermediate/dense/bias"].shape[0],
-        hidden_act=_activation(noted),
-        hidden_dropout_prob=noted.get("dropout_rate", 0.0),
-        attention_probs_dropout_prob=noted.get("attention_dropout_rate", 0.0),
+        hidden_act=_activation(settings),
+        hidden_dropout_prob=settings.get("dropout_rate", 0.0),
+        attention_probs_dropout_prob=settings.get("attention_dropout_rate", 0.0),
         max_position_embeddings=variables[_SCOPES["position_embedding"]].shape[0],
         type_vocab_size=variables[_SCOPES["type_embeddings"]].shape[0],
     )
 
 
-def _noted_by_keras(path: str, content: bytes) -> Mapping[str, Any]:
-    """Returns the encoder's arguments from a JSON file or, in older models, from the graph file."""
+def _keras_settings(path: str, content: bytes) -> Mapping[str, Any]:
+    """Returns the encoder's arguments in Keras metadata, or in older models in the graph file."""
     file = os.path.join(path, _KERAS_METADATA)
     if tf.io.gfile.exists(file):
         with tf.io.gfile.GFile(file, "rb") as opened:
@@ -342,15 +339,13 @@ def _noted_by_keras(path: str, content: bytes) -> Mapping[str, Any]:
         return {}
 
 
-def _activation(noted: Mapping[str, Any]) -> str:
-    """Returns the activation; all published encoders use the model garden's GELU."""
-    name = noted.get("activation", _GARDEN_GELU)
+def _activation(settings: Mapping[str, Any]) -> str:
+    name = settings.get("activation", _GARDEN_GELU)
     if isinstance(name, Mapping):
         name = name.get("config")
     if not isinstance(name, str) or name not in _ACTIVATIONS:
         raise LoadError(
-            f"It is an encoder with the activation {shown(name)}, which no model of the original "
-            f"has. Expected one of {', '.join(_ACTIVATIONS)}. ({_GARDEN_GELU} is the tanh "
-            "approximation of GELU; 'gelu' of Keras is the exact function.)"
+            f"The activation must be one of {', '.join(_ACTIVATIONS)}. Received: {shown(name)}. "
+            f"({_GARDEN_GELU} is the tanh approximation of GELU; Keras's 'gelu' is not.)"
         )
     return _ACTIVATIONS[name]

@@ -1,9 +1,8 @@
 """Writes pretrained models as reusable SavedModels, which any TensorFlow 2 program can train.
 
 TF-Hub defines reusable SavedModels: an object that is called with a dictionary of tensors, with
-`training=True` for dropout, and that lists its variables. Neither this package nor Keras is needed
-to load it. The computation is traced from the layers of this package, whose variables are replaced
-by the saved ones. All functions call the same encoder function, so that a dozen entry points do not
+`training=True` for dropout, and that lists its variables. The computation is traced from the layers
+of this package. All functions call the same encoder function, because a copy per function would
 multiply the size of the SavedModel.
 """
 
@@ -41,7 +40,7 @@ Function = Callable[..., Outputs]
 
 
 class EncoderFunctions:
-    """Functions of a dictionary of inputs, by the original's names or TF-Hub's.
+    """Functions of inputs with the original's or TF-Hub's names.
 
     `model` provides the layers, `variables` the values by the original's names. `dropout_state`,
     int64 [2], is a seed and the number of training calls, or `None` without dropout.
@@ -100,11 +99,11 @@ class EncoderFunctions:
             return dict(zip(_ENCODER_OUTPUTS, (pooled, hidden[-1], hidden), strict=True))
 
         specs = [tf.TensorSpec([None, None], tf.int32, name=name) for name in ORIGINAL_INPUTS]
-        # Traced here, because it would be traced twice inside other functions.
+        # Otherwise it would be traced twice inside other functions.
         return tf.function(run, specs, autograph=False).get_concrete_function()
 
     def _reading(self, *prefixes: str) -> keras.StatelessScope:
-        """Context manager in which layers read the variables with these prefixes."""
+        """Returns a context manager in which layers read the variables with these prefixes."""
         return keras.StatelessScope(
             [
                 (variable, self._variables[name])
@@ -115,11 +114,9 @@ class EncoderFunctions:
 
 
 def next_seed(state: tf.Variable, input_ids: tf.Tensor) -> tf.Tensor:
-    """Returns the seed of a call, int32 [2].
-
-    It depends on the tokens, so that replicas, which share the state, draw different masks.
-    """
+    """Returns the seed of a call, int32 [2]."""
     seed = tf.cast(state.assign_add([0, 1]), tf.int32)
+    # Replicas have equal states, but must draw different masks.
     tokens = tf.reshape(input_ids, [-1])
     weights = 2 * tf.range(tf.size(tokens)) + 1
     return tf.random.experimental.stateless_fold_in(seed, tf.reduce_sum(tokens * weights))
@@ -138,7 +135,7 @@ def _dropout_state() -> tf.Variable:
 
 
 def _checked_inputs(inputs: tuple[tf.Tensor, ...]) -> list[tf.Tensor]:
-    """Returns the inputs after checking that their shapes are equal, to prevent broadcasting."""
+    """Checks that the inputs have equal shapes; otherwise they would be broadcast."""
     ids, *others = inputs
     checks = [
         tf.debugging.assert_equal(
@@ -153,7 +150,6 @@ def _checked_inputs(inputs: tuple[tf.Tensor, ...]) -> list[tf.Tensor]:
 
 
 def _checked_positions(positions: tf.Tensor, sequence: tf.Tensor) -> tf.Tensor:
-    """Returns the positions after checking their rows and range."""
     rows, length = tf.unstack(tf.shape(sequence)[:2])
     checks = [
         tf.debugging.assert_equal(
@@ -169,22 +165,19 @@ def _checked_positions(positions: tf.Tensor, sequence: tf.Tensor) -> tf.Tensor:
 
 
 def _without_shape(ids: tf.Tensor) -> tf.Tensor:
-    """Hides the static shape of ids.
-
-    Otherwise TensorFlow rejects long sequences before any check runs, with an unreadable message.
-    """
+    """Hides the static shape of ids, because TensorFlow's own checks have unclear messages."""
     return tf.raw_ops.PlaceholderWithDefault(input=ids, shape=[None] * ids.shape.rank)
 
 
 def _with_axes(outputs: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
-    """Reshapes outputs [..., H] to the axes of the ids, as far as these are known."""
+    """Reshapes outputs [..., H] to the axes of the ids."""
     return tf.reshape(outputs, tf.concat([tf.shape(ids), [outputs.shape[-1]]], axis=0))
 
 
 class Reusable(tf.Module):
-    """A reusable SavedModel of TF-Hub, whose lists of variables are saved attributes."""
+    """A reusable SavedModel of TF-Hub."""
 
-    # Replace the properties of tf.Module, which are not saved.
+    # The properties of `tf.Module` would not be saved.
     variables: Sequence[tf.Variable] = ()
     trainable_variables: Sequence[tf.Variable] = ()
 
@@ -195,11 +188,7 @@ def unsupported_weights(contents: ModelContents) -> list[str]:
 
 
 def write(directory: str, contents: ModelContents) -> None:
-    """Writes encoder, masked-LM and sentence-order head as a reusable SavedModel.
-
-    docs/exporting.md describes all functions, inputs, outputs, variables, assets and signatures.
-    Missing heads are omitted.
-    """
+    """Writes encoder and pretraining heads as a reusable SavedModel; see docs/exporting.md."""
     model = AlbertForPretraining(contents.config, dtype="float32")
     variables = {
         name: tf.Variable(value, name=name, dtype=tf.float32)
@@ -226,7 +215,6 @@ def write(directory: str, contents: ModelContents) -> None:
             setattr(root, head, part)
             _add_endpoints(root, function, extra, f"_{head}")
             signatures[head] = _signature(function, (*ORIGINAL_INPUTS, *extra))
-    # The assets are copied while saving.
     with tempfile.TemporaryDirectory() as folder:
         with raise_write_errors(folder):
             _add_assets(root, contents, folder)
@@ -259,7 +247,7 @@ def _reusable(
 
 
 def _add_endpoints(root: Any, function: Function, extra: tuple[str, ...], suffix: str) -> None:
-    """Adds functions of one argument, which Keras 3 can call."""
+    """Adds functions of one argument for Keras 3."""
     for name, training in (("serve", False), ("train", True)):
         traced = tf.function(partial(_call, function, training), autograph=False)
         for names in (ORIGINAL_INPUTS, HUB_INPUTS):
@@ -284,7 +272,7 @@ def _signature(function: Function, names: tuple[str, ...]) -> Function:
 
 
 def _add_assets(root: Any, contents: ModelContents, folder: str) -> None:
-    """Adds the files of the encoder; `folder` must exist until `root` is saved."""
+    """Adds files, which are copied when `root` is saved."""
     config_file = os.path.join(folder, CONFIG_ASSET)
     contents.config.to_json_file(config_file)
     root.albert_config_file = tf.saved_model.Asset(config_file)

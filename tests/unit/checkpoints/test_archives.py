@@ -43,16 +43,6 @@ def tar_of(path, members):
     return str(path)
 
 
-def test_released_archive_is_loaded(released, cache):
-    stored = stored_model(released)
-    assert stored.format == "original"
-    assert stored.path.startswith(str(cache))
-    assert stored.path.endswith("albert_base")
-    assert stored.checkpoint.endswith("albert_base/model.ckpt-best")
-    assert stored.tokenizer_file.endswith("30k-clean.model")
-    assert stored.config.num_attention_heads == 4
-
-
 def test_archive_without_top_directory_is_loaded(golden, tmp_path):
     path = str(tmp_path / "module.tar.gz")
     with tarfile.open(path, "w:gz") as archive:

@@ -4,7 +4,6 @@ import dataclasses
 import hashlib
 import json
 import re
-import shutil
 from functools import partial
 from pathlib import Path
 
@@ -22,7 +21,6 @@ from albert_tf.checkpoints.convert import (
 )
 from albert_tf.checkpoints.load_weights import open_checkpoint
 from albert_tf.checkpoints.loading import load
-from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.config import AlbertConfig
 from albert_tf.data.files import WriteError
@@ -202,7 +200,7 @@ def test_existing_target_is_rejected(module, target):
     target.mkdir(parents=True)
     (target / "mine").write_text("kept")
     for taken in (target, target / "mine"):
-        with pytest.raises(ValueError, match=r" exists already"):
+        with pytest.raises(ValueError, match=r" already exists"):
             convert(module, "original", str(taken))
     assert (target / "mine").read_text() == "kept"
 
@@ -265,15 +263,6 @@ def test_unsupported_half_precision_is_rejected(source, target, monkeypatch):
     with pytest.raises(ValueError, match=r"`dtype`=float16: bert/pooler/dense/bias .*65600"):
         convert(source, "huggingface", str(target), dtype="float16")
     assert not target.exists()
-
-
-def test_damaged_source_is_rejected(module, tmp_path, target):
-    copy = shutil.copytree(module, tmp_path / "module")
-    data = copy / "variables" / "variables.data-00000-of-00001"
-    data.write_bytes(data.read_bytes()[:-5000])
-    with pytest.raises(LoadError, match="damaged"):
-        convert(str(copy), "original", str(target))
-    assert not target.parent.exists()
 
 
 def test_batch_contains_ragged_pairs():

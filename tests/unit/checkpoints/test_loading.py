@@ -165,11 +165,7 @@ def test_reading_contents_and_building_a_model(hub):
     assert contents.global_step == 125000
     assert contents.tokenizer.vocab_size == 1000
     assert {value.dtype for value in contents.weights.values()} == {np.dtype(np.float32)}
-    model = build_model(contents)
-    assert type(model) is AlbertForPretraining
-    del contents.weights["bert/pooler/dense/bias"]
-    with pytest.raises(LoadError, match=r"'bert/pooler/dense/bias'.*\[24\].*missing"):
-        build_model(contents)
+    assert type(build_model(contents)) is AlbertForPretraining
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,11 @@ from albert_tf.checkpoints.load_weights import (
     open_checkpoint,
     read_global_step,
 )
-from albert_tf.checkpoints.original import find_checkpoint, slot_variables, write_checkpoint
+from albert_tf.checkpoints.original import find_checkpoint, write_checkpoint
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.data.files import WriteError
-from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.models import AlbertForClassification, AlbertForPretraining
 from albert_tf.modeling.original_names import original_names
-from albert_tf.training.optimization import Lamb
 from tests.full_disk import file_size_limit
 from tests.golden.reference import CONFIGURATIONS, Reference
 from tests.small_model import small_config
@@ -104,29 +102,6 @@ class TestFinding:
 
 
 class TestLoading:
-    def test_encoder_ignores_heads(self, reference):
-        encoder = AlbertEncoder(reference.config)
-        report = load_weights(encoder, reference.checkpoint)
-        assert len(report.mapped) == 57
-        stored = contents(reference.checkpoint)
-        assert set(report.ignored) == {name for name in stored if name.startswith("cls/")}
-        assert len(report.ignored) == 7
-        for name, variable in original_names(encoder).items():
-            np.testing.assert_array_equal(variable, stored[name], err_msg=name)
-
-    def test_missing_heads_are_unchanged(self, reference, tmp_path):
-        encoder_part = {k: v for k, v in contents(reference.checkpoint).items() if "bert/" in k}
-        write_checkpoint(str(tmp_path / "encoder"), encoder_part, 3)
-        model = AlbertForPretraining(reference.config)
-        before = original_names(model)["cls/seq_relationship/output_weights"].numpy()
-        report = load_weights(model, str(tmp_path))
-        assert len(report.missing) == 7
-        assert "initialized: cls/predictions/output_bias" in report.summary()
-        after = original_names(model)["cls/seq_relationship/output_weights"]
-        np.testing.assert_array_equal(after, before)
-        with pytest.raises(LoadError, match="`albert_config_file`"):
-            report.check_complete()
-
     @pytest.mark.parametrize("name", ["lamb_base_checkpoint", "adamw_base_checkpoint"])
     def test_optimizer_slots_are_not_reported(self, golden, shared, name):
         model = AlbertForPretraining(shared.config)
@@ -230,18 +205,6 @@ class TestWriting:
         write_checkpoint(str(tmp_path / "copy"), original_names(reference.model()), step)
         assert_same_contents(contents(tmp_path / "copy"), contents(reference.checkpoint))
 
-    def test_moments_have_the_names_of_the_original(self, golden, shared, tmp_path):
-        model = shared.model()
-        optimizer = Lamb()
-        optimizer.build(list(original_names(model).values()))
-        slots = slot_variables(model, optimizer)
-        write_checkpoint(str(tmp_path / "ours"), {**original_names(model), **slots}, 8)
-        ours = contents(tmp_path / "ours")
-        theirs = contents(golden / "optimization" / "lamb_base_checkpoint" / "model.ckpt-8")
-        assert {k: (v.dtype, v.shape) for k, v in ours.items()} == {
-            k: (v.dtype, v.shape) for k, v in theirs.items()
-        }
-
     def test_missing_step_is_zero(self, tmp_path):
         tf.raw_ops.SaveV2(
             prefix=str(tmp_path / "bare"),
@@ -251,15 +214,6 @@ class TestWriting:
         )
         assert read_global_step(str(tmp_path / "bare")) == 0
         assert open_checkpoint(str(tmp_path / "bare"))[1] == {"x": [2]}
-
-    def test_existing_checkpoint_is_replaced(self, tmp_path):
-        write(tmp_path / "model.ckpt", step=1)
-        write(tmp_path / "model.ckpt", step=2, y=np.ones(2))
-        assert contents(tmp_path / "model.ckpt").keys() == {"y", "global_step"}
-        assert {path.name for path in tmp_path.iterdir()} == {
-            "model.ckpt.index",
-            f"model.ckpt{DATA}",
-        }
 
     # Bytes that suffice for nothing, for all but the last values, for all but the index.
     @pytest.mark.parametrize("size", [0, 3000, 4030])

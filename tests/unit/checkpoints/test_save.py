@@ -210,7 +210,7 @@ def test_existing_directories_are_not_overwritten(tmp_path):
     model = make("encoder")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes.txt").write_text("keep")
-    with pytest.raises(ValueError, match=r"full exists already"):
+    with pytest.raises(ValueError, match=r"full already exists"):
         albert_tf.save(model, tmp_path / "full")
     with pytest.raises(ValueError, match="max_seq_length"):
         albert_tf.save(model, tmp_path / "new", max_seq_length=1000)

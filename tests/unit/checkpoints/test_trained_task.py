@@ -106,7 +106,7 @@ class TestChecks:
                 "'contradiction', 'entailment', 'neutral', the labels of the data 'neutral'",
             ),
             (Labels(), True, "the labels of the data numbers"),
-            (THREE, False, "trained on pairs of texts, the data are"),
+            (THREE, False, "trained on pairs of texts, but the data are"),
         ],
     )
     def test_other_labels_and_texts_are_rejected(self, labels, is_pair, message):

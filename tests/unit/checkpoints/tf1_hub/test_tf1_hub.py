@@ -62,25 +62,10 @@ def test_missing_tokenization_info(module):
     assert read.config_file is not None
 
 
-def test_constant_and_computed_lower_casing(module):
-    def rename(graph):
-        node = graph.graph_def.node.add(name="copy", op="Identity", input=["Const:0"])
-        graph.signature_def["tokenization_info"].outputs["do_lower_case"].name = node.name + ":0"
-
-    edit_graphs(module, rename)
-    assert tf1_hub.read(str(module)).do_lower_case is True
-
-    def compute(graph):
-        next(node for node in graph.graph_def.node if node.name == "copy").op = "LogicalNot"
-
-    edit_graphs(module, compute)
-    assert tf1_hub.read(str(module)).do_lower_case is None
-
-
 def test_damaged_files_are_rejected(module):
     path = module / "saved_model.pb"
     content = path.read_bytes()
-    for part, message in ((content[:-100], r"saved_model\.pb"), (b"", "a file without graphs")):
+    for part, message in ((content[:-100], r"saved_model\.pb"), (b"", "contains no graph")):
         path.write_bytes(part)
         with pytest.raises(LoadError, match=message):
             tf1_hub.read(str(module))
@@ -103,22 +88,9 @@ def test_damaged_variables_are_reported(module, tmp_path, name):
         stored_model(str(path))
 
 
-def test_tf2_saved_models_are_rejected(tmp_path):
-    class Doubler(tf.Module):
-        @tf.function(input_signature=[tf.TensorSpec([None], tf.float32)])
-        def double(self, x):
-            return x + x
-
-    doubler = Doubler()
-    tf.saved_model.save(doubler, str(tmp_path / "saved"), signatures={"twice": doubler.double})
-    assert not tf1_hub.is_here(str(tmp_path / "saved"))
-    with pytest.raises(LoadError, match=r"(?s)TF2 object.*'serve'.*'twice'.*export_to_tfhub"):
-        tf1_hub.read(str(tmp_path / "saved"))
-
-
 def test_modules_of_other_models_are_rejected(module):
     write_checkpoint(
         str(module / "variables" / "variables"), {"resnet/conv/kernel": np.zeros([2, 3])}, 7
     )
-    with pytest.raises(LoadError, match=r"not a module of ALBERT.*tokens.*resnet/conv/kernel"):
+    with pytest.raises(LoadError, match=r"not a module of ALBERT.*resnet/conv/kernel"):
         tf1_hub.read(str(module))

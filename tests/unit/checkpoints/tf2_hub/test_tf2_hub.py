@@ -137,13 +137,13 @@ def test_exact_gelu_is_rejected(copy):
     metadata = copy / "keras_metadata.pb"
     # The exact GELU of Keras, by a name as long as the other: a protocol buffer counts bytes.
     metadata.write_bytes(metadata.read_bytes().replace(b'"Text>gelu"', b'"gelu"     '))
-    with pytest.raises(LoadError, match=r"copy.*activation 'gelu'"):
+    with pytest.raises(LoadError, match=r"copy.*activation must be .*Received: 'gelu'"):
         tf2_hub.read(str(copy))
 
 
 def test_other_models_are_rejected(tmp_path):
     tf.saved_model.save(tf.Module(), str(tmp_path / "empty"))
-    with pytest.raises(LoadError, match=r"ALBERT.*: it has no variables\. Expected"):
+    with pytest.raises(LoadError, match=r"ALBERT.*: none\. Expected"):
         tf2_hub.read(str(tmp_path / "empty"))
     module = tf.Module()
     module.layer = tf.Variable(
