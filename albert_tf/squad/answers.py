@@ -15,7 +15,7 @@ from albert_tf.data.files import write_then_rename
 from albert_tf.squad.data import SquadData
 from albert_tf.squad.features import SquadFeatures
 
-NO_WINDOW_ODDS = 1e6  # null odds of a question without windows
+_NO_WINDOW_ODDS = 1e6  # null odds of a question without windows
 OUTPUTS = {
     1: ("start_logits", "end_logits"),
     2: (
@@ -27,9 +27,9 @@ OUTPUTS = {
     ),
 }
 
-# Fallback for questions without possible spans, as in the original release.
+# The candidates of questions without possible spans, as in the original release.
 _FALLBACKS = {1: {"empty": (0.0, 0.0, -1, -1)}, 2: {"": (-1e6, -1e6, -1, -1)}}
-_QUESTIONS_AT_ONCE = 256  # limits the memory of spans
+_QUESTIONS_AT_ONCE = 256  # limits the memory for spans
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class AnswerSettings:
     version: int  # SQuAD version, 1 or 2
     max_seq_length: int = 384  # maximum number of tokens of a window with its question
     doc_stride: int = 128  # number of tokens between the starts of two windows
-    max_query_length: int = 64  # maximum number of tokens of a question; longer ones are truncated
+    max_query_length: int = 64  # number of tokens to which questions are truncated
     n_best_size: int = 20  # maximum number of candidates; in SQuAD 1.1 also of starts and ends
-    max_answer_length: int = 30  # maximum number of tokens
+    max_answer_length: int = 30  # maximum number of tokens of an answer
     threshold: float | None = None  # SQuAD 2.0: minimum null odds of unanswered questions
 
     @property
@@ -52,21 +52,13 @@ class AnswerSettings:
 
 
 class AnswerCandidate(NamedTuple):
-    """A candidate answer of a question.
+    """A candidate answer of a question."""
 
-    Attributes:
-        text: the answer, stripped.
-        probability: probability among the candidates of the question.
-        start_log_prob, end_log_prob: log probability of its first and last token; a logit in
-            SQuAD 1.1.
-        start, end: context[start:end] is the answer; -1 if it is not in the context.
-    """
-
-    text: str
-    probability: float
-    start_log_prob: float
-    end_log_prob: float
-    start: int
+    text: str  # stripped
+    probability: float  # among the candidates of the question
+    start_log_prob: float  # log probability of the first token; in SQuAD 1.1 its logit
+    end_log_prob: float  # log probability of the last token; in SQuAD 1.1 its logit
+    start: int  # context[start:end] is the answer; -1 if the context does not contain it
     end: int
 
 
@@ -76,14 +68,12 @@ class SquadAnswers:
 
     ids: list[str]
     candidates: list[list[AnswerCandidate]]  # of each question, at least one, best first
-    null_odds: np.ndarray | None = None  # float64 [Q], higher if less answerable; only SQuAD 2.0
-
-    def __len__(self) -> int:
-        """Number of questions Q."""
-        return len(self.ids)
+    null_odds: np.ndarray | None = (
+        None  # float64 [Q], higher if an answer is less likely; SQuAD 2.0
+    )
 
     def predictions(self, threshold: float | None = None) -> dict[str, str]:
-        """Returns the best answers by id; "" if their null odds reach `threshold`, if given."""
+        """Returns the best answers by id; "" if the null odds are at least `threshold`."""
         texts = [candidates[0].text for candidates in self.candidates]
         if threshold is not None and self.null_odds is not None:
             is_answered = self.null_odds < threshold
@@ -100,10 +90,10 @@ class SquadAnswers:
 class AnswerSelector:
     """Collects the outputs of all windows and selects the answers.
 
-    Candidates of a window combine its `n_best_size` best starts and ends (SQuAD 1.1) or the model's
+    The spans of a window combine its `n_best_size` best starts and ends (SQuAD 1.1) or the model's
     beams (SQuAD 2.0). A span is rejected if it ends before it starts, is longer than
     `max_answer_length`, exceeds the context of the window, or starts at a token with more context
-    in another window. If spans of a question have the same text, only the best span is kept.
+    in another window. Among spans of a question with the same text, only the best span is kept.
 
     If `ranks_padding`, the best starts and ends of SQuAD 1.1 may be padding, as in the original.
 
@@ -151,7 +141,7 @@ class AnswerSelector:
             self._kept[name][rows] = values
 
     def _best(self, logits: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the best positions, padded with -1, and their logits, [n, n_best_size] each."""
+        """Returns the best positions, -1 if missing, and their logits, [n, n_best_size] each."""
         if not self.ranks_padding:
             is_real = np.arange(logits.shape[1]) < self.features.sequences.lengths[rows][:, None]
             logits = np.where(is_real, logits, -np.inf)
@@ -162,7 +152,7 @@ class AnswerSelector:
         return np.pad(index, missing, constant_values=-1), np.pad(best, missing)
 
     def answers(self) -> SquadAnswers:
-        """Returns the answers. Call it after adding the outputs of all windows."""
+        """Returns the answers, after the outputs of all windows have been added."""
         questions = self.data.questions
         found = [
             self._distinct(self.data.contexts[questions[number].paragraph], spans)
@@ -181,7 +171,7 @@ class AnswerSelector:
     def _distinct(
         self, context: str, spans: Iterable[tuple]
     ) -> dict[str, tuple[float, float, int, int]]:
-        """Returns scores and ranges of the first distinct texts, or of the fallback."""
+        """Returns scores and ranges of the first `n_best_size` distinct texts, or `_FALLBACKS`."""
         found: dict[str, tuple[float, float, int, int]] = {}
         for start, end, *scores in spans:
             piece = context[start : end + 1]
@@ -201,7 +191,7 @@ class AnswerSelector:
         for begin in range(0, count, _QUESTIONS_AT_ONCE):
             end = min(begin + _QUESTIONS_AT_ONCE, count)
             questions, *spans = self._spans(np.arange(windows[begin], windows[end]))
-            # Stable: ties keep the order of windows, starts and ends.
+            # A stable order: equal scores keep the order of windows, starts and ends.
             order = np.lexsort((-(spans[2] + spans[3]), questions))
             columns = [column[order].tolist() for column in spans]
             bounds = np.searchsorted(questions[order], np.arange(begin, end + 1)).tolist()
@@ -224,7 +214,7 @@ class AnswerSelector:
         # In SQuAD 1.1, all starts share the same ends.
         end_beam = np.minimum(beam, ends.shape[1] - 1)
         row, start, end = rows[window], starts[window, beam], ends[window, end_beam, rank]
-        # Scores of a span that occurs in several beams are averaged.
+        # As in the original, scores of a span that occurs in several beams are averaged.
         width = np.int64(ends.max(initial=0) + 1)
         keys = (row * width + start) * width + end
         _, first, inverse, counts = np.unique(keys, True, True, True)
@@ -251,14 +241,14 @@ class AnswerSelector:
         """Returns the minimum of the null odds of the windows of each question, float64 [Q]."""
         if self.settings.version == 1:
             return None
-        odds = np.full(len(self.data.questions), NO_WINDOW_ODDS)
+        odds = np.full(len(self.data.questions), _NO_WINDOW_ODDS)
         if "null_odds" in self._kept:
             np.minimum.at(odds, self.features.question_indices, self._kept["null_odds"])
         return odds
 
 
 def _softmax(values: np.ndarray, bounds: np.ndarray) -> np.ndarray:
-    """Returns the softmax of each of the non-empty groups of values between bounds."""
+    """Returns the softmax of each group of values; a group is between two bounds."""
     lengths, first = np.diff(bounds), bounds[:-1]
     shares = np.exp(values - np.repeat(np.maximum.reduceat(values, first), lengths))
     return shares / np.repeat(np.add.reduceat(shares, first), lengths)
@@ -267,9 +257,9 @@ def _softmax(values: np.ndarray, bounds: np.ndarray) -> np.ndarray:
 def write_answers(output_dir: str, answers: SquadAnswers, threshold: float | None = None) -> None:
     """Writes `predictions.json`, `nbest_predictions.json` and, for SQuAD 2.0, `null_odds.json`.
 
-    Each file contains an object with the question ids as keys. An n-best answer is an object with
-    `text`, `probability`, `start_log_prob` and `end_log_prob`. `predictions.json` contains the best
-    answers, or "" if their null odds reach `threshold`, if given.
+    Each file contains an object with the question ids as keys. `predictions.json` contains the
+    texts of `SquadAnswers.predictions`, and `nbest_predictions.json` lists of objects with `text`,
+    `probability`, `start_log_prob` and `end_log_prob`.
     """
     names = AnswerCandidate._fields[:4]
     n_best = [

@@ -1,12 +1,13 @@
-"""Answers questions about texts, from lists, JSON documents or JSON Lines.
+"""Answers questions about texts in lists, JSON documents or JSON Lines.
 
 Input files contain a list of objects with `context`, `question` and optionally `id`; or one such
-object per line; or questions in the format of SQuAD or CMRC 2018, with or without answers.
-`QuestionAnswer.to_json` describes the output.
+object per line; or questions in the format of SQuAD or CMRC 2018. `QuestionAnswer.to_json`
+describes the output.
 """
 
 from __future__ import annotations
 
+import codecs
 import json
 import math
 import os
@@ -57,7 +58,7 @@ _WANTED = (
     'a JSON list of {"context": "...", "question": "..."}, optionally with "id"; or one such '
     "object per line; or a file in the format of SQuAD"
 )
-# The same for lists and files, so that both yield the same batches and numbers.
+# The same value for lists and files, so that both have the same batches and rounding errors.
 _QUESTIONS_AT_ONCE = 256
 _MODELS = (AlbertForQuestionAnswering, AlbertForQuestionAnsweringWithBeamSearch)
 
@@ -75,12 +76,11 @@ def read_plain_questions(
 ) -> Iterator[list[PlainQuestion]]:
     """Yields the questions of each group of lines, see `streams.read_lines`.
 
-    If the first line is an object, the input is JSON Lines; otherwise all lines are one document.
-    Questions without an id are numbered from 1, as text.
+    The default id is the number of the question from 1, as text.
 
     Raises:
-        ValueError: JSON is malformed, or a text is missing; names `path` and the line or the keys.
-            The questions before it are yielded first.
+        ValueError: JSON is malformed, or a text is missing. The message names `path` and the line
+            or the keys. The questions before the error are yielded first.
     """
     number = 0
     for values in _json_values(lines, source_name(path)):
@@ -101,15 +101,16 @@ def read_plain_questions(
 
 
 def _json_values(lines: Iterable[Sequence[bytes]], source: str) -> Iterator[Iterable[JsonValue]]:
-    """Yields the values of each group of JSON Lines, or of a document."""
+    """Yields the values of each group of JSON Lines, or of a document in several lines."""
     number = 1
-    is_lines = False
+    is_first = True
     groups = iter(lines)
     for group in groups:
-        first = next((line for line in group if line.strip()), None)
-        if first is not None and not is_lines:
-            is_lines = not _begins_document(first)
-            if not is_lines:
+        first = next((line.strip() for line in group if line.strip()), None)
+        if first is not None and is_first:
+            is_first = False
+            first = first.removeprefix(codecs.BOM_UTF8)
+            if first.startswith(b"[") or (first.startswith(b"{") and not first.endswith(b"}")):
                 data = b"\n".join(chain(group, *groups))
                 yield (JsonValue(parse_json(text, source, line=number), source) for text in [data])
                 return
@@ -121,25 +122,15 @@ def _json_values(lines: Iterable[Sequence[bytes]], source: str) -> Iterator[Iter
         number += len(group)
 
 
-def _begins_document(line: bytes) -> bool:
-    """Returns whether JSON continues in the next line, or is complete and not an object."""
-    try:
-        return not isinstance(parse_json(line, "the first line"), dict)
-    except ValueError as error:
-        # Malformed JSON, unlike unfinished JSON, is reported at once: a stream may never end.
-        cause = error.__cause__
-        return isinstance(cause, json.JSONDecodeError) and cause.pos >= len(cause.doc.rstrip())
-
-
 class QuestionAnswer(NamedTuple):
     """The answer to a question.
 
     Attributes:
-        answer: the best answer, a part of the context; "" if unanswered.
-        probability: probability among the candidates of the question. `None` if unanswered.
-        start, end: context[start:end] is the answer, in characters. `None` if unanswered.
+        answer: the best answer, a part of the context; "" if there is no answer.
+        probability: probability among the candidates. `None` if there is no answer.
+        start, end: context[start:end] is the answer, in characters. `None` if there is no answer.
         null_odds: higher if an answer is less likely. `None` for SQuAD 1.1.
-        n_best: the best candidates, best first.
+        n_best: the candidates, best first.
     """
 
     answer: str
@@ -156,16 +147,11 @@ class QuestionAnswer(NamedTuple):
         `null_odds`; and `n_best`, a list of objects with the keys from `answer` to `end`.
         """
         keys = ("answer", "probability", "start", "end")
-        odds = {}
+        written = {"id": question_id, **dict(zip(keys, self[:4], strict=True))}
         if self.null_odds is not None:
-            odds = {"is_answered": self.start is not None, "null_odds": self.null_odds}
+            written |= {"is_answered": self.start is not None, "null_odds": self.null_odds}
         n_best = [(c.text, c.probability, c.start, c.end) for c in self.n_best]
-        return {
-            "id": question_id,
-            **dict(zip(keys, self[:4], strict=True)),
-            **odds,
-            "n_best": [dict(zip(keys, candidate, strict=True)) for candidate in n_best],
-        }
+        return {**written, "n_best": [dict(zip(keys, row, strict=True)) for row in n_best]}
 
 
 def select_answers(
@@ -175,8 +161,8 @@ def select_answers(
     settings: AnswerSettings,
     description: str,
 ) -> SquadAnswers:
-    """Returns the answers of a model, ranking padding as in the original if `padding` is "max"."""
-    ranks_padding = predictor.padding == "max"
+    """Returns the answers of a model."""
+    ranks_padding = predictor.padding == "max"  # as in the original, which pads all windows
     selector = AnswerSelector(data, features, settings, ranks_padding=ranks_padding)
     for rows, outputs in predictor.batches(features.sequences, description):
         selector.add(rows, outputs)
@@ -196,7 +182,7 @@ class Answerer:
         self.issues = DataIssues("questions", "id")
 
     def answer_group(self, questions: Sequence[PlainQuestion]) -> list[QuestionAnswer]:
-        """Answers questions together; memory use grows with their number."""
+        """Answers questions in shared batches; memory use grows with their number."""
         settings = self.settings
         contexts: dict[str, int] = {}
         asked = []
@@ -209,7 +195,7 @@ class Answerer:
         )
         for index in features.cut_questions:
             self.issues.add(
-                f"a question longer than --max_query_length={settings.max_query_length}, truncated",
+                f"a question longer than `max_query_length`={settings.max_query_length}, truncated",
                 str(questions[index].question_id),
             )
         description = f"answering from question {self.num_questions + 1}"
@@ -217,13 +203,15 @@ class Answerer:
         self.num_questions += len(questions)
         found = []
         for number in range(len(questions)):
-            # Without spans, the only candidate is the fallback.
+            # Without spans, the only candidate is not in the context.
             n_best = [candidate for candidate in answers.candidates[number] if candidate.start >= 0]
             odds = None if answers.null_odds is None else float(answers.null_odds[number])
             threshold = settings.threshold
-            is_null = odds is not None and threshold is not None and odds >= threshold
+            has_answer = bool(n_best)
+            if odds is not None and threshold is not None:
+                has_answer &= odds < threshold
             best: tuple[str, Any, Any, Any] = ("", None, None, None)
-            if n_best and not is_null:
+            if has_answer:
                 text, probability, *_, start, end = n_best[0]
                 best = text, probability, start, end
             found.append(QuestionAnswer(*best, odds, n_best))
@@ -237,7 +225,7 @@ class QuestionAnswerer(Answerer):
         model: a model of SQuAD 1.1, which answers every question, or of SQuAD 2.0.
         tokenizer: the tokenizer. Default: `model.tokenizer`.
         max_seq_length: maximum number of tokens of a window with its question. Default: the value
-            of the training; otherwise 384, or the model's number of positions if smaller.
+            of the training; otherwise 384, or the number of positions of the model if smaller.
         doc_stride: number of tokens between the starts of two windows. Default: the value of the
             training, otherwise 128.
         max_query_length: number of tokens to which questions are truncated. Default: the value of
@@ -289,22 +277,23 @@ class QuestionAnswerer(Answerer):
             **trained.settings,
             **{name: value for name, value in given.items() if value is not None},
         }
-        numbers = {
-            "doc_stride": known["doc_stride"],
-            "max_query_length": known["max_query_length"],
-            "n_best_size": n_best_size,
-            "max_answer_length": max_answer_length,
-        }
-        for name, value in numbers.items():
-            check_whole_number(name, value, 1)
         threshold = known[THRESHOLD]
         if threshold is not None and (not isinstance(threshold, Real) or math.isnan(threshold)):
             raise UserError(f"{THRESHOLD} must be a number. Received: {threshold!r}")
         if version == 1 and threshold is not None:
-            logging.warning("%s has no effect: SQuAD 1.1 answers every question", THRESHOLD)
+            logging.warning("`%s` has no effect: SQuAD 1.1 answers every question", THRESHOLD)
             threshold = None
-        length = predictor.max_seq_length
-        settings = AnswerSettings(version, length, threshold=threshold, **numbers)
+        settings = AnswerSettings(
+            version,
+            predictor.max_seq_length,
+            known["doc_stride"],
+            known["max_query_length"],
+            n_best_size,
+            max_answer_length,
+            threshold,
+        )
+        for name in ("doc_stride", "max_query_length", "n_best_size", "max_answer_length"):
+            check_whole_number(name, getattr(settings, name), 1)
         check_lengths(**settings.lengths)
         super().__init__(predictor, tokenizer, settings)
 
@@ -359,7 +348,7 @@ class QuestionAnswerer(Answerer):
 
 
 def check_questions(path: str) -> None:
-    """Checks all questions of a file; skips pipes. For errors see `read_plain_questions`."""
+    """Checks all questions of a file, but not of a pipe; for errors see `read_plain_questions`."""
     if can_be_read_twice(path, "a file of questions"):
         with open_input(path) as file:
             for _ in read_plain_questions(read_lines(file), path):
@@ -367,11 +356,11 @@ def check_questions(path: str) -> None:
 
 
 def answer_file(path: str, answerer: Answerer, output_path: str | None = None) -> None:
-    """Answers every question of a file or the standard input, "-"; logs issues.
+    """Answers every question of a file, or of the standard input if `path` is "-".
 
     JSON Lines are answered as soon as they arrive, with constant memory; a JSON document is read
-    completely. If `output_path` is `None`, answers go to the standard output. For errors see
-    `read_plain_questions`.
+    completely. If `output_path` is `None`, the answers are written to the standard output. For
+    errors see `read_plain_questions`.
     """
     try:
         with open_input(path) as file, open_output(output_path) as out:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -18,10 +19,10 @@ Answers = tuple[tuple[str, int], ...]
 
 
 def questions_in(content: JsonValue) -> Iterator[tuple[JsonValue, JsonValue]]:
-    """Yields the context object and the question object of each question in a JSON value.
+    """Yields the objects with the context and the question of each question in a JSON value.
 
-    The value is a list of articles, an object with such a list as `data`, or one article.
-    Paragraphs may replace articles, and questions with a context may replace paragraphs.
+    The value is a list of articles, an object with such a list as `data`, or one article. Articles
+    may be paragraphs, and paragraphs may be questions with a context.
     """
     articles = [content]
     if isinstance(content.value, list):
@@ -37,7 +38,7 @@ def questions_in(content: JsonValue) -> Iterator[tuple[JsonValue, JsonValue]]:
 
 
 def text_of(entry: JsonValue, name: str) -> str:
-    """Returns a text; the older format of CMRC 2018 uses other keys."""
+    """Returns the context or question of an object, also in the older format of CMRC 2018."""
     other = {"context": "context_text", "question": "query_text"}[name]
     return (entry.get(other) or entry[name]).whole_text()
 
@@ -71,7 +72,7 @@ class Question:
     question: str
     paragraph: int  # index in `SquadData.contexts`
     answers: Answers  # text and first character, -1 if unknown; for training at most one answer
-    is_impossible: bool  # whether the context does not answer it
+    is_impossible: bool  # whether the context does not contain the answer
 
 
 @dataclass(frozen=True)
@@ -84,15 +85,14 @@ class SquadData:
 
 
 def read_squad(path: str, *, version: int, is_training: bool) -> SquadData:
-    """Reads all questions of a file.
+    """Reads all questions of a file; see `questions_in` for the format.
 
     For training, only the first answer of a question is kept. If its text is not at `answer_start`,
-    the nearest occurrence is used. If the text does not occur in the context, the text at
-    `answer_start` is used. Malformed answers are counted and logged. For evaluation, answers are
-    optional.
+    its nearest occurrence is used. If it does not occur in the context, the text at `answer_start`
+    is used. Malformed answers are counted and logged. For evaluation, answers are optional.
 
     Raises:
-        ValueError: the format is not supported, there are no questions, or an id occurs twice. For
+        ValueError: the format is invalid, there are no questions, or an id occurs twice. For
             training: a question of SQuAD 1.1 has no answer, or an answer is outside of its context.
             The message names the file and the keys in it.
     """
@@ -117,55 +117,52 @@ def read_squad(path: str, *, version: int, is_training: bool) -> SquadData:
             answers = _answers_of(entry)
             if is_training:
                 where = f"{path}: {entry.keys} (id {shown(qas_id)})"
-                if is_impossible:
-                    answers = ()
-                elif not answers and version == 1:
+                if not (answers or is_impossible or version == 2):
                     raise JsonError(
                         f"{where} has no answer, but `squad_version`=1 needs one for training."
                     )
+                if is_impossible:
+                    answers = ()
                 else:
                     answers = _answer_to_train(answers, context, qas_id, where, issues)
                 is_impossible = not answers
             index = contexts.setdefault(context, len(contexts))
-            question = text_of(entry, "question")
-            data.questions.append(Question(qas_id, question, index, answers, is_impossible))
+            asked = text_of(entry, "question")
+            data.questions.append(Question(qas_id, asked, index, answers, is_impossible))
     except JsonError as error:
         raise UserError(f"{error} Expected: {_WANTED}.") from error
     if not data.questions:
         raise UserError(f"{path} contains no question. Expected: {_WANTED}.")
     data.contexts.extend(contexts)
-    done = ", trained towards position 0" * is_training
-    for one in data.questions:
-        if version == 1 and one.is_impossible:
-            kind = f"no answer in their context, as in SQuAD 2.0{done}"
-            issues.add(f"{kind}; --squad_version=1 answers every question", one.qas_id)
+    done = "; the target is position 0" * is_training
+    for question in data.questions:
+        if version == 1 and question.is_impossible:
+            kind = f"no answer in the context, although `squad_version`=1 needs answers{done}"
+            issues.add(kind, question.qas_id)
     issues.log()
     return data
 
 
-def locate_answer(context: str, text: str, start: int) -> int:
+def _locate_answer(context: str, text: str, start: int) -> int:
     """Returns the index of the occurrence of `text` that is nearest to `start`, or -1."""
     start = max(start, 0)
     if context.startswith(text, start):
         return start
-    before = context.rfind(text, 0, start + len(text))
-    after = context.find(text, start)
-    if min(before, after) < 0:
-        return max(before, after)
-    return before if start - before <= after - start else after
+    places = (match.start() for match in re.finditer(f"(?={re.escape(text)})", context))
+    return min(places, key=lambda place: abs(place - start), default=-1)
 
 
 def _answer_to_train(
     answers: Answers, context: str, qas_id: str, where: str, issues: DataIssues
 ) -> Answers:
-    """Returns at most one answer, with a known position."""
+    """Returns the first answer with its position in the context, or no answer."""
     if len(answers) > 1:
         issues.add("several answers; using the first", qas_id)
     text, start = answers[0] if answers else ("", -1)
     if not text:
         issues.add("no answer; treated as unanswerable", qas_id)
         return ()
-    found = locate_answer(context, text, start)
+    found = _locate_answer(context, text, start)
     if found >= 0:
         if start < 0:
             issues.add("no answer_start; using the first occurrence", qas_id)
@@ -174,8 +171,8 @@ def _answer_to_train(
         return ((text, found),)
     if not 0 <= start <= len(context) - len(text):
         raise JsonError(
-            f"{where}: the answer {shown(text)} does not occur in the context, and at "
-            f"`answer_start`={shown(start)} it exceeds the context of {len(context)} characters."
+            f"{where}: the answer {shown(text)} does not occur in the context, and the range from "
+            f"`answer_start`={shown(start)} is outside of the context of {len(context)} characters."
         )
     issues.add("an answer that does not occur in the context; using its answer_start", qas_id)
     return ((text, start),)

@@ -1,4 +1,4 @@
-"""SavedModels that answer questions, from token ids or texts.
+"""SavedModels of question-answering models, which take token ids or texts.
 
 `GraphAnswerer` implements `squad.features` and `squad.answers` in a graph. In shapes, Q is the
 number of questions, N the number of windows and T the number of possible spans.
@@ -29,12 +29,11 @@ from albert_tf.serving.saved_model import (
 )
 from albert_tf.serving.tokenizer_graph import GraphTokenizer
 from albert_tf.squad.answers import OUTPUTS, AnswerSettings
-from albert_tf.squad.features import check_lengths
 from albert_tf.tokenization.base import Tokenizer
 
-FOLDER = "saved_model"  # as in the original, which writes other formats next to it
+FOLDER = "saved_model"  # as in the original
 
-# The original's names of the logits, although they are not log probabilities.
+# The original calls the logits log probabilities.
 _ORIGINAL_OUTPUTS = {"start_logits": "start_log_prob", "end_logits": "end_log_prob"}
 _TOKENS_AT_ONCE = 8192  # limits memory: a long context has many windows
 _SPECIAL_TOKENS = 3  # [CLS] question [SEP] window [SEP]
@@ -55,8 +54,8 @@ def export_spans(
     token, 0 = padding) and `segment_ids` (1 = the context and the [SEP] after it), int32 [B, S]
     each. `tokens` returns `OUTPUTS`: for SQuAD 1.1 unmasked logits; for SQuAD 2.0 the beams of
     `SpanBeamHead.call`, in which missing starts and ends have log probabilities of about -1e30, and
-    `cls_logits`, above 0 if an answer is unlikely. `serving_default` returns the same values; the
-    logits have their names in the original, `start_log_prob` and `end_log_prob`.
+    `cls_logits`, above 0 if an answer is unlikely. `serving_default` returns the same values, with
+    the original's names of the logits, `start_log_prob` and `end_log_prob`.
 
     Returns:
         Path of the subdirectory, which is named after the time in seconds.
@@ -98,9 +97,8 @@ def export_text_spans(
         Path of the subdirectory.
 
     Raises:
-        ValueError: a setting is out of range, or the tokenizer is not supported in a graph.
+        ValueError: the tokenizer is not supported in a graph.
     """
-    check_lengths(**settings.lengths)
     copy = float32_copy(model)
     graph_tokenizer = GraphTokenizer(tokenizer)
     answers = GraphAnswerer(graph_tokenizer, lambda inputs: copy(inputs, training=False), settings)
@@ -109,10 +107,7 @@ def export_text_spans(
 
 
 class GraphAnswerer:
-    """Answers questions in a graph, given a `GraphTokenizer`.
-
-    `model` maps a batch of token ids to the outputs `squad.answers.OUTPUTS`.
-    """
+    """Answers questions in a graph. `model` returns the outputs `squad.answers.OUTPUTS`."""
 
     def __init__(
         self, tokenizer: Any, model: Callable[[Outputs], Outputs], settings: AnswerSettings
@@ -125,25 +120,28 @@ class GraphAnswerer:
         """Answers `questions` about `contexts`; docs/exporting.md lists the outputs."""
         settings, tokenizer = self._settings, self._tokenizer
         ids, starts, ends = tokenizer.tokenize_with_offsets(texts["contexts"])
-        contexts = Contexts(texts["contexts"], tf.cast(starts, tf.int32), tf.cast(ends, tf.int32))
+        contexts = _Contexts(texts["contexts"], tf.cast(starts, tf.int32), tf.cast(ends, tf.int32))
         questions = tokenizer.tokenize(texts["questions"])
-        windows = span_windows(questions, ids, tokenizer, **settings.lengths)
+        windows = _windows(questions, ids, tokenizer, **settings.lengths)
         spans, odds = self._all_spans(windows, contexts)
-        found = best_answers(spans, contexts, settings.n_best_size)
+        found = _best_answers(spans, contexts, settings.n_best_size)
         best = {name.removeprefix("n_best_"): values[:, 0] for name, values in found.items()}
         is_answered = best["start"] >= 0
         if settings.version == 2:
-            # Every question has a window.
             count = tf.shape(contexts.texts)[0]
             odds = tf.math.unsorted_segment_min(odds, windows.questions, count)
             if settings.threshold is not None:
                 is_answered &= odds < settings.threshold
             found |= {"null_odds": odds, "is_answered": is_answered}
-        return found | _only(best, is_answered)
+        missing = {tf.string: "", tf.float32: 0.0, tf.int32: -1}
+        return found | {
+            name: tf.where(is_answered, values, tf.constant(missing[values.dtype], values.dtype))
+            for name, values in best.items()
+        }
 
-    def _all_spans(self, windows: SpanWindows, contexts: Contexts) -> tuple[Spans, tf.Tensor]:
-        """Returns the spans of all windows, and null odds, float32 [N], 0 for SQuAD 1.1."""
-        # Windows of similar lengths share a batch, which reduces padding.
+    def _all_spans(self, windows: _Windows, contexts: _Contexts) -> tuple[_Spans, tf.Tensor]:
+        """Returns the spans of all windows, and the null odds, float32 [N], 0 for SQuAD 1.1."""
+        # Sorted by length, because batches of similar lengths have little padding.
         rows = tf.argsort(windows.sequences.ids.row_lengths(), direction="DESCENDING")
         size = max(1, _TOKENS_AT_ONCE // self._settings.max_seq_length)
         dtypes = [tf.int32, tf.int32, tf.float64, tf.int32, tf.string, tf.float32]
@@ -154,33 +152,24 @@ class GraphAnswerer:
             parallel_iterations=1,
         )
         *spans, odds = (column.values for column in columns)
-        return Spans(*spans), tf.gather(odds, tf.argsort(rows))
+        return _Spans(*spans), tf.gather(odds, tf.argsort(rows))
 
     def _spans(
-        self, windows: SpanWindows, rows: tf.Tensor, contexts: Contexts
+        self, windows: _Windows, rows: tf.Tensor, contexts: _Contexts
     ) -> tuple[tf.Tensor, ...]:
-        """Returns the columns of the spans of windows, and the null odds of the windows."""
+        """Returns the columns of `_Spans` for the windows `rows`, and the null odds."""
+        settings = self._settings
         inputs = windows.sequences.rows(rows).padded()
         outputs = self._model(inputs)
-        if self._settings.version == 1:
-            beams = logit_beams(outputs, inputs["input_mask"], self._settings.n_best_size)
+        if settings.version == 1:
+            beams = _logit_beams(outputs, inputs["input_mask"], settings.n_best_size)
             odds = tf.zeros_like(rows, tf.float32)
         else:
-            beams, odds = found_beams(outputs), outputs["cls_logits"]
-        length = self._settings.max_answer_length
-        return (*possible_spans(beams, windows, rows, contexts, length), odds)
+            beams, odds = _model_beams(outputs), outputs["cls_logits"]
+        return (*_possible_spans(beams, windows, rows, contexts, settings.max_answer_length), odds)
 
 
-def _only(best: Outputs, is_answered: tf.Tensor) -> Outputs:
-    """Replaces the best answers of unanswered questions by the values of missing answers."""
-    missing = {tf.string: "", tf.float32: 0.0, tf.int32: -1}
-    return {
-        name: tf.where(is_answered, values, tf.constant(missing[values.dtype], values.dtype))
-        for name, values in best.items()
-    }
-
-
-class SpanWindows(NamedTuple):
+class _Windows(NamedTuple):
     """The windows of all questions, grouped by question."""
 
     sequences: Sequences  # N windows, [CLS] question [SEP] part of the context [SEP]
@@ -218,7 +207,7 @@ class SpanWindows(NamedTuple):
         return tf.where(least < 0, tf.constant(-1.0, tf.float64), scores)
 
 
-def span_windows(
+def _windows(
     questions: tf.RaggedTensor,
     contexts: tf.RaggedTensor,
     tokenizer: Any,
@@ -226,7 +215,7 @@ def span_windows(
     max_seq_length: int,
     doc_stride: int,
     max_query_length: int,
-) -> SpanWindows:
+) -> _Windows:
     """Splits contexts into windows like `squad_features`; token ids are int32 [Q, (tokens)]."""
     questions = questions[:, :max_query_length]
     context_lengths = tf.cast(contexts.row_lengths(), tf.int32)
@@ -243,18 +232,16 @@ def span_windows(
     sequences = joined(tf.gather(questions, owners), parts, tokenizer)
     longest_room = max_seq_length - _SPECIAL_TOKENS
     most_overlaps = max(-(-longest_room // doc_stride) - 1, 0)
-    return SpanWindows(sequences, owners, starts, lengths, most_overlaps)
+    return _Windows(sequences, owners, starts, lengths, most_overlaps)
 
 
-class Contexts(NamedTuple):
-    """The texts that contain the answers."""
-
+class _Contexts(NamedTuple):
     texts: tf.Tensor  # string [Q], UTF-8
     starts: tf.RaggedTensor  # int32 [Q, (tokens)]; first byte of each token
     ends: tf.RaggedTensor  # int32 [Q, (tokens)]; one past the last byte
 
 
-class Spans(NamedTuple):
+class _Spans(NamedTuple):
     """Parts of contexts that may be answers, [T] each."""
 
     windows: tf.Tensor  # int32
@@ -263,12 +250,11 @@ class Spans(NamedTuple):
     starts: tf.Tensor  # int32; first byte after leading blanks
     texts: tf.Tensor  # string; stripped
 
-    def rows(self, rows: tf.Tensor) -> Spans:
-        """Returns the given rows, integer [t]."""
-        return Spans(*(tf.gather(column, rows) for column in self))
+    def rows(self, rows: tf.Tensor) -> _Spans:
+        return _Spans(*(tf.gather(column, rows) for column in self))
 
 
-class Beams(NamedTuple):
+class _Beams(NamedTuple):
     """Candidate starts and ends of n windows, best first."""
 
     starts: tf.Tensor  # int32 [n, K]; positions in the sequence; -1 if missing
@@ -277,11 +263,11 @@ class Beams(NamedTuple):
     end_scores: tf.Tensor  # float32, the same shape
 
 
-def logit_beams(outputs: Mapping[str, tf.Tensor], mask: tf.Tensor, n_best_size: int) -> Beams:
+def _logit_beams(outputs: Mapping[str, tf.Tensor], mask: tf.Tensor, n_best_size: int) -> _Beams:
     """Returns the K = M = `n_best_size` best starts and ends of logits [n, S] of SQuAD 1.1."""
     starts, start_scores = _best(outputs["start_logits"], mask, n_best_size)
     ends, end_scores = _best(outputs["end_logits"], mask, n_best_size)
-    return Beams(starts, start_scores, ends[:, None], end_scores[:, None])
+    return _Beams(starts, start_scores, ends[:, None], end_scores[:, None])
 
 
 def _best(logits: tf.Tensor, mask: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
@@ -292,11 +278,11 @@ def _best(logits: tf.Tensor, mask: tf.Tensor, count: int) -> tuple[tf.Tensor, tf
     return tf.where(tf.math.is_finite(scores), places, -1), scores
 
 
-def found_beams(outputs: Mapping[str, tf.Tensor]) -> Beams:
+def _model_beams(outputs: Mapping[str, tf.Tensor]) -> _Beams:
     """Returns the beams of a SQuAD 2.0 model; see `SpanBeamHead.call`."""
     starts = outputs["start_top_index"]
     shape = tf.concat([tf.shape(starts), [-1]], axis=0)
-    return Beams(
+    return _Beams(
         starts,
         outputs["start_top_log_probs"],
         tf.reshape(outputs["end_top_index"], shape),
@@ -304,9 +290,9 @@ def found_beams(outputs: Mapping[str, tf.Tensor]) -> Beams:
     )
 
 
-def possible_spans(
-    beams: Beams, windows: SpanWindows, rows: tf.Tensor, contexts: Contexts, max_answer_length: int
-) -> Spans:
+def _possible_spans(
+    beams: _Beams, windows: _Windows, rows: tf.Tensor, contexts: _Contexts, max_answer_length: int
+) -> _Spans:
     """Returns the possible answers in the windows `rows`, int32 [n]; see `AnswerSelector`."""
     starts, ends = beams.starts[:, :, None], beams.ends
     context_ends = tf.gather(windows.sequences.first_lengths + windows.lengths, rows)
@@ -328,26 +314,26 @@ def possible_spans(
     last = windows.context_tokens(chosen, tf.gather_nd(beams.ends, end_places))
     questions = tf.gather(windows.questions, rows)
     starts, texts = _cut_out(contexts, questions, owners, first, last)
-    return Spans(chosen, tf.gather(questions, owners), start_scores + end_scores, starts, texts)
+    return _Spans(chosen, tf.gather(questions, owners), start_scores + end_scores, starts, texts)
 
 
 def _cut_out(
-    contexts: Contexts, questions: tf.Tensor, owners: tf.Tensor, first: tf.Tensor, last: tf.Tensor
+    contexts: _Contexts, questions: tf.Tensor, owners: tf.Tensor, first: tf.Tensor, last: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the first bytes and the texts of spans [T], stripped; `owners` are their windows."""
+    """Returns the first bytes and the stripped texts of spans [T] in the windows `owners`."""
     texts = tf.gather(contexts.texts, questions)
-    # Only parts of contexts are copied for every span, because contexts may be very long.
+    # Contexts may be very long, so that only parts of them are copied for every span.
     offsets = tf.gather(tf.gather(contexts.starts.row_starts(), questions), owners)
     starts = tf.gather(contexts.starts.flat_values, offsets + tf.cast(first, tf.int64))
     ends = tf.gather(contexts.ends.flat_values, offsets + tf.cast(last, tf.int64))
-    # As in the original, a token without characters ends before it starts; at the start of the
-    # context it gets the first character.
+    # As in the original, a token without characters ends before it starts. At the start of the
+    # context, it contains the first character.
     lengths = tf.strings.length(tf.strings.substr(texts, 0, 1, unit="UTF8_CHAR"))
     ends = tf.where(ends == 0, tf.gather(lengths, owners), ends)
     count = tf.shape(questions)[0]
     base = tf.math.unsorted_segment_min(starts, owners, count)
     limit = tf.math.unsorted_segment_max(tf.maximum(starts, ends), owners, count)
-    base = tf.minimum(base, tf.strings.length(texts))  # windows without spans: largest integer
+    base = tf.minimum(base, tf.strings.length(texts))  # without spans, the minimum is very large
     parts = tf.strings.substr(texts, base, tf.maximum(limit, base) - base)
     pieces = tf.strings.substr(
         tf.gather(parts, owners), starts - tf.gather(base, owners), tf.maximum(ends - starts, 0)
@@ -359,9 +345,9 @@ def _cut_out(
     return tf.where(is_text, starts + blanks, starts), stripped
 
 
-def best_answers(spans: Spans, contexts: Contexts, n_best_size: int) -> Outputs:
-    """Returns the outputs for the `n_best_size` best distinct answers of every question."""
-    # Ties keep the order of windows, starts and ends.
+def _best_answers(spans: _Spans, contexts: _Contexts, n_best_size: int) -> Outputs:
+    """Returns the outputs for the `n_best_size` best distinct answers to every question."""
+    # Equal scores keep the order of windows, starts and ends.
     spans = spans.rows(_stable_order(-spans.windows))
     spans = spans.rows(_stable_order(spans.scores))
     spans = spans.rows(_stable_order(-spans.questions))
@@ -391,7 +377,7 @@ def best_answers(spans: Spans, contexts: Contexts, n_best_size: int) -> Outputs:
 
 
 def _stable_order(values: tf.Tensor) -> tf.Tensor:
-    """Returns the indices of values [T] in descending order; ties keep their order."""
+    """Returns the indices of values [T] in descending order; equal values keep their order."""
     return tf.math.top_k(values, tf.shape(values)[0]).indices
 
 

@@ -37,7 +37,7 @@ class _Tokens:
     paragraph_offsets: np.ndarray  # int64 [contexts + 1]; first token of each context
     question_ids: np.ndarray  # int32; truncated questions
     question_offsets: np.ndarray  # int64 [questions + 1]
-    cut_questions: list[int]  # indices
+    cut_questions: list[int]  # indices of truncated questions
 
 
 def _tokens(
@@ -47,7 +47,8 @@ def _tokens(
     with worker_processes(num_workers, tokenizer) as run:
         contexts = _tokenized(run, _encode_contexts, data.contexts, _CONTEXTS_AT_ONCE, "contexts")
         ids, starts, ends, lengths = (np.concatenate(part) for part in zip(*contexts, strict=True))
-        asked = _tokenized(run, _encode_questions, questions, _QUESTIONS_AT_ONCE, "questions")
+        encode = type(tokenizer).encode_batch
+        asked = _tokenized(run, encode, questions, _QUESTIONS_AT_ONCE, "questions")
     asked_ids = [row for part in asked for row in part]
     kept = [row[:max_query_length] for row in asked_ids]
     return _Tokens(
@@ -80,16 +81,12 @@ def _encode_contexts(tokenizer: Tokenizer, texts: Sequence[str]) -> tuple[np.nda
     return (*(_flat(lists) for lists in zip(*encodings, strict=True)), lengths)
 
 
-def _encode_questions(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
-    return tokenizer.encode_batch(texts)
-
-
 def _flat(lists: Sequence[list[int]]) -> np.ndarray:
     return np.fromiter(chain.from_iterable(lists), np.int32)
 
 
 def _offsets(lengths: np.ndarray) -> np.ndarray:
-    """Returns the cumulative sum of lengths, from 0."""
+    """Returns the cumulative sum of lengths, starting with 0."""
     return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
 
 
@@ -119,15 +116,16 @@ def cut_windows(context_lengths: np.ndarray, rooms: np.ndarray, doc_stride: int)
 
 
 def _answer_tokens(questions: Sequence[Question], tokens: _Tokens) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the first and last tokens of answers, int64 [Q] within the context; -1 if missing."""
+    """Returns the indices of the first and last tokens of answers, int64 [Q]; -1 if missing."""
     paragraphs = np.array([question.paragraph for question in questions], np.int64)
-    ranges = np.array([_first_and_last_character(question) for question in questions], np.int64)
+    answers = [question.answers[0] if question.answers else ("", -1) for question in questions]
+    ranges = np.array([(start, start + len(text) - 1) for text, start in answers], np.int64)
     offsets = tokens.paragraph_offsets
-    # Characters of all contexts are numbered in one sequence, so that one search is enough.
+    # One search finds all answers: the characters of all contexts are numbered in one sequence.
     width = 2 + max(int(tokens.ends.max(initial=0)), int(ranges.max(initial=0)))
     owners = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)) * width
     keys = ranges + paragraphs[:, None] * width
-    # Ends may decrease where cleaning reorders characters, but a search needs sorted values.
+    # A search needs sorted values, but cleaning may reorder characters, so that ends decrease.
     furthest = np.maximum.accumulate(owners + tokens.ends)
     first = np.searchsorted(furthest, keys[:, 0], side="right") - offsets[paragraphs]
     last = np.searchsorted(owners + tokens.starts, keys[:, 1], side="right") - 1
@@ -139,19 +137,12 @@ def _answer_tokens(questions: Sequence[Question], tokens: _Tokens) -> tuple[np.n
     return first, last
 
 
-def _first_and_last_character(question: Question) -> tuple[int, int]:
-    if question.is_impossible or not question.answers:
-        return -1, -1
-    text, start = question.answers[0]
-    return start, start + len(text) - 1
-
-
 @dataclass(frozen=True, eq=False)
 class SquadFeatures:
     """The windows of all questions: [CLS] question [SEP] part of the context [SEP].
 
-    Each question has at least one window, and its windows are adjacent. Without context tokens, the
-    second [SEP] is missing. Answer columns are `None` except for training.
+    The windows of a question, at least one, are adjacent. Without context tokens, the second [SEP]
+    is missing. The columns of answers are `None` except for training.
     """
 
     sequences: TokenSequences  # N windows
@@ -164,7 +155,7 @@ class SquadFeatures:
     # int32 [N]; positions of the answer in the sequence, 0 in windows without the whole answer
     start_positions: np.ndarray | None = None
     end_positions: np.ndarray | None = None
-    is_impossible: np.ndarray | None = None  # bool [N]; windows without the whole answer
+    is_impossible: np.ndarray | None = None  # bool [N]; True in windows without the whole answer
     cut_questions: Sequence[int] = ()  # indices of truncated questions
 
     def __len__(self) -> int:
@@ -177,46 +168,41 @@ class SquadFeatures:
         return self.sequences.first_lengths
 
     def context_lengths(self, rows: np.ndarray) -> np.ndarray:
-        """Returns the number of context tokens of windows, int32 of the shape of `rows`."""
+        """Returns the number of context tokens of windows, int32 in the shape of `rows`."""
         second = self.sequences.lengths[rows] - self.sequences.first_lengths[rows]
         return np.maximum(second - 1, 0)
 
     def is_max_context(self, rows: np.ndarray, positions: np.ndarray) -> np.ndarray:
-        """Returns whether tokens have at least as much context as in any other window.
+        """Returns whether tokens have more context in a window than in other windows, bool [n, m].
 
         The amount of context is the number of tokens before or after, whichever is smaller. Among
-        equal windows the longer is preferred, then the first.
-
-        Args:
-            rows: int [n], indices of windows.
-            positions: int [n, ...], positions of tokens in these windows.
+        equal windows the longest is preferred, then the first. `rows`, int [n], are indices of
+        windows, and `positions`, int [n, m], positions in these windows.
         """
-        shape = (-1,) + (1,) * (positions.ndim - 1)
-        tokens = positions + (self.window_starts - self.first_context_position)[rows].reshape(shape)
-        own = self._context_scores(rows.reshape(shape), tokens)
+        rows = rows[:, None]
+        tokens = positions + (self.window_starts - self.first_context_position)[rows]
+        own = self._context_scores(rows, tokens)
         is_best = own >= 0
-        for distance in range(1, self._most_overlaps + 1):
-            for step in (-distance, distance):
-                others = np.clip(rows + step, 0, len(self) - 1)
-                is_other = (others != rows) & (
-                    self.question_indices[others] == self.question_indices[rows]
-                )
-                scores = self._context_scores(others.reshape(shape), tokens)
-                better = scores >= own if step < 0 else scores > own
-                is_best &= ~(is_other.reshape(shape) & better & (scores >= 0))
+        for step in range(-self._most_overlaps, self._most_overlaps + 1):
+            others = np.clip(rows + step, 0, len(self) - 1)
+            is_other = (others != rows) & (
+                self.question_indices[others] == self.question_indices[rows]
+            )
+            scores = self._context_scores(others, tokens)
+            better = scores >= own if step < 0 else scores > own
+            is_best &= ~(is_other & better & (scores >= 0))
         return is_best
 
     def _context_scores(self, rows: np.ndarray, tokens: np.ndarray) -> np.ndarray:
         """Returns how much context surrounds tokens; negative outside of the window."""
         lengths = self.context_lengths(rows)
         before = tokens - self.window_starts[rows]
-        behind = lengths - 1 - before
-        least = np.minimum(before, behind)
+        least = np.minimum(before, lengths - 1 - before)
         return np.where(least < 0, -1.0, least + 0.01 * lengths)
 
     @cached_property
     def _most_overlaps(self) -> int:
-        """Returns the maximum distance of two windows of a question that share a token."""
+        """Maximum distance of two windows of a question that share a token."""
         rows = np.arange(len(self))
         ends = self.window_starts + self.context_lengths(rows)
         width = 1 + int(ends.max(initial=0))
@@ -241,7 +227,7 @@ def squad_features(
     Args:
         data: the questions.
         tokenizer: the tokenizer.
-        max_seq_length: maximum number of tokens of a window, including special tokens.
+        max_seq_length: maximum number of tokens of a window with its question.
         doc_stride: number of tokens between the starts of two windows.
         max_query_length: number of tokens to which questions are truncated.
         is_training: whether to compute positions of answers.
@@ -252,7 +238,7 @@ def squad_features(
         ValueError: the lengths leave no room for the context, or in training no window contains a
             whole answer.
 
-    Source: `convert_examples_to_features` of the original's squad_utils.
+    Source: squad_utils.py of the original release, convert_examples_to_features.
     Differs: the original skips questions whose context has no token or cannot be aligned.
     """
     check_lengths(max_seq_length, doc_stride, max_query_length)
@@ -273,7 +259,7 @@ def squad_features(
             max_seq_length,
             doc_stride,
         )
-        what = f"a question longer than --max_query_length={max_query_length}, truncated"
+        what = f"a question longer than `max_query_length`={max_query_length}, truncated"
         _warn_of_questions(data, tokens.cut_questions, what)
     return SquadFeatures(
         sequences=_sequences(tokens, windows, paragraphs, tokenizer),
@@ -281,7 +267,7 @@ def squad_features(
         paragraph_indices=paragraphs[windows.questions].astype(np.int32),
         window_starts=windows.starts,
         token_starts=tokens.starts,
-        # As in the original, a token without characters ends before it starts.
+        # Inclusive. As in the original, a token without characters ends before it starts.
         token_ends=np.maximum(tokens.ends - 1, 0),
         paragraph_offsets=tokens.paragraph_offsets,
         cut_questions=tokens.cut_questions,
@@ -290,10 +276,7 @@ def squad_features(
 
 
 def check_lengths(max_seq_length: int, doc_stride: int, max_query_length: int) -> None:
-    """Raises ValueError unless a window has room for a token next to the longest question."""
-    for flag, value in (("`doc_stride`", doc_stride), ("`max_query_length`", max_query_length)):
-        if value < 1:
-            raise UserError(f"{flag} must be at least 1. Received: {value}")
+    """Raises ValueError unless a window has room for a context token and the longest question."""
     if max_query_length + _SPECIAL_TOKENS >= max_seq_length:
         raise UserError(
             f"`max_seq_length` must be at least {max_query_length + _SPECIAL_TOKENS + 1} to leave "
@@ -337,18 +320,17 @@ def _labels(data: SquadData, tokens: _Tokens, windows: Windows) -> dict[str, np.
     if not is_whole.any():
         answered = sum(not question.is_impossible for question in data.questions)
         raise UserError(
-            f"{data.path}: no window contains a whole answer, so there is nothing to train on: "
-            f"{answered} of {len(data.questions)} questions have an answer. Increase "
-            "`max_seq_length`."
+            f"{data.path}: no window contains a whole answer. {answered} of {len(data.questions)} "
+            "questions have an answer. Increase `max_seq_length`."
         )
-    shown = set(owners[is_whole].tolist())
-    hidden = [
+    answerable = set(owners[is_whole].tolist())
+    others = [
         index
         for index, question in enumerate(data.questions)
-        if index not in shown and not question.is_impossible
+        if index not in answerable and not question.is_impossible
     ]
     what = "an answer that does not fit into a window, trained as unanswerable"
-    _warn_of_questions(data, hidden, what)
+    _warn_of_questions(data, others, what)
     before_context = np.diff(tokens.question_offsets)[owners] + 2
     starts, ends = (
         np.where(is_whole, tokens + before_context - windows.starts, 0).astype(np.int32)

@@ -1,34 +1,31 @@
-"""Scores of answers by the definitions of SQuAD 1.1, SQuAD 2.0 and CMRC 2018.
-
-Scores are percentages over all questions; a question without a prediction scores 0.
-"""
+"""Scores of answers as defined by SQuAD 1.1, SQuAD 2.0 and CMRC 2018, in percent."""
 
 from __future__ import annotations
 
 import re
 import string
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from difflib import SequenceMatcher
+from functools import partial
 
 import numpy as np
 from absl import logging
 
-from albert_tf.data.errors import UserError
 from albert_tf.squad.data import Question
 
-_NO_ANSWER_LIMIT = 1.0  # default of the official program, which expects probabilities
+_NO_ANSWER_LIMIT = 1.0  # default of the official script, which expects probabilities
 _WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLE = re.compile(r"\b(a|an|the)\b")
 
-# Punctuation that CMRC's program ignores.
+# Punctuation that CMRC's script ignores.
 _CMRC_PUNCTUATION = re.compile(r"[-:_*^/\\~`+=，。：？！“”；’《》…·、「」（）－～『』]")
 _CHINESE = "\u4e00-\u9fff"
 _SEGMENT = re.compile(rf"[{_CHINESE}]|[^\s{_CHINESE}]+")
 
 
 def normalize_answer(text: str) -> str:
-    """Returns the words of an answer in lower case, without ASCII punctuation and articles."""
+    """Returns an answer in lower case, without ASCII punctuation, articles and extra spaces."""
     words = text.lower().translate(_WITHOUT_PUNCTUATION)
     return " ".join(_ARTICLE.sub(" ", words).split())
 
@@ -42,7 +39,7 @@ def exact_match(prediction: str, references: Sequence[str]) -> float:
 def f1(prediction: str, references: Sequence[str], version: int) -> float:
     """Returns the word F1 of the prediction and the best reference.
 
-    Two answers without words score 0 in version 1 of SQuAD, 1 in version 2.
+    If both have no words, it is 0 in SQuAD 1.1 (`version` 1) and 1 in SQuAD 2.0 (`version` 2).
     """
     words = normalize_answer(prediction).split()
     return max(_word_f1(words, normalize_answer(text).split(), version) for text in references)
@@ -62,7 +59,7 @@ def _harmonic_mean(common: int, predicted: Sequence[str], wanted: Sequence[str])
 
 
 def has_references(questions: Sequence[Question], version: int) -> bool:
-    """Returns whether predictions can be scored; version 2 can also score impossible questions."""
+    """Returns whether answers can be scored: with references, or in SQuAD 2.0 unanswerable."""
     return any(
         question.answers or (version == 2 and question.is_impossible) for question in questions
     )
@@ -77,31 +74,26 @@ def is_chinese(questions: Sequence[Question]) -> bool:
 def v1_scores(questions: Sequence[Question], predictions: Mapping[str, str]) -> dict[str, float]:
     """Scores answers by id as defined by SQuAD 1.1.
 
-    Questions without references are skipped with a warning.
+    Questions without references are skipped with a warning; at least one must have references.
 
     Returns:
         `exact_match` and `f1`, 0 to 100. If most references are Chinese, also `char_exact_match`
-        and `char_f1` as defined by CMRC 2018, except that blanks separate Latin words.
-
-    Raises:
-        ValueError: no question has a reference.
+        and `char_f1` as defined by CMRC 2018, except that spaces separate Latin words.
     """
-    _check_references(questions, 1)
-    scored = [question for question in questions if question.answers]
     _warn(questions, [q for q in questions if not q.answers], "no reference: skipped")
-    _warn_of_missing(scored, predictions)
     pairs = [
-        (predictions.get(question.qas_id), [text for text, _ in question.answers])
-        for question in scored
+        (predictions[question.qas_id], [text for text, _ in question.answers])
+        for question in questions
+        if question.answers
     ]
-    scores = {
-        "exact_match": [p is not None and exact_match(p, r) for p, r in pairs],
-        "f1": [0.0 if p is None else f1(p, r, 1) for p, r in pairs],
-    }
+    scores: dict[str, Callable[..., float]] = {"exact_match": exact_match}
+    scores["f1"] = partial(f1, version=1)
     if is_chinese(questions):
-        scores["char_exact_match"] = [p is not None and _cmrc_exact(p, r) for p, r in pairs]
-        scores["char_f1"] = [0.0 if p is None else _cmrc_f1(p, r) for p, r in pairs]
-    return {name: 100.0 * sum(values) / len(pairs) for name, values in scores.items()}
+        scores |= {"char_exact_match": _cmrc_exact, "char_f1": _cmrc_f1}
+    return {
+        name: 100.0 * sum(score(*pair) for pair in pairs) / len(pairs)
+        for name, score in scores.items()
+    }
 
 
 def _cmrc_exact(prediction: str, references: Sequence[str]) -> bool:
@@ -110,7 +102,7 @@ def _cmrc_exact(prediction: str, references: Sequence[str]) -> bool:
 
 
 def _cmrc_f1(prediction: str, references: Sequence[str]) -> float:
-    """Returns F1 of the longest common run of segments with the best reference."""
+    """Returns the F1 of the longest common sequence of segments with the best reference."""
     predicted, *wanted = (
         _SEGMENT.findall(_CMRC_PUNCTUATION.sub(" ", text.lower()))
         for text in (prediction, *references)
@@ -132,9 +124,9 @@ def v2_scores(
     """Scores answers and unanswered questions as defined by SQuAD 2.0.
 
     Args:
-        questions: questions; those without references are unanswerable.
+        questions: questions. Questions without references count as unanswerable.
         answers: best answer by id, before applying a threshold.
-        null_odds: null odds by id, higher if less answerable.
+        null_odds: null odds by id, higher if an answer is less likely.
         threshold: minimum null odds of unanswered questions. Default: `best_f1_thresh`.
 
     Returns:
@@ -143,50 +135,37 @@ def v2_scores(
           1.0 are always unanswered.
         - `predictions_exact` and `predictions_f1`: at the threshold, without this limit.
         - `best_exact`, `best_exact_thresh`, `best_f1` and `best_f1_thresh`: the best scores and
-          their thresholds, 0 if all questions are unanswered. Here null odds equal to the threshold
-          count as answered.
+          their thresholds, 0 if all questions are unanswered. For these scores, questions with null
+          odds equal to the threshold are answered.
         - `null_score_diff_threshold`: the threshold.
 
-    Raises:
-        ValueError: there are no references, or null odds are missing.
-
-    Source: squad_utils.py of the original release, evaluate_v2, and the official program. If an id
-        occurs twice, only the last question is scored.
+    Source: squad_utils.py of the original release, evaluate_v2, and the official script.
     """
-    _check_references(questions, 2)
-    questions = list({question.qas_id: question for question in questions}.values())
     unmarked = [q for q in questions if not q.answers and not q.is_impossible]
     _warn(questions, unmarked, "neither a reference nor is_impossible: treated as unanswerable")
-    _warn_of_missing(questions, answers)
-    lacking = [q.qas_id for q in questions if q.qas_id in answers and q.qas_id not in null_odds]
-    if lacking:
-        raise UserError(f"{len(lacking)} answers have no null odds, the first is {lacking[0]!r}.")
-    given = [answers.get(question.qas_id) for question in questions]
+    given = [answers[question.qas_id] for question in questions]
     references = [
         [text for text, _ in question.answers if normalize_answer(text)] or [""]
         for question in questions
     ]
     pairs = list(zip(given, references, strict=True))
     raw = {
-        "exact": np.array([0.0 if p is None else exact_match(p, r) for p, r in pairs]),
-        "f1": np.array([0.0 if p is None else f1(p, r, 2) for p, r in pairs]),
+        "exact": np.array([exact_match(*pair) for pair in pairs]),
+        "f1": np.array([f1(*pair, 2) for pair in pairs]),
     }
-    odds = np.array([null_odds.get(question.qas_id, np.inf) for question in questions], np.float64)
-    is_given = np.array([answer is not None for answer in given])
+    odds = np.array([null_odds[question.qas_id] for question in questions], np.float64)
     has_answer = np.array([bool(question.answers) for question in questions])
-    is_unanswerable = is_given & ~has_answer
     is_empty = np.array([not answer for answer in given])
     best: dict[str, float] = {}
     for name, values in raw.items():
-        gains = np.where(is_unanswerable, -1.0 * ~is_empty, values)
-        best |= _best_threshold(name, float(is_unanswerable.sum()), gains, odds)
+        gains = np.where(has_answer, values, -1.0 * ~is_empty)
+        best |= _best_threshold(name, float(np.sum(~has_answer)), gains, odds)
     if threshold is None:
         threshold = best["best_f1_thresh"]
-    # Scores of empty answers.
-    empty_scores = is_given & np.array([texts == [""] for texts in references])
+    empty_scores = np.array([texts == [""] for texts in references])  # scores of empty answers
     written = {name: np.where(odds >= threshold, empty_scores, v) for name, v in raw.items()}
     is_none = odds > _NO_ANSWER_LIMIT
-    final = {name: np.where(is_none, is_unanswerable, v) for name, v in written.items()}
+    final = {name: np.where(is_none, ~has_answer, v) for name, v in written.items()}
     parts = {"": np.ones(len(questions), bool), "HasAns_": has_answer, "NoAns_": ~has_answer}
     results: dict[str, float] = {}
     for prefix, part in parts.items():
@@ -200,7 +179,10 @@ def v2_scores(
 def _best_threshold(
     name: str, if_none: float, gains: np.ndarray, odds: np.ndarray
 ) -> dict[str, float]:
-    """Returns the best score and its threshold; answering a question adds `gains` to `if_none`."""
+    """Returns the best score and its threshold.
+
+    `if_none` is the sum of scores if no question is answered; each answer adds one of `gains`.
+    """
     order = np.argsort(odds, kind="stable")
     # Entry n: only the n most answerable questions are answered.
     totals = np.cumsum(np.concatenate([[if_none], gains[order]]))
@@ -214,18 +196,6 @@ def _best_threshold(
 
 def _percent(values: np.ndarray) -> float:
     return 100.0 * float(values.sum(dtype=np.float64)) / len(values)
-
-
-def _check_references(questions: Sequence[Question], version: int) -> None:
-    if not has_references(questions, version):
-        raise UserError(
-            f"None of the {len(questions)} questions has a reference answer to compare with."
-        )
-
-
-def _warn_of_missing(questions: Sequence[Question], predictions: Mapping[str, str]) -> None:
-    missing = [question for question in questions if question.qas_id not in predictions]
-    _warn(questions, missing, "no prediction: they score 0")
 
 
 def _warn(questions: Sequence[Question], chosen: Sequence[Question], what: str) -> None:

@@ -30,18 +30,18 @@ from albert_tf.squad.task import SquadTask
 from albert_tf.training.evaluation import BestCheckpoint, EvaluationResults, result_lines
 from albert_tf.training.settings import JobResult, check_arguments, limited, unless_given
 
-# Training settings that predictions need, by version of SQuAD.
-_KEPT_FLAGS = {
+# Settings that are stored with the model, by version of SQuAD.
+_STORED = {
     1: ("doc_stride", "max_query_length"),
     2: ("doc_stride", "max_query_length", "start_n_top", "end_n_top"),
 }
 
-_QUESTIONS_PER_PROCESS = 25_000  # fewer do not justify another process
+_QUESTIONS_PER_PROCESS = 25_000  # for fewer questions, starting a process takes longer
 _STEP, _BEST = "global_step = ", "best "
 
 
 class SquadEvaluationResults(EvaluationResults):
-    """`eval_results.txt`: a block per checkpoint, and at the end the best block again."""
+    """`eval_results.txt`: a block per checkpoint, and at the end the block of the best one."""
 
     def append_with_best(
         self,
@@ -67,8 +67,8 @@ class SquadEvaluationResults(EvaluationResults):
 class SquadSettings(FineTuningSettings):
     """Settings of `run_squad`, named after the flags in docs/flags.md.
 
-    Required are `output_dir` and at least one action: `do_train`, `do_predict`, `predict_json` or
-    `export_dir`. Training also needs `squad_version`, `train_file` and a model to start from:
+    `output_dir` and at least one action are required: `do_train`, `do_predict`, `predict_json` or
+    `export_dir`. Training also needs `squad_version`, `train_file` and an initial model:
     `albert_hub_module_handle`, or `init_checkpoint` with its files. For errors see
     `ClassificationSettings`.
     """
@@ -97,7 +97,7 @@ class SquadJob(Job[SquadSettings]):
     """Trains and applies models that answer questions with spans of contexts; see `Job`."""
 
     ACTIONS = ("do_train", "do_predict", "predict_json", "export_dir")
-    EVALUATING = "`do_predict`, and a `predict_file` with answers"
+    EVALUATING = "`do_predict` and a `predict_file` with answers"
     EXPORT_FOLDER = SPANS_FOLDER
     RESULTS = SquadEvaluationResults
 
@@ -121,7 +121,7 @@ class SquadJob(Job[SquadSettings]):
         if version not in SQUAD_TASKS:
             found = f"a model of {trained.name!r}" if trained else "no model with a known task"
             raise UserError(
-                "`squad_version` must be 1 (all questions have answers) or 2 (some do not). "
+                "`squad_version` must be 1 (all questions have answers) or 2 (some have none). "
                 f"`output_dir` contains {found}. Received: {version}"
             )
         return SQUAD_TASKS[version]
@@ -140,13 +140,11 @@ class SquadJob(Job[SquadSettings]):
             max_answer_length=settings.max_answer_length,
         )
         if self.version == 1 and settings.null_score_diff_threshold is not None:
-            logging.warning(
-                "--%s has no effect with --squad_version=1, which answers every question", THRESHOLD
-            )
-        kept = {flag: getattr(settings, flag) for flag in _KEPT_FLAGS[self.version]}
+            logging.warning("`%s` has no effect: SQuAD 1.1 answers every question", THRESHOLD)
+        stored = {setting: getattr(settings, setting) for setting in _STORED[self.version]}
         if trained and THRESHOLD in trained.settings:
-            kept[THRESHOLD] = trained.settings[THRESHOLD]
-        self.task = TrainedTask(name, max_seq_length=settings.max_seq_length, settings=kept)
+            stored[THRESHOLD] = trained.settings[THRESHOLD]
+        self.task = TrainedTask(name, max_seq_length=settings.max_seq_length, settings=stored)
         if settings.predict_json:
             check_questions(settings.predict_json)
         if settings.predict_json or settings.export_text_model:
@@ -201,23 +199,17 @@ class SquadJob(Job[SquadSettings]):
         """See `Job`; converts epochs over the questions into steps."""
         assert self.train is not None
         settings = self.settings
-        epochs, proportion = settings.num_train_epochs, settings.warmup_proportion
-        if not 0 < epochs < float("inf"):
-            raise UserError(f"`num_train_epochs` must be above 0. Received: {epochs}")
-        if not 0 <= proportion <= 1:
-            raise UserError(f"`warmup_proportion` must be in [0, 1]. Received: {proportion}")
+        epochs, batch_size = settings.num_train_epochs, settings.train_batch_size
         num_questions = len(self.train.questions)
-        batch_size = max(settings.train_batch_size, 1)
         num_steps = int(num_questions / batch_size * epochs)
         if not num_steps:
             raise UserError(
                 f"`num_train_epochs`={epochs} of {num_questions} questions are less than one batch "
                 f"of `train_batch_size`={batch_size}. Increase `num_train_epochs`."
             )
-        num_warmup_steps = int(num_steps * proportion)
-        config = settings.optimizer_config(SquadOptimizerConfig, num_steps, num_warmup_steps)
+        num_warmup_steps = int(num_steps * settings.warmup_proportion)
         logging.info(
-            "--num_train_epochs=%g counts questions, as the original does: num_train_steps=%d "
+            "`num_train_epochs`=%g counts questions, as in the original: num_train_steps=%d "
             "num_warmup_steps=%d questions=%d windows=%d, each window trained on %.2f times",
             epochs,
             num_steps,
@@ -226,7 +218,7 @@ class SquadJob(Job[SquadSettings]):
             num_examples,
             num_steps * batch_size / num_examples,
         )
-        return config
+        return settings.optimizer_config(SquadOptimizerConfig, num_steps, num_warmup_steps)
 
     def use(self, model: keras.Model) -> None:
         """See `Job`."""
@@ -247,7 +239,7 @@ class SquadJob(Job[SquadSettings]):
         )
 
     def scores(self, answers: SquadAnswers) -> dict[str, float]:
-        """Scores answers to `predict_file`; see `v1_scores` and `v2_scores`."""
+        """Returns the scores of answers to `predict_file`; see `v1_scores` and `v2_scores`."""
         assert self.predict is not None
         questions, predictions = self.predict.questions, answers.predictions()
         if self.version == 1:
@@ -259,11 +251,11 @@ class SquadJob(Job[SquadSettings]):
         """Returns the minimum null odds of unanswered questions; `None` for SQuAD 1.1."""
         if self.version == 1:
             return None
-        given, known = self.settings.null_score_diff_threshold, self.task.settings.get(THRESHOLD)
-        if given is None and known is None:
-            logging.warning("The best threshold of this model is unknown. Using --%s=0", THRESHOLD)
-            return 0.0
-        return known if given is None else given
+        if self.settings.null_score_diff_threshold is not None:
+            return self.settings.null_score_diff_threshold
+        if THRESHOLD not in self.task.settings:
+            logging.warning("The best threshold of the model is unknown. Using `%s`=0", THRESHOLD)
+        return self.task.settings.get(THRESHOLD, 0.0)
 
     def evaluate(self) -> dict[str, float]:
         """See `Job`."""
@@ -273,7 +265,7 @@ class SquadJob(Job[SquadSettings]):
     def record(
         self, step: int, results: Mapping[str, float], best: BestCheckpoint, *, keeps_best: bool
     ) -> None:
-        """See `Job`; the model is written last, so an interrupted run evaluates it again."""
+        """See `Job`; the model is written last, so an interrupted run repeats the evaluation."""
         score = results[self.best_metric]
         is_best = score > best.value
         best_step, best_score = (step, score) if is_best else (best.step, best.value)
@@ -296,8 +288,7 @@ class SquadJob(Job[SquadSettings]):
 
     def _write(self, step: int, answers: SquadAnswers, scores: Mapping[str, float]) -> None:
         """Writes the answers of a checkpoint; `scores` is empty if there are no references."""
-        threshold = scores.get(THRESHOLD)
-        threshold = self.threshold() if threshold is None else threshold
+        threshold = scores[THRESHOLD] if THRESHOLD in scores else self.threshold()
         write_answers(self.settings.output_dir, answers, threshold)
         self._written_step = step
 
@@ -323,14 +314,14 @@ class SquadJob(Job[SquadSettings]):
     def answer_predict_file(self, step: int) -> None:
         """Writes the answers to `predict_file`, and their scores if there are references.
 
-        `eval_results.txt` is replaced unless several checkpoints have been evaluated.
+        `eval_results.txt` is replaced unless it contains the evaluations of all checkpoints.
         """
         assert self.predict is not None
         answers = self.answers()
         scores = self.scores(answers) if self.has_references else {}
         self._write(step, answers, scores)
         self.scores_of_answers = scores
-        logging.info("Answered %d questions of %s", len(answers), self.predict.path)
+        logging.info("Answered %d questions of %s", len(answers.ids), self.predict.path)
         for line in result_lines(step, scores) if scores else []:
             logging.info(line)
         if scores and not self.evaluates:
@@ -344,8 +335,8 @@ def run_squad(
     """Trains, evaluates and applies a question-answering model, as `run_squad.py` does.
 
     Args:
-        settings: what to do, named after the command's flags.
-        on_log: see `run_classification`, also for errors and the result.
+        settings: the settings, named after the command's flags.
+        on_log: see `run_classification`, also for the result and the errors.
     """
     check_arguments(settings, SquadSettings, on_log)
     return flow.run(SquadJob, settings, on_log)

@@ -67,7 +67,7 @@ class TestTraining:
                     assert float(block[name]) == pytest.approx(recorded[name], abs=1e-9), name
 
     def test_the_number_of_steps_counts_questions(self, trained):
-        assert "counts questions, as the original does: num_train_steps=6" in trained.printed
+        assert "counts questions, as in the original: num_train_steps=6" in trained.printed
         windows = int(trained.printed.split("questions=15 windows=")[1].split(",")[0])
         assert windows > 15
         assert f"trained on {6 * 5 / windows:.2f} times" in trained.printed
@@ -171,7 +171,7 @@ def test_a_null_threshold_leaves_questions_unanswered(tmp_path, golden):
     printed = run.must_work(
         **{**flags, "doc_stride": 11, "max_query_length": 13, "max_seq_length": 48}
     )
-    assert "--null_score_diff_threshold=0" in printed
+    assert "`null_score_diff_threshold`=0" in printed
 
 
 @pytest.mark.slow
@@ -187,7 +187,7 @@ def test_chinese_with_wordpiece(tmp_path, golden):
         spm_model_file=None, vocab_file=vocabulary, do_train=True, do_predict=True,
         num_train_epochs=1.5, doc_stride=3, null_score_diff_threshold=0.5,
     )  # fmt: skip
-    assert printed.count("--null_score_diff_threshold has no effect") == 1
+    assert printed.count("`null_score_diff_threshold` has no effect") == 1
     results, _ = blocks(run.output / "eval_results.txt")
     assert results[-1].keys() >= {"f1", "exact_match", "char_f1", "char_exact_match"}
     best = max(float(result["char_f1"]) for result in results)

@@ -76,7 +76,7 @@ def test_lists_and_files_of_questions_get_the_same_answers(
 
 def test_thresholds(version, directory, caplog):
     answerer = QuestionAnswerer.load(directory, null_score_diff_threshold=math.inf)
-    assert ("null_score_diff_threshold has no effect" in caplog.text) == (version == 1)
+    assert ("`null_score_diff_threshold` has no effect" in caplog.text) == (version == 1)
     (found,) = answerer(QUESTIONS[:1], contexts=CONTEXTS[:1])
     assert CONTEXTS[0][found.start : found.end] == found.answer == found.n_best[0].text
     assert [type(v) for v in found[:4]] == [str, float, int, int]
@@ -104,9 +104,6 @@ def test_invalid_arguments_are_rejected(directory):
         (lambda: load(directory, stride=3), TypeError, "stride"),
         (lambda: load(directory, doc_stride=0), ValueError, "doc_stride must be at least 1"),
         (lambda: load(directory, max_query_length=30), ValueError, "max_query_length"),
-        *(
-            (lambda value=value: load(directory, null_score_diff_threshold=value), ValueError,
-             "null_score_diff_threshold must be a number")
-            for value in (math.nan, "0")
-        ),
+        (lambda: load(directory, null_score_diff_threshold=math.nan), ValueError,
+         "null_score_diff_threshold must be a number"),
     ])  # fmt: skip

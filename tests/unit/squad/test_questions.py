@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from albert_tf.data import streams
-from albert_tf.squad import ask
+from albert_tf.squad import answers, ask
 from albert_tf.squad.answers import AnswerSettings
 from albert_tf.squad.ask import Answerer, PlainQuestion, answer_file, check_questions
 from tests.unit.squad.table_predictor import LENGTH, TablePredictor
@@ -54,8 +54,8 @@ def answered(answerer, data: bytes, tmp_path) -> list[dict]:
 
 def json_of(answerer, questions) -> list[dict]:
     """Returns the objects that are written for these questions."""
-    answers = answerer.answer_group(questions)
-    return [a.to_json(q.question_id) for q, a in zip(questions, answers, strict=True)]
+    found = answerer.answer_group(questions)
+    return [a.to_json(q.question_id) for q, a in zip(questions, found, strict=True)]
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -84,6 +84,8 @@ def test_answers_do_not_depend_on_groups_and_order(new_answerer, tmp_path, monke
     assert answered(new_answerer(version), as_lines(QUESTIONS), tmp_path) == alone
     backwards = answered(new_answerer(version), as_lines(QUESTIONS[::-1]), tmp_path)
     assert backwards == alone[::-1]
+    monkeypatch.setattr(answers, "_QUESTIONS_AT_ONCE", 1)
+    assert answered(new_answerer(version), as_lines(QUESTIONS), tmp_path) == alone
     monkeypatch.setattr(ask, "_QUESTIONS_AT_ONCE", 2)
     assert answered(new_answerer(version), as_lines(QUESTIONS), tmp_path) == alone
 

@@ -107,9 +107,9 @@ def test_unanswerable_questions_in_version_1_are_reported(tmp_path, caplog, is_t
     newer = squad(entry("a"), entry("b", answers=[], is_impossible=True))
     read(tmp_path, newer, is_training=is_training)
     assert len(caplog.messages) == 1
-    assert "SQuAD 2.0" in caplog.messages[0]
+    assert "`squad_version`=1" in caplog.messages[0]
     assert "(id b)" in caplog.messages[0]
-    assert ("trained" in caplog.messages[0]) == is_training
+    assert ("target" in caplog.messages[0]) == is_training
     read(tmp_path, newer, version=2)
     assert len(caplog.messages) == 1
 

@@ -1,4 +1,4 @@
-"""Windows of texts of all lengths, compared with plain loops."""
+"""Features of unusual questions. tests/golden compares usual features with the original."""
 
 import random
 from dataclasses import replace
@@ -8,7 +8,7 @@ import pytest
 
 from albert_tf.squad import features as module
 from albert_tf.squad.data import Question, SquadData
-from albert_tf.squad.features import squad_features
+from albert_tf.squad.features import check_lengths, cut_windows, squad_features
 from albert_tf.tokenization.loading import load_tokenizer
 from albert_tf.tokenization.word_piece import WordPieceTokenizer
 
@@ -27,70 +27,6 @@ def word_pieces():
     return WordPieceTokenizer(VOCABULARY)
 
 
-def letters(seed: int, paragraphs: int = 6) -> SquadData:
-    """Returns questions about contexts of single letters, each of which is a token."""
-    rng = random.Random(seed)
-    contexts = ["", *(" ".join(rng.choices("abcdefgh", k=n)) for n in (1, 3, 12, 13, 47))]
-    questions = []
-    for number in range(29):
-        paragraph = rng.randrange(paragraphs)
-        context = contexts[paragraph]
-        start = 2 * rng.randrange(max(1, (len(context) + 1) // 2))
-        text = context[start : start + 2 * rng.randrange(6) + 1]
-        is_impossible = not text or number % 5 == 4
-        answers = () if is_impossible else ((text, start),)
-        asked = " ".join(rng.choices("abcdefgh", k=rng.randrange(10)))
-        questions.append(Question(f"q{number}", asked, paragraph, answers, is_impossible))
-    return SquadData(contexts, questions, "letters.json")
-
-
-def windows_of(length: int, room: int, stride: int) -> list[tuple[int, int]]:
-    """Start and length of each window."""
-    found, start = [], 0
-    while True:
-        found.append((start, min(length - start, room)))
-        if start + found[-1][1] >= length:
-            return found
-        start += min(room, stride)
-
-
-@pytest.mark.parametrize("seed", [0, 1])
-def test_windows_and_positions(word_pieces, seed):
-    data = letters(seed)
-    features = squad_features(data, word_pieces, is_training=True, **LENGTHS)
-    row = 0
-    for index, question in enumerate(data.questions):
-        context = word_pieces.encode(data.contexts[question.paragraph])
-        asked = word_pieces.encode(question.question)[: LENGTHS["max_query_length"]]
-        room = LENGTHS["max_seq_length"] - len(asked) - 3
-        for start, length in windows_of(len(context), room, LENGTHS["doc_stride"]):
-            first = len(asked) + 2
-            part = [*context[start : start + length], 3] if length else []
-            ids = [2, *asked, 3, *part]
-            padded = features.sequences.padded(np.array([row]), LENGTHS["max_seq_length"])
-            missing = LENGTHS["max_seq_length"] - len(ids)
-            assert padded["input_ids"][0].tolist() == ids + [0] * missing
-            assert padded["segment_ids"][0].sum() == len(part)
-            assert features.question_indices[row] == index
-            assert features.paragraph_indices[row] == question.paragraph
-            assert features.window_starts[row] == start
-            assert features.first_context_position[row] == first
-            assert features.context_lengths(np.array(row)) == length
-            position = (0, 0, True)
-            if question.answers:
-                text, begin = question.answers[0]
-                begin, end = begin // 2 - start, (begin + len(text) - 1) // 2 - start
-                if begin >= 0 and end < length:
-                    position = (begin + first, end + first, False)
-            assert (
-                features.start_positions[row],
-                features.end_positions[row],
-                features.is_impossible[row],
-            ) == position
-            row += 1
-    assert row == len(features)
-
-
 @pytest.mark.parametrize("at_once", [1, 7])
 def test_features_do_not_depend_on_batches_and_processes(sentence_pieces, monkeypatch, at_once):
     rng = random.Random(5)
@@ -103,8 +39,8 @@ def test_features_do_not_depend_on_batches_and_processes(sentence_pieces, monkey
     settings = {**LENGTHS, "is_training": False}
     expected = squad_features(data, sentence_pieces, **settings)
     monkeypatch.setattr(module, "_WINDOWS_AT_ONCE", at_once)
-    monkeypatch.setattr("albert_tf.squad.features._CONTEXTS_AT_ONCE", 2)
-    monkeypatch.setattr("albert_tf.squad.features._QUESTIONS_AT_ONCE", 4)
+    monkeypatch.setattr(module, "_CONTEXTS_AT_ONCE", 2)
+    monkeypatch.setattr(module, "_QUESTIONS_AT_ONCE", 4)
     workers = 1 if at_once == 1 else 2
     found = squad_features(data, sentence_pieces, num_workers=workers, **settings)
     np.testing.assert_array_equal(found.sequences.tokens, expected.sequences.tokens)
@@ -135,7 +71,7 @@ def answers_through_tokens(data, tokenizer):
         yield question.answers[0][0], data.contexts[question.paragraph][begin : end + 1]
 
 
-# Some characters have no token: further blanks, zero-width characters, combining marks.
+# Some characters have no token: repeated spaces, zero-width characters, combining marks.
 ODD = "  The   ta\u0301ll  \u200b½ \u00a0 cafe\u0301, “12,300” ﬁne\n"
 
 
@@ -147,7 +83,7 @@ ODD = "  The   ta\u0301ll  \u200b½ \u00a0 cafe\u0301, “12,300” ﬁne\n"
         ("\u0301ll", "ta\u0301ll"[1:]),  # the token contains more than the answer
         ("cafe\u0301", "cafe"),  # an accent after the letter of the last token has no token
         ("\u200b½", "½"),
-        ("½ ", "½ \u00a0 ca"),  # a blank belongs to the word after it
+        ("½ ", "½ \u00a0 ca"),  # a space belongs to the word after it
         ("“12,300”", "“12,300”"),
         ("300", "300"),
     ],
@@ -207,19 +143,17 @@ def test_an_empty_context_has_a_window(word_pieces):
     assert not features.is_max_context(rows, np.tile(np.arange(-1, 6), (2, 1))).any()
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"doc_stride": 0}, "`doc_stride` must be at least 1"),
-        ({"max_query_length": 0}, "`max_query_length` must be at least 1"),
-        ({"max_query_length": 20}, "`max_seq_length` must be at least 24 .* Received: 23"),
-    ],
-)
-def test_lengths_without_room_are_rejected(word_pieces, changes, words):
-    with pytest.raises(ValueError, match=words):
-        squad_features(letters(0), word_pieces, is_training=True, **{**LENGTHS, **changes})
-    # One token of context is enough.
-    squad_features(letters(0), word_pieces, is_training=True, **{**LENGTHS, "max_query_length": 19})
+def test_lengths_without_room_are_rejected():
+    check_lengths(max_seq_length=23, doc_stride=5, max_query_length=19)  # one token of context
+    with pytest.raises(ValueError, match=r"`max_seq_length` must be at least 24 .* Received: 23"):
+        check_lengths(max_seq_length=23, doc_stride=5, max_query_length=20)
+
+
+def test_a_stride_longer_than_a_window_skips_no_token():
+    windows = cut_windows(np.array([0, 4, 9]), np.array([4, 4, 4]), doc_stride=7)
+    assert windows.questions.tolist() == [0, 1, 2, 2, 2]
+    assert windows.starts.tolist() == [0, 0, 0, 4, 8]
+    assert windows.lengths.tolist() == [0, 4, 4, 4, 1]
 
 
 def test_truncated_questions_are_reported(word_pieces, caplog):
@@ -229,7 +163,7 @@ def test_truncated_questions_are_reported(word_pieces, caplog):
     squad_features(data, word_pieces, is_training=False, **{**LENGTHS, "max_query_length": 7})
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert len(warnings) == 1
-    assert "rows=2 with a question longer than --max_query_length=7" in warnings[0]
+    assert "rows=2 with a question longer than `max_query_length`=7" in warnings[0]
     assert "(ids b, d)" in warnings[0]
 
 

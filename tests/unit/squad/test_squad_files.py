@@ -1,51 +1,10 @@
 """Files of answers and results in the format of the original."""
 
-import json
 import math
 
-import numpy as np
-
-from albert_tf.squad.answers import AnswerCandidate, SquadAnswers, write_answers
 from albert_tf.squad.run import SquadEvaluationResults
 
 RULE = "=" * 50
-
-
-def answers_of(ids, texts, null_odds=None):
-    """Returns two candidates per question, one for the last question."""
-    found = [
-        AnswerCandidate(text, 10.0 ** -(20 * number), -number, -1e6, 0, 0)
-        for number, text in enumerate(texts)
-    ]
-    candidates = [found[2 * number : 2 * number + 2] for number in range(len(ids))]
-    return SquadAnswers(ids, candidates, null_odds)
-
-
-def test_answer_files(tmp_path):
-    texts = ['a "quoted"\n\\ line', "Élo\u2028ïse 😀", "", "\x00\t", "\ud800 alone"]
-    answers = answers_of(['1/é"', "b", "c"], texts, np.array([-0.5, 1e6, 2.0]))
-    write_answers(str(tmp_path), answers, threshold=1.0)
-    nbest = {
-        qas_id: [
-            {
-                "text": entry.text,
-                "probability": entry.probability,
-                "start_log_prob": entry.start_log_prob,
-                "end_log_prob": entry.end_log_prob,
-            }
-            for entry in answers.candidates[number]
-        ]
-        for number, qas_id in enumerate(answers.ids)
-    }
-    assert [len(entries) for entries in nbest.values()] == [2, 2, 1]
-    expected = {
-        "predictions.json": {'1/é"': texts[0], "b": "", "c": ""},
-        "nbest_predictions.json": nbest,
-        "null_odds.json": {'1/é"': -0.5, "b": 1e6, "c": 2.0},
-    }
-    assert {path.name for path in tmp_path.iterdir()} == expected.keys()
-    for name, value in expected.items():
-        assert (tmp_path / name).read_text() == json.dumps(value, indent=4) + "\n", name
 
 
 class TestEvaluationResults:
