@@ -82,6 +82,7 @@ def command(
     """
 
     def run_with_errors(argv: Sequence[str]) -> None:
+        logging.get_absl_handler().python_handler.addFilter(_name_flags)
         if not logging.level_debug():
             _hide_other_logs()
         try:
@@ -134,7 +135,7 @@ def explain(error: Exception, values: flags.FlagValues) -> str:
 
     `name` becomes --name. If the message contains the path of a flag, it begins with this flag.
     """
-    message = re.sub(r"`(\w+)`", lambda m: f"--{m[1]}" if m[1] in values else m[0], str(error))
+    message = _with_flags(str(error), values)
     places: dict[tuple[int, int], list[str]] = {}
     for name in values:
         value = values[name].value if values[name].present else None
@@ -148,6 +149,16 @@ def explain(error: Exception, values: flags.FlagValues) -> str:
         message += ". Use a local path or gs://."
     prefix = ", ".join(dict.fromkeys(flag for flag in named if flag not in message))
     return f"{prefix}: {message}" if prefix else message
+
+
+def _with_flags(message: str, values: flags.FlagValues) -> str:
+    return re.sub(r"`(\w+)`", lambda m: f"--{m[1]}" if m[1] in values else m[0], message)
+
+
+def _name_flags(record: python_logging.LogRecord) -> bool:
+    """Replaces the arguments that a log line names by flags, as in messages of errors."""
+    record.msg, record.args = _with_flags(record.getMessage(), flags.FLAGS), ()
+    return True
 
 
 def _places(value: str, message: str) -> Iterator[tuple[int, int]]:

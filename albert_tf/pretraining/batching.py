@@ -1,8 +1,7 @@
 """Checks record files and reads them as batches of parsed features.
 
 With `skip_damaged`, records that cannot be parsed are skipped. After a wrong checksum, the rest of
-the file is skipped, because the start of the next record is unknown. The batches contain
-descriptions of the skipped records; see `SKIPPED`.
+the file is skipped, because the start of the next record is unknown.
 """
 
 from __future__ import annotations
@@ -31,22 +30,22 @@ from albert_tf.training.task import (
     StreamIterator,
 )
 
-# Changes a batch. The second argument, int64 [B], is the number of each example among the examples
-# of all passes and workers.
+# Changes a batch. The second argument, int64 [B], contains the number of each example in the
+# sequence of all examples of all workers.
 Features = dict[str, tf.Tensor]
 Transform = Callable[[Features, tf.Tensor], Features]
 
 _FRAME_BYTES = 16  # length and checksums of a record
 _MAX_STREAMS = 64
-_MIN_ROWS = 8  # per stream and batch if there are more than 8 streams, because streams cost time
-_MAX_UNEVENNESS = 1.2  # size of the largest stream relative to the smallest
+_MIN_ROWS = 8  # per stream and batch if there are more than 8 streams, because streams are slow
+_MAX_UNEVENNESS = 1.2  # size of the largest stream relative to the smallest stream
 _MAX_OPEN_FILES = 16  # of all streams; files are interleaved to separate neighboring records
-_RECORDS_TO_CHECK = 16  # a masked record rarely has no prediction, if no word fits
+_RECORDS_TO_CHECK = 16  # a masked record may have no prediction, but rarely
 
-# UnicodeDecodeError is raised if TensorFlow's message quotes a damaged record.
+# TensorFlow raises UnicodeDecodeError if a message contains a part of a damaged record.
 _READ_ERRORS = (tf.errors.DataLossError, tf.errors.InvalidArgumentError, UnicodeDecodeError)
 
-# Removed files, and disks or networks that do not answer.
+# Removed files, and disks or networks that fail.
 _FILE_ERRORS = (
     tf.errors.FailedPreconditionError,
     tf.errors.NotFoundError,
@@ -57,11 +56,10 @@ _FILE_ERRORS = (
 
 
 def parse_batch(serialized: tf.Tensor, specs: Sequence[FeatureSpec]) -> Features:
-    """Parses a batch of `tf.train.Example` messages, string [B], inside a `tf.data` pipeline.
+    """Parses serialized `tf.train.Example`s, string [B], to int32 or float32 [B, length] by name.
 
-    Returns int32 or float32 [B, length] for each name of `specs`. Iteration raises
-    `tf.errors.InvalidArgumentError` if a feature is missing, has another length, or contains a
-    value outside [0, limit).
+    The operations raise `tf.errors.InvalidArgumentError` if a feature is missing, has another
+    length, or contains a value outside [0, limit).
     """
     parsed = tf.io.parse_example(
         serialized, {spec.name: tf.io.FixedLenFeature([spec.length], spec.dtype) for spec in specs}
@@ -86,7 +84,7 @@ def parse_batch(serialized: tf.Tensor, specs: Sequence[FeatureSpec]) -> Features
 def check_record_files(
     files: Sequence[str], specs: Sequence[FeatureSpec], *, num_records: int = 256
 ) -> None:
-    """Checks the first record of each file, and that the first `num_records` are complete.
+    """Checks the first record of each file, and the checksums of the first `num_records` records.
 
     Raises RecordError if a record is damaged or does not match `specs`, or if there is no record.
     """
@@ -105,8 +103,7 @@ def check_record_files(
 def explain_read_errors(files: Sequence[str], specs: Sequence[FeatureSpec]) -> Iterator[None]:
     """Context manager that converts reading errors of `tf.data` into a RecordError.
 
-    After an error, the files are read again to find the damaged record. Other errors are re-raised
-    unchanged.
+    After an error, the files are read again to find the damaged record.
     """
     try:
         yield
@@ -146,7 +143,7 @@ def _check_all_records(files: Sequence[str], specs: Sequence[FeatureSpec]) -> No
 
 
 def example_features(payload: bytes, path: str, number: int) -> Any:
-    """Returns features by name. Raises RecordError if a record is not a `tf.train.Example`."""
+    """Returns the features of a record by name. Raises RecordError if it is damaged."""
     if not payload:
         raise RecordError(f"{path}, record {number}: the record is empty. Create it again.")
     try:
@@ -190,11 +187,11 @@ def _check_values(feature: tf.train.Feature, spec: FeatureSpec, place: str) -> N
 def are_masked(path: str, mask_id: int | None = None) -> bool | None:
     """Returns whether the records of a file were masked when they were created.
 
-    `mask_id`, the id of [MASK], is required for records without prediction features. Returns `None`
-    if the file contains no pretraining records, or if its first record is damaged.
+    `mask_id` is the id of [MASK]. If it is `None`, records without prediction features count as not
+    masked. Returns `None` if the first record is damaged, or not a pretraining record.
     """
     answer = None
-    with suppress(RecordError):  # raised again when the records are read
+    with suppress(RecordError):  # raised again by `check_record_files`
         for number, payload in enumerate(islice(read_records(path), _RECORDS_TO_CHECK), start=1):
             features = example_features(payload, path, number)
             if "input_ids" not in features or "token_boundary" not in features:
@@ -214,7 +211,7 @@ def are_masked_alike(files: Sequence[str], mask_id: int) -> bool:
     if True in first and False in first:
         raise RecordError(
             f"{first[True]} contains masked records, but {first[False]} contains plain records. "
-            "Evaluate on files of one kind (`eval_input_file`)."
+            "Use only one kind of files for `eval_input_file`."
         )
     return True in first
 
@@ -230,18 +227,17 @@ def check_masking(files: Sequence[str], mask_id: int | None) -> None:
             raise RecordError(
                 f"The records in {path} are already masked, and `masked_lm_prob` (or "
                 "`masked_lm_budget`) would mask them again. Omit this setting, or create plain "
-                "records: create_pretraining_data.py `masked_lm_prob`=0."
+                "records with create_pretraining_data.py `masked_lm_prob`=0."
             )
         if masked is False and mask_id is None:
             raise RecordError(
                 f"The records in {path} are not masked. Pass `masked_lm_prob`=0.15 to mask them "
-                "during training, or create masked records: create_pretraining_data.py without "
-                "`masked_lm_prob`=0."
+                "during training, or create masked records with create_pretraining_data.py."
             )
 
 
 def check_sentence_pairs(files: Sequence[str], sentence_loss: str) -> None:
-    """Raises RecordError if a sentence loss needs pairs, but a file contains single segments."""
+    """Raises RecordError if a sentence loss requires pairs, but a file contains single segments."""
     for path in files if sentence_loss != NONE else ():
         for payload in islice(read_records(path), 1):
             if not any(example_features(payload, path, 1)["segment_ids"].int64_list.value):
@@ -253,22 +249,22 @@ def check_sentence_pairs(files: Sequence[str], sentence_loss: str) -> None:
 
 
 def readable_files(files: Iterable[str]) -> list[str]:
-    """Returns the files whose first record is intact. Logs a warning for each other file."""
-    return [path for path in files if _begins_well(path)]
+    """Returns the files whose first record is intact. Logs a warning for every other file."""
 
+    def is_readable(path: str) -> bool:
+        try:
+            for payload in islice(read_records(path), 1):
+                example_features(payload, path, 1)
+        except RecordError as error:
+            logging.warning("Skipped as damaged: %s", error)
+            return False
+        return True
 
-def _begins_well(path: str) -> bool:
-    try:
-        for payload in islice(read_records(path), 1):
-            example_features(payload, path, 1)
-    except RecordError as error:
-        logging.warning("--skip_damaged_records: %s", error)
-        return False
-    return True
+    return list(filter(is_readable, files))
 
 
 def has_good_record(files: Sequence[str], specs: Sequence[FeatureSpec]) -> bool:
-    """Returns whether any file contains a record that can be read and parsed."""
+    """Returns whether any file contains an intact record."""
     for path in files:
         with suppress(RecordError):  # the rest of the file is skipped
             for number, payload in enumerate(read_records(path), start=1):
@@ -279,11 +275,10 @@ def has_good_record(files: Sequence[str], specs: Sequence[FeatureSpec]) -> bool:
 
 
 def good_records(path: tf.Tensor, size: tf.Tensor, specs: Sequence[FeatureSpec]) -> tf.data.Dataset:
-    """Returns the records of a file, with its size in bytes, that can be read and parsed.
+    """Returns the intact records of a file, given its size in bytes.
 
-    The elements are pairs of a record and a description of the skipped records before it; see
-    `SKIPPED`. If the end of the file is damaged, the last record is empty and is removed by
-    `carry_places`.
+    The elements are a record and a line about the skipped records before it, as in `SKIPPED`. The
+    skipped records at the end of the file precede an empty record, which `carry_places` removes.
     """
 
     def number(state: Any, payload: tf.Tensor) -> Any:
@@ -305,18 +300,18 @@ def good_records(path: tf.Tensor, size: tf.Tensor, specs: Sequence[FeatureSpec])
         return (record, end), (payload, skipped)
 
     # `ignore_errors` would try to open a missing file forever.
-    there = tf.io.matching_files(tf.strings.regex_replace(path, r"[*?\[\\]", r"\\\0"))
-    with tf.control_dependencies([tf.debugging.assert_positive(tf.size(there), "no such file")]):
+    found = tf.io.matching_files(tf.strings.regex_replace(path, r"[*?\[\\]", r"\\\0"))
+    with tf.control_dependencies([tf.debugging.assert_positive(tf.size(found), "no such file")]):
         path = tf.identity(path)
     zero = tf.constant(0, tf.int64)
     end = tf.data.Dataset.from_tensors(("", tf.constant(REST_OF_FILE, tf.int64), size, size))
     records = tf.data.TFRecordDataset(path).scan((zero, zero), number).map(check).ignore_errors()
-    found = records.concatenate(end).scan((zero, zero), find_gaps)
-    return found.filter(lambda payload, skipped: (payload != "") | (skipped != ""))
+    with_gaps = records.concatenate(end).scan((zero, zero), find_gaps)
+    return with_gaps.filter(lambda payload, skipped: (payload != "") | (skipped != ""))
 
 
 def carry_places(records: tf.data.Dataset) -> tf.data.Dataset:
-    """Removes empty records, and appends their descriptions to the description of the next."""
+    """Moves the lines of the empty records of `good_records` to the next record."""
 
     def carry(pending: tf.Tensor, element: Any) -> Any:
         payload, skipped = element
@@ -327,13 +322,13 @@ def carry_places(records: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def num_streams(file_sizes: Sequence[int], batch_size: int) -> int:
-    """Returns the number of streams G, which does not depend on the number of workers.
+    """Returns the number of streams G; stream g reads the files g, g + G, ...
 
-    Stream g reads the files g, g + G, ... G divides the batch size, and is at most 64 and at most
-    the number of files. If G is above 8, a stream provides at least 8 rows of a batch. The largest
-    stream has at most 1.2 times the bytes of the smallest, so that all examples are read about
-    equally often. Of these numbers, the one with the most divisors is selected, then the one that
-    is divisible by the largest power of two.
+    G does not depend on the number of workers. It divides the batch size, and is at most 64 and at
+    most the number of files. If G is above 8, a stream provides at least 8 rows of a batch. The
+    largest stream has at most 1.2 times the bytes of the smallest stream, so that examples are read
+    about equally often. Among these numbers, the number with the most divisors is selected, then
+    the number with the largest power of two as a divisor.
     """
 
     def is_even(count: int) -> bool:
@@ -351,16 +346,11 @@ def check_workers(files: Sequence[str], batch_size: int, workers: int) -> int:
     count = num_streams(sizes, batch_size)
     if count % workers == 0:
         return count
-    shards = range(_MAX_STREAMS // workers * workers, 0, -workers)
-    fitting = next((n for n in shards if num_streams([1] * n, batch_size) == n), None)
-    advice = "another `train_batch_size`, because no number of files fits this batch size"
-    if fitting:
-        name = f"`output_file`=train.tfrecord@{fitting}"
-        advice = f"{fitting} files of equal size: create_pretraining_data.py {name}"
     raise UserError(
         f"{workers} workers cannot share the input evenly: the {len(files)} files of `input_file` "
         f"({min(sizes)} to {max(sizes)} bytes) with `train_batch_size`={batch_size} are read as "
-        f"{count} streams. Use a number of workers that divides {count}, or {advice}."
+        f"{count} streams. Use a number of workers that divides {count}, or {workers} files of "
+        f"equal size (create_pretraining_data.py `output_file`=train.tfrecord@{workers})."
     )
 
 
@@ -375,20 +365,20 @@ def training_batches(
     shard: Shard = WHOLE,
     skip_damaged: bool = False,
 ) -> StreamIterator:
-    """Returns endless batches in random order, which differs between passes.
+    """Returns endless batches in a random order, which is different in each pass.
 
-    The files are read as `num_streams` streams. Each stream has its own order and passes, and
-    provides the same rows of every batch. A worker reads only some of the streams.
+    The files are read as `num_streams` streams. Each stream is shuffled separately, and provides
+    the same rows of every batch. A worker reads only some of the streams.
 
     Args:
         files: TFRecord files.
         specs: the features to read.
         batch_size: B, over all workers.
-        seed: determines the order.
-        shuffle_buffer_size: number of records from which the next is drawn, over all streams.
+        seed: seed of the order.
+        shuffle_buffer_size: size of the shuffle buffers of all streams, in records.
         transform: changes each batch, see `Transform`.
         shard: the worker.
-        skip_damaged: whether damaged records are skipped, see `SkippedRecords`.
+        skip_damaged: whether damaged records are skipped.
 
     Returns:
         Features, each [B / workers, length], and `example_weights` float32 [B / workers].
@@ -399,7 +389,7 @@ def training_batches(
     G = check_workers(files, batch_size, shard.count)
     streams = {}
     for number in range(G)[shard.rows(G)]:
-        # With the same seed, streams with equal numbers of files would be shuffled alike.
+        # With the same seed, streams with equal numbers of files would have the same order.
         own = int(np.random.SeedSequence([seed % 2**64, number]).generate_state(1, np.uint64)[0])
         records = _stream(
             files[number::G],
@@ -416,7 +406,7 @@ def training_batches(
         # Autotuning has no benefit here, and its threads start slowly and may never end.
         options.autotune.enabled = False
         options.experimental_optimization.apply_default_optimizations = False
-        # Otherwise the order of later passes would change after the position is restored.
+        # Without this, a resumed run would have another order in later passes.
         options.experimental_optimization.shuffle_and_repeat_fusion = True
         streams[number] = iter(batches.with_options(options))
 
@@ -471,16 +461,16 @@ def evaluation_batches(
 ) -> tf.data.Dataset:
     """Returns every example once, in the order of the files. The last batch may be smaller.
 
-    Arguments and features are the same as in `training_batches`.
+    For the arguments and features see `training_batches`.
     """
-    # Masks are drawn in Python, which tf.data must not call while the process ends. Parsing is
-    # therefore the last step and runs only on request.
+    # Parsing is the last step and runs only on request, because `transform` may be Python code,
+    # which tf.data must not call while the process ends.
     options = tf.data.Options()
     options.deterministic = True
     options.experimental_optimization.map_parallelization = False
     options.experimental_optimization.inject_prefetch = False
 
-    @tf.autograph.experimental.do_not_convert  # the conversion takes a second and is not needed
+    @tf.autograph.experimental.do_not_convert  # the conversion takes a second
     def parse(numbers: tf.Tensor, serialized: tf.Tensor) -> Features:
         return _parsed(serialized, numbers, specs, transform)
 

@@ -1,7 +1,6 @@
-"""Creates the same pretraining records with Apache Beam, on many machines.
+"""Creates the same files as `create_records` with Apache Beam, on many machines.
 
-Every step is a pure function of its input, so it can run on any machine, in any order and several
-times. Only the sizes of the records of all jobs are gathered; they determine the chunks.
+Every step is a pure function of its input, so a runner can repeat it on any machine.
 """
 
 import os
@@ -41,7 +40,7 @@ from albert_tf.pretraining.instances import NO_RECORD, InstanceSettings
 from albert_tf.pretraining.vocabulary import write_fingerprints
 from albert_tf.tokenization.base import Tokenizer
 
-# Beam's DirectRunner first tries another runner, which it downloads.
+# Beam's DirectRunner would first try another runner, which it downloads.
 _RUNNERS = {"directrunner": "apache_beam.runners.portability.fn_api_runner.FnApiRunner"}
 _COPY_BYTES = 4 << 20
 _METRICS = "albert_tf"
@@ -51,8 +50,7 @@ _SHARE_OUTPUT = "Use an `output_file` that all machines share, such as gs://buck
 def beam_options(runner: str, arguments: Sequence[str]) -> PipelineOptions:
     """Parses Beam's options. Raises ValueError if the runner or an option is unknown.
 
-    Beam itself only warns about unknown options. Options for runners with a job server are not
-    checked, because the server defines them.
+    Options for runners with a job server are not checked, because the server defines them.
     """
     name = _RUNNERS.get(runner.lower(), runner)
     try:
@@ -68,7 +66,7 @@ def beam_options(runner: str, arguments: Sequence[str]) -> PipelineOptions:
 
 
 class Task(NamedTuple):
-    """All passes over a block, which is tokenized once. `ranks` are their positions in the jobs."""
+    """All passes over a block. `ranks` are the positions of the passes in `shuffled_jobs`."""
 
     block_number: int
     block: Block
@@ -105,7 +103,7 @@ def create_records(
     """
     check_outputs(input_files, output_files)
     pipeline = beam.Pipeline(options=beam_options(runner, options))
-    is_shared = runner.lower() not in _RUNNERS  # with workers that may outlive this process
+    is_shared = runner.lower() not in _RUNNERS  # workers may outlive this process
     with _scratch_folders(output_files, is_shared) as scratch:
         maker = RecordMaker(tokenizer, settings)
         made = (
@@ -157,7 +155,7 @@ def _plan(
 
 
 def _make_records(task: Task, maker: RecordMaker) -> Iterator[tuple[int, list[bytes]]]:
-    """Yields the rank and the framed records of each pass. Counts are added to Beam's metrics."""
+    """Yields the rank and the framed records of each pass. Adds counts to Beam's metrics."""
     documents = read_documents(task.block, maker.tokenizer)
     for pass_number, rank in enumerate(task.ranks):
         job = Job(pass_number, task.block_number, task.block)
@@ -195,7 +193,7 @@ def _write_parts(
     seed: int,
     scratch: Sequence[str],
 ) -> Iterator[tuple[int, str]]:
-    """Shuffles a chunk and writes its part of each file. Yields file numbers and paths of parts."""
+    """Shuffles a chunk and writes a part of each file. Yields the numbers of files, and paths."""
     number, jobs = chunk
     ordered = sorted(jobs, key=itemgetter(0))
     records = list(chain.from_iterable(records for _, records in ordered))
@@ -225,13 +223,13 @@ def _publish(file: tuple[int, str], output_files: Sequence[str]) -> None:
     number, path = file
     if file_exists(path):
         rename(path, output_files[number])
-    elif not file_exists(output_files[number]):  # otherwise an earlier attempt has renamed it
+    elif not file_exists(output_files[number]):  # an earlier attempt may have renamed it
         raise UserError(f"{path} is not on this worker. {_SHARE_OUTPUT}")
 
 
 @contextmanager
 def _scratch_folders(output_files: Sequence[str], is_shared: bool) -> Iterator[list[str]]:
-    """Creates temporary directories next to the outputs. Yields a path in them per output."""
+    """Creates temporary directories next to the outputs. Yields a temporary path per output."""
     with ExitStack() as stack:
         scratch = {}
         for folder in {os.path.dirname(path) for path in output_files}:

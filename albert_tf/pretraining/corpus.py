@@ -1,8 +1,7 @@
 """Reads text files as blocks of whole documents, so that a corpus need not fit in memory.
 
 A document has one sentence per line and ends at an empty line or at the end of a file. Files are
-cut about every 4 MiB, at the next start of a document. Blocks can be read in any order by any
-number of processes.
+cut about every 4 MiB, at the next start of a document.
 """
 
 import re
@@ -23,7 +22,7 @@ from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer, sentencepiece_starts_word
 
 BLOCK_BYTES = 4 << 20
-_FIRST_LOOK_BYTES = 64 << 10  # most documents are shorter
+_SHORT_BYTES = 64 << 10  # most documents are shorter
 _FILES_AT_A_TIME = 16
 _EMPTY_LINE = re.compile(rb"\n[ \t\r\f\v]*\n")
 
@@ -47,9 +46,7 @@ class Span:
 class Block:
     """Whole documents, a few megabytes of text.
 
-    Attributes:
-        spans: location of the text. A document is in a single span.
-        cuts_document: whether the block starts inside a document that is longer than a block.
+    `cuts_document` is whether the block starts inside a document that is longer than a block.
     """
 
     spans: tuple[Span, ...]
@@ -70,10 +67,10 @@ def cut_into_blocks(files: Sequence[str], block_bytes: int = BLOCK_BYTES) -> lis
         starts = list(accumulate(pool.map(file_size, files), initial=0))
         total = starts[-1]
         number = max(1, round(total / block_bytes))
-        aims = [total * k // number for k in range(1, number + 1)]
-        shares = [_spans(files, starts, low, high) for low, high in pairwise(aims)]
-        cuts = zip(aims, pool.map(_find_cut, shares), strict=False)
-        found = [(aim + cut[0], cut[1]) for aim, cut in cuts if cut]
+        targets = [total * k // number for k in range(1, number + 1)]
+        shares = [_spans(files, starts, low, high) for low, high in pairwise(targets)]
+        cuts = zip(targets, pool.map(_find_cut, shares), strict=False)
+        found = [(target + cut[0], cut[1]) for target, cut in cuts if cut]
     return [
         Block(spans, cuts_document)
         for (low, cuts_document), (high, _) in pairwise([(0, False), *found, (total, False)])
@@ -92,12 +89,12 @@ def _spans(files: Sequence[str], starts: Sequence[int], low: int, high: int) -> 
 
 
 def _find_cut(spans: Sequence[Span]) -> tuple[int, bool] | None:
-    """Returns the offset of the first document, otherwise of the second line, and which it is."""
+    """Returns the offset at which to cut, and whether the cut is inside a document."""
     first = spans[0]
     if first.start == 0:
         return 0, False
     length = first.end - first.start
-    for window in (_FIRST_LOOK_BYTES, length):
+    for window in (_SHORT_BYTES, length):
         text = Span(first.path, first.start, min(first.end, first.start + window)).read()
         if match := _EMPTY_LINE.search(text):
             return match.end(), False
@@ -110,18 +107,14 @@ def _find_cut(spans: Sequence[Span]) -> tuple[int, bool] | None:
 def check_text(
     input_files: Sequence[str], num_workers: int, block_bytes: int = BLOCK_BYTES
 ) -> list[Block]:
-    """Checks that all files are UTF-8 text. Returns their blocks.
-
-    Raises:
-        ValueError: a file is not UTF-8 text, or no file contains text.
-    """
+    """Returns the blocks of files. Raises ValueError unless they are UTF-8 and contain text."""
     blocks = cut_into_blocks(input_files, block_bytes)
     has_text = False
     with (
         worker_processes(max(1, min(num_workers, len(blocks))), None) as run,
         byte_progress("checking", sum(block.size for block in blocks)) as progress,
     ):
-        for block, found in zip(blocks, run(_check, blocks), strict=True):
+        for block, found in zip(blocks, run(contains_text, blocks), strict=True):
             has_text |= found
             progress.update(block.size)
     if not has_text:
@@ -130,16 +123,12 @@ def check_text(
 
 
 def byte_progress(name: str, total: int) -> tqdm:
-    """Returns a progress bar that counts bytes."""
+    """Creates a progress bar that counts bytes."""
     interval = 0.5 if sys.stderr.isatty() else 30  # seconds
     return tqdm(total=total, desc=name, unit="B", unit_scale=True, mininterval=interval)
 
 
-def _check(shared: None, block: Block) -> bool:
-    return check_block(block)
-
-
-def check_block(block: Block) -> bool:
+def contains_text(shared: None, block: Block) -> bool:
     """Returns whether a block contains text. Raises ValueError if it is not UTF-8."""
     texts = [_decode(span) for span in block.spans]
     return any(text and not text.isspace() for text in texts)
@@ -149,7 +138,7 @@ def _decode(span: Span) -> str:
     data = span.read()
     try:
         text = data.decode("utf-8")
-        # A few NULs are noise; many mean UTF-16, or a binary file that is valid UTF-8 by chance.
+        # Many NULs indicate UTF-16, or a binary file that happens to be valid UTF-8.
         place = data.find(b"\0") if data.count(b"\0") > len(data) / 100 else -1
     except UnicodeDecodeError as error:
         place = error.start
@@ -161,15 +150,14 @@ def _decode(span: Span) -> str:
             line += file.read(min(BLOCK_BYTES, span.start - start)).count(b"\n")
     raise UserError(
         f"{span.path} is not UTF-8 text: byte {span.start + place} (line {line}) is "
-        f"0x{data[place]:02x}. `input_file` must be plain text; convert or unpack the file first."
+        f"0x{data[place]:02x}. `input_file` must be plain text. Convert or unpack the file first."
     )
 
 
 def read_documents(block: Block, tokenizer: Tokenizer) -> Documents:
-    """Tokenizes the documents of a block, and skips lines and documents without tokens.
+    """Tokenizes the documents of a block, without lines and documents that have no tokens.
 
-    Returns:
-        Documents with ids in [0, V]. The id V marks an unknown piece inside a word.
+    The ids are in [0, V]. The id V is an unknown piece inside a word.
     """
     segments: list[list[int]] = []
     document_starts = [0]
@@ -187,7 +175,7 @@ def read_documents(block: Block, tokenizer: Tokenizer) -> Documents:
 
 
 def _continuing_characters(tokenizer: Tokenizer) -> frozenset[str]:
-    """Returns the characters that continue a word and are not in the vocabulary."""
+    """Returns the ASCII characters that continue a word and are not in the vocabulary."""
     if not isinstance(tokenizer, SentencePieceTokenizer):
         return frozenset()
     return frozenset(
@@ -198,7 +186,7 @@ def _continuing_characters(tokenizer: Tokenizer) -> frozenset[str]:
 def _mark_unknown_pieces(
     tokenizer: Tokenizer, continuing: frozenset[str], line: str, ids: list[int]
 ) -> list[int]:
-    """Returns the ids, in which V replaces unknown pieces that do not start a word."""
+    """Returns the ids after replacing unknown pieces that do not start a word by V."""
     if tokenizer.unk_id not in ids or continuing.isdisjoint(tokenizer.clean(line)):
         return ids
     return [

@@ -1,11 +1,11 @@
-"""Creates pretraining data from text: `create_pretraining_data`. TensorFlow is not needed."""
+"""Creates pretraining data from text: `create_pretraining_data`. Does not import TensorFlow."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from types import ModuleType
 
 from absl import logging
@@ -35,10 +35,9 @@ from albert_tf.training.settings import Settings, check_arguments, limited, unle
 class PretrainingDataSettings(Settings):
     """Settings of `create_pretraining_data`, named after the flags of the command.
 
-    `input_file`, `output_file`, and a tokenizer, `spm_model_file` or `vocab_file`, are required.
-    All other settings have defaults; docs/flags.md describes all flags. `beam_options` are options
-    of Apache Beam and require `runner`; the command takes them after `--`. For errors see
-    `ClassificationSettings`.
+    `input_file`, `output_file`, and `spm_model_file` or `vocab_file` are required. `beam_options`
+    are options of Apache Beam and require `runner`; the command takes them after `--`. For all
+    flags see docs/flags.md, for errors `ClassificationSettings`.
     """
 
     input_file: str
@@ -66,21 +65,14 @@ class PretrainingDataSettings(Settings):
 
     def instances(self) -> InstanceSettings:
         """Returns the settings of the instances. Raises ValueError if a value is out of range."""
+        segments, masking = (
+            {field.name: getattr(self, field.name) for field in fields(kind)}
+            for kind in (SegmentSettings, MaskingSettings)
+        )
+        segments["sentence_loss"] = self._sentence_loss()
         return InstanceSettings(
-            SegmentSettings(
-                self.max_seq_length,
-                self.short_seq_prob,
-                self._sentence_loss(),
-                self.sentence_pairs,
-            ),
-            MaskingSettings(
-                masked_lm_prob=self.masked_lm_prob,
-                max_predictions_per_seq=self.max_predictions_per_seq,
-                ngram=self.ngram,
-                favor_shorter_ngram=self.favor_shorter_ngram,
-                do_whole_word_mask=self.do_whole_word_mask,
-                do_permutation=self.do_permutation,
-            ),
+            SegmentSettings(**segments),
+            MaskingSettings(**masking),
             self.dupe_factor,
             self.random_seed,
         )
@@ -100,12 +92,9 @@ class PretrainingDataSettings(Settings):
 def create_pretraining_data(settings: PretrainingDataSettings) -> CreationReport:
     """Creates pretraining records from text, as `create_pretraining_data.py` does.
 
-    Without `runner`, the records are created on all cores, in processes that do not import the
-    calling script.
-
     Returns:
-        A report. `counts` contains numbers by name, such as "documents" and "instances"; after a
-        dry run all are 0. `lines()` and `warnings()` return the messages that the command logs.
+        A report. `counts` contains numbers by name, such as "documents" and "instances", which are
+        0 after a dry run. `lines()` and `warnings()` return the messages that the command logs.
 
     Raises:
         ValueError: a setting is missing or invalid, or no record can be created from the text.
@@ -146,7 +135,7 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> CreationReport
 
 
 def _import_beam(settings: PretrainingDataSettings) -> ModuleType | None:
-    """Returns the module that creates records with Beam, or `None` if `runner` is `None`."""
+    """Returns the module `beam`, or `None` if `runner` is `None`."""
     if isinstance(settings.beam_options, str):
         raise TypeError(f"beam_options must be a list. Received: {settings.beam_options!r}")
     if settings.runner is None:
@@ -158,8 +147,8 @@ def _import_beam(settings: PretrainingDataSettings) -> ModuleType | None:
         return None
     if settings.num_workers is not None:
         raise UserError(
-            f"`num_workers`={settings.num_workers} cannot be combined with `runner`. Pass the "
-            "runner's own option after --, such as -- --direct_num_workers=2."
+            f"`num_workers`={settings.num_workers} cannot be combined with `runner`. Pass an "
+            "option of the runner after --, such as -- --direct_num_workers=2."
         )
     try:
         from albert_tf.pretraining import beam
@@ -174,14 +163,14 @@ def _import_beam(settings: PretrainingDataSettings) -> ModuleType | None:
 
 @dataclass(frozen=True)
 class CreationReport:
-    """Settings, counts of documents and instances (see `count_instances`), and seconds."""
+    """Settings, counts of documents and instances (see `count_instances`), and duration."""
 
     settings: InstanceSettings
     counts: Counter[str]
     seconds: float
 
     def lines(self) -> list[str]:
-        """Returns the report as groups of `key=value`."""
+        """Returns the lines of the report, with groups of `key=value`."""
         c, settings = self.counts, self.settings
         segments, slots = settings.segments, settings.masking.prediction_slots
         ngrams = {n: c[f"ngram_{n}"] for n in range(1, settings.masking.ngram + 1)}
@@ -214,7 +203,7 @@ class CreationReport:
         ]
 
     def warnings(self) -> Iterator[str]:
-        """Yields a warning for each property of the records that is probably a mistake."""
+        """Yields a warning for each likely mistake in the text."""
         c = self.counts
         if c["random_parts_of_only_document"]:
             yield (
@@ -226,18 +215,18 @@ class CreationReport:
         if is_adjacent and 2 * c["one_segment_documents"] > c["documents"]:
             yield (
                 f"{c['one_segment_documents']:,} of {c['documents']:,} documents have only one "
-                f"line. With --sentence_pairs={ADJACENT}, no pair is created from them. Does the "
+                f"line. With `sentence_pairs`={ADJACENT}, no pair is created from them. Does the "
                 "text have one sentence per line, and empty lines only between documents?"
             )
         if c["tokens_cut"] > c["tokens"]:
             yield (
-                f"{_share(c['tokens_cut'], c['tokens'] + c['tokens_cut'])} of the tokens did not "
-                "fit into --max_seq_length and are lost. Does the text have one sentence per line?"
+                f"{_share(c['tokens_cut'], c['tokens'] + c['tokens_cut'])} of the tokens were cut "
+                "to fit `max_seq_length`. Does the text have one sentence per line?"
             )
         if c["documents_cut"]:
             yield (
-                f"Documents were cut at {c['documents_cut']:,} places because they are longer than "
-                "a block of text. Are the empty lines between documents missing?"
+                f"Long documents were cut at {c['documents_cut']:,} places. Are the empty lines "
+                "between documents missing?"
             )
 
 

@@ -1,8 +1,8 @@
 """Creates files of pretraining records from text files, in parallel and with bounded memory.
 
-Each pass over each block of documents is a job with its own random numbers. The records of the jobs
-are collected in a random order of the jobs, grouped into chunks that fit in memory, and shuffled.
-The result does not depend on the number of processes; `pretraining.beam` writes the same files.
+Each pass over each block of documents is a job with its own seed. The jobs are executed in random
+order. Their records are grouped into chunks that fit in memory, and shuffled. The files do not
+depend on the number of processes.
 """
 
 from __future__ import annotations
@@ -61,18 +61,17 @@ def create_records(
     block_bytes: int = BLOCK_BYTES,
     shuffle_bytes: int = SHUFFLE_BYTES,
 ) -> Counter[str]:
-    """Writes the pretraining records of a corpus.
+    """Writes the pretraining records of a corpus. Returns the counts of `count_instances`.
 
-    The input has one sentence per line and empty lines between documents. Records are written to
-    the output files in turn. A fingerprint of the vocabulary is stored next to each file. Returns
-    the counts of `count_instances`.
+    Records are written to the output files in turn. A fingerprint of the vocabulary is stored next
+    to each file.
 
     Args:
-        input_files: text files.
+        input_files: text files with one sentence per line and empty lines between documents.
         output_files: record files.
-        tokenizer: converts text to ids.
-        settings: settings of the instances, including the seed.
-        num_workers: number of processes, which does not change the result. If `None`, one per core.
+        tokenizer: the tokenizer.
+        settings: settings of the instances.
+        num_workers: number of processes. If `None`, all cores are used.
         block_bytes: size of the text of a job.
         shuffle_bytes: size of the records that are shuffled together.
 
@@ -80,9 +79,9 @@ def create_records(
         ValueError: an input file is not text, or an output file cannot be written.
 
     Source: `main` of the original's create_pretraining_data.
-    Differs: the original uses one process, one random generator for all documents and an unseeded
-        generator for n-gram lengths; here every job has its own generators. Random second parts are
-        from the same block, not from the whole corpus. The end of a file ends its last document.
+    Differs: every job has its own random generators. The original has one generator for all
+        documents, and an unseeded generator for n-gram lengths. Random second parts are from the
+        same block, not from the whole corpus. The end of a file ends its last document.
     """
     check_outputs(input_files, output_files)
     processes = num_workers or available_cores()
@@ -104,7 +103,7 @@ def create_records(
 
 
 def check_outputs(input_files: Sequence[str], output_files: Sequence[str]) -> None:
-    """Raises ValueError if an output file is an input file, occurs twice or cannot be written."""
+    """Raises ValueError if an output file is an input file, a duplicate, or not writable."""
     if not output_files:
         raise UserError("`output_file` contains no file name.")
     inputs = {real_name(path): path for path in input_files}
@@ -123,13 +122,13 @@ def check_outputs(input_files: Sequence[str], output_files: Sequence[str]) -> No
 
 @contextmanager
 def _token_folder(output_file: str, passes: int) -> Iterator[str | None]:
-    """Creates a temporary directory for tokenized blocks if there are several passes."""
+    """Creates a temporary directory for tokenized blocks, if there are several passes."""
     if passes == 1:
         yield None
         return
-    beside = os.path.join(os.path.dirname(os.path.abspath(output_file)), "tokens")
-    is_elsewhere = is_remote(output_file)
-    with tempfile.TemporaryDirectory() if is_elsewhere else temporary_folder(beside) as folder:
+    local = os.path.join(os.path.dirname(os.path.abspath(output_file)), "tokens")
+    is_local = not is_remote(output_file)
+    with temporary_folder(local) if is_local else tempfile.TemporaryDirectory() as folder:
         yield folder
 
 
@@ -142,7 +141,7 @@ class Job(NamedTuple):
 
 
 def shuffled_jobs(blocks: Sequence[Block], settings: InstanceSettings) -> list[Job]:
-    """Returns every pass over every block, in the order in which records are collected."""
+    """Returns every pass over every block, in random order."""
     jobs = [
         Job(pass_number, block_number, block)
         for pass_number in range(settings.dupe_factor)
@@ -154,10 +153,7 @@ def shuffled_jobs(blocks: Sequence[Block], settings: InstanceSettings) -> list[J
 
 @dataclass(frozen=True)
 class RecordMaker:
-    """Creates the records of jobs; each process has a copy.
-
-    If `folder` is not `None`, tokenized blocks are stored in it for the next pass.
-    """
+    """Creates the records of jobs. If `folder` is not `None`, it caches tokenized blocks."""
 
     tokenizer: Tokenizer
     settings: InstanceSettings
@@ -168,7 +164,7 @@ class RecordMaker:
         return self.make_pass(self._documents(job), job)
 
     def make_pass(self, documents: Documents, job: Job) -> tuple[list[bytes], Counter[str]]:
-        """Returns the same as `make` for the given documents of the job's block."""
+        """Returns the same as `make`, given the documents of the job's block."""
         records: list[bytes] = []
         counts: Counter[str] = Counter()
         if job.pass_number == 0:
@@ -204,7 +200,7 @@ class RecordMaker:
 def _count_results(
     jobs: Sequence[Job], results: Iterable[tuple[list[bytes], Counter[str]]], counts: Counter[str]
 ) -> Iterator[list[bytes]]:
-    """Yields the records of each job, adds its counts to `counts` and shows the progress."""
+    """Yields the records of each job, adds up the counts in `counts`, and shows the progress."""
     with byte_progress("creating", sum(job.block.size for job in jobs)) as progress:
         for job, (records, made) in zip(jobs, results, strict=True):
             yield records
@@ -235,6 +231,6 @@ def chunk_numbers(sizes: Iterable[int], capacity: int) -> Iterator[int]:
 
 def shuffled_order(count: int, seed: int, chunk: int) -> np.ndarray:
     """Returns the order of the records of a chunk, int64 [count]."""
-    # Only raw bits are the same in all versions of NumPy.
+    # Unlike other methods, `random_raw` returns the same numbers in all versions of NumPy.
     keys = np.random.SFC64(mix_seed([seed, chunk])).random_raw(count)
     return np.argsort(keys, kind="stable")

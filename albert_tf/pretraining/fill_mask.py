@@ -34,10 +34,10 @@ class FillMask:
     """Predicts the tokens at each [MASK] of texts with a pretrained model.
 
     Args:
-        model: a model with its masked-LM head.
+        model: a model with a masked-LM head.
         tokenizer: the tokenizer of the model. If `None`, `model.tokenizer` is used.
-        batch_size: number of sequences of maximum length per batch. Batches of shorter sequences
-            contain more.
+        batch_size: number of sequences of maximum length per batch. A batch can contain more
+            shorter sequences.
 
     Raises:
         ValueError: the tokenizer does not fit the model, or `batch_size` is less than 1.
@@ -71,7 +71,7 @@ class FillMask:
                 checkpoints, the newest is loaded.
             batch_size: see `FillMask`.
             do_lower_case: whether the model was trained on lower-cased text. If `None`, the setting
-                of the model is used, otherwise True.
+                of the model is used. If the model has no such setting, the default is True.
 
         Raises:
             TypeError: an argument has another type.
@@ -81,12 +81,12 @@ class FillMask:
         return cls(*read_model(path, "path", do_lower_case), batch_size=batch_size)
 
     def __call__(self, texts: Iterable[str], top_k: int = 5) -> list[list[list[Candidate]]]:
-        """Returns the most probable tokens for each [MASK], which are predicted independently.
+        """Returns the most probable tokens for each [MASK]. Each [MASK] is predicted independently.
 
         Texts that are longer than the model allows are truncated, with a warning.
 
         Args:
-            texts: at least one text. Each text contains one or more [MASK]; each is one token.
+            texts: at least one text. Each text must contain at least one [MASK].
             top_k: number of tokens to return, limited to the size of the vocabulary.
 
         Returns:
@@ -95,8 +95,8 @@ class FillMask:
 
         Raises:
             TypeError: `texts` is not a list of texts, or `top_k` is not a whole number.
-            ValueError: there is no text, a text has no [MASK] or loses one by truncation, `top_k`
-                is less than 1, or the output of the model is not finite.
+            ValueError: there is no text, a text has no [MASK], a [MASK] is truncated, `top_k` is
+                less than 1, or the output of the model is not finite.
         """
         given = as_texts("texts", texts)
         check_whole_number("top_k", top_k, 1)
@@ -107,7 +107,7 @@ class FillMask:
         batches = []
         for (length, count), same in groupby(order, key=lambda index: shapes[index]):
             members = list(same)
-            # The logits of each [MASK] need memory, so fewer texts with many [MASK] fit.
+            # The memory also depends on the number of [MASK], because of their logits.
             room = self.batch_size * self.model.config.max_position_embeddings
             size = max(1, room // (length * count))
             batches += [members[start : start + size] for start in range(0, len(members), size)]
@@ -167,7 +167,7 @@ class FillMask:
 def read_model(
     path: object, name: str, do_lower_case: bool | None = None
 ) -> tuple[AlbertForPretraining, Tokenizer]:
-    """Returns the model and tokenizer for `FillMask`. `name` is the name of the path in errors."""
+    """Loads a model and its tokenizer for `FillMask`. `name` is the argument in errors."""
     found = find_model(path, name, do_lower_case=do_lower_case)
     shapes = without_scope(found.stored.weights[1])
     if not any(weight.startswith(MASKED_LM_HEAD) for weight in shapes):

@@ -1,7 +1,7 @@
 """Cuts documents into instances, masks them and serializes them as records.
 
-An instance is a pair of segments or a single segment. Its parts are ranges of one flat array of
-tokens, so nothing is copied. `make_examples` depends only on documents, settings and seed.
+An instance is a pair of segments or a single segment. The result depends only on the documents, the
+settings and the seed.
 """
 
 import random
@@ -30,7 +30,7 @@ SENTENCE_LOSSES = SOP, NSP, NONE = "sop", "nsp", "none"
 # How pairs for "sop" are created: as in the original, or only from adjacent segments.
 SENTENCE_PAIRS = ORIGINAL, ADJACENT = "original", "adjacent"
 
-# The features that masking adds to a record. The last one is 0 in unused slots.
+# Features of masked records only. The last feature is 0 in unused slots.
 PREDICTION_FEATURES = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
 NO_RECORD = (
     f"`input_file` contains no token or, with `sentence_pairs`={ADJACENT}, no document with two "
@@ -40,7 +40,7 @@ NO_RECORD = (
 _SPECIAL_TOKENS = 3  # [CLS] A [SEP] B [SEP]
 _SHORTEST_TARGET = 2  # minimum number of tokens of shortened sequences
 _TRIES_FOR_ANOTHER_DOCUMENT = 10
-_BATCH = 512  # instances masked and serialized together; records depend on it
+_BATCH = 512  # number of instances that are masked together, which affects the records
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,10 @@ class SegmentSettings:
             segments instead of pairs.
         sentence_pairs: "original": if a chunk has only one segment, B is from another document, so
             lengths reveal the label. "adjacent": only pairs of adjacent segments, whose lengths do
-            not depend on the label; not for "nsp".
+            not depend on the label; not supported with "nsp".
 
     Raises:
-        ValueError: a value is out of range, or "adjacent" is combined with "nsp".
+        ValueError: a number is out of range, or "adjacent" is combined with "nsp".
     """
 
     max_seq_length: int = 512
@@ -74,12 +74,6 @@ class SegmentSettings:
             )
         if not 0 <= self.short_seq_prob <= 1:
             raise UserError(f"`short_seq_prob` must be in [0, 1]. Received: {self.short_seq_prob}")
-        check_sentence_loss(self.sentence_loss)
-        if self.sentence_pairs not in SENTENCE_PAIRS:
-            raise UserError(
-                f"`sentence_pairs` must be one of {', '.join(SENTENCE_PAIRS)}. "
-                f"Received: {self.sentence_pairs!r}"
-            )
         if self.sentence_pairs == ADJACENT and self.sentence_loss == NSP:
             raise UserError(
                 f"`sentence_pairs`={ADJACENT} contradicts `sentence_loss`={NSP}, which needs "
@@ -89,22 +83,14 @@ class SegmentSettings:
 
     @property
     def max_tokens(self) -> int:
-        """Maximum number of tokens without special tokens. Single segments have only one [SEP]."""
+        """Maximum number of tokens without special tokens."""
+        # A single segment has only one [SEP].
         return self.max_seq_length - _SPECIAL_TOKENS + (self.sentence_loss == NONE)
-
-
-def check_sentence_loss(sentence_loss: str) -> None:
-    """Raises ValueError unless the loss is one of `SENTENCE_LOSSES`."""
-    if sentence_loss not in SENTENCE_LOSSES:
-        raise UserError(
-            f"`sentence_loss` must be one of {', '.join(SENTENCE_LOSSES)}. Received: "
-            f"{sentence_loss!r}"
-        )
 
 
 @dataclass(frozen=True)
 class InstanceSettings:
-    """Everything that determines the instances, except documents and vocabulary.
+    """All settings of the instances.
 
     `dupe_factor` is the number of passes over the documents, each with different random choices.
     `random_seed` may be any integer.
@@ -134,10 +120,10 @@ def pretraining_feature_specs(
     vocab_size: int | None = None,
     type_vocab_size: int = 2,
 ) -> tuple[FeatureSpec, ...]:
-    """Returns the features of a pretraining record, named as in the original release.
+    """Returns the features of a masked record, named as in the original release.
 
-    The lengths are S and P. `vocab_size` and `type_vocab_size` are the limits of ids that a reader
-    accepts. If `vocab_size` is `None`, token ids are not limited.
+    A reader rejects ids from `vocab_size` and `type_vocab_size` on. If `vocab_size` is `None`,
+    token ids are not limited.
     """
     S, P, V = max_seq_length, max_predictions_per_seq, vocab_size
     length, slots = "max_seq_length", "max_predictions_per_seq"
@@ -156,29 +142,23 @@ def pretraining_feature_specs(
 
 
 def plain_feature_specs(specs: Sequence[FeatureSpec]) -> tuple[FeatureSpec, ...]:
-    """Returns the features of a pretraining record that is not masked."""
+    """Returns the features of a record that is not masked."""
     return tuple(spec for spec in specs if spec.name not in PREDICTION_FEATURES)
 
 
 @dataclass(frozen=True)
 class Documents:
-    """Tokenized documents.
+    """Tokenized documents. Documents and segments (lines) are not empty."""
 
-    Attributes:
-        ids: int32 [T]; the tokens of all documents, concatenated.
-        segment_starts: start of each segment (line) in `ids`, followed by T. No segment is empty.
-        document_starts: first segment of each document, followed by the number of segments.
-    """
-
-    ids: np.ndarray
-    segment_starts: Sequence[int]
-    document_starts: Sequence[int]
+    ids: np.ndarray  # int32 [T]; the concatenated tokens of all documents
+    segment_starts: Sequence[int]  # start of each segment in `ids`, then T
+    document_starts: Sequence[int]  # first segment of each document, then the number of segments
 
     @classmethod
     def from_segments(
         cls, segments: Sequence[Sequence[int]], document_starts: Sequence[int]
     ) -> "Documents":
-        """Creates documents from segments, given as lists of ids."""
+        """Creates documents from segments, which are sequences of ids."""
         segment_starts = list(accumulate(map(len, segments), initial=0))
         ids = np.fromiter(chain.from_iterable(segments), np.int32, segment_starts[-1])
         return cls(ids, segment_starts, document_starts)
@@ -190,22 +170,15 @@ class Documents:
 
 
 class Pair(NamedTuple):
-    """An instance before masking. Ranges are half-open and index `Documents.ids`.
-
-    Attributes:
-        a_start, a_end, b_start, b_end: parts in their final order. B of a single segment is empty.
-        label: 0 if B follows A in the text; 1 if the parts were swapped or B was drawn at random.
-        random_document: the document of a random B, otherwise -1.
-        tokens_cut: number of tokens that were truncated.
-    """
+    """An instance before masking. A and B are half-open ranges of `Documents.ids`."""
 
     a_start: int
     a_end: int
-    b_start: int
+    b_start: int  # B of a single segment is empty
     b_end: int
-    label: int
-    random_document: int
-    tokens_cut: int
+    label: int  # 0 if B follows A in the text; 1 if the parts were swapped or B is random
+    random_document: int  # the document of a random B, otherwise -1
+    tokens_cut: int  # number of truncated tokens
 
 
 def pair_segments(
@@ -213,10 +186,8 @@ def pair_segments(
 ) -> Iterator[Pair]:
     """Cuts document `index` into pairs, or into single segments.
 
-    Segments are joined up to a target length and split at a random segment. With "original" pairs,
-    B of a single segment is from another document. With "adjacent" pairs, a single segment is
-    joined with its neighbor, and a document of one segment yields no pair. Random numbers are drawn
-    in the same order as in the original.
+    Segments are joined up to a target length, and split into two parts at a random segment. Random
+    numbers are drawn in the same order as in the original.
 
     Source: `create_instances_from_document` of the original.
     """
@@ -243,7 +214,7 @@ def pair_segments(
         if end - begin == 1 or (use_random_parts and rng.random() < 0.5):
             label = 1
             origin, rest = _random_part(documents, index, target - (first[1] - first[0]), rng)
-            end = cut  # the next pair starts with the rest of the chunk
+            end = cut  # the rest of the chunk starts the next pair
         elif not use_random_parts and rng.random() < 0.5:
             label = 1
             first, rest = rest, first
@@ -258,9 +229,9 @@ def _chunks(
     """Yields ranges of at least two segments and, if possible, at least `target` tokens."""
     if last - begin < 2:
         return
-    # The segment that completes a chunk is longer than most, and the last chunk is a remainder.
-    # Chunks start at a random end of the document, otherwise lengths would reveal the order. A
-    # single remaining segment is joined with its neighbor, which then occurs twice.
+    # The segment that completes a chunk is longer than the average, and the last chunk is shorter.
+    # Therefore chunks start at a random end of the document; otherwise lengths would reveal the
+    # order. A single remaining segment is joined with its neighbor, which then occurs twice.
     if rng.random() < 0.5:
         while begin < last:
             low = min(begin, last - 2)
@@ -278,7 +249,7 @@ def _adjacent_pair(begin: int, cut: int, end: int, max_tokens: int, rng: random.
     label = int(rng.random() < 0.5)
     parts = (begin, cut), (cut, end)
     (a_start, a_end), (b_start, b_end) = reversed(parts) if label else parts
-    # Truncation depends only on the lengths in the final order, so it does not reveal the label.
+    # Truncation depends only on the lengths in the final order, which do not reveal the label.
     half = max_tokens - max_tokens // 2
     a_length = min(a_end - a_start, max(max_tokens - (b_end - b_start), half))
     b_length = min(b_end - b_start, max_tokens - a_length)
@@ -287,7 +258,7 @@ def _adjacent_pair(begin: int, cut: int, end: int, max_tokens: int, rng: random.
 
 
 def _single_runs(starts: Sequence[int], target: int, max_tokens: int) -> Iterator[Pair]:
-    """Yields joined segments of at least `target` tokens. Excess tokens start the next run."""
+    """Yields joined segments of about `target` tokens. Excess tokens start the next sequence."""
     begin, last = starts[0], len(starts) - 1
     while begin < starts[last]:
         end = min(starts[bisect_left(starts, begin + target, 1, last)], begin + max_tokens)
@@ -298,7 +269,7 @@ def _single_runs(starts: Sequence[int], target: int, max_tokens: int) -> Iterato
 def _random_part(
     documents: Documents, index: int, target: int, rng: random.Random
 ) -> tuple[int, tuple[int, int]]:
-    """Returns a random document, which is rarely document `index`, and a range of its tokens."""
+    """Returns a random document, preferably another than `index`, and a range of its tokens."""
     for _ in range(_TRIES_FOR_ANOTHER_DOCUMENT):
         chosen = rng.randint(0, documents.count - 1)
         if chosen != index:
@@ -313,7 +284,7 @@ def _random_part(
 def _truncate(
     a_start: int, a_end: int, b_start: int, b_end: int, excess: int, rng: random.Random
 ) -> tuple[int, int, int, int]:
-    """Removes `excess` tokens, each from a random end of the longer part, or of B if equal."""
+    """Removes `excess` tokens, each at a random end of the longer part (B if both are equal)."""
     for _ in range(excess):
         from_front = rng.random() < 0.5
         if a_end - a_start > b_end - b_start:
@@ -331,11 +302,9 @@ def make_examples(
 ) -> Iterator[tuple[list[bytes], Counter[str]]]:
     """Creates the instances of one pass over documents.
 
-    `seed` contains the integers that determine every random choice, such as (random_seed, pass,
-    block). `dupe_factor` and `random_seed` of the settings are ignored.
-
-    Yields the serialized `tf.train.Example`s of a batch of instances, and their counts (see
-    `count_instances`).
+    Yields serialized `tf.train.Example`s and their counts, see `count_instances`. All random
+    choices depend on the integers of `seed`, such as (random_seed, pass, block). `dupe_factor` and
+    `random_seed` of the settings are ignored.
     """
     python_state, *numpy_state = mix_seed(seed)
     rng = random.Random(python_state)
@@ -357,7 +326,7 @@ def mix_seed(numbers: Sequence[int]) -> list[int]:
 
 
 def masking_vocabulary(tokenizer: Tokenizer) -> Vocabulary:
-    """Returns the properties of a tokenizer that instances depend on."""
+    """Returns the properties of a tokenizer that masking depends on."""
     return Vocabulary(
         tokenizer.vocab_size,
         tokenizer.unk_id,
@@ -377,8 +346,8 @@ def make_features(
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Creates and masks the sequences [CLS] A [SEP] B [SEP], or [CLS] A [SEP] if B is empty.
 
-    `pairs` are B ranges of `ids`, int32 [T] (see `read_documents`). Returns the features by name,
-    each [B, length], and the number of masked n-grams of each length.
+    `ids`, int32 [T], are the tokens of the documents. Returns the features by name, each
+    [B, length], and the number of masked n-grams of each length.
     """
     S = settings.segments.max_seq_length
     input_ids = np.zeros((len(pairs), S), np.int32)
@@ -423,9 +392,9 @@ def count_instances(
 ) -> Counter[str]:
     """Counts instances, tokens and labels of a batch.
 
-    "positions" includes padding. "swapped" counts pairs with swapped parts. "random_parts" counts
-    pairs whose B was drawn at random; "random_parts_of_only_document" counts them if there is only
-    one document.
+    "positions" includes padding. "swapped" is the number of pairs with swapped parts.
+    "random_parts" is the number of pairs with a random B; "random_parts_of_only_document" is the
+    same number if there is only one document, otherwise 0.
     """
     random_parts = sum(pair.random_document >= 0 for pair in pairs)
     return Counter(

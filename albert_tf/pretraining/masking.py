@@ -1,9 +1,9 @@
 """N-gram masking of whole words, in records or during training.
 
-The rules are the same as in the original. Words are visited in random order, and each starts an
-n-gram of random length. An n-gram that exceeds the budget is shortened. An n-gram that overlaps a
-masked word is skipped. The sequences of a batch are processed together. `OnlineMasking` draws
-random numbers with SplitMix64 from the seed and the number of each example.
+The rules are the same as in the original. Words are visited in random order, and each word starts
+an n-gram of random length. An n-gram that exceeds the budget is shortened. An n-gram that overlaps
+a masked word is skipped. `OnlineMasking` draws random numbers with SplitMix64 from the seed and the
+number of each example.
 
 Source: Steele, Lea and Flood, Fast splittable pseudorandom number generators, OOPSLA 2014.
 """
@@ -22,7 +22,7 @@ from albert_tf.data.errors import UserError
 if TYPE_CHECKING:
     import tensorflow as tf
 
-# Feature with the word starts of a plain record. The model does not read it.
+# Feature with the word starts of a record. The model does not use it.
 TOKEN_BOUNDARY = "token_boundary"
 _INPUTS = ("input_ids", "input_mask", "segment_ids", TOKEN_BOUNDARY)
 _STEP = np.uint64(0x9E3779B97F4A7C15)  # 2**64 divided by the golden ratio, made odd
@@ -30,17 +30,11 @@ _MIX = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 
 
 class Words(NamedTuple):
-    """The words of each sequence. W is the largest number of words.
+    """The words of each sequence. W is the maximum number of words."""
 
-    Attributes:
-        counts: int64 [B]; number of words of each sequence.
-        of_position: int64 [B, S]; the word at each text position.
-        begin: int64 [B, W + 1]; number of text tokens before each word, then the total.
-    """
-
-    counts: np.ndarray
-    of_position: np.ndarray
-    begin: np.ndarray
+    counts: np.ndarray  # int64 [B]; number of words
+    of_position: np.ndarray  # int64 [B, S]; index of the word at each text position
+    begin: np.ndarray  # int64 [B, W + 1]; number of text tokens before each word, then the total
 
 
 def find_words(is_text: np.ndarray, starts_word: np.ndarray | None) -> Words:
@@ -51,7 +45,7 @@ def find_words(is_text: np.ndarray, starts_word: np.ndarray | None) -> Words:
 
     Args:
         is_text: bool [B, S]; False for special tokens and padding.
-        starts_word: bool [B, S]; whether a token starts a word. If `None`, every text token does.
+        starts_word: bool [B, S]. If `None`, every text token is a word.
 
     Source: `create_masked_lm_predictions` of the original.
     """
@@ -70,16 +64,16 @@ def find_words(is_text: np.ndarray, starts_word: np.ndarray | None) -> Words:
 
 @dataclass(frozen=True)
 class MaskingSettings:
-    """How tokens are chosen for prediction.
+    """How tokens are selected for prediction.
 
     Attributes:
         masked_lm_prob: fraction of the tokens of a sequence to predict, in [0, 1); 0 masks nothing.
         max_predictions_per_seq: maximum number of predictions per sequence.
         ngram: maximum length of an n-gram in words; at least 1.
-        favor_shorter_ngram: whether length n has a probability proportional to 1/n. If `False`, the
+        favor_shorter_ngram: whether length n has a probability proportional to 1/n. If False, the
             probabilities are reversed.
-        do_whole_word_mask: whether whole words are masked. If `False`, every token is a word.
-        do_permutation: whether to also permute and predict as many other tokens.
+        do_whole_word_mask: whether whole words are masked. If False, every token is a word.
+        do_permutation: whether to permute and predict the same number of other tokens.
 
     Raises:
         ValueError: a value is out of range.
@@ -103,77 +97,50 @@ class MaskingSettings:
 
     @property
     def prediction_slots(self) -> int:
-        """Length of the prediction features, which permutation doubles."""
+        """Length of the prediction features. Permutation doubles it."""
         return self.max_predictions_per_seq * (2 if self.do_permutation else 1)
 
 
 class Vocabulary(NamedTuple):
-    """The properties of a tokenizer that masking depends on: V, special ids and word starts.
+    """The properties of a tokenizer that masking depends on."""
 
-    The last entry of `starts_word`, bool [V + 1], is for unknown pieces inside words (see
-    `read_documents`).
-    """
-
-    size: int
+    size: int  # V
     unk_id: int
     cls_id: int
     sep_id: int
     mask_id: int
-    starts_word: np.ndarray
+    starts_word: np.ndarray  # bool [V + 1]; V is an unknown piece in a word, see `read_documents`
 
 
 class NgramDraws(NamedTuple):
-    """Random numbers that select n-grams, int64 [B, W] each.
+    """Random numbers that select n-grams."""
 
-    `order` contains the words in the order of the visits. `lengths` contains the number of words of
-    the n-gram that starts at each word.
-    """
-
-    order: np.ndarray
-    lengths: np.ndarray
+    order: np.ndarray  # int64 [B, W]; the words in the order of the visits
+    lengths: np.ndarray  # int64 [B, W]; length of the n-gram at each word, in words
 
 
 class MaskingDraws(NamedTuple):
-    """All random numbers for masking. P is the number of prediction slots without permutation.
-
-    Attributes:
-        masked: selects the masked n-grams.
-        replacement_draw: float [B, P]; below 0.8 a token becomes [MASK], from 0.9 on a random one.
-        random_ids: int64 [B, P]; the random tokens.
-        permuted: selects the permuted n-grams. `None` without permutation.
-        permutation_keys: float [B, P]; sorting them permutes the tokens.
-    """
+    """All random numbers for masking. P is `max_predictions_per_seq`."""
 
     masked: NgramDraws
-    replacement_draw: np.ndarray
-    random_ids: np.ndarray
-    permuted: NgramDraws | None = None
-    permutation_keys: np.ndarray | None = None
+    replacement_draw: np.ndarray  # float [B, P]; below 0.8, use [MASK], from 0.9 on, a random token
+    random_ids: np.ndarray  # int64 [B, P]; the random tokens
+    permuted: NgramDraws | None = None  # `None` without permutation
+    permutation_keys: np.ndarray | None = None  # float [B, P]; sort keys of the permuted tokens
 
 
 class MaskedBatch(NamedTuple):
-    """Masked sequences.
+    """Masked sequences."""
 
-    Attributes:
-        input_ids: int32 [B, S]; with masked, random and permuted tokens.
-        positions: int64 [B, slots]; in ascending order, followed by zeros.
-        labels: int32 [B, slots]; the original tokens, followed by zeros.
-        counts: int64 [B]; number of predictions of each sequence.
-        ngrams: int64 [n]; number of masked n-grams of each length.
-    """
-
-    input_ids: np.ndarray
-    positions: np.ndarray
-    labels: np.ndarray
-    counts: np.ndarray
-    ngrams: np.ndarray
+    input_ids: np.ndarray  # int32 [B, S]; with masked, random and permuted tokens
+    positions: np.ndarray  # int64 [B, slots]; predicted positions, ascending, padded with 0
+    labels: np.ndarray  # int32 [B, slots]; the original tokens at these positions, padded with 0
+    counts: np.ndarray  # int64 [B]; number of predictions
+    ngrams: np.ndarray  # int64 [n]; number of masked n-grams by length
 
 
 def prediction_budget(lengths: np.ndarray, settings: MaskingSettings) -> np.ndarray:
-    """Returns the number of tokens to mask, int64 [B], for sequences of `lengths` [B] tokens.
-
-    The number is at least 1, or 0 if `masked_lm_prob` is 0. Halves are rounded to even.
-    """
+    """Returns the number of tokens to mask, int64 [B], in sequences of `lengths` [B] tokens."""
     if settings.masked_lm_prob == 0:
         return np.zeros(len(lengths), np.int64)
     wanted = np.rint(lengths * settings.masked_lm_prob).astype(np.int64)
@@ -181,30 +148,16 @@ def prediction_budget(lengths: np.ndarray, settings: MaskingSettings) -> np.ndar
 
 
 def masking_limit_warning(length: int, masking: MaskingSettings) -> str | None:
-    """Returns a warning if the limit of predictions is below the requested fraction of `length`."""
+    """Returns a warning if `max_predictions_per_seq` is too small for sequences of `length`."""
     limit, fraction = masking.max_predictions_per_seq, masking.masked_lm_prob
     wanted = round(length * fraction)
     if wanted <= limit:
         return None
     return (
-        f"--masked_lm_prob={fraction:g} asks for {wanted} predictions in {length} tokens, but "
-        f"--max_predictions_per_seq={limit} allows only {limit}, so {limit / length:.1%} will be "
-        f"masked, as for the released models. To mask all, pass --max_predictions_per_seq={wanted}."
-    )
-
-
-def _draw_masking(
-    words: Words, settings: MaskingSettings, vocab_size: int, rng: np.random.Generator
-) -> MaskingDraws:
-    shape = len(words.counts), settings.max_predictions_per_seq
-    masked = _draw_ngrams(words.counts, settings, rng)
-    replacement_draw = rng.random(shape, np.float32)
-    random_ids = rng.integers(0, vocab_size, shape)
-    if not settings.do_permutation:
-        return MaskingDraws(masked, replacement_draw, random_ids)
-    permuted = _draw_ngrams(words.counts, settings, rng)
-    return MaskingDraws(
-        masked, replacement_draw, random_ids, permuted, rng.random(shape, np.float32)
+        f"`masked_lm_prob`={fraction:g} asks for {wanted} predictions in {length} tokens, but "
+        f"`max_predictions_per_seq`={limit} allows only {limit}, so {limit / length:.1%} of the "
+        "tokens will be masked, as for the released models. To mask the requested fraction, pass "
+        f"`max_predictions_per_seq`={wanted}."
     )
 
 
@@ -214,7 +167,7 @@ def _draw_ngrams(
     """Draws the order of visits and the n-gram lengths for sequences of `counts` [B] words."""
     columns = np.arange(int(counts.max(initial=0)))
     shape = len(counts), len(columns)
-    # The low bits contain the word number, so sorting the integers gives a random permutation.
+    # The low bits contain the index of the word. Sorting the integers is faster than argsort.
     bits = len(columns).bit_length()
     keys = rng.integers(0, 2**63, shape, dtype=np.uint64) >> np.uint64(bits) << np.uint64(bits)
     keys |= columns.astype(np.uint64)
@@ -225,7 +178,7 @@ def _draw_ngrams(
 
 
 def _ngram_lengths(point: np.ndarray, counts: np.ndarray, settings: MaskingSettings) -> np.ndarray:
-    """Converts random numbers [B, W] in [0, 1) to n-gram lengths that fit in the sequence."""
+    """Converts random numbers [B, W] in [0, 1) to lengths of n-grams that fit in the sequence."""
     bounds = ngram_probabilities(settings).cumsum()[:-1]
     lengths = 1 + np.searchsorted(bounds, point, side="right")
     return np.minimum(lengths, np.maximum(counts[:, None] - np.arange(point.shape[1]), 1))
@@ -241,10 +194,10 @@ def ngram_probabilities(settings: MaskingSettings) -> np.ndarray:
 def choose_ngrams(
     words: Words, draws: NgramDraws, budget: np.ndarray, taken: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Selects n-grams of words until the budget of tokens, int64 [B], is used up.
+    """Selects n-grams until the budget of tokens, int64 [B], is used up.
 
     Words in `taken`, bool [B, W], are not selected. Returns the selected words, bool [B, W], and
-    the number of n-grams of each length 0..n-1, int64 [n].
+    the number of n-grams by length, int64 [n].
     """
     B, W = draws.order.shape
     longest = int(draws.lengths.max(initial=1))
@@ -275,7 +228,7 @@ def choose_ngrams(
 def _fit(
     begin: np.ndarray, rows: np.ndarray, word: np.ndarray, length: np.ndarray, room: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Shortens n-grams to at most `room` tokens if possible. Returns their words and tokens."""
+    """Shortens n-grams to `room` tokens if possible. Returns their numbers of words and tokens."""
     start = begin[rows, word]
     size = begin[rows, word + length] - start
     while (shrink := (size > room) & (length > 1)).any():
@@ -299,8 +252,17 @@ def mask_batch(
     """
     starts = vocabulary.starts_word[input_ids] if settings.do_whole_word_mask else None
     words = find_words(is_text, starts)
+    shape = len(input_ids), settings.max_predictions_per_seq
+    # The order of these calls determines the records.
+    draws = MaskingDraws(
+        _draw_ngrams(words.counts, settings, rng),
+        rng.random(shape, np.float32),
+        rng.integers(0, vocabulary.size, shape),
+    )
+    if settings.do_permutation:
+        permuted = _draw_ngrams(words.counts, settings, rng)
+        draws = draws._replace(permuted=permuted, permutation_keys=rng.random(shape, np.float32))
     budget = prediction_budget(lengths, settings)
-    draws = _draw_masking(words, settings, vocabulary.size, rng)
     return mask_tokens(input_ids, is_text, words, budget, draws, vocabulary.mask_id)
 
 
@@ -312,7 +274,7 @@ def mask_tokens(
     draws: MaskingDraws,
     mask_id: int,
 ) -> MaskedBatch:
-    """Masks a batch like `mask_batch`, with given words, budgets and random numbers."""
+    """Masks a batch like `mask_batch`, but with given words, budgets and random numbers."""
     output = input_ids.copy()
     chosen, ngrams = choose_ngrams(words, draws.masked, budget)
     selected = _tokens_of(chosen, words, is_text)
@@ -337,14 +299,14 @@ def mask_tokens(
 
 
 def _tokens_of(chosen: np.ndarray, words: Words, is_text: np.ndarray) -> np.ndarray:
-    """Returns a mask of the tokens, bool [B, S], of the selected words, bool [B, W]."""
+    """Returns whether each token belongs to a selected word, bool [B, S]."""
     if not chosen.shape[1]:
         return np.zeros_like(is_text)
     return is_text & np.take_along_axis(chosen, np.maximum(words.of_position, 0), axis=1)
 
 
 def _slots(selected: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns the row, position and index within the row of every True value of bool [B, S]."""
+    """Returns the row, position and index in the row of every True value of bool [B, S]."""
     row, position = np.nonzero(selected)
     first = np.searchsorted(row, np.arange(len(selected)))
     return row, position, np.arange(len(row)) - first[row]
@@ -367,8 +329,7 @@ def _permute(
 class OnlineMasking:
     """Masks batches of plain records during training.
 
-    Raises:
-        ValueError: the settings mask nothing, or permute tokens.
+    Raises ValueError if the settings mask nothing, or permute tokens.
     """
 
     settings: MaskingSettings
@@ -384,7 +345,7 @@ class OnlineMasking:
             raise UserError("`do_permutation` is not supported for masking during training.")
 
     def describe(self) -> dict[str, Any]:
-        """Returns the settings that determine the masks, except the seed, for JSON."""
+        """Returns the settings of the masks, except the seed, as JSON."""
         return asdict(self)
 
     def __call__(
@@ -393,13 +354,12 @@ class OnlineMasking:
         """Masks a batch. A row depends only on its tokens, its number and the seed.
 
         Args:
-            features: features of plain records: `input_ids`, `input_mask`, `segment_ids`,
-                `token_boundary`, int32 [B, S]. Others are returned unchanged.
+            features: features of plain records, int32 [B, S]. Other features are not changed.
             numbers: int64 [B]; number of each example among the examples of all passes.
             seed: any integer.
 
         Returns:
-            The features with masked `input_ids`, without `token_boundary`, and in addition
+            The features with masked `input_ids`, without `token_boundary`, and with
             `masked_lm_positions` and `masked_lm_ids`, int32 [B, P], and `masked_lm_weights`,
             float32 [B, P].
         """
@@ -450,7 +410,7 @@ class OnlineMasking:
         # The lower bits determine the order, the upper bits the lengths.
         last = np.iinfo(np.int32).max
         visit = np.where(columns < counts[:, None], below(for_words, 2**31), last)
-        # Equivalent to a stable argsort, but several times as fast.
+        # The same as a stable argsort, but several times faster.
         order = np.sort((visit.astype(np.int64) << 32) | columns, axis=1) & (2**32 - 1)
         lengths = _ngram_lengths(uniform(for_words), counts, self.settings)
         random_ids = below(for_slots, self.vocab_size)
@@ -458,7 +418,7 @@ class OnlineMasking:
 
 
 def find_text(input_mask: np.ndarray, segment_ids: np.ndarray) -> np.ndarray:
-    """Returns a mask of the text, bool [B, S], without padding, [CLS] and [SEP]."""
+    """Returns whether each token is text, not padding, [CLS] or [SEP], bool [B, S]."""
     is_token = input_mask > 0
     ahead = np.full_like(segment_ids, -1)
     ahead[:, :-1] = np.where(is_token, segment_ids, -1)[:, 1:]
@@ -466,12 +426,12 @@ def find_text(input_mask: np.ndarray, segment_ids: np.ndarray) -> np.ndarray:
 
 
 def row_keys(seed: int, numbers: np.ndarray) -> np.ndarray:
-    """Returns keys, uint64 [B], of a seed and the numbers of examples, int64 [B]."""
+    """Returns a key, uint64 [B], for each example number, int64 [B]."""
     return _numbered(_mixed(np.array([seed % 2**64], np.uint64)), numbers.astype(np.uint64))
 
 
 def random_bits(keys: np.ndarray, count: int) -> np.ndarray:
-    """Returns `count` random integers per key, uint64 [B, count], for keys uint64 [B]."""
+    """Returns `count` random integers, uint64 [B, count], for each key, uint64 [B]."""
     return _numbered(keys[:, None], np.arange(count, dtype=np.uint64))
 
 
@@ -480,7 +440,7 @@ def _numbered(keys: np.ndarray, counters: np.ndarray) -> np.ndarray:
 
 
 def _mixed(values: np.ndarray) -> np.ndarray:
-    """Applies the finalizer of SplitMix64, a bijection of 64 bits."""
+    """Applies the finalizer of SplitMix64."""
     for shift, factor in _MIX:
         values = (values ^ (values >> np.uint64(shift))) * np.uint64(factor)
     return values ^ (values >> np.uint64(31))

@@ -25,7 +25,7 @@ from albert_tf.config import AlbertConfig, OptimizerConfig
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import check_folder, match_files
 from albert_tf.data.tfrecord import estimate_records
-from albert_tf.pretraining.instances import SOP
+from albert_tf.pretraining.instances import SENTENCE_LOSSES, SOP
 from albert_tf.pretraining.masking import MaskingSettings, OnlineMasking, masking_limit_warning
 from albert_tf.pretraining.task import (
     BEST_METRIC,
@@ -68,8 +68,8 @@ from albert_tf.training.settings import (
 )
 from albert_tf.training.trainer import Trainer
 
-PAPER_BATCH_SIZE = 4096  # with LAMB at a learning rate of 0.00176
-_FLAG = "--scale_from_batch_size"
+PAPER_BATCH_SIZE = 4096  # of the published learning rate of LAMB, 0.00176
+_SCALE = "`scale_from_batch_size`"
 _EVALUATION = "evaluation"  # key in run_config.json
 
 
@@ -77,10 +77,9 @@ _EVALUATION = "evaluation"  # key in run_config.json
 class PretrainingSettings(TrainingSettings):
     """Settings of `run_pretraining`, named after the flags of the command.
 
-    `output_dir` and `input_file` (records) are required. The actions are `do_train`, True by
-    default, and `do_eval`. A new training requires `albert_config_file`, or an `init_checkpoint`
-    with a configuration. `max_seq_length` and `max_predictions_per_seq` must match the records. All
-    other settings have defaults; docs/flags.md describes all flags. For errors see
+    `output_dir` and `input_file` (records) are required. A new training requires
+    `albert_config_file`, or an `init_checkpoint` with a configuration. `max_seq_length` and
+    `max_predictions_per_seq` must match the records. For all flags see docs/flags.md, for errors
     `ClassificationSettings`.
     """
 
@@ -90,7 +89,7 @@ class PretrainingSettings(TrainingSettings):
     do_eval: bool = False
     max_seq_length: int = 512
     max_predictions_per_seq: int = 20
-    sentence_loss: str = SOP
+    sentence_loss: str = limited(SOP, choices=SENTENCE_LOSSES)
     shuffle_buffer_size: int = limited(1000, at_least=1)
     skip_damaged_records: bool = False
     masked_lm_prob: float = 0.0
@@ -111,7 +110,7 @@ class PretrainingSettings(TrainingSettings):
 def scale_to_batch_size(
     config: OptimizerConfig, batch_size: int, reference: int
 ) -> OptimizerConfig:
-    """Converts settings for batches of `reference` examples to another batch size.
+    """Scales settings for batches of `reference` examples to another batch size.
 
     The numbers of steps are multiplied by reference / batch_size, and the learning rate by the
     square root of batch_size / reference. The number of warm-up steps does not change.
@@ -137,27 +136,27 @@ def scaling_report(
 ) -> list[str]:
     """Returns lines that list and explain the scaled settings."""
     lines = [
-        f"The settings are for {_FLAG}={reference} and are scaled to "
-        f"--train_batch_size={batch_size}. Without {_FLAG} they are used unchanged:",
-        f"--learning_rate={given.learning_rate:g} becomes {used.learning_rate:g}: multiplied by "
+        f"The settings are for {_SCALE}={reference} and are scaled to "
+        f"`train_batch_size`={batch_size}. Without {_SCALE} they are used unchanged:",
+        f"`learning_rate`={given.learning_rate:g} becomes {used.learning_rate:g}: multiplied by "
         f"the square root of {batch_size}/{reference}, the rule for LAMB",
     ]
     for name in ("num_train_steps", "start_warmup_step", "num_decay_steps"):
         before, after = getattr(given, name), getattr(used, name)
         if before:
             lines.append(
-                f"--{name}={before} becomes {after}: multiplied by {reference}/{batch_size}, for "
+                f"`{name}`={before} becomes {after}: multiplied by {reference}/{batch_size}, for "
                 "the same number of examples"
             )
     if given.num_warmup_steps:
-        lines.append(f"--num_warmup_steps={given.num_warmup_steps} does not change for LAMB")
+        lines.append(f"`num_warmup_steps`={given.num_warmup_steps} does not change for LAMB")
     if given.optimizer != "lamb":
-        lines.append(f"No rule was published for --optimizer={given.optimizer}; check the loss")
+        lines.append(f"No rule was published for `optimizer`={given.optimizer}; check the loss")
     return lines
 
 
 def scaling_advice(config: OptimizerConfig, batch_size: int) -> str | None:
-    """Returns a hint if only the learning rate, but not the batch size, is the published value."""
+    """Returns advice if the learning rate is the published value, but the batch size is not."""
     is_published = config.optimizer == "lamb" and math.isclose(
         config.learning_rate, OptimizerConfig.learning_rate
     )
@@ -165,10 +164,10 @@ def scaling_advice(config: OptimizerConfig, batch_size: int) -> str | None:
         return None
     scaled = scale_to_batch_size(config, batch_size, PAPER_BATCH_SIZE)
     return (
-        f"--learning_rate={config.learning_rate:g} was published for batches of "
-        f"{PAPER_BATCH_SIZE}, not for --train_batch_size={batch_size}; "
-        f"{_FLAG}={PAPER_BATCH_SIZE} would train at {scaled.learning_rate:g} for "
-        f"{scaled.num_train_steps} steps, {scaled.num_warmup_steps} of them warm-up"
+        f"`learning_rate`={config.learning_rate:g} was published for batches of "
+        f"{PAPER_BATCH_SIZE}, not for `train_batch_size`={batch_size}. "
+        f"{_SCALE}={PAPER_BATCH_SIZE} would train at {scaled.learning_rate:g} for "
+        f"{scaled.num_train_steps} steps, including {scaled.num_warmup_steps} warm-up steps"
     )
 
 
@@ -216,7 +215,7 @@ def run_pretraining(
 
 
 def _model_settings(settings: PretrainingSettings) -> ModelSettings:
-    """Returns the model-related settings, without `init_checkpoint` if a training is resumed."""
+    """Returns the model-related settings. A resumed training ignores `init_checkpoint`."""
     directory = TrainingDirectory(settings.output_dir)
     resumes = directory.newest() or directory.best()
     evaluates = not settings.do_train and settings.eval_checkpoint not in CHOICES
@@ -241,7 +240,7 @@ def _masking(settings: PretrainingSettings, tokenizer: Tokenizer | None) -> Onli
     if not (prob or budget):
         for name in ("ngram", "favor_shorter_ngram", "do_whole_word_mask"):
             if getattr(settings, name) is not None:
-                logging.warning("--%s has no effect without --masked_lm_prob", name)
+                logging.warning("`%s` has no effect without `masked_lm_prob`", name)
         return None
     resolved = resolve(settings)
     masking = MaskingSettings(
@@ -262,7 +261,7 @@ def _masking(settings: PretrainingSettings, tokenizer: Tokenizer | None) -> Onli
 
 
 def _optimizer_config(settings: PretrainingSettings) -> OptimizerConfig:
-    """Returns the optimizer settings. Scales them to the batch size if requested, and logs that."""
+    """Returns the optimizer settings, scaled to the batch size if this is requested."""
     given = dataclasses.replace(
         settings.optimizer_config(
             OptimizerConfig, settings.num_train_steps, settings.num_warmup_steps
@@ -369,12 +368,12 @@ def _train(
 def _evaluation_input(
     task: PretrainingTask, earlier: dict[str, Any] | None, best: BestCheckpoint
 ) -> dict[str, Any]:
-    """Describes the evaluation data. Discards a best checkpoint that was selected on other data."""
+    """Describes the evaluation examples. If they have changed, discards the best checkpoint."""
     now = task.describe_evaluation()
     is_other = earlier is not None and json.dumps(earlier) != json.dumps(now)
     if is_other and best.step >= 0:
         logging.warning(
-            "The best checkpoint, of step %d, was selected on other examples (--eval_input_file, "
+            "The best checkpoint (step %d) was selected on other examples (`eval_input_file`, "
             "their length or masking). The next evaluated checkpoint replaces it",
             best.step,
         )
@@ -395,8 +394,7 @@ def _evaluate(
     evaluator = Evaluator(task, model, strategy, *limits, jit_compile=settings.xla)
     directory = TrainingDirectory(settings.output_dir)
     check_folder(settings.output_dir)
-    dry_run = settings.dry_run
-    with directory.locked(EVALUATION, dry_run=dry_run):
+    with directory.locked(EVALUATION, dry_run=settings.dry_run):
         prefixes = choose_checkpoints(
             directory,
             settings.eval_checkpoint,
@@ -406,23 +404,22 @@ def _evaluate(
             watch_secs=settings.watch_secs,
         )
         best = BestCheckpoint(directory, BEST_METRIC)
-        if dry_run:
+        if settings.dry_run:
             if settings.eval_checkpoint == "all" and settings.watch_secs > 0:
                 prefixes = iter(directory.checkpoints())  # may be empty
             for prefix in islice(_checked(prefixes, task.sentence_loss), 1):
-                load_complete(evaluator.model, prefix)
+                load_complete(model, prefix)
             return JobResult(settings.output_dir)
         make_output_dir(settings.output_dir)
 
         def record(step: int, results: Mapping[str, float]) -> None:
             write_results(settings.output_dir, step, results)
             if settings.eval_checkpoint == "all":
-                best.offer(step, results, evaluator.model)
+                best.offer(step, results, model)
 
         log = EvaluationLog(on_log)
-        evaluate_checkpoints(
-            _checked(prefixes, task.sentence_loss), evaluator.model, log, evaluator.evaluate, record
-        )
+        checked = _checked(prefixes, task.sentence_loss)
+        evaluate_checkpoints(checked, model, log, evaluator.evaluate, record)
     return scored_result(best, log.reported, log.reported)
 
 

@@ -1,7 +1,4 @@
-"""The pretraining task: masked-LM and, on pairs of segments, sentence-order prediction.
-
-Checkpoints do not contain the sentence loss of their training. It is stored in `run_config.json`.
-"""
+"""The pretraining task: masked-LM and, on pairs of segments, sentence-order prediction."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from absl import logging
 from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_size
-from albert_tf.data.tfrecord import FeatureSpec, RecordError
+from albert_tf.data.tfrecord import RecordError
 from albert_tf.modeling.losses import (
     LossSum,
     accuracy,
@@ -44,7 +41,6 @@ from albert_tf.pretraining.instances import (
     NSP,
     SENTENCE_LOSSES,
     SOP,
-    check_sentence_loss,
     plain_feature_specs,
     pretraining_feature_specs,
 )
@@ -53,32 +49,31 @@ from albert_tf.training.run_records import read_run_config
 from albert_tf.training.task import EXAMPLE_WEIGHTS, WHOLE, Features, Shard, StreamIterator
 
 BEST_METRIC = "masked_lm_accuracy"
-SENTENCE_LOSS_KEY = "sentence_loss"  # in run_config.json
-_LABELS = "next_sentence_labels"  # 1: the parts were swapped, or B was drawn at random
+SENTENCE_LOSS_KEY = "sentence_loss"  # in run_config.json; checkpoints do not contain it
+_LABELS = "next_sentence_labels"
 _SENTENCE_NAMES = {SOP: "sentence_order", NSP: "next_sentence"}  # in names of losses and metrics
-_EVAL_MASK_SEED = 0  # the same in all runs, so that all evaluations use the same masks
-_PIPELINE = 3  # must be increased when the meaning of the saved input position changes
+_EVAL_MASK_SEED = 0  # the same masks in all evaluations of all runs
+_PIPELINE = 3  # must be incremented when the meaning of the saved input position changes
 
 
 class PretrainingTask:
-    """The task of `run_pretraining.py`; see `training.task.Task` for its methods.
+    """The task of `run_pretraining.py`. For its methods see `training.task.Task`.
 
     Args:
         config: the model configuration.
-        train_files: records for training, if any.
-        eval_files: records for evaluation, if any.
+        train_files: records for training.
+        eval_files: records for evaluation.
         max_seq_length: S of the records.
         max_predictions_per_seq: P of the records.
-        shuffle_buffer_size: number of records from which the next training example is drawn.
+        shuffle_buffer_size: size of the shuffle buffers, in records.
         sentence_loss: "sop", "nsp" (the same computation with other names) or "none", which trains
             a model without the sentence-order head.
         use_one_hot_embeddings: see `FactorizedEmbedding`.
-        masking: masks plain records during training. All evaluations use the same masks. If `None`,
-            the records must already be masked.
+        masking: masks plain records during training. If `None`, the records must be masked.
         skip_damaged_records: whether damaged training records are skipped.
 
     Raises:
-        ValueError: the sequences are longer than the model allows, or `sentence_loss` is unknown.
+        ValueError: the sequences are longer than the model allows.
         RecordError: the first record of a file does not match the other arguments.
     """
 
@@ -97,7 +92,6 @@ class PretrainingTask:
         skip_damaged_records: bool = False,
     ) -> None:
         config.check_sequence_length(max_seq_length)
-        check_sentence_loss(sentence_loss)
         self.config = config
         self.train_files = list(train_files)
         self.eval_files = list(eval_files)
@@ -120,13 +114,16 @@ class PretrainingTask:
         if skip_damaged_records:
             to_check = readable_files(self.train_files) or self.train_files
         check_masking(to_check, masking.mask_id if masking else None)
-        if not masking:
+        self._masks_evaluation = False
+        if masking:
+            self._masks_evaluation = not are_masked_alike(self.eval_files, masking.mask_id)
+        else:
             check_masking(self.eval_files, None)
-        self._mask_evaluation = masking is not None and not are_masked_alike(
-            self.eval_files, masking.mask_id
-        )
-        self.specs = _specs_to_read(specs, masked=masking is None)
-        self.eval_specs = _specs_to_read(specs, masked=not self._mask_evaluation)
+        # Masked records are read without the word starts.
+        as_masked = [spec for spec in specs if spec.name != TOKEN_BOUNDARY]
+        as_plain = list(plain_feature_specs(specs))
+        self.specs = as_plain if masking else as_masked
+        self.eval_specs = as_plain if self._masks_evaluation else as_masked
         if self.train_files:
             check_record_files(to_check, self.specs, num_records=1 if skip_damaged_records else 256)
         if self.eval_files:
@@ -150,7 +147,7 @@ class PretrainingTask:
         )
 
     def check_workers(self, batch_size: int, workers: int) -> None:
-        """Raises ValueError if `workers` does not divide the number of streams.
+        """Raises ValueError unless the number of streams is a multiple of `workers`.
 
         Raises RecordError if all records of a stream are damaged.
         """
@@ -165,7 +162,7 @@ class PretrainingTask:
 
     def eval_dataset(self, batch_size: int) -> tf.data.Dataset:
         """See `Task`."""
-        transform = self._transform(_EVAL_MASK_SEED) if self._mask_evaluation else None
+        transform = self._transform(_EVAL_MASK_SEED) if self._masks_evaluation else None
         return evaluation_batches(self.eval_files, self.eval_specs, batch_size, transform)
 
     @contextmanager
@@ -185,7 +182,7 @@ class PretrainingTask:
             "shuffle_buffer_size": self.shuffle_buffer_size,
             "features": [[spec.name, spec.length] for spec in self.specs],
         }
-        # Omitted if unused, for compatibility with runs of earlier versions.
+        # Optional keys, because descriptions of earlier versions do not contain them.
         if self.masking:
             description["masking"] = self.masking.describe()
         if self.skip_damaged_records:
@@ -197,7 +194,7 @@ class PretrainingTask:
         return {
             "files": [[path, file_size(path)] for path in self.eval_files],
             "features": [[spec.name, spec.length] for spec in self.eval_specs],
-            "masking": self.masking.describe() if self.masking and self._mask_evaluation else None,
+            "masking": self.masking.describe() if self.masking and self._masks_evaluation else None,
         }
 
     def build_model(self) -> keras.Model:
@@ -251,21 +248,14 @@ class PretrainingTask:
         return metrics
 
 
-def _specs_to_read(specs: Sequence[FeatureSpec], masked: bool) -> list[FeatureSpec]:
-    """Returns the features to read: predictions of masked records, word starts of plain records."""
-    if not masked:
-        return list(plain_feature_specs(specs))
-    return [spec for spec in specs if spec.name != TOKEN_BOUNDARY]
-
-
 def trained_sentence_loss(directory: str) -> str | None:
-    """Returns the sentence loss of the last training in a directory, or `None` if unknown."""
+    """Returns the sentence loss of the last training in a directory, `None` if it is unknown."""
     known = read_run_config(directory).get(SENTENCE_LOSS_KEY)
     return known if known in SENTENCE_LOSSES else None
 
 
 def check_continued_loss(output_dir: str, sentence_loss: str) -> None:
-    """Raises ValueError if a run in `output_dir` was started with another sentence loss."""
+    """Raises ValueError if the run in `output_dir` has another sentence loss."""
     known = trained_sentence_loss(output_dir)
     if known not in (None, sentence_loss):
         raise UserError(
@@ -276,11 +266,11 @@ def check_continued_loss(output_dir: str, sentence_loss: str) -> None:
 
 
 def warn_of_another_loss(checkpoint: str, sentence_loss: str) -> None:
-    """Logs a warning if a checkpoint, given as a prefix, was trained with another sentence loss."""
+    """Logs a warning if a checkpoint was trained with another sentence loss."""
     known = trained_sentence_loss(os.path.dirname(checkpoint))
     if known not in (None, sentence_loss):
         logging.warning(
-            "%s was trained with --sentence_loss=%s and is evaluated with --sentence_loss=%s",
+            "%s was trained with `sentence_loss`=%s and is evaluated with `sentence_loss`=%s",
             checkpoint,
             known,
             sentence_loss,

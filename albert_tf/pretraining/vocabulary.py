@@ -1,9 +1,8 @@
 """Trains vocabularies, and stores their fingerprints next to the records created with them.
 
-Records contain ids, but not the vocabulary that defines them. The fingerprint of `train.tfrecord`
-is stored in `.train.tfrecord.vocabulary`, which patterns such as `records/*` do not match. This
-file also contains a digest of the record file, which detects a replaced file. A missing fingerprint
-is accepted, because records of the original release have no fingerprints.
+The fingerprint of `train.tfrecord` is stored in `.train.tfrecord.vocabulary`, which patterns such
+as `records/*` do not match. This file also contains a digest of the record file, which detects a
+replaced file. A missing fingerprint is accepted, because the original release writes none.
 """
 
 import hashlib
@@ -47,11 +46,11 @@ def train_sentencepiece(
     """Trains a SentencePiece vocabulary, as `train_sentencepiece.py` does.
 
     Args:
-        input_file: text files: comma-separated paths or globs. UTF-8, one sentence per line.
+        input_file: comma-separated paths or globs of UTF-8 text files with one sentence per line.
         model_prefix: path of the output files, without the extensions .model and .vocab.
         vocab_size: V, number of pieces, including special symbols.
         do_lower_case: whether the text is lower-cased. Use the same value with the tokenizer.
-        dry_run: whether to check only the arguments and the text.
+        dry_run: whether to only check the arguments and the text.
 
     Raises:
         TypeError: an argument has another type.
@@ -89,10 +88,7 @@ def vocabulary_fingerprint(tokens: Sequence[str]) -> str:
 
 
 def write_fingerprints(record_files: Sequence[str], tokens: Sequence[str]) -> None:
-    """Stores the fingerprint of the vocabulary next to each complete record file.
-
-    If a fingerprint cannot be written, a warning is logged.
-    """
+    """Stores the fingerprint of the vocabulary next to each record file, if possible."""
     fingerprint = vocabulary_fingerprint(tokens)
 
     def write(path: str) -> None:
@@ -102,14 +98,14 @@ def write_fingerprints(record_files: Sequence[str], tokens: Sequence[str]) -> No
             with write_then_rename(_fingerprint_file(path)) as file:
                 file.write(f"{_digest(path)} {fingerprint}\n".encode())
         except OSError as error:
-            logging.warning("%s: no fingerprint of the vocabulary was stored: %s", path, error)
+            logging.warning("The vocabulary of %s cannot be checked later: %s", path, error)
 
     with ThreadPoolExecutor(_FILES_AT_A_TIME) as pool:
         list(pool.map(write, record_files))
 
 
 def stored_fingerprint(record_file: str) -> str | None:
-    """Returns the fingerprint stored for a record file. `None` if there is no valid fingerprint."""
+    """Returns the fingerprint stored for a record file, or `None` if there is no valid one."""
     path = _fingerprint_file(record_file)
     if not (file_exists(path) and file_exists(record_file) and file_size(record_file)):
         return None  # the digest of an empty file cannot detect a replaced file
@@ -119,10 +115,9 @@ def stored_fingerprint(record_file: str) -> str | None:
 
 
 def check_vocabulary(record_files: Sequence[str], tokenizer: Tokenizer | None) -> None:
-    """Raises RecordError unless all records were created with the vocabulary of `tokenizer`.
+    """Raises RecordError if record files have fingerprints of different vocabularies.
 
-    If `tokenizer` is `None`, the records are only compared with each other. Record files without a
-    fingerprint are accepted.
+    If `tokenizer` is not `None`, its vocabulary is also compared.
     """
     with ThreadPoolExecutor(_FILES_AT_A_TIME) as pool:
         stored = list(pool.map(stored_fingerprint, record_files))
@@ -135,8 +130,8 @@ def check_vocabulary(record_files: Sequence[str], tokenizer: Tokenizer | None) -
             expected, source = found, path
         elif found != expected:
             raise RecordError(
-                f"{path} was created with another vocabulary than the vocabulary of {source}. Use "
-                "the vocabulary of the records, or create the records again."
+                f"{path} was not created with the vocabulary of {source}. Use the vocabulary of "
+                "the records, or create the records again."
             )
 
 
@@ -146,7 +141,7 @@ def _fingerprint_file(record_file: str) -> str:
 
 
 def _digest(path: str) -> str:
-    """Returns a digest of the size, beginning and end of a record file."""
+    """Returns a digest of the size, the start and the end of a record file."""
     size = file_size(path)
     digest = hashlib.sha256(str(size).encode())
     with open_binary(path, "rb") as file:

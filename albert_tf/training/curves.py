@@ -1,4 +1,4 @@
-"""Draws the metrics of a run against the step: one panel per metric, one color per data set."""
+"""Draws the curves of a run: one panel per metric, with one color per data set."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-# Metrics with a curve, by parts of their names, in the order of their panels.
+# Parts of the names of metrics that are drawn, in the order of their panels.
 _DRAWN = ("loss", "MSE", "accuracy", "f1", "exact", "corr", "pearson", "spearman")
 _DRAWN_LAST = ("learning_rate", "gradient_norm", "loss_scale")
 _COLUMNS = 2
@@ -15,15 +15,15 @@ _STYLES = ("-", "--", ":")  # for several metrics in one panel
 
 
 def png(figure: Any, dpi: int = 100) -> bytes:
-    """Returns a `matplotlib.figure.Figure` as a PNG image with `dpi` pixels per inch."""
+    """Returns the PNG image of a `matplotlib.figure.Figure`."""
     image = io.BytesIO()
     figure.savefig(image, format="png", dpi=dpi)
     return image.getvalue()
 
 
 def draw_curves(records: Sequence[Mapping[str, Any]]) -> bytes:
-    """Returns a PNG image of records, as in `metrics.jsonl`, with one panel per metric."""
-    from matplotlib.figure import Figure  # slow to import, and rarely needed
+    """Returns a PNG image of the records of `metrics.jsonl`, with one panel per metric."""
+    from matplotlib.figure import Figure  # slow to import
 
     panels = _panels(records)
     columns = min(max(len(panels), 1), _COLUMNS)
@@ -39,7 +39,7 @@ def draw_curves(records: Sequence[Mapping[str, Any]]) -> bytes:
 
 
 def _panels(records: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
-    """Returns the titles of the panels and the metrics of each."""
+    """Returns the names of the metrics of each panel, by title."""
     names = {name for record in records for name in record if _rank(name) is not None}
     panels: dict[str, list[str]] = {}
     for name in sorted(names, key=lambda name: (_rank(name), name.removeprefix("eval_"))):

@@ -1,9 +1,9 @@
-"""Distribution strategies and the workers of a cluster. Only this module names strategy classes.
+"""Distribution strategies and the workers of a cluster.
 
 A run has one process (worker) per machine, which drives one or more devices (replicas). The same
 global batch gives the same weights on any number of workers and replicas. Only the first worker,
 the chief, writes shared files. TF_CONFIG contains the addresses of all workers and the index of
-this process.
+this process. No other module uses the strategy classes of TensorFlow.
 """
 
 from __future__ import annotations
@@ -43,7 +43,6 @@ _EXAMPLE = (
 )
 _LOCAL_TPU = "local"  # the TPU of this machine
 _PORT_SECONDS = 10.0
-_SECONDS_BETWEEN_WARNINGS = 30.0
 _MOST_COMPILED_LENGTHS = 4
 _UNSEEDED = 87654321  # TensorFlow's seed if none is set
 _is_running = threading.Lock()
@@ -63,7 +62,7 @@ class Cluster:
 
 
 def cluster_from_environment(environment: Mapping[str, str] = os.environ) -> Cluster | None:
-    """Reads TF_CONFIG, `None` if it names no cluster; raises ValueError if it is malformed."""
+    """Returns the cluster in TF_CONFIG, or `None`. Raises ValueError if TF_CONFIG is malformed."""
     text = environment.get(TF_CONFIG, "").strip()
     try:
         config = parse_json(text or "{}", TF_CONFIG)
@@ -93,7 +92,7 @@ def cluster_from_environment(environment: Mapping[str, str] = os.environ) -> Clu
 
 
 def split_cpu(num_devices: int) -> None:
-    """Splits the CPU into several devices; raises ValueError if TensorFlow is already in use."""
+    """Splits the CPU into logical devices. Raises ValueError if TensorFlow is already in use."""
     if num_devices == 1:
         return
     cpu = tf.config.list_physical_devices("CPU")[0]
@@ -107,7 +106,10 @@ def split_cpu(num_devices: int) -> None:
 
 
 def resolve_strategy(name: str, *, num_logical_cpu_devices: int = 1) -> str:
-    """Returns the name of the strategy for "auto"; raises ValueError for contradictions."""
+    """Returns `name`, or "multi_worker" for "auto" if TF_CONFIG names several workers.
+
+    Raises ValueError if `name` is unknown, or contradicts TF_CONFIG or the other argument.
+    """
     if name not in STRATEGIES:
         raise UserError(
             f"`distribution_strategy` must be one of {', '.join(STRATEGIES)}. Received: {name!r}"
@@ -118,19 +120,19 @@ def resolve_strategy(name: str, *, num_logical_cpu_devices: int = 1) -> str:
     if name == "multi_worker":
         if cluster_from_environment() is None:
             raise UserError(
-                "`distribution_strategy`=multi_worker needs the addresses of the workers in the "
-                f"environment variable {TF_CONFIG}, such as, for the first of two: {_EXAMPLE}"
+                "`distribution_strategy`=multi_worker requires the addresses of the workers in the "
+                f"environment variable {TF_CONFIG}. For the first of two workers: {_EXAMPLE}"
             )
         if num_logical_cpu_devices > 1:
             raise UserError(
-                "`num_logical_cpu_devices` is not supported with several workers: TensorFlow uses "
-                "one CPU device of each. Start more workers instead."
+                "`num_logical_cpu_devices` is not supported with several workers, because "
+                "TensorFlow uses only one CPU device per worker. Start more workers instead."
             )
     elif workers > 1:
         raise UserError(
-            f"{TF_CONFIG} names {workers} workers, but with `distribution_strategy`={name} they "
-            "would train separately in the same `output_dir`. Use "
-            f"`distribution_strategy`=multi_worker, or unset {TF_CONFIG}."
+            f"{TF_CONFIG} names {workers} workers, but `distribution_strategy`={name} would train "
+            "them separately in the same `output_dir`. Use `distribution_strategy`=multi_worker, "
+            f"or unset {TF_CONFIG}."
         )
     return name
 
@@ -144,21 +146,10 @@ def create_strategy(
     gcp_project: str | None = None,
     num_tpu_cores: int | None = None,
 ) -> tf.distribute.Strategy:
-    """Returns a strategy by its name; raises ValueError if a required device is missing.
+    """Creates the strategy `name`, one of `config.STRATEGIES`.
 
-    Several workers must connect before TensorFlow computes anything in a process.
-
-    Args:
-        name: "one_device", the first GPU, otherwise the CPU; "mirrored", all GPUs, otherwise all
-            logical CPU devices of this machine; "multi_worker", the devices of all machines in
-            TF_CONFIG; "tpu", the cores of a TPU; "auto", multi_worker if TF_CONFIG names several
-            workers, otherwise mirrored if there are several GPUs.
-        all_reduce: how several workers add gradients; see `communication_options`.
-        tpu_name: name of the TPU, or its address (grpc://host:port). Default: "local", the TPU of
-            this machine.
-        tpu_zone: zone of a TPU with a name. Default: the zone of this machine.
-        gcp_project: project of a TPU with a name. Default: the project of this machine.
-        num_tpu_cores: required number of cores. If `None`, any number is accepted.
+    The other arguments are settings of these names, see docs/flags.md. With several workers, this
+    must be called before TensorFlow computes anything. Raises ValueError if a device is missing.
     """
     name = resolve_strategy(name)
     if name == "multi_worker":
@@ -178,21 +169,21 @@ def _local(name: str) -> tf.distribute.Strategy:
 
 @cache
 def _mirrored(devices: tuple[str, ...]) -> tf.distribute.MirroredStrategy:
-    """Returns the only such strategy of the process; a second one would reuse its keys."""
+    """Creates the strategy once per process, because a second one would reuse its keys."""
     return tf.distribute.MirroredStrategy(devices)
 
 
 def communication_options(all_reduce: str) -> tf.distribute.experimental.CommunicationOptions:
-    """Returns how workers add gradients. "auto" is NCCL on GPUs; TensorFlow would use gRPC."""
+    """Returns how workers add gradients: "ring" (gRPC), "nccl", or NCCL on GPUs for "auto"."""
     has_gpus = bool(tf.config.list_physical_devices("GPU"))
     if all_reduce == "nccl" and not has_gpus:
         raise UserError(
-            "`all_reduce`=nccl needs GPUs, and this machine has none. Use auto or ring."
+            "`all_reduce`=nccl requires GPUs, but this machine has no GPU. Use auto or ring."
         )
-    implementation = tf.distribute.experimental.CommunicationImplementation
-    uses_nccl = has_gpus and all_reduce != "ring"
+    # TensorFlow's own default is gRPC, even on GPUs.
+    implementation = "RING" if all_reduce == "ring" or not has_gpus else "NCCL"
     return tf.distribute.experimental.CommunicationOptions(
-        implementation=implementation.NCCL if uses_nccl else implementation.RING
+        implementation=tf.distribute.experimental.CommunicationImplementation(implementation)
     )
 
 
@@ -201,16 +192,14 @@ def _multi_worker(all_reduce: str) -> tf.distribute.MultiWorkerMirroredStrategy:
     options = communication_options(all_reduce)
     cluster = _own_cluster()
     logging.info(
-        "This is worker %d of %d (%s); waiting for the others to start: %s",
+        "This is worker %d of %s. Waiting for the other workers",
         cluster.index,
-        len(cluster.workers),
-        cluster.workers[cluster.index],
-        ", ".join(a for a in cluster.workers if a != cluster.workers[cluster.index]),
+        ", ".join(cluster.workers),
     )
-    if cluster.index:
-        _wait_for_port(cluster.workers[0])
+    while cluster.index and _unreachable(cluster.workers[0]):
+        time.sleep(0.2)  # a signal cannot interrupt TensorFlow's own wait for the chief
     try:
-        # From then on, TensorFlow ignores SIGTERM, so handlers are set again afterwards.
+        # TensorFlow sets its own handler of SIGTERM, which is replaced afterwards.
         with die_on_signals():
             return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
     except RuntimeError as error:
@@ -224,18 +213,8 @@ def _multi_worker(all_reduce: str) -> tf.distribute.MultiWorkerMirroredStrategy:
         ) from error
 
 
-def _wait_for_port(address: str) -> None:
-    """Waits for the chief. Waiting in TensorFlow could not be interrupted."""
-    next_warning = time.monotonic() + _SECONDS_BETWEEN_WARNINGS
-    while (reason := _unreachable(address)) is not None:
-        if time.monotonic() > next_warning:
-            logging.warning("The chief does not answer at %s yet: %s", address, reason)
-            next_warning += _SECONDS_BETWEEN_WARNINGS
-        time.sleep(0.2)
-
-
 def num_workers() -> int:
-    """Returns the number of workers in TF_CONFIG, 1 without it, and connects to none."""
+    """Returns the number of workers in TF_CONFIG, or 1 if it is not set. Opens no connection."""
     cluster = cluster_from_environment()
     return len(cluster.workers) if cluster else 1
 
@@ -250,12 +229,12 @@ def _own_cluster() -> Cluster:
 def _tpu(
     name: str, zone: str | None, project: str | None, num_cores: int | None
 ) -> tf.distribute.TPUStrategy:
-    """Returns the only strategy of a TPU: a second initialization would discard its state."""
+    """Creates the strategy once per process, because initializing a TPU discards its state."""
     if not has_tpu_kernels():
         raise UserError(
             f"No TPU can be reached as `tpu_name`={name}: the installed TensorFlow "
-            f"{tf.__version__} has no kernels for TPUs. They are in the package tensorflow-tpu, "
-            "which replaces tensorflow; see docs/scaling.md, TPU. Without a TPU, omit `use_tpu`."
+            f"{tf.__version__} has no kernels for TPUs. Install the package tensorflow-tpu instead "
+            'of tensorflow; see "TPU" in docs/scaling.md. Without a TPU, omit `use_tpu`.'
         )
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
@@ -271,14 +250,9 @@ def _tpu(
         raise UserError(
             f"No TPU can be reached as `tpu_name`={name}: {_first_line(error)} Pass the name of a "
             "TPU with `tpu_zone` and `gcp_project`, its address as `tpu_name`=grpc://host:8470, "
-            "or on a TPU machine itself `tpu_name`=local. Without a TPU omit `use_tpu`."
+            "or on the TPU machine `tpu_name`=local. Without a TPU, omit `use_tpu`."
         ) from error
     strategy = tf.distribute.TPUStrategy(resolver)
-    if strategy.extended.num_hosts > 1:
-        logging.warning(
-            "This TPU has %d hosts, and one process makes the batches of all, which may be slow",
-            strategy.extended.num_hosts,
-        )
     if num_cores not in (None, strategy.num_replicas_in_sync):
         raise UserError(
             f"`num_tpu_cores` must be {strategy.num_replicas_in_sync}, the number of cores of the "
@@ -293,7 +267,7 @@ def has_tpu_kernels() -> bool:
 
 
 def _unreachable(address: str) -> OSError | None:
-    """Returns why nothing answers at host:port. `None` if something does, or without a port."""
+    """Returns why nothing answers at host:port; `None` if something does, or without a port."""
     host, _, port = address.rpartition(":")
     if not (host and port.isdigit()):
         return None
@@ -310,12 +284,10 @@ def _first_line(error: BaseException) -> str:
 
 
 def _strategy_name(settings: TrainingSettings) -> str:
-    """Checks the settings of devices, logs ignored ones, and returns the name of the strategy."""
+    """Returns the name of the strategy. Checks the device settings, and logs ignored settings."""
     name = settings.distribution_strategy
     if settings.use_tpu and name not in ("auto", "tpu"):
-        raise UserError(
-            f"`use_tpu` and `distribution_strategy`={name} contradict each other: omit one."
-        )
+        raise UserError(f"`use_tpu` contradicts `distribution_strategy`={name}. Omit one of them.")
     name = resolve_strategy(
         "tpu" if settings.use_tpu else name,
         num_logical_cpu_devices=settings.num_logical_cpu_devices,
@@ -325,25 +297,25 @@ def _strategy_name(settings: TrainingSettings) -> str:
     if name == "multi_worker":
         communication_options(settings.all_reduce)
     elif settings.all_reduce != "auto":
-        logging.info("--all_reduce has no effect without several workers (%s)", TF_CONFIG)
-    for flag in ("tpu_name", "tpu_zone", "gcp_project", "num_tpu_cores", "iterations_per_loop"):
-        if getattr(settings, flag) is not None:
-            logging.info("--%s has no effect without --use_tpu", flag)
+        logging.info("`all_reduce` has no effect without several workers in %s", TF_CONFIG)
+    for setting in ("tpu_name", "tpu_zone", "gcp_project", "num_tpu_cores", "iterations_per_loop"):
+        if getattr(settings, setting) is not None:
+            logging.info("`%s` has no effect without `use_tpu`", setting)
     return name
 
 
 def with_xla(settings: T, num_lengths: int = 1) -> T:
-    """Sets `xla`, if it is `None`: enabled for half precision on GPUs with few padded lengths."""
+    """Replaces `None` in `xla`: True for half precision on GPUs with few padded lengths."""
     if settings.xla is not None:
         return settings
     is_half_on_gpu = settings.precision != FLOAT32 and bool(tf.config.list_physical_devices("GPU"))
     pays = is_half_on_gpu and not settings.use_tpu and num_lengths <= _MOST_COMPILED_LENGTHS
     if pays:
-        logging.info("--xla is on, for --precision=%s on a GPU", settings.precision)
+        logging.info("`xla` is enabled, because `precision`=%s on a GPU", settings.precision)
     elif is_half_on_gpu:
         logging.info(
-            "--xla is off, because it would compile for each of %d padded lengths, but "
-            "--precision=%s gains little without it. Use --padding=max for one length",
+            "`xla` is disabled, because it would compile for each of %d padded lengths. Without "
+            "it, `precision`=%s is hardly faster. Use `padding`=max for a single length",
             num_lengths,
             settings.precision,
         )
@@ -351,15 +323,14 @@ def with_xla(settings: T, num_lengths: int = 1) -> T:
 
 
 def strategy_of(settings: TrainingSettings) -> tf.distribute.Strategy:
-    """Returns the strategy of a run; a dry run uses only the devices of this process.
+    """Creates the strategy of a run. A dry run uses only the devices of this process.
 
-    Raises ValueError if settings, TF_CONFIG and devices contradict each other, or if one is
-    missing.
+    Raises ValueError if a device is missing, or settings, TF_CONFIG and devices contradict.
     """
     name = _strategy_name(settings)
     if settings.precision == FLOAT32 and name != "tpu":
-        # TensorFlow 1.15 had no TF32. Half precision keeps it, because XLA has no Triton kernels
-        # for products without it. TPUs compute as they did for the original release.
+        # TensorFlow 1.15 had no TF32. Half precision keeps TF32, because XLA's Triton kernels
+        # require it. TPUs use the same precision as with the original release.
         tf.config.experimental.enable_tensor_float_32_execution(settings.tf32)
     if settings.deterministic:
         tf.config.experimental.enable_op_determinism()
@@ -401,7 +372,7 @@ def device_names() -> list[str]:
 
 
 def is_tpu(strategy: tf.distribute.Strategy) -> bool:
-    """Returns whether the replicas are cores of a TPU, which compiles everything for each shape."""
+    """Returns whether the replicas are TPU cores. XLA compiles all their programs, per shape."""
     return isinstance(strategy, tf.distribute.TPUStrategy)
 
 
@@ -414,7 +385,7 @@ def worker_shard(strategy: tf.distribute.Strategy) -> Shard:
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
-    """Returns whether this process writes shared files; without other workers, it does."""
+    """Returns whether this process is the first worker, or the only process."""
     return worker_shard(strategy).index == 0
 
 
@@ -423,23 +394,23 @@ def local_replicas(strategy: tf.distribute.Strategy) -> int:
     return strategy.num_replicas_in_sync // worker_shard(strategy).count
 
 
-def check_batch_size(replicas: int, batch_size: int, flag: str, *, micro_batches: int = 1) -> None:
-    """Raises ValueError unless the batch is a multiple of the replicas and their micro-batches."""
+def check_batch_size(replicas: int, batch_size: int, name: str, *, micro_batches: int = 1) -> None:
+    """Raises ValueError unless the batch is a multiple of `replicas` * `micro_batches`."""
     parts = replicas * micro_batches
     if batch_size % parts:
         factors = f"{replicas} replicas"
         if micro_batches > 1:
             factors += f" * `gradient_accumulation_steps`={micro_batches}"
         raise UserError(
-            f"{flag} must be a multiple of {parts} ({factors}). Received: {batch_size}. Use for "
-            f"example {batch_size + parts - batch_size % parts}."
+            f"{name} must be a multiple of {parts} ({factors}). Received: {batch_size}. Use, for "
+            f"example, {batch_size + parts - batch_size % parts}."
         )
 
 
 def split_batch(
     strategy: tf.distribute.Strategy, features: Mapping[str, tf.Tensor]
 ) -> Mapping[str, tf.Tensor]:
-    """Splits rows [B, ...] over the R replicas of this process; each gets [B / R, ...]."""
+    """Splits features [B, ...] into [B / R, ...] for each of the R replicas of this process."""
     replicas = local_replicas(strategy)
     if strategy.num_replicas_in_sync == 1:
         return features
@@ -461,10 +432,9 @@ def split_batch(
 def process_state_kept() -> Iterator[None]:
     """Context manager of a job that restores random states and the settings of `strategy_of`.
 
-    `interruption` restores signal handlers, `precision` Keras's dtype policy. TensorFlow cannot
-    undo the initialization of devices, the split of the CPU, and connections of workers and TPUs;
-    and the random sequence of its global seed starts over. Raises RuntimeError if another job is
-    running.
+    TensorFlow cannot undo the initialization and splitting of devices or the connections of workers
+    and TPUs, and the random sequence of its global seed starts again. Raises RuntimeError if
+    another job is running.
     """
     if not _is_running.acquire(blocking=False):
         raise RuntimeError(

@@ -1,7 +1,4 @@
-"""Evaluation of the checkpoints of a run, their results, and the best checkpoint.
-
-Each job provides a function that scores its model, such as `Evaluator.evaluate`.
-"""
+"""Evaluation of the checkpoints of a run, their results, and the best checkpoint."""
 
 from __future__ import annotations
 
@@ -43,14 +40,14 @@ from albert_tf.training.workers import sum_over_workers, values_of_workers
 RESULTS_FILE = "eval_results.txt"
 _RULE = "=" * 50 + "\n"
 
-# Scores that the original does not choose by. `best_trial.txt` names only these.
+# Scores by which the original never selects a checkpoint. `best_trial.txt` names only these.
 _NAMED_METRICS = frozenset({"char_f1"})
-Evaluate = Callable[[], Mapping[str, float]]  # scores the current model
-Record = Callable[[int, Mapping[str, float]], None]  # stores the results of a step
+Evaluate = Callable[[], Mapping[str, float]]  # returns the scores of the current model
+Record = Callable[[int, Mapping[str, float]], None]  # stores the scores of a step
 
 
 def pad_batch(features: Mapping[str, tf.Tensor], batch_size: int) -> Features:
-    """Pads a batch to `batch_size` rows with zeros, including `example_weights`."""
+    """Pads all features of a batch, including `example_weights`, to `batch_size` rows of zeros."""
     missing = batch_size - int(next(iter(features.values())).shape[0])
     if missing == 0:
         return dict(features)
@@ -61,11 +58,11 @@ def pad_batch(features: Mapping[str, tf.Tensor], batch_size: int) -> Features:
 
 
 class Evaluator:
-    """Evaluates a model, created under `strategy`, on devices of this process or all workers.
+    """Evaluates a model, which was created under `strategy`, on the examples of a task.
 
-    Batches have `batch_size` examples, a multiple of the replicas of a process. At most
-    `max_batches` are evaluated. With `shares`, all workers call `evaluate`, share the batches, and
-    get the same results.
+    `batch_size` must be a multiple of the replicas of a process. If `max_batches` is not `None`,
+    only the first batches are used. If `shares` is true, all workers must call `evaluate` together.
+    They share the batches and get the same results.
     """
 
     def __init__(
@@ -93,14 +90,17 @@ class Evaluator:
             self._replica_sums = lambda features: compiled(features)
 
     def evaluate(self) -> dict[str, float]:
-        """Returns the mean losses and metrics, weighted over all data, and `loss`.
+        """Returns the weighted means of all losses and metrics, and `loss`.
 
-        As in the original release, `loss` is the plain mean of the losses of the batches, in which
-        a shorter last batch counts like the others. Raises ValueError if there are no examples or
-        if workers read different data, RecordError, and LostWorkerError.
+        As in the original release, `loss` is the unweighted mean of the losses of the batches.
+
+        Raises:
+            ValueError: there is no example, or the workers read different examples.
+            RecordError: a record cannot be read.
+            LostWorkerError: another worker has ended.
         """
         shard = worker_shard(self.strategy) if self.shares else WHOLE
-        own: dict[int, Mapping[str, Any]] = {}  # sums on the device by batch number
+        own: dict[int, Mapping[str, Any]] = {}  # sums, on the device, by the number of the batch
         count, outputs = 0, None
         data = self.task.eval_dataset(self.batch_size)
         bar = progress_bar(
@@ -111,7 +111,7 @@ class Evaluator:
                 raise_if_interrupted()
                 if count == self.max_batches:
                     logging.warning(
-                        "Only the first %d examples are evaluated: --max_eval_steps=%d",
+                        "Only the first %d examples are evaluated (`max_eval_steps`=%d)",
                         self.max_batches * self.batch_size,
                         self.max_batches,
                     )
@@ -125,8 +125,8 @@ class Evaluator:
                 count += 1
         if shard.count > 1 and len(set(values_of_workers(self.strategy, count))) > 1:
             raise UserError(
-                f"The workers do not read the same evaluation examples: this one has {count} "
-                "batches. The files must be the same on all workers."
+                "The workers do not read the same evaluation examples. Use the same files on all "
+                f"workers. This worker has {count} batches."
             )
         if not count:
             raise UserError("There are no evaluation examples.")
@@ -135,7 +135,7 @@ class Evaluator:
         if own:
             columns = zip(*map(tf.nest.flatten, own.values()), strict=True)
             rows[list(own)] = np.stack([tf.stack(column).numpy() for column in columns], axis=1)
-        if shard.count > 1:  # exact, because all except one of the summands are 0
+        if shard.count > 1:  # exact, because only one worker has a value other than 0
             rows = sum_over_workers(self.strategy, rows)
         batches = [tf.nest.pack_sequence_as(outputs, row) for row in rows.tolist()]
         losses = [float(self.task.total_loss(batch)) for batch in batches]
@@ -154,12 +154,12 @@ class Evaluator:
 
 
 def result_lines(step: int, results: Mapping[str, float]) -> list[str]:
-    """Returns a line `key = value` for each result and for the step, in alphabetical order."""
+    """Returns lines `key = value` of the results and the step, sorted by key."""
     return [f"{key} = {value}" for key, value in sorted({**results, "global_step": step}.items())]
 
 
 def write_results(output_dir: str, step: int, results: Mapping[str, float]) -> None:
-    """Writes `eval_results.txt` in `output_dir`, replacing an earlier file."""
+    """Writes or replaces `eval_results.txt` in `output_dir`."""
     with write_then_rename(os.path.join(output_dir, RESULTS_FILE)) as file:
         file.write("".join(f"{line}\n" for line in result_lines(step, results)).encode())
 
@@ -167,26 +167,32 @@ def write_results(output_dir: str, step: int, results: Mapping[str, float]) -> N
 class EvaluationResults:
     """`eval_results.txt`: a block of `key = value` lines for every evaluated checkpoint.
 
-    Blocks after `step`, from which the run resumes, are removed; all blocks if it is `None`.
+    Earlier blocks are kept up to `step`, from which the run resumes. If it is `None`, all earlier
+    blocks are removed.
     """
 
     def __init__(self, output_dir: str, step: int | None = None) -> None:
         self.output_dir = output_dir
         self._path = os.path.join(output_dir, RESULTS_FILE)
-        has_file = step is not None and tf.io.gfile.exists(self._path)
-        # The part after the last rule summarizes all checkpoints, and is written again.
-        blocks = read_utf8(self._path).split(_RULE)[:-1] if has_file else []
-        by_step = {_step_of(block): block for block in blocks}
-        self._blocks = {n: block for n, block in by_step.items() if step is not None and n <= step}
+        self._blocks: dict[int, str] = {}
+        if step is not None and tf.io.gfile.exists(self._path):
+            # The part after the last rule summarizes all checkpoints, and is written again.
+            for block in read_utf8(self._path).split(_RULE)[:-1]:
+                match = re.search(r"^global_step = ([0-9]{1,18})$", block, re.MULTILINE)
+                if (number := int(match[1]) if match else -1) <= step:
+                    self._blocks[number] = block
 
     def append(
         self, step: int, results: Mapping[str, float | np.ndarray], best_before: float
     ) -> None:
-        """Adds the `original_result_lines` of a checkpoint, replacing a block of the same step."""
+        """Adds or replaces the block of a step; see `original_result_lines`."""
         self.append_lines(step, original_result_lines(step, results, best_before))
 
     def append_lines(self, step: int, lines: Sequence[str], ending: str = "") -> None:
-        """Adds a block with a line `global_step = <step>`; `ending` follows the last block."""
+        """Adds or replaces the block of a step. The file ends with `ending`.
+
+        `lines` must contain `global_step = <step>`.
+        """
         self._blocks.pop(step, None)
         self._blocks[step] = "".join(f"{line}\n" for line in lines)
         text = "".join(f"{block}{_RULE}" for block in self._blocks.values())
@@ -194,30 +200,24 @@ class EvaluationResults:
             file.write((text + ending).encode())
 
     def lines(self, step: int) -> list[str]:
-        """Returns the lines of a checkpoint's block; empty if the checkpoint was not evaluated."""
+        """Returns the lines of the block of a step, or no lines if it was not evaluated."""
         return self._blocks.get(step, "").splitlines()
 
 
 def original_result_lines(
     step: int, results: Mapping[str, float | np.ndarray], best: float
 ) -> list[str]:
-    """Returns results as lines `key = value` in the original's format; see `EvaluationResults`."""
+    """Returns `result_lines` as float32, and a line with the best score, as in the original."""
     values = {name: np.asarray(value, np.float32)[()] for name, value in results.items()}
     lines = [f"{key} = {value!s}" for key, value in sorted({**values, "global_step": step}.items())]
     return [*lines, f"best = {best if np.isfinite(best) else -1}"]
 
 
-def _step_of(block: str) -> int:
-    match = re.search(r"^global_step = ([0-9]{1,18})$", block, re.MULTILINE)
-    return int(match.group(1)) if match else -1
-
-
 class BestCheckpoint:
     """Keeps the weights with the highest score `metric` as `model.ckpt-best`.
 
-    `best_trial.txt` stores last step, best step and best value for later runs, separated by colons,
-    and the name of the score if the original would not choose by it. Steps are -1 before the first
-    checkpoint.
+    `best_trial.txt` stores the last step, the best step and the best score for resumed runs. Steps
+    are -1 before the first evaluation.
     """
 
     def __init__(self, directory: TrainingDirectory, metric: str) -> None:
@@ -234,7 +234,7 @@ class BestCheckpoint:
         if found.metric == self._name:
             return found.last_step, found.step, found.value
         logging.warning(
-            "%s: the best checkpoint was not selected by %s; the next evaluated checkpoint "
+            "%s: the best checkpoint was not selected by %s. The next evaluated checkpoint "
             "replaces it",
             self._path,
             self.metric,
@@ -242,12 +242,12 @@ class BestCheckpoint:
         return found.last_step, -1, -math.inf
 
     def forget(self) -> None:
-        """Lets the next checkpoint replace the best one, whatever its score."""
+        """Discards the best score, so that the next evaluated checkpoint becomes the best."""
         self.step, self.value = -1, -math.inf
         self._write(self.last_step)
 
     def offer(self, step: int, results: Mapping[str, float], model: keras.Model) -> bool:
-        """Saves the weights if their score is the best so far, and returns whether it is."""
+        """Saves the weights if their score is the highest. Returns whether they were saved."""
         self.last_step = step
         is_best = results[self.metric] > self.value
         if is_best:
@@ -265,7 +265,10 @@ class BestCheckpoint:
 def scored_result(
     best: BestCheckpoint, history: Sequence[LoggedRecord], reported: Sequence[LoggedRecord]
 ) -> JobResult:
-    """Returns the scores of the best checkpoint, or of the best evaluation of this call."""
+    """Returns the scores of the best checkpoint, otherwise the best scores in `reported`.
+
+    `history` contains all records of the run, and `reported` the records of this call.
+    """
     output_dir, history = best.directory.path, list(history)
     evaluated = {record["step"]: record for record in reported if record["phase"] == "eval"}
     chosen = next((r for r in history if (r["phase"], r["step"]) == ("eval", best.step)), None)
@@ -284,9 +287,9 @@ def _comparable(score: float) -> float:
 
 
 def should_stop_early(log: RunLog, metric: str, patience: int) -> bool:
-    """Returns whether the last `patience` evaluations of a run had no better score; logs why.
+    """Returns whether the last `patience` evaluations of a run did not improve the score.
 
-    Counts the records of all starts of the run, so a resumed run ends at the same step.
+    Earlier starts of the run count, so a resumed run ends at the same step.
     """
     evaluations = [r for r in log.records if r["phase"] == "eval" and metric in r]
     best, best_step, stale = -math.inf, -1, 0
@@ -299,7 +302,7 @@ def should_stop_early(log: RunLog, metric: str, patience: int) -> bool:
         return False
     logging.info(
         "Early stopping at step %d: %d evaluations without a better %s than %g at step %d "
-        "(--early_stopping=%d)",
+        "(`early_stopping`=%d)",
         max(record["step"] for record in evaluations),
         stale,
         metric,
@@ -318,10 +321,10 @@ def train_and_evaluate(
     last_evaluated: int,
     should_stop: Callable[[], bool] | None = None,
 ) -> None:
-    """Trains, and evaluates every checkpoint on each worker that calls this function.
+    """Trains, and evaluates every checkpoint. Only the chief calls `record`.
 
-    Only the chief records results. Other training workers wait in their next step. The trainer is
-    initialized. `last_evaluated` is the step of the last evaluation of an earlier start, or -1.
+    The trainer must be initialized. `last_evaluated` is the step of the last evaluation before this
+    start, or -1. For `should_stop` see `Trainer.train`.
     """
 
     def on_checkpoint(step: int) -> None:
@@ -330,10 +333,8 @@ def train_and_evaluate(
         if trainer.is_chief:
             record(step, results)
 
-    # The earlier run may have ended between a checkpoint and its evaluation.
-    is_missed = trainer.step > 0 and trainer.is_checkpoint() and last_evaluated != trainer.step
-    if is_missed:
-        on_checkpoint(trainer.step)
+    if trainer.step > 0 and trainer.is_checkpoint(trainer.step) and last_evaluated != trainer.step:
+        on_checkpoint(trainer.step)  # the earlier start ended before this evaluation
     trainer.train(log, on_checkpoint, should_stop)
 
 
@@ -344,14 +345,14 @@ def evaluate_checkpoints(
     evaluate: Evaluate,
     record: Record,
 ) -> None:
-    """Loads and evaluates checkpoints, except those that a run removes meanwhile."""
+    """Loads and evaluates checkpoints. Skips checkpoints that a training run has removed."""
     for prefix in prefixes:
         try:
             step = load_complete(model, prefix)
         except LoadError:
             if tf.io.gfile.exists(prefix + ".index"):
                 raise
-            logging.warning("%s was removed while reading it, and is not evaluated", prefix)
+            logging.warning("%s was removed during loading, and is not evaluated", prefix)
             continue
         logging.info("Evaluating %s", prefix)
         results = evaluate()
@@ -362,7 +363,7 @@ def evaluate_checkpoints(
 
 
 def load_complete(model: keras.Model, prefix: str) -> int:
-    """Loads the weights of the whole model and returns the step of the checkpoint."""
+    """Loads all weights of the model from a checkpoint. Returns its step."""
     warn_of_another_config(prefix, model.config)
     load_weights(model, prefix).check_complete()
     return read_global_step(prefix)

@@ -1,11 +1,10 @@
 """Signals that ask a run to stop.
 
-Schedulers send SIGTERM or SIGUSR1 some seconds before they take a machine away, Ctrl-C sends
-SIGINT, and closing a terminal sends SIGHUP. During training, the signal is noted and checked
-between steps: the steps that have started are finished and saved. Otherwise, a signal ends a
-command at once, and the next run removes its temporary files. The exit status is 128 plus the
-number of the signal. Outside of commands, in a notebook or at the prompt, Ctrl-C raises
-KeyboardInterrupt once the step is saved.
+Schedulers send SIGTERM or SIGUSR1 some seconds before they stop a machine, Ctrl-C sends SIGINT, and
+closing a terminal sends SIGHUP. During training, the current steps are finished and saved first.
+At other times, a signal ends a command immediately, and the next run removes its temporary files.
+The exit status is 128 plus the number of the signal. In Python, Ctrl-C raises KeyboardInterrupt
+after the steps were saved.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -23,52 +22,46 @@ from absl import logging
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 
 _standard_error = 2
-_evaluating: tuple[Interruption, int] | None = None  # with the saved step
+_evaluating: tuple[Interruption, int] | None = None  # with the step that is already saved
 
 
 @contextmanager
-def _handling(handler: Any) -> Iterator[None]:
-    earlier = _set_handlers(handler)
+def end_on_signals() -> Iterator[None]:
+    """Context manager for commands. A signal prints one line and ends the process immediately."""
+    global _standard_error
+    # A copy, because the original is redirected while TensorFlow is imported.
+    _standard_error = os.dup(2)
+    earlier = _set_handlers(_end)
+    try:
+        yield
+    finally:
+        _restore_handlers(earlier)
+        os.close(_standard_error)
+        _standard_error = 2
+
+
+@contextmanager
+def die_on_signals() -> Iterator[None]:
+    """Context manager for code in which Python cannot run handlers. Signals kill the process."""
+    earlier = _set_handlers(signal.SIG_DFL)
     try:
         yield
     finally:
         _restore_handlers(earlier)
 
 
-@contextmanager
-def end_on_signals() -> Iterator[None]:
-    """Context manager for commands: a signal ends the process at once, after one line."""
-    global _standard_error
-    # A copy, because the original discards its output while TensorFlow is imported.
-    _standard_error = os.dup(2)
-    try:
-        with _handling(_end):
-            yield
-    finally:
-        os.close(_standard_error)
-        _standard_error = 2
-
-
-def die_on_signals() -> AbstractContextManager[None]:
-    """Context manager for waits in which Python cannot run handlers: a signal kills the process."""
-    return _handling(signal.SIG_DFL)
-
-
 def _end(number: int, frame: FrameType | None) -> None:
     _print(f"{signal.Signals(number).name}: stopped")
-    # Without unwinding: TensorFlow's C++ code may crash if a Python function that it calls raises.
+    # Not an exception, because TensorFlow's C++ code may crash if a Python callback raises.
     os._exit(128 + number)
 
 
 def _set_handlers(handler: Any) -> dict[signal.Signals, Any]:
-    """Sets the handler of all signals that are not ignored; returns the earlier handlers.
-
-    Python delivers signals only to the main thread.
-    """
+    """Sets the handler of all signals that are not ignored. Returns the earlier handlers."""
     earlier = {}
-    if threading.current_thread() is threading.main_thread():
+    if threading.current_thread() is threading.main_thread():  # Python allows no other thread
         for number in _SIGNALS:
-            # None: set by a library other than Python, and could not be restored.
+            # A handler of another library than Python is `None`, and cannot be restored.
             if signal.getsignal(number) not in (signal.SIG_IGN, None):
                 earlier[number] = signal.signal(number, handler)
     return earlier
@@ -80,16 +73,16 @@ def _restore_handlers(handlers: Mapping[signal.Signals, Any]) -> None:
 
 
 def _print(line: str) -> None:
-    """Prints a line from a signal handler, where the locks of `logging` may be held."""
+    """Prints a line. Signal handlers cannot use `logging`, whose locks may be held."""
     os.write(_standard_error, f"\n{line}\n".encode())  # below a progress bar
 
 
 class TrainingInterrupted(SystemExit):
-    """Ends the process with status 128 + signal number, after the last step was saved."""
+    """Ends the process with status 128 + signal number after the last step was saved."""
 
 
 class Interruption:
-    """Stores the first stop signal in `signal`. The second one ends the process at once."""
+    """Context manager that stores the first signal in `signal`. A second signal is not caught."""
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
@@ -101,26 +94,22 @@ class Interruption:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._restore_handlers()
-
-    def _restore_handlers(self) -> None:
         _restore_handlers(self._earlier)
-        self._earlier = {}
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.signal = signal.Signals(number)
         earlier = self._earlier.get(self.signal)
         is_ctrl_c = self.signal is signal.SIGINT
         self._raises_keyboard_interrupt = is_ctrl_c and earlier not in (_end, signal.SIG_DFL)
-        self._restore_handlers()
+        _restore_handlers(self._earlier)
         _print(
             f"{self.signal.name}: stopping after the current steps, which are saved first. A "
-            "second signal stops at once."
+            "second signal stops immediately."
         )
 
     @contextmanager
     def evaluation(self, step: int) -> Iterator[None]:
-        """Context manager for an evaluation: `raise_if_interrupted` ends it, as `step` is saved."""
+        """Context manager for an evaluation of the saved `step`, which signals interrupt."""
         global _evaluating
         _evaluating = self, step
         try:
@@ -131,22 +120,21 @@ class Interruption:
             _evaluating = None
 
     def stopped(self, step: int) -> BaseException:
-        """Logs that the training stops, and returns the exception to raise once `step` is saved.
+        """Returns the exception that ends the training after `step` was saved, and logs this.
 
-        The exception is KeyboardInterrupt for Ctrl-C outside of commands, else TrainingInterrupted.
-        If this process received no signal, another worker did.
+        The exception is KeyboardInterrupt for Ctrl-C in Python, otherwise TrainingInterrupted.
         """
         number = self.signal or signal.SIGTERM
         origin = "" if self.signal else " of another worker"
         message = f"{number.name}{origin}: stopped after step {step}, which is saved."
         logging.info("%s Run the same command to resume.", message)
         if self._raises_keyboard_interrupt:
-            return KeyboardInterrupt(f"{message} The same call resumes.")
+            return KeyboardInterrupt(f"{message} Call the same function to resume.")
         return TrainingInterrupted(128 + number)
 
 
 def raise_if_interrupted() -> None:
-    """Ends an evaluation during training if a signal was received; call it between batches."""
+    """Ends an evaluation during training if a signal was received. Called between batches."""
     if _evaluating and _evaluating[0].signal is not None:
         interruption, step = _evaluating
         raise interruption.stopped(step)

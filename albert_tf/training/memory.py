@@ -1,8 +1,7 @@
 """Estimates the memory of a training step, and detects the memory of this machine.
 
-The estimate is for one replica; on a CPU it is the peak memory of the process. With XLA, it agrees
-with programs compiled for an H200. Letters: b examples of a micro-batch, S sequence, P predictions,
-and the sizes of the configuration.
+The estimate is for one replica. On a CPU, it is the peak memory of the process. Letters in shapes:
+b examples of a micro-batch, S sequence, P predictions, and the sizes of the configuration.
 """
 
 from __future__ import annotations
@@ -20,21 +19,21 @@ from albert_tf.modeling.parameter_sharing import parameter_counts
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
-# The process without tensors: interpreter, TensorFlow, its graphs and threads.
+# The process without tensors: interpreter, TensorFlow, graphs and threads.
 PROGRAM_BYTES = 1_000_000_000
 
-# Bytes that the allocator takes per byte of temporary tensors. XLA plans their addresses.
+# Allocated bytes per byte of temporary tensors.
 ALLOCATED = 1.1
 ALLOCATED_BY_XLA = 1.05
 
-# PCI devices of Google: the name of a TPU chip, and its memory. v2 and v3 share a number.
+# Memory of TPU chips by PCI device id. v2 and v3 are missing, because they have the same id.
 _PCI_DEVICES = "/sys/bus/pci/devices/*"
 _GOOGLE = "0x1ae0"
-_TPU_CHIPS = {
-    "0x005e": ("v4", 32_000_000_000),
-    "0x0062": ("v5p", 95_000_000_000),
-    "0x0063": ("v5e", 16_000_000_000),
-    "0x006f": ("v6e", 32_000_000_000),
+_TPU_BYTES = {
+    "0x005e": 32_000_000_000,  # v4
+    "0x0062": 95_000_000_000,  # v5p
+    "0x0063": 16_000_000_000,  # v5e
+    "0x006f": 32_000_000_000,  # v6e
 }
 
 
@@ -43,7 +42,7 @@ class TrainingSetting:
     """Settings that determine the memory of a training step; see `TrainerConfig`.
 
     `train_batch_size` is the batch of one replica. `max_predictions_per_seq` is 0 for fine-tuning.
-    `xla` means a step compiled by XLA for a GPU or TPU.
+    `xla` is whether XLA compiles the step for a GPU or TPU.
     """
 
     train_batch_size: int = 8
@@ -64,14 +63,14 @@ class TrainingSetting:
 
 @dataclasses.dataclass(frozen=True)
 class MemoryEstimate:
-    """Bytes by purpose."""
+    """Memory of a training step in bytes, by purpose."""
 
     program: int  # the process without tensors
-    weights: int  # parameters, float32
+    weights: int
     moments: int
-    gradients: int  # with accumulation, also their sums
-    kept: int  # tensors kept for the backward pass
-    passing: int  # largest amount of temporary tensors
+    gradients: int  # including their sums over micro-batches
+    kept: int  # tensors for the backward pass
+    passing: int  # peak of temporary tensors
 
     @property
     def peak(self) -> int:
@@ -80,22 +79,21 @@ class MemoryEstimate:
 
 
 def estimate_memory(config: AlbertConfig, setting: TrainingSetting) -> MemoryEstimate:
-    """Returns the memory of a training step; raises ValueError if sequences are too long."""
+    """Returns the memory of a training step. Raises ValueError if the sequences are too long."""
     config.check_sequence_length(setting.max_seq_length)
     parameters = parameter_counts(config).pretraining
     accumulates = setting.gradient_accumulation_steps > 1
     examples = setting.train_batch_size // setting.gradient_accumulation_steps
     size, tokens = BYTES[setting.precision], examples * setting.max_seq_length
     vocabulary = config.vocab_size * config.embedding_size
-    # One tensor [b, S, H], one [b, S, F] and one [b, N, S, S].
-    hidden = size * tokens * config.hidden_size
-    inner = size * tokens * config.intermediate_size
-    attention = size * tokens * setting.max_seq_length * config.num_attention_heads
+    hidden = size * tokens * config.hidden_size  # [b, S, H]
+    inner = size * tokens * config.intermediate_size  # [b, S, F]
+    attention = size * tokens * setting.max_seq_length * config.num_attention_heads  # [b, N, S, S]
 
-    # One run of a block keeps its input, query, key, value, context and the input of the
-    # feed-forward part; two normalized tensors in float32; input and output of the activation; and
-    # the attention probabilities. Dropout adds the probabilities after dropout, and its masks: a
-    # byte per entry, with XLA a bit.
+    # A block keeps its input, query, key, value, context and the input of the feed-forward part;
+    # two normalized tensors in float32; the input and output of the activation; and the attention
+    # probabilities. Dropout adds the probabilities after dropout, and masks of one byte per entry,
+    # or one bit with XLA.
     block = (6 + 2 * 4 / size) * hidden + 2 * inner + attention
     mask_size = size * (8 if setting.xla else 1)
     if config.hidden_dropout_prob:
@@ -110,20 +108,20 @@ def estimate_memory(config: AlbertConfig, setting: TrainingSetting) -> MemoryEst
     largest = max(config.hidden_size * config.intermediate_size, vocabulary)
     if setting.xla:
         allocated = ALLOCATED_BY_XLA
-        if setting.remat:  # tensors that the loops always read, and the gradient of one matrix
+        if setting.remat:  # the weights of a block in half precision, and the gradient of a matrix
             H, F = config.hidden_size, config.intermediate_size
             kept += size * H * F + (size * (4 * H * H + 2 * H * F) if size < 4 else 0)
-        # The scores of the vocabulary in float32, and their gradient. The backward pass of a block
-        # takes less than is free by then. The update takes one tensor of each of two variables.
+        # The logits in float32 and their gradient, or the update of two variables. The backward
+        # pass of a block needs less.
         passing = max((4 + size) * scores - gradients, 2 * 4 * largest - kept, 0)
     else:
         allocated = ALLOCATED
-        # Temporary tensors in the backward pass of one block: in attention, or at the activation.
+        # The backward pass of one block, in attention or at the activation.
         in_block = 4 * hidden + max(3 * attention, 5 * inner)
-        # Scores of the vocabulary, their gradient and tensors between; the losses are in float32.
+        # The logits in float32, their gradient and intermediate tensors.
         at_heads = 5 * 4 * scores + 2 * 4 * vocabulary
-        # New moments, the update and its scaled copy of the two largest variables; activations are
-        # free by then, the gradients before clipping are not.
+        # New moments, the update and its scaled copy for the two largest variables, and the
+        # gradients before clipping. Activations are already free.
         update = 2 * 4 * 4 * largest + (0 if accumulates else 4 * parameters)
         passing = max(in_block, at_heads, update - kept)
     return MemoryEstimate(
@@ -152,10 +150,10 @@ def largest_batch(config: AlbertConfig, setting: TrainingSetting, memory: float)
 def memory_report(
     config: AlbertConfig, setting: TrainingSetting, memory_gb: float | None = None
 ) -> str:
-    """Returns parameters by part, memory by purpose, and the effect of `remat`.
+    """Returns a text with parameters by part, memory by purpose, and the effect of `remat`.
 
-    With `memory_gb` (10^9 bytes), also the largest batch that fits. Raises ValueError if the
-    setting does not fit the model, or if `memory_gb` is not positive.
+    If `memory_gb` (10^9 bytes) is given, the text also contains the largest batch that fits. Raises
+    ValueError if the sequences are too long, or if `memory_gb` is not above 0.
     """
     if memory_gb is not None and memory_gb <= 0:
         raise UserError(f"`memory_gb` must be above 0. Received: {memory_gb}")
@@ -184,39 +182,33 @@ def memory_report(
 
 
 def machine_memory() -> int | None:
-    """Returns the bytes of main memory available to this process, `None` if unknown."""
+    """Returns the main memory of this process in bytes, or `None` if it is unknown."""
     try:
         limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     except (AttributeError, OSError, ValueError):
         return None
-    for name in ("memory.max", "memory/memory.limit_in_bytes"):  # of a container
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):  # limit of a container, or "max"
         with suppress(OSError, ValueError), open(f"/sys/fs/cgroup/{name}") as file:
-            limits.append(int(file.read()))  # "max" without a limit
+            limits.append(int(file.read()))
     return min(limits)
 
 
-def tpu_chips() -> list[tuple[str, int]]:
-    """Returns the name (such as "v5e") and the memory in bytes of each TPU chip of this machine."""
-    chips = []
+def tpu_memory(cores: int) -> int | None:
+    """Returns the memory in bytes of each of `cores` TPU cores, or `None` if it is unknown."""
+    sizes = []
     for folder in glob.glob(_PCI_DEVICES):
         with (
-            suppress(OSError),
+            suppress(OSError, KeyError),
             open(f"{folder}/vendor") as vendor,
             open(f"{folder}/device") as device,
         ):
             if vendor.read().strip() == _GOOGLE:
-                chips.append(_TPU_CHIPS.get(device.read().strip()))
-    return [chip for chip in chips if chip is not None]
-
-
-def tpu_memory(cores: int) -> int | None:
-    """Returns the bytes per TPU core, of one or two `cores` per chip; `None` if unknown."""
-    sizes = [size for _, size in tpu_chips()]
+                sizes.append(_TPU_BYTES[device.read().strip()])
     return min(sizes) * min(len(sizes), cores) // cores if sizes else None
 
 
 def gpu_memory() -> int | None:
-    """Returns the bytes of the smallest GPU of this machine, `None` if unknown."""
+    """Returns the memory in bytes of the smallest GPU, or `None` if it is unknown."""
     command = ("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")
     try:
         answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)

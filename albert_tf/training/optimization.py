@@ -1,11 +1,12 @@
 """The optimizers of ALBERT, AdamW and LAMB, and their learning-rate schedule.
 
 Both are Keras optimizers with the arithmetic of the original release: no bias correction, epsilon
-added to the root of the second moment, weight decay added to the update and, in LAMB, therefore
-part of the trust ratio. `keras.optimizers.AdamW` and `Lamb` differ in all three.
+added to the root of the second moment, and weight decay added to the update and therefore part of
+LAMB's trust ratio. `keras.optimizers.AdamW` and `Lamb` differ in all three.
 
-`compile`/`fit` calls `apply`, which clips and then sums over replicas. A custom loop sums first, so
-the result does not depend on the number of replicas: `clip_by_global_norm`, then `apply_reduced`.
+`fit` calls `apply`, which clips gradients before it sums them over replicas. The trainer sums them
+first, so that the result does not depend on the number of replicas, and calls `clip_by_global_norm`
+and `apply_reduced`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ register = keras.saving.register_keras_serializable(package="albert_tf")
 
 
 def create_optimizer(config: OptimizerConfig) -> AdamWeightDecay:
-    """Returns the optimizer of a configuration with a `WarmupPolynomialDecay` schedule."""
+    """Creates the optimizer of a configuration, with a `WarmupPolynomialDecay` schedule."""
     optimizers = {"adamw": AdamWeightDecay, "lamb": Lamb}
     learning_rate = WarmupPolynomialDecay(
         config.learning_rate,
@@ -51,21 +52,21 @@ def create_optimizer(config: OptimizerConfig) -> AdamWeightDecay:
 class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up, then polynomial decay to 0.
 
-    After s finished updates, the rate of the next update is
+    After s updates, the rate of the next update is
     `initial * (s - start_warmup_step) / num_warmup_steps` for `num_warmup_steps` steps from
-    `start_warmup_step` on, then `initial * (1 - min(s, T) / T) ** power`. The decay counts from
-    step 0, so the rate drops slightly at the end of the warm-up.
+    `start_warmup_step` on, then `initial * (1 - min(s, T) / T) ** power`. The decay starts at step
+    0, so the rate drops slightly at the end of the warm-up.
 
-    With N `num_decay_steps`, the rate is `initial` from the warm-up to step T - N, and then
-    `initial * (1 - (min(s, T) - (T - N)) / N) ** power`: warm-up, stable, decay.
+    With `num_decay_steps` N, the rate is constant from the warm-up to step T - N. Then it is
+    `initial * (1 - (min(s, T) - (T - N)) / N) ** power`.
 
-    Attributes:
+    Args:
         initial_learning_rate: rate at the end of the warm-up; at least 0.
-        num_train_steps: T, step at which the rate reaches 0.
+        num_train_steps: T, step at which the rate reaches 0; at least 1.
         num_warmup_steps: steps of the warm-up; 0 disables it.
         start_warmup_step: step at which the warm-up starts.
         power: exponent of the decay; 1 is linear, 0 keeps the rate constant.
-        num_decay_steps: N, in 1..T; `None` for T, the original's schedule.
+        num_decay_steps: N, in 1..T. If `None`, T is used, as in the original.
 
     Raises:
         ValueError: a value is out of range.
@@ -87,7 +88,7 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
             raise UserError(f"num_train_steps must be at least 1. Received: {num_train_steps}")
         if num_decay_steps is not None and not 1 <= num_decay_steps <= num_train_steps:
             raise UserError(
-                f"num_decay_steps must be in 1..{num_train_steps}, num_train_steps. "
+                f"num_decay_steps must be in 1..{num_train_steps} (num_train_steps). "
                 f"Received: {num_decay_steps}"
             )
         for name, value in (
@@ -97,7 +98,7 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
             ("power", power),
         ):
             if not value >= 0:
-                raise UserError(f"{name} cannot be negative. Received: {name}={value}")
+                raise UserError(f"{name} must be at least 0. Received: {value}")
         self.initial_learning_rate = initial_learning_rate
         self.num_train_steps = num_train_steps
         self.num_warmup_steps = num_warmup_steps
@@ -106,7 +107,7 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         self.num_decay_steps = num_decay_steps
 
     def __call__(self, step: tf.Tensor | int) -> tf.Tensor:
-        """Returns the learning rate, float32 [], of the update after `step` finished updates."""
+        """Returns the learning rate, float32 [], of the next update after `step` updates."""
         step = tf.cast(step, tf.float32)
         num_decay_steps = self.num_decay_steps or self.num_train_steps
         decayed_steps = tf.maximum(step - (self.num_train_steps - num_decay_steps), 0.0)
@@ -125,22 +126,22 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
 def clip_by_global_norm(
     gradients: Sequence[tf.Tensor | tf.IndexedSlices | None], clip_norm: float
 ) -> tuple[list[tf.Tensor | None], tf.Tensor]:
-    """Scales all gradients by `min(1, clip_norm / norm)`, where `norm` is their common norm.
+    """Scales all gradients by `min(1, clip_norm / norm)`, where `norm` is their global norm.
 
     Args:
-        gradients: the gradient of each variable, summed over all replicas; `None` if there is none.
-        clip_norm: largest norm that is not scaled; above 0.
+        gradients: the gradients, summed over all replicas. `None` entries are kept.
+        clip_norm: maximum norm; above 0.
 
     Returns:
-        The scaled gradients, dense, `None` where they were `None`; and the norm before scaling,
-        float32 []. If the norm is not finite, all gradients are 0: the caller must check the norm.
+        The scaled, dense gradients, and the norm before scaling, float32 []. If the norm is not
+        finite, all gradients are 0; the caller must check the norm.
 
     Raises:
         ValueError: all gradients are `None`.
 
     Source: optimization.py of the original release (tf.clip_by_global_norm).
-    Differs: if a row of an embedding is looked up several times, its gradients are summed before
-        the norm; in the original, only on TPUs.
+    Differs: the gradients of an embedding row that occurs several times are summed before the norm
+        is computed; in the original, only on TPUs.
     """
     dense = [None if g is None else tf.convert_to_tensor(g) for g in gradients]
     if all(g is None for g in dense):
@@ -165,19 +166,19 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         beta_1: b1, decay of the first moment.
         beta_2: b2, decay of the second moment.
         epsilon: added to the root of the second moment.
-        exclude: words; a variable whose own name (the last part of its path) contains one of them,
-            at its ends or between underscores, gets no weight decay and no trust ratio. Default:
-            all biases and layer-norm parameters.
-        global_clipnorm: largest global norm of the gradients in `apply`; `None` disables clipping.
+        exclude: words between underscores in the last part of the path of a variable. Variables
+            with such a word get no weight decay and no trust ratio. Default: all biases and
+            layer-norm parameters.
+        global_clipnorm: maximum global norm of the gradients in `apply`; `None` disables clipping.
         name: name of the optimizer.
-        **kwargs: other arguments of `keras.optimizers.Optimizer`; used only by `apply`.
+        **kwargs: other arguments of `keras.optimizers.Optimizer`, which only `apply` uses.
 
     Raises:
-        ValueError: Keras's own `weight_decay` is given.
+        ValueError: Keras's argument `weight_decay` is given.
 
     Source: optimization.py of the original release, AdamWeightDecayOptimizer.
-    Differs: `exclude` is compared with the own name of a variable. The original searches the whole
-        name; for its variables, both select the same.
+    Differs: the original searches the whole path for the words of `exclude`. For the variables of
+        ALBERT, the result is the same.
     """
 
     def __init__(
@@ -194,8 +195,8 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
     ) -> None:
         if kwargs.get("weight_decay") is not None:
             raise UserError(
-                "Keras applies weight_decay outside the update. Use weight_decay_rate. "
-                f"Received: weight_decay={kwargs['weight_decay']}"
+                "weight_decay is not supported, because Keras applies it outside the update. Use "
+                f"weight_decay_rate. Received: weight_decay={kwargs['weight_decay']}"
             )
         super().__init__(learning_rate, global_clipnorm=global_clipnorm, name=name, **kwargs)
         self.weight_decay_rate = weight_decay_rate
@@ -205,7 +206,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         self.exclude = tuple(exclude)
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
-        """Creates the slots `adam_m` and `adam_v` of all variables, and calls `split`."""
+        """Creates the moments `adam_m` and `adam_v` of all variables; for errors see `split`."""
         if self.built:
             return
         decayed, _ = self.split(variables)
@@ -218,16 +219,16 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         }
 
     def split(self, variables: Sequence[keras.Variable]) -> tuple[list, list]:
-        """Returns the variables that decay (and, in LAMB, are adapted) and the excluded variables.
+        """Returns the variables with weight decay, and the excluded variables.
 
-        Raises ValueError if a variable has no name, or if none is excluded although some are
-        vectors.
+        Raises ValueError if a variable has no name, or if some variables are vectors but no
+        variable is excluded.
         """
         names = [_own_name(variable) for variable in variables]
         unnamed = [name for name in names if name.rstrip("_0123456789").lower() == "variable"]
         if unnamed:
             raise UserError(
-                "Weight decay is selected by variable name, but these variables have no name: "
+                "Weight decay depends on variable names, but these variables have no name: "
                 f"{unnamed}. Pass name= when creating them."
             )
         decayed: list[keras.Variable] = []
@@ -237,19 +238,19 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
             (excluded if is_excluded else decayed).append(variable)
         if self.exclude and not excluded and any(len(v.shape) == 1 for v in variables):
             raise UserError(
-                f"No variable is excluded from weight decay: the names {names} do not contain "
-                f"{self.exclude}, although some are vectors, like biases. Rename them, or "
-                "pass exclude=() to decay them."
+                f"No variable is excluded from weight decay, although some are vectors, like "
+                f"biases: the names {names} do not contain {self.exclude}. Rename the variables, "
+                "or pass exclude=() to decay all of them."
             )
         logging.info("decayed_variables=%d excluded_variables=%d", len(decayed), len(excluded))
         return decayed, excluded
 
     def exclude_from_weight_decay(self, var_list: Any = None, var_names: Any = None) -> None:
-        """Not supported, with any `var_list` and `var_names`; raises NotImplementedError."""
+        """Raises NotImplementedError for all `var_list` and `var_names`."""
         raise NotImplementedError("Pass exclude= to the constructor instead.")
 
     def slots(self, variable: keras.Variable) -> dict[str, keras.Variable]:
-        """Returns the moments of `variable` by their names in a checkpoint: adam_m and adam_v."""
+        """Returns the moments of `variable` by name: `adam_m` and `adam_v`."""
         try:
             index = self._get_variable_index(variable)
         except KeyError as error:
@@ -262,16 +263,16 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
     def apply(
         self, grads: Sequence[Any], trainable_variables: Sequence[keras.Variable] | None = None
     ) -> None:
-        """Clips the gradients, sums them over replicas and updates the variables. Called by `fit`.
+        """Updates the variables in `fit`, as `keras.optimizers.Optimizer.apply`.
 
-        Under a strategy, the gradients of each replica are clipped separately.
+        Under a strategy, the gradients of each replica are clipped before they are summed.
 
         Args:
-            grads: the gradient of each variable; `None` if there is none.
+            grads: the gradient of each variable, or `None`.
             trainable_variables: the variables in the same order. If `None`, all variables that the
                 optimizer was built with.
         """
-        # Keras would use the norm of the unsummed rows of a sparse gradient, which is too large.
+        # Keras would not sum the gradients of repeated embedding rows before it computes the norm.
         dense = [None if g is None else tf.convert_to_tensor(g) for g in grads]
         super().apply(dense, trainable_variables)
 
@@ -282,17 +283,15 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         learning_rate: tf.Tensor | float | None = None,
         is_skipped: tf.Tensor | None = None,
     ) -> None:
-        """Updates the variables with clipped and summed gradients; counts one iteration.
-
-        Must be called in replica context, with or without a strategy, after `build` in its scope.
+        """Updates the variables in replica context, and increments `iterations`.
 
         Args:
-            gradients: the gradient of each variable, the same on every replica; `None` leaves the
-                variable and its slots unchanged.
-            variables: variables that the optimizer was built with.
+            gradients: the clipped and summed gradients, the same on every replica. `None` leaves
+                the variable and its moments unchanged.
+            variables: the variables in the same order.
             learning_rate: rate of this update. If `None`, the rate of the optimizer is used.
-            is_skipped: bool [], the same on every replica; True leaves all variables and slots
-                unchanged. `None` is False.
+            is_skipped: bool [], the same on every replica; whether to leave all variables and
+                moments unchanged. If `None`, the update is made.
 
         Raises:
             ValueError: the optimizer is not built.
@@ -305,9 +304,9 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
             self._update_on_every_replica,
             args=(
                 [g for g, _ in pairs],
-                [_raw(v) for _, v in pairs],
+                [v.value if isinstance(v, keras.Variable) else v for _, v in pairs],
                 tf.convert_to_tensor(rate),
-                is_skipped,
+                *(() if is_skipped is None else (is_skipped,)),
             ),
         )
         self.iterations.assign_add(1)
@@ -317,16 +316,13 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         strategy: tf.distribute.Strategy,
         gradients: Sequence[Any],
         variables: Sequence[tf.Variable],
-        learning_rate: Any,
-        is_skipped: Any,
+        *more: Any,
     ) -> None:
         def update(variable: tf.Variable, gradient: tf.Tensor, *more: tf.Tensor) -> None:
             self.update_step(gradient, variable, *more)
 
-        more = () if is_skipped is None else (is_skipped,)
         for gradient, variable in zip(gradients, variables, strict=True):
-            args = (gradient, learning_rate, *more)
-            strategy.extended.update(variable, update, args=args, group=False)
+            strategy.extended.update(variable, update, args=(gradient, *more), group=False)
 
     def update_step(
         self,
@@ -335,14 +331,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         learning_rate: tf.Tensor,
         is_skipped: tf.Tensor | None = None,
     ) -> None:
-        """Updates one variable and its slots.
-
-        Args:
-            gradient: float, of the variable's shape.
-            variable: a variable that the optimizer was built with.
-            learning_rate: float []; rate of this update.
-            is_skipped: bool []; see `apply_reduced`.
-        """
+        """Updates `variable` with `gradient` and `learning_rate`, unless `is_skipped` is True."""
         slots = self.slots(variable)
         weight = tf.convert_to_tensor(variable)
         gradient = tf.cast(gradient, weight.dtype)
@@ -354,7 +343,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
             update += self.weight_decay_rate * weight
             rate *= self.trust_ratio(weight, update)
         change = rate * update
-        if is_skipped is not None:  # not tf.cond, for which a GPU waits for the host
+        if is_skipped is not None:  # with tf.cond, a GPU would wait for the host
             m = tf.where(is_skipped, slots["adam_m"], m)
             v = tf.where(is_skipped, slots["adam_v"], v)
             change = tf.where(is_skipped, tf.zeros_like(change), change)
@@ -363,7 +352,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         self.assign_sub(variable, change)
 
     def trust_ratio(self, weight: tf.Tensor, update: tf.Tensor) -> tf.Tensor | float:
-        """Returns the factor, 1, of the learning rate of a decayed `weight` with this `update`."""
+        """Returns the factor of the learning rate for a `weight` and its `update`: 1."""
         del weight, update
         return 1.0
 
@@ -383,7 +372,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
 
 @register
 class Lamb(AdamWeightDecay):
-    """`AdamWeightDecay` with layer-wise rates: the update is scaled to the size of the variable.
+    """`AdamWeightDecay` with a trust ratio, which scales the update to the norm of the variable.
 
     The learning rate of a variable w with update u (including weight decay) is multiplied by
     `|w| / |u|` (2-norms), unless w is excluded. For the arguments see `AdamWeightDecay`.
@@ -403,8 +392,3 @@ def _own_name(variable: keras.Variable | tf.Variable) -> str:
     """Returns the last part of a variable's path, such as "bias" for "encoder/dense/bias"."""
     path = getattr(variable, "path", variable.name)
     return path.rsplit("/", 1)[-1].split(":")[0]
-
-
-def _raw(variable: keras.Variable | tf.Variable) -> tf.Variable:
-    """Returns the TensorFlow variable (mirrored, under a strategy) of a Keras variable."""
-    return variable.value if isinstance(variable, keras.Variable) else variable

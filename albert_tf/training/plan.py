@@ -12,7 +12,7 @@ from absl import logging
 from albert_tf.checkpoints.original import slot_variables
 from albert_tf.data.files import free_bytes
 from albert_tf.modeling.original_names import original_names
-from albert_tf.training.distribution import check_batch_size, is_tpu, local_replicas, num_workers
+from albert_tf.training.distribution import is_tpu, local_replicas
 from albert_tf.training.memory import (
     TrainingSetting,
     estimate_memory,
@@ -25,11 +25,7 @@ from albert_tf.training.trainer import Trainer
 
 @dataclasses.dataclass(frozen=True)
 class TrainingPlan:
-    """The plan of an initialized trainer; writes nothing.
-
-    `max_predictions_per_seq` is 0 for fine-tuning. Raises ValueError if the batch is not a multiple
-    of the replicas of all workers, to which the trainer of a dry run is not connected.
-    """
+    """The plan of an initialized trainer. `max_predictions_per_seq` is 0 for fine-tuning."""
 
     trainer: Trainer
     num_examples: int
@@ -37,40 +33,14 @@ class TrainingPlan:
     sequences_per_example: int = 1
     keeps_best: bool = False
 
-    def __post_init__(self) -> None:
-        config = self.trainer.config
-        check_batch_size(
-            self.replicas,
-            config.train_batch_size,
-            "`train_batch_size`",
-            micro_batches=config.gradient_accumulation_steps,
-        )
-
-    @property
-    def replicas(self) -> int:
-        """Number of devices of all workers, if the others have as many as this one."""
-        return local_replicas(self.trainer.strategy) * num_workers()
-
     @property
     def steps(self) -> int:
         """Number of remaining steps."""
         return max(0, self.trainer.optimizer_config.num_train_steps - self.trainer.step)
 
     @property
-    def epochs(self) -> float:
-        """Number of remaining passes over the examples."""
-        return self.steps * self.trainer.config.train_batch_size / max(self.num_examples, 1)
-
-    @property
-    def parameters(self) -> int:
-        """Number of parameters of the model."""
-        return sum(
-            v.value.shape.num_elements() for v in original_names(self.trainer.model).values()
-        )
-
-    @property
     def checkpoints(self) -> int:
-        """Number of checkpoints to be written: one per interval, and one at the end."""
+        """Number of checkpoints that will be written: one per interval, and one at the end."""
         every, first = self.trainer.config.save_checkpoints_steps, self.trainer.step
         last = first + self.steps
         return last // every - first // every + (self.steps > 0 and last % every > 0)
@@ -83,20 +53,20 @@ class TrainingPlan:
 
     @property
     def disk_bytes(self) -> int:
-        """Additional disk space of checkpoints; an old one is removed last."""
+        """Additional disk space. A new checkpoint is written before an old one is removed."""
         kept = self.trainer.config.keep_checkpoint_max
-        there = len(self.trainer.directory.checkpoints())
-        most = there + self.checkpoints
+        existing = len(self.trainer.directory.checkpoints())
+        most = existing + self.checkpoints
         if kept:
-            most = min(most, max(there, kept + 1))
+            most = min(most, max(existing, kept + 1))
         best = _bytes(original_names(self.trainer.model)) if self.keeps_best else 0
-        return (most - there) * self.checkpoint_bytes + best
+        return (most - existing) * self.checkpoint_bytes + best
 
     @property
     def memory_bytes(self) -> int:
         """Estimated memory of a GPU or TPU core, or of this machine if there is none."""
         config = self.trainer.config
-        sequences = config.train_batch_size // self.replicas * self.sequences_per_example
+        sequences = config.train_batch_size // self.trainer.replicas * self.sequences_per_example
         on_tpu = is_tpu(self.trainer.strategy)
         on_accelerator = on_tpu or _has_gpu()
         setting = TrainingSetting(
@@ -106,7 +76,7 @@ class TrainingPlan:
             remat=config.remat,
             gradient_accumulation_steps=config.gradient_accumulation_steps,
             precision=config.precision,
-            xla=on_tpu or (config.jit_compile and on_accelerator),  # a TPU compiles everything
+            xla=on_tpu or (config.jit_compile and on_accelerator),
         )
         estimate = estimate_memory(self.trainer.model.config, setting)
         device = estimate.peak - estimate.program
@@ -116,30 +86,31 @@ class TrainingPlan:
 
     @cached_property
     def available_memory(self) -> int | None:
-        """Available bytes of the same memory; `None` if unknown."""
+        """Available memory in bytes of the same device; `None` if unknown."""
         if is_tpu(self.trainer.strategy):
             return tpu_memory(self.trainer.strategy.extended.num_replicas_per_host)
         return gpu_memory() if _has_gpu() else machine_memory()
 
     def log(self) -> None:
-        """Logs the plan and warns if something does not fit."""
+        """Logs the plan, and a warning for each resource that is not sufficient."""
         config = self.trainer.config
+        examples = self.steps * config.train_batch_size
         logging.info(
             "plan: steps=%d last_step=%d train_batch_size=%d replicas=%d "
             "gradient_accumulation_steps=%d examples=%d epochs=%.4g checkpoints=%d",
             self.steps,
             self.trainer.step + self.steps,
             config.train_batch_size,
-            self.replicas,
+            self.trainer.replicas,
             config.gradient_accumulation_steps,
             self.num_examples,
-            self.epochs,
+            examples / max(self.num_examples, 1),
             self.checkpoints,
         )
         logging.info(
             "plan: parameters=%d estimated_memory=%s available_memory=%s disk_space=%s "
             "free_disk_space=%s",
-            self.parameters,
+            self.trainer.model.count_params(),
             _gigabytes(self.memory_bytes),
             _gigabytes(self.available_memory),
             _gigabytes(self.disk_bytes),
@@ -149,24 +120,24 @@ class TrainingPlan:
             logging.warning(warning)
 
     def warnings(self) -> Iterator[str]:
-        """Yields a warning for each problem, with the flags that change it."""
+        """Yields a warning for each resource that is not sufficient."""
         config = self.trainer.config
         memory, free = self.available_memory, free_bytes(config.output_dir)
         if memory is not None and self.memory_bytes > memory:
             yield (
-                f"Training needs about {_gigabytes(self.memory_bytes)} of memory, and only "
-                f"{_gigabytes(memory)} are available: use a smaller --train_batch_size, a larger "
-                "--gradient_accumulation_steps, or --remat"
+                f"Training needs about {_gigabytes(self.memory_bytes)} of memory, but only "
+                f"{_gigabytes(memory)} are available. Use a smaller `train_batch_size`, a larger "
+                "`gradient_accumulation_steps`, or `remat`"
             )
         if free is not None and self.disk_bytes > free:
             yield (
-                f"Checkpoints need {_gigabytes(self.disk_bytes)} of disk space, and "
-                f"{_gigabytes(free)} are available: free disk space, or use a smaller "
-                "--keep_checkpoint_max"
+                f"Checkpoints need {_gigabytes(self.disk_bytes)} of disk space, but only "
+                f"{_gigabytes(free)} are available. Free disk space, or use a smaller "
+                "`keep_checkpoint_max`"
             )
         if self.num_examples < config.train_batch_size:
             yield (
-                f"There are only {self.num_examples} examples, fewer than --train_batch_size: "
+                f"There are only {self.num_examples} examples, fewer than `train_batch_size`, so "
                 "batches contain duplicates"
             )
 

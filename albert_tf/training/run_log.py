@@ -1,9 +1,8 @@
-"""The log of a run.
+"""The log of a run, in the terminal and in the output directory.
 
 The output directory contains `run_config.json` (settings, versions, devices, command line),
-`metrics.jsonl` (one JSON object per line), `tensorboard/` and `training_curves.png`. The terminal
-shows one `key=value` line per interval and a progress bar. If a run resumes from a step or rolls
-back to it, later records are removed.
+`metrics.jsonl` (one JSON object per line), `tensorboard/` and `training_curves.png`. If a run
+resumes from a step or rolls back to it, later records are removed.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import keras
@@ -44,7 +43,8 @@ from albert_tf.version import __version__
 
 CURVES_FILE = "training_curves.png"
 TENSORBOARD_FOLDER = "tensorboard"
-_SECONDS_BETWEEN_PICTURES = 30.0  # drawing takes as long as some evaluations
+_SECONDS_BETWEEN_PICTURES = 30.0  # drawing is slow
+_PHASES = ("train", "eval", "roll_back")
 
 
 class RunLog:
@@ -53,9 +53,9 @@ class RunLog:
     Args:
         output_dir: directory of the run; created if missing.
         total_steps: step at which training ends.
-        start_step: finished steps of the checkpoint the run resumes from.
+        start_step: step from which the run resumes.
         write: whether to write and show anything; False on all workers except the chief.
-        on_log: called with each record after it is written; an error in it ends the run.
+        on_log: called with each record after it is written.
         clock: returns the time in seconds since 1970.
     """
 
@@ -96,8 +96,8 @@ class RunLog:
     def write_config(self, config: Mapping[str, Any]) -> None:
         """Writes `run_config.json`: `config`, versions, devices and command line of this start.
 
-        Logs a warning for every setting in which a resumed run differs from its last start. The
-        file of a finished run is kept, because it describes the weights.
+        Logs a warning for every setting that differs from the previous start of a resumed run. If
+        the run is finished, the file is not changed, because it describes the weights.
         """
         if not self._write:
             return
@@ -105,25 +105,21 @@ class RunLog:
         if step:  # not a new run
             before = _leaves(read_run_config(self._output_dir))
             now = _leaves(parse_json(json.dumps(config, default=str), "config"))
-            changes = {
-                name: (before[name], value)
-                for name, value in now.items()
-                if name in before and before[name] != value
-            }
+            changes = [name for name in now if before.get(name, now[name]) != now[name]]
             if step >= self._total_steps and changes:
-                values = (f"{n} is {a!r:.80}, not {b!r:.80}" for n, (a, b) in changes.items())
+                values = (
+                    f"{name} is {before[name]!r:.80}, not {now[name]!r:.80}" for name in changes
+                )
                 logging.warning(
-                    "Nothing is trained: the run in %s has reached step %d of %d. These settings "
-                    "have no effect: %s. Use another output_dir, or train more steps",
+                    "Nothing is trained, because the run in %s is finished. These settings have no "
+                    "effect: %s. Use another `output_dir`, or train more steps",
                     self._output_dir,
-                    step,
-                    self._total_steps,
                     "; ".join(values),
                 )
                 return
             text = "%s changes at step %d: %.80r until now, %.80r from now on"
-            for name, (old, new) in changes.items():
-                logging.warning(text, name, step, old, new)
+            for name in changes:
+                logging.warning(text, name, step, before[name], now[name])
         content = {
             "time": iso_time(self._clock()),
             "start_step": self._interval_step,
@@ -144,10 +140,10 @@ class RunLog:
         self._bar.update(step - self._bar.n)
 
     def train(self, step: int, metrics: Mapping[str, float], count: int) -> None:
-        """Reports `metrics` of the `count` examples trained on since the last report, up to `step`.
+        """Reports the `metrics` of the last `count` training examples, up to `step`.
 
-        Adds the rates `examples_per_second` and `steps_per_second`, which exclude the time in
-        `pause`. The terminal also shows `seconds_left`.
+        Adds `examples_per_second` and `steps_per_second`, which exclude the time in `pause`. The
+        terminal also shows `seconds_left`.
         """
         if not self._write:
             return
@@ -162,7 +158,7 @@ class RunLog:
         self._report("train", step, {**metrics, **rates}, {"seconds_left": left})
 
     def evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Reports an evaluation after `step` steps; redraws the curves from time to time."""
+        """Reports an evaluation after `step` steps, and draws the curves if the last are old."""
         if not self._write:
             return
         self._report("eval", step, metrics)
@@ -170,7 +166,7 @@ class RunLog:
             self._draw_curves()
 
     def roll_back(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Removes all records after `step`; reports `metrics` with the phase "roll_back"."""
+        """Removes all records after `step`, and reports `metrics` in the phase "roll_back"."""
         if not self._write:
             return
         self._close_writers()
@@ -193,7 +189,7 @@ class RunLog:
         self._bar.close()
         try:
             self._close_writers()
-            # Do not recreate a directory that was removed.
+            # The directory may have been removed.
             if self._records and tf.io.gfile.exists(self._path(METRICS_FILE)):
                 self._draw_curves()
         except (OSError, tf.errors.OpError) as error:
@@ -219,7 +215,7 @@ class RunLog:
         self._records[phase, step] = record
         self.reported.append(record)
         if is_repeated:
-            self._rewrite_metrics()
+            self._replace_metrics()
         else:
             path = self._path(METRICS_FILE)
             with raise_write_errors(path), tf.io.gfile.GFile(path, "a") as file:
@@ -230,7 +226,7 @@ class RunLog:
 
     def _log_line(self, phase: str, step: int, values: Mapping[str, float]) -> None:
         pairs = " ".join(f"{name}={value:.6g}" for name, value in values.items())
-        self._bar.clear()  # or the line would be appended to the bar
+        self._bar.clear()  # otherwise the line is appended to the bar
         logging.info("phase=%s step=%d/%d %s", phase, step, self._total_steps, pairs)
         self._bar.refresh()
 
@@ -245,16 +241,15 @@ class RunLog:
             self._writers[phase].flush()
 
     def _forget_after(self, step: int) -> None:
-        """Reads the records of earlier starts up to `step`, and removes later ones."""
+        """Reads the records of earlier starts up to `step`, and removes later records."""
         path = self._path(METRICS_FILE)
         if not tf.io.gfile.exists(path):
             return
-        found = read_records(path, copy_to=f"{path}.damaged")
-        records = [record for record in found if record["step"] <= step]
+        records = [record for record in read_records(path) if record["step"] <= step]
         self._records = {(record["phase"], record["step"]): record for record in records}
-        self._rewrite_metrics()
+        self._replace_metrics()
         # Event files cannot be truncated, so they are written again.
-        for phase in {phase for phase, _ in self._records} | {"train", "eval"}:
+        for phase in _PHASES:
             folder = self._path(TENSORBOARD_FOLDER, phase)
             if tf.io.gfile.exists(folder):
                 with raise_write_errors(folder):
@@ -262,7 +257,7 @@ class RunLog:
         for record in records:
             self._write_summaries(record["phase"], record["step"], _metrics(record))
 
-    def _rewrite_metrics(self) -> None:
+    def _replace_metrics(self) -> None:
         self._replace_file(METRICS_FILE, "".join(map(to_line, self._records.values())))
 
     def _draw_curves(self) -> None:
@@ -291,23 +286,23 @@ def _metrics(record: Record) -> dict[str, float]:
 
 
 class EvaluationLog:
-    """The log of evaluations without training: passes records to `on_log` and keeps them."""
+    """The log of evaluations without training, which writes no file."""
 
     def __init__(self, on_log: OnLog | None = None) -> None:
         self.reported: list[Record] = []
         self._on_log = on_log
 
     def evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Reports the scores of the weights after `step` steps."""
+        """Reports an evaluation of the weights after `step` steps."""
         self.reported.append(new_record("eval", step, metrics, time.time()))
         if self._on_log:
             self._on_log(dict(self.reported[-1]))
 
 
 class StepProfiler:
-    """Profiles the steps `first` to `last`, counted from 1, under `tensorboard/plugins/profile`.
+    """Records a profile of the steps `first` to `last` under `tensorboard/plugins/profile`.
 
-    Errors while recording are logged as warnings and do not end the training.
+    The first step of a run is 1. Errors are logged as warnings.
     """
 
     def __init__(self, output_dir: str, first: int, last: int) -> None:
@@ -316,19 +311,15 @@ class StepProfiler:
         self._directory = os.path.join(output_dir, TENSORBOARD_FOLDER)
         self._is_recording = False
         self._is_done = False
-        self._trace: Any = None  # of the running step
+        self._trace = ExitStack()  # of the running step
 
     def before_step(self, step: int, num_steps: int = 1) -> None:
-        """Starts recording if `step` or one of the `num_steps` that run with it is selected."""
-        if step > self.last and not (self._is_recording or self._is_done):
-            self._is_done = True
-            logging.info(
-                "Nothing is profiled: training resumes at step %d, after --profile_steps=%d,%d",
-                step,
-                self.first,
-                self.last,
-            )
+        """Starts recording if one of the next `num_steps` steps, from `step` on, is selected."""
         if not (self._is_recording or self._is_done) and step + num_steps > self.first:
+            if step > self.last:
+                self._is_done = True
+                logging.info("Nothing is profiled: `profile_steps` ends before step %d", step)
+                return
             tf.test.experimental.sync_devices()  # earlier steps may still be running
             try:
                 tf.profiler.experimental.start(self._directory)
@@ -337,18 +328,18 @@ class StepProfiler:
                 self._is_done = True
                 logging.warning("Steps cannot be profiled: %s", error)
         if self._is_recording:
-            self._trace = tf.profiler.experimental.Trace("train", step_num=step, _r=1)
-            self._trace.__enter__()
+            trace = tf.profiler.experimental.Trace("train", step_num=step, _r=1)
+            self._trace.enter_context(trace)
 
     def after_step(self, step: int) -> None:
         """Writes the profile after the last selected step."""
-        self._end_trace()
-        if self._is_recording and step >= self.last:
+        self._trace.close()
+        if step >= self.last:
             self.close()
 
     def close(self) -> None:
-        """Writes the profile of an interrupted run."""
-        self._end_trace()
+        """Writes the profile, if steps were recorded."""
+        self._trace.close()
         if not self._is_recording:
             return
         self._is_recording, self._is_done = False, True
@@ -359,19 +350,13 @@ class StepProfiler:
         except (OSError, tf.errors.OpError) as error:
             logging.warning("The profile of training steps cannot be written: %s", error)
 
-    def _end_trace(self) -> None:
-        if self._trace is not None:
-            self._trace.__exit__(None, None, None)
-            self._trace = None
 
-
-def profiler_of(
-    profile_steps: str | None, output_dir: str, num_steps: int, *, records: bool = True
+def create_profiler(
+    profile_steps: str | None, output_dir: str, num_steps: int
 ) -> StepProfiler | None:
-    """Returns the profiler for --profile_steps="first,last".
+    """Creates the profiler for `profile_steps`="first,last", if it is not `None`.
 
-    Returns `None` without `profile_steps`, or if this process `records` nothing. Raises ValueError
-    if they are malformed, or not within the `num_steps` steps of the run.
+    Raises ValueError if it is malformed, or not in the `num_steps` steps of the run.
     """
     if profile_steps is None:
         return None
@@ -379,7 +364,7 @@ def profiler_of(
     first, last = map(int, match.groups()) if match else (0, 0)
     if not 1 <= first <= last <= num_steps:
         raise UserError(
-            "`profile_steps` must be the first and the last step to profile, such as 100,110, of "
-            f"the steps 1 to {num_steps} of the run. Received: {profile_steps!r}"
+            "`profile_steps` must be the first and the last step to profile, such as 100,110, in "
+            f"1..{num_steps}. Received: {profile_steps!r}"
         )
-    return StepProfiler(output_dir, first, last) if records else None
+    return StepProfiler(output_dir, first, last)

@@ -1,7 +1,7 @@
-"""Records of a training: settings, the lines of `metrics.jsonl`, and its best checkpoint.
+"""Files of a training run: `run_config.json`, `metrics.jsonl` and `best_trial.txt`.
 
-A line contains `step`, `phase`, `time`, and metrics by name. NaN and infinity, which JSON does not
-support, are stored as null.
+A line of `metrics.jsonl` contains `step`, `phase`, `time`, and metrics by name. NaN and infinity,
+which JSON does not support, are stored as null.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.data.errors import UserError
-from albert_tf.data.files import open_binary, read_utf8, write_then_rename
+from albert_tf.data.files import open_binary, read_utf8
 from albert_tf.data.strict_json import JsonValue, parse_json, read_json, shown
 
 METRICS_FILE = "metrics.jsonl"
@@ -31,21 +31,21 @@ _CONTENT = re.compile(rf"({STEP}):({STEP}):({NUMBER})(?::(\w+))?\s*")
 
 
 def read_run_config(output_dir: str) -> dict[str, Any]:
-    """Returns the settings that `RunLog.write_config` wrote last. A damaged file is ignored."""
+    """Returns the settings of the last start of a run. A damaged file is ignored."""
     path = os.path.join(output_dir, RUN_CONFIG_FILE)
     if not tf.io.gfile.exists(path):
         return {}
     try:
         content = read_json(path, path)
     except ValueError as error:
-        logging.warning("The earlier settings of this run are unknown. %s", error)
+        logging.warning("The previous settings of this run are unknown. %s", error)
         return {}
     config = content.get("config") if isinstance(content, dict) else None
-    return config if isinstance(config, dict) else {}  # other programs write such a file too
+    return config if isinstance(config, dict) else {}  # a file of another program
 
 
 def new_record(phase: str, step: int, metrics: Mapping[str, float], seconds: float) -> Record:
-    """Returns the record of metrics that were measured at a time in seconds since the epoch."""
+    """Returns the record of metrics that were measured at `seconds` since the epoch."""
     values = {name: float(value) for name, value in metrics.items()}
     return {"step": step, "phase": phase, "time": iso_time(seconds), **values}
 
@@ -64,10 +64,10 @@ def to_line(record: Mapping[str, Any]) -> str:
     return json.dumps(finite) + "\n"
 
 
-def read_records(path: str, copy_to: str | None = None) -> list[Record]:
-    """Reads the lines that `to_line` wrote; damaged lines are skipped with a warning.
+def read_records(path: str) -> list[Record]:
+    """Reads the lines of a file. Damaged lines are skipped with a warning.
 
-    A truncated last line is skipped silently: it is being written, or the process was killed.
+    A truncated last line is skipped without a warning, because it may be being written.
     """
     with open_binary(path, "rb") as file:
         lines = file.read().split(b"\n")
@@ -79,18 +79,14 @@ def read_records(path: str, copy_to: str | None = None) -> list[Record]:
             except ValueError as error:
                 damages += [error] * (number < len(lines))
     if damages:
-        logging.warning("%d lines of %s are skipped: %s", len(damages), path, damages[0])
-    if damages and copy_to:
-        with write_then_rename(copy_to) as file:
-            file.write(b"\n".join(lines))
-        logging.warning("The damaged file is kept as %s", copy_to)
+        logging.warning("%d damaged lines of %s are skipped: %s", len(damages), path, damages[0])
     return records
 
 
 def _record(line: bytes, where: str, number: int) -> Record:
     content = JsonValue(parse_json(line, where, line=number), f"{where}, line {number}")
     record: Record = {"step": content["step"].whole_number(0), "phase": content["phase"].text()}
-    if not record["phase"].isidentifier():  # it is used as the name of a folder
+    if not record["phase"].isidentifier():  # it becomes the name of a directory
         raise content["phase"].error("a name")
     for key, value in content.members().items():
         if key == "time":
@@ -103,22 +99,20 @@ def _record(line: bytes, where: str, number: int) -> Record:
 class BestTrial(NamedTuple):
     """The content of `best_trial.txt`: `last_step:best_step:best_value`, as in the original."""
 
-    last_step: int  # step of the last checkpoint that was evaluated
-    step: int  # step of the best checkpoint; -1 if no checkpoint has a score
+    last_step: int  # step of the last evaluated checkpoint
+    step: int  # step of the best checkpoint; -1 if there is none
     value: float  # score of the best checkpoint
-    # Name of the score, stored after another colon. `None` for the original's metric.
-    metric: str | None = None
+    metric: str | None = None  # stored after another colon; `None` for the metric of the original
 
     @classmethod
     def read(cls, path: str) -> BestTrial:
-        """Reads the file. Raises `ValueError` if it is damaged."""
+        """Reads the file. Raises ValueError if it is damaged."""
         content = read_utf8(path)
         match = _CONTENT.fullmatch(content)
         if not match:
             raise UserError(
-                f"{path} should read last_step:best_step:best_value, but reads {shown(content)}. "
-                "Remove it to restart the comparison; the best checkpoint is kept until another "
-                "one is evaluated."
+                f"{path} must contain last_step:best_step:best_value. Received: {shown(content)}. "
+                "If you remove the file, the next evaluated checkpoint becomes the best checkpoint."
             )
         return cls(int(match[1]), int(match[2]), float(match[3]), match[4])
 

@@ -1,4 +1,4 @@
-"""The sequence of every training: lock, initialize, plan, log, train, evaluate, result."""
+"""The sequence of every training: lock, initialize, plan, train, evaluate, return the result."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from albert_tf.training.evaluation import (
     train_and_evaluate,
 )
 from albert_tf.training.plan import TrainingPlan
-from albert_tf.training.run_log import RunLog, profiler_of
+from albert_tf.training.run_log import RunLog, create_profiler
 from albert_tf.training.settings import JobResult, OnLog
 from albert_tf.training.task import Task
 from albert_tf.training.trainer import Trainer
@@ -36,13 +36,10 @@ def new_trainer(
     strategy: tf.distribute.Strategy,
     profile_steps: str | None,
 ) -> Trainer:
-    """Returns a trainer that profiles `profile_steps`, such as "100,110"; writes nothing."""
-    profiler = profiler_of(
-        profile_steps,
-        config.output_dir,
-        optimizer_config.num_train_steps,
-        records=is_chief(strategy),
-    )
+    """Creates a trainer that profiles the steps `profile_steps`, such as "100,110"."""
+    num_train_steps = optimizer_config.num_train_steps
+    profiler = create_profiler(profile_steps, config.output_dir, num_train_steps)
+    profiler = profiler if is_chief(strategy) else None
     return Trainer(task, config, optimizer_config, strategy, profiler)
 
 
@@ -59,19 +56,19 @@ def run_training(
     dry_run: bool = False,
     on_log: OnLog | None = None,
 ) -> JobResult:
-    """Trains or resumes a training, evaluates every checkpoint and keeps the best.
+    """Starts or resumes a training, evaluates every checkpoint and keeps the best.
 
     Args:
         plan: the plan with the trainer.
         initialize: initializes the trainer. Called while the output directory is locked.
-        start: writes further files and returns the settings of the run for `run_config.json`.
+        start: writes other files. Returns the settings of the run for `run_config.json`.
         best_metric: the score that the best checkpoint maximizes.
-        evaluate: scores the model. If `None`, checkpoints are not evaluated.
+        evaluate: returns the scores of the model. If `None`, checkpoints are not evaluated.
         record: writes the scores of a step.
         shares_evaluation: whether all workers evaluate together. Otherwise only the chief does.
         early_stopping: see `TrainerConfig`.
-        dry_run: whether to stop before `start` and anything is written.
-        on_log: called with each record as it is logged.
+        dry_run: whether to stop before `start` is called and files are written.
+        on_log: called with each record that is logged.
     """
     trainer, output_dir = plan.trainer, plan.trainer.config.output_dir
     with trainer.locked(evaluates=evaluate is not None, dry_run=dry_run):
@@ -93,7 +90,7 @@ def run_training(
         try:
             if evaluate is not None and (trainer.is_chief or shares_evaluation):
                 last_evaluated = best.last_step
-                if shares_evaluation:  # other workers may have read the file after it changed
+                if shares_evaluation:  # the chief may already have written the file again
                     last_evaluated = values_of_workers(trainer.strategy, last_evaluated)[0]
                 train_and_evaluate(
                     trainer,
@@ -114,7 +111,7 @@ def run_training(
 
 
 def finish(result: JobResult, strategy: tf.distribute.Strategy, *, dry_run: bool) -> JobResult:
-    """Waits for all workers; returns the result with the best checkpoint on the chief."""
+    """Waits for all workers. On the chief, the result contains the best checkpoint."""
     wait_for_workers(strategy)
     if dry_run or not is_chief(strategy):
         return JobResult(result.output_dir)

@@ -1,4 +1,4 @@
-"""Settings of commands, named after the flags, and the results of jobs."""
+"""Settings and results of jobs. Settings are named after the flags of the commands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from albert_tf.config import ALL_REDUCES, OptimizerConfig, TrainerConfig
 from albert_tf.data.errors import UserError
 
 _DEFAULT, _AT_LEAST, _CHOICES = "default", "at_least", "choices"  # keys of a field's metadata
-# Accepted values by type.
+# Accepted types of values, by the type of the field.
 _KINDS: dict[type, Any] = {
     str: str,
     bool: (bool, np.bool_),
@@ -30,7 +30,7 @@ OnLog = Callable[[Mapping[str, Any]], None]
 
 
 def unless_given(default: T, *, at_least: float | None = None) -> T:
-    """Returns a field that is `None` until `resolve` fills it; `default` is used last."""
+    """Returns a field that is `None` until `resolve` sets it. `default` is used last."""
     metadata = {_DEFAULT: default, _AT_LEAST: at_least}
     return cast(T, dataclasses.field(default=None, metadata=metadata))
 
@@ -42,15 +42,15 @@ def limited(default: T, *, at_least: float | None = None, choices: Sequence[str]
 
 
 def limits_of(field: dataclasses.Field[Any]) -> tuple[float | None, tuple[str, ...]]:
-    """Returns the lower bound and the allowed values of a setting; `None` and () without limits."""
+    """Returns the lower bound (or `None`) and the allowed values (or ()) of a setting."""
     return field.metadata.get(_AT_LEAST), tuple(field.metadata.get(_CHOICES, ()))
 
 
 def check_settings(settings: Any) -> None:
-    """Checks types and limits of a frozen dataclass during its creation.
+    """Checks types and limits of a frozen dataclass, and converts paths and NumPy numbers.
 
-    Converts paths to str and NumPy numbers to Python's. Other types than str, bool, int and float
-    are not checked. Raises TypeError for a wrong type, and ValueError for a value out of range.
+    Only the types str, bool, int and float are checked. Raises TypeError for a wrong type, and
+    ValueError for a value out of range.
     """
     hints = _types(cast(Any, type(settings)))
     for field in dataclasses.fields(settings):
@@ -89,36 +89,37 @@ def as_type(name: str, value: Any, expected: type) -> Any:
 
 
 class _Signature:
-    """Shows types and final defaults of settings in `inspect.signature`."""
+    """Signature with the defaults of `unless_given`, for `help` and completion in notebooks."""
 
     def __get__(self, settings: Any, kind: type) -> inspect.Signature:
-        return inspect.Signature(
-            [
+        parameters = []
+        for field in dataclasses.fields(cast(Any, kind)):
+            default = default_of(field)
+            if default is dataclasses.MISSING:
+                default = inspect.Parameter.empty
+            parameters.append(
                 inspect.Parameter(
                     field.name,
                     inspect.Parameter.KEYWORD_ONLY,
-                    default=inspect.Parameter.empty
-                    if default_of(field) is dataclasses.MISSING
-                    else default_of(field),
+                    default=default,
                     annotation=_types(kind)[field.name],
                 )
-                for field in dataclasses.fields(cast(Any, kind))
-            ]
-        )
+            )
+        return inspect.Signature(parameters)
 
 
 def default_of(field: dataclasses.Field[Any]) -> Any:
-    """Returns the default of a setting, also of `unless_given`."""
+    """Returns the default of a setting, including settings of `unless_given`."""
     return field.metadata.get(_DEFAULT, field.default)
 
 
 def depends(field: dataclasses.Field[Any]) -> bool:
-    """Returns whether a setting was declared by `unless_given`."""
+    """Returns whether a setting was declared with `unless_given`."""
     return _DEFAULT in field.metadata
 
 
 def missing(settings: Any) -> dict[str, Any]:
-    """Returns the settings of `unless_given` that were not given, with their defaults."""
+    """Returns the defaults of the settings of `unless_given` that are still `None`."""
     return {
         field.name: default_of(field)
         for field in dataclasses.fields(settings)
@@ -127,7 +128,7 @@ def missing(settings: Any) -> dict[str, Any]:
 
 
 def resolve(settings: T, *sources: Mapping[str, Any]) -> T:
-    """Fills all settings that are `missing` from the first source with a value."""
+    """Sets all `missing` settings to the value of the first source that contains one."""
     values = missing(settings)
     for source in reversed(sources):
         values |= {name: source[name] for name in values if source.get(name) is not None}
@@ -145,7 +146,7 @@ class Settings:
 
 
 def check_arguments(settings: Any, kind: type[Settings], on_log: Any = None) -> None:
-    """Raises TypeError unless a job received its settings, and a callable or `None`."""
+    """Raises TypeError unless `settings` is a `kind`, and `on_log` is callable or `None`."""
     if not isinstance(settings, kind):
         raise TypeError(
             f"settings must be albert_tf.{kind.__name__}(...). Received: {settings!r:.80}"
@@ -196,20 +197,18 @@ class TrainingSettings(Settings):
     vocab_file: str | None = None
 
     def trainer_config(self) -> TrainerConfig:
-        """Returns how the training is carried out; raises ValueError for invalid values."""
+        """Returns the settings of the trainer. Raises ValueError for invalid values."""
         names = {field.name for field in dataclasses.fields(TrainerConfig)}
         values = {name: getattr(self, name) for name in names if hasattr(self, name)}
         is_tpu = self.use_tpu or self.distribution_strategy == "tpu"
-        values |= {
-            "jit_compile": self.xla,
-            "iterations_per_loop": (is_tpu and self.iterations_per_loop) or 1,
-        }
+        values["jit_compile"] = self.xla
+        values["iterations_per_loop"] = (is_tpu and self.iterations_per_loop) or 1
         return TrainerConfig(**values)
 
     def optimizer_config(
         self, kind: type[OptimizerConfig], num_train_steps: int, num_warmup_steps: int
     ) -> OptimizerConfig:
-        """Returns the update rule and the learning rate. `kind` names the flags of the steps."""
+        """Returns the settings of the optimizer as a `kind`."""
         config = kind(
             optimizer=self.optimizer,
             learning_rate=self.learning_rate,
@@ -219,10 +218,10 @@ class TrainingSettings(Settings):
             poly_power=self.poly_power,
         )
         if config.start_warmup_step + config.num_warmup_steps >= config.num_train_steps:
-            # Not an error: the original trains this way, too.
+            # As in the original, this is not an error.
             logging.warning(
-                "The warm-up ends at step %d, and training at step %d (--start_warmup_step, %s, "
-                "%s): the learning rate never reaches --learning_rate=%g.",
+                "The warm-up ends at step %d, and training at step %d (`start_warmup_step`, %s, "
+                "%s), so the learning rate never reaches `learning_rate`=%g",
                 config.start_warmup_step + config.num_warmup_steps,
                 config.num_train_steps,
                 config.WARMUP_FLAG,
@@ -240,13 +239,13 @@ class JobResult:
         output_dir: the directory of the run.
         step: training step of the checkpoint that was scored, otherwise applied, otherwise trained
             last. `None` if there is none.
-        scores: scores of the best checkpoint if checkpoints were compared, otherwise of the
-            evaluated checkpoint, otherwise of predictions with known answers; by the names of
-            `eval_results.txt`. If the training was already finished, the recorded scores.
+        scores: scores by name, as in `eval_results.txt`: of the best checkpoint if checkpoints
+            were compared, otherwise of the evaluated checkpoint, otherwise of predictions with
+            known answers. If the training was already finished, the recorded scores.
         best_checkpoint: prefix of `model.ckpt-best` in `output_dir`; `None` if there is none.
         history: records with `step`, `phase` ("train", "eval" or "roll_back"), `time` and metrics.
-            After a training, the records of the whole run, as in `metrics.jsonl`, including earlier
-            calls; otherwise the evaluations of this call.
+            After a training, these are the records of the whole run, including earlier calls, as in
+            `metrics.jsonl`. Otherwise, they are the evaluations of this call.
     """
 
     output_dir: str

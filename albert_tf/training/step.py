@@ -1,22 +1,20 @@
 """One training step of any task, from a batch to the update of the weights.
 
-A step computes the outputs, the loss sums, the loss (divided by the weights of all replicas), the
-gradients and their sum over micro-batches and replicas, clips this sum by its global norm, and
-updates the weights. Losses are divided by the weights of the whole batch and clipping follows the
-reduction, so the weights do not depend on the number of replicas or micro-batches.
+Losses are sums divided by the weights of the whole batch. Gradients are summed over micro-batches
+and replicas before they are clipped. Therefore the updated weights do not depend on the number of
+replicas or micro-batches.
 
 float16 represents numbers from 6e-8 to 65504. Therefore the loss is multiplied by a power of two,
-the loss scale, and the gradients are divided by it in float32, which is exact without overflow.
-After an overflow, the step makes no update and the scale is halved; after many steps without
-overflow, it is doubled. A skipped step counts as a step of `num_train_steps`, of the learning-rate
-schedule and of dropout, so that a step number has the same meaning in every run.
+the loss scale, and the gradients are divided by it in float32. After an overflow, the update is
+skipped and the scale is halved. After many steps without overflow, the scale is doubled. A skipped
+step counts as a step, so that a step number has the same meaning in every run.
 """
 
 from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -39,15 +37,15 @@ INITIAL_SCALE = 2.0**15
 MAX_SCALE = 2.0**24  # 1 / the smallest number of float16
 GROWTH_STEPS = 2000
 
-# Sums of any structure; the gradient of each variable, None if it has no gradient.
+# Sums of any structure, and the gradient of each variable, or `None`.
 SumsAndGradients = tuple[Any, list[tf.Tensor | None]]
 
 
 class LossScale:
     """The adaptive loss scale of float16. Must be created in the scope of a strategy.
 
-    `scale`, float32 [], is at least 1; `good_steps`, int64 [], counts updates since its last
-    change.
+    `scale`, float32 [], is at least 1. `good_steps`, int64 [], is the number of updates since the
+    scale changed.
     """
 
     def __init__(self) -> None:
@@ -60,34 +58,36 @@ class LossScale:
         return [tf.cast(gradient, tf.float32) * factor for gradient in gradients]
 
     def update(self, gradient_norm: tf.Tensor) -> tf.Tensor:
-        """Updates the scale after a step. Must be called in replica context, once per step.
+        """Updates the scale after a step. Must be called once per step, in replica context.
 
-        Takes the global norm of the unscaled gradients of all replicas, float32 []. Returns whether
-        to skip the step, bool []: not with a scale of 1, because then the gradients themselves are
-        not finite.
+        Args:
+            gradient_norm: float32 []; global norm of the unscaled gradients of all replicas.
+
+        Returns:
+            Whether to skip the update, bool []. It is False if the scale is 1, because then the
+            unscaled gradients are not finite, which ends the training.
         """
         scale = tf.convert_to_tensor(self.scale)
         is_good = tf.math.is_finite(gradient_norm)
-        none = tf.zeros([], tf.int64)
-        good_steps = tf.where(is_good, self.good_steps + 1, none)
+        zero = tf.zeros([], tf.int64)
+        good_steps = tf.where(is_good, self.good_steps + 1, zero)
         is_due = good_steps >= GROWTH_STEPS
         larger = tf.where(is_due, tf.minimum(2.0 * scale, MAX_SCALE), scale)
         self.scale.assign(tf.where(is_good, larger, tf.maximum(0.5 * scale, 1.0)))
-        self.good_steps.assign(tf.where(is_due, none, good_steps))
+        self.good_steps.assign(tf.where(is_due, zero, good_steps))
         return tf.logical_and(tf.logical_not(is_good), scale > 1.0)
 
     def state(self) -> dict[str, Any]:
-        """Returns the state as JSON; this is exact because the scale is a power of two."""
+        """Returns the state as JSON for `restore`."""
         return {"scale": float(self.scale.numpy()), "good_steps": int(self.good_steps.numpy())}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Restores a result of `state`; missing values get their initial values."""
+        """Restores a result of `state`. Missing values get their initial values."""
         self.scale.assign(state.get("scale", INITIAL_SCALE))
         self.good_steps.assign(state.get("good_steps", 0))
 
 
 def _variable(value: float, dtype: tf.DType, name: str) -> tf.Variable:
-    """Creates a variable that has the same value on every replica."""
     return tf.Variable(
         value,
         trainable=False,
@@ -103,16 +103,15 @@ class TrainingStep:
     Attributes:
         model: the task's model with new weights, under the strategy.
         optimizer: the optimizer with its moments.
-        variables: the trained variables, in the order of the original. Frozen variables have no
-            gradient, no part in the gradient norm, and no weight decay.
+        variables: the trained variables, in the order of the original, without frozen variables.
         loss_scale: the loss scale of float16; `None` in other precisions.
-        fuses: whether steps use the fused passes of `kernels`. Read when `update` is traced.
+        fuses: whether steps use the fused operations of `kernels`.
         attention: the attention of the steps, see `fused_attention`; `None` for plain attention.
         update: a `tf.function` that makes one update. It takes a batch from `split_batch` and
             returns `sums` of losses and metrics, `gradient_norm`, `learning_rate` and, in float16,
             `loss_scale` and `is_skipped`. With a second argument, float32 [], it also returns the
             sum of this argument over all workers, `stop_requests`, on the host.
-        updates: the same for N batches, stacked, [N, ...]. XLA compiles single steps, not the loop.
+        updates: the same for N stacked batches, [N, ...], and with results [N].
         compiles: whether XLA compiles the step, once per shape.
     """
 
@@ -137,12 +136,15 @@ class TrainingStep:
             self.model.encoder.remat = config.remat
             self.optimizer = create_optimizer(optimizer_config)
             named = {name: v for name, v in original_names(self.model).items() if v.trainable}
-            # Moments of all variables, so that freezing does not change the checkpoint's names.
+            # Frozen variables also get moments, so that all checkpoints have the same variables.
             self.optimizer.build([*named.values()])
         self.variables = [v for name, v in named.items() if not is_frozen(name, config.freeze)]
         if config.freeze:
-            count, of_all = map(_num_parameters, (self.variables, named.values()))
-            logging.info("--freeze=%s: training %d of %d parameters", config.freeze, count, of_all)
+            trained, total = (
+                sum(v.value.shape.num_elements() for v in variables)
+                for variables in (self.variables, named.values())
+            )
+            logging.info("`freeze`=%s: training %d of %d parameters", config.freeze, trained, total)
         self.fuses = self._fuses()
         self.attention: fused_attention.Attention | None = fused_attention.choose(
             config.attention,
@@ -151,7 +153,6 @@ class TrainingStep:
             task.max_seq_length,
             jit_compile=config.jit_compile,
         )
-        # TPUs always compile everything.
         self.compiles = config.jit_compile or is_tpu(strategy)
         is_half = self.model.compute_dtype != FLOAT32
         rate = self.model.encoder.config.attention_probs_dropout_prob
@@ -162,11 +163,10 @@ class TrainingStep:
             self._loss_sums_and_gradients, jit_compile=jit_compile, autograph=False
         )
         self._jit_compile = jit_compile
-        # Traced for the first length and once more for all others; on a TPU for each length,
-        # because TPUStrategy pads dynamic shapes.
         self.update = tf.function(
             self._update,
             autograph=False,
+            # On a TPU, every length is traced, because TPUStrategy pads dynamic shapes.
             reduce_retracing=not is_tpu(strategy),
             # With several replicas, the reduction is outside the compiled functions.
             jit_compile=jit_compile if strategy.num_replicas_in_sync == 1 else None,
@@ -180,7 +180,7 @@ class TrainingStep:
             )
             return batch, *stop_request
 
-        # The loop contains the replicas, because a reduction cannot be part of a replica's loop.
+        # The loop is outside of the replicas, because their loops cannot contain a reduction.
         outputs = self.update.get_concrete_function(*update(0)).structured_outputs
         return tf.map_fn(
             lambda number: self.update(*update(number)),
@@ -191,20 +191,16 @@ class TrainingStep:
             ),
         )
 
-    @property
-    def attention_name(self) -> str:
-        """The attention of the steps, "cudnn" or "plain"."""
-        is_cudnn = isinstance(self.attention, fused_attention.FusedAttention)
-        return "cudnn" if is_cudnn else "plain"
-
     def describe(self) -> str:
-        """Returns one line about program, precision and attention of the step."""
-        plain = f"TensorFlow operations{' and fused passes' if self.fuses else ''}"
+        """Returns one line about the program, precision and attention of the step."""
+        plain = "fused TensorFlow operations" if self.fuses else "TensorFlow operations"
         program = "compiled by XLA" if self.compiles else plain
-        return f"{program}, {self._config.precision}, attention={self.attention_name}"
+        is_cudnn = isinstance(self.attention, fused_attention.FusedAttention)
+        attention = "cudnn" if is_cudnn else "plain"
+        return f"{program}, {self._config.precision}, attention={attention}"
 
     def _fuses(self) -> bool:
-        """Returns whether steps use fused passes: large steps on a CPU with XLA support."""
+        """Returns whether this is a large step on a CPU, for which fused operations are faster."""
         rows = self._config.train_batch_size // self._strategy.num_replicas_in_sync
         micro_rows = rows // self._config.gradient_accumulation_steps
         return (
@@ -225,7 +221,7 @@ class TrainingStep:
             lambda value: self._strategy.experimental_local_results(value)[0], results
         )
         requests = results.pop("on_host")
-        with tf.device("CPU:0"):  # read in every step, without waiting for a device
+        with tf.device("CPU:0"):  # so that reading them does not wait for an accelerator
             return {**results, **tf.nest.map_structure(tf.identity, requests)}
 
     def _replica_update(self, features: Features, requests: dict[str, tf.Tensor]) -> dict[str, Any]:
@@ -237,9 +233,9 @@ class TrainingStep:
         weights = sum_over_replicas(self._task.loss_weights(features))
         step = tf.cast(self.optimizer.iterations, tf.int32)
         sums, gradients = self._gradients(features, weights, self._dropout_seed(step))
-        # As in the original, variables without a gradient are omitted.
+        # As in the original, variables without a gradient are not updated.
         trained = [v for v, g in zip(self.variables, gradients, strict=True) if g is not None]
-        on_replica = tf.nest.map_structure(tf.identity, requests)  # a reduction needs a device
+        on_replica = tf.nest.map_structure(tf.identity, requests)  # moves them to the device
         sums, gradients, requests = sum_over_replicas(
             (sums, [g for g in gradients if g is not None], on_replica)
         )
@@ -297,7 +293,7 @@ class TrainingStep:
     def _loss_sums_and_gradients(
         self, features: Features, weights: Mapping[str, tf.Tensor], dropout_seed: tf.Tensor
     ) -> SumsAndGradients:
-        """Returns the sums of this replica's batch and its part of the whole batch's gradient.
+        """Returns the sums of this replica, and its part of the gradient.
 
         `weights` are sums over all replicas and micro-batches.
         """
@@ -321,7 +317,7 @@ class TrainingStep:
                 tape.watch(variables)
                 outputs = self.model(features, training=True, dropout_seed=dropout_seed)
                 losses = self._task.losses(outputs, features)
-                # The shares of all micro-batches and replicas add up to the loss.
+                # The sum over all micro-batches and replicas is the loss.
                 share = self._task.total_loss(
                     {name: LossSum(term.sum, weights[name]) for name, term in losses.items()}
                 )
@@ -332,13 +328,9 @@ class TrainingStep:
 
 
 def is_frozen(name: str, freeze: str | None) -> bool:
-    """Returns whether a variable with this original name is frozen; see `TrainerConfig`."""
+    """Returns whether the variable with this original name is frozen; see `TrainerConfig`."""
     scopes = {"encoder": ENCODER_PREFIX, "embeddings": f"{ENCODER_PREFIX}embeddings/"}
     return freeze is not None and name.startswith(scopes[freeze])
-
-
-def _num_parameters(variables: Iterable[keras.Variable]) -> int:
-    return sum(variable.value.shape.num_elements() for variable in variables)
 
 
 def accumulate(
@@ -347,20 +339,17 @@ def accumulate(
     variables: Sequence[keras.Variable],
     num_steps: int,
 ) -> SumsAndGradients:
-    """Sums the results of a function over the micro-batches of a batch, one after the other.
+    """Sums the results of a function over the micro-batches of a batch, in a loop of the graph.
 
-    In a `tf.function` this is one loop of the graph, which contains `function` once. It needs the
-    memory of one micro-batch and one gradient. `function` maps features [B / num_steps, ...] and
-    the number of the micro-batch, int32 [], to sums and gradients of `variables`, or `None`. The
-    summed gradients are dense.
+    `function` maps features [B / num_steps, ...] and the number of the micro-batch, int32 [], to
+    sums and the gradients of `variables`. The summed gradients are dense.
     """
     parts = {name: _in_parts(values, num_steps) for name, values in features.items()}
 
     def part(number: tf.Tensor) -> dict[str, tf.Tensor]:
         return {name: tf.gather(values, number) for name, values in parts.items()}
 
-    step = tf.function(function, autograph=False)
-    # Traced here for the structure of its results; the loop calls the same trace.
+    step = tf.function(function, autograph=False)  # traced once, here
     first = tf.constant(0)
     sums, gradients = step.get_concrete_function(part(first), first).structured_outputs
     trained = [variable for variable, g in zip(variables, gradients, strict=True) if g is not None]
@@ -378,8 +367,7 @@ def accumulate(
         lambda number, _: number < num_steps,
         add,
         (first, zeros),
-        # The default is 10, with 10 micro-batches in memory.
-        parallel_iterations=1,
+        parallel_iterations=1,  # otherwise, several micro-batches are in memory
         maximum_iterations=num_steps,
     )
     remaining = iter(totals)
@@ -387,7 +375,7 @@ def accumulate(
 
 
 def _in_parts(values: tf.Tensor, num_parts: int) -> tf.Tensor:
-    """Reshapes [B, ...] to [num_parts, B / num_parts, ...], and keeps static dimensions."""
+    """Reshapes [B, ...] to [num_parts, B / num_parts, ...]. Static dimensions remain static."""
     batch_size, *inner = values.shape
     rows = -1 if batch_size is None else batch_size // num_parts
     dynamic = tf.shape(values)

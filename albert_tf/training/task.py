@@ -1,4 +1,4 @@
-"""The protocol of a training task, and the input that a task provides."""
+"""The protocol of a training task, and its input."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from absl import logging
 from albert_tf.config import AlbertConfig
 from albert_tf.modeling.losses import LossSum
 
-# Added to every batch: 1 for an example, 0 for padding of the batch.
+# Feature of every batch: 1 for an example, 0 for padding of the batch.
 EXAMPLE_WEIGHTS = "example_weights"
 Features = Mapping[str, tf.Tensor]
 
-# In a batch, string [B]: the records skipped before each example; lines `file TAB first TAB last`
-# with numbers of records; last is -1 for the rest of the file.
+# Feature, string [B]: the damaged records that were skipped before each example. It consists of
+# lines `file TAB first record TAB last record`. The last record is -1 for the rest of the file.
 SKIPPED = "skipped_records"
 REST_OF_FILE = -1
 
 
 @dataclass(frozen=True)
 class Shard:
-    """The rows of every global batch that a worker computes: equal shares, in order."""
+    """The part of every global batch that a worker computes. All parts have the same size."""
 
     index: int = 0
     count: int = 1
 
     def rows(self, batch_size: int) -> slice:
-        """Returns the worker's rows of a batch whose size is a multiple of `count`."""
+        """Returns the rows of the worker. `batch_size` must be a multiple of `count`."""
         share = batch_size // self.count
         return slice(self.index * share, (self.index + 1) * share)
 
@@ -41,10 +41,10 @@ WHOLE = Shard()
 
 
 class StreamIterator:
-    """Endless batches made of several streams, each with its own position.
+    """Endless batches from several streams, whose positions are saved separately.
 
-    `streams` are the worker's iterators by their numbers among the `count` streams of all workers.
-    `make_batch` makes a batch of the next element of each stream, in the order of `streams`.
+    All workers together have `count` streams. `streams` contains the iterators of this worker by
+    number. `make_batch` combines the next element of each of these streams.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class StreamIterator:
 
 
 def input_positions(iterator: Any) -> dict[str, Any]:
-    """Returns the `tf.data` iterators of an iterator over batches by their names in checkpoints."""
+    """Returns the `tf.data` iterators of an iterator by their names in checkpoints."""
     if isinstance(iterator, StreamIterator):
         return {f"stream_{number}": stream for number, stream in iterator.streams.items()}
     return {"iterator": iterator}
@@ -91,19 +91,19 @@ class Task(Protocol):
     def train_dataset(
         self, batch_size: int, seed: int, shard: Shard = WHOLE
     ) -> tf.data.Dataset | StreamIterator:
-        """Returns endless training batches of `batch_size` examples in an order given by the seed.
+        """Returns the rows of `shard` of endless batches, in an order that depends on the seed.
 
-        Only the rows of `shard` are made. The state of a dataset's iterator, or of a stream, must
-        not depend on the shard, because a run can resume with any number of workers.
+        The position of an iterator or stream must not depend on the shard, because a run can be
+        resumed with another number of workers.
         """
         ...
 
     def explain_read_errors(self) -> AbstractContextManager[None]:
-        """Returns a context in which read errors name the file and the record."""
+        """Returns a context manager in which read errors name the file and the record."""
         ...
 
     def describe_input(self) -> dict[str, Any]:
-        """Returns the settings of the training input as JSON, which a resumed run compares."""
+        """Returns the settings of the training input as JSON. A resumed run compares them."""
         ...
 
     def build_model(self) -> keras.Model:
@@ -111,10 +111,7 @@ class Task(Protocol):
         ...
 
     def loss_weights(self, features: Features) -> dict[str, tf.Tensor]:
-        """Returns the weight of every loss of a batch, which does not depend on the model.
-
-        Losses are divided by the sum of these weights over all replicas.
-        """
+        """Returns the weight of every loss of a batch, by which its sum is divided."""
         ...
 
     def losses(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
@@ -122,16 +119,16 @@ class Task(Protocol):
         ...
 
     def total_loss(self, losses: Mapping[str, LossSum]) -> Any:
-        """Returns the loss to minimize, which is linear in the sums of `losses`."""
+        """Returns the loss to minimize. It must be linear in the sums of `losses`."""
         ...
 
     def metrics(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
-        """Returns further metrics of a batch, each a weighted mean as a sum and a weight."""
+        """Returns other weighted means of a batch, as sums and weights."""
         ...
 
 
 class EvaluatedTask(Task, Protocol):
-    """A task whose scores are weighted means over batches, as required by the evaluator."""
+    """A task that the evaluator can score: its scores are weighted means over all examples."""
 
     def eval_dataset(self, batch_size: int) -> tf.data.Dataset:
         """Returns every evaluation example once; the last batch may be shorter."""
@@ -139,13 +136,16 @@ class EvaluatedTask(Task, Protocol):
 
 
 class SkippedRecords:
-    """Logs each skipped place once, and counts the records. `places` are lines as in `SKIPPED`."""
+    """The damaged records that were skipped. Each one is logged once.
+
+    `places` are the lines of a resumed run, as in `SKIPPED`.
+    """
 
     def __init__(self, places: Iterable[str] = ()) -> None:
         self.places: dict[str, None] = dict.fromkeys(places)
 
     def take_from(self, batch: Mapping[str, tf.Tensor]) -> Mapping[str, tf.Tensor]:
-        """Logs the skipped places of a batch, and returns the batch without them."""
+        """Adds the skipped records of a batch. Returns the batch without this feature."""
         if SKIPPED not in batch:
             return batch
         for lines in filter(None, batch[SKIPPED].numpy()):
@@ -153,7 +153,7 @@ class SkippedRecords:
         return {name: values for name, values in batch.items() if name != SKIPPED}
 
     def add(self, lines: Iterable[str]) -> None:
-        """Logs skipped places, which may come from another worker; lines as in `SKIPPED`."""
+        """Adds lines as in `SKIPPED`, and logs new lines."""
         for line in lines:
             if line in self.places:
                 continue
@@ -166,6 +166,6 @@ class SkippedRecords:
 
     @property
     def count(self) -> int:
-        """Number of skipped records; the rest of a file, whose size is unknown, counts as one."""
+        """Number of skipped records. The rest of a file, whose size is unknown, counts as one."""
         spans = [map(int, line.split("\t")[1:]) for line in self.places]
         return sum(1 if last == REST_OF_FILE else last - first + 1 for first, last in spans)

@@ -1,4 +1,4 @@
-"""The trainer: the loop around a training step, resuming, stopping, and rolling back."""
+"""The training loop: steps, reports, checkpoints, resuming, stopping and rolling back."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ from albert_tf.training.distribution import (
     check_batch_size,
     is_chief,
     is_tpu,
+    local_replicas,
+    num_workers,
     split_batch,
     worker_shard,
 )
@@ -40,9 +42,9 @@ from albert_tf.training.workers import (
     wait_for_workers,
 )
 
-# Keys of further state in the stored description of the input.
+# Keys of other state in the stored description of the input.
 _GUARD, _SKIPPED, _LOSS_SCALE = "divergence", "skipped_records", "loss_scale"
-_WINDOW = 100  # number of steps whose median a loss is compared with
+_WINDOW = 100  # maximum number of previous losses, with whose median a loss is compared
 _MIN_WINDOW = 10
 _MAX_ROLL_BACKS = 3  # to the same checkpoint
 
@@ -51,12 +53,13 @@ class Trainer:
     """Trains the model of a task on the replicas of a strategy.
 
     Attributes:
+        replicas: number of replicas of all workers, also in a dry run, which does not connect them.
         train_step: makes one update, see `TrainingStep.update`.
         model: the task's model, under the strategy.
         optimizer: the optimizer with its moments.
         directory: the checkpoints of the run.
         is_chief: whether this process writes shared files.
-        step: finished steps.
+        step: number of finished steps.
     """
 
     def __init__(
@@ -67,8 +70,9 @@ class Trainer:
         strategy: tf.distribute.Strategy,
         profiler: StepProfiler | None = None,
     ) -> None:
+        self.replicas = local_replicas(strategy) * num_workers()
         check_batch_size(
-            strategy.num_replicas_in_sync,
+            self.replicas,
             config.train_batch_size,
             "`train_batch_size`",
             micro_batches=config.gradient_accumulation_steps,
@@ -90,10 +94,9 @@ class Trainer:
         self.train_step = self._training.update
 
     def locked(self, *, evaluates: bool, dry_run: bool) -> AbstractContextManager[None]:
-        """Locks the output directory, from before `initialize` to the end, for all workers.
+        """Returns a context manager that locks the output directory, used before `initialize`.
 
-        Raises DirectoryLockedError if another run trains in it, or if this and another run
-        evaluate.
+        Raises DirectoryLockedError if another run trains in the directory, or if both evaluate.
         """
         kinds = (TRAINING, EVALUATION) if evaluates else (TRAINING,)
         return self.directory.locked(*kinds, dry_run=dry_run) if self.is_chief else nullcontext()
@@ -109,11 +112,11 @@ class Trainer:
         """Loads the newest checkpoint of the run, otherwise `init_checkpoint`.
 
         For the arguments see `load_weights`. Raises LoadError if a checkpoint does not fit the
-        model, and ValueError if other workers see another checkpoint.
+        model, and ValueError if the workers load different checkpoints.
         """
         newest = self._restore_newest()
         if newest is not None:
-            unused = f"; --init_checkpoint={init_checkpoint} is not used" if init_checkpoint else ""
+            unused = f"; `init_checkpoint`={init_checkpoint} is not used" if init_checkpoint else ""
             start = f"Resuming from {newest} at step {self.step}{unused}"
         elif init_checkpoint:
             report = load_weights(
@@ -138,11 +141,8 @@ class Trainer:
         self._saved_step = self.step
         return newest
 
-    def is_checkpoint(self) -> bool:
-        """Returns whether a checkpoint is due at the current step."""
-        return self._is_checkpoint(self.step)
-
-    def _is_checkpoint(self, step: int) -> bool:
+    def is_checkpoint(self, step: int) -> bool:
+        """Returns whether a checkpoint is due after `step` steps."""
         last = self.optimizer_config.num_train_steps
         return step % self.config.save_checkpoints_steps == 0 or step == last
 
@@ -153,22 +153,23 @@ class Trainer:
         on_checkpoint: Callable[[int], None] | None = None,
         should_stop: Callable[[], bool] | None = None,
     ) -> None:
-        """Trains up to `num_train_steps`; reports, and saves checkpoints.
+        """Trains up to `num_train_steps`, logs reports, and saves checkpoints.
 
         Args:
             log: the log of the run.
-            on_checkpoint: called with the step after each checkpoint. It may reduce over the
-                workers that all pass it; other workers wait in their next step.
-            should_stop: called before the first step and after `on_checkpoint`; all workers pass
-                it, or none does. If it returns True on any worker, the training ends on all.
+            on_checkpoint: called with the step after each checkpoint. Workers without this argument
+                wait in their next step.
+            should_stop: called before the first step and after `on_checkpoint`. If it returns True
+                on any worker, the training ends on all workers. Either all workers must pass this
+                argument, or no worker.
 
         Raises:
-            TrainingDivergedError: training diverged and does not roll back; nothing was saved
-                since.
-            TrainingInterrupted, KeyboardInterrupt: a signal was received; the steps so far were
-                saved.
+            TrainingDivergedError: training diverged and is not rolled back. Later steps than the
+                newest checkpoint are lost.
+            TrainingInterrupted, KeyboardInterrupt: a signal was received, and all steps were saved.
             RecordError: a record cannot be read. The steps before it were saved.
-            LostWorkerError, SaveError: another worker has ended; a checkpoint cannot be written.
+            LostWorkerError: another worker has ended.
+            SaveError: a checkpoint cannot be written.
         """
         last = self.optimizer_config.num_train_steps
         if self.step >= last:
@@ -176,7 +177,7 @@ class Trainer:
             return
         source = self._input()
         if self._steps_per_call > 1 and not source.has_one_shape:
-            logging.info("--iterations_per_loop has no effect: batches have several lengths")
+            logging.info("`iterations_per_loop` has no effect: batches have several lengths")
             self._steps_per_call = 1
         logging.info("Training step: %s", self._training.describe())
         with ExitStack() as stack:
@@ -186,20 +187,7 @@ class Trainer:
             if self._stops_early(should_stop):
                 return
             self._trace(source, log)
-            self._train(source, log, on_checkpoint, should_stop)
-
-    def _stops_early(self, should_stop: Callable[[], bool] | None) -> bool:
-        return should_stop is not None and is_any_worker(self.strategy, should_stop())
-
-    def _train(
-        self,
-        source: TrainingInput,
-        log: RunLog,
-        on_checkpoint: Callable[[int], None] | None,
-        should_stop: Callable[[], bool] | None,
-    ) -> None:
-        last = self.optimizer_config.num_train_steps
-        with Interruption() as interruption:
+            interruption = stack.enter_context(Interruption())
             while self.step < last:
                 try:
                     stops = self._train_to_checkpoint(source, log, interruption)
@@ -215,12 +203,15 @@ class Trainer:
                     wait_for_workers(self.strategy)
                     raise interruption.stopped(self.step)
                 if on_checkpoint:
-                    # Several workers must stop at the same step, not in an evaluation.
-                    leaves = interruption.evaluation if self._is_alone else nullcontext
-                    with log.pause(), leaves(self.step):
+                    # Several workers must stop at the same step, not during an evaluation.
+                    context = interruption.evaluation if self._is_alone else nullcontext
+                    with log.pause(), context(self.step):
                         on_checkpoint(self.step)
                 if self.step < last and self._stops_early(should_stop):
                     return
+
+    def _stops_early(self, should_stop: Callable[[], bool] | None) -> bool:
+        return should_stop is not None and is_any_worker(self.strategy, should_stop())
 
     def _train_to_checkpoint(
         self, source: TrainingInput, log: RunLog, interruption: Interruption
@@ -239,21 +230,23 @@ class Trainer:
                 raise
             following = self.step + count
             stops = stops or (self._is_alone and interruption.signal is not None)
-            if not (stops or self._is_checkpoint(following) or source.is_ahead):
+            if not (stops or self.is_checkpoint(following) or source.is_ahead):
                 source.read_ahead(self._steps_together(following), self._prepare)
             if self._profiler:
                 self._profiler.before_step(self.step + 1, count)
-            results = self._call(batches, interruption.signal is not None)
+            asks = interruption.signal is not None
+            request = () if self._is_alone else (tf.constant(asks, tf.float32),)
+            results = dict(self._function()(batches, *request))
             self.step = following
             if self._profiler:
                 self._profiler.after_step(self.step)
             log.advance(self.step)
-            # The sum over the workers: all stop at the same step, after using the batches read.
+            # The step sums the requests, so that all workers stop after the same batch.
             asks = interruption.signal is not None
             stops = stops or bool(np.any(results.pop("stop_requests", asks)))
             unreported.append(results)
-            is_due = self.is_checkpoint() or (stops and not source.is_ahead)
-            if is_due:  # all workers must agree
+            is_due = self.is_checkpoint(self.step) or (stops and not source.is_ahead)
+            if is_due:
                 stops = is_any_worker(self.strategy, stops or asks)
             if is_due or self._ends_report(self.step):
                 self._report(log, unreported, source)
@@ -267,11 +260,11 @@ class Trainer:
         return next((end - step for end in ends if self._ends_report(end)), self._steps_per_call)
 
     def _ends_report(self, step: int) -> bool:
-        return step % self.config.log_steps == 0 or self._is_checkpoint(step)
+        return step % self.config.log_steps == 0 or self.is_checkpoint(step)
 
     def _prepare(self, batches: Sequence[Features]) -> Any:
-        """Converts batches to the argument of `_call`; runs in a thread."""
-        with tf.device("CPU:0"):  # a GPU would run this after the current step
+        """Converts batches to the argument of `_function`. Runs in a thread."""
+        with tf.device("CPU:0"):  # on a GPU, this would wait for the current step
             split = [split_batch(self.strategy, batch) for batch in batches]
             if self._steps_per_call == 1:
                 return split[0]
@@ -279,15 +272,11 @@ class Trainer:
                 lambda *values: tf.stack(values), *split, expand_composites=True
             )
 
-    def _call(self, batches: Any, asks_to_stop: bool) -> dict[str, Any]:
-        request = () if self._is_alone else (tf.constant(asks_to_stop, tf.float32),)
-        return dict(self._function()(batches, *request))
-
     def _function(self) -> Any:
         return self._training.update if self._steps_per_call == 1 else self._training.updates
 
     def _trace(self, source: TrainingInput, log: RunLog) -> None:
-        """Traces the step once for all lengths, so that resumed runs have equal rounding errors."""
+        """Traces one program for all lengths, so that a resumed run has the same rounding."""
         if is_tpu(self.strategy) and not source.has_one_shape:
             return
         with log.pause():
@@ -296,7 +285,7 @@ class Trainer:
             self._function().get_concrete_function(spec, *request)
 
     def _roll_back(self, problem: str, log: RunLog) -> None:
-        """Restores the newest checkpoint, but not the input: the batches since are skipped."""
+        """Restores the newest checkpoint, but not its input position."""
         diverged = self.step
         self._restore_newest()
         check_same_step(self.strategy, self.step, self.config.output_dir)
@@ -348,7 +337,7 @@ class Trainer:
         """Writes a checkpoint of finite weights unless the checkpoint of this step exists."""
         if self.step == self._saved_step:
             return
-        # The losses were computed before the last update.
+        # The loss of a step does not depend on the update of this step.
         if not all(tf.reduce_all(tf.math.is_finite(v)) for v in self._training.variables):
             raise self._diverged(f"Step {self.step}: the updated weights are not finite")
         positions = None if source.is_broken else input_positions(source.iterator)
@@ -375,9 +364,9 @@ class Trainer:
     def _save_other_positions(
         self, positions: Mapping[str, Any] | None, skipped: SkippedRecords
     ) -> list[dict[str, Any]]:
-        """Saves the position of a worker other than the chief; returns all of them on the chief."""
+        """Saves the input position of this worker. Returns the positions of others on the chief."""
         shard = worker_shard(self.strategy)
-        # If reading fails on one worker, the others do not reach this point.
+        # Without positions, reading has failed, and other workers do not reach this point.
         if shard.count == 1 or positions is None:
             return []
         if shard.index:
@@ -392,12 +381,12 @@ class Trainer:
         return positions_of_others
 
     def _report(self, log: RunLog, steps: list[Mapping[str, Any]], source: TrainingInput) -> None:
-        """Logs the steps since the last report; raises if one of their values is not finite."""
+        """Logs the steps since the last report. Raises TrainingDivergedError."""
         if not steps:
             return
         steps = [step for results in steps for step in _each_step(results)]
         first = self.step - len(steps) + 1
-        # Numbers of steps without update, because float16 overflowed, are meaningless.
+        # After an overflow in float16, the numbers of a step are meaningless.
         updates = {n: step for n, step in enumerate(steps, first) if not step.get("is_skipped")}
         losses = [float(self.task.total_loss(step["sums"])) for step in updates.values()]
         norms = [step["gradient_norm"] for step in updates.values()]
@@ -419,28 +408,26 @@ class Trainer:
             metrics["skipped_records"] = source.skipped.count
         log.train(self.step, metrics, len(steps) * self.config.train_batch_size)
 
-    def _diverged(self, what: str) -> TrainingDivergedError:
+    def _diverged(self, problem: str) -> TrainingDivergedError:
         newest = self.directory.newest()
-        sentences = (
-            f"Nothing was saved since; the last good checkpoint is {newest}."
-            if newest
-            else "Nothing was saved since; there is no checkpoint yet.",
-            self._guard.advice(has_checkpoint=newest is not None),
-            "A lower `learning_rate`, a longer warm-up "
+        state = f"The newest checkpoint is {newest}" if newest else "There is no checkpoint yet"
+        advice = self._guard.advice(has_checkpoint=newest is not None)
+        return TrainingDivergedError(
+            problem,
+            f"{state}.{advice} A lower `learning_rate`, a longer warm-up "
             f"({self.optimizer_config.WARMUP_FLAG}) or a larger `train_batch_size` may help.",
         )
-        return TrainingDivergedError(what, " ".join(filter(None, sentences)))
 
 
 def _each_step(results: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Returns the numbers of every step, from results [] of one step or [N] of several."""
+    """Returns the numbers of each step, given numbers [] of one step or [N] of several steps."""
     arrays = tf.nest.map_structure(lambda value: np.atleast_1d(value.numpy()), results)
     count = len(tf.nest.flatten(arrays)[0])
     return [tf.nest.map_structure(lambda a: float(a[n]), arrays) for n in range(count)]  # noqa: B023
 
 
 class TrainingDivergedError(UserError):
-    """Loss, gradients or weights became NaN or infinite, or the loss spiked; see `problem`."""
+    """The loss, gradients or weights became NaN or infinite, or the loss spiked."""
 
     def __init__(self, problem: str, advice: str) -> None:
         super().__init__(f"{problem}. {advice}")
@@ -448,10 +435,10 @@ class TrainingDivergedError(UserError):
 
 
 class DivergenceGuard:
-    """Checks the numbers of every step, and counts the rollbacks.
+    """Checks the loss and the gradient norm of every step, and counts rollbacks.
 
-    A rollback restores weights and moments of the newest checkpoint, but not the input position. So
-    the batches since are skipped, and `skipped_batches` counts them.
+    A rollback restores the weights and moments of the newest checkpoint, but not its input
+    position, so the batches since the checkpoint are skipped.
     """
 
     def __init__(self, config: TrainerConfig) -> None:
@@ -459,52 +446,54 @@ class DivergenceGuard:
         self._max_spike = config.max_loss_spike
         self._losses: deque[float] = deque(maxlen=_WINDOW)
         self._losses_of_checkpoint: list[float] = []
-        self._returns = 0  # number of rollbacks to the newest checkpoint
+        self._repeats = 0  # number of rollbacks to the newest checkpoint
         self.roll_backs = 0
         self.skipped_batches = 0
 
     def problem(self, step: int, loss: float, norm: float) -> str | None:
-        """Returns what is wrong with loss and gradient norm of the next step, `None` if nothing."""
+        """Returns the problem of a step, or `None`. Must be called for each step in order."""
         if not (math.isfinite(loss) and math.isfinite(norm)):
             return f"Step {step}: loss={loss}, gradient_norm={norm}"
         if self._max_spike and len(self._losses) >= _MIN_WINDOW:
-            usual = statistics.median(self._losses)
-            if loss > self._max_spike * usual:
+            median = statistics.median(self._losses)
+            if loss > self._max_spike * median:
                 return (
-                    f"Step {step}: loss={loss:.6g} is more than `max_loss_spike`="
-                    f"{self._max_spike:g} times the median of the {len(self._losses)} steps "
-                    f"before it, {usual:.6g}"
+                    f"Step {step}: loss={loss:.6g} is more than {self._max_spike:g} times the "
+                    f"median of the previous {len(self._losses)} losses, {median:.6g} "
+                    "(`max_loss_spike`)"
                 )
         self._losses.append(loss)
         return None
 
     def saved(self) -> None:
-        """Must be called after a new checkpoint, which is the target of later rollbacks."""
+        """Must be called after a new checkpoint was saved or restored."""
         self._losses_of_checkpoint = list(self._losses)
-        self._returns = 0
+        self._repeats = 0
 
     def may_roll_back(self) -> bool:
-        """Returns whether training rolls back instead of ending."""
-        return self._rolls_back and self._returns < _MAX_ROLL_BACKS
+        """Returns whether training is rolled back instead of ending."""
+        return self._rolls_back and self._repeats < _MAX_ROLL_BACKS
 
     def rolled_back(self, batches: int) -> None:
         """Must be called after a rollback by this number of batches."""
-        self._returns += 1
+        self._repeats += 1
         self.roll_backs += 1
         self.skipped_batches += batches
         self._losses = deque(self._losses_of_checkpoint, maxlen=_WINDOW)
 
     def advice(self, has_checkpoint: bool) -> str:
-        """Returns advice on rollbacks for an error message."""
-        if not self._rolls_back:
-            flag = "`on_divergence`=rollback"
-            return f"{flag} rolls back to it and skips the batches since." if has_checkpoint else ""
-        if self._returns:
-            return f"Rolling back to it and skipping batches did not help {self._returns} times."
-        return "Without a checkpoint `on_divergence`=rollback cannot roll back."
+        """Returns a sentence on rollbacks for an error message, after a space."""
+        if not has_checkpoint:
+            return ""
+        if self._repeats:
+            return f" Rolling back and skipping batches did not help {self._repeats} times."
+        flag = "`on_divergence`=rollback"
+        return (
+            "" if self._rolls_back else f" {flag} returns to it and skips the batches since then."
+        )
 
     def state(self) -> dict[str, Any]:
-        """Returns the state as JSON, so that a resumed run decides in the same way."""
+        """Returns the state as JSON for `restore`."""
         state: dict[str, Any] = {
             "roll_backs": self.roll_backs,
             "skipped_batches": self.skipped_batches,
@@ -512,7 +501,7 @@ class DivergenceGuard:
         return {**state, "losses": list(self._losses)} if self._max_spike else state
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Restores a result of `state`; missing values get their initial values."""
+        """Restores a result of `state`. Missing values get their initial values."""
         self.roll_backs = state.get("roll_backs", 0)
         self.skipped_batches = state.get("skipped_batches", 0)
         self._losses.extend(state.get("losses", ()))

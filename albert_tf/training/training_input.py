@@ -1,4 +1,4 @@
-"""The training input, which a thread reads ahead of the step."""
+"""The training input. A thread reads the next batch during a step."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ Prepare = Callable[[Sequence[Features]], Any]
 class TrainingInput:
     """The source of batches: an endless `tf.data` iterator or a `StreamIterator`.
 
-    The trainer does not read beyond the next checkpoint, so the position of `iterator` is correct
-    whenever it is saved, unless `is_broken`, because reading failed. A resumed run compares the
-    `description` of the input.
+    The trainer does not read beyond the next checkpoint, so it can save the position of `iterator`
+    unless reading has failed (`is_broken`). A resumed run compares the `description`.
     """
 
     iterator: Any
@@ -33,17 +32,17 @@ class TrainingInput:
     def __post_init__(self) -> None:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="training_input")
         self._ahead: tuple[int, Future[tuple[list[Features], Any]]] | None = None
-        self._returned: deque[Features] = deque()  # read, but not trained on
+        self._returned: deque[Features] = deque()  # read before a rollback, but not used
 
     def read_ahead(self, count: int, prepare: Prepare) -> None:
-        """Starts reading the batches of the next call of `take` with the same arguments."""
+        """Starts reading batches for a call of `take` with the same arguments."""
         assert self._ahead is None
         self._ahead = count, self._thread.submit(self._read, count, prepare)
 
     def take(self, count: int, prepare: Prepare) -> Any:
         """Returns the result of `prepare` for the next `count` batches, without `SKIPPED`.
 
-        Logs the skipped records. Raises errors of reading, even if it was done ahead.
+        Logs skipped records. Raises the errors of reading, including reading ahead.
         """
         self.is_broken = True
         if self._ahead and self._ahead[0] != count:  # training has rolled back
@@ -69,11 +68,11 @@ class TrainingInput:
 
     @property
     def is_ahead(self) -> bool:
-        """Whether batches were read, or are being read, that were not taken."""
+        """Whether batches were read ahead, or are being read ahead."""
         return self._ahead is not None or bool(self._returned)
 
     def close(self) -> None:
-        """Waits until the thread ends: it may run Python code, such as masking."""
+        """Waits until the thread ends, because it may run Python code, such as masking."""
         self._thread.shutdown(cancel_futures=True)
 
     @property
@@ -82,7 +81,10 @@ class TrainingInput:
         return all(spec.shape.is_fully_defined() for spec in self.iterator.element_spec.values())
 
     def prepared_spec(self, prepare: Prepare, *, is_several: bool) -> dict[str, tf.TypeSpec]:
-        """Returns the spec of the results of `prepare` for all lengths (and counts)."""
+        """Returns the spec of the results of `prepare` for batches of any length.
+
+        If `is_several` is true, the number of batches is also variable.
+        """
 
         def prepare_zeros(unknown: int) -> Any:
             zeros = {

@@ -1,4 +1,4 @@
-"""Communication between the workers of a training, and errors if a worker is lost."""
+"""Communication between the workers of a run."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from albert_tf.training.distribution import LostWorkerError, local_replicas, wor
 
 
 def values_of_workers(strategy: tf.distribute.Strategy, value: int) -> list[int]:
-    """Returns the values of all workers in their order, given the value of this worker.
+    """Returns the values of all workers in order, given the value of this worker.
 
-    All workers must call this at the same point of the program; each waits for the others. Raises
-    LostWorkerError if another worker has ended.
+    All workers must call this function, which waits for the others. Raises LostWorkerError if
+    another worker has ended.
     """
     shard = worker_shard(strategy)
     own = np.zeros(shard.count, np.int64)
@@ -29,7 +29,7 @@ def values_of_workers(strategy: tf.distribute.Strategy, value: int) -> list[int]
 
 
 def sum_over_workers(strategy: tf.distribute.Strategy, values: np.ndarray) -> np.ndarray:
-    """Returns the sum of arrays of one shape of all workers. See `values_of_workers`."""
+    """Returns the sum of arrays over all workers. See `values_of_workers`."""
     if worker_shard(strategy).count == 1:
         return values
     with explain_lost_workers():
@@ -38,7 +38,7 @@ def sum_over_workers(strategy: tf.distribute.Strategy, values: np.ndarray) -> np
 
 @cache
 def _sum(strategy: tf.distribute.Strategy) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Returns one function per strategy: workers number their reductions by their graphs."""
+    """Returns the same graph for all calls, because its number identifies a reduction."""
     replicas = local_replicas(strategy)
 
     def summed(values: tf.Tensor) -> tf.Tensor:
@@ -61,10 +61,10 @@ def is_any_worker(strategy: tf.distribute.Strategy, condition: bool) -> bool:
 
 
 def wait_for_workers(strategy: tf.distribute.Strategy) -> None:
-    """Waits until all workers have called this; otherwise the others fail when one ends."""
+    """Waits for all workers before one ends, which would be an error for the others."""
     values_of_workers(strategy, 0)
-    # The first worker to return could end while others still wait for its answer. This second
-    # reduction completes only after the first one has completed on all workers.
+    # A worker could end while others still wait for its part of the first reduction. The second
+    # reduction completes only after all workers have completed the first one.
     with suppress(LostWorkerError):
         values_of_workers(strategy, 0)
 
@@ -76,19 +76,18 @@ def check_same_step(strategy: tf.distribute.Strategy, step: int, output_dir: str
         seen = ", ".join(f"worker {number}: {step}" for number, step in enumerate(steps))
         raise UserError(
             f"The workers do not see the same checkpoints in `output_dir`={output_dir} (newest "
-            f"step of {seen}). It must be the same directory on all workers, on a shared file "
-            "system or gs://."
+            f"step of {seen}). Use a directory on a shared file system or gs://."
         )
 
 
 def check_same_settings(strategy: tf.distribute.Strategy, settings: Any) -> None:
-    """Raises ValueError unless all workers have the same settings, as JSON, including the input."""
+    """Raises ValueError unless all workers have the same `settings`, which must be JSON."""
     digests = values_of_workers(strategy, zlib.crc32(json.dumps(settings).encode()))
     if len(set(digests)) > 1:
         raise UserError(
-            "The workers have different flags, or names or sizes of input files (digests by "
-            f"worker: {', '.join(map(str, digests))}). Start all workers with the same flags, on "
-            "the same files."
+            "The settings, or the names or sizes of the input files, differ between the workers "
+            f"(digests by worker: {', '.join(map(str, digests))}). Use the same settings and files "
+            "on all workers."
         )
 
 
@@ -98,17 +97,12 @@ def explain_lost_workers() -> Iterator[None]:
     try:
         yield
     except tf.errors.OpError as error:
-        if "ollective" not in str(error):
+        lines = [line for line in str(error).splitlines() if "ollective" in line]
+        if not lines:
             raise
+        reason = next((line for line in lines if "node" not in line), lines[0])
         raise LostWorkerError(
             "Another worker ended or cannot be reached, so this worker stops; see the log of the "
-            "other worker for the reason. Start all workers again with the same flags: training "
-            "resumes from the newest checkpoint in `output_dir`. TensorFlow reported: "
-            f"{_reason(error)}"
+            "other worker for the reason. Start all workers again with the same settings to resume "
+            f"from the newest checkpoint in `output_dir`. TensorFlow reported: {reason}"
         ) from error
-
-
-def _reason(error: BaseException) -> str:
-    """Returns the line of a message that contains the cause."""
-    lines = str(error).splitlines()
-    return next((line for line in lines if "ollective" in line and "node" not in line), lines[0])

@@ -43,7 +43,7 @@ from albert_tf.data.tfrecord import FeatureSpec, count_records, masked_crc32c, r
 from albert_tf.multiple_choice.data import read_choices, read_race
 from albert_tf.pretraining import batching
 from albert_tf.pretraining.batching import check_record_files, explain_read_errors
-from albert_tf.pretraining.corpus import check_block, cut_into_blocks, read_documents
+from albert_tf.pretraining.corpus import contains_text, cut_into_blocks, read_documents
 from albert_tf.squad.ask import check_questions, read_plain_questions
 from albert_tf.squad.data import read_squad
 from albert_tf.token_classification.data import read_sentences, write_predictions
@@ -343,7 +343,7 @@ def _custom_rows() -> Any:
 def _corpus() -> Any:
     blocks = cut_into_blocks(["corpus.txt"], 100)
     for block in blocks:
-        check_block(block)
+        contains_text(None, block)
         read_documents(block, _corpus_tokenizer())
     return b"".join(span.read() for block in blocks for span in block.spans)
 

@@ -37,7 +37,7 @@ DECIDED_LATER = {"do_lower_case", "num_tpu_cores", "iterations_per_loop"}
 # Settings whose limits are checked by the functions that take them.
 CHECKED_LATER = {
     *("attention", "distribution_strategy", "on_divergence"),
-    *("optimizer", "precision", "sentence_loss"),
+    *("optimizer", "precision"),
 }
 
 

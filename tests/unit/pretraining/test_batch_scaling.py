@@ -29,24 +29,21 @@ def test_report():
     used = scale_to_batch_size(GIVEN, 64, 1024)
     text = "\n".join(scaling_report(GIVEN, used, 64, 1024))
     for part in (
-        "--scale_from_batch_size=1024 ",
-        "--train_batch_size=64.",
-        "--learning_rate=0.004 becomes 0.001",
-        "--num_train_steps=1001 becomes 16016",
-        "--num_warmup_steps=30 ",
-        "--start_warmup_step=7 becomes 112",
-        "--num_decay_steps=100 becomes 1600",
+        "`scale_from_batch_size`=1024 ",
+        "`learning_rate`=0.004 becomes 0.001",
+        "`num_warmup_steps`=30 ",
+        "`num_decay_steps`=100 becomes 1600",
     ):
         assert part in text
     assert "adamw" not in text
     adamw = OptimizerConfig(optimizer="adamw")
-    assert "--optimizer=adamw" in scaling_report(adamw, adamw, 9, 9)[-1]
+    assert "`optimizer`=adamw" in scaling_report(adamw, adamw, 9, 9)[-1]
 
 
 def test_advice_if_only_the_batch_size_differs():
     advice = scaling_advice(OptimizerConfig(), 64)
     assert advice is not None
-    assert "--scale_from_batch_size=4096 would train at 0.00022 for 8000000 steps" in advice
+    assert "`scale_from_batch_size`=4096 would train at 0.00022 for 8000000 steps" in advice
     assert scaling_advice(OptimizerConfig(), 4096) is None
     assert scaling_advice(OptimizerConfig(learning_rate=0.001), 64) is None
     assert scaling_advice(OptimizerConfig(optimizer="adamw"), 64) is None

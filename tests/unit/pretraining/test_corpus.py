@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from albert_tf.pretraining.corpus import Block, check_block, cut_into_blocks, read_documents
+from albert_tf.pretraining.corpus import Block, contains_text, cut_into_blocks, read_documents
 from albert_tf.pretraining.instances import Documents
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import load_tokenizer
@@ -26,7 +26,7 @@ def read(text: str, tokenizer: Tokenizer, folder: Path) -> Documents:
 
 
 def decoded(documents: Documents, tokenizer: Tokenizer) -> list[list[str]]:
-    """Documents as lists of lines."""
+    """Returns documents as lists of lines."""
     segments = [
         tokenizer.decode(documents.ids[start:end].tolist())
         for start, end in pairwise(documents.segment_starts)
@@ -76,7 +76,7 @@ def joined(blocks: list[Block]) -> bytes:
 
 
 def corpus(folder: Path, sizes: list[list[int]]) -> list[str]:
-    """Files of documents of so many lines."""
+    """Writes files of documents with the given numbers of lines."""
     return [
         write(
             folder / f"{number}.txt",
@@ -90,7 +90,7 @@ def corpus(folder: Path, sizes: list[list[int]]) -> list[str]:
 
 
 @pytest.mark.parametrize("block_bytes", [60, 200, 777, 3000, 10**6])
-def test_blocks_hold_whole_documents_in_order(tmp_path, block_bytes):
+def test_blocks_contain_whole_documents_in_order(tmp_path, block_bytes):
     files = corpus(tmp_path, [[1, 4, 2], [3], [], [2, 1, 5, 1, 3], [7, 1]])
     blocks = cut_into_blocks(files, block_bytes)
     text = b"".join(Path(file).read_bytes() for file in files)
@@ -122,7 +122,7 @@ def test_the_end_of_a_file_ends_a_document(tokenizer, tmp_path):
 
 
 def test_an_empty_line_far_from_the_cut_is_found(tmp_path):
-    """Farther than the first look of 64 KiB."""
+    """The empty line is not in the 64 KiB that are read first."""
     text = "line\n" * 40_000 + "\n" + "line\n" * 40_000
     blocks = cut_into_blocks([write(tmp_path / "text", text)], 130_000)
     assert [block.cuts_document for block in blocks] == [False, False, True]
@@ -133,15 +133,15 @@ def test_blocks_with_and_without_text(tmp_path):
     nul = b"the ro\0ad\n" + b"was long\n" * 20
     for text, expected in (("the road\n", True), (" \n\u3000\n", False), (nul, True)):
         (block,) = cut_into_blocks([write(tmp_path / "text", text)])
-        assert check_block(block) is expected
+        assert contains_text(None, block) is expected
     assert cut_into_blocks([write(tmp_path / "text", "")]) == []
     blocks = cut_into_blocks(
         [write(tmp_path / "text", b"the road\n" * 2000 + b"\n" + b"was \xff\xfe long\n")], 9000
     )
-    assert check_block(blocks[0])
+    assert contains_text(None, blocks[0])
     message = r"text is not UTF-8 text: byte 18005 \(line 2002\) is 0xff.*`input_file`"
     with pytest.raises(ValueError, match=message):
-        check_block(blocks[-1])
+        contains_text(None, blocks[-1])
     utf16 = write(tmp_path / "text", "the road\nwas long\n".encode("utf-16-le"))
     with pytest.raises(ValueError, match=r"text is not UTF-8 text: byte 1 \(line 1\) is 0x00"):
-        check_block(*cut_into_blocks([utf16]))
+        contains_text(None, *cut_into_blocks([utf16]))

@@ -87,7 +87,7 @@ def test_passes_differ(corpus, tmp_path, tokenizer):
 
 
 def test_remote_paths_are_read_and_written(corpus, tmp_path, tokenizer):
-    """Through `tf.io.gfile`; file:// stands for gs:// here."""
+    """file:// is a remote path, like gs://."""
     local, _ = create(corpus, tmp_path / "a", tokenizer)
     remote = [f"file://{tmp_path}/b/{number}" for number in range(3)]
     create_records([f"file://{corpus}"], remote, tokenizer, SETTINGS, 1, 7000)
@@ -217,29 +217,18 @@ def test_report():
     report = CreationReport(InstanceSettings(dupe_factor=5), COUNTS, 10.0)
     text = "\n".join(report.lines())
     for part in (
-        "documents=1,234",
-        "segments=5,678",
-        "one_segment_documents=3",
-        "instances=400 passes=5",
-        "padding=25.00%",
-        "tokens_cut=25.00%",
-        "masked_fraction=10.00%",
-        "prediction_slots=20",
-        "1-grams=60.00% 2-grams=30.00% 3-grams=10.00%",
-        "sentence_loss=sop sentence_pairs=original swapped=45.00%",
-        "random_document=10.00%",
+        "read: documents=1,234 segments=5,678",
+        "padding=25.00% tokens_cut=25.00%",
+        "masked_fraction=10.00% prediction_slots=20 1-grams=60.00% 2-grams=30.00% 3-grams=10.00%",
+        "sentence_loss=sop sentence_pairs=original swapped=45.00% random_document=10.00%",
         "tokens_per_second=15,000",
     ):
         assert part in text
     assert not list(report.warnings())
-
-
-def test_report_of_plain_records_without_pairs():
-    settings = InstanceSettings(
+    plain = InstanceSettings(
         SegmentSettings(sentence_loss="none"), MaskingSettings(masked_lm_prob=0)
     )
-    text = "\n".join(CreationReport(settings, COUNTS, 10.0).lines())
-    assert "sentence_loss=none" in text
+    text = "\n".join(CreationReport(plain, COUNTS, 10.0).lines())
     assert "swapped" not in text
     assert "masking: none" in text
 
@@ -248,10 +237,9 @@ def test_warnings():
     counts = COUNTS + Counter(documents_cut=2, random_parts_of_only_document=1, tokens_cut=200_000)
     one_document, lost, cut = CreationReport(InstanceSettings(), counts, 1.0).warnings()
     assert one_document.startswith("1 of 40 random second parts")
-    assert lost.startswith("62.50% of the tokens did not fit into --max_seq_length")
+    assert lost.startswith("62.50% of the tokens were cut to fit `max_seq_length`")
     assert "cut at 2 places" in cut
     warning = masking_limit_warning(512, MaskingSettings())
-    assert warning is not None
     assert "asks for 77 predictions in 512 tokens" in warning
     assert "allows only 20, so 3.9%" in warning
     assert masking_limit_warning(128, MaskingSettings()) is None

@@ -96,11 +96,11 @@ def test_random_tokens_come_from_the_whole_vocabulary():
     row, slot = np.nonzero(np.arange(40) < batch.counts[:, None])
     shown = batch.input_ids[row, batch.positions[row, slot]]
     replaced = shown[(shown != MASK) & (shown != batch.labels[row, slot])]
-    assert set(range(V)) - {MASK} == set(replaced)  # special tokens, too
+    assert set(range(V)) - {MASK} == set(replaced)  # including special tokens
 
 
 def test_rows_do_not_depend_on_each_other():
-    """Shorter rows of a batch get the same n-grams as alone, given the same draws."""
+    """With the same random numbers, a row gets the same n-grams without the other rows."""
     features, is_text, _ = sequences(8, rows=23)
     words = find_words(is_text, STARTS[features["input_ids"].numpy()])
     rng = np.random.default_rng(9)

@@ -101,7 +101,7 @@ def test_errors_name_a_removed_file(tmp_path, in_its_place):
     path = write(tmp_path / "gone", data())
     records = tf.data.TFRecordDataset([write(tmp_path / "good", data()), path]).batch(5)
     options = tf.data.Options()
-    options.experimental_optimization.inject_prefetch = False  # it may open the file too early
+    options.experimental_optimization.inject_prefetch = False  # it opens files too early
     dataset = iter(records.with_options(options))
     next(dataset)
     os.remove(path)

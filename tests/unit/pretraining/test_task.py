@@ -40,7 +40,7 @@ NAMES = {"sop": "sentence_order", "nsp": "next_sentence", "none": None}
 
 @cache
 def numbers(sentence_loss):
-    """Losses, weights known beforehand, metrics and the total of one batch, as numbers."""
+    """Returns losses, loss weights, metrics and the total loss of a batch."""
     task = PretrainingTask(
         small_config(),
         max_seq_length=LENGTH,
@@ -103,7 +103,7 @@ def test_without_a_sentence_loss_the_total_is_the_masked_lm_loss():
     masked_lm = losses["masked_lm_loss"]
     expected = float(masked_lm.sum) / (float(masked_lm.weight) + MASKED_LM_EPSILON)
     np.testing.assert_allclose(total, expected, rtol=2e-7, atol=0)
-    # The rest of the model draws the same initial weights as with the head, which comes last.
+    # The head is created last, so the other weights have the same initial values as with it.
     theirs = numbers("sop")
     np.testing.assert_array_equal(masked_lm.sum, theirs[0]["masked_lm_loss"].sum)
     assert total < theirs[3]
@@ -111,8 +111,6 @@ def test_without_a_sentence_loss_the_total_is_the_masked_lm_loss():
 
 def test_sentence_loss_of_a_directory(tmp_path, caplog):
     directory = str(tmp_path)
-    with pytest.raises(ValueError, match=r"`sentence_loss` must be one of.*'random'"):
-        PretrainingTask(small_config(), max_seq_length=LENGTH, sentence_loss="random")
     for content in (None, {}, {"config": {"model": 1}}, {"config": "nsp"}):
         if content is not None:
             (tmp_path / "run_config.json").write_text(json.dumps(content))
@@ -129,7 +127,7 @@ def test_sentence_loss_of_a_directory(tmp_path, caplog):
         warn_of_another_loss(f"{directory}/model.ckpt-3", "nsp")
         assert not caplog.messages
         warn_of_another_loss(f"{directory}/model.ckpt-3", "none")
-    assert "with --sentence_loss=nsp and is evaluated with --sentence_loss=none" in caplog.text
+    assert "with `sentence_loss`=nsp and is evaluated with `sentence_loss`=none" in caplog.text
 
 
 MASKING = OnlineMasking(MaskingSettings(0.3, PREDICTIONS), mask_id=4, vocab_size=31)
@@ -138,7 +136,7 @@ COUNT = 12
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """Records of each kind; `zeros` has features of predictions in which there are none."""
+    """Returns record files by kind. In `zeros`, all prediction features are 0."""
     folder = tmp_path_factory.mktemp("records")
     zeros = pretraining_columns(COUNT, seed=1)
     for name in PREDICTION_FEATURES:
@@ -190,7 +188,7 @@ def test_batches_of_plain_and_masked_records_have_the_same_features(files, kind)
 
 
 def test_masks_depend_on_seed_pass_and_example(files):
-    tf.random.set_seed(5)  # the trainer sets it; it decides the order too
+    tf.random.set_seed(5)  # affects the order; set by the trainer
     task = task_on([files["plain"]])
     rows = examples(islice(task.train_dataset(4, seed=3), 6))
     again = islice(task.train_dataset(8, seed=3), 3)
@@ -246,7 +244,7 @@ def test_records_must_be_masked_once(files, tmp_path):
 
 @pytest.mark.parametrize("damaged", ["training", "evaluation"])
 def test_errors_name_damaged_records_of_both_inputs(tmp_path, damaged):
-    """Training reads word starts here, evaluation predictions."""
+    """Training reads plain records, evaluation masked records."""
     train = write_records(tmp_path / "training", plain_columns(40, seed=2))
     evaluate = write_records(tmp_path / "evaluation", pretraining_columns(40, seed=3))
     task = task_on([str(train)], [str(evaluate)])
@@ -276,13 +274,6 @@ def test_a_stream_without_intact_records_is_an_error(tmp_path):
         frame_records([b"\xff" * 40])[0] + whole
     )  # an invalid record before intact ones
     PretrainingTask(small_config(), train_files=[*map(str, paths)], **settings).check_workers(8, 2)
-
-
-def test_the_description_of_the_input_contains_the_masking(files):
-    described = task_on([files["plain"]]).describe_input()
-    assert described["masking"]["settings"]["masked_lm_prob"] == 0.3
-    assert described["masking"]["mask_id"] == 4
-    assert "masking" not in task_on([files["masked"]], masking=None).describe_input()
 
 
 def test_pairs_are_required_for_a_sentence_loss(tmp_path):

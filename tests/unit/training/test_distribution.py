@@ -16,20 +16,16 @@ from albert_tf.training.distribution import (
     Cluster,
     LostWorkerError,
     cluster_from_environment,
+    communication_options,
     create_strategy,
-    is_chief,
-    is_tpu,
-    local_replicas,
     process_state_kept,
     resolve_strategy,
     split_batch,
     split_cpu,
     with_xla,
-    worker_shard,
 )
 from albert_tf.training.settings import TrainingSettings
-from albert_tf.training.task import WHOLE
-from albert_tf.training.workers import explain_lost_workers, is_any_worker, values_of_workers
+from albert_tf.training.workers import explain_lost_workers
 
 
 def test_number_of_replicas_of_each_strategy():
@@ -80,6 +76,8 @@ def set_cluster(monkeypatch, count):
 
 def test_auto_is_multi_worker_if_tf_config_names_several_workers(monkeypatch):
     assert resolve_strategy("auto") == "auto"
+    with pytest.raises(ValueError, match="TF_CONFIG"):
+        resolve_strategy("multi_worker")
     set_cluster(monkeypatch, 1)
     assert resolve_strategy("auto") == "auto"
     assert resolve_strategy("multi_worker") == "multi_worker"
@@ -96,32 +94,13 @@ def test_other_strategies_are_rejected_with_several_workers(monkeypatch):
         resolve_strategy("auto", num_logical_cpu_devices=2)
 
 
-def test_several_workers_need_addresses():
-    with pytest.raises(ValueError, match="TF_CONFIG"):
-        create_strategy("multi_worker")
-
-
 @pytest.mark.parametrize(
     ("all_reduce", "gpus", "expected"),
-    [
-        ("auto", ["GPU:0"], "NCCL"),
-        ("ring", ["GPU:0"], "RING"),
-        ("auto", [], "RING"),
-    ],
+    [("auto", ["GPU:0"], "NCCL"), ("ring", ["GPU:0"], "RING"), ("auto", [], "RING")],
 )
 def test_workers_use_nccl_on_gpus(monkeypatch, all_reduce, gpus, expected):
-    given = []
-    set_cluster(monkeypatch, 1)
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: gpus)
-    monkeypatch.setattr(
-        tf.distribute,
-        "MultiWorkerMirroredStrategy",
-        lambda communication_options: given.append(communication_options),
-    )
-    distribution._multi_worker.cache_clear()
-    create_strategy("multi_worker", all_reduce=all_reduce)
-    distribution._multi_worker.cache_clear()
-    assert [options.implementation.value for options in given] == [expected]
+    assert communication_options(all_reduce).implementation.value == expected
 
 
 @pytest.mark.parametrize("gpus", [[], ["GPU:0"]])
@@ -171,18 +150,6 @@ def test_several_workers_must_connect_first(monkeypatch):
         create_strategy("multi_worker")
 
 
-@pytest.mark.parametrize("name", ["one_device", "mirrored"])
-def test_a_single_process_is_the_chief(name):
-    strategy = create_strategy(name)
-    assert is_chief(strategy)
-    assert not is_tpu(strategy)
-    assert worker_shard(strategy) == WHOLE
-    assert local_replicas(strategy) == strategy.num_replicas_in_sync
-    assert values_of_workers(strategy, 7) == [7]
-    assert is_any_worker(strategy, True)
-    assert not is_any_worker(strategy, False)
-
-
 def test_only_failed_reductions_become_lost_worker_errors():
     with (
         pytest.raises(
@@ -205,18 +172,18 @@ def test_an_unreachable_tpu_fails_quickly(monkeypatch):
     with socket.socket() as unused:
         unused.bind(("localhost", 0))  # nobody listens
         address = f"grpc://localhost:{unused.getsockname()[1]}"
-    for name in (address, "my-tpu", None):
-        start = time.monotonic()
-        with pytest.raises(ValueError, match="No TPU can be reached as `tpu_name`="):
+    start = time.monotonic()
+    for name in (address, "my-tpu"):
+        with pytest.raises(ValueError, match=f"No TPU can be reached as `tpu_name`={name}"):
             create_strategy("tpu", tpu_name=name, tpu_zone="us-central1-a", gcp_project="mine")
-        assert time.monotonic() - start < 20.0
+    assert time.monotonic() - start < 40.0
 
 
 WORKERS = ["one:2222", "two:2222", "10.0.0.3:81"]
 
 
-def cluster_of(cluster, task=None):
-    config = {"cluster": cluster} if task is None else {"cluster": cluster, "task": task}
+def cluster_of(cluster, task):
+    config = {"cluster": cluster, "task": task}
     return cluster_from_environment({TF_CONFIG: json.dumps(config)})
 
 

@@ -79,9 +79,8 @@ def test_stops_with_advice_without_saving(records, tmp_path):
     trainer = make_trainer(tmp_path, make_task(records, kind=PoisonedTask), STEPS)
     with pytest.raises(TrainingDivergedError, match=r"Step 5: loss=nan") as raised:
         train(trainer)
-    assert f"last good checkpoint is {tmp_path}/model.ckpt-3" in str(raised.value)
-    assert "`on_divergence`=rollback" in str(raised.value)
-    assert "`learning_rate`" in str(raised.value)
+    for advice in (f"{tmp_path}/model.ckpt-3", "`on_divergence`=rollback", "`learning_rate`"):
+        assert advice in str(raised.value)
     assert trainer.directory.newest().endswith("model.ckpt-3")
 
 
@@ -123,14 +122,12 @@ def test_run_killed_around_a_rollback_resumes(rolled_back, tmp_path, kept):
 
 @pytest.mark.slow
 def test_stops_after_three_rollbacks(records, tmp_path):
-    class Hopeless(PoisonedTask):
+    class AlwaysPoisonedTask(PoisonedTask):
         bad_batches = tuple(range(4, 50))
 
-    trainer = make_trainer(
-        tmp_path, make_task(records, kind=Hopeless), STEPS, on_divergence="rollback"
-    )
+    task = make_task(records, kind=AlwaysPoisonedTask)
     with pytest.raises(TrainingDivergedError, match="did not help 3 times"):
-        train(trainer)
+        train(make_trainer(tmp_path, task, STEPS, on_divergence="rollback"))
     (record,) = (record for phase, _, record in metrics_of(tmp_path) if phase == "roll_back")
     assert (record["roll_backs"], record["step"]) == (3, 3)
 
@@ -151,7 +148,7 @@ class TestSpikes:
     def test_loss_above_the_factor_is_a_spike(self):
         problem = problem_of(guard(max_loss_spike=2.0), [*self.LOSSES, 8.5], first=31)
         assert problem is not None
-        assert problem.startswith("Step 46: loss=8.5 is more than `max_loss_spike`=2 times")
+        assert problem.startswith("Step 46: loss=8.5 is more than 2 times the median")
 
     @pytest.mark.parametrize(("factor", "loss"), [(2.0, 7.9), (0.0, 1e9)])
     def test_smaller_losses_are_not_spikes(self, factor, loss):

@@ -19,7 +19,7 @@ from albert_tf.training.interruption import (
 )
 from tests.full_disk import file_size_limit
 from tests.programs import ROOT
-from tests.small_records import damage_record, pretraining_columns, write_records
+from tests.small_records import pretraining_columns, write_records
 from tests.small_training import (
     PlainLog,
     SignallingLog,
@@ -161,22 +161,6 @@ def test_ctrl_c_raises_keyboard_interrupt_outside_of_commands():
     with end_on_signals(), Interruption() as interruption:
         signal.raise_signal(signal.SIGINT)
     assert interruption.stopped(3).code == 128 + signal.SIGINT
-
-
-@pytest.mark.slow
-def test_skipped_records_are_counted_after_resuming(tmp_path):
-    file = write_records(tmp_path / "records", pretraining_columns(30, seed=0))
-    damage_record(file, number=25)
-    task = make_task(file, skip_damaged_records=True)
-    expected = state_of(train(make_trainer(tmp_path / "uninterrupted", task, STEPS)))
-    with pytest.raises(TrainingInterrupted):
-        train(make_trainer(tmp_path / "run", task, STEPS), SignallingLog)
-    assert_same_state(train(make_trainer(tmp_path / "run", task, STEPS)), expected)
-    for run in ("uninterrupted", "run"):
-        lines = (tmp_path / run / "metrics.jsonl").read_text().splitlines()
-        assert json.loads(lines[-1])["skipped_records"] == 1
-        description = json.loads((tmp_path / run / "train_state/8.json").read_text())
-        assert description["skipped_records"] == [f"{file}\t25\t-1"]
 
 
 @pytest.mark.slow

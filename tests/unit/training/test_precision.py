@@ -14,7 +14,6 @@ from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.modeling.original_names import original_names
 from albert_tf.training import precision as module
-from albert_tf.training.distribution import create_strategy
 from albert_tf.training.precision import build_model
 from tests import small_training
 from tests.small_model import encoder_inputs, small_config
@@ -92,19 +91,18 @@ def test_compiled_step_reduces_in_float32(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
-class TestPolicies:
-    def test_gradients_of_positions_are_summed_in_float32(self, policy):
-        """The gradient of 1500 equal rows is 1500 times the gradient of one row."""
-        model = AlbertEncoder(small_config(), dtype=policy)
-        inputs = {name: values[:1] for name, values in encoder_inputs().items()}
-        gradients = []
-        for rows in (1, 1500):
-            batch = {name: tf.repeat(values, rows, axis=0) for name, values in inputs.items()}
-            with tf.GradientTape() as tape:
-                outputs = model.embeddings(batch["input_ids"], batch["segment_ids"])[0]
-                total = tf.reduce_sum(tf.cast(outputs, tf.float32)[:, :, 0])
-            gradients.append(tape.gradient(total, model.embeddings.position_embeddings))
-        np.testing.assert_allclose(gradients[1], 1500 * gradients[0], rtol=0.01, atol=0.01)
+def test_gradients_of_positions_are_summed_in_float32(policy):
+    """The gradient of 1500 equal rows is 1500 times the gradient of one row."""
+    model = AlbertEncoder(small_config(), dtype=policy)
+    inputs = {name: values[:1] for name, values in encoder_inputs().items()}
+    gradients = []
+    for rows in (1, 1500):
+        batch = {name: tf.repeat(values, rows, axis=0) for name, values in inputs.items()}
+        with tf.GradientTape() as tape:
+            outputs = model.embeddings(batch["input_ids"], batch["segment_ids"])[0]
+            total = tf.reduce_sum(tf.cast(outputs, tf.float32)[:, :, 0])
+        gradients.append(tape.gradient(total, model.embeddings.position_embeddings))
+    np.testing.assert_allclose(gradients[1], 1500 * gradients[0], rtol=0.01, atol=0.01)
 
 
 class FakeStrategy:
@@ -118,41 +116,19 @@ class FakeStrategy:
         return tf.distribute.get_strategy().scope()
 
 
-def test_float32_keeps_the_policy_of_the_program():
+@pytest.mark.parametrize(
+    ("precision", "policy"), [("float32", "float64"), ("bfloat16", "mixed_bfloat16")]
+)
+def test_only_half_precision_sets_the_policy(precision, policy):
     keras.config.set_dtype_policy("float64")
     try:
-        model = build_model(lambda: keras.layers.Dense(2), "float32", FakeStrategy("GPU"))
+        model = build_model(lambda: keras.layers.Dense(2), precision, FakeStrategy("GPU"))
         assert keras.config.dtype_policy().name == "float64"
     finally:
         keras.config.set_dtype_policy("float32")
-    assert model.dtype_policy.name == "float64"
-
-
-@pytest.mark.parametrize("device_type", ["CPU", "GPU", "TPU"])
-def test_half_precision_sets_the_policy_on_every_device(device_type):
-    def layer():
-        return keras.layers.Dense(2)
-
-    model = build_model(layer, "bfloat16", FakeStrategy(device_type))
-    assert model.dtype_policy.name == "mixed_bfloat16"
+    assert model.dtype_policy.name == policy
 
 
 def test_float16_is_rejected_on_tpus():
     with pytest.raises(ValueError, match="float16"):
         build_model(keras.Model, "float16", FakeStrategy("TPU"))
-
-
-@pytest.mark.parametrize(
-    ("content", "is_warned"),
-    [
-        ("flags\t\t: fpu avx512f avx512_vnni\n", True),
-        ("flags\t\t: fpu avx512_bf16 sse2\n", False),
-        ("Features\t: fp asimd bf16\n", False),
-        ("processor: 1\n", False),
-    ],
-)
-def test_warning_for_processors_without_bfloat16(tmp_path, monkeypatch, caplog, content, is_warned):
-    (tmp_path / "cpuinfo").write_text(content)
-    monkeypatch.setattr(module, "_CPU_FLAGS", str(tmp_path / "cpuinfo"))
-    build_model(keras.Model, "bfloat16", create_strategy("one_device"))
-    assert ("several times slower than float32" in caplog.text) == is_warned

@@ -106,31 +106,20 @@ class TestFiles:
         path = tmp_path / "metrics.jsonl"
         before, content = read_metrics(tmp_path), path.read_bytes()
         lines = content.split(b"\n")
-        for end in (b'{"step": 30, "pha', b"\0" * 512):
-            path.write_bytes(content + end)
-            RunLog(str(tmp_path), 60, start_step=30, clock=Clock()).close()
-            assert read_metrics(tmp_path) == before
-            assert sorted(p.name for p in tmp_path.glob("metrics*")) == ["metrics.jsonl"]
-            assert "metrics.jsonl" not in caplog.text
-        for damage in (
-            b"{",
+        damages = (
             b'{"step": 20}',
             b'{"step": 20, "phase": "../eval"}',
             b'{"step": 20, "phase": "eval", "loss": [1]}',
-            b"\xff\xfe",
             b"\0" * 512,
+        )
+        for damaged in (
+            content + b'{"step": 30, "pha',
+            *(b"\n".join([*lines[:2], damage, *lines[2:]]) for damage in damages),
         ):
-            caplog.clear()
-            damaged = b"\n".join([*lines[:2], damage, *lines[2:]])
             path.write_bytes(damaged)
             RunLog(str(tmp_path), 60, start_step=30, clock=Clock()).close()
             assert read_metrics(tmp_path) == before
-            assert (tmp_path / "metrics.jsonl.damaged").read_bytes() == damaged
-            assert f"{path}.damaged" in caplog.text
-            assert "line 3" in caplog.text
-        assert set(read_scalars(tmp_path / "tensorboard" / "eval")) == {
-            (name, step) for name in ("loss", "eval_accuracy") for step in (10, 20, 30)
-        }
+        assert caplog.text.count(f"1 damaged lines of {path}") == len(damages)
 
     def test_repeated_evaluation_replaces_the_first(self, tmp_path):
         write_run(tmp_path, Clock())
@@ -152,21 +141,16 @@ class TestFiles:
         log.train(3, {"loss": float("nan"), "gradient_norm": float("inf")}, count=1)
         log.close()
         (record,) = read_metrics(tmp_path)
-        assert record["loss"] is None
-        assert record["gradient_norm"] is None
+        assert (record["loss"], record["gradient_norm"]) == (None, None)
         RunLog(str(tmp_path), total_steps=9, start_step=3).close()
         assert read_metrics(tmp_path) == [record]
 
     def test_resumed_run_warns_of_changed_settings(self, tmp_path, monkeypatch):
         warnings = []
         monkeypatch.setattr(logging, "warning", lambda text, *args: warnings.append(text % args))
-        for step, optimizer, files in (
-            (0, "lamb", ("a",)),
-            (0, "sgd", ("a",)),
-            (4, "adamw", ("a",)),
-        ):
+        for step, optimizer in ((0, "lamb"), (0, "sgd"), (4, "adamw")):
             log = RunLog(str(tmp_path), total_steps=9, start_step=step)
-            log.write_config({"optimizer": {"rate": 0.5, "optimizer": optimizer}, "files": files})
+            log.write_config({"optimizer": {"rate": 0.5, "optimizer": optimizer}, "files": ("a",)})
             log.close()
         assert warnings == [
             "optimizer.optimizer changes at step 4: 'sgd' until now, 'adamw' from now on"
@@ -182,19 +166,17 @@ class TestFiles:
 
     def test_damaged_run_config_is_replaced(self, tmp_path, caplog):
         path = tmp_path / "run_config.json"
-        for content in (b"[]", b"{}", b'{"config": 3}'):  # from another program
+        for content in (b"[]", b'{"config": 3}'):  # from another program
             path.write_bytes(content)
             assert read_run_config(str(tmp_path)) == {}
         assert not caplog.text
-        for content in (b"", b"{", b"\xff"):
-            caplog.clear()
-            path.write_bytes(content)
-            assert read_run_config(str(tmp_path)) == {}
-            assert str(path) in caplog.text
-            log = RunLog(str(tmp_path), 60, start_step=30, clock=Clock())
-            log.write_config({"a": 1})
-            log.close()
-            assert read_run_config(str(tmp_path)) == {"a": 1}
+        path.write_bytes(b"{")
+        assert read_run_config(str(tmp_path)) == {}
+        assert str(path) in caplog.text
+        log = RunLog(str(tmp_path), 60, start_step=30, clock=Clock())
+        log.write_config({"a": 1})
+        log.close()
+        assert read_run_config(str(tmp_path)) == {"a": 1}
 
     @pytest.mark.parametrize(("size", "name"), [(0, "metrics.jsonl"), (200, "tensorboard/train")])
     def test_full_disk_is_reported_and_the_run_can_resume(self, tmp_path, size, name):
@@ -226,44 +208,34 @@ class TestFiles:
         assert list(tmp_path.iterdir()) == []
 
 
-class TestRates:
-    def test_exclude_pauses(self, tmp_path):
-        clock = Clock()
-        log = RunLog(str(tmp_path), total_steps=100, start_step=50, clock=clock)
-        clock.now += 3.0
-        with log.pause():
-            clock.now += 500.0
-        clock.now += 1.0
-        log.train(60, {}, count=24)
-        clock.now += 5.0
-        log.train(70, {}, count=30)
-        log.close()
-        first, second = read_metrics(tmp_path)
-        assert (first["examples_per_second"], first["steps_per_second"]) == (6.0, 2.5)
-        assert (second["examples_per_second"], second["steps_per_second"]) == (6.0, 2.0)
+def test_rates_exclude_pauses(tmp_path):
+    clock = Clock()
+    log = RunLog(str(tmp_path), total_steps=100, start_step=50, clock=clock)
+    clock.now += 3.0
+    with log.pause():
+        clock.now += 500.0
+    clock.now += 1.0
+    log.train(60, {}, count=24)
+    log.close()
+    (record,) = read_metrics(tmp_path)
+    assert (record["examples_per_second"], record["steps_per_second"]) == (6.0, 2.5)
 
 
-class TestTerminal:
-    @pytest.fixture
-    def lines(self, monkeypatch):
-        lines = []
-        monkeypatch.setattr(logging, "info", lambda text, *args: lines.append(text % args))
-        return lines
-
-    def test_one_line_per_interval_without_a_terminal(self, tmp_path, lines, capsys):
-        clock = Clock()
-        log = RunLog(str(tmp_path), total_steps=60, start_step=40, clock=clock)
-        clock.now += 4.0
-        log.advance(45)
-        log.train(50, {"loss": 0.25, "learning_rate": 1.5e-5}, count=80)
-        log.evaluation(50, {"eval_accuracy": 0.5})
-        log.close()
-        assert lines == [
-            "phase=train step=50/60 loss=0.25 learning_rate=1.5e-05 examples_per_second=20 "
-            "steps_per_second=2.5 seconds_left=4",
-            "phase=eval step=50/60 eval_accuracy=0.5",
-        ]
-        assert capsys.readouterr() == ("", "")
+def test_one_line_per_interval_without_a_terminal(tmp_path, monkeypatch, capsys):
+    lines, clock = [], Clock()
+    monkeypatch.setattr(logging, "info", lambda text, *args: lines.append(text % args))
+    log = RunLog(str(tmp_path), total_steps=60, start_step=40, clock=clock)
+    clock.now += 4.0
+    log.advance(45)
+    log.train(50, {"loss": 0.25, "learning_rate": 1.5e-5}, count=80)
+    log.evaluation(50, {"eval_accuracy": 0.5})
+    log.close()
+    assert lines == [
+        "phase=train step=50/60 loss=0.25 learning_rate=1.5e-05 examples_per_second=20 "
+        "steps_per_second=2.5 seconds_left=4",
+        "phase=eval step=50/60 eval_accuracy=0.5",
+    ]
+    assert capsys.readouterr() == ("", "")
 
 
 class TestCurves:

@@ -5,13 +5,10 @@ import shutil
 import pytest
 import tensorflow as tf
 
-from albert_tf.pretraining.masking import MaskingSettings, OnlineMasking
 from albert_tf.training import step
 from albert_tf.training.run_log import RunLog
 from tests.small_model import dropping_config, small_config
 from tests.small_records import (
-    PREDICTIONS,
-    plain_columns,
     pretraining_batch,
     pretraining_columns,
     write_records,
@@ -85,21 +82,6 @@ def test_run_with_changed_input_resumes_in_its_new_order(tmp_path):
     unbroken = state_of(trained(run, records, batch_size=6, last_step=12))
     copy_up_to(6, run, copy)
     assert_same_state(trained(copy, records, batch_size=6, last_step=12), unbroken)
-
-
-@pytest.mark.slow
-def test_run_with_online_masking_resumes_with_the_same_masks(tmp_path, caplog):
-    """Four batches are one pass, so the position is in a later pass."""
-    records = write_records(tmp_path / "records", plain_columns(17, seed=0))
-    run, copy = tmp_path / "run", tmp_path / "copy"
-    masking = OnlineMasking(MaskingSettings(0.3, PREDICTIONS), mask_id=4, vocab_size=31)
-    unbroken = state_of(trained(run, records, batch_size=4, last_step=12, masking=masking))
-    copy_up_to(6, run, copy)
-    changed = OnlineMasking(MaskingSettings(0.4, PREDICTIONS), mask_id=4, vocab_size=31)
-    shutil.copytree(copy, tmp_path / "changed")
-    assert_same_state(trained(copy, records, batch_size=4, last_step=12, masking=masking), unbroken)
-    trained(tmp_path / "changed", records, batch_size=4, last_step=7, masking=changed)
-    assert "(masking)" in caplog.text
 
 
 def small_run(folder, records, **settings):
