@@ -1,7 +1,7 @@
 """ALBERT on TensorFlow 2, equal to the original release.
 
-The public names are loaded when they are first used, so that `import albert_tf` costs nothing and
-processes that only prepare data never load TensorFlow.
+Public names are imported on first use, so `import albert_tf` is fast, and processes that only
+prepare data never import TensorFlow.
 """
 
 from __future__ import annotations
@@ -13,111 +13,68 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from albert_tf.data.import_hook import wrap_import
-from albert_tf.version import __version__
+from albert_tf.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from albert_tf.checkpoints.load_tokenizer import load_tokenizer
-    from albert_tf.checkpoints.load_weights import load_weights
-    from albert_tf.checkpoints.loading import load
-    from albert_tf.checkpoints.original import write_checkpoint
-    from albert_tf.checkpoints.save import save
-    from albert_tf.classification.predict_texts import TextPrediction
-    from albert_tf.classification.run import ClassificationSettings, run_classification
-    from albert_tf.classification.text_classifier import TextClassifier
-    from albert_tf.config import PRESETS, AlbertConfig
-    from albert_tf.finetuning.texts import TextEncoder
-    from albert_tf.modeling.encoder import AlbertEncoder
+    # `as` marks a name as public for type checkers.
+    from albert_tf.checkpoints.load_tokenizer import load_tokenizer as load_tokenizer
+    from albert_tf.checkpoints.load_weights import load_weights as load_weights
+    from albert_tf.checkpoints.loading import load as load
+    from albert_tf.checkpoints.original import write_checkpoint as write_checkpoint
+    from albert_tf.checkpoints.save import save as save
+    from albert_tf.classification.predict_texts import TextPrediction as TextPrediction
+    from albert_tf.classification.run import ClassificationSettings as ClassificationSettings
+    from albert_tf.classification.run import run_classification as run_classification
+    from albert_tf.classification.text_classifier import TextClassifier as TextClassifier
+    from albert_tf.config import PRESETS as PRESETS
+    from albert_tf.config import AlbertConfig as AlbertConfig
+    from albert_tf.finetuning.texts import TextEncoder as TextEncoder
+    from albert_tf.modeling.encoder import AlbertEncoder as AlbertEncoder
+    from albert_tf.modeling.models import AlbertForClassification as AlbertForClassification
+    from albert_tf.modeling.models import AlbertForMultipleChoice as AlbertForMultipleChoice
+    from albert_tf.modeling.models import AlbertForPretraining as AlbertForPretraining
+    from albert_tf.modeling.models import AlbertForQuestionAnswering as AlbertForQuestionAnswering
     from albert_tf.modeling.models import (
-        AlbertForClassification,
-        AlbertForMultipleChoice,
-        AlbertForPretraining,
-        AlbertForQuestionAnswering,
-        AlbertForQuestionAnsweringWithBeamSearch,
-        AlbertForTokenClassification,
+        AlbertForQuestionAnsweringWithBeamSearch as AlbertForQuestionAnsweringWithBeamSearch,
     )
-    from albert_tf.modeling.original_names import original_names
-    from albert_tf.multiple_choice.choose import ChosenOption, MultipleChoice
-    from albert_tf.multiple_choice.run import MultipleChoiceSettings, run_multiple_choice
-    from albert_tf.pretraining.create_data import (
-        PretrainingDataSettings,
-        create_pretraining_data,
+    from albert_tf.modeling.models import (
+        AlbertForTokenClassification as AlbertForTokenClassification,
     )
-    from albert_tf.pretraining.fill_mask import FillMask
-    from albert_tf.pretraining.run import PretrainingSettings, run_pretraining
-    from albert_tf.pretraining.vocabulary import train_sentencepiece
-    from albert_tf.squad.ask import QuestionAnswer, QuestionAnswerer
-    from albert_tf.squad.run import SquadSettings, run_squad
+    from albert_tf.modeling.original_names import original_names as original_names
+    from albert_tf.multiple_choice.choose import ChosenOption as ChosenOption
+    from albert_tf.multiple_choice.choose import MultipleChoice as MultipleChoice
+    from albert_tf.multiple_choice.run import MultipleChoiceSettings as MultipleChoiceSettings
+    from albert_tf.multiple_choice.run import run_multiple_choice as run_multiple_choice
+    from albert_tf.pretraining.create_data import PretrainingDataSettings as PretrainingDataSettings
+    from albert_tf.pretraining.create_data import create_pretraining_data as create_pretraining_data
+    from albert_tf.pretraining.fill_mask import FillMask as FillMask
+    from albert_tf.pretraining.run import PretrainingSettings as PretrainingSettings
+    from albert_tf.pretraining.run import run_pretraining as run_pretraining
+    from albert_tf.pretraining.vocabulary import train_sentencepiece as train_sentencepiece
+    from albert_tf.squad.ask import QuestionAnswer as QuestionAnswer
+    from albert_tf.squad.ask import QuestionAnswerer as QuestionAnswerer
+    from albert_tf.squad.run import SquadSettings as SquadSettings
+    from albert_tf.squad.run import run_squad as run_squad
     from albert_tf.token_classification.run import (
-        TokenClassificationSettings,
-        run_token_classification,
+        TokenClassificationSettings as TokenClassificationSettings,
     )
-    from albert_tf.token_classification.tag import TaggedEntity, TaggedText, TaggedWord
-    from albert_tf.token_classification.token_classifier import TokenClassifier
-    from albert_tf.tools.exports import (
-        convert,
-        estimate_memory,
-        export_hub_module,
-        export_litert,
-        export_saved_model,
-        inspect,
+    from albert_tf.token_classification.run import (
+        run_token_classification as run_token_classification,
     )
-    from albert_tf.training.optimization import AdamWeightDecay, Lamb, WarmupPolynomialDecay
-    from albert_tf.training.settings import JobResult
-
-
-__all__ = [
-    "PRESETS",
-    "AdamWeightDecay",
-    "AlbertConfig",
-    "AlbertEncoder",
-    "AlbertForClassification",
-    "AlbertForMultipleChoice",
-    "AlbertForPretraining",
-    "AlbertForQuestionAnswering",
-    "AlbertForQuestionAnsweringWithBeamSearch",
-    "AlbertForTokenClassification",
-    "ChosenOption",
-    "ClassificationSettings",
-    "FillMask",
-    "JobResult",
-    "Lamb",
-    "MultipleChoice",
-    "MultipleChoiceSettings",
-    "PretrainingDataSettings",
-    "PretrainingSettings",
-    "QuestionAnswer",
-    "QuestionAnswerer",
-    "SquadSettings",
-    "TaggedEntity",
-    "TaggedText",
-    "TaggedWord",
-    "TextClassifier",
-    "TextEncoder",
-    "TextPrediction",
-    "TokenClassificationSettings",
-    "TokenClassifier",
-    "WarmupPolynomialDecay",
-    "__version__",
-    "convert",
-    "create_pretraining_data",
-    "estimate_memory",
-    "export_hub_module",
-    "export_litert",
-    "export_saved_model",
-    "inspect",
-    "load",
-    "load_tokenizer",
-    "load_weights",
-    "original_names",
-    "run_classification",
-    "run_multiple_choice",
-    "run_pretraining",
-    "run_squad",
-    "run_token_classification",
-    "save",
-    "train_sentencepiece",
-    "write_checkpoint",
-]
+    from albert_tf.token_classification.tag import TaggedEntity as TaggedEntity
+    from albert_tf.token_classification.tag import TaggedText as TaggedText
+    from albert_tf.token_classification.tag import TaggedWord as TaggedWord
+    from albert_tf.token_classification.token_classifier import TokenClassifier as TokenClassifier
+    from albert_tf.tools.exports import convert as convert
+    from albert_tf.tools.exports import estimate_memory as estimate_memory
+    from albert_tf.tools.exports import export_hub_module as export_hub_module
+    from albert_tf.tools.exports import export_litert as export_litert
+    from albert_tf.tools.exports import export_saved_model as export_saved_model
+    from albert_tf.tools.exports import inspect as inspect
+    from albert_tf.training.optimization import AdamWeightDecay as AdamWeightDecay
+    from albert_tf.training.optimization import Lamb as Lamb
+    from albert_tf.training.optimization import WarmupPolynomialDecay as WarmupPolynomialDecay
+    from albert_tf.training.settings import JobResult as JobResult
 
 _NAMES = {
     "checkpoints.load_tokenizer": ("load_tokenizer",),
@@ -163,7 +120,8 @@ _NAMES = {
     "training.settings": ("JobResult",),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
-# Former names.
+__all__ = ["__version__", *_MODULES]
+# Deprecated names.
 _MODULES |= dict.fromkeys(("AlbertForSpanBeams", "AlbertForSpans"), "modeling.models")
 
 
@@ -178,25 +136,24 @@ def __dir__() -> list[str]:
 
 
 class _LazyClass:
-    """Represents a class in Keras's registry until a saved model contains it."""
+    """Entry in Keras's registry that imports a class when a saved model contains the class."""
 
     def __init__(self, module: str, name: str) -> None:
         self.module = module
         self.name = name
 
     def from_config(self, config: dict[str, Any]) -> Any:
-        """Imports the class, which replaces this object in the registry, and creates an object."""
+        """Creates an object of the class, whose import replaces this entry of the registry."""
         module = importlib.import_module(f"albert_tf.{self.module}")
         return getattr(module, self.name).from_config(config)
 
 
 def _register_classes(keras: ModuleType) -> None:
-    names = [name for name in _MODULES if name.startswith("Albert") and name != "AlbertConfig"]
-    names += ["AdamWeightDecay", "Lamb", "WarmupPolynomialDecay"]
-    classes = {**{name: _MODULES[name] for name in names}, "HeadLoss": "modeling.losses"}
+    modules = ("modeling.encoder", "modeling.losses", "modeling.models", "training.optimization")
     registry = keras.saving.get_custom_objects()
-    for name, module in classes.items():
-        registry[f"albert_tf>{name}"] = _LazyClass(module, name)
+    for name, module in {**_MODULES, "HeadLoss": "modeling.losses"}.items():
+        if module in modules:
+            registry[f"albert_tf>{name}"] = _LazyClass(module, name)
 
 
 def _import_keras(execute: Callable[[ModuleType], None], module: ModuleType) -> None:
@@ -204,8 +161,7 @@ def _import_keras(execute: Callable[[ModuleType], None], module: ModuleType) -> 
     _register_classes(module)
 
 
-# `keras.models.load_model` finds registered classes only. Importing the classes here would import
-# TensorFlow, which processes that only prepare data do not need.
+# `keras.models.load_model` only finds registered classes, and importing them imports TensorFlow.
 if "keras" in sys.modules:
     _register_classes(sys.modules["keras"])
 else:

@@ -27,15 +27,15 @@ ALL_REDUCES = ("auto", "nccl", "ring")
 ATTENTIONS = ("auto", "plain", "cudnn")  # see fused_attention.py
 FREEZES = ("encoder", "embeddings")
 
-# Keys that every configuration file contains. The shapes of weights do not depend on the number of
-# heads or, if layers share their parameters, on the number of layers.
+# Keys that a configuration file must contain. If one has a wrong default, the weights still fit:
+# their shapes do not depend on the number of heads or of layers that share parameters.
 REQUIRED_KEYS = ("vocab_size", "num_hidden_layers", "num_attention_heads")
 
 # Key of `AlbertConfig.extra`: the released version ("v1" or "v2") that a model was fine-tuned from.
 # Released configurations differ only in dropout, which fine-tuning may change.
 VERSION_KEY = "pretrained_version"
 
-# Larger values exceed the size of a tensor, or make tracing endless.
+# Limits of tensors, and of the time of tracing.
 MAX_SIZE = 2**31 - 1
 MAX_BLOCKS = 10_000
 
@@ -60,11 +60,11 @@ class AlbertConfig:
         max_position_embeddings: largest length of a sequence.
         type_vocab_size: entries of the segment (token type) table.
         initializer_range: standard deviation of the truncated normal initializer.
-        parameter_sharing: what the layers of a group share: "all", only the "attention" parts, only
-            the "ffn" parts, or "none". "none" sets `num_hidden_groups` to L. The file contains
-            this key only if it is not "all".
-        extra: keys of the JSON file that the model does not use (`net_structure_type`, `gap_size`,
-            `down_scale_factor`, ...); written back unchanged.
+        parameter_sharing: what the layers of a group share: "all" parameters, only those of
+            "attention", only those of the feed-forward layers ("ffn"), or "none", which sets
+            `num_hidden_groups` to L.
+        extra: keys of the JSON file that the model does not use, such as `net_structure_type`;
+            written back unchanged.
 
     Raises:
         ValueError: a value is out of range or contradicts another value.
@@ -99,12 +99,9 @@ class AlbertConfig:
             expected = f"a whole number from 1 to {MAX_SIZE}"
             _require(is_valid, f"AlbertConfig.{name}", expected, value)
             object.__setattr__(self, name, size)
-        if self.num_hidden_layers * self.inner_group_num > MAX_BLOCKS:
-            raise UserError(
-                f"AlbertConfig.num_hidden_layers * inner_group_num must be at most {MAX_BLOCKS}. "
-                f"Received: num_hidden_layers={self.num_hidden_layers}, "
-                f"inner_group_num={self.inner_group_num}"
-            )
+        blocks = self.num_hidden_layers * self.inner_group_num
+        name = "AlbertConfig.num_hidden_layers * inner_group_num"
+        _require(blocks <= MAX_BLOCKS, name, f"at most {MAX_BLOCKS}", blocks)
         known = sorted(set(self.extra) & set(_ALBERT_FIELDS))
         if known:
             raise UserError(f"AlbertConfig.extra must not contain fields. Received: {known}")
@@ -129,7 +126,7 @@ class AlbertConfig:
         self._resolve_sharing()
 
     def _resolve_sharing(self) -> None:
-        """Sets the groups of "none", and rejects groups that contradict the mode."""
+        """Sets the number of groups if nothing is shared, and checks it otherwise."""
         mode = self.parameter_sharing
         groups, layers = self.num_hidden_groups, self.num_hidden_layers
         _require_choice("AlbertConfig.parameter_sharing", mode, SHARING_MODES)
@@ -167,8 +164,8 @@ class AlbertConfig:
     def group_of_layer(self, layer: int) -> int:
         """Returns the group, in 0..G-1, of a layer in 0..L-1.
 
-        Differs: the original computes `int(layer / L * G)` in floating point, which is one too
-            small for a few sizes (L = G = 22, layer 15); for 12 and 24 layers, both are equal.
+        Differs: the original computes `int(layer / L * G)` with rounding errors, which matter for a
+            few sizes (L = G = 22), but not for 12 or 24 layers.
         """
         return layer * self.num_hidden_groups // self.num_hidden_layers
 
@@ -177,7 +174,7 @@ class AlbertConfig:
 
         Args:
             length: number of tokens of the longest sequence.
-            name: name of the length in the message.
+            name: name of the argument in the message.
         """
         if not 1 <= length <= self.max_position_embeddings:
             raise UserError(
@@ -209,11 +206,6 @@ class AlbertConfig:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> AlbertConfig:
         """Builds a configuration from the content of an `albert_config.json`."""
-        if "vocab_size" not in values:
-            raise UserError(
-                "The ALBERT configuration has no 'vocab_size', the one key without a default. "
-                f"Received keys: {shown(sorted(values))}"
-            )
         known = {name: values[name] for name in _ALBERT_FIELDS if name in values}
         extra = {key: value for key, value in values.items() if key not in known}
         return cls(**known, extra=extra)
@@ -223,8 +215,7 @@ class AlbertConfig:
         """Reads an `albert_config.json` from a local or remote path.
 
         Raises:
-            ValueError: the file is missing or invalid, or lacks one of `REQUIRED_KEYS`, for which
-                the original would use defaults.
+            ValueError: the file is missing or invalid, or lacks one of `REQUIRED_KEYS`.
         """
         if not file_exists(path):
             raise UserError(f"There is no configuration file {path!r} (`albert_config_file`).")
@@ -259,7 +250,8 @@ def require_keys(values: Mapping[str, Any]) -> None:
     missing = [key for key in REQUIRED_KEYS if key not in values]
     if missing:
         raise UserError(
-            f"the file must contain {', '.join(missing)}: weights do not show a wrong default. "
+            f"the file must contain {', '.join(missing)}, because a wrong default would not be "
+            "detected. "
             f"Received keys: {shown(sorted(values))}"
         )
 
@@ -291,11 +283,11 @@ def _require_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
 
 
 def _presets() -> dict[str, AlbertConfig]:
-    """Returns the released models: (hidden size, layers); heads have size 64, F = 4H, E = 128.
+    """Returns the configurations of the released models.
 
-    Dropout: v1 was trained with 0.1 except xxlarge, v2 without. According to their author, the
-        Chinese models use ReLU and 16 heads in xxlarge; their dropout (0 here) and the heads of the
-        smaller ones (H / 64 here) are not known.
+    All have F = 4H and E = 128. Version 1 was trained with a dropout of 0.1, except xxlarge;
+    version 2 without dropout. According to their author, the Chinese models use ReLU, and xxlarge
+    has 16 heads; their dropout (0 here) and the heads of smaller models (H / 64 here) are unknown.
     """
     presets = {}
     sizes = {"base": (768, 12), "large": (1024, 24), "xlarge": (2048, 24), "xxlarge": (4096, 12)}
@@ -327,35 +319,22 @@ PRESETS: Mapping[str, AlbertConfig] = _presets()
 class OptimizerConfig:
     """The update rule and the learning rate of a run.
 
-    Attributes:
-        optimizer: "lamb" or "adamw".
-        learning_rate: rate at the end of the warm-up; above 0.
-        num_train_steps: T, the step at which the rate reaches 0.
-        num_warmup_steps: steps of linear warm-up; 0 disables it.
-        start_warmup_step: step at which the warm-up starts; the rate is 0 before it.
-        poly_power: exponent of the polynomial decay.
-        weight_decay_rate: weight decay of decayed variables, per unit of learning rate.
-        clip_norm: largest global norm of the gradients.
-        beta_1: decay of the first moment.
-        beta_2: decay of the second moment.
-        epsilon: added to the root of the second moment.
-        num_decay_steps: number of last steps in which the rate decays, after it was constant from
-            the warm-up on. `None` for the original's schedule, which decays from step 0 on.
-
     Source: optimization.py of the original release.
     """
 
-    optimizer: str = "lamb"
-    learning_rate: float = 0.00176
-    num_train_steps: int = 125000
+    optimizer: str = "lamb"  # or "adamw"
+    learning_rate: float = 0.00176  # at the end of the warm-up
+    num_train_steps: int = 125000  # the step at which the rate reaches 0
     num_warmup_steps: int = 3125
-    start_warmup_step: int = 0
-    poly_power: float = 1.0
-    weight_decay_rate: float = 0.01
-    clip_norm: float = 1.0
-    beta_1: float = 0.9
-    beta_2: float = 0.999
-    epsilon: float = 1e-6
+    start_warmup_step: int = 0  # the rate is 0 before this step
+    poly_power: float = 1.0  # exponent of the polynomial decay
+    weight_decay_rate: float = 0.01  # per unit of the learning rate
+    clip_norm: float = 1.0  # largest global norm of the gradients
+    beta_1: float = 0.9  # decay of the first moment
+    beta_2: float = 0.999  # decay of the second moment
+    epsilon: float = 1e-6  # added to the root of the second moment
+    # Number of steps at the end in which the rate decays; it is constant between warm-up and decay.
+    # If `None`, it decays from step 0 on, as in the original.
     num_decay_steps: int | None = None
 
     # Flags of the command, for messages.
@@ -400,7 +379,7 @@ class FineTuningOptimizerConfig(OptimizerConfig):
 
 @dataclasses.dataclass(frozen=True)
 class SquadOptimizerConfig(FineTuningOptimizerConfig):
-    """`FineTuningOptimizerConfig` for SQuAD: a number of epochs and a share of warm-up steps."""
+    """`FineTuningOptimizerConfig` with the flags of SQuAD, which set epochs and a warm-up share."""
 
     STEPS_FLAG: ClassVar[str] = "`num_train_epochs`"
     WARMUP_FLAG: ClassVar[str] = "`warmup_proportion`"
@@ -408,49 +387,34 @@ class SquadOptimizerConfig(FineTuningOptimizerConfig):
 
 @dataclasses.dataclass(frozen=True)
 class TrainerConfig:
-    """How a run is carried out, for any task.
+    """Settings of the training loop, independent of the task."""
 
-    Attributes:
-        output_dir: directory of checkpoints, logs and results.
-        train_batch_size: examples per step over all replicas and micro-batches.
-        save_checkpoints_steps: steps between two checkpoints.
-        keep_checkpoint_max: number of kept checkpoints in addition to the best one; 0 keeps all.
-        log_steps: steps between two log lines.
-        seed: seed of initial weights, input order and dropout.
-        jit_compile: whether XLA compiles the step; with several replicas, all except the reduction.
-        gradient_accumulation_steps: A, micro-batches per replica, whose gradients are summed before
-            the update. The step needs the memory of one micro-batch.
-        remat: whether only the input of each block is kept for the backward pass, and the rest is
-            recomputed.
-        on_divergence: "stop", or "rollback": restore the newest checkpoint, skip the batches since,
-            and continue.
-        max_loss_spike: a loss above this multiple of the median of previous losses also counts as
-            divergence; above 1, or 0 to disable the check.
-        precision: precision of the matrix products, one of `PRECISIONS`.
-        attention: implementation of attention, one of `ATTENTIONS`.
-        iterations_per_loop: steps per call of a function on the devices, if all batches have one
-            shape; reports and checkpoints are made between calls.
-        early_stopping: number of evaluations without a better score that ends the training. If
-            `None`, all steps are trained.
-        freeze: variables that are not trained, one of `FREEZES`: the encoder including the pooler,
-            or its embedding tables and their layer norm. `None` trains all.
-    """
-
-    output_dir: str
-    train_batch_size: int = 4096
+    output_dir: str  # for checkpoints, logs and results
+    train_batch_size: int = 4096  # examples per step, over all replicas and micro-batches
     save_checkpoints_steps: int = 5000
-    keep_checkpoint_max: int = 5
+    keep_checkpoint_max: int = 5  # in addition to the best checkpoint; 0 keeps all
     log_steps: int = 100
-    seed: int = 12345
-    jit_compile: bool = False
+    seed: int = 12345  # of initial weights, input order and dropout
+    jit_compile: bool = False  # whether XLA compiles the step, except the sum over replicas
+    # Micro-batches per replica, whose gradients are summed before the update. The step needs the
+    # memory of one micro-batch.
     gradient_accumulation_steps: int = 1
-    remat: bool = False
+    remat: bool = False  # whether inner tensors of blocks are recomputed in the backward pass
+    # "rollback" restores the newest checkpoint, skips the batches read since, and continues.
     on_divergence: str = "stop"
+    # A loss above this multiple of the median of previous losses also counts as divergence; above
+    # 1, or 0 to disable the check.
     max_loss_spike: float = 0.0
-    precision: str = FLOAT32
+    precision: str = FLOAT32  # of matrix products
     attention: str = "plain"
+    # Steps per call of a function on the devices, if all batches have the same shape. Logs and
+    # checkpoints are written between calls.
     iterations_per_loop: int = 1
+    # Number of evaluations without a better score after which training ends. If `None`, all steps
+    # are trained.
     early_stopping: int | None = None
+    # Variables that are not trained: the encoder including the pooler, or its embedding tables and
+    # their layer norm. If `None`, all variables are trained.
     freeze: str | None = None
 
     def __post_init__(self) -> None:
@@ -470,8 +434,7 @@ class TrainerConfig:
         _require_choice("`attention`", self.attention, ATTENTIONS)
         if self.freeze is not None:
             _require_choice("`freeze`", self.freeze, FREEZES)
-        _require_not_negative("`max_loss_spike`", self.max_loss_spike)
-        is_off_or_above_1 = self.max_loss_spike == 0 or self.max_loss_spike > 1
-        spike = "above 1, or 0 to disable the check"
-        _require(is_off_or_above_1, "`max_loss_spike`", spike, self.max_loss_spike)
+        spike = self.max_loss_spike
+        is_valid = is_number(spike) and (spike == 0 or spike > 1)
+        _require(is_valid, "`max_loss_spike`", "above 1, or 0 to disable the check", spike)
         _require(bool(self.output_dir), "`output_dir`", "a directory", self.output_dir)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from albert_tf import tokenization
 from albert_tf.data.errors import UserError
+from albert_tf.tokenization import loading
 
 if TYPE_CHECKING:
     from albert_tf.tokenization.base import Tokenizer
@@ -41,7 +41,7 @@ def load_tokenizer(
             tokenizer, or a file is not a tokenizer.
     """
     if path is None:
-        return tokenization.load_tokenizer(
+        return loading.load_tokenizer(
             spm_model_file=spm_model_file,
             vocab_file=vocab_file,
             do_lower_case=do_lower_case is not False,
@@ -53,9 +53,7 @@ def load_tokenizer(
         )
     path = os.fspath(path)
     if path.endswith(_FILE_ENDINGS):
-        return tokenization.load_tokenizer(
-            vocab_file=path, do_lower_case=do_lower_case is not False
-        )
+        return loading.load_tokenizer(vocab_file=path, do_lower_case=do_lower_case is not False)
     # Files do not need TensorFlow, which these modules import.
     from albert_tf.checkpoints.model_source import load_stored_tokenizer, stored_model
 

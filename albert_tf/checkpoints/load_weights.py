@@ -21,11 +21,7 @@ from albert_tf.checkpoints.report import LoadReport
 from albert_tf.config import AlbertConfig
 from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.original_names import is_slot, original_names
-from albert_tf.modeling.parameter_sharing import (
-    attention_norm_name,
-    block_runs,
-    feed_forward_norm_name,
-)
+from albert_tf.modeling.parameter_sharing import block_runs, norm_name
 
 # Group, inner group, part and number of a block variable.
 _NUMBERED_PART = re.compile(r"/group_(\d+)/inner_group_(\d+)/(attention|ffn)_(\d+)/")
@@ -60,8 +56,8 @@ def _parts_by_depth(stored_names: Iterable[str], config: AlbertConfig) -> dict[s
         for part, stored_part in (
             (f"attention_{number}", f"attention_{attention}"),
             (f"ffn_{number}", f"ffn_{feed_forward}"),
-            (attention_norm_name(place.attention), attention_norm_name(attention)),
-            (feed_forward_norm_name(place.feed_forward), feed_forward_norm_name(feed_forward)),
+            (norm_name("attention", place.attention), norm_name("attention", attention)),
+            (norm_name("ffn", place.feed_forward), norm_name("ffn", feed_forward)),
         ):  # the first layer determines a shared part
             found.setdefault(f"{place.scope}/{part}/", f"{stored}/{stored_part}/")
     return found

@@ -12,7 +12,6 @@ import numpy as np
 from absl import logging
 
 from albert_tf.checkpoints.heads import CLASSIFIER, Shapes, head_in, head_of, heads_in
-from albert_tf.checkpoints.keras_file import load_assets, save_assets
 from albert_tf.checkpoints.load_weights import HUB_SCOPE, load_weights, read_global_step
 from albert_tf.checkpoints.model_contents import ModelContents, StoredModel
 from albert_tf.checkpoints.model_source import (
@@ -27,7 +26,7 @@ from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.config import AlbertConfig
 from albert_tf.data.arguments import as_path, check_choice
 from albert_tf.data.errors import UserError
-from albert_tf.modeling.encoder import ConfiguredModel, Storage
+from albert_tf.modeling.encoder import ConfiguredModel
 from albert_tf.modeling.original_names import PRETRAINING_HEADS, SLOT_NAMES, original_names
 from albert_tf.modeling.parameter_sharing import ENCODER_PREFIX
 from albert_tf.tokenization.base import Tokenizer
@@ -126,9 +125,6 @@ def load_found(
             task = dataclasses.replace(task, labels=labels)
         model.trained_task = task
     return model
-
-
-ConfiguredModel.storage = Storage(load_class, save_assets, load_assets)
 
 
 def _is_other_head(

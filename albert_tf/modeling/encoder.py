@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import Any, ClassVar, TypeVar
 
 import keras
 import tensorflow as tf
 
-import albert_tf
 from albert_tf.data.errors import UserError
 from albert_tf.modeling import fused_attention
 from albert_tf.modeling.layers import (
@@ -30,8 +31,7 @@ from albert_tf.modeling.rematerialization import Run, run_rematerialized
 M = TypeVar("M", bound="ConfiguredModel")
 
 _ALIASES = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}  # Hugging Face's names
-# Names in other libraries. If these inputs were ignored like other unknown keys, the model would
-# attend to padding, or put every token into the first segment, without an error.
+# Names of other libraries, which are errors: without its mask, a model would attend to padding.
 _FOREIGN_NAMES = {
     "input_word_ids": "input_ids",
     "token_ids": "input_ids",
@@ -40,23 +40,8 @@ _FOREIGN_NAMES = {
 }
 
 
-_FORMER_SETTINGS = {"classifier_dropout_prob": "dropout_prob"}  # in `.keras` files of version 1
-
-
-class Storage(NamedTuple):
-    """Functions of a higher layer that read and write files, and the assets of `.keras` files."""
-
-    load: Callable[..., Any]
-    save_assets: Callable[[Any, str], None]
-    load_assets: Callable[[Any, str], None]
-
-
-def _storage() -> Storage:
-    if ConfiguredModel.storage is None:
-        # The package imports the module of a public name when the name is first used.
-        albert_tf.load  # noqa: B018
-    assert ConfiguredModel.storage is not None
-    return ConfiguredModel.storage
+def _checkpoints(module: str) -> ModuleType:
+    return importlib.import_module(f"albert_tf.checkpoints.{module}")
 
 
 class ConfiguredModel(SavedSettings, keras.Model):
@@ -64,29 +49,17 @@ class ConfiguredModel(SavedSettings, keras.Model):
 
     Token ids, segment ids and positions must be in range. For other values, TensorFlow raises an
     error on a CPU, but reads zeros on a GPU.
-
-    Attributes:
-        tokenizer: the tokenizer stored with the model, set by `load`; `None` if there is none.
-        trained_task: the `TrainedTask` of the heads, set by `load`; `None` if it is unknown.
-        has_new_head: whether `load` found no weights for the head, which then are random.
-        input_rank: number of axes of the inputs: B and S, or B, C and S.
-        head_weights: the original's names of the variables of the head, or their scopes, which end
-            with "/".
-        uses_pooler: whether an output depends on the pooler.
     """
 
     SETTINGS: ClassVar[tuple[str, ...]] = ("config", "use_one_hot_embeddings")
 
-    tokenizer: Any = None
-    trained_task: Any = None
-    has_new_head = False
-    uses_pooler = True
+    tokenizer: Any = None  # stored with the model, set by `load`
+    trained_task: Any = None  # the `TrainedTask` of the heads, set by `load`
+    has_new_head = False  # whether `load` found no weights for the head and initialized it randomly
+    uses_pooler = True  # whether an output depends on the pooler
+    # The original's names of the head's variables, or of their scopes (with "/").
     head_weights: ClassVar[tuple[str, ...]] = ()
-
-    input_rank: ClassVar[int] = 2
-
-    # Set by `checkpoints/loading.py`, as this layer has no access to files.
-    storage: ClassVar[Storage | None] = None
+    input_rank: ClassVar[int] = 2  # 2 for inputs [B, S], 3 for [B, C, S]
 
     def __init__(
         self, config: ConfigLike, use_one_hot_embeddings: bool = False, **kwargs: Any
@@ -104,14 +77,14 @@ class ConfiguredModel(SavedSettings, keras.Model):
         allow_partial: bool = False,
         **settings: Any,
     ) -> M:
-        """Loads the weights at a path, in any supported format, into a new model of this class.
+        """Creates a model of this class with stored weights of any supported format.
 
-        A head gets random weights, with a warning, if the path has no head of its task.
+        If no head of this task is stored, the head gets random weights, and a warning is logged.
 
         Args:
             path: see `albert_tf.load`.
-            albert_config_file: the configuration, if the path has none.
-            allow_partial: accept an incomplete encoder, such as one without a pooler.
+            albert_config_file: the configuration, if it is not stored with the weights.
+            allow_partial: whether to accept an incomplete encoder, such as one without a pooler.
             **settings: arguments of the constructor, such as `labels`. Default: the settings of
                 the stored model.
 
@@ -119,18 +92,19 @@ class ConfiguredModel(SavedSettings, keras.Model):
             ValueError: see `albert_tf.load`; the encoder or head is incomplete, or a new head has
                 no labels.
         """
-        model: M = _storage().load(cls, path, albert_config_file, allow_partial, settings)
+        load_class = _checkpoints("loading").load_class
+        model: M = load_class(cls, path, albert_config_file, allow_partial, settings)
         return model
 
     def save_assets(self, dir_path: str) -> None:
         """Stores tokenizer and labels in a `.keras` file. Called by Keras."""
         if self.tokenizer is not None or self.trained_task is not None:
-            _storage().save_assets(self, dir_path)
+            _checkpoints("keras_file").save_assets(self, dir_path)
 
     def load_assets(self, dir_path: str | None) -> None:
         """Reads tokenizer and labels from a `.keras` file. Called by Keras."""
         if dir_path is not None and os.path.isdir(dir_path):
-            _storage().load_assets(self, dir_path)
+            _checkpoints("keras_file").load_assets(self, dir_path)
 
     def export(
         self,
@@ -140,7 +114,7 @@ class ConfiguredModel(SavedSettings, keras.Model):
         input_signature: Any = None,
         **kwargs: Any,
     ) -> None:
-        """See `keras.Model.export`. By default, batches can have any size and length."""
+        """See `keras.Model.export`. The default signature accepts batches of any shape."""
         if input_signature is None:
             shape = [None] * self.input_rank
             names = ("input_ids", "input_mask", "segment_ids")
@@ -155,7 +129,7 @@ class ConfiguredModel(SavedSettings, keras.Model):
         sample_weight: Any = None,
         training: bool = True,
     ) -> Any:
-        """See `keras.Model.compute_loss`. Labels must have the names of outputs."""
+        """See `keras.Model.compute_loss`. Raises ValueError for labels without an output."""
         if isinstance(y, Mapping) and isinstance(y_pred, Mapping) and y.keys() - y_pred.keys():
             raise UserError(
                 f"Labels must have the names of outputs: {sorted(y_pred)}. Received: {sorted(y)}"
@@ -165,12 +139,10 @@ class ConfiguredModel(SavedSettings, keras.Model):
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> ConfiguredModel:
         """Builds a model from the result of `get_config`."""
-        config = {_FORMER_SETTINGS.get(name, name): value for name, value in config.items()}
         trainable = config.get("trainable", True)
         model = super().from_config({**config, "trainable": True}, custom_objects)
         if not trainable:
-            # The constructor would not pass it on to the layers.
-            model.trainable = False
+            model.trainable = False  # the constructor would not freeze the layers
         return model
 
 
@@ -183,9 +155,8 @@ class AlbertEncoder(ConfiguredModel):
         use_one_hot_embeddings: see `FactorizedEmbedding`.
 
     Attributes:
-        remat: whether training calls recompute the inner tensors of blocks in the backward pass;
-            the numbers are the same. Default: False. Not saved with the model, and ignored in calls
-            with `output_attentions`.
+        remat: whether training calls save memory by recomputing the inner tensors of blocks in the
+            backward pass. Default: False. Not saved, and ignored with `output_attentions`.
 
     Source: modeling.py of the original release, class AlbertModel; paper section 3.1.
     """
@@ -237,14 +208,13 @@ class AlbertEncoder(ConfiguredModel):
 
         Returns:
             A dictionary of float tensors: `pooled_output` [B, H] and `sequence_output` [B, S, H].
-            With `output_hidden_states` also `encoder_outputs`, a list with the output [B, S, H] of
-            each of the L * inner_group_num block runs, and `embedding_output` and
-            `word_embedding_output` [B, S, E]. With `output_attentions` also `attention_probs`, a
-            list with [B, N, S, S] for each block run.
+            With `output_hidden_states` also `encoder_outputs`, the outputs [B, S, H] of the L *
+            inner_group_num runs of blocks, and `embedding_output` and `word_embedding_output` [B,
+            S, E]. With `output_attentions` also `attention_probs` [B, N, S, S] of each run.
 
         Raises:
             ValueError: `input_ids` are missing, not integers, or longer than the position table;
-                or an input is given twice, or under a name of another library.
+                or an input is passed twice, or under an unsupported name.
         """
         inputs = named_inputs(inputs)
         _check_token_ids(inputs)
@@ -266,8 +236,8 @@ class AlbertEncoder(ConfiguredModel):
             encoder_outputs = run_rematerialized(x, self._runs(attention_mask, block_seeds))
         else:
             # Fused attention does not return probabilities.
-            fused = None if output_attentions else fused_attention.present()
-            with fused_attention.attending(fused):
+            attention = None if output_attentions else fused_attention.present()
+            with fused_attention.attending(attention):
                 encoder_outputs, attention_probs = self._run(x, attention_mask, block_seeds)
         x = encoder_outputs[-1]
 
@@ -281,7 +251,7 @@ class AlbertEncoder(ConfiguredModel):
         return outputs
 
     def _create_blocks(self) -> list[TransformerBlock]:
-        """Creates the distinct blocks, which may share their attention or feed-forward part."""
+        """Creates the blocks. Some share their attention or feed-forward part."""
         blocks: dict[BlockPlace, TransformerBlock] = {}
         for place in block_places(self.config):
             first = blocks.get(place._replace(attention=1, feed_forward=1))
@@ -330,7 +300,7 @@ class AlbertEncoder(ConfiguredModel):
 
 
 def named_inputs(inputs: Inputs) -> dict[str, tf.Tensor]:
-    """Returns the inputs under the original's names; raises ValueError for ambiguous names."""
+    """Returns inputs by the original's names; raises ValueError for unsupported or double names."""
     if not isinstance(inputs, Mapping):
         return {"input_ids": inputs}
     for name in inputs:

@@ -1,10 +1,11 @@
-"""The heads, one class each. Scores are float32 in every precision."""
+"""The heads of the models. Scores are float32 in every precision."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
 import tensorflow as tf
+from keras.initializers import TruncatedNormal
 
 from albert_tf.data.errors import UserError
 from albert_tf.modeling import kernels
@@ -13,18 +14,16 @@ from albert_tf.modeling.layers import (
     ConfiguredLayer,
     Seed,
     dropout,
-    matrix_initializer,
     register,
     rows_of,
 )
 
-# Score of masked positions, only representable in float32.
-MASKED_LOGIT = -1e30
+MASKED_LOGIT = -1e30  # score of masked positions; only float32 can represent it
 
 
 @register
 class MaskedLmHead(ConfiguredLayer):
-    """Scores the vocabulary at the masked positions, with the word embeddings as weights.
+    """Scores the vocabulary at masked positions. The output weights are the word embeddings.
 
     Source: run_pretraining.py of the original release, get_masked_lm_output.
     """
@@ -49,8 +48,8 @@ class MaskedLmHead(ConfiguredLayer):
 
         Args:
             sequence_output: float [B, S, H].
-            masked_lm_positions: int32 [B, P], in 0..S-1; padding reads position 0. If `None`, all
-                positions are scored.
+            masked_lm_positions: int32 [B, P], in 0..S-1; 0 for padding. If `None`, all positions
+                are scored.
             word_embeddings: float [V, E], the embedding table of the encoder.
         """
         gathered, shape = sequence_output, tf.shape(sequence_output)[:2]
@@ -68,8 +67,7 @@ class MaskedLmHead(ConfiguredLayer):
 class ClassificationHead(ConfiguredLayer):
     """Scores K labels of texts or tokens: classes, a number (K = 1), or the order of segments.
 
-    `initializer_range` is the standard deviation of the initial weights. The original's classifiers
-    always use 0.02.
+    `initializer_range` is the standard deviation of the initial weights, 0.02 in the original.
 
     Source: classifier_utils.py of the original release, create_model; run_pretraining.py,
         get_sentence_order_output.
@@ -91,18 +89,15 @@ class ClassificationHead(ConfiguredLayer):
         **kwargs: Any,
     ) -> None:
         super().__init__(config, **kwargs)
-        if num_labels < 1:
-            raise UserError(f"num_labels must be at least 1. Received: {num_labels}")
-        if not 0 <= dropout_prob < 1:
-            raise UserError(f"dropout_prob must be in [0, 1). Received: {dropout_prob!r}")
+        _check_rate(dropout_prob)
         self.num_labels = num_labels
         self.dropout_prob = dropout_prob
         self.initializer_range = initializer_range
-        # [K, H]: transposed, as in the checkpoints of the original.
+        # Transposed, as in the checkpoints of the original.
         self.output_weights = self.add_weight(
             name="output_weights",
             shape=(num_labels, self.config.hidden_size),
-            initializer=matrix_initializer(initializer_range),
+            initializer=TruncatedNormal(stddev=initializer_range),
         )
         self.output_bias = self.add_weight(
             name="output_bias", shape=(num_labels,), initializer="zeros", autocast=False
@@ -123,7 +118,7 @@ class ClassificationHead(ConfiguredLayer):
 class SpanHead(ClassificationHead):
     """Scores every token as the start and as the end of an answer.
 
-    Keras derives the names of weights in `.keras` files from the name of the class.
+    `.keras` files contain the name of this class.
 
     Source: squad_utils.py of the original release, create_v1_model.
     """
@@ -136,10 +131,10 @@ class SpanHead(ClassificationHead):
 
 @register
 class SpanBeamHead(ConfiguredLayer):
-    """Scores starts, ends given a start, and whether there is no answer.
+    """Scores starts, ends given a start, and the absence of an answer.
 
-    Scores `end_n_top` (M) ends for each of the `start_n_top` (K) best starts. `dropout_prob`
-    applies before the score for having no answer.
+    Scores `end_n_top` (M) ends for each of the `start_n_top` (K) best starts. `dropout_prob` is the
+    dropout before the score for no answer.
 
     Source: squad_utils.py of the original release, create_v2_model.
     """
@@ -160,8 +155,7 @@ class SpanBeamHead(ConfiguredLayer):
                 "start_n_top and end_n_top must be at least 1. Received: "
                 f"start_n_top={start_n_top}, end_n_top={end_n_top}"
             )
-        if not 0 <= dropout_prob < 1:
-            raise UserError(f"dropout_prob must be in [0, 1). Received: {dropout_prob!r}")
+        _check_rate(dropout_prob)
         self.start_n_top = start_n_top
         self.end_n_top = end_n_top
         self.dropout_prob = dropout_prob
@@ -174,7 +168,7 @@ class SpanBeamHead(ConfiguredLayer):
         self.answer_weights = self.add_weight(
             name="answer_weights",
             shape=(H, 1),
-            initializer=matrix_initializer(self.config.initializer_range),
+            initializer=TruncatedNormal(stddev=self.config.initializer_range),
         )
         self.built = True
 
@@ -185,19 +179,19 @@ class SpanBeamHead(ConfiguredLayer):
         start_positions: tf.Tensor | None = None,
         dropout_seed: Seed = None,
     ) -> dict[str, tf.Tensor]:
-        """Scores the ends for given starts, or searches the best spans.
+        """Scores ends for given starts, or searches for the best spans.
 
         Args:
-            sequence_output: float [B, S, H]; for the search, S is at least K and M.
+            sequence_output: float [B, S, H]; for a search, S is at least K and M.
             p_mask: [B, S]; 1 = no answer starts or ends here.
-            start_positions: int32 [B], in 0..S-1. If `None`, the best spans are searched.
+            start_positions: int32 [B], in 0..S-1. If `None`, the best spans are searched for.
             dropout_seed: int32 [2]; `None` disables dropout.
 
         Returns:
-            `cls_logits` float32 [B], higher if there is no answer. With starts, `start_log_probs`
-            and `end_log_probs` float32 [B, S]. Without, `start_top_log_probs` float32 and
-            `start_top_index` int32 [B, K], best first; and `end_top_log_probs` and `end_top_index`
-            [B, K * M], of which i * M and the following, best first, belong to start i.
+            `cls_logits`, float32 [B], higher if there is no answer. With `start_positions` also
+            `start_log_probs` and `end_log_probs`, float32 [B, S]. Otherwise `start_top_log_probs`,
+            float32, and `start_top_index`, int32 [B, K], best first, and `end_top_log_probs` and
+            `end_top_index` [B, K * M], M entries per start, best first.
         """
         p_mask = tf.cast(p_mask, tf.float32)
         start_log_probs = _masked_log_softmax(
@@ -229,9 +223,8 @@ class SpanBeamHead(ConfiguredLayer):
     def _end_log_probs(
         self, sequence_output: tf.Tensor, starts: tf.Tensor, p_mask: tf.Tensor
     ) -> tf.Tensor:
-        """Returns the ends, float32 [B, K, S], given each of the starts int32 [B, K]."""
-        # The product of a pair of tokens is the sum of the products of its halves, so each token is
-        # multiplied once, not once per start.
+        """Returns log-probabilities of ends, float32 [B, K, S], for starts, int32 [B, K]."""
+        # The kernel is split so that each token is multiplied once, not once per start.
         end_kernel, start_kernel = tf.split(tf.convert_to_tensor(self.end_dense_0.kernel), 2)
         start_features = tf.gather(sequence_output, starts, batch_dims=1)
         by_start = tf.einsum("bkh,hi->bki", start_features, start_kernel)
@@ -245,12 +238,16 @@ class SpanBeamHead(ConfiguredLayer):
     def _cls_logits(
         self, sequence_output: tf.Tensor, start_log_probs: tf.Tensor, dropout_seed: Seed
     ) -> tf.Tensor:
-        """Returns the score for having no answer, float32 [B]."""
         probabilities = tf.cast(tf.exp(start_log_probs), sequence_output.dtype)
         start_feature = tf.einsum("bs,bsh->bh", probabilities, sequence_output)
         features = tf.concat([start_feature, sequence_output[:, 0]], axis=-1)
         hidden = dropout(tf.tanh(self.answer_dense_0(features)), self.dropout_prob, dropout_seed)
         return tf.cast(tf.squeeze(tf.matmul(hidden, self.answer_weights), -1), tf.float32)
+
+
+def _check_rate(dropout_prob: float) -> None:
+    if not 0 <= dropout_prob < 1:
+        raise UserError(f"dropout_prob must be in [0, 1). Received: {dropout_prob!r}")
 
 
 def _masked_log_softmax(logits: tf.Tensor, p_mask: tf.Tensor) -> tf.Tensor:

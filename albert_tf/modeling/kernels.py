@@ -1,18 +1,18 @@
-"""Operations between matrix products: custom gradients, and fused passes for CPUs.
+"""Element-wise operations, normalization and losses, with custom gradients and fused CPU versions.
 
-TensorFlow's gradients of GELU and layer normalization keep half a dozen tensors of the size of the
-input for the backward pass; the custom ones keep one or two. The custom gradient of an embedding
-lookup is dense and summed. TensorFlow's is sparse, and its unsummed rows have another global norm.
+TensorFlow's gradients of GELU and layer normalization store about six tensors of the size of the
+input for the backward pass; the custom gradients store one or two. The custom gradient of an
+embedding lookup is dense. TensorFlow's gradient is sparse, and its global norm is wrong if ids are
+repeated.
 
-Half-precision arguments are computed in float32: sums in bfloat16 stop growing at 256 times a term.
+All operations compute in float32: a sum in bfloat16 stops growing at 256 times the added number.
 
-Arguments that a gradient uses pass through `tf.identity` first: inside `tf.cond` they may belong to
-the outer graph, where the gradient must not look for them.
+Arguments that a gradient uses are copied by `tf.identity`, because inside `tf.cond` they may belong
+to the outer graph.
 
-On CPUs, these operations are bound by memory bandwidth. Inside `fusing`, functions use passes that
-XLA compiles, once per shape: a pass reads its inputs once, computes in float32, and writes its
-outputs once, and so does its gradient. TensorFlow's matrix products are faster than XLA's on a CPU
-and are not compiled.
+On CPUs, these operations are limited by memory bandwidth. Inside `fusing`, XLA compiles each of
+them into one pass over memory, and its gradient into another. Matrix products are not compiled,
+because TensorFlow's are faster than XLA's on a CPU.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from albert_tf.config import AlbertConfig
 TWO_ROOT_TWO_OVER_PI = 1.5957691216057308
 CUBIC = 0.044715
 
-# Fused passes save 20 ns of CPU time per element of the feed-forward layers of a step. Compilation
-# takes one to two seconds, which steps of this size save within about twenty steps.
+# Smallest number of elements in the feed-forward layers of a step. Fusion saves 20 ns of CPU time
+# per element, so twenty steps of this size save the time of compilation, one to two seconds.
 _MIN_ELEMENTS = 1 << 22
 
 _is_fusing: contextvars.ContextVar[bool] = contextvars.ContextVar("fused", default=False)
@@ -44,7 +44,7 @@ Gradient = Callable[..., tf.Tensor | tuple[tf.Tensor | None, ...]]
 
 
 def as_float32(x: tf.Tensor | keras.Variable) -> tf.Tensor:
-    """Returns half precision as float32, and other types unchanged."""
+    """Casts half precision to float32; returns tensors of other types unchanged."""
     x = tf.convert_to_tensor(x)
     return tf.cast(x, tf.float32) if x.dtype in (tf.bfloat16, tf.float16) else x
 
@@ -60,50 +60,51 @@ def gelu(x: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
     def gradient(upstream: tf.Tensor) -> tf.Tensor:
         return upstream * tf.cast(gelu_slope(as_float32(inner_x)), x.dtype)
 
-    # The name matters for speed: the rewriter sorts the factors of a product by name, and detects
-    # GELU only if x is first. "intermediate/..." sorts before this name, but not before "Gelu".
+    # TensorFlow's graph rewriter sorts factors by name and detects GELU only if x comes first.
+    # "intermediate/..." sorts before this name, but not before the default "Gelu".
     result = tf.nn.gelu(as_float32(x), approximate=True, name="tanh_gelu")
     return tf.cast(result, x.dtype), gradient
 
 
 def add_bias(x: tf.Tensor, bias: tf.Tensor | keras.Variable) -> tf.Tensor:
-    """Returns x [..., K] + bias [K], in the precision of x; a float32 bias is not rounded."""
+    """Returns x [..., K] + bias [K], added in float32, in the precision of x."""
     return tf.cast(as_float32(x) + as_float32(bias), x.dtype)
 
 
 def biased_gelu(x: tf.Tensor, bias: tf.Tensor | keras.Variable) -> tf.Tensor:
     """Returns `gelu(x + bias)`; see `gelu` and `add_bias`."""
     if fuses():
-        return fused_biased_gelu(x, tf.convert_to_tensor(bias))
+        return _fused(_biased_gelu, _biased_gelu_gradient)(x, tf.convert_to_tensor(bias))
     return gelu(add_bias(x, bias))
 
 
 def biased_heads(
     x: tf.Tensor, bias: tf.Tensor | keras.Variable, scale: float, heads: int
 ) -> tf.Tensor:
-    """Returns (x + bias) * scale, float [B, S, N * D], head-major, split into [B, N, S, D]."""
+    """Returns (x + bias) * scale, float [B, S, N * D], split into heads [B, N, S, D]."""
     if fuses():
-        return fused_biased_heads(x, tf.convert_to_tensor(bias), scale, heads)
+        return _fused_biased_heads(x, tf.convert_to_tensor(bias), scale, heads)
     biased = add_bias(x, bias)
-    if scale != 1.0:
-        biased *= scale
+    return _split_heads(biased * scale if scale != 1.0 else biased, heads)
+
+
+def _split_heads(x: tf.Tensor, heads: int) -> tf.Tensor:
     batch, length = tf.unstack(tf.shape(x)[:2])
-    split = tf.reshape(biased, [batch, length, heads, x.shape[-1] // heads])
+    split = tf.reshape(x, [batch, length, heads, x.shape[-1] // heads])
     return tf.transpose(split, [0, 2, 1, 3])
 
 
 def masked_softmax(scores: tf.Tensor, attention_mask: tf.Tensor, masked_score: float) -> tf.Tensor:
     """Returns the softmax of scores, float [B, N, S, T], over the keys, in the same precision.
 
-    `attention_mask` is [B, T] of any number type; 1 = a key to attend to, 0 = padding, to whose
-    scores `masked_score` is added. In half precision, only the rounded probabilities are saved for
-    the backward pass. The mask has no gradient.
+    `masked_score` is added to the scores of padding, which has 0 in `attention_mask` [B, T]. In
+    half precision, only the rounded probabilities are stored for the backward pass.
     """
     wide = as_float32(scores)
     lowered = (1.0 - tf.cast(attention_mask, wide.dtype)) * masked_score
     if fuses():
-        return fused_masked_softmax(scores, lowered)
-    # Not lowered[:, None, None, :], which LiteRT does not have.
+        return _fused_masked_softmax(scores, lowered)
+    # LiteRT does not support lowered[:, None, None, :].
     lowered = tf.expand_dims(tf.expand_dims(lowered, 1), 1)
     if scores.dtype == wide.dtype:
         return tf.nn.softmax(wide + lowered)
@@ -112,10 +113,9 @@ def masked_softmax(scores: tf.Tensor, attention_mask: tf.Tensor, masked_score: f
 
 @tf.custom_gradient
 def _rounded_softmax(scores: tf.Tensor, lowered: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
-    """Softmax in half precision that keeps only the rounded result for the gradient."""
     probabilities = tf.cast(tf.nn.softmax(as_float32(scores) + lowered), scores.dtype)
     if in_xla():
-        # Otherwise XLA would keep float32 values instead of rounding them.
+        # Otherwise XLA would store float32 values for the gradient.
         (probabilities,) = xla.optimization_barrier(probabilities)
     return probabilities, lambda upstream: (softmax_gradient(probabilities, upstream), None)
 
@@ -126,10 +126,9 @@ def in_xla() -> bool:
 
 
 def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor) -> tf.Tensor:
-    """Zeroes entries of x with a probability near `rate`, in [0, 1), and scales the others.
+    """Zeroes entries of x with a probability of `rate`, in [0, 1), and scales the others.
 
-    An entry is dropped if 16 random bits are below a threshold: with a probability of exactly
-    round(rate * 65536) / 65536, at most 65535 / 65536. The mask depends only on the seed, int32
+    `rate` is rounded to a multiple of 1 / 65536 below 1. The mask depends only on the seed, int32
     [2], and on the number of entries.
     """
     threshold = min(round(rate * 65536), 65535)
@@ -148,14 +147,11 @@ def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor) -> tf.Tensor:
 
 
 def _dropout_mask(x: tf.Tensor, threshold: int, seed: tf.Tensor) -> Callable[[], tf.Tensor]:
-    """Returns a function that returns the mask, bool of the shape of x, and keeps few bytes.
-
-    Two entries share a word. XLA packs eight into a byte, in the loop that draws their words.
-    """
+    """Returns a function that returns the mask, bool of the shape of x, from few stored bytes."""
     is_tpu = isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy)
     if is_tpu or not tf.compat.v1.executing_eagerly_outside_functions():
-        # One draw per entry: TPUs pad short last axes to 128, and graphs of TensorFlow 1 (TF-Hub
-        # modules) cannot draw words.
+        # TPUs pad short last axes to 128, and graphs of TensorFlow 1 (TF-Hub modules) cannot draw
+        # integers.
         is_kept = tf.random.stateless_uniform(tf.shape(x), seed) >= threshold / 65536
         return lambda: is_kept
     size = x.shape.num_elements() if x.shape.is_fully_defined() else tf.size(x, tf.int64)
@@ -165,6 +161,7 @@ def _dropout_mask(x: tf.Tensor, threshold: int, seed: tf.Tensor) -> Callable[[],
         is_kept = tf.reshape(halves[:size] >= threshold, tf.shape(x))
         return lambda: is_kept
     lowest = tf.constant(threshold << 16, tf.uint32)
+    # XLA packs eight entries into a byte in the loop that draws their words.
     columns = tf.unstack(words, axis=1)  # Philox computes them in parallel
     uppers = [half for word in columns for half in (tf.bitwise.left_shift(word, 16), word)]
     bits = [tf.cast(upper >= lowest, tf.uint8) * 2**place for place, upper in enumerate(uppers)]
@@ -218,14 +215,14 @@ def residual_norm(
     bias, gamma, beta = map(tf.convert_to_tensor, (bias, gamma, beta))
     if fuses():
         flat = tf.reshape(x, tf.shape(rows))
-        normalized = fused_residual_norm(flat, rows, bias, gamma, beta, epsilon)
-        return tf.reshape(normalized, tf.shape(x))
+        fused = _fused(_residual_norm, _residual_norm_gradient, epsilon)
+        return tf.reshape(fused(flat, rows, bias, gamma, beta), tf.shape(x))
     return layer_norm(x + tf.reshape(add_bias(rows, bias), tf.shape(x)), gamma, beta, epsilon)
 
 
 @tf.custom_gradient
 def embedding_lookup(table: tf.Tensor, ids: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
-    """Returns rows, float [..., E], of a table [V, E] by int32 ids, with a dense gradient."""
+    """Returns the rows, float [..., E], of a table [V, E] with the given ids, int32 [...]."""
     inner_ids, num_rows = tf.identity(ids), tf.shape(table)[0]
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, None]:
@@ -236,14 +233,14 @@ def embedding_lookup(table: tf.Tensor, ids: tf.Tensor) -> tuple[tf.Tensor, Gradi
 
 
 def repays_compilation(config: AlbertConfig, num_tokens: int) -> bool:
-    """Returns whether a micro-batch of `num_tokens`, including padding, is large enough."""
+    """Returns whether fusion saves time for micro-batches of `num_tokens`, including padding."""
     runs = config.num_hidden_layers * config.inner_group_num
     return num_tokens * config.intermediate_size * runs >= _MIN_ELEMENTS
 
 
 @contextmanager
 def fusing(is_fusing: bool) -> Iterator[None]:
-    """Context manager in which this thread builds graphs from fused passes, or plain operations."""
+    """Context manager that sets whether this thread builds graphs with fused operations."""
     token = _is_fusing.set(is_fusing)
     try:
         yield
@@ -257,100 +254,71 @@ def fuses() -> bool:
 
 
 def _pass(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compiles a function of tensors, and of `constants` that are part of the compiled code."""
+    """Decorator that compiles a function of tensors, followed by constants."""
 
     @functools.cache
-    def compiled(*constants: Any) -> Callable[..., Any]:
-        # One function per set of shapes: a single one would warn about retracing.
+    def compiled(shapes: tuple, constants: tuple) -> Callable[..., Any]:
+        # One function for all shapes would warn about retracing.
         return tf.function(
-            lambda *tensors: function(*tensors, *constants[1:]), jit_compile=True, autograph=False
+            lambda *tensors: function(*tensors, *constants), jit_compile=True, autograph=False
         )
 
-    @functools.wraps(function)
-    def call(*tensors: tf.Tensor, constants: tuple[Any, ...] = ()) -> Any:
+    def call(*arguments: Any) -> Any:
+        tensors = [argument for argument in arguments if not isinstance(argument, int | float)]
         shapes = tuple((tuple(tensor.shape), tensor.dtype) for tensor in tensors)
-        return compiled(shapes, *constants)(*tensors)
+        return compiled(shapes, arguments[len(tensors) :])(*tensors)
 
     return call
 
 
-def _wide(x: tf.Tensor) -> tf.Tensor:
-    return tf.cast(x, tf.float32)
+def _fused(
+    function: Callable[..., tf.Tensor], gradient: Callable[..., Any], *constants: Any
+) -> Callable[..., tf.Tensor]:
+    """Returns a function of tensors whose gradient takes the same tensors and the upstream one."""
+
+    @tf.custom_gradient
+    def apply(*tensors: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
+        stored = [tf.identity(tensor) for tensor in tensors]
+        return function(*tensors, *constants), lambda up: gradient(*stored, up, *constants)
+
+    return apply
 
 
 def _row_mean(x: tf.Tensor) -> tf.Tensor:
-    """Returns the means of rows, [R, H] -> [R, 1], as a matrix product, which is vectorized."""
+    """Returns the means of rows, [R, H] -> [R, 1], by a matrix product, which is vectorized."""
     return tf.matmul(x, tf.fill([x.shape[1], 1], 1.0 / x.shape[1]))
 
 
 def _column_sum(x: tf.Tensor) -> tf.Tensor:
-    """Returns the sums of columns, [R, K] -> [K], of a cheaply computed `x`, without writing `x`.
-
-    The exact factor of 16 keeps XLA from merging the two sums.
-    """
+    """Returns the sums of columns, [R, K] -> [K], without writing `x` to memory."""
     rows = x.shape[0]
     if rows is None or rows % 16:
         return tf.reduce_sum(x, axis=0)
+    # The factor, which is exact, prevents XLA from merging the two sums.
     partial = tf.reduce_sum(tf.reshape(x, [16, rows // 16, x.shape[1]]), axis=0) / 16.0
     return tf.reduce_sum(partial, axis=0) * 16.0
 
 
-@tf.custom_gradient
-def fused_biased_gelu(x: tf.Tensor, bias: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
-    """Returns GELU (tanh approximation) of x + bias for x float [R, F] and bias float32 [F]."""
-    inner_x, inner_bias = tf.identity(x), tf.identity(bias)
-    return _biased_gelu(x, bias), lambda upstream: _biased_gelu_gradient(
-        inner_x, inner_bias, upstream
-    )
-
-
 @_pass
 def _biased_gelu(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
-    return tf.cast(tf.nn.gelu(_wide(x) + bias, approximate=True), x.dtype)
+    return tf.cast(tf.nn.gelu(as_float32(x) + bias, approximate=True), x.dtype)
 
 
 @_pass
 def _biased_gelu_gradient(
     x: tf.Tensor, bias: tf.Tensor, upstream: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    biased = _wide(x) + bias
-    to_biased = _wide(upstream) * gelu_slope(biased)
+    biased = as_float32(x) + bias
+    to_biased = as_float32(upstream) * gelu_slope(biased)
     return tf.cast(to_biased, x.dtype), tf.reduce_sum(to_biased, axis=0)
 
 
 def gelu_slope(x: tf.Tensor) -> tf.Tensor:
-    """Returns the derivative of GELU (tanh approximation), float32 with the shape of x."""
+    """Returns the derivative of `gelu`, float32 with the shape of x."""
     x_squared = tf.square(x)
     gate = tf.sigmoid(x * (TWO_ROOT_TWO_OVER_PI * (1.0 + CUBIC * x_squared)))
     slope = TWO_ROOT_TWO_OVER_PI * (1.0 + 3.0 * CUBIC * x_squared)
     return gate + x * slope * gate * (1.0 - gate)
-
-
-def fused_residual_norm(
-    x: tf.Tensor,
-    residual: tf.Tensor,
-    bias: tf.Tensor,
-    gamma: tf.Tensor,
-    beta: tf.Tensor,
-    epsilon: float,
-) -> tf.Tensor:
-    """Returns the layer normalization of residual + x + bias.
-
-    `x` and `residual` are float [R, H]; `bias`, `gamma` and `beta` are float32 [H].
-    """
-
-    @tf.custom_gradient
-    def normalize(*tensors: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
-        inner_x, inner_residual, inner_bias, inner_gamma, _ = map(tf.identity, tensors)
-
-        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            return _residual_norm_gradient(
-                inner_x, inner_residual, inner_bias, inner_gamma, upstream, constants=(epsilon,)
-            )
-
-        return _residual_norm(*tensors, constants=(epsilon,)), gradient
-
-    return normalize(x, residual, bias, gamma, beta)
 
 
 @_pass
@@ -362,7 +330,7 @@ def _residual_norm(
     beta: tf.Tensor,
     epsilon: float,
 ) -> tf.Tensor:
-    normalized, _ = _normalized(_wide(x) + bias + _wide(residual), epsilon)
+    normalized, _ = _normalized(as_float32(x) + bias + as_float32(residual), epsilon)
     return tf.cast(normalized * gamma + beta, x.dtype)
 
 
@@ -372,12 +340,15 @@ def _residual_norm_gradient(
     residual: tf.Tensor,
     bias: tf.Tensor,
     gamma: tf.Tensor,
+    beta: tf.Tensor,
     upstream: tf.Tensor,
     epsilon: float,
 ) -> tuple[tf.Tensor, ...]:
     # The sum is recomputed, because storing it takes additional memory.
-    normalized, inverse_deviation = _normalized(_wide(x) + bias + _wide(residual), epsilon)
-    upstream = _wide(upstream)
+    normalized, inverse_deviation = _normalized(
+        as_float32(x) + bias + as_float32(residual), epsilon
+    )
+    upstream = as_float32(upstream)
     scaled = upstream * gamma
     mean = _row_mean(scaled)
     along = _row_mean(scaled * normalized)
@@ -399,24 +370,17 @@ def _normalized(x: tf.Tensor, epsilon: float) -> tuple[tf.Tensor, tf.Tensor]:
     return centered * inverse_deviation, inverse_deviation
 
 
-def fused_biased_heads(x: tf.Tensor, bias: tf.Tensor, scale: float, heads: int) -> tf.Tensor:
-    """Returns `kernels.biased_heads` of a float32 bias."""
-
+def _fused_biased_heads(x: tf.Tensor, bias: tf.Tensor, scale: float, heads: int) -> tf.Tensor:
     @tf.custom_gradient
     def split(x: tf.Tensor, bias: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
-        return _biased_heads(
-            x, bias, constants=(scale, heads)
-        ), lambda upstream: _biased_heads_gradient(upstream, constants=(scale,))
+        return _biased_heads(x, bias, scale, heads), lambda up: _biased_heads_gradient(up, scale)
 
     return split(x, bias)
 
 
 @_pass
 def _biased_heads(x: tf.Tensor, bias: tf.Tensor, scale: float, heads: int) -> tf.Tensor:
-    biased = tf.cast((_wide(x) + bias) * scale, x.dtype)
-    batch, length = tf.unstack(tf.shape(x)[:2])
-    split = tf.reshape(biased, [batch, length, heads, x.shape[-1] // heads])
-    return tf.transpose(split, [0, 2, 1, 3])
+    return _split_heads(tf.cast((as_float32(x) + bias) * scale, x.dtype), heads)
 
 
 @_pass
@@ -424,27 +388,26 @@ def _biased_heads_gradient(upstream: tf.Tensor, scale: float) -> tuple[tf.Tensor
     _, heads, _, size = upstream.shape
     merged = tf.transpose(upstream, [0, 2, 1, 3])
     batch, length = tf.unstack(tf.shape(merged)[:2])
-    rows = _wide(tf.reshape(merged, [batch * length, heads * size])) * scale
+    rows = as_float32(tf.reshape(merged, [batch * length, heads * size])) * scale
     to_x = tf.reshape(tf.cast(rows, upstream.dtype), [batch, length, heads * size])
     return to_x, _column_sum(rows)
 
 
 @tf.custom_gradient
-def fused_masked_softmax(scores: tf.Tensor, masked_score: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
-    """Returns the softmax of scores, float [B, N, S, T], + masked_score, float32 [B, T]."""
-    probabilities = _masked_softmax(scores, masked_score)
+def _fused_masked_softmax(scores: tf.Tensor, lowered: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
+    probabilities = _masked_softmax(scores, lowered)
     return probabilities, lambda upstream: (_softmax_gradient(probabilities, upstream), None)
 
 
 @_pass
-def _masked_softmax(scores: tf.Tensor, masked_score: tf.Tensor) -> tf.Tensor:
-    return tf.cast(tf.nn.softmax(_wide(scores) + masked_score[:, None, None, :]), scores.dtype)
+def _masked_softmax(scores: tf.Tensor, lowered: tf.Tensor) -> tf.Tensor:
+    return tf.cast(tf.nn.softmax(as_float32(scores) + lowered[:, None, None, :]), scores.dtype)
 
 
 def softmax_gradient(probabilities: tf.Tensor, upstream: tf.Tensor) -> tf.Tensor:
     """Returns the gradient with respect to the scores, computed in float32."""
-    wide = _wide(probabilities)
-    weighted = _wide(upstream) * wide
+    wide = as_float32(probabilities)
+    weighted = as_float32(upstream) * wide
     to_scores = weighted - wide * tf.reduce_sum(weighted, axis=-1, keepdims=True)
     return tf.cast(to_scores, upstream.dtype)
 
@@ -475,6 +438,6 @@ def _cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.
 def _cross_entropy_gradient(
     logits: tf.Tensor, labels: tf.Tensor, log_sum: tf.Tensor, upstream: tf.Tensor
 ) -> tf.Tensor:
-    # The classes of SQuAD are positions, whose number can be dynamic.
+    # In SQuAD, the classes are positions, whose number can be unknown.
     is_label = tf.one_hot(labels, tf.shape(logits)[-1], dtype=logits.dtype)
     return (tf.exp(logits - log_sum[..., None]) - is_label) * upstream[..., None]

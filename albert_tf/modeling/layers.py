@@ -4,27 +4,25 @@ Axis letters: B batch, S sequence, T sequence (keys), E embedding, H hidden, N h
 feed-forward, V vocabulary, P predictions.
 
 Layers create their variables in the constructor, so weights can be loaded before the first call.
-Each variable is one variable of the original release: LAMB's trust ratio is computed per variable,
-and converting weights only needs a map of names.
+Each variable corresponds to one variable of the original release.
 
 With a mixed-precision policy, matrix products are in half precision; softmax, layer normalization,
 GELU and all sums over a batch are in float32. Variables that are only used in such sums
 (`autocast=False`: biases, layer norms, small tables) are not rounded.
 
-Dropout is stateless: `dropout_seed`, int32 [2], determines the mask, also in recomputed layers and
-resumed runs. `None` disables dropout.
+Dropout is stateless: the mask depends only on `dropout_seed`, int32 [2]. `None` disables dropout.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar, TypeAlias
 
 import keras
 import tensorflow as tf
+from keras.initializers import TruncatedNormal
 
 from albert_tf.config import AlbertConfig
-from albert_tf.data.errors import UserError
 from albert_tf.modeling import fused_attention, kernels
 from albert_tf.modeling.fused_attention import MASKED_SCORE
 
@@ -34,38 +32,32 @@ ConfigLike: TypeAlias = AlbertConfig | dict[str, Any]  # a dictionary from a sav
 Inputs: TypeAlias = Mapping[str, tf.Tensor] | tf.Tensor  # by name, or only token ids
 Seed: TypeAlias = tf.Tensor | None  # dropout seed, int32 [2]; `None` disables dropout
 
+ACTIVATIONS = {
+    "gelu": kernels.gelu,
+    "relu": tf.nn.relu,
+    "tanh": tf.tanh,
+    "linear": tf.identity,
+    "": tf.identity,
+}
+
 register = keras.saving.register_keras_serializable(package="albert_tf")
 
 
 def as_config(config: ConfigLike) -> AlbertConfig:
-    """Returns a configuration, given as an object or, from a saved model, as a dictionary."""
+    """Returns a configuration; saved models contain it as a dictionary."""
     if isinstance(config, AlbertConfig):
         return config
     if isinstance(config, Mapping):
         return AlbertConfig.from_dict(config)
     raise TypeError(
-        f"config must be an AlbertConfig. Received: {config!r}. Load a model by its path or name "
-        "with albert_tf.load or the class method load, such as AlbertEncoder.load('base_v2'). "
-        "AlbertConfig.from_preset('base_v2') is the configuration of a new model."
+        f"config must be an AlbertConfig. Received: {config!r}. To load a model by its path or "
+        "name, use albert_tf.load or a class method, such as AlbertEncoder.load('base_v2'). To "
+        "create a new model, pass a configuration, such as AlbertConfig.from_preset('base_v2')."
     )
 
 
-def activation_function(name: str) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Returns the element-wise function of `hidden_act`; case is ignored."""
-    functions = {
-        "gelu": kernels.gelu,
-        "relu": tf.nn.relu,
-        "tanh": tf.tanh,
-        "linear": tf.identity,
-        "": tf.identity,
-    }
-    if name.lower() not in functions:
-        raise UserError(f"Unknown activation. Expected one of {list(functions)}, received {name!r}")
-    return functions[name.lower()]
-
-
 def dropout(x: tf.Tensor, rate: float, seed: Seed) -> tf.Tensor:
-    """Returns `kernels.dropout` of x, or x itself without a seed or with a rate of 0."""
+    """Returns `kernels.dropout` of x; without a seed, or with a rate of 0, returns x."""
     return x if seed is None or rate == 0.0 else kernels.dropout(x, rate, seed)
 
 
@@ -82,7 +74,7 @@ def rows_of(x: tf.Tensor) -> tf.Tensor:
 
 
 class SavedSettings:
-    """Base class of layers and models saved with the constructor's arguments `SETTINGS`."""
+    """Base class of layers and models. `SETTINGS` lists the constructor's arguments to save."""
 
     SETTINGS: ClassVar[tuple[str, ...]] = ()
 
@@ -96,7 +88,7 @@ class SavedSettings:
 
 @register
 class Projection(SavedSettings, keras.layers.Layer):
-    """activation(x W + b) over the last axis; `initializer_range` is the initial deviation of W."""
+    """activation(x W + b) over the last axis. Initially, W has this standard deviation."""
 
     SETTINGS = ("input_size", "output_size", "initializer_range", "activation")
 
@@ -113,11 +105,11 @@ class Projection(SavedSettings, keras.layers.Layer):
         self.output_size = output_size
         self.initializer_range = initializer_range
         self.activation = activation
-        self._activate = activation_function(activation)
+        self._activate = ACTIVATIONS[activation.lower()]
         self.kernel = self.add_weight(
             name="kernel",
             shape=(input_size, output_size),
-            initializer=matrix_initializer(initializer_range),
+            initializer=TruncatedNormal(stddev=initializer_range),
         )
         self.bias = self.add_weight(
             name="bias", shape=(output_size,), initializer="zeros", autocast=False
@@ -128,8 +120,7 @@ class Projection(SavedSettings, keras.layers.Layer):
         """Maps float [..., input_size] to float [..., output_size]."""
         if x.shape.rank == 2:
             return self._project(x)
-        # TensorFlow's graph rewriter does not fuse product and activation if there is a reshape
-        # between them.
+        # A reshape between product and activation would prevent TensorFlow from fusing them.
         projected = self._project(rows_of(x))
         return tf.reshape(projected, tf.concat([tf.shape(x)[:-1], [self.output_size]], axis=0))
 
@@ -145,14 +136,9 @@ class Projection(SavedSettings, keras.layers.Layer):
         return tf.matmul(rows, self.kernel)
 
 
-def matrix_initializer(initializer_range: float) -> keras.initializers.Initializer:
-    """Returns a truncated normal distribution with this standard deviation."""
-    return keras.initializers.TruncatedNormal(stddev=initializer_range)
-
-
 @register
 class LayerNorm(SavedSettings, keras.layers.Layer):
-    """Layer normalization over the last axis, of `size` entries, with the original's epsilon."""
+    """Layer normalization over the last axis, which has `size` entries."""
 
     SETTINGS = ("size",)
 
@@ -198,8 +184,8 @@ class ConfiguredLayer(SavedSettings, keras.layers.Layer):
 class FactorizedEmbedding(ConfiguredLayer):
     """Sum of word, segment and position embeddings of width E, normalized; paper section 3.1.
 
-    `use_one_hot_embeddings` replaces the lookup by an equal matrix product, which TPUs compute
-    faster.
+    `use_one_hot_embeddings` replaces lookups by matrix products with the same result, which are
+    faster on TPUs.
     """
 
     SETTINGS = ("config", "use_one_hot_embeddings")
@@ -223,7 +209,7 @@ class FactorizedEmbedding(ConfiguredLayer):
         return self.add_weight(
             name=name,
             shape=(rows, self.config.embedding_size),
-            initializer=matrix_initializer(self.config.initializer_range),
+            initializer=TruncatedNormal(stddev=self.config.initializer_range),
             autocast=autocast,
         )
 
@@ -243,8 +229,9 @@ class FactorizedEmbedding(ConfiguredLayer):
             segment_ids: int32 [B, S], in 0..type_vocab_size-1.
             dropout_seed: int32 [2]; `None` disables dropout.
 
-        Raises ValueError if S exceeds the position table, or tf.errors.InvalidArgumentError if S is
-        known only when the graph runs.
+        Raises:
+            ValueError: S exceeds the position table. If S is unknown during tracing, running the
+                graph raises tf.errors.InvalidArgumentError instead.
         """
         length = self._checked_length(input_ids)
         words = self._look_up(self.word_embeddings, input_ids)
@@ -256,7 +243,6 @@ class FactorizedEmbedding(ConfiguredLayer):
         return dropout(embedded, self.config.hidden_dropout_prob, dropout_seed), words
 
     def _checked_length(self, input_ids: tf.Tensor) -> int | tf.Tensor:
-        """Returns S after checking that it does not exceed the position table."""
         if input_ids.shape[1] is not None:
             self.config.check_sequence_length(input_ids.shape[1], "The sequence length")
             return input_ids.shape[1]
@@ -265,10 +251,10 @@ class FactorizedEmbedding(ConfiguredLayer):
         check = tf.debugging.assert_less_equal(
             length,
             positions,
-            f"The sequence is longer than the model has positions: {positions} "
+            f"A sequence has more tokens than the model has positions: {positions} "
             "(max_position_embeddings).",
         )
-        # Otherwise an operation that uses the length would fail first, with an unclear message.
+        # Otherwise, another operation would fail first, with an unclear message.
         with tf.control_dependencies([check]):
             return tf.identity(length)
 
@@ -296,13 +282,13 @@ class SelfAttention(ConfiguredLayer):
 
         Args:
             x: float [B, S, H].
-            attention_mask: [B, S] of any number type; 1 = a key to attend to, 0 = padding. A row of
-                zeros attends as a row of ones, as in the original.
+            attention_mask: [B, S] of any number type; 1 = real token, 0 = padding. As in the
+                original, a row of zeros has the same effect as a row of ones.
             dropout_seed: int32 [2]; `None` disables dropout.
 
         Returns:
             The projected context, float [B, S, H], and the attention probabilities before dropout,
-            float [B, N, S, S]; `None` for the latter inside `fused_attention.attending`.
+            float [B, N, S, S], which are `None` inside `fused_attention.attending`.
         """
         context, probabilities = self.context(x, attention_mask, dropout_seed)
         return self.output_projection(context), probabilities
@@ -310,7 +296,7 @@ class SelfAttention(ConfiguredLayer):
     def context(
         self, x: tf.Tensor, attention_mask: tf.Tensor, dropout_seed: Seed = None
     ) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """Returns the same with the context before the projection, float [B, S, H]."""
+        """Returns the context before the projection, float [B, S, H], and the probabilities."""
         query = self._heads(self.query, x, scale=self.config.head_size**-0.5)
         key = self._heads(self.key, x)
         value = self._heads(self.value, x)
@@ -328,7 +314,7 @@ class SelfAttention(ConfiguredLayer):
         return tf.reshape(context, tf.shape(x)), probabilities
 
     def _heads(self, projection: Projection, x: tf.Tensor, scale: float = 1.0) -> tf.Tensor:
-        """Projects, scales and splits [B, S, H] into heads [B, N, S, D]; kernels are head-major."""
+        """Projects [B, S, H], scales the result, and splits it into heads [B, N, S, D]."""
         product = tf.reshape(projection.product(rows_of(x)), tf.shape(x))
         return kernels.biased_heads(
             product, projection.bias, scale, self.config.num_attention_heads

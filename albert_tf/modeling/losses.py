@@ -1,6 +1,7 @@
-"""Losses as sums: every function returns (weighted sum, weight) without averaging.
+"""Losses and scores as weighted sums.
 
-Sums can be added over replicas, micro-batches and evaluations before one division; averages cannot.
+Sums are added over replicas, micro-batches and evaluations, and divided once by the total weight.
+An average of averages would depend on how a batch is split.
 """
 
 from __future__ import annotations
@@ -20,13 +21,18 @@ MASKED_LM_EPSILON = 1e-5
 
 
 class LossSum(NamedTuple):
-    """A mean before the division: the sum of weight * value and the sum of weights, scalars."""
+    """A weighted sum of values, and the sum of their weights; both are scalars."""
 
     sum: tf.Tensor
     weight: tf.Tensor
 
+    @classmethod
+    def of(cls, values: tf.Tensor, weights: tf.Tensor) -> LossSum:
+        """Sums values and weights of the same shape."""
+        return cls(tf.reduce_sum(weights * values), tf.reduce_sum(weights))
+
     def mean(self) -> tf.Tensor:
-        """Returns sum / weight."""
+        """Returns the weighted mean."""
         return self.sum / self.weight
 
 
@@ -43,9 +49,9 @@ def means(batches: Sequence[Mapping[str, LossSum]]) -> dict[str, float]:
 
 
 def pretraining_loss(masked_lm: LossSum, sentence: LossSum | None = None) -> tf.Tensor:
-    """Returns the loss of pretraining from sums over a whole batch; `sentence` is optional.
+    """Returns the loss of pretraining from sums over a whole batch.
 
-    As in the original, 1e-5 is added to the masked-LM weight: without predictions the loss is 0.
+    As in the original, 1e-5 is added to the masked-LM weight, so the loss without predictions is 0.
     """
     loss = masked_lm.sum / (masked_lm.weight + MASKED_LM_EPSILON)
     return loss if sentence is None else loss + sentence.mean()
@@ -59,45 +65,34 @@ def cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
 
 
-def masked_lm_loss(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> LossSum:
-    """Returns the cross entropy of logits [B, P, V] and int32 tokens [B, P]; weight 0 = padding."""
-    losses = cross_entropy(logits, labels)
-    return LossSum(tf.reduce_sum(weights * losses), tf.reduce_sum(weights))
-
-
 def classification_loss(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> LossSum:
-    """Returns the cross entropy of one label per example or token.
+    """Returns the cross entropy of logits [..., K] and labels, int32 [...].
 
-    `logits` are float [B, K], or [B, S, K]; `labels` int32 [B], or [B, S]. As in all losses below,
-    `weights` are 0 for padding of a batch and for tokens without a label, otherwise 1.
+    In all losses, weights are 0 for padding and for tokens without a label.
     """
-    return LossSum(tf.reduce_sum(weights * cross_entropy(logits, labels)), tf.reduce_sum(weights))
+    return LossSum.of(cross_entropy(logits, labels), weights)
 
 
 def position_loss(log_probs: tf.Tensor, positions: tf.Tensor, weights: tf.Tensor) -> LossSum:
     """Returns the negative log-probability, from float32 [B, S], at one position per example."""
-    losses = -tf.gather(log_probs, positions, batch_dims=1)
-    return LossSum(tf.reduce_sum(weights * losses), tf.reduce_sum(weights))
+    return LossSum.of(-tf.gather(log_probs, positions, batch_dims=1), weights)
 
 
 def binary_loss(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> LossSum:
     """Returns the binary cross entropy of logits and labels (1 = yes, 0 = no), [B] or [B, K]."""
     labels, logits = tf.cast(labels, tf.float32), tf.cast(logits, tf.float32)
-    losses = tf.nn.sigmoid_cross_entropy_with_logits(labels, logits)
-    return LossSum(tf.reduce_sum(weights * losses), tf.reduce_sum(weights))
+    return LossSum.of(tf.nn.sigmoid_cross_entropy_with_logits(labels, logits), weights)
 
 
 def regression_loss(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> LossSum:
     """Returns the squared error of logits [B, 1] and one number per example, float32 [B]."""
-    errors = tf.square(tf.cast(logits[:, 0], tf.float32) - labels)
-    return LossSum(tf.reduce_sum(weights * errors), tf.reduce_sum(weights))
+    return LossSum.of(tf.square(tf.cast(logits[:, 0], tf.float32) - labels), weights)
 
 
 def accuracy(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> LossSum:
-    """Returns the share of labels, int32 [...], with the best score of logits [..., K]."""
+    """Returns the share of labels, int32 [...], that have the highest of the logits [..., K]."""
     is_right = tf.equal(tf.argmax(logits, axis=-1, output_type=tf.int32), labels)
-    hits = weights * tf.cast(is_right, weights.dtype)
-    return LossSum(tf.reduce_sum(hits), tf.reduce_sum(weights))
+    return LossSum.of(tf.cast(is_right, weights.dtype), weights)
 
 
 _LABELS = {
@@ -113,11 +108,12 @@ class HeadLoss(keras.losses.Loss):
     """The loss of one output in `compile`: a weighted mean over examples or tokens.
 
     Args:
-        kind: "cross_entropy" of scores [..., K] and int labels [...]; "binary", of scores [B] and 0
-            or 1 [B]; "multi_label", the mean over K of binary losses, of scores and 0 or 1 [B, K];
-            "squared_error", of predictions [B, 1] and numbers [B].
-        factor: factor of the mean in the total loss.
-        name: see `keras.losses.Loss`, as for `**kwargs`.
+        kind: "cross_entropy" of logits [..., K] and class ids [...]; "binary" cross entropy of
+            logits [B] and labels 0 or 1 [B]; "multi_label", the mean over K binary cross entropies
+            of logits and labels [B, K]; or "squared_error" of predictions [B, 1] and numbers [B].
+        factor: factor of this loss in the total loss.
+        name: see `keras.losses.Loss`.
+        **kwargs: see `keras.losses.Loss`.
     """
 
     def __init__(
@@ -135,13 +131,13 @@ class HeadLoss(keras.losses.Loss):
     def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
         """Returns a loss for each label, float32 [...].
 
-        Invalid class ids raise an error, or have the loss NaN if TensorFlow cannot raise one, as
-        with XLA. Binary labels outside of 0 to 1 have the loss NaN.
+        Invalid class ids raise an error; with XLA, their loss is NaN. The loss of binary labels
+        below 0 or above 1 is NaN.
         """
         labels = self._check_shape(y_true, y_pred)
         if self.kind == "cross_entropy":
             ids = tf.cast(labels, tf.int32)
-            # Truncating a fraction would silently give another class; -1 is out of range.
+            # Casting truncates a fraction to another class; -1 is rejected.
             ids = tf.where(tf.cast(ids, labels.dtype) == labels, ids, -1)
             return self.factor * cross_entropy(y_pred, ids)
         if self.kind == "multi_label":
@@ -180,6 +176,6 @@ def _axes(shape: tf.TensorShape) -> str:
 
 
 def _binary_losses(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Returns the loss of each label; NaN for labels outside of 0 to 1."""
+    """Returns the loss of each label; NaN for labels below 0 or above 1."""
     losses = tf.nn.sigmoid_cross_entropy_with_logits(labels, logits)
     return tf.where((labels >= 0) & (labels <= 1), losses, math.nan)

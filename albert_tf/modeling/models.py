@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Sequence
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import keras
 import tensorflow as tf
 
-from albert_tf.data.arguments import as_texts, check_whole_number
+from albert_tf.data.arguments import as_texts, check_whole_number, renamed_arguments
 from albert_tf.data.errors import UserError
 from albert_tf.modeling.encoder import AlbertEncoder, ConfiguredModel, named_inputs
 from albert_tf.modeling.heads import (
@@ -23,8 +22,7 @@ from albert_tf.modeling.heads import (
 from albert_tf.modeling.layers import ConfigLike, Inputs, Seed, register
 from albert_tf.modeling.losses import HeadLoss
 
-# Folded into the seed of a call for the dropout of the head; the encoder splits the seed instead.
-_HEAD = 1
+_HEAD = 1  # folded into the dropout seed for the head; the encoder splits the seed
 C = TypeVar("C", bound="LabelModel")
 Tensors: TypeAlias = dict[str, Any]
 
@@ -38,7 +36,7 @@ class EncoderAndHead(ConfiguredModel):
             self.config, use_one_hot_embeddings, name="encoder", dtype=self.dtype_policy
         )
         if not self.uses_pooler:
-            # Optimizers then create no moments for it, as in the checkpoints of the original.
+            # As in the original, the optimizer creates no moments for it.
             self.encoder.pooler.trainable = False
 
     def call(
@@ -52,15 +50,15 @@ class EncoderAndHead(ConfiguredModel):
         """Runs the encoder and the head.
 
         Args:
-            inputs: the inputs of the encoder, int32 [B, S], see `AlbertEncoder.call`. The class
-                describes other shapes and further inputs.
+            inputs: the inputs of the encoder, see `AlbertEncoder.call`, and the further inputs that
+                the class describes.
             training: whether to apply dropout.
-            dropout_seed: int32 [2]; see `AlbertEncoder.call`.
+            dropout_seed: see `AlbertEncoder.call`.
             output_hidden_states: whether to return all outputs of the encoder.
-            output_attentions: whether to return `attention_probs`; see `AlbertEncoder.call`.
+            output_attentions: see `AlbertEncoder.call`.
 
         Returns:
-            The outputs that the class describes, and the requested outputs of the encoder.
+            The outputs that the class describes, and outputs of the encoder, if requested.
         """
         inputs = self._prepare(named_inputs(inputs), training)
         head_seed = None
@@ -81,18 +79,17 @@ class EncoderAndHead(ConfiguredModel):
         return {**{k: v for k, v in outputs.items() if k == "attention_probs"}, **scores}
 
     def _prepare(self, inputs: Tensors, training: bool | None) -> Tensors:
-        """Checks and completes the named inputs."""
+        """Checks the inputs, and adds inputs that are missing."""
         del training
         return inputs
 
     def _head_outputs(self, outputs: Tensors, inputs: Tensors, seed: Seed) -> Tensors:
-        """Returns the outputs of the head for the outputs of the encoder."""
         raise NotImplementedError
 
     def default_loss(self) -> dict[str, HeadLoss]:
-        """Returns the loss of each trained output by its name, for `compile(loss=...)`.
+        """Returns the losses by output, for `compile(loss=...)`.
 
-        The commands minimize the sum of these losses. `fit` takes labels under the same names.
+        The commands minimize the sum of these losses. `fit` takes labels with the same names.
         """
         return {"logits": HeadLoss()}
 
@@ -101,15 +98,14 @@ class EncoderAndHead(ConfiguredModel):
 class AlbertForPretraining(EncoderAndHead):
     """The encoder with the masked-LM head and an optional sentence-order head.
 
-    A call returns `masked_lm_logits`, float32 [B, P, V] at the input `masked_lm_positions`, int32
-    [B, P], or [B, S, V] without this input; and, with the sentence-order head,
-    `sentence_order_logits`, float32 [B, 2].
+    A call returns `masked_lm_logits`, float32 [B, P, V], for the positions in the input
+    `masked_lm_positions`, int32 [B, P]. Without this input, all positions are scored: [B, S, V].
+    With the sentence-order head, a call also returns `sentence_order_logits`, float32 [B, 2].
 
     Args:
-        config: the model's configuration.
-        use_one_hot_embeddings: see `FactorizedEmbedding`.
+        config, use_one_hot_embeddings: see `AlbertEncoder`.
         has_sentence_order_head: whether the model has a head with two classes for pairs of
-            segments: their order or, with next-sentence prediction, whether they are adjacent.
+            segments: their order or, in next-sentence prediction, their adjacency.
     """
 
     SETTINGS = ("config", "use_one_hot_embeddings", "has_sentence_order_head")
@@ -152,8 +148,9 @@ class AlbertForPretraining(EncoderAndHead):
     def default_loss(self) -> dict[str, HeadLoss]:
         """See `EncoderAndHead`.
 
-        The labels are `masked_lm_ids` [B, P] and `next_sentence_labels` [B]; the sample weights are
-        `masked_lm_weights` [B, P] for `masked_lm_logits`, ones [B] for `sentence_order_logits`.
+        The labels of `masked_lm_logits` are `masked_lm_ids` [B, P] with the sample weights
+        `masked_lm_weights` [B, P]; the labels of `sentence_order_logits` are `next_sentence_labels`
+        [B].
         """
         losses = {"masked_lm_logits": HeadLoss()}
         if self.has_sentence_order_head:
@@ -162,7 +159,7 @@ class AlbertForPretraining(EncoderAndHead):
 
 
 class LabelModel(EncoderAndHead):
-    """The encoder with a score for each of K labels, which may have names."""
+    """Base class of classifiers with K labels, which may have names."""
 
     SETTINGS: ClassVar[tuple[str, ...]] = (
         "config",
@@ -223,22 +220,22 @@ class LabelModel(EncoderAndHead):
         allow_partial: bool = False,
         **settings: Any,
     ) -> C:
-        """Loads the weights at a path into a new model; see `AlbertEncoder.load`.
+        """Creates a model with stored weights; see `AlbertEncoder.load`.
 
         Args:
             path: see `albert_tf.load`.
-            labels: names of the classes. If `None`, the labels of the stored model. A stored head
-                is kept if it has these labels in this order, or as many classes without names.
+            labels: names of the classes. If `None`, the labels of the stored model are used. A
+                stored head is kept if it has these labels in this order, or as many classes without
+                names.
             num_labels: number of classes without names; 1 for a regression.
-            new_head: whether to replace a stored head by a new one with random weights.
+            new_head: whether to replace a stored head by a head with random weights.
             rename_labels: whether to keep a stored head and rename its classes to `labels`.
             albert_config_file: see `AlbertEncoder.load`.
             allow_partial: see `AlbertEncoder.load`.
             **settings: see `AlbertEncoder.load`.
 
         Raises:
-            ValueError: see `AlbertEncoder.load`; a new head has no labels, or a stored head has
-                other labels.
+            ValueError: see `AlbertEncoder.load`; or a stored head has other labels.
         """
         given = {"labels": labels, "num_labels": num_labels}
         settings |= {name: value for name, value in given.items() if value is not None}
@@ -262,22 +259,22 @@ class AlbertForClassification(LabelModel):
     A call returns `logits`, float32 [B, K].
 
     Args:
-        config: the model's configuration.
+        config, use_one_hot_embeddings: see `AlbertEncoder`.
         num_labels: K, number of classes; 1 for a regression. Default: the number of `labels`.
         dropout_prob: dropout of the pooled output in training.
-        use_one_hot_embeddings: see `FactorizedEmbedding`.
         labels: names of the classes, in the order of their ids; `None` if they have no names.
-        multi_label: whether a text can have any number of classes, each with an independent
-            probability, the sigmoid of its logit. The loss takes 0 or 1 per class, float [B, K].
+        multi_label: whether a text can have any number of classes. The probability of a class is
+            the sigmoid of its logit. The labels of the loss are 0 or 1, float [B, K].
 
     Raises:
         TypeError: `labels` is not a list of texts, or `num_labels` is not a whole number.
-        ValueError: neither `labels` nor `num_labels` is given, or they do not match; or
-            `multi_label` with fewer than two labels.
+        ValueError: neither `labels` nor `num_labels` is passed, they do not match, or a multi-label
+            model has fewer than two labels.
     """
 
     SETTINGS = (*LabelModel.SETTINGS, "multi_label")
 
+    @renamed_arguments(classifier_dropout_prob="dropout_prob")
     def __init__(
         self,
         config: ConfigLike,
@@ -288,14 +285,9 @@ class AlbertForClassification(LabelModel):
         multi_label: bool = False,
         **kwargs: Any,
     ) -> None:
-        if "classifier_dropout_prob" in kwargs:
-            warnings.warn(
-                "classifier_dropout_prob is now dropout_prob.", DeprecationWarning, stacklevel=2
-            )
-            dropout_prob = kwargs.pop("classifier_dropout_prob")
         super().__init__(config, num_labels, dropout_prob, use_one_hot_embeddings, labels, **kwargs)
         if multi_label and self.num_labels < 2:
-            raise UserError(f"multi_label needs at least two labels. Received: {self.num_labels}")
+            raise UserError("multi_label needs at least two labels. Received: num_labels=1")
         self.multi_label = multi_label
 
     def _head_outputs(self, outputs: Tensors, inputs: Tensors, seed: Seed) -> Tensors:
@@ -312,20 +304,17 @@ class AlbertForTokenClassification(LabelModel):
     """The encoder with a classifier on each token.
 
     A call returns `logits`, float32 [B, S, K], also for padding and special tokens. The labels of
-    the loss are class ids [B, S]. Tokens without a label have any class, such as 0, and a sample
-    weight of 0; sample weights are [B, S].
+    the loss are class ids [B, S]. Tokens without a label need a valid class id, such as 0, and a
+    sample weight of 0 in the sample weights [B, S].
 
     Args:
-        config: the model's configuration.
+        config, use_one_hot_embeddings, labels: see `AlbertForClassification`.
         num_labels: K, number of classes, at least 2. Default: the number of `labels`.
         dropout_prob: dropout of the sequence output in training.
-        use_one_hot_embeddings: see `FactorizedEmbedding`.
-        labels: names of the classes, in the order of their ids; `None` if they have no names.
 
     Raises:
-        TypeError: `labels` is not a list of texts, or `num_labels` is not a whole number.
-        ValueError: neither `labels` nor `num_labels` is given, they do not match, or there are
-            fewer than 2 classes.
+        TypeError: see `AlbertForClassification`.
+        ValueError: see `AlbertForClassification`; or there are fewer than 2 classes.
 
     Differs: the original has no such model.
     """
@@ -341,15 +330,14 @@ class AlbertForTokenClassification(LabelModel):
 class AlbertForMultipleChoice(EncoderAndHead):
     """The encoder with one score per option of an example.
 
-    The inputs of a call have the shape [B, C, S], C options per example. If an example has fewer
-    options, the `input_mask` of the missing ones is all zeros. Inputs [B, S] are B single options,
-    which can be sorted by length. A call returns `logits`, float32 [B, C], with -1e30 for missing
-    options, or float32 [B] for inputs [B, S]. Outputs of the encoder are for B * C sequences.
+    The inputs of a call have the shape [B, C, S] for C options per example. Missing options of an
+    example have an `input_mask` of zeros. A call returns `logits`, float32 [B, C], which are -1e30
+    for missing options. Inputs [B, S] are single options; their `logits` are float32 [B]. The
+    outputs of the encoder have B * C sequences.
 
     Args:
-        config: the model's configuration.
         dropout_prob: dropout of the pooled output in training.
-        use_one_hot_embeddings: see `FactorizedEmbedding`.
+        config, use_one_hot_embeddings: see `AlbertEncoder`.
 
     Source: race_utils.py of the original release, create_model.
     """
@@ -404,14 +392,13 @@ def _flatten_options(inputs: Tensors) -> Tensors:
 
 @register
 class AlbertForQuestionAnswering(EncoderAndHead):
-    """The encoder with scores for the start and the end of the answer: SQuAD 1.1.
+    """The encoder with scores for the start and the end of the answer, as in SQuAD 1.1.
 
-    A call returns `start_logits` and `end_logits`, float32 [B, S]. As in the original, the scores
-    of the question and of padding are not masked.
+    A call returns `start_logits` and `end_logits`, float32 [B, S]. As in the original, the question
+    and padding are not masked.
 
     Args:
-        config: the model's configuration.
-        use_one_hot_embeddings: see `FactorizedEmbedding`.
+        config, use_one_hot_embeddings: see `AlbertEncoder`.
     """
 
     uses_pooler = False
@@ -436,25 +423,22 @@ class AlbertForQuestionAnswering(EncoderAndHead):
 
 @register
 class AlbertForQuestionAnsweringWithBeamSearch(EncoderAndHead):
-    """The encoder with the best spans and a score for having no answer: SQuAD 2.0.
+    """The encoder with the best spans and a score for no answer, as in SQuAD 2.0.
 
-    Further inputs of a call are `start_positions`, int32 [B], the true starts, for which ends are
-    scored (required in training), and `p_mask`, int32 [B, S]; 1 = no answer starts or ends here. By
-    default, answers are in segment 1 without its last token, or at the first token, as in the
-    features of the original.
+    Further inputs of a call are the true `start_positions`, int32 [B], for which ends are scored
+    (required in training), and `p_mask`, int32 [B, S]; 1 = no answer starts or ends here. By
+    default, answers are in segment 1 without its last token, or at the first token.
 
-    A call returns the outputs of `SpanBeamHead.call`. Without `start_positions`, sequences shorter
-    than the beam are padded first. No result depends on the amount of padding.
+    A call returns the outputs of `SpanBeamHead.call`. They do not depend on padding.
 
     Args:
-        config: the model's configuration.
         start_n_top: K, number of best starts for which ends are scored.
         end_n_top: M, number of best ends per start.
-        dropout_prob: dropout before the score for having no answer, in training.
-        use_one_hot_embeddings: see `FactorizedEmbedding`.
+        dropout_prob: dropout before the score for no answer, in training.
+        config, use_one_hot_embeddings: see `AlbertEncoder`.
 
     Raises:
-        ValueError: a beam is wider than the position table; in a call: a required input is missing.
+        ValueError: a beam is wider than the position table. In a call: an input is missing.
     """
 
     uses_pooler = False
@@ -494,8 +478,8 @@ class AlbertForQuestionAnsweringWithBeamSearch(EncoderAndHead):
     def _prepare(self, inputs: Tensors, training: bool | None) -> Tensors:
         if "input_ids" not in inputs or not {"segment_ids", "p_mask"} & inputs.keys():
             raise UserError(
-                "The model needs a dictionary of 'input_ids' and 'segment_ids' (or 'p_mask'), to "
-                f"distinguish the context from the question. Received: {sorted(inputs)}"
+                "To distinguish the context from the question, the model needs a dictionary of "
+                f"'input_ids' and 'segment_ids' (or 'p_mask'). Received: {sorted(inputs)}"
             )
         if training and "start_positions" not in inputs:
             raise UserError(
@@ -517,15 +501,15 @@ class AlbertForQuestionAnsweringWithBeamSearch(EncoderAndHead):
     def default_loss(self) -> dict[str, HeadLoss]:
         """See `EncoderAndHead`.
 
-        The labels are `start_positions`, `end_positions` [B] and, for `cls_logits`, 1 for a
-        question without an answer, else 0 [B]. `start_positions` are also an input.
+        The labels are `start_positions`, `end_positions` [B] and, for `cls_logits`, 1 if there is
+        no answer, else 0 [B]. `start_positions` are also an input.
         """
         losses = {name: HeadLoss(factor=0.5) for name in ("start_log_probs", "end_log_probs")}
         return {**losses, "cls_logits": HeadLoss("binary", factor=0.5)}
 
 
 def position_mask(input_mask: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
-    """Returns where no answer can start or end, int32 [B, S]: 0 at the first token and the context.
+    """Returns 0 for the first token and the context, and 1 elsewhere, int32 [B, S].
 
     Args:
         input_mask: int32 [B, S]; 0 = padding.
@@ -538,7 +522,6 @@ def position_mask(input_mask: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
 
 
 def _pad(inputs: Tensors, length: int) -> Tensors:
-    """Pads inputs [B, S] until S is at least `length`."""
     missing = tf.maximum(0, length - tf.shape(inputs["input_ids"])[1])
     padded = dict(inputs)
     for name in ("input_ids", "input_mask", "segment_ids", "p_mask"):
@@ -549,7 +532,7 @@ def _pad(inputs: Tensors, length: int) -> Tensors:
     return padded
 
 
-# Former names, also for loading `.keras` files that contain them.
+# Deprecated names, also in `.keras` files.
 AlbertForSpans = AlbertForQuestionAnswering
 AlbertForSpanBeams = AlbertForQuestionAnsweringWithBeamSearch
 keras.saving.get_custom_objects().update(

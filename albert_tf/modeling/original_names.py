@@ -1,7 +1,4 @@
-"""The original release's name of every variable of a model.
-
-These names are canonical: every other format is a map from its names to these names.
-"""
+"""The original release's names of variables, to which all other formats are mapped."""
 
 from __future__ import annotations
 
@@ -16,25 +13,24 @@ from albert_tf.modeling.parameter_sharing import (
     ENCODER_PREFIX,
     TRANSFORMER_SCOPE,
     BlockPlace,
-    attention_norm_name,
     block_places,
-    feed_forward_norm_name,
+    norm_name,
 )
 
 NamedVariables = Iterator[tuple[str, keras.Variable]]
 SLOT_NAMES = ("adam_m", "adam_v")
 PRETRAINING_HEADS = ("cls/predictions/", "cls/seq_relationship/")
-# Scopes of the variables of a `ClassificationHead`, by its name. Other heads have no scope.
+# Scopes of `ClassificationHead`s by their names. Classifiers have no scope.
 _HEAD_SCOPES = {"sentence_order_head": "cls/seq_relationship/", "span_head": "cls/squad/"}
 
 
 def is_slot(name: str) -> bool:
-    """Returns whether a variable is a moment of an optimizer."""
+    """Returns whether a name belongs to a moment of an optimizer."""
     return name.rsplit("/", 1)[-1] in SLOT_NAMES
 
 
 def is_of_pretraining(name: str) -> bool:
-    """Returns whether a variable, except moments, belongs to encoder or pretraining heads."""
+    """Returns whether a name belongs to a weight of the encoder or of a pretraining head."""
     return name.startswith((ENCODER_PREFIX, *PRETRAINING_HEADS)) and not is_slot(name)
 
 
@@ -80,13 +76,13 @@ def _block(place: BlockPlace, block: TransformerBlock) -> NamedVariables:
     yield from _projection(f"{attention_scope}/self/key", attention.key)
     yield from _projection(f"{attention_scope}/self/value", attention.value)
     yield from _projection(f"{attention_scope}/output/dense", attention.output_projection)
-    norm_name = attention_norm_name(place.attention)
-    yield from _layer_norm(f"{scope}/{norm_name}", block.attention_norm)
+    name = norm_name("attention", place.attention)
+    yield from _layer_norm(f"{scope}/{name}", block.attention_norm)
     feed_forward, ffn_scope = block.feed_forward, f"{scope}/ffn_{place.feed_forward}"
     yield from _projection(f"{ffn_scope}/intermediate/dense", feed_forward.intermediate)
     yield from _projection(f"{ffn_scope}/intermediate/output/dense", feed_forward.output_projection)
-    norm_name = feed_forward_norm_name(place.feed_forward)
-    yield from _layer_norm(f"{scope}/{norm_name}", block.feed_forward_norm)
+    name = norm_name("ffn", place.feed_forward)
+    yield from _layer_norm(f"{scope}/{name}", block.feed_forward_norm)
 
 
 def _masked_lm_head(head: MaskedLmHead) -> NamedVariables:

@@ -1,14 +1,14 @@
-"""The parameters of each run of a block, by sharing mode.
+"""Parameter sharing between layers, and the numbers of parameters.
 
 A layer runs the blocks of its group, one per inner group. A block consists of an attention part and
-a feed-forward part, each with the following layer norm, and each numbered as in the original's
-names: `group_<g>/inner_group_<i>/attention_<k>` and `.../ffn_<k>`. Runs with the same numbers share
-parameters. The values of `parameter_sharing`:
+a feed-forward part, each with the following layer norm. They are named as in the original:
+`group_<g>/inner_group_<i>/attention_<k>` and `.../ffn_<k>`. Runs with the same numbers share
+parameters. In the k-th layer of a group, `parameter_sharing` selects these numbers:
 
-- "all": every part has the number 1, so all layers of a group are the same, as in the original.
-- "attention": in the k-th layer of a group, the feed-forward part has number k, the attention 1.
-- "ffn": in the k-th layer of a group, the attention has number k, the feed-forward part 1.
-- "none": every layer is a separate group.
+- "all": both parts have the number 1, as in the original.
+- "attention": the attention has the number 1, the feed-forward part k.
+- "ffn": the attention has the number k, the feed-forward part 1.
+- "none": both have the number 1, and every layer is a separate group.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TRANSFORMER_SCOPE = "bert/encoder/transformer/"
 
 
 class BlockPlace(NamedTuple):
-    """The place of a block's parameters. Parts are numbered within an inner group, from 1."""
+    """Numbers that identify the parameters of a block; parts are numbered from 1."""
 
     group: int
     inner: int
@@ -32,17 +32,17 @@ class BlockPlace(NamedTuple):
 
     @property
     def scope(self) -> str:
-        """Group and inner group, as named in the original."""
+        """The original's scope of group and inner group."""
         return f"group_{self.group}/inner_group_{self.inner}"
 
     @property
     def layer(self) -> tuple[int, int]:
-        """The group, and the number within it, from 1, of the layer that runs this block first."""
+        """The first layer that runs this block: its group, and its number in the group, from 1."""
         return self.group, max(self.attention, self.feed_forward)
 
 
 def block_runs(config: AlbertConfig) -> list[BlockPlace]:
-    """Returns the place of every block run in order, L * inner_group_num of them."""
+    """Returns the blocks that are run, in order: L * inner_group_num places."""
     groups = [config.group_of_layer(layer) for layer in range(config.num_hidden_layers)]
     runs = []
     for layer, group in enumerate(groups):
@@ -57,40 +57,34 @@ def block_runs(config: AlbertConfig) -> list[BlockPlace]:
 
 
 def block_places(config: AlbertConfig) -> list[BlockPlace]:
-    """Returns the distinct places of a model's blocks, in the order of their first runs."""
+    """Returns the distinct blocks of a model, in the order of their first runs."""
     return list(dict.fromkeys(block_runs(config)))
 
 
-def attention_norm_name(number: int) -> str:
-    """Returns the name of the layer norm after `attention_<number>`, within its inner group.
+def norm_name(part: str, number: int) -> str:
+    """Returns the name of the layer norm after `<part>_<number>`, "attention" or "ffn".
 
-    Only one of the two parts has numbers above 1, so names are unique.
+    Names are unique, because only one of the two parts has numbers above 1.
     """
-    return "LayerNorm" if number == 1 else f"LayerNorm_{number}"
-
-
-def feed_forward_norm_name(number: int) -> str:
-    """Returns the name of the layer norm after `ffn_<number>`; see `attention_norm_name`."""
-    return f"LayerNorm_{number}"
+    return "LayerNorm" if (part, number) == ("attention", 1) else f"LayerNorm_{number}"
 
 
 @dataclasses.dataclass(frozen=True)
 class ParameterCounts:
     """Numbers of trainable parameters of a pretraining model, including layer norms."""
 
-    embeddings: int  # the three tables
-    embedding_projection: int  # E to H; 0 if E = H
-    attention: int  # of all parts
+    embeddings: int
+    embedding_projection: int  # 0 if E = H
+    attention: int
     feed_forward: int
     pooler: int
-    masked_lm_head: int  # transform and output bias; the output matrix is the word table
+    masked_lm_head: int  # without the word embeddings
     sentence_head: int
 
     @property
     def encoder(self) -> int:
         """Parameters of `AlbertEncoder`, including the pooler."""
-        heads = self.masked_lm_head + self.sentence_head
-        return self.pretraining - heads
+        return self.pretraining - self.masked_lm_head - self.sentence_head
 
     @property
     def pretraining(self) -> int:
@@ -99,7 +93,7 @@ class ParameterCounts:
 
 
 def parameter_counts(config: AlbertConfig) -> ParameterCounts:
-    """Counts the parameters of a model without building it."""
+    """Returns the numbers of parameters of a model, without creating it."""
     V, E = config.vocab_size, config.embedding_size
     H, F = config.hidden_size, config.intermediate_size
     tables = V + config.type_vocab_size + config.max_position_embeddings

@@ -1,16 +1,13 @@
-"""Rematerialization: keeps the inputs of blocks for the backward pass, and recomputes the rest.
+"""Rematerialization: stores the inputs of blocks for the backward pass, and recomputes the rest.
 
-Each run of a block except the last is recomputed, and its parameter gradients are added to the
-gradients of later runs before the next run starts. So the inner tensors and parameter gradients of
-only one run are in memory. (A tape would keep the gradients of all runs until the end: 12 x 0.8 GB
-for xxlarge.) To this end, each run takes the values of the parameters and passes them on to later
-runs: the gradient of the passed values is the sum over all later runs.
+In the backward pass, each run of a block except the last is recomputed, and its parameter gradients
+are added to the gradients of later runs before the next recomputation starts. Therefore, the inner
+tensors and parameter gradients of only one run are in memory. A gradient tape would keep the
+parameter gradients of all runs, 12 x 0.8 GB for xxlarge. To sum gradients early, each run takes the
+parameters as arguments and returns them for later runs; their gradients are the sums of later runs.
 
-With XLA, consecutive runs of one function are a loop of the graph, forward and backward, so that
-the time of tracing and compilation does not depend on their number.
-
-Compared with `tf.recompute_grad` around each block, a LAMB step of base with 512 positions has
-equal times, 13% less peak memory and, with XLA, a third of the tracing time.
+With XLA, consecutive runs of one function form a loop, forward and backward, so the time of tracing
+and compilation does not depend on their number.
 """
 
 from __future__ import annotations
@@ -27,22 +24,19 @@ from albert_tf.modeling.kernels import in_xla
 
 
 class Run(NamedTuple):
-    """One application of a block, or of a part of one."""
+    """One application of a block."""
 
-    # Maps `(x, *inputs)` to the next x, of the same shape and float type. Runs of the same function
-    # have inputs of the same shapes, and the same variables.
+    # Maps `(x, *inputs)` to the next x, of the same shape and type. Runs of one function have
+    # inputs of the same shapes, and the same variables.
     function: Callable[..., tf.Tensor]
-    # Further arguments without a gradient, such as masks and dropout seeds.
-    inputs: tuple[tf.Tensor, ...]
-    # All variables that the function reads.
-    variables: Sequence[keras.Variable]
+    inputs: tuple[tf.Tensor, ...]  # without a gradient, such as masks and dropout seeds
+    variables: Sequence[keras.Variable]  # all variables that the function reads
 
 
 def run_rematerialized(x: tf.Tensor, runs: Sequence[Run]) -> list[tf.Tensor]:
-    """Applies runs in order and returns the output of each, with the gradients described above.
+    """Applies runs in order and returns the output of each; see the module docstring.
 
-    Random numbers must be determined by the inputs of a run, so that recomputing gives the same
-    result.
+    A run must return the same result if it is repeated, so its dropout needs a seed in `inputs`.
     """
     variables = {id(variable): variable for run in runs for variable in run.variables}
     reader = _StoredValues(lambda: [tf.convert_to_tensor(v) for v in variables.values()])
@@ -68,7 +62,6 @@ def run_rematerialized(x: tf.Tensor, runs: Sequence[Run]) -> list[tf.Tensor]:
 
 
 def _parts(runs: Sequence[Run]) -> list[list[Run]]:
-    """Groups the runs that become one loop."""
     if not in_xla():
         return [[run] for run in runs]
     return [list(same) for _, same in itertools.groupby(runs, lambda run: id(run.function))]
@@ -90,20 +83,19 @@ class _StoredValues(keras.layers.Layer):
 def _compute(
     run: Run, x: tf.Tensor, inputs: Sequence[tf.Tensor], values: Sequence[tf.Tensor]
 ) -> tf.Tensor:
-    """Returns the output of a run whose variables have the given values."""
     with keras.StatelessScope(list(zip(run.variables, values, strict=True))):
         return run.function(x, *inputs)
 
 
 def _rematerialized(run: Run, is_used_later: Sequence[bool]) -> Callable[..., list[tf.Tensor]]:
-    """Returns a function (x, *values) -> (next x, *passed values) with a custom gradient."""
+    """Returns a function of x and values that returns the next x and the values for later runs."""
 
     @tf.custom_gradient
     def apply(*arguments: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., list]]:
-        # Keeps outer tapes from recording the operations of the run.
+        # Prevents outer tapes from recording the operations of the run.
         x, *values = (tf.stop_gradient(argument) for argument in arguments)
         inputs = [tf.identity(tensor) for tensor in run.inputs]
-        handed_on = [v for v, is_later in zip(values, is_used_later, strict=True) if is_later]
+        handed_on = list(itertools.compress(values, is_used_later))
 
         def gradient(to_output: tf.Tensor, *to_handed_on: tf.Tensor) -> list:
             later = [to_output, *to_handed_on]
@@ -125,9 +117,10 @@ def _rematerialized(run: Run, is_used_later: Sequence[bool]) -> Callable[..., li
 
 
 def _looped(runs: Sequence[Run], is_used_later: Sequence[bool]) -> Callable[..., list[tf.Tensor]]:
-    """Returns this function for several runs, which also returns their inputs x, [runs, ...].
+    """Returns a function like `_rematerialized` for several runs.
 
-    XLA does not merge two loops, so recomputation needs no further protection.
+    It also returns the stacked inputs x of all runs. XLA does not merge the two loops, so the
+    recomputation needs no further protection.
     """
     run, count = runs[0], len(runs)
     inputs = [
@@ -135,7 +128,7 @@ def _looped(runs: Sequence[Run], is_used_later: Sequence[bool]) -> Callable[...,
         for same in zip(*(run.inputs for run in runs), strict=True)
     ]
     is_stacked = [t.shape.rank > g.shape.rank for t, g in zip(inputs, run.inputs, strict=True)]
-    # Variables are cast once, not in every run.
+    # Cast once, not in every run.
     dtypes = [tf.convert_to_tensor(variable).dtype for variable in run.variables]
 
     def compute(x: tf.Tensor, number: tf.Tensor, values: Sequence[tf.Tensor]) -> tf.Tensor:
@@ -153,7 +146,7 @@ def _looped(runs: Sequence[Run], is_used_later: Sequence[bool]) -> Callable[...,
     @tf.custom_gradient
     def apply(*arguments: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., list]]:
         x, *values = (tf.stop_gradient(argument) for argument in arguments)
-        handed_on = [v for v, is_later in zip(values, is_used_later, strict=True) if is_later]
+        handed_on = list(itertools.compress(values, is_used_later))
         rounded = [tf.cast(value, dtype) for value, dtype in zip(values, dtypes, strict=True)]
 
         def forward(number: tf.Tensor, x: tf.Tensor, stack: tf.Tensor) -> tuple[tf.Tensor, ...]:
@@ -195,7 +188,6 @@ def _add(
     of_later_runs: Sequence[tf.Tensor],
     is_used_later: Sequence[bool],
 ) -> list[tf.Tensor | None]:
-    """Adds the parameter gradients of later runs to the gradients of one run."""
     remaining = iter(of_later_runs)
     sums = []
     for gradient, is_later in zip(gradients, is_used_later, strict=True):
@@ -205,10 +197,10 @@ def _add(
 
 
 def _after(earlier: Sequence[tf.Tensor], tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Returns the same tensors, computed after `earlier`.
+    """Returns the same tensors, which are computed after `earlier`.
 
     XLA ignores control dependencies and would merge the recomputation with the first computation.
-    Therefore a number is added that is 0 unless an earlier gradient is NaN.
+    Therefore, a number that depends on `earlier` is added. It is 0 unless a gradient is NaN.
     """
     first_entries = [tf.cast(tf.reshape(tensor, [-1])[:1], tf.float32) for tensor in earlier]
     is_bad = tf.reduce_any(tf.math.is_nan(tf.concat(first_entries, axis=0)))

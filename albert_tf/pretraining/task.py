@@ -16,13 +16,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_size
 from albert_tf.data.tfrecord import RecordError
-from albert_tf.modeling.losses import (
-    LossSum,
-    accuracy,
-    classification_loss,
-    masked_lm_loss,
-    pretraining_loss,
-)
+from albert_tf.modeling.losses import LossSum, accuracy, classification_loss, pretraining_loss
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.pretraining.batching import (
     Transform,
@@ -215,7 +209,7 @@ class PretrainingTask:
     def losses(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
         """See `Task`."""
         losses = {
-            "masked_lm_loss": masked_lm_loss(
+            "masked_lm_loss": classification_loss(
                 outputs["masked_lm_logits"],
                 features["masked_lm_ids"],
                 features["masked_lm_weights"],

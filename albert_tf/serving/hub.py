@@ -1,7 +1,6 @@
 """Exports a model for TF-Hub: an encoder with its text preprocessor, or a module of TensorFlow 1.
 
-A preprocessor is a SavedModel. Its users import tensorflow_text and load it with `hub.load` or
-`tf.saved_model.load`:
+A preprocessor is a SavedModel, which requires tensorflow_text:
 
 * `preprocessor(texts)` maps string [B] to `input_word_ids`, `input_mask` and `input_type_ids`,
   int32 [B, seq_length]; `seq_length` is an optional argument;
@@ -31,12 +30,11 @@ from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import load_tokenizer
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 
-FORMATS = {"tf2": "tf2_hub", "tf1_hub": "tf1_hub"}  # by the value of the argument
-_LENGTH = 128  # default of the preprocessors on TF-Hub; less for short models
+FORMATS = {"tf2": "tf2_hub", "tf1_hub": "tf1_hub"}  # names of `albert_tf.convert` by `format_name`
+_LENGTH = 128  # default `seq_length`, as on TF-Hub, unless the model has fewer positions
 _TEXTS = tf.TensorSpec([None], tf.string, name="sentences")
 _LENGTH_SPEC = tf.TensorSpec([], tf.int32, name="seq_length")
-
-# Ids of texts, or of words of texts.
+# Tokens of texts, or of the words of texts.
 _IDS = (tf.RaggedTensorSpec([None, None], tf.int32), tf.RaggedTensorSpec([None] * 3, tf.int32))
 
 
@@ -54,8 +52,8 @@ def export_to_tfhub(
     With `dry_run`, only the checks are run.
 
     Raises:
-        ValueError: the model cannot be read or exported, a target is not empty, or the outputs of
-            the result are different.
+        ValueError: the model cannot be read or exported, a target is not empty, or the exported
+            model has other outputs.
         WriteError: a directory cannot be written.
     """
     check_target(export_path)
@@ -74,20 +72,20 @@ def export_to_tfhub(
         return export()
     with new_directory(preprocessor_path) as directory:
         write_preprocessor(directory, tokenizer, length)
-        return export()  # if it fails, the preprocessor is removed as well
+        return export()  # if this fails, the preprocessor is removed
 
 
 def _check_preprocessor(path: str, format_name: str, export_path: str) -> None:
     if format_name != "tf2":
         raise UserError(
-            "`preprocessor_path` belongs to `format`=tf2: TF1 modules take token ids and include "
-            f"the tokenizer as a file. Received: `format`={format_name}"
+            "`preprocessor_path` requires `format`=tf2. TF1 modules take token ids and contain the "
+            f"tokenizer as a file. Received: `format`={format_name}"
         )
     targets = [os.path.abspath(target) for target in (path, export_path)]
     if os.path.commonpath(targets) in targets:
         raise UserError(
-            "`preprocessor_path` and `export_path` must be different directories, neither in the "
-            f"other. Received: {path} and {export_path}"
+            "`preprocessor_path` and `export_path` must be different, and not inside each other. "
+            f"Received: {path} and {export_path}"
         )
     check_target(path)
 
@@ -96,23 +94,22 @@ def _tokenizer_and_length(model: str, do_lower_case: bool | None) -> tuple[Token
     stored = stored_model(model)
     if stored.tokenizer_file is None:
         raise UserError(
-            f"`preprocessor_path` needs a tokenizer, and `albert_directory`={model} has none."
+            f"`preprocessor_path` needs a tokenizer, but `albert_directory`={model} has none."
         )
     if do_lower_case is None:
         do_lower_case = stored.do_lower_case is not False
     tokenizer = load_tokenizer(vocab_file=stored.tokenizer_file, do_lower_case=do_lower_case)
-    length = min(_LENGTH, stored.config.max_position_embeddings if stored.config else _LENGTH)
-    _check_length(length)
-    return tokenizer, length
+    return tokenizer, min(
+        _LENGTH, stored.config.max_position_embeddings if stored.config else _LENGTH
+    )
 
 
 def write_preprocessor(directory: str, tokenizer: Tokenizer, seq_length: int) -> None:
     """Writes a preprocessor into a new or an empty directory.
 
-    The SavedModel contains the vocabulary twice: in the graph, and as an asset. `seq_length` is the
-    default number of tokens, including special tokens.
+    The vocabulary is stored in the graph and as an asset. `seq_length` is the default number of
+    tokens, including special tokens.
     """
-    _check_length(seq_length)
     preprocessor = Preprocessor(tokenizer, seq_length)
     served = preprocessor.__call__.get_concrete_function(_TEXTS)
     preprocessor.__call__.get_concrete_function(_TEXTS, _LENGTH_SPEC)
@@ -121,16 +118,6 @@ def write_preprocessor(directory: str, tokenizer: Tokenizer, seq_length: int) ->
             preprocessor.bert_pack_inputs.get_concrete_function(segments)
             preprocessor.bert_pack_inputs.get_concrete_function(segments, _LENGTH_SPEC)
     tf.saved_model.save(preprocessor, directory, {DEFAULT_SIGNATURE: served})
-
-
-def _check_length(seq_length: int) -> None:
-    least = _least_length(1)
-    if seq_length < least:
-        raise UserError(f"`seq_length` must be at least {least}. Received: {seq_length}")
-
-
-def _least_length(segments: int) -> int:
-    return 2 * segments + 1  # a token per segment, and the special tokens
 
 
 class Preprocessor(tf.Module):
@@ -174,8 +161,7 @@ class Preprocessor(tf.Module):
 
     @tf.function(reduce_retracing=True, autograph=False)
     def _pack(self, segments: list[tf.RaggedTensor], length: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Truncates, joins and pads the segments; traced once per number of segments."""
-        least = _least_length(len(segments))
+        least = 2 * len(segments) + 1  # special tokens, and a token per segment
         message = f"seq_length must be at least {least} for {len(segments)} segments"
         with tf.control_dependencies([tf.debugging.assert_greater_equal(length, least, message)]):
             room = length - (len(segments) + 1)
@@ -188,8 +174,6 @@ class Preprocessor(tf.Module):
 
 
 class _Subobject(tf.Module):
-    """An attribute of a preprocessor that can be called."""
-
     def __init__(self, graph: GraphTokenizer) -> None:
         super().__init__()
         self.graph = graph

@@ -1,7 +1,7 @@
-"""Exports models as LiteRT (TensorFlow Lite) files, for phones and other small machines.
+"""Exports models as LiteRT (TensorFlow Lite) files, for phones and other small devices.
 
-The weights are constants of the converted graph: LiteRT then stores the weights of a shared block
-once and uses its fast kernels. The result is compared with the model before it is written.
+The weights become constants of the graph, so that LiteRT stores the weights of shared blocks once
+and uses its fast kernels. The result is compared with the model before it is written.
 """
 
 from __future__ import annotations
@@ -41,18 +41,17 @@ from albert_tf.serving.saved_model import (
 
 QUANTIZATIONS = NONE, FLOAT16, INT8 = "none", "float16", "int8"
 
-# Name that the original gives to models of SQuAD 1.1.
-ORIGINAL_FILE = "albert_model.tflite"
-_LARGEST_MODEL = 2**31 - 2**24  # bytes; graphs with their constants are limited to 2 GB
-_CPU = "/CPU:0"  # for the comparison: an accelerator may round products
+ORIGINAL_FILE = "albert_model.tflite"  # the original's name for models of SQuAD 1.1
+_LARGEST_MODEL = 2**31 - 2**24  # bytes; a graph with its constants is limited to 2 GB
 
-_BATCHES, _ROWS, _LENGTHS = 3, 3, (24, 7, 16)  # batches for the comparison
+# Sizes of the batches for the comparison.
+_ROWS, _LENGTHS = 3, (24, 7, 16)
 
 # Largest difference in float32, relative if the largest value exceeds 1. ALBERT-xlarge reaches a
 # third of it, because sums of thousands of terms are computed in another order.
 _TOLERANCE = 3e-5
 
-# A quantized model that is below the first and above the second limit is wrong.
+# A quantized model is rejected if its cosine is too small and its difference too large.
 _LEAST_COSINE, _LARGE_DIFFERENCE = 0.5, 0.1
 
 Arrays = dict[str, np.ndarray]
@@ -69,7 +68,7 @@ class Agreement(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LiteRTExport:
-    """A LiteRT file to write; the constructor runs all checks that are possible in advance.
+    """An export of a model to a LiteRT file. The constructor checks all arguments.
 
     The file contains only built-in operations and has one signature with the inputs `input_ids`,
     `input_mask` (1 = real token, 0 = padding) and `segment_ids`, int32 [B, S]. Outputs:
@@ -77,24 +76,24 @@ class LiteRTExport:
     * encoder or pretrained model, without heads: `sequence_output`, float32 [B, S, H], and
       `pooled_output`, float32 [B, H];
     * classifier: `probabilities`, float32 [B, K], and `predictions`, int32 [B], the most likely
-      class; regression: the number in both, float32 [B, 1] and [B]; multi-label classifier:
-      `predictions` are int32 [B, K], 1 = predicted;
-    * token classifier: the same per token, [B, S, K] and [B, S];
+      class; multi-label classifier: `predictions` are int32 [B, K], 1 = predicted; regression: both
+      contain the number, float32 [B, 1] and [B];
+    * token classifier: the same outputs per token, [B, S, K] and [B, S];
     * SQuAD 1.1: the logits `start_log_prob` and `end_log_prob`, float32 [B, S], without masks.
 
     Raises:
-        ValueError: a value is out of range, the model is of another kind or too large, or the file
+        ValueError: a value is out of range, the model is not supported or too large, or the file
             cannot be written.
 
     Source: run_squad_v1.py of the original release, main.
     Differs: the original writes only float32, SQuAD 1.1 and one sequence of a fixed length.
     """
 
-    model: keras.Model  # is left unchanged
+    model: keras.Model
     output_file: str
-    quantization: str = NONE  # type of the weights; "int8" only for matrices
-    max_seq_length: int | None = None  # S; `None` for any up to `max_position_embeddings`
-    batch_size: int | None = 1  # B; `None` for any
+    quantization: str = NONE  # type of the weights; "int8" only applies to matrices
+    max_seq_length: int | None = None  # S; if `None`, any length up to `max_position_embeddings`
+    batch_size: int | None = 1  # B; if `None`, any number
     labels: Labels | None = None  # of a classifier; their names are written next to the file
 
     def __post_init__(self) -> None:
@@ -112,19 +111,19 @@ class LiteRTExport:
 
     @property
     def exported(self) -> keras.Model:
-        """The model to export: the encoder of a pretrained model, otherwise `model`."""
+        """The encoder of a pretrained model; otherwise `model`."""
         is_pretrained = isinstance(self.model, AlbertForPretraining)
         return self.model.encoder if is_pretrained else self.model
 
     def write(self) -> dict[str, Agreement]:
-        """Converts the model, compares the result, and writes the file; returns the comparisons.
+        """Converts the model, compares outputs, and writes the file; returns the comparisons.
 
-        Raises `ValueError` if the result differs, `WriteError` if the file cannot be written.
+        Raises `ValueError` if outputs differ, or `WriteError` if the file cannot be written.
         """
         if self.exported is not self.model:
-            logging.info("Only the encoder of the pretrained model is exported, without its heads.")
+            logging.info("The encoder of the pretrained model is exported, without its heads.")
         length, batch_size = self.max_seq_length, self.batch_size
-        with tf.device(_CPU):
+        with tf.device("/CPU:0"):  # accelerators may round products
             copy = float32_copy(self.exported)
             compute = outputs_of(copy, self.labels)
             converted = _convert(copy, compute, self.quantization, length, batch_size)
@@ -133,7 +132,7 @@ class LiteRTExport:
             agreements = check(run(converted, batches), compute, batches, is_exact=is_exact)
         with write_then_rename(self.output_file) as file:
             file.write(converted)
-            file.flush()  # a full disk fails before the labels are written
+            file.flush()  # if the disk is full, this fails before the labels are written
             if self.labels and self.labels.names and isinstance(copy, LabelModel):
                 with write_then_rename(labels_file(self.output_file)) as beside:
                     beside.write(labels_json(self.labels).encode())
@@ -153,8 +152,8 @@ def _check_model(model: keras.Model, labels: Labels | None) -> None:
     if not isinstance(model, (AlbertEncoder, LabelModel, AlbertForQuestionAnswering)):
         raise UserError(
             "LiteRT files support encoders, pretrained models, classifiers and models of SQuAD "
-            f"1.1. Received: {type(model).__name__}. `export_dir` of run_squad.py and run_race.py "
-            "writes models of SQuAD 2.0 and multiple choice as SavedModels."
+            f"1.1. Received: {type(model).__name__}. For SQuAD 2.0 and multiple choice, write "
+            "SavedModels with `export_dir` of run_squad.py and run_race.py."
         )
     if labels is not None and isinstance(model, LabelModel):
         check_labels(model, labels)
@@ -167,7 +166,7 @@ def _check_model(model: keras.Model, labels: Labels | None) -> None:
 
 
 def outputs_of(model: keras.Model, labels: Labels | None = None) -> Compute:
-    """Returns a function that computes a model's outputs by the names in the file."""
+    """Returns a function that computes the outputs of a model, by their names in the file."""
     threshold = None
     if isinstance(model, AlbertForClassification) and model.multi_label:
         threshold = labels.threshold if labels else Labels.threshold
@@ -195,7 +194,7 @@ def _convert(
 
     def from_tokens(*inputs: tf.Tensor) -> Outputs:
         if None in (batch_size, length):
-            # Prevents broadcasting of a single row.
+            # Prevents broadcasting.
             inputs = tuple(tf.reshape(values, tf.shape(inputs[0])) for values in inputs)
         constants = [(variable, tf.constant(values)) for variable, values in weights]
         with keras.StatelessScope(state_mapping=constants):
@@ -209,20 +208,20 @@ def _convert(
     if quantization == FLOAT16:
         converter.target_spec.supported_types = [tf.float16]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about the interpreter, from TensorFlow itself
+        warnings.simplefilter("ignore")  # TensorFlow warns about its interpreter
         return converter.convert()
 
 
 def _check_batches(
     config: AlbertConfig, batch_size: int | None, length: int | None
 ) -> list[Arrays]:
-    """Returns random batches whose rows become shorter and shorter; the first row is full."""
+    """Returns random batches with more and more padding. The first row has no padding."""
     random = np.random.default_rng(3)
     rows = batch_size or _ROWS
     batches = []
-    for number in range(_BATCHES):
-        columns = length or min(_LENGTHS[number], config.max_position_embeddings)
-        share = 1 - (number * rows + np.arange(rows)) / (_BATCHES * rows)
+    for number, longest in enumerate(_LENGTHS):
+        columns = length or min(longest, config.max_position_embeddings)
+        share = 1 - (number * rows + np.arange(rows)) / (len(_LENGTHS) * rows)
         lengths = np.maximum(np.round(share * columns), 1)[:, None]
         positions = np.arange(columns)
         mask = positions < lengths
@@ -234,23 +233,23 @@ def _check_batches(
 
 
 def run(converted: bytes, batches: Sequence[Arrays]) -> list[Arrays]:
-    """Returns the outputs of a LiteRT model per batch. Raises `ValueError` if it does not run."""
+    """Returns the outputs of a LiteRT model per batch, or raises `ValueError` if it fails."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # recommends another interpreter
+        warnings.simplefilter("ignore")  # TensorFlow recommends another interpreter
         try:
             runner = tf.lite.Interpreter(model_content=converted).get_signature_runner()
             return [runner(**batch) for batch in batches]
         except (RuntimeError, ValueError) as error:
-            raise UserError(f"the LiteRT model does not run: {error}") from error
+            raise UserError(f"The LiteRT model does not run: {error}") from error
 
 
 def check(
     found: Sequence[Arrays], compute: Compute, batches: Sequence[Arrays], *, is_exact: bool
 ) -> dict[str, Agreement]:
-    """Compares the outputs of a LiteRT model with the outputs of `compute`; exact for float32.
+    """Compares the outputs of a LiteRT model with the outputs of `compute`.
 
     Returns the agreement of each floating-point output. Raises `ValueError` if an output is not
-    finite or too different.
+    finite or differs too much; `is_exact` selects the limit for float32.
     """
     pairs: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
     for batch, outputs in zip(batches, found, strict=True):
@@ -258,7 +257,7 @@ def check(
         for name, expected in compute({k: tf.constant(v) for k, v in batch.items()}).items():
             values, wanted = outputs[name], expected.numpy()
             if values.shape != wanted.shape:
-                raise UserError(f"{name} has the shape {values.shape}; expected {wanted.shape}.")
+                raise UserError(f"Expected {name} {wanted.shape}. Received: {values.shape}")
             if values.shape[:2] == is_real.shape:
                 values, wanted = values[is_real], wanted[is_real]
             if np.issubdtype(wanted.dtype, np.floating):
@@ -269,19 +268,18 @@ def check(
             np.concatenate(side).astype(np.float64) for side in zip(*parts, strict=True)
         )
         if not np.isfinite(values).all():
-            raise UserError(f"the LiteRT model returns {name} with values that are not finite.")
+            raise UserError(f"{name} of the LiteRT model has values that are not finite.")
         scale = np.linalg.norm(values) * np.linalg.norm(wanted)
         agreements[name] = near = Agreement(
             difference=float(np.abs(values - wanted).max()),
             cosine=float(values @ wanted / scale if scale else np.array_equal(values, wanted)),
             largest=float(np.abs(wanted).max()),
         )
-        # Both comparisons are false if the model is not finite.
-        if not (
-            near.difference <= _TOLERANCE * max(1.0, near.largest)
-            if is_exact
-            else near.cosine >= _LEAST_COSINE or near.difference <= _LARGE_DIFFERENCE
-        ):
+        if is_exact:
+            agrees = near.difference <= _TOLERANCE * max(1.0, near.largest)
+        else:
+            agrees = near.cosine >= _LEAST_COSINE or near.difference <= _LARGE_DIFFERENCE
+        if not agrees:  # also if the original model is not finite
             raise UserError(
                 f"{name} of the LiteRT model differs from the original model by "
                 f"{near.difference:.3g}; the largest value is {near.largest:.3g}, the cosine "

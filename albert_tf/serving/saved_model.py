@@ -1,10 +1,10 @@
-"""Shared parts of exports: a float32 copy of the weights, signatures, batches, atomic writing.
+"""Functions that all exports share.
 
 Exported models take token ids: `input_ids`, `input_mask` (1 = real token, 0 = padding) and
 `segment_ids`, int32, of any number of examples and any length up to `max_position_embeddings`.
 They compute in float32 without dropout.
 
-`Sequences` and the functions after it build token sequences in a graph, as `data.sequences` does
+`Sequences` and the functions after it create token sequences in a graph, as `data.sequences` does
 with arrays. Texts are rows of a `tf.RaggedTensor`, int32 [N, (tokens)].
 """
 
@@ -38,7 +38,7 @@ _Model = TypeVar("_Model", bound=EncoderAndHead)
 
 
 def float32_copy(model: _Model) -> _Model:
-    """Returns a copy of a model in float32 and on one device, with its own weights."""
+    """Returns a float32 copy of a model on one device."""
     settings = {"dtype": "float32", "use_one_hot_embeddings": False}
     copy = type(model).from_config({**model.get_config(), **settings})
     variables = original_names(copy)
@@ -56,7 +56,8 @@ def check_labels(model: keras.Model, labels: Labels) -> None:
         )
     if labels.multi_label != model.multi_label:
         raise UserError(
-            f"The model has multi_label={model.multi_label}, the labels {labels.multi_label}."
+            f"The model has multi_label={model.multi_label}, but the labels have "
+            f"multi_label={labels.multi_label}."
         )
 
 
@@ -68,8 +69,8 @@ def labels_json(labels: Labels) -> str:
 def class_outputs(logits: tf.Tensor, threshold: float | None = None) -> Outputs:
     """Returns `probabilities` [..., K] and `predictions` [...], the most likely class.
 
-    For a regression, logits [B, 1], both contain the number. With a `threshold` for multi-label
-    classification, predictions, [B, K], are 1 where a probability is at least the threshold.
+    For a regression, logits [B, 1], both contain the number. With a `threshold`, for multi-label
+    classification, predictions [B, K] are 1 if a probability is at least the threshold.
     """
     if threshold is not None:
         probabilities = tf.sigmoid(logits)
@@ -84,14 +85,14 @@ def class_outputs(logits: tf.Tensor, threshold: float | None = None) -> Outputs:
 
 
 def tokens_function(compute: Callable[[Outputs], Outputs], rank: int = 2) -> Callable:
-    """Creates a signature of token ids, [B, S], or [B, C, S] if `rank` is 3.
+    """Creates a signature for token ids, [B, S], or [B, C, S] if `rank` is 3.
 
-    `compute` maps a dictionary of `input_ids`, `input_mask` and `segment_ids` to outputs by name.
+    `compute` maps `input_ids`, `input_mask` and `segment_ids` to outputs, both by name.
     """
 
     def from_tokens(*inputs: tf.Tensor) -> Outputs:
         for name, values in zip(INPUTS[1:], inputs[1:], strict=True):
-            # Prevents broadcasting of a single row.
+            # Prevents broadcasting.
             tf.debugging.assert_equal(
                 tf.shape(values), tf.shape(inputs[0]), f"{name} must have the shape of input_ids."
             )
@@ -111,8 +112,7 @@ def write_text_model(
 ) -> str:
     """Writes a SavedModel that takes texts into `export_dir`/text; see `write_saved_model`.
 
-    `compute` maps texts to outputs, both by name. `ranks` contains 1 for string [B] and 2 for
-    string [B, C].
+    `compute` maps texts to outputs, both by name. `ranks` are the ranks of the texts by name.
     """
     names = list(ranks)
 
@@ -137,15 +137,16 @@ def write_saved_model(
 ) -> str:
     """Writes a SavedModel into a new subdirectory of `export_dir`, atomically; returns its path.
 
-    It contains the weights by the original's names and, in `assets.extra`, the configuration, so
-    that it can be loaded as a model. The subdirectory is named after the time in seconds.
+    The SavedModel contains the weights by the original's names and, in `assets.extra`, the
+    configuration, so `albert_tf.load` can read it. The subdirectory is named after the time in
+    seconds.
 
     Args:
-        model: the model whose variables the signatures read, see `float32_copy`.
+        model: the model whose variables the signatures use, see `float32_copy`.
         signatures: TensorFlow functions by name.
-        export_dir: created if necessary.
+        export_dir: path of a directory, which is created if necessary.
         extra_files: texts to store in `assets.extra`, by file name.
-        tokenizer: tokenizer that the signatures use.
+        tokenizer: tokenizer that the signatures use, if any.
 
     Raises:
         WriteError: the directory cannot be written.
@@ -161,7 +162,7 @@ def write_saved_model(
         for name, text in {CONFIG_FILE: config, **(extra_files or {})}.items():
             with write_then_rename(os.path.join(temporary, _EXTRA_FOLDER, name)) as file:
                 file.write(text.encode())
-        second = int(time.time())  # the first unused number from now on
+        second = int(time.time())
         while tf.io.gfile.exists(os.path.join(export_dir, str(second))):
             second += 1
         path = os.path.join(export_dir, str(second))
@@ -173,15 +174,15 @@ def write_saved_model(
 class Sequences(NamedTuple):
     """N sequences of one or two segments, see `TokenSequences`."""
 
-    ids: tf.RaggedTensor  # int32 [N, (tokens)], including special tokens
-    first_lengths: tf.Tensor  # int32 [N]; number of tokens of segment 0
+    ids: tf.RaggedTensor  # int32 [N, (tokens)]
+    first_lengths: tf.Tensor  # int32 [N]; lengths of segment 0, including special tokens
 
     def rows(self, rows: tf.Tensor) -> Sequences:
-        """Returns a subset of the sequences, int [n]."""
+        """Returns the sequences with these indices, int [n]."""
         return Sequences(tf.gather(self.ids, rows), tf.gather(self.first_lengths, rows))
 
     def padded(self) -> Outputs:
-        """Returns a batch as long as its longest sequence, at least 1."""
+        """Returns a batch padded to the longest sequence, or to 1 token if it is empty."""
         ids = self.ids.to_tensor()
         ids = tf.pad(ids, [[0, 0], [0, tf.cast(tf.shape(ids)[1] == 0, tf.int32)]])
         lengths = tf.cast(self.ids.row_lengths(), tf.int32)
@@ -195,9 +196,9 @@ class Sequences(NamedTuple):
 def row_parts(
     rows: tf.RaggedTensor, starts: tf.Tensor, lengths: tf.Tensor, owners: tf.Tensor
 ) -> tf.RaggedTensor:
-    """Returns ranges of the rows `owners` of [N, (tokens)].
+    """Returns n parts of rows [N, (tokens)].
 
-    `starts`, relative to the row, and `lengths` are integers [n].
+    Part i has `lengths[i]` tokens and begins at token `starts[i]` of row `owners[i]`.
     """
     begins = tf.gather(rows.row_starts(), owners) + tf.cast(starts, tf.int64)
     places = tf.ragged.range(begins, begins + tf.cast(lengths, tf.int64))
@@ -205,18 +206,17 @@ def row_parts(
 
 
 def first_tokens(rows: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
-    """Returns the first `lengths`, int64 [N], tokens of each row."""
-    begins = rows.row_starts()
-    places = tf.ragged.range(begins, begins + tf.minimum(rows.row_lengths(), lengths))
-    return places.with_flat_values(tf.gather(rows.flat_values, places.flat_values))
+    """Returns the first tokens of each row, at most `lengths`, int64 [N]."""
+    lengths = tf.minimum(rows.row_lengths(), lengths)
+    return row_parts(rows, tf.zeros_like(lengths), lengths, tf.range(rows.nrows()))
 
 
 def cut_pairs(
     first: tf.RaggedTensor, second: tf.RaggedTensor, max_seq_length: int
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """Truncates texts as `finetuning.texts.text_sequences` does: the end of the longer text is cut.
+    """Truncates the end of the longer text, as `finetuning.texts.text_sequences` does.
 
-    Without a pair, `second` is empty. `max_seq_length` includes the special tokens.
+    Single texts have an empty `second`. `max_seq_length` includes the special tokens.
     """
     lengths, others = first.row_lengths(), second.row_lengths()
     is_pair = others > 0
@@ -234,7 +234,7 @@ def joined(
 ) -> Sequences:
     """Returns the sequences [CLS] a [SEP], or [CLS] a [SEP] b [SEP] if b is not empty.
 
-    With `ends_empty` the second [SEP] is also added after an empty b.
+    With `ends_empty`, the second [SEP] is also added if b is empty.
     """
     rows = tf.ones([first.nrows(), 1], tf.int32)
     begins, ends = (

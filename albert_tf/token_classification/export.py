@@ -151,7 +151,7 @@ class GraphWords(NamedTuple):
 
     def outputs(self, name: str) -> Outputs:
         """Returns the ranges of the words in characters and bytes, int32 [B, most words]."""
-        begins = tf.gather(self.characters.at_row_starts(), self.firsts)
+        begins = tf.gather(self.characters.row_starts(), self.firsts)
         columns = {
             "start": self.firsts - begins,
             "end": self.lasts + 1 - begins,

@@ -5,7 +5,7 @@ import re
 import reprlib
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
-from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -34,14 +34,15 @@ class FilledTable(dict[K, V]):
 class Encoding(NamedTuple):
     """The token ids of a text and the range of characters of each token.
 
-    Piece i covers `raw[starts[i]:ends[i]]`; `starts` never decreases.
+    Token i covers `text[starts[i]:ends[i]]`; `starts` never decreases.
 
-    * The blank before a word belongs to the first piece of the word in SentencePiece. Of several
-      blanks only the first counts; line ends count only if there is no real blank.
-    * Characters that normalization removes belong to no piece, except inside the range of a piece.
-    * All pieces made from one character ("½" becomes "1", "⁄", "2") cover it.
-    * A piece made from no character, such as a word start without a blank, has an empty range at
-      the start of the next piece.
+    * In SentencePiece, the blank before a word belongs to the first token of the word. Of several
+      blanks, only the first is covered; other white space is covered only if there is no blank.
+    * Characters that normalization removes are only covered between characters of one token.
+    * If normalization replaces a character by several ("½" by "1⁄2"), each of their tokens covers
+      the character.
+    * A token without characters, such as a word start without a blank, has an empty range at the
+      start of the next token.
 
     Differs: the original release extends empty ranges to their neighbors.
     """
@@ -61,21 +62,21 @@ class Tokenizer(abc.ABC):
         pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special tokens.
         starts_word: bool [V]; whether a token starts a word, for whole-word masking.
         do_lower_case: whether text is lower-cased.
-        files: paths of the tokenizer files, to be copied next to a model; errors name the first.
+        files: paths of the tokenizer files, which are stored with a model.
     """
 
-    pad_names: ClassVar[tuple[str, ...]] = ("<pad>", "[PAD]")
-    unk_names: ClassVar[tuple[str, ...]] = ("<unk>", "[UNK]")
-
     def __init__(self, tokens: Sequence[str], do_lower_case: bool, files: Sequence[str]) -> None:
-        """Takes unique tokens in the order of ids; ValueError if a special token is missing."""
+        """Takes unique tokens in the order of their ids.
+
+        Raises ValueError if a special token is missing.
+        """
         self.tokens = list(tokens)
         self.vocab_size = len(self.tokens)
         self.do_lower_case = do_lower_case
         self.files = list(files)
         self._ids = {token: i for i, token in enumerate(self.tokens)}
-        self.pad_id = self._special_id(*self.pad_names)
-        self.unk_id = self._special_id(*self.unk_names)
+        self.pad_id = self._special_id("<pad>", "[PAD]")
+        self.unk_id = self._special_id("<unk>", "[UNK]")
         self.cls_id = self._special_id("[CLS]")
         self.sep_id = self._special_id("[SEP]")
         self.mask_id = self._special_id("[MASK]")
@@ -102,20 +103,20 @@ class Tokenizer(abc.ABC):
             texts: B texts, at least one. A single text is a batch of one.
             text_pairs: B second texts.
             max_length: maximum number of tokens of a sequence, including special tokens. If `None`,
-                sequences have any length.
+                the length is not limited.
             padding: "longest" or `True` pads to the longest sequence of the batch, "max_length" to
                 `max_length`.
             offsets: whether to return the position of each token in its text, see `Encoding`. This
                 takes several times as long.
             truncation: whether longer sequences are truncated, see `TokenSequences.from_segments`.
                 If `False`, they are rejected.
-            split_special_tokens: whether special tokens in the texts, such as "[MASK]", are
-                ordinary text. If `False`, they get their ids.
+            split_special_tokens: whether special tokens in the texts, such as "[MASK]", are treated
+                as ordinary text. If `False`, they get their ids.
 
         Returns:
-            int32 [B, S] each, zero in padding: `input_ids`; `input_mask`, 1 = real token; and
-            `segment_ids`, 1 = second text. With `offsets` also `offsets`, int32 [B, S, 2]: start
-            and end of each token in characters; 0, 0 for special tokens and padding.
+            `input_ids`, `input_mask` (1 = real token) and `segment_ids` (1 = second text), int32
+            [B, S] each, 0 for padding. With `offsets` also `offsets`, int32 [B, S, 2]: start and
+            end of each token in characters; 0, 0 for special tokens and padding.
 
         Raises:
             TypeError: an argument has another type.
@@ -138,9 +139,9 @@ class Tokenizer(abc.ABC):
             raise UserError("padding='max_length' needs max_length. Received: max_length=None")
         rows = [(text,) for text in first] if second is None else zip(first, second, strict=True)
         ordered = list(chain.from_iterable(rows))
-        encodings = list(map(self.encode_with_offsets, ordered)) if offsets else []
+        ids: Sequence[list[int]]
         if offsets:
-            ids = [found.ids for found in encodings]
+            ids, starts, ends = zip(*map(self.encode_with_offsets, ordered), strict=True)
         elif split_special_tokens:
             ids = self.encode_batch(ordered)
         else:
@@ -166,16 +167,12 @@ class Tokenizer(abc.ABC):
 
         batch = padded(ids, self.cls_id, self.sep_id)
         if offsets:
-            # The same layout as the ids, with zeros for special tokens.
-            starts, ends = (
-                padded(values, 0, 0)["input_ids"]
-                for values in zip(*((found.starts, found.ends) for found in encodings), strict=True)
-            )
-            batch["offsets"] = np.stack([starts, ends], axis=-1)
+            # They are padded like ids, with zeros for special tokens.
+            limits = [padded(values, 0, 0)["input_ids"] for values in (starts, ends)]
+            batch["offsets"] = np.stack(limits, axis=-1)
         return batch
 
     def __len__(self) -> int:
-        """Returns V, the number of tokens."""
         return self.vocab_size
 
     @abc.abstractmethod
@@ -196,12 +193,12 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def encode_with_offsets(self, text: str) -> Encoding:
-        """Returns the ids of a raw text and their positions in it."""
+        """Returns the ids of a raw text and the ranges of characters of the tokens."""
 
     def encode_special(self, text: str, special_tokens: Sequence[str] | None = None) -> list[int]:
-        """Returns the ids of a text in which special tokens get their ids.
+        """Returns the ids of a text, including special tokens that it contains.
 
-        `special_tokens` contains the recognized special tokens. If `None`, all are recognized.
+        `special_tokens` lists the special tokens to recognize. If `None`, all are recognized.
         """
         if special_tokens is None:
             special_tokens = (
@@ -222,9 +219,9 @@ class Tokenizer(abc.ABC):
         return ids
 
     def decode(self, ids: Iterable[Any], skip_special_tokens: bool = True) -> Any:
-        """Returns the readable text of ids; for a batch [B, S] of ids, a list of texts.
+        """Returns the text of token ids, or a list of texts for a batch [B, S].
 
-        If `skip_special_tokens` is set, [CLS], [SEP] and padding are omitted.
+        If `skip_special_tokens` is `True`, [CLS], [SEP] and padding are omitted.
         """
         rows = list(ids)
         if rows and isinstance(rows[0], Iterable):
@@ -234,7 +231,7 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def _join(self, tokens: list[str]) -> str:
-        """Joins tokens to readable text."""
+        """Joins tokens to text."""
 
     @staticmethod
     @abc.abstractmethod
@@ -261,7 +258,7 @@ class Tokenizer(abc.ABC):
                 return self._ids[name]
         source = self.files[0] if self.files else "The vocabulary"
         raise UserError(
-            f"{source} has no {' or '.join(names)} among its {self.vocab_size} tokens (it begins "
-            f"with {reprlib.repr(self.tokens)}). An ALBERT vocabulary has [CLS], [SEP], [MASK], "
-            "<pad> or [PAD], and <unk> or [UNK]; check `spm_model_file` and `vocab_file`."
+            f"{source} has no {' or '.join(names)} among its {self.vocab_size} tokens, which begin "
+            f"with {reprlib.repr(self.tokens)}. An ALBERT vocabulary has [CLS], [SEP], [MASK], "
+            "<pad> or [PAD], and <unk> or [UNK]. Check `spm_model_file` and `vocab_file`."
         )

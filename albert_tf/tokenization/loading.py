@@ -20,10 +20,10 @@ def load_tokenizer(
 ) -> Tokenizer:
     """Loads a tokenizer.
 
-    Each argument may be a SentencePiece model, the .vocab file next to one, or a WordPiece
-    vocabulary (one token per line; further columns are ignored). If both are given, the
+    Each argument may be a SentencePiece model, the .vocab file next to a model, or a WordPiece
+    vocabulary (one token per line; further columns are ignored). If both arguments are passed, the
     SentencePiece model is used, and the other file must contain the same tokens; see
-    `existing_files` if it is missing.
+    `existing_files` if a file is missing.
 
     Args:
         spm_model_file: path, usually of a SentencePiece model.
@@ -31,13 +31,13 @@ def load_tokenizer(
         do_lower_case: whether text is lower-cased.
 
     Raises:
-        FileNotFoundError: a path does not exist.
-        ValueError: no path is given; a file is empty, has another format or lacks a special token;
-            the two files contain different tokens.
+        FileNotFoundError: a file does not exist.
+        ValueError: no path is passed; a file is empty, has another format or lacks a special token;
+            or the files contain different tokens.
     """
     paths = existing_files(spm_model_file, vocab_file)
     if not paths:
-        raise UserError("A tokenizer needs `spm_model_file` or `vocab_file`; neither is given.")
+        raise UserError("A tokenizer needs `spm_model_file` or `vocab_file`. Received: neither")
     contents = {path: _read(path) for path in paths.values()}
     if not _models(contents):
         found = [_model_path(path, content) for path, content in contents.items()]
@@ -56,8 +56,8 @@ def load_tokenizer(
         tokenizer = WordPieceTokenizer(tokens, do_lower_case, [chosen])
         if (lines := content.removesuffix("\n").count("\n") + 1) != len(tokens):
             logging.warning(
-                "%s has %d lines and %d tokens: duplicate lines get no id, so ids differ from line "
-                "numbers (as in the original release).",
+                "%s has %d lines and %d tokens. As in the original release, duplicate lines get no "
+                "id, so ids differ from line numbers.",
                 chosen,
                 lines,
                 len(tokens),
@@ -72,11 +72,11 @@ def existing_files(
     vocab_file: str | os.PathLike | None,
     file_of_model: str | None = None,
 ) -> dict[str, str]:
-    """Returns the given paths by argument, without missing files that are not needed.
+    """Returns the paths by argument, without missing files that are not needed.
 
-    Scripts for the original release may name files that it never opened: a vocabulary next to a
-    SentencePiece model, and any file next to a TF-Hub module, whose tokenizer is `file_of_model`.
-    Each missing file is logged as a warning.
+    Scripts for the original release may name files that it never opened: a vocabulary in addition
+    to a SentencePiece model, and any file in addition to a TF-Hub module, whose tokenizer is
+    `file_of_model`. A warning is logged for each missing file.
     """
     given = {"spm_model_file": spm_model_file, "vocab_file": vocab_file}
     paths = {name: os.fspath(path) for name, path in given.items() if path}
@@ -91,7 +91,7 @@ def existing_files(
 def read_vocabulary(text: str) -> list[str]:
     """Returns the tokens of a WordPiece vocabulary in the order of their ids.
 
-    A token is the first word of a line, or " " for a blank line. Repeated tokens get no id.
+    A token is the first word of a line, or " " for a blank line. Repeated tokens are ignored.
 
     Source: `load_vocab` of the original's tokenization module.
     """
@@ -100,7 +100,7 @@ def read_vocabulary(text: str) -> list[str]:
 
 
 def _read(path: str) -> bytes | str:
-    """Returns the content of a SentencePiece model as bytes, of a list of tokens as text."""
+    """Returns the content of a file: bytes for a SentencePiece model, text for a list of tokens."""
     if not file_exists(path):
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
     with open_binary(path, "rb") as file:
@@ -111,7 +111,7 @@ def _read(path: str) -> bytes | str:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
         return data
-    # A SentencePiece model contains the bytes of floating-point scores, so it is never plain text.
+    # A SentencePiece model contains floating-point numbers, so it is never plain text.
     return data if "\0" in text else text
 
 
@@ -120,7 +120,7 @@ def _models(contents: dict[str, bytes | str]) -> list[str]:
 
 
 def _model_path(path: str, content: bytes | str) -> str:
-    """Returns the path of the SentencePiece model next to its .vocab file, else `path`."""
+    """Returns the path of the model if the file is the .vocab file of a model, otherwise `path`."""
     pieces = _listed_pieces(str(content))
     is_marked = any(len(piece) > 1 and piece.startswith(WORD_START) for piece in pieces)
     if not is_marked or any(piece.startswith(CONTINUATION) for piece in pieces):
@@ -128,14 +128,14 @@ def _model_path(path: str, content: bytes | str) -> str:
     model = os.path.splitext(path)[0] + ".model"
     if not file_exists(model):
         raise UserError(
-            f"{path} only lists the pieces of a SentencePiece model, and {model} does not exist "
-            "next to it. Pass the model itself as `spm_model_file`."
+            f"{path} only lists the pieces of a SentencePiece model, and {model} does not exist. "
+            "Pass the model as `spm_model_file`."
         )
     return model
 
 
 def _check_agreement(tokenizer: Tokenizer, path: str, content: bytes | str) -> None:
-    """Raises ValueError unless the other file contains the same tokens in the same order."""
+    """Raises ValueError if another file does not contain the same tokens in the same order."""
     if isinstance(content, bytes):
         tokens = SentencePieceTokenizer(content, files=[path]).tokens
     elif isinstance(tokenizer, SentencePieceTokenizer):
@@ -146,7 +146,7 @@ def _check_agreement(tokenizer: Tokenizer, path: str, content: bytes | str) -> N
         raise UserError(
             f"{tokenizer.files[0]} ({tokenizer.vocab_size} tokens) and {path} ({len(tokens)} "
             "tokens) are different vocabularies. Pass only one of `spm_model_file` and "
-            "`vocab_file`, or two that belong together."
+            "`vocab_file`, or two files of the same tokenizer."
         )
 
 

@@ -7,7 +7,7 @@ import string
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import sentencepiece
 from sentencepiece.sentencepiece_pb2 import SentencePieceText  # type: ignore[attr-defined]
@@ -17,12 +17,10 @@ from albert_tf.data.files import write_then_rename
 from albert_tf.tokenization.base import WORD_START, Encoding, FilledTable, Tokenizer
 
 _WORD = re.compile(r"\S+")
-
-
 _DROP_COMBINING: FilledTable[int, int | None] = FilledTable(
     lambda code: None if unicodedata.combining(chr(code)) else code
 )
-# Equal to normalizing the whole text, because NFKD only reorders combining characters.
+# Has the same result as normalizing whole texts, because NFKD only reorders combining characters.
 _CLEAN_CHARACTERS: FilledTable[str, str] = FilledTable(
     lambda character: unicodedata.normalize("NFKD", character).translate(_DROP_COMBINING)
 )
@@ -31,8 +29,8 @@ _CLEAN_CHARACTERS: FilledTable[str, str] = FilledTable(
 def clean_text(text: str, do_lower_case: bool, collapse_blanks: bool = True) -> str:
     """Normalizes a text for SentencePiece.
 
-    White space is collapsed and stripped (if `collapse_blanks`), NFKD is applied, combining
-    characters are removed, and the text is lower-cased (if `do_lower_case`).
+    Collapses and strips white space (if `collapse_blanks`), applies NFKD, removes combining
+    characters, and lower-cases the text (if `do_lower_case`).
 
     Source: `preprocess_text` of the original's tokenization module.
     """
@@ -43,33 +41,14 @@ def clean_text(text: str, do_lower_case: bool, collapse_blanks: bool = True) -> 
     return text.lower() if do_lower_case else text
 
 
-class AlignedText(NamedTuple):
-    """A normalized text and the half-open range of raw characters of each character.
+def align_clean_text(text: str, do_lower_case: bool) -> tuple[str, list[tuple[int, int]] | None]:
+    """Returns the result of `clean_text`, and the half-open range of each character in `text`.
 
-    If `ranges` is `None`, all characters have the same positions as in the raw text.
+    The ranges are `None` if all positions are equal. See `blank_range` for blanks.
     """
-
-    text: str
-    ranges: list[tuple[int, int]] | None
-
-    def raw_range(self, start: int, end: int) -> tuple[int, int]:
-        """Converts a half-open range of normalized characters to one of raw characters.
-
-        An empty range becomes an empty range at the start of the next character.
-        """
-        if self.ranges is None:
-            return start, end
-        if start < end:
-            return self.ranges[start][0], self.ranges[end - 1][1]
-        place = self.ranges[start][0] if start < len(self.ranges) else self.ranges[-1][1]
-        return place, place
-
-
-def align_clean_text(text: str, do_lower_case: bool) -> AlignedText:
-    """Returns the result of `clean_text` with positions; a blank gets its `blank_range`."""
     is_collapsed = text == " ".join(text.split())
     if is_collapsed and all(len(_CLEAN_CHARACTERS[character]) == 1 for character in set(text)):
-        return AlignedText(clean_text(text, do_lower_case), None)
+        return clean_text(text, do_lower_case), None
     parts: list[str] = []
     ranges: list[tuple[int, int]] = []
     gap = 0
@@ -84,13 +63,13 @@ def align_clean_text(text: str, do_lower_case: bool) -> AlignedText:
             ranges.extend([(position, position + 1)] * len(kept))
     clean = "".join(parts)
     # After NFKD, lower-casing does not change the length.
-    return AlignedText(clean.lower() if do_lower_case else clean, ranges)
+    return clean.lower() if do_lower_case else clean, ranges
 
 
 def blank_range(text: str, start: int, end: int) -> tuple[int, int]:
-    """Returns the range of the blank that the white space `text[start:end]` is collapsed to.
+    """Returns the range of the blank to which the white space `text[start:end]` is collapsed.
 
-    This is the first real blank (NFKD turns it into U+0020), or all of it if there is none.
+    This is the first character that NFKD maps to U+0020, or the whole range if there is none.
     """
     for position in range(start, end):
         if unicodedata.normalize("NFKD", text[position]) == " ":
@@ -98,7 +77,7 @@ def blank_range(text: str, start: int, end: int) -> tuple[int, int]:
     return start, end
 
 
-_WORTH_A_THREAD = 16  # texts; SentencePiece starts a thread for every batch
+_MIN_BATCH = 16  # texts; SentencePiece starts a thread for every batch
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _JOINABLE = frozenset(string.ascii_letters + string.punctuation) - frozenset("'<=>")
 
@@ -106,8 +85,8 @@ _JOINABLE = frozenset(string.ascii_letters + string.punctuation) - frozenset("'<
 def sentencepiece_starts_word(token: str) -> bool:
     """Returns whether a SentencePiece piece starts a word.
 
-    It does if it begins with "▁" or "<", is a single punctuation character, or contains "'", "<",
-    "=", ">" or a character that is neither an ASCII letter nor punctuation.
+    True if the piece begins with "▁" or "<", is a single punctuation character, or contains "'",
+    "<", "=", ">" or a character that is neither an ASCII letter nor punctuation.
 
     Source: `is_start_piece` of the original's create_pretraining_data.
     """
@@ -121,20 +100,20 @@ def sentencepiece_starts_word(token: str) -> bool:
 class SentencePieceTokenizer(Tokenizer):
     """SentencePiece with ALBERT's normalization and its rule for pieces such as "9,".
 
-    A piece that ends in a digit and a comma is split: the part before the comma is encoded as a new
-    text, which begins with "▁", and the comma follows. So "9," inside a word becomes "▁9" and ",".
-    The released weights were trained with this.
+    A piece that ends with a digit and a comma is split. The part before the comma is encoded as a
+    new text, which begins with "▁", so "9," inside a word becomes "▁9" and ",". The released models
+    were trained with this rule.
 
     Source: `encode_pieces` of the original's tokenization module.
-    Differs: unknown text that is spelled "[MASK]" remains unknown.
+    Differs: "[MASK]" in a text does not become the special token.
     """
 
     def __init__(
         self, model_proto: bytes, do_lower_case: bool = True, files: Sequence[str] = ()
     ) -> None:
-        """Loads the content of a SentencePiece .model file, whose path is first in `files`.
+        """Loads the content of a SentencePiece .model file; `files` begins with its path.
 
-        Raises ValueError: it is not a SentencePiece model, or a special token is missing.
+        Raises ValueError if it is not a SentencePiece model, or a special token is missing.
         """
         try:
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=model_proto)
@@ -154,32 +133,31 @@ class SentencePieceTokenizer(Tokenizer):
             for piece, parts in self._parts.items()
         }
         self._texts = [_text_of_piece(token) for token in self.tokens]
-        self._texts[self.unk_id] = ""  # its name is not the text that it covers
-        self._lengths = [[len(text)] for text in self._texts]  # of each part of a piece
+        self._texts[self.unk_id] = ""  # it can cover any text
+        self._lengths = [[len(text)] for text in self._texts]  # of the parts of each piece
         for i in self._part_ids:
             places = _places_of_parts(self._parts[self.tokens[i]], self._texts[i])
             self._lengths[i] = [end - start for start, end in places]
 
     def __reduce__(self) -> tuple[type, tuple]:
-        """Pickles the model file; each process builds its own processor."""
+        """Pickles the content of the model file, because the processor cannot be pickled."""
         return type(self), (self.model_proto, self.do_lower_case, self.files)
 
     @property
     def digit_comma_parts(self) -> dict[int, list[tuple[int, str]]]:
-        """Id and text of the parts of each piece that is split."""
+        """Ids and texts of the parts of each piece that is split, by the id of the piece."""
+        found = zip(self._part_ids.items(), self._parts.values(), strict=True)
         return {
-            self._ids[piece]: list(
-                zip(self._part_ids[self._ids[piece]], map(_text_of_piece, parts), strict=True)
-            )
-            for piece, parts in self._parts.items()
+            piece: list(zip(ids, map(_text_of_piece, parts), strict=True))
+            for (piece, ids), parts in found
         }
 
     def clean(self, text: str) -> str:
-        """Returns the text as `clean_text` does."""
+        """Returns the text after `clean_text`."""
         return clean_text(text, self.do_lower_case)
 
     def tokenize(self, text: str) -> list[str]:
-        """Returns the pieces of a raw text; unknown pieces are the covered text."""
+        """Returns the pieces of a raw text; an unknown piece is the text that it covers."""
         return self.tokenize_clean(self.clean(text))
 
     def tokenize_clean(self, text: str) -> list[str]:
@@ -195,23 +173,27 @@ class SentencePieceTokenizer(Tokenizer):
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the ids of each raw text, with one call of SentencePiece."""
-        if len(texts) < _WORTH_A_THREAD:
+        if len(texts) < _MIN_BATCH:
             return [self.encode(text) for text in texts]
         cleaned = [clean_text(text, self.do_lower_case) for text in texts]
         encoded = self._encode_clean(cleaned, out_type=int, num_threads=1)
         return list(map(self._split_pieces, encoded))
 
     def encode_with_offsets(self, text: str) -> Encoding:
-        """Returns the ids of a raw text and their positions in it."""
-        aligned = align_clean_text(text, self.do_lower_case)
-        ids, starts, ends = self._locate(aligned.text)
-        if aligned.ranges is not None:
-            ranges = list(map(aligned.raw_range, starts, ends))
-            if ids and text[0].isspace() and self.tokens[ids[0]].startswith(WORD_START):
-                blank, after = blank_range(text, 0, len(text) - len(text.lstrip()))
-                start, end = ranges[0]
-                ranges[0] = blank, after if start == end else end
-            starts, ends = [start for start, _ in ranges], [end for _, end in ranges]
+        """Returns the ids of a raw text and the ranges of characters of the tokens."""
+        clean, ranges = align_clean_text(text, self.do_lower_case)
+        ids, starts, ends = self._locate(clean)
+        if ranges is not None and ids:
+            is_empty = [start == end for start, end in zip(starts, ends, strict=True)]
+            begins = [start for start, _ in ranges] + [ranges[-1][1]]
+            starts = [begins[start] for start in starts]
+            ends = [
+                start if empty else ranges[end - 1][1]
+                for start, end, empty in zip(starts, ends, is_empty, strict=True)
+            ]
+            if text[0].isspace() and self.tokens[ids[0]].startswith(WORD_START):
+                starts[0], after = blank_range(text, 0, len(text) - len(text.lstrip()))
+                ends[0] = after if is_empty[0] else ends[0]
         return Encoding(ids, starts, ends)
 
     def _join(self, tokens: list[str]) -> str:
@@ -220,7 +202,6 @@ class SentencePieceTokenizer(Tokenizer):
     _starts_word = staticmethod(sentencepiece_starts_word)
 
     def _encode_clean(self, texts: str | list[str], **settings: Any) -> Any:
-        """Calls SentencePiece, whose errors do not describe the text."""
         try:
             return self._processor.encode(texts, **settings)
         except (RuntimeError, TypeError, UnicodeEncodeError) as error:
@@ -234,19 +215,18 @@ class SentencePieceTokenizer(Tokenizer):
             raise
 
     def _locate(self, text: str) -> Encoding:
-        """Returns the ids of a normalized text and their positions in it."""
         ids = self._encode_clean(text, out_type=int)
         if "".join(map(self._texts.__getitem__, ids)) != f" {text}":
             located = list(self._locate_in_proto(text))
             return Encoding(*([row[column] for row in located] for column in range(3)))
-        # Together, the pieces are the text after a word start.
+        # The pieces contain all characters, after the blank of the first word start.
         lengths = chain.from_iterable(map(self._lengths.__getitem__, ids))
         starts = list(accumulate(lengths, initial=-1))
         starts[0], ends = 0, starts[1:]
         return Encoding(self._split_pieces(ids), starts[:-1], ends)
 
     def _locate_in_proto(self, text: str) -> Iterator[tuple[int, int, int]]:
-        """Yields id, start and end of each piece of any normalized text."""
+        """Yields id, start and end of each token of any normalized text."""
         serialized = self._encode_clean(text, out_type="serialized_proto")
         characters = _characters_of_bytes(text)
         for piece in SentencePieceText.FromString(serialized).pieces:
@@ -266,7 +246,6 @@ class SentencePieceTokenizer(Tokenizer):
         return [part for i in ids for part in parts.get(i, (i,))]
 
     def _digit_comma_parts(self) -> dict[str, list[str]]:
-        """Returns the parts of each piece that ends in a digit and a comma."""
         pieces = [p for p in self.tokens if len(p) > 1 and p[-1] == "," and p[-2].isdigit()]
         texts = [piece[:-1].replace(WORD_START, "") for piece in pieces]
         parts = self._processor.encode(texts, out_type=str, num_threads=1)
@@ -288,7 +267,7 @@ def _characters_of_bytes(text: str) -> Sequence[int]:
 def _limit_blanks(piece: str, text: str, start: int, end: int) -> tuple[int, int]:
     """Limits the range of a "▁" to one blank.
 
-    SentencePiece also turns other characters, such as U+200E, into blanks and collapses them.
+    SentencePiece also replaces other characters, such as U+200E, by blanks and collapses them.
     """
     blank = text.find(" ", start, end)
     if blank < 0 or not piece.startswith(WORD_START):
@@ -297,20 +276,13 @@ def _limit_blanks(piece: str, text: str, start: int, end: int) -> tuple[int, int
 
 
 def _places_of_parts(parts: Sequence[str], text: str) -> Iterator[tuple[int, int]]:
-    """Yields the ranges of the parts of a piece in its text; a "▁" without a blank is empty."""
+    """Yields the range of each part of a piece in its text; empty for a "▁" without a blank."""
     end = 0
     for part in parts:
         start = end
         for character in _text_of_piece(part):
             end = max(end, text.find(character, end) + 1)
         yield start, end
-
-
-CONTROL_SYMBOLS = ["[CLS]", "[SEP]", "[MASK]"]
-USER_SYMBOLS = ["(", ")", '"', "-", ".", "–", "£", "€"]
-CHARACTER_COVERAGE = 0.99995
-SAMPLED_SENTENCES = 10_000_000
-NO_TEXT = "There is nothing to train on: `input_file` has no line of text."
 
 
 def train_sentence_piece(
@@ -321,14 +293,14 @@ def train_sentence_piece(
 ) -> None:
     """Trains a unigram vocabulary and writes `<model_prefix>.model` and `<model_prefix>.vocab`.
 
-    The text is normalized as by the tokenizer. `<pad>` gets id 0, `<unk>` 1; [CLS], [SEP] and
-    [MASK] follow.
+    The text is normalized by `clean_text`. The vocabulary begins with <pad>, <unk>, [CLS], [SEP]
+    and [MASK].
 
     Args:
-        sentences: raw text; at most SAMPLED_SENTENCES lines are sampled.
+        sentences: lines of raw text, of which at most 10 million are sampled.
         model_prefix: path of both files, without the extension.
         vocab_size: V, including special and user-defined symbols.
-        do_lower_case: whether the tokenizer will lower-case its text.
+        do_lower_case: whether text is lower-cased.
 
     Raises:
         ValueError: there is no text, or `vocab_size` does not fit the text.
@@ -338,7 +310,7 @@ def train_sentence_piece(
     cleaned = filter(None, (clean_text(sentence, do_lower_case) for sentence in sentences))
     first = next(cleaned, None)
     if first is None:
-        raise UserError(NO_TEXT)
+        raise UserError("There is nothing to train on: `input_file` has no line of text.")
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -350,10 +322,10 @@ def train_sentence_piece(
             unk_id=1,
             bos_id=-1,
             eos_id=-1,
-            control_symbols=CONTROL_SYMBOLS,
-            user_defined_symbols=USER_SYMBOLS,
-            character_coverage=CHARACTER_COVERAGE,
-            input_sentence_size=SAMPLED_SENTENCES,
+            control_symbols=["[CLS]", "[SEP]", "[MASK]"],
+            user_defined_symbols=["(", ")", '"', "-", ".", "–", "£", "€"],
+            character_coverage=0.99995,
+            input_sentence_size=10_000_000,
             shuffle_input_sentence=True,
             minloglevel=1,
         )
@@ -369,7 +341,7 @@ def train_sentence_piece(
 
 
 def model_files(model_prefix: str | os.PathLike) -> tuple[str, str]:
-    """Returns the paths of the model and of the list of its pieces."""
+    """Returns the paths of a model and of the list of its pieces."""
     return f"{model_prefix}.model", f"{model_prefix}.vocab"
 
 

@@ -28,7 +28,7 @@ _IDEOGRAPHS = (
 
 
 def _cleaned(code: int) -> str:
-    """Removes control characters, unifies blanks and isolates ideographs."""
+    """Removes a control character, replaces white space by " ", and isolates an ideograph."""
     character = chr(code)
     category = unicodedata.category(character)
     if character in "\t\n\r" or category == "Zs":
@@ -55,8 +55,8 @@ _STRIP_AND_SPLIT: FilledTable[int, str] = FilledTable(
 def split_words(text: str, do_lower_case: bool) -> list[str]:
     """Splits a text at blanks, punctuation and ideographs.
 
-    Control characters (categories Cc and Cf, U+FFFD) are removed. With `do_lower_case` the text is
-    lower-cased and accents (category Mn after NFD) are removed.
+    Removes control characters (categories Cc and Cf, U+FFFD). With `do_lower_case`, lower-cases the
+    text and removes accents (category Mn after NFD).
 
     Source: `BasicTokenizer` of the original's tokenization module.
     """
@@ -76,12 +76,12 @@ def spread_words(text: str, do_lower_case: bool) -> str:
 
 
 def is_dropped(character: str) -> bool:
-    """Returns whether `split_words` removes a character, such as a control character."""
+    """Returns whether `split_words` removes a character before it lower-cases the text."""
     return not _CLEAN[ord(character)]
 
 
 class AlignedWord(NamedTuple):
-    """A word and the position of each of its characters in the raw text, int [len(text)]."""
+    """A word, and the position in the raw text of each of its characters."""
 
     text: str
     positions: list[int]
@@ -91,7 +91,7 @@ def align_words(text: str, do_lower_case: bool) -> list[AlignedWord]:
     """Returns the result of `split_words` with positions."""
     text, positions = _translate(text, list(range(len(text))), _CLEAN)
     if do_lower_case:
-        # The whole text, because a final sigma depends on its neighbors. Only U+0130 gets longer.
+        # The lower case of a sigma depends on its neighbors. Only U+0130 gets longer.
         positions = [p for c, p in zip(text, positions, strict=True) for _ in c.lower()]
         text, positions = _decompose(text.lower(), positions)
         text, positions = _translate(text, positions, _STRIP_AND_SPLIT)
@@ -107,7 +107,7 @@ def _translate(text: str, positions: list[int], table: dict[int, str]) -> tuple[
 
 
 def _decompose(text: str, positions: list[int]) -> tuple[str, list[int]]:
-    """Applies NFD: decomposes each character, then orders each run of combining characters."""
+    """Applies NFD: decomposes characters, and sorts each run of combining characters."""
     pairs = [
         (part, position)
         for character, position in zip(text, positions, strict=True)
@@ -123,19 +123,19 @@ CONTINUATION = "##"
 MAX_WORD_LENGTH = 200
 _CACHED_WORDS = 1 << 17
 
-# Blanks, punctuation and ideographs always end a word; this matches the frequent ones.
+# A frequent character that is a word or white space, or a stretch between such characters.
 _STRETCH = re.compile("[ !-/:-@\\[-`{-~\u4e00-\u9fff，。]|[^ !-/:-@\\[-`{-~\u4e00-\u9fff，。]+")
 
 
 def wordpiece_starts_word(token: str) -> bool:
-    """Returns whether a WordPiece token starts a word: it does unless it begins with "##"."""
+    """Returns whether a WordPiece token starts a word. Other tokens begin with "##"."""
     return not token.startswith(CONTINUATION)
 
 
 class WordPieceTokenizer(Tokenizer):
     """Splits a text into words, and each word into the longest matching tokens.
 
-    Words without a match and words of more than 200 characters become the unknown token.
+    Words that do not match and words of more than 200 characters become the unknown token.
 
     Source: `FullTokenizer` of the original's tokenization module.
     """
@@ -143,14 +143,12 @@ class WordPieceTokenizer(Tokenizer):
     def __init__(
         self, tokens: Sequence[str], do_lower_case: bool = True, files: Sequence[str] = ()
     ) -> None:
-        """Takes unique tokens in the order of ids; ValueError if a special token is missing."""
         super().__init__(tokens, do_lower_case, files)
         self._longest = max(map(len, self.tokens))
         self._word_ids = lru_cache(_CACHED_WORDS)(self._match_pieces)
         self._stretch_pieces = lru_cache(_CACHED_WORDS)(self._locate_pieces)
 
     def __reduce__(self) -> tuple[type, tuple]:
-        """Pickles the vocabulary, without the caches."""
         return type(self), (self.tokens, self.do_lower_case, self.files)
 
     def clean(self, text: str) -> str:
@@ -167,9 +165,10 @@ class WordPieceTokenizer(Tokenizer):
         return list(chain.from_iterable(map(self._word_ids, words)))
 
     def encode_with_offsets(self, text: str) -> Encoding:
-        """Returns the ids of a raw text and their positions in it."""
+        """Returns the ids of a raw text and the ranges of characters of the tokens."""
         encoding, begin = Encoding([], [], []), 0
-        # Most stretches are repeated. Lower-casing a sigma depends on the whole text.
+        # Results of frequent stretches are cached, but the lower case of a sigma depends on the
+        # whole text.
         for stretch in [text] if "Σ" in text else _STRETCH.findall(text):
             for i, start, end in self._stretch_pieces(stretch):
                 encoding.ids.append(i)
@@ -184,7 +183,6 @@ class WordPieceTokenizer(Tokenizer):
     _starts_word = staticmethod(wordpiece_starts_word)
 
     def _locate_pieces(self, text: str) -> list[tuple[int, int, int]]:
-        """Returns id, start and end of each piece."""
         located = []
         for word in align_words(text, self.do_lower_case):
             end = 0
@@ -195,13 +193,13 @@ class WordPieceTokenizer(Tokenizer):
         return located
 
     def _covered(self, token_id: int, word: str, start: int) -> int:
-        """Returns the number of characters of `word` that the piece at `start` covers."""
+        """Returns the number of characters of `word` that the token at `start` covers."""
         if token_id == self.unk_id:
             return len(word)
         return len(self.tokens[token_id]) - (len(CONTINUATION) if start else 0)
 
     def _match_pieces(self, word: str) -> tuple[int, ...]:
-        """Matches the longest token repeatedly."""
+        """Returns the ids of a word, which are found by matching the longest token repeatedly."""
         if len(word) > MAX_WORD_LENGTH:
             return (self.unk_id,)
         found: list[int] = []

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from albert_tf.checkpoints.load_weights import load_weights
 from albert_tf.config import AlbertConfig
-from albert_tf.modeling.losses import classification_loss, masked_lm_loss
+from albert_tf.modeling.losses import classification_loss
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.modeling.original_names import original_names
 from albert_tf.training.optimization import (
@@ -92,7 +92,7 @@ class Training:
         variables = list(self.variables.values())
         with tf.GradientTape() as tape:
             outputs = self.model(batch)
-            masked_lm = masked_lm_loss(
+            masked_lm = classification_loss(
                 outputs["masked_lm_logits"], batch["masked_lm_ids"], batch["masked_lm_weights"]
             ).mean()
             sentence_order = classification_loss(

@@ -34,7 +34,7 @@ def test_number_of_recorded_cases():
 def test_clean_up(casing, lower):
     key = f"preprocess_{casing}"
     assert_same(lambda text: clean_text(text, lower), lambda case: case[key])
-    assert_same(lambda text: align_clean_text(text, lower).text, lambda case: case[key])
+    assert_same(lambda text: align_clean_text(text, lower)[0], lambda case: case[key])
     kept = f"{key}_keep_space"
     assert_same(lambda text: clean_text(text, lower, False), lambda case: case[kept])
 

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from functools import partial
 
 import pytest
 
@@ -59,13 +60,11 @@ class TestAlbertConfig:
             ({"vocab_size": 0}, "vocab_size must be a whole number"),
             ({"hidden_size": 12.5}, "hidden_size must be a whole number"),
             ({"intermediate_size": 2**31}, "intermediate_size must be a whole number"),
-            ({"num_hidden_layers": 10**6}, "num_hidden_layers=1000000"),
-            ({"num_hidden_layers": "4"}, "num_hidden_layers must be a whole number"),
+            ({"num_hidden_layers": 10**6}, "at most 10000. Received: 2000000"),
             ({"type_vocab_size": True}, "type_vocab_size must be a whole number"),
             ({"max_position_embeddings": None}, "max_position_embeddings must be a whole number"),
             ({"hidden_dropout_prob": 1.0}, "hidden_dropout_prob must be a rate in [0, 1)"),
-            ({"hidden_dropout_prob": float("nan")}, "hidden_dropout_prob must be a rate in [0, 1)"),
-            ({"attention_probs_dropout_prob": -0.1}, "must be a rate in [0, 1). Received: -0.1"),
+            ({"hidden_dropout_prob": math.nan}, "hidden_dropout_prob must be a rate in [0, 1)"),
             ({"attention_probs_dropout_prob": "0.1"}, "must be a rate in [0, 1). Received: '0.1'"),
             ({"hidden_act": "swish"}, "hidden_act must be one of 'gelu', 'relu', 'tanh', 'linear'"),
             ({"hidden_act": ["x" * 10**6]}, "hidden_act must be one of"),
@@ -73,15 +72,8 @@ class TestAlbertConfig:
             ({"num_attention_heads": 5}, "hidden_size=12, num_attention_heads=5"),
             ({"num_hidden_groups": 5}, "num_hidden_groups=5, num_hidden_layers=4"),
             ({"parameter_sharing": "some"}, "must be one of all, attention, ffn, none. Received"),
-            (
-                {"parameter_sharing": "none", "num_hidden_groups": 3},
-                "Omit num_hidden_groups, or choose another mode to share within groups. "
-                "Received: parameter_sharing='none', num_hidden_groups=3, num_hidden_layers=4",
-            ),
-            (
-                {"parameter_sharing": "ffn", "num_hidden_groups": 4},
-                "or a smaller num_hidden_groups. Received: parameter_sharing=",
-            ),
+            ({"parameter_sharing": "none", "num_hidden_groups": 3}, "Omit num_hidden_groups"),
+            ({"parameter_sharing": "ffn", "num_hidden_groups": 4}, "smaller num_hidden_groups"),
             ({"extra": {"hidden_size": 9}}, "must not contain fields. Received: ['hidden_size']"),
         ],
     )
@@ -134,7 +126,7 @@ class TestAlbertConfig:
         config.to_json_file(path)
         with open(path) as file:
             values = json.load(file)
-        # The original's programs, which know groups only, then build "none" as it is.
+        # The original only reads the number of groups.
         groups = 4 if mode == "none" else 1
         assert [values["parameter_sharing"], values["num_hidden_groups"]] == [mode, groups]
         assert AlbertConfig.from_json_file(path) == config
@@ -146,12 +138,6 @@ class TestAlbertConfig:
         assert config.replace(num_hidden_layers=6).num_hidden_groups == 6
         assert config.replace(hidden_act="relu").num_hidden_groups == 4
         assert config.replace(parameter_sharing="all", num_hidden_groups=2) == small_config()
-        assert (
-            small_config(
-                parameter_sharing="ffn", num_hidden_layers=1, num_hidden_groups=1
-            ).group_of_layer(0)
-            == 0
-        )
 
     def test_names_of_activations(self):
         assert AlbertConfig.from_dict({"vocab_size": 9, "hidden_act": None}).hidden_act == ""
@@ -164,10 +150,8 @@ class TestAlbertConfig:
             assert [config.group_of_layer(layer) for layer in range(layers)] == [
                 int(layer / layers * groups) for layer in range(layers)
             ]
-
-    def test_group_of_layer_has_no_rounding_errors(self):
         config = AlbertConfig(9, num_hidden_layers=22, num_hidden_groups=22)
-        assert [config.group_of_layer(layer) for layer in range(22)] == list(range(22))
+        assert config.group_of_layer(15) == 15  # rounding errors give 14
 
     def test_check_sequence_length(self):
         small_config().check_sequence_length(16)
@@ -193,7 +177,7 @@ class TestPresets:
     @pytest.mark.parametrize("size", RELEASED)
     def test_sizes_of_presets(self, size):
         hidden, layers, heads = RELEASED[size]
-        # Further fields are the defaults, as `test_defaults` has them.
+        # All other fields have default values.
         v2 = AlbertConfig(
             vocab_size=30000,
             hidden_size=hidden,
@@ -213,47 +197,45 @@ class TestPresets:
             AlbertConfig.from_preset("tiny")
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"optimizer": "sgd"}, "`optimizer` must be one of lamb, adamw. Received: 'sgd'"),
-        ({"learning_rate": 0.0}, "`learning_rate` must be a number above 0"),
-        ({"learning_rate": float("inf")}, "`learning_rate` must be a number above 0"),
-        ({"num_train_steps": 0}, "`num_train_steps` must be a whole number of at least 1"),
-        ({"num_warmup_steps": -1}, "`num_warmup_steps` must be a whole number of at least 0"),
-        ({"start_warmup_step": 0.5}, "`start_warmup_step` must be a whole number of at least 0"),
-        ({"poly_power": float("nan")}, "`poly_power` must be a number of at least 0"),
-        ({"num_decay_steps": 0}, "`num_decay_steps` must be a whole number of at least 1"),
-        ({"num_decay_steps": 121876}, "`num_decay_steps` must be at most 121875"),
-        ({"weight_decay_rate": -0.01}, "weight_decay_rate must be a number of at least 0"),
-        ({"clip_norm": 0.0}, "clip_norm must be a number above 0"),
-        ({"beta_1": 1.0}, "beta_1 must be a rate in [0, 1)"),
-        ({"beta_2": -0.5}, "beta_2 must be a rate in [0, 1)"),
-        ({"epsilon": 0.0}, "epsilon must be a number above 0"),
-        ({"output_dir": ""}, "`output_dir` must be a directory"),
-        ({"train_batch_size": 0}, "`train_batch_size` must be a whole number of at least 1"),
-        ({"save_checkpoints_steps": 0}, "`save_checkpoints_steps` must be a whole number"),
-        ({"log_steps": 1.5}, "`log_steps` must be a whole number of at least 1"),
-        ({"keep_checkpoint_max": -1}, "`keep_checkpoint_max` must be a whole number of at least 0"),
-        (
-            {"gradient_accumulation_steps": 0},
-            "`gradient_accumulation_steps` must be a whole number of at least 1",
-        ),
-        ({"seed": -1}, "`seed` must be a whole number of at least 0"),
-        ({"seed": 2**31}, "`seed` must be below 2^31"),
-        ({"max_loss_spike": -1.0}, "`max_loss_spike` must be a number of at least 0"),
-        ({"max_loss_spike": 0.5}, "`max_loss_spike` must be above 1"),
-        ({"max_loss_spike": 1.0}, "`max_loss_spike` must be above 1"),
-        ({"max_loss_spike": math.nan}, "`max_loss_spike` must be a number of at least 0"),
-        ({"on_divergence": "ignore"}, "`on_divergence` must be one of stop, rollback"),
-    ],
-)
-def test_invalid_settings_are_rejected(changes, message):
-    is_optimizer = changes.keys() <= vars(OptimizerConfig()).keys()
-    with pytest.raises(ValueError, match=re.escape(message)):
-        OptimizerConfig(**changes) if is_optimizer else TrainerConfig(
-            **{"output_dir": "-", **changes}
-        )
+# Invalid values by field.
+OPTIMIZER = {
+    "optimizer": "sgd",
+    "learning_rate": math.inf,
+    "num_train_steps": 0,
+    "num_warmup_steps": -1,
+    "start_warmup_step": 0.5,
+    "poly_power": math.nan,
+    "num_decay_steps": 121876,  # 121875 steps are left after the warm-up
+    "weight_decay_rate": -0.01,
+    "clip_norm": 0.0,
+    "beta_1": 1.0,
+    "beta_2": -0.5,
+    "epsilon": 0.0,
+}
+TRAINER = [
+    ("train_batch_size", 0),
+    ("save_checkpoints_steps", 0),
+    ("log_steps", 1.5),
+    ("keep_checkpoint_max", -1),
+    ("gradient_accumulation_steps", 0),
+    ("iterations_per_loop", 0),
+    ("seed", -1),
+    ("seed", 2**31),
+    ("max_loss_spike", -1.0),
+    ("max_loss_spike", 1.0),
+    ("max_loss_spike", math.nan),
+    ("on_divergence", "ignore"),
+    ("precision", "float64"),
+    ("attention", "flash"),
+    ("freeze", "head"),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), [*OPTIMIZER.items(), *TRAINER])
+def test_invalid_settings_are_rejected(name, value):
+    config = OptimizerConfig if name in OPTIMIZER else partial(TrainerConfig, "-")
+    with pytest.raises(ValueError, match=rf"{name}`? must be .*Received: "):
+        config(**{name: value})
 
 
 def test_messages_of_fine_tuning_name_its_flags():

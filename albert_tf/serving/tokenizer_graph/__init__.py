@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from albert_tf.data.errors import UserError
-from albert_tf.serving.tokenizer_graph.characters import Located
+from albert_tf.serving.tokenizer_graph.characters import ragged
 from albert_tf.serving.tokenizer_graph.sentence_piece import SentencePieceGraph
 from albert_tf.serving.tokenizer_graph.word_piece import WordPieceGraph
 from albert_tf.tokenization.base import Tokenizer
@@ -19,10 +19,10 @@ Offsets = tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]
 class GraphTokenizer(tf.Module):
     """Maps texts to ids with operations of TensorFlow and tensorflow-text.
 
-    Ids and byte ranges equal the results of the Python tokenizer for every text. Invalid UTF-8 is
-    read as U+FFFD. A word of more than 50,000 characters without white space (in SentencePiece
-    graphs, after decomposition) raises `tf.errors.InvalidArgumentError`. Programs that load a
-    SavedModel with this tokenizer must import tensorflow_text first.
+    Ids and byte ranges equal the results of the Python tokenizer. Invalid UTF-8 is read as U+FFFD.
+    A word of more than 50,000 characters without white space (in SentencePiece graphs, after
+    decomposition) raises `tf.errors.InvalidArgumentError`. Programs that load a SavedModel with
+    this tokenizer must import tensorflow_text first.
 
     Attributes:
         cls_id, sep_id, pad_id, mask_id: ids of the special tokens.
@@ -30,7 +30,7 @@ class GraphTokenizer(tf.Module):
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        """Converts a SentencePiece or WordPiece tokenizer; rejects others with `ValueError`."""
+        """Converts a SentencePiece or WordPiece tokenizer; ValueError for other classes."""
         super().__init__()
         self._graph: SentencePieceGraph | WordPieceGraph
         if isinstance(tokenizer, SentencePieceTokenizer):
@@ -39,8 +39,8 @@ class GraphTokenizer(tf.Module):
             self._graph = WordPieceGraph(tokenizer)
         else:
             raise UserError(
-                "Only SentencePiece and WordPiece tokenizers can become part of a graph, not "
-                f"{type(tokenizer).__name__}."
+                "A graph can only contain SentencePiece and WordPiece tokenizers. Received: "
+                f"{type(tokenizer).__name__}"
             )
         self.cls_id = tokenizer.cls_id
         self.sep_id = tokenizer.sep_id
@@ -49,7 +49,7 @@ class GraphTokenizer(tf.Module):
         self.vocab_size = tokenizer.vocab_size
 
     def clean(self, texts: tf.Tensor) -> tf.Tensor:
-        """Normalizes texts, string [B], for SentencePiece; returns them unchanged for WordPiece."""
+        """Normalizes texts, string [B], for SentencePiece; unchanged for WordPiece."""
         return self._graph.clean(texts) if isinstance(self._graph, SentencePieceGraph) else texts
 
     @tf.function(input_signature=_TEXTS, autograph=False)
@@ -61,12 +61,7 @@ class GraphTokenizer(tf.Module):
     def tokenize_with_offsets(self, texts: tf.Tensor) -> Offsets:
         """Returns ids, starts and ends of the tokens of texts, int32 [B, (tokens)] each.
 
-        The ranges are those of `Encoding`, counted in bytes of the raw text in UTF-8.
+        The ranges are defined in `Encoding`, but count bytes of the raw text in UTF-8.
         """
-        located: Located = self._graph.tokenize_with_offsets(texts)
-        splits = tf.cast(located.splits, tf.int64)
-        rows = (located.ids, located.starts, located.ends)
-        ids, starts, ends = (
-            tf.RaggedTensor.from_row_splits(row, splits, validate=False) for row in rows
-        )
-        return ids, starts, ends
+        ids, splits, starts, ends = self._graph.tokenize_with_offsets(texts)
+        return ragged(ids, splits), ragged(starts, splits), ragged(ends, splits)

@@ -1,8 +1,7 @@
 """Text as arrays of code points in a graph: decoding, and replacing characters.
 
-Replacements are looked up in tables that are filled by calling the functions of the Python
-tokenizers. The graph therefore gives the same results as Python, and does not depend on the Unicode
-version of libraries in TensorFlow.
+Replacements are looked up in tables, which contain the results of the Python tokenizers. Therefore,
+graphs return the same results as Python and do not depend on the Unicode version of TensorFlow.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-# Entries of every character table; further entries contain other replacements.
+# The first entries of every character table.
 ITSELF, NOTHING, BLANK, OTHER_BLANK = range(4)
 
 # SentencePiece needs quadratic time for characters that are not in its vocabulary.
 MAX_WORD_CHARACTERS = 50_000
-_BLANKS = r"[\x1c-\x1f\x{85}\p{Z}]"  # except those that `tf.strings.split` splits at
+_BLANKS = r"[\x1c-\x1f\x{85}\p{Z}]"  # white space at which `tf.strings.split` does not split
 
-_SELF = "\uffff"  # not a character; stands for the replaced character in a replacement
+_SELF = "\uffff"  # represents the replaced character in a replacement
 _NO_CODE = -1
 _RESERVED = (_SELF, "", " ", " ")
 _CODES = sys.maxunicode + 1
@@ -42,32 +41,49 @@ class Characters(NamedTuple):
 
     codes: tf.Tensor  # int32 [N]; code points
     rows: tf.Tensor  # int32 [N]; text that contains each character
-    splits: tf.Tensor  # int32 [B + 1]; start of each text in the arrays, and end of the last
-    starts: tf.Tensor  # int32 [N]; first byte in the raw text in UTF-8
+    splits: tf.Tensor  # int32 [B + 1]; start of each text in the arrays, and N
+    starts: tf.Tensor  # int32 [N]; first byte of each character in the raw text in UTF-8
     ends: tf.Tensor  # int32 [N]; end of the bytes, exclusive
 
     def strings(self) -> tf.Tensor:
         """Returns the texts in UTF-8, string [B]."""
-        splits = tf.cast(self.splits, tf.int64)
-        ragged = tf.RaggedTensor.from_row_splits(self.codes, splits, validate=False)
-        return tf.strings.unicode_encode(ragged, "UTF-8")
+        return encode(self.codes, self.splits)
 
-    def at_row_starts(self) -> tf.Tensor:
-        """Returns the start of the text that contains each character, int32 [N]."""
+    def row_starts(self) -> tf.Tensor:
+        """Returns the index at which the text of each character starts, int32 [N]."""
         return tf.gather(self.splits, self.rows)
 
-    def at_row_ends(self) -> tf.Tensor:
-        """Returns the end of the text that contains each character, int32 [N]."""
+    def row_ends(self) -> tf.Tensor:
+        """Returns the index at which the text of each character ends, int32 [N]."""
         return tf.gather(self.splits, self.rows + 1)
+
+    def starts_row(self) -> tf.Tensor:
+        """Returns whether each character is the first character of a text, bool [N]."""
+        return self.row_starts() == tf.range(tf.size(self.rows))
+
+    def starts_run(self, mask: tf.Tensor) -> tf.Tensor:
+        """Returns whether each character starts a run of characters of a text in `mask`, [N]."""
+        continues = tf.concat([[False], mask[:-1]], 0)[: tf.size(mask)]
+        return mask & (self.starts_row() | ~continues)
 
 
 class Located(NamedTuple):
-    """Tokens of B texts and their ranges, in flat arrays."""
+    """P tokens of B texts and their ranges, in flat arrays."""
 
     ids: tf.Tensor  # int32 [P]
-    splits: tf.Tensor  # int32 [B + 1]; first token of each text, and end of the last ones
+    splits: tf.Tensor  # int32 [B + 1]; first token of each text, and P
     starts: tf.Tensor  # int32 [P]
     ends: tf.Tensor  # int32 [P], exclusive
+
+
+def ragged(values: tf.Tensor, splits: tf.Tensor) -> tf.RaggedTensor:
+    """Returns rows of values, [N], which are split at `splits`, int32 [B + 1]."""
+    return tf.RaggedTensor.from_row_splits(values, tf.cast(splits, tf.int64), validate=False)
+
+
+def encode(codes: tf.Tensor, splits: tf.Tensor) -> tf.Tensor:
+    """Returns texts in UTF-8, string [B], from code points; see `ragged`."""
+    return tf.strings.unicode_encode(ragged(codes, splits), "UTF-8")
 
 
 def limit_words(texts: tf.Tensor) -> tf.Tensor:
@@ -90,10 +106,10 @@ def limit_words(texts: tf.Tensor) -> tf.Tensor:
 
 
 def decode(texts: tf.Tensor) -> Characters:
-    """Splits texts, string [B], into characters. Raises the error of `limit_words`."""
+    """Splits texts, string [B], into characters; see `limit_words` for errors."""
     texts = limit_words(texts)
-    ragged, offsets = tf.strings.unicode_decode_with_offsets(texts, "UTF-8")
-    codes, splits = ragged.values, tf.cast(ragged.row_splits, tf.int32)
+    decoded, offsets = tf.strings.unicode_decode_with_offsets(texts, "UTF-8")
+    codes, splits = decoded.values, tf.cast(decoded.row_splits, tf.int32)
     size = tf.size(codes)
     rows = segment_ids(splits, size)
     starts = tf.cast(offsets.values, tf.int32)
@@ -104,32 +120,37 @@ def decode(texts: tf.Tensor) -> Characters:
 
 
 def segment_ids(splits: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
-    """Returns, for each of `size` positions, the number of splits[1:] up to it, int32 [size]."""
+    """Returns the number of splits[1:] that are not after each position, int32 [size]."""
     ends = tf.minimum(splits[1:], size)[:, None]
     passed = tf.scatter_nd(ends, tf.ones_like(ends[:, 0]), [size + 1])
     return tf.cumsum(passed)[:size]
 
 
-def byte_lengths(codes: tf.Tensor) -> tf.Tensor:
-    """Returns the number of bytes of each character in UTF-8, int32 [N]."""
-    return 1 + sum(tf.cast(codes >= bound, tf.int32) for bound in (0x80, 0x800, 0x10000))
+def utf8_positions(codes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the first byte of N characters in UTF-8, int32 [N + 1], and the character of bytes.
+
+    Both include a character after the end.
+    """
+    lengths = 1 + sum(tf.cast(codes >= bound, tf.int32) for bound in (0x80, 0x800, 0x10000))
+    starts = tf.concat([[0], tf.cumsum(lengths)], 0)
+    return starts, segment_ids(starts, starts[-1] + 1)
 
 
 def first_from(mask: tf.Tensor) -> tf.Tensor:
-    """Returns, for each of N positions, the first marked position from there on, or N."""
+    """Returns the first position in `mask` at or after each of N positions, or N."""
     size = tf.size(mask)
     places = tf.cast(tf.where(mask)[:, 0], tf.int32)
     return tf.gather(tf.concat([places, [size]], 0), tf.cumsum(tf.cast(mask, tf.int32), 0, True))
 
 
 def last_before(mask: tf.Tensor) -> tf.Tensor:
-    """Returns, for each of N positions, the last marked position before it, or -1."""
+    """Returns the last position in `mask` before each of N positions, or -1."""
     places = tf.cast(tf.where(mask)[:, 0], tf.int32)
     return tf.gather(tf.concat([[-1], places], 0), tf.cumsum(tf.cast(mask, tf.int32), 0, True))
 
 
 class CodeMap(tf.Module):
-    """A table of small numbers for all code points, int [0x110000]; equal pages are stored once."""
+    """A table of numbers for all code points, int [0x110000]. Equal pages are stored once."""
 
     def __init__(self, values: np.ndarray) -> None:
         super().__init__()
@@ -146,10 +167,10 @@ class CodeMap(tf.Module):
 
 
 class CharacterTable(tf.Module):
-    """A table with the replacement of each character, any number of characters."""
+    """A table of replacements of characters by texts."""
 
     def __init__(self, replace: Replacement, do_lower_case: bool) -> None:
-        """Stores the text or reserved entry that `replace` returns for each character."""
+        """Stores the results of `replace`, texts or reserved entries, for all characters."""
         super().__init__()
         entries, texts = _replacements(replace, do_lower_case)
         lengths = list(map(len, texts))
@@ -166,10 +187,9 @@ class CharacterTable(tf.Module):
     def replace(
         self, text: Characters, entries: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor
     ) -> tuple[Characters, tf.Tensor]:
-        """Replaces each of N characters by the text of its entry, int32 [N].
+        """Replaces N characters by the texts of entries, int32 [N], with these byte ranges.
 
-        `starts` and `ends`, int32 [N], are the raw byte ranges of the replacements. Returns M new
-        characters, and the index of the old character of each, int32 [M].
+        Returns M new characters, and the index of the old character of each, int32 [M].
         """
         first, after = tf.gather(self._starts, entries), tf.gather(self._ends, entries)
         places = tf.ragged.range(first, after, row_splits_dtype=tf.int32)
@@ -190,7 +210,7 @@ class SigmaLowering(tf.Module):
     """Lower-cases capital sigmas, whose lower case depends on the characters around them."""
 
     def __init__(self, is_dropped: Callable[[str], bool] | None = None) -> None:
-        """Creates the table; `is_dropped` selects characters to remove before lower-casing."""
+        """Creates the table; `is_dropped` selects characters that the tokenizer removes first."""
         super().__init__()
         classes = _case_classes()
         if is_dropped:
@@ -210,18 +230,18 @@ class SigmaLowering(tf.Module):
     def _lower(self, text: Characters, is_sigma: tf.Tensor) -> tf.Tensor:
         classes = self._classes(text.codes)
         counts = classes != _IGNORABLE
-        is_cased = tf.concat([classes == _CASED, [False]], 0)  # so that the indices N and -1 exist
+        is_cased = tf.concat([classes == _CASED, [False]], 0)  # for the indices N and -1
         before = last_before(counts)
         # A capital sigma is cased itself, so the search begins after it.
         after = tf.concat([first_from(counts)[1:], [tf.size(counts)]], 0)
-        follows = (before >= text.at_row_starts()) & tf.gather(is_cased, tf.maximum(before, 0))
-        ends = (after >= text.at_row_ends()) | ~tf.gather(is_cased, after)
+        follows = (before >= text.row_starts()) & tf.gather(is_cased, tf.maximum(before, 0))
+        ends = (after >= text.row_ends()) | ~tf.gather(is_cased, after)
         lower = tf.where(follows & ends, _FINAL_SIGMA, _SIGMA)
         return tf.where(is_sigma, lower, text.codes)
 
 
 def constant(values: Any) -> tf.Tensor:
-    """Returns an int32 table for graphs on the CPU, where string operations run."""
+    """Returns an int32 constant on the CPU, where string operations run."""
     with tf.init_scope(), tf.device("CPU:0"):
         return tf.constant(np.asarray(values, np.int32))
 
@@ -229,7 +249,7 @@ def constant(values: Any) -> tf.Tensor:
 @cache
 def possible_codes() -> tuple[int, ...]:
     """Returns the code points that text can contain."""
-    # In the planes of letters and ideographs, unassigned codes count as well; no surrogates.
+    # Includes unassigned codes in the planes of letters and ideographs, but no surrogates.
     letters = (*range(0xD800), *range(0xE000, 0x30000))
     others = (*range(0x30000, 0x40000), *range(0xE0000, 0xF0000))
     return (*letters, *(code for code in others if unicodedata.category(chr(code)) != "Cn"))
@@ -237,7 +257,7 @@ def possible_codes() -> tuple[int, ...]:
 
 @cache
 def _replacements(replace: Replacement, do_lower_case: bool) -> tuple[np.ndarray, list[str]]:
-    """Returns the entry of every code point, int32 [0x110000], and the texts of the entries."""
+    """Returns the entries of all code points, int32 [0x110000], and the texts of the entries."""
     entries = np.zeros(_CODES, np.int32)
     places: dict[str, int] = {}
     for code in possible_codes():
@@ -255,7 +275,7 @@ def _replacements(replace: Replacement, do_lower_case: bool) -> tuple[np.ndarray
 def _case_classes() -> np.ndarray:
     """Returns the effect of each character on a sigma next to it, int32 [0x110000].
 
-    Python skips ignorable characters, and then checks whether the next one is cased.
+    Python skips ignorable characters, and then checks whether the next character is cased.
     """
     classes = np.zeros(_CODES, np.int32)
     for code in possible_codes():

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Iterator
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -19,25 +18,24 @@ from albert_tf.serving.tokenizer_graph.characters import (
     CharacterTable,
     Located,
     SigmaLowering,
-    byte_lengths,
     constant,
     decode,
     first_from,
     limit_words,
+    ragged,
     segment_ids,
+    utf8_positions,
 )
 from albert_tf.tokenization.sentence_piece import WORD_START, SentencePieceTokenizer, clean_text
 
 _NO_CHARACTER = "\0"  # padding of the table; its results are not used
 _ASCII = r"[\x00-\x7f]*"
-
-# White space of str.split in ASCII. A single blank needs no replacement.
-_ASCII_BLANKS = r"\t-\r\x1c-\x20"
-_ASCII_GAP = rf"[\t-\r\x1c-\x1f][{_ASCII_BLANKS}]*|\x20[{_ASCII_BLANKS}]+"
+# ASCII white space of `str.split`, except a single blank.
+_ASCII_GAP = r"[\t-\r\x1c-\x1f][\t-\r\x1c-\x20]*|\x20[\t-\r\x1c-\x20]+"
 
 
 class CommaRule(tf.Module):
-    """ALBERT's rule that splits pieces like "9,"; most pieces have one part."""
+    """ALBERT's rule that splits pieces such as "9,". Other pieces have one part."""
 
     def __init__(self, tokenizer: SentencePieceTokenizer) -> None:
         super().__init__()
@@ -47,9 +45,14 @@ class CommaRule(tf.Module):
         self._part_ids = constant([part_id for row in of_pieces for part_id, _ in row])
         self._ends = constant(np.cumsum(counts))
         self._starts = constant(np.cumsum(counts) - counts)
-        self._bounds = constant([bound for row in of_pieces for bound in _bounds(row)])
-        texts = ["".join(text for _, text in parts[i]) for i in sorted(parts)]
-        self._rows = constant(_rows(tokenizer.vocab_size, parts))
+        # The range of each part in the characters of its piece.
+        ends = (accumulate((len(text) for _, text in row), initial=0) for row in of_pieces)
+        self._bounds = constant([*chain.from_iterable(map(pairwise, ends))])
+        # The row of each piece that is split in a table of characters; 0 for other pieces.
+        rows = np.zeros(tokenizer.vocab_size)
+        rows[[*parts]] = range(1, len(parts) + 1)
+        self._rows = constant(rows)
+        texts = ["".join(text for _, text in row) for row in parts.values()]
         self._longest = max(map(len, texts), default=0)
         padded = [text.ljust(self._longest, _NO_CHARACTER) for text in ["", *texts]]
         self._codes = constant([[ord(c) for c in text] for text in padded])
@@ -57,8 +60,7 @@ class CommaRule(tf.Module):
     def apply(self, pieces: tf.RaggedTensor) -> tf.RaggedTensor:
         """Splits pieces, int32 [B, (tokens)]."""
         ids, splits, _, _ = self._parts(pieces.values, tf.cast(pieces.row_splits, tf.int32))
-        splits = tf.cast(splits, tf.int64)
-        return tf.RaggedTensor.from_row_splits(ids, splits, validate=False)
+        return ragged(ids, splits)
 
     def locate(self, pieces: Located, codes: tf.Tensor) -> Located:
         """Splits pieces and returns the range of each part in the normalized characters."""
@@ -67,10 +69,10 @@ class CommaRule(tf.Module):
         located = Located(ids, splits, starts, ends)
         if not self._longest:
             return located
-        is_part = tf.gather(self._rows, tf.gather(pieces.ids, sources)) > 0
+        rows = tf.gather(self._rows, tf.gather(pieces.ids, sources))
         return tf.cond(
-            tf.reduce_any(is_part),
-            lambda: self._locate_parts(located, pieces, places, sources, codes),
+            tf.reduce_any(rows > 0),
+            lambda: self._locate_parts(located, rows, places, codes),
             lambda: located,
         )
 
@@ -83,35 +85,26 @@ class CommaRule(tf.Module):
         return part_ids, tf.gather(places.row_splits, splits), places.values, sources
 
     def _locate_parts(
-        self,
-        located: Located,
-        pieces: Located,
-        places: tf.Tensor,
-        sources: tf.Tensor,
-        codes: tf.Tensor,
+        self, located: Located, rows: tf.Tensor, places: tf.Tensor, codes: tf.Tensor
     ) -> Located:
-        rows = tf.gather(self._rows, pieces.ids)
-        taken = tf.where(rows > 0)[:, 0]
-        starts, ends = tf.gather(pieces.starts, taken), tf.gather(pieces.ends, taken)
-        marks = self._follow(tf.gather(rows, taken), starts, ends, codes)
-        taken_of_piece = tf.cumsum(tf.cast(rows > 0, tf.int32)) - 1
-        row = tf.gather(taken_of_piece, sources)
-        is_part = tf.gather(rows, sources) > 0
-        row = tf.where(is_part, row, 0)
-        bounds = tf.gather(self._bounds, places)
-        begin = tf.gather_nd(marks, tf.stack([row, bounds[:, 0]], 1))
-        end = tf.gather_nd(marks, tf.stack([row, bounds[:, 1]], 1))
+        """Limits the ranges of parts, which are the ranges of their pieces, to the parts."""
+        is_part = tf.where(rows > 0)
+        columns = (rows, places, located.starts, located.ends)
+        rows, places, starts, ends = (tf.gather_nd(column, is_part) for column in columns)
+        positions = self._follow(rows, starts, ends, codes)
+        bounds = tf.gather(positions, tf.gather(self._bounds, places), batch_dims=1)
+        begins, ends = tf.unstack(starts[:, None] + bounds, axis=1)
         return located._replace(
-            starts=tf.where(is_part, located.starts + begin, located.starts),
-            ends=tf.where(is_part, located.starts + end, located.ends),
+            starts=tf.tensor_scatter_nd_update(located.starts, is_part, begins),
+            ends=tf.tensor_scatter_nd_update(located.ends, is_part, ends),
         )
 
     def _follow(
         self, rows: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor, codes: tf.Tensor
     ) -> tf.Tensor:
-        """Returns the position after each number of characters of a piece, int32 [A, longest + 1].
+        """Returns the end of each prefix of A pieces in the text, int32 [A, longest + 1].
 
-        Missing characters, such as a word mark without a blank, do not move the position.
+        Characters that are missing in the text, such as a "▁" without a blank, are skipped.
         """
         columns = tf.range(tf.reduce_max(ends - starts))
         places = starts[:, None] + columns
@@ -128,19 +121,6 @@ class CommaRule(tf.Module):
         return tf.stack(found, 1)
 
 
-def _bounds(parts: list[tuple[int, str]]) -> Iterator[tuple[int, int]]:
-    """Yields the range of each part in the characters of its piece."""
-    return pairwise(accumulate((len(text) for _, text in parts), initial=0))
-
-
-def _rows(vocab_size: int, taken_apart: Iterable[int]) -> np.ndarray:
-    """Numbers the pieces that are split, from 1; 0 for all others, int32 [V]."""
-    rows = np.zeros(vocab_size, np.int32)
-    for row, piece in enumerate(sorted(taken_apart), 1):
-        rows[piece] = row
-    return rows
-
-
 class SentencePieceGraph(tf.Module):
     """`SentencePieceTokenizer` in TensorFlow."""
 
@@ -152,10 +132,10 @@ class SentencePieceGraph(tf.Module):
         self._model = tensorflow_text.SentencepieceTokenizer(tokenizer.model_proto)
         self._comma_rule = CommaRule(tokenizer)
         self._mark_id = tokenizer.convert_tokens_to_ids([WORD_START])[0]
-        taken_apart = tokenizer.digit_comma_parts
+        is_split = tokenizer.digit_comma_parts
         has_mark = [token.startswith(WORD_START) for token in tokenizer.tokens]
         self._has_mark = constant(has_mark)
-        self._is_tied = constant([m and i not in taken_apart for i, m in enumerate(has_mark)])
+        self._is_tied = constant([m and i not in is_split for i, m in enumerate(has_mark)])
 
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Returns the ids of each text, int32 [B, (tokens)]."""
@@ -173,7 +153,7 @@ class SentencePieceGraph(tf.Module):
         return self._with_leading_blanks(pieces._replace(starts=starts, ends=ends), raw, gaps)
 
     def clean(self, texts: tf.Tensor) -> tf.Tensor:
-        """Normalizes texts, string [B]. ASCII texts, the most frequent ones, take a faster path."""
+        """Normalizes texts, string [B]. Regular expressions are faster for ASCII texts."""
         is_ascii = tf.strings.regex_full_match(texts, _ASCII)
         simple = tf.strings.regex_replace(tf.where(is_ascii, texts, ""), _ASCII_GAP, " ")
         simple = tf.strings.strip(simple)
@@ -192,16 +172,14 @@ class SentencePieceGraph(tf.Module):
         """Returns the pieces of normalized texts and their ranges of normalized characters."""
         ids, starts, ends = self._model.tokenize_with_offsets(limit_words(clean.strings()))
         splits, size = tf.cast(ids.row_splits, tf.int32), tf.size(ids.values)
-        lengths = byte_lengths(clean.codes)
-        bytes_before = tf.concat([[0], tf.cumsum(lengths)], 0)
-        characters = segment_ids(bytes_before, bytes_before[-1] + 1)
-        bases = tf.gather(tf.gather(bytes_before, clean.splits), segment_ids(splits, size))
+        first_bytes, characters = utf8_positions(clean.codes)
+        bases = tf.gather(tf.gather(first_bytes, clean.splits), segment_ids(splits, size))
         start = tf.gather(characters, bases + tf.cast(starts.values, tf.int32))
         end = tf.gather(characters, bases + tf.cast(ends.values, tf.int32))
         return self._without_odd_blanks(Located(ids.values, splits, start, end), clean.codes)
 
     def _without_odd_blanks(self, pieces: Located, codes: tf.Tensor) -> Located:
-        """Limits the mark of a piece to one blank, if SentencePiece merged several characters."""
+        """Limits the "▁" of a piece to one blank; see `_limit_blanks` of the Python tokenizer."""
         next_blank = tf.concat([first_from(codes == ord(" ")), [tf.size(codes)]], 0)
         blank = tf.gather(next_blank, pieces.starts)
         is_tied = (tf.gather(self._is_tied, pieces.ids) > 0) & (blank < pieces.ends)
@@ -211,7 +189,7 @@ class SentencePieceGraph(tf.Module):
         return pieces._replace(starts=starts, ends=ends)
 
     def _with_leading_blanks(self, pieces: Located, raw: Characters, gaps: _Gaps) -> Located:
-        """Adds the white space before a text to its first piece, if this begins with a mark."""
+        """Adds white space at the start of a text to the first piece, if it begins with "▁"."""
         has_pieces = pieces.splits[1:] > pieces.splits[:-1]
         rows = tf.where(has_pieces)[:, 0]
         first, begin = tf.gather(pieces.splits, rows), tf.gather(raw.splits, rows)
@@ -239,16 +217,13 @@ class _Gaps(NamedTuple):
     @classmethod
     def find(cls, raw: Characters, entries: tf.Tensor) -> _Gaps:
         """Replaces each gap between words by one blank, and removes gaps around texts."""
-        size = tf.size(entries)
         is_white = (entries == BLANK) | (entries == OTHER_BLANK)
-        goes_on = tf.concat([[False], is_white[:-1]], 0)[:size]
-        is_first = raw.at_row_starts() == tf.range(size)
-        begins = is_white & (is_first | ~goes_on)
-        word = tf.minimum(first_from(~is_white), raw.at_row_ends())
-        is_kept = begins & ~is_first & (word < raw.at_row_ends())
+        begins = raw.starts_run(is_white)
+        word = tf.minimum(first_from(~is_white), raw.row_ends())
+        is_kept = begins & ~raw.starts_row() & (word < raw.row_ends())
         blank = first_from(entries == BLANK)
         has_blank = blank < word
-        blank, last = tf.minimum(blank, size - 1), tf.maximum(word - 1, 0)
+        blank, last = tf.minimum(blank, tf.size(entries) - 1), tf.maximum(word - 1, 0)
         starts = tf.where(has_blank, tf.gather(raw.starts, blank), raw.starts)
         ends = tf.gather(raw.ends, tf.where(has_blank, blank, last))
         return cls(
@@ -260,7 +235,6 @@ class _Gaps(NamedTuple):
 
 
 def _raw_ranges(pieces: Located, clean: Characters) -> tuple[tf.Tensor, tf.Tensor]:
-    """Converts ranges of normalized characters into ranges of raw bytes; empty ones stay empty."""
     rows = segment_ids(pieces.splits, tf.size(pieces.ids))
     is_empty = pieces.starts == pieces.ends
     at_end = pieces.starts == tf.gather(clean.splits, rows + 1)
@@ -278,5 +252,5 @@ def _replace(do_lower_case: bool, character: str) -> str | int:
     clean = clean_text(character, False, collapse_blanks=False)
     if not do_lower_case:
         return clean
-    # `SigmaLowering` needs the whole text.
+    # Sigmas are lower-cased by `SigmaLowering`.
     return "Σ".join(part.lower() for part in clean.split("Σ"))

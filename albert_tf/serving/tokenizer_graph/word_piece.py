@@ -18,10 +18,12 @@ from albert_tf.serving.tokenizer_graph.characters import (
     CodeMap,
     Located,
     SigmaLowering,
-    byte_lengths,
     decode,
+    encode,
     possible_codes,
+    ragged,
     segment_ids,
+    utf8_positions,
 )
 from albert_tf.tokenization.word_piece import (
     CONTINUATION,
@@ -31,9 +33,8 @@ from albert_tf.tokenization.word_piece import (
     spread_words,
 )
 
-# Removed from texts, so that no piece matches it.
-_NO_WORD = "\0"
-_NO_LIMIT = 1 << 30
+_NO_WORD = "\0"  # matches no token, because texts cannot contain it
+
 _CLASSES = 256  # canonical combining classes
 
 
@@ -49,7 +50,7 @@ class WordPieceGraph(tf.Module):
         self._model = tensorflow_text.FastWordpieceTokenizer(
             tokenizer.tokens,
             suffix_indicator=CONTINUATION,
-            max_bytes_per_word=_NO_LIMIT,  # `_Words` limits the number of characters
+            max_bytes_per_word=1 << 30,  # `_Words` limits the number of characters
             token_out_type=tf.int32,
             unknown_token=tokenizer.tokens[tokenizer.unk_id],
             no_pretokenization=True,
@@ -59,22 +60,19 @@ class WordPieceGraph(tf.Module):
         """Returns the ids of each text, int32 [B, (tokens)]."""
         words = self._split(texts)
         pieces = self._model.tokenize(words.strings())
-        return tf.RaggedTensor.from_row_splits(
-            pieces.values, tf.gather(pieces.row_splits, words.of_texts), validate=False
-        )
+        return ragged(pieces.values, tf.gather(pieces.row_splits, words.of_texts))
 
     def tokenize_with_offsets(self, texts: tf.Tensor) -> Located:
         """Returns ids and ranges, in bytes of the raw texts."""
         words = self._split(texts)
         ids, starts, _ = self._model.tokenize_with_offsets(words.strings())
         word = segment_ids(tf.cast(ids.row_splits, tf.int32), tf.size(ids.values))
-        bytes_before = tf.concat([[0], tf.cumsum(byte_lengths(words.codes))], 0)
-        characters = segment_ids(bytes_before, bytes_before[-1] + 1)
-        base = tf.gather(bytes_before, tf.gather(words.splits, word))
-        # Pieces cover all characters without gaps, so the starts are enough.
+        first_bytes, characters = utf8_positions(words.codes)
+        base = tf.gather(first_bytes, tf.gather(words.splits, word))
+        # The starts define the ranges, because pieces cover all characters.
         start = tf.gather(characters, base + tf.cast(starts.values, tf.int32))
         piece = segment_ids(tf.concat([start, [tf.size(words.codes)]], 0), tf.size(words.codes))
-        # Marks may have been reordered.
+        # Minimum and maximum, because combining marks may have been reordered.
         return Located(
             ids.values,
             tf.cast(tf.gather(ids.row_splits, words.of_texts), tf.int32),
@@ -97,18 +95,16 @@ class _Words(NamedTuple):
     """The words of B texts in flat arrays of N characters."""
 
     codes: tf.Tensor  # int32 [N]; code points
-    splits: tf.Tensor  # int32 [W + 1]; start of each word, and end of the last
-    of_texts: tf.Tensor  # int32 [B + 1]; first word of each text, and end of the last ones
+    splits: tf.Tensor  # int32 [W + 1]; start of each word, and N
+    of_texts: tf.Tensor  # int32 [B + 1]; first word of each text, and W
     starts: tf.Tensor  # int32 [N]; first raw byte of each character
     ends: tf.Tensor  # int32 [N]; end of its raw bytes, exclusive
 
     @classmethod
     def find(cls, text: Characters) -> _Words:
         """Splits at blanks and at the ends of texts."""
-        size = tf.size(text.codes)
         is_solid = text.codes != ord(" ")
-        goes_on = tf.concat([[False], is_solid[:-1]], 0)[:size]
-        begins = is_solid & (~goes_on | (text.at_row_starts() == tf.range(size)))
+        begins = text.starts_run(is_solid)
         words_before = tf.concat([[0], tf.cumsum(tf.cast(begins, tf.int32))], 0)
         codes, starts, ends = (
             tf.boolean_mask(values, is_solid) for values in (text.codes, text.starts, text.ends)
@@ -119,18 +115,12 @@ class _Words(NamedTuple):
 
     def strings(self) -> tf.Tensor:
         """Returns the words in UTF-8, string [W]; words that are too long become `_NO_WORD`."""
-        splits = tf.cast(self.splits, tf.int64)
-        ragged = tf.RaggedTensor.from_row_splits(self.codes, splits, validate=False)
         is_short = self.splits[1:] - self.splits[:-1] <= MAX_WORD_LENGTH
-        return tf.where(is_short, tf.strings.unicode_encode(ragged, "UTF-8"), _NO_WORD)
+        return tf.where(is_short, encode(self.codes, self.splits), _NO_WORD)
 
 
 class _MarkOrder(tf.Module):
-    """Sorts combining marks into canonical order.
-
-    Accents are removed, so only marks of other categories (musical stems, some vowel signs) can be
-    out of order.
-    """
+    """Sorts combining marks other than accents, which are removed, into canonical order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -139,13 +129,10 @@ class _MarkOrder(tf.Module):
         self._begins = CodeMap(begins)
 
     def __call__(self, text: Characters, raw: Characters, sources: tf.Tensor) -> Characters:
-        """Sorts each run of marks, stably."""
         orders = self._orders(text.codes)
 
         def sort() -> tuple[tf.Tensor, ...]:
-            # Every text starts a run.
-            is_start = raw.at_row_starts() == tf.range(tf.size(raw.codes))
-            begins = tf.where(is_start, 1, self._begins(raw.codes))
+            begins = tf.where(raw.starts_row(), 1, self._begins(raw.codes))
             runs = tf.gather(tf.cumsum(begins), sources)
             keys = tf.cast(runs, tf.int64) * _CLASSES + tf.cast(orders, tf.int64)
             places = tf.argsort(keys, stable=True)
@@ -159,7 +146,10 @@ class _MarkOrder(tf.Module):
 
 @cache
 def _mark_orders() -> tuple[np.ndarray, np.ndarray]:
-    """Returns the combining class of marks that are kept, and which raw characters start a run."""
+    """Returns combining classes of marks, and whether raw characters start a run of marks.
+
+    Marks that are removed have the class 0.
+    """
     orders = np.zeros(sys.maxunicode + 1, np.int32)
     begins = np.ones_like(orders)
     for code in possible_codes():

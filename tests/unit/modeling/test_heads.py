@@ -11,14 +11,6 @@ B, S, H, K, M = 3, 7, 12, 4, 2
 TRUNCATED = 0.8796  # standard deviation of a normal distribution truncated at 2
 
 
-def test_initial_weights_of_classifiers():
-    head = ClassificationHead(small_config(hidden_size=999, initializer_range=0.5), num_labels=7)
-    weights = head.output_weights.numpy()
-    assert np.abs(weights).max() <= 0.04
-    np.testing.assert_allclose(weights.std(), TRUNCATED * 0.02, rtol=0.05, atol=0)
-    np.testing.assert_array_equal(head.output_bias, np.zeros(7))
-
-
 def sequence_output():
     return tf.constant(np.random.default_rng(1).normal(size=(B, S, H)).astype(np.float32))
 
@@ -35,13 +27,17 @@ def beam_head(**options):
     return SpanBeamHead(small_config(), **{"start_n_top": K, "end_n_top": M, **options})
 
 
-def test_initial_weights_of_span_beams():
+@pytest.mark.parametrize(
+    ("head", "settings", "deviation"),
+    [(ClassificationHead, {"num_labels": 7}, 0.02), (SpanBeamHead, {}, 0.5)],
+)
+def test_initial_weights(head, settings, deviation):
     config = small_config(hidden_size=999, initializer_range=0.5)
-    beams = SpanBeamHead(config)
-    for variable in beams.trainable_variables:
+    for variable in head(config, **settings).trainable_variables:
         value = variable.numpy()
         if value.ndim == 2:
-            np.testing.assert_allclose(value.std(), TRUNCATED * 0.5, rtol=0.08, atol=0)
+            assert np.abs(value).max() <= 2 * deviation
+            np.testing.assert_allclose(value.std(), TRUNCATED * deviation, rtol=0.08, atol=0)
         else:
             np.testing.assert_array_equal(value, float(variable.name == "gamma"))
 
@@ -65,7 +61,6 @@ def test_half_precision_masks_without_overflow(policy):
 @pytest.mark.parametrize(
     ("head", "arguments", "message"),
     [
-        (ClassificationHead, {"num_labels": 0}, "num_labels must be at least 1. Received: 0"),
         (ClassificationHead, {"num_labels": 2, "dropout_prob": 1.0}, r"in \[0, 1\). Received: 1.0"),
         (SpanBeamHead, {"start_n_top": 0}, r"Received: start_n_top=0, end_n_top=5"),
         (SpanBeamHead, {"end_n_top": -1}, r"Received: start_n_top=5, end_n_top=-1"),

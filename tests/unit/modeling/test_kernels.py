@@ -77,7 +77,7 @@ def test_gradients_inside_a_condition(function, arguments):
 @pytest.mark.parametrize("dtype", HALVES)
 class TestHalfPrecision:
     def test_embedding_gradients_are_summed_in_float32(self, dtype):
-        ids = tf.zeros([5000], tf.int32)  # bfloat16 counts to 256 by ones, float16 to 2048
+        ids = tf.zeros([5000], tf.int32)  # sums of ones end at 256 in bfloat16, at 2048 in float16
         gradient = gradient_of_sum(
             lambda table: kernels.embedding_lookup(table, ids), tf.zeros([3, 2], dtype)
         )
@@ -126,11 +126,11 @@ class TestHalfPrecision:
         expected, to_scores = (result.numpy() for result in wide)
         rounding = {tf.bfloat16: 2.0**-8, tf.float16: 2.0**-11}[dtype]
         along = np.sum(np.abs(tf.cast(upstream, tf.float32)) * expected, axis=-1, keepdims=True)
-        # The result is rounded, then the gradient; and all terms of its sum in a row.
+        # The result is rounded; the gradient too, and so are the terms of its sums.
         bounds = rounding * expected, rounding * (2 * np.abs(to_scores) + expected * along)
         for result, target, bound in zip(half, (expected, to_scores), bounds, strict=True):
             error = np.abs(tf.cast(result, tf.float32) - target)
-            assert np.all(error <= 1.01 * bound + 1e-7)  # below 6e-8 float16 has nothing
+            assert np.all(error <= 1.01 * bound + 1e-7)  # smallest number of float16
         graph = compute.get_concrete_function(scores, upstream).graph
         (softmax,) = (op for op in graph.get_operations() if op.type == "Softmax")
         assert [op.type for op in softmax.outputs[0].consumers()] == ["Cast"]

@@ -12,7 +12,6 @@ from albert_tf.modeling.losses import (
     accuracy,
     classification_loss,
     cross_entropy,
-    masked_lm_loss,
     means,
     pretraining_loss,
 )
@@ -27,19 +26,12 @@ def numpy_cross_entropy(logits, labels):
     return -np.take_along_axis(log_probabilities, np.asarray(labels)[..., None], -1)[..., 0]
 
 
-def test_masked_lm_loss():
-    loss = masked_lm_loss(LOGITS, LABELS, WEIGHTS)
+def test_classification_loss():
+    loss = classification_loss(LOGITS, LABELS, WEIGHTS)
     expected = np.sum(WEIGHTS * numpy_cross_entropy(LOGITS, LABELS))
     np.testing.assert_allclose(loss.sum, expected, rtol=1e-5, atol=0)
     np.testing.assert_allclose(loss.weight, 3.75, rtol=1e-6, atol=0)
     np.testing.assert_allclose(loss.mean(), expected / 3.75, rtol=1e-5, atol=0)
-
-
-def test_classification_loss_ignores_padding_of_the_batch():
-    logits, labels = LOGITS[:, 0, :2], tf.constant([1, 0, 1])
-    loss = classification_loss(logits, labels, tf.constant([1.0, 1.0, 0.0]))
-    expected = numpy_cross_entropy(logits, labels)[:2].mean()
-    np.testing.assert_allclose(loss.mean(), expected, rtol=1e-5, atol=0)
 
 
 def test_accuracy():

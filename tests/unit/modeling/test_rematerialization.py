@@ -100,8 +100,8 @@ class TestEncoder:
             return step.experimental_get_compiler_ir(SEED)(stage="optimized_hlo")
 
         plain, program = both_ways(model, compute)
-        # A block has eight, and those of the output projections may not be needed again; the last
-        # block is not recomputed.
+        # One of two blocks is recomputed, with eight products, of which the output projections may
+        # be unnecessary.
         assert _products(program) >= _products(plain) + 6
 
 
@@ -129,7 +129,7 @@ class TestRuns:
             return function
 
         offsets = [tf.fill([4], 0.1 * number) for number in range(4)]
-        order = [(a, [a]), (b, [b]), (a, [c, a]), (b, [b])]  # c is named, and never read
+        order = [(a, [a]), (b, [b]), (a, [c, a]), (b, [b])]  # c is listed, but not used
         return [
             Run(times(v), (offset,), used) for (v, used), offset in zip(order, offsets, strict=True)
         ]
@@ -169,7 +169,7 @@ class TestRuns:
             )
 
         def gradients(x, counts=(5, 3, 2, 1), is_rematerialized=True):
-            scale = tf.constant(1.5)  # the same for all runs, as the mask is; the offset is not
+            scale = tf.constant(1.5)  # the same for all runs, like the mask
             functions, runs = {id(a): times(a), id(b): times(b)}, []
             for count, variable in zip(counts, (a, b, a, b), strict=True):
                 offsets = tf.unstack(tf.reshape(tf.linspace(-0.2, 0.2, 4 * count), [count, 4]))
@@ -250,8 +250,8 @@ class TestRuns:
         assert len(tanhs) == 7
         gradients_before = [_count(_past(op), "TanhGrad") for op in tanhs]
         assert gradients_before == [0, 0, 0, 0, 1, 2, 3]
-        # The gradient of a product by its matrix, too, before the next run: four products forward,
-        # two recomputed and their own, six backward.
+        # Includes the gradients of the matrices: four products forward, three recomputed, and six
+        # backward.
         assert _count(_past(tanhs[-1]), "MatMul") == 4 + 3 + 6
 
 

@@ -96,7 +96,7 @@ def test_p_mask_can_be_passed():
     outputs = model({**inputs, "p_mask": tf.constant(mask)})
     np.testing.assert_array_equal(outputs["start_top_index"][:, 0], [1, 2, 4, 3])
     np.testing.assert_array_equal(outputs["end_top_index"][:, 0], [1, 2, 4, 3])
-    del inputs["segment_ids"]  # needed for the mask alone
+    del inputs["segment_ids"]  # only needed for the mask
     assert model({**inputs, "p_mask": tf.constant(mask)})["cls_logits"].shape == (B,)
 
 

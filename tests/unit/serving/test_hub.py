@@ -30,12 +30,12 @@ def test_existing_directories_are_rejected(release, tmp_path, flag):
 def test_nested_targets_are_rejected(release, tmp_path, inner):
     paths = f"{tmp_path}/a", f"{tmp_path}/a{inner}"
     for pair in (paths, paths[::-1]):
-        with pytest.raises(ValueError, match="must be different directories, neither in the other"):
+        with pytest.raises(ValueError, match="must be different, and not inside each other"):
             export_to_tfhub(release, "tf2", *pair)
 
 
 def test_preprocessor_of_tf1_modules_is_rejected(release, tmp_path):
-    with pytest.raises(ValueError, match="`preprocessor_path` belongs to `format`=tf2"):
+    with pytest.raises(ValueError, match="`preprocessor_path` requires `format`=tf2"):
         export_to_tfhub(release, "tf1_hub", f"{tmp_path}/a", f"{tmp_path}/b")
 
 
@@ -44,7 +44,7 @@ def test_missing_tokenizer_is_rejected(release, tmp_path):
         release, tmp_path / "source", ignore=shutil.ignore_patterns("30k-clean*")
     )
     with pytest.raises(
-        ValueError, match="`preprocessor_path` needs a tokenizer, and `albert_directory`"
+        ValueError, match="`preprocessor_path` needs a tokenizer, but `albert_directory`"
     ):
         export_to_tfhub(str(source), "tf2", f"{tmp_path}/a", f"{tmp_path}/b")
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
@@ -68,10 +68,4 @@ def test_failed_encoder_leaves_no_preprocessor(release, tmp_path, monkeypatch):
 def test_missing_checkpoint_is_rejected(release, tmp_path):
     with pytest.raises(ValueError, match=r"model\.ckpt-7"):
         export_to_tfhub(f"{release}/model.ckpt-7", "tf1_hub", f"{tmp_path}/a")
-    assert not list(tmp_path.iterdir())
-
-
-def test_short_default_length_is_rejected(tmp_path):
-    with pytest.raises(ValueError, match="`seq_length` must be at least 3"):
-        hub.write_preprocessor(str(tmp_path / "a"), None, 2)
     assert not list(tmp_path.iterdir())

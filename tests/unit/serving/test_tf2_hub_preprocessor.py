@@ -87,9 +87,9 @@ def seen(path):
     }
 
 found = seen(path)
-strangers = {name for name in sys.modules if name.partition(".")[0] in (
+unexpected = {name for name in sys.modules if name.partition(".")[0] in (
     "albert_tf", "sentencepiece", "keras_hub", "tensorflow_hub", "tf_keras")}
-assert not strangers, strangers
+assert not unexpected, unexpected
 pickle.dump(found, open(sys.argv[2], "wb"))
 """
 

@@ -198,7 +198,7 @@ def test_keras_layers_train_all_weights(saved, model, library, tmp_path):
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        ("too long", "The sequence is longer than the model has positions: 16"),
+        ("too long", "more tokens than the model has positions: 16"),
         ("mask", "input_mask must have the shape of the token ids"),
         ("position", "masked_lm_positions must be less than the length of the sequences"),
         ("rows", "masked_lm_positions must have a row for each example"),

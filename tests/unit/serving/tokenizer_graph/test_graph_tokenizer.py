@@ -101,15 +101,6 @@ def in_bytes(text: str, places: Sequence[int]) -> list[int]:
 
 
 @EVERY_KIND
-def test_ids_equal_the_original(golden, make, kind):
-    _, graph = make(kind)
-    cases = json.loads((golden / "tokenizer" / "cases.json").read_text(encoding="utf-8"))["cases"]
-    ids = graph.tokenize([case["text"] for case in cases]).to_list()
-    for case, found in zip(cases, ids, strict=True):
-        assert found == case[kind]["ids"], case["text"]
-
-
-@EVERY_KIND
 def test_ids_and_offsets_equal_python(make, texts, kind):
     tokenizer, graph = make(kind)
     encoded = [text.encode() for text in texts]
@@ -183,5 +174,5 @@ def test_long_words_are_rejected(make, kind):
 
 
 def test_other_classes_are_rejected():
-    with pytest.raises(ValueError, match="not int"):
+    with pytest.raises(ValueError, match="Received: int"):
         GraphTokenizer(3)  # type: ignore[arg-type]
