@@ -53,3 +53,15 @@ def tokenizer(golden):
     from albert_tf.tokenization.loading import load_tokenizer
 
     return load_tokenizer(spm_model_file=golden / "tokenizer" / "small_1000.model")
+
+
+@pytest.fixture(scope="session")
+def small_pretrained(tokenizer, tmp_path_factory) -> str:
+    """Returns the directory of a pretrained model with one layer and random weights."""
+    from albert_tf.modeling.models import AlbertForPretraining
+    from tests.small_model import ONE_BLOCK, small_config
+    from tests.text_models import written
+
+    config = small_config(vocab_size=1000, max_position_embeddings=24, **ONE_BLOCK)
+    path = tmp_path_factory.mktemp("pretrained") / "model"
+    return written(path, AlbertForPretraining(config), tokenizer)

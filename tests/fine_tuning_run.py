@@ -12,7 +12,7 @@ from albert_tf.modeling.original_names import original_names
 from albert_tf.training.distribution import create_strategy
 from albert_tf.training.settings import resolve
 from tests.programs import CommandRun
-from tests.small_model import small_config
+from tests.small_model import ONE_BLOCK, small_config
 
 
 def run_context(settings, config, tokenizer, task_name, trained=None):
@@ -32,7 +32,7 @@ def run_context(settings, config, tokenizer, task_name, trained=None):
 
 
 class FineTuningRun(CommandRun):
-    """A directory with a model of two layers, and a fine-tuning command.
+    """A directory with a model of one layer, and a fine-tuning command.
 
     Args:
         folder: takes the files; the output directory is `output` in it.
@@ -43,8 +43,8 @@ class FineTuningRun(CommandRun):
     def __init__(self, folder: Path, golden: Path, **config: Any) -> None:
         super().__init__(folder)
         self.golden = golden
-        sizes = {"vocab_size": 1000, "num_hidden_layers": 2, "inner_group_num": 1}
-        self.config = small_config(**{**sizes, "max_position_embeddings": 24, **config})
+        sizes = {"vocab_size": 1000, "max_position_embeddings": 24, **ONE_BLOCK}
+        self.config = small_config(**{**sizes, **config})
         self.config_file = folder / "albert_config.json"
         self.config.to_json_file(str(self.config_file))
 

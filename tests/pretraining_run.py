@@ -10,7 +10,7 @@ from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.modeling.original_names import original_names
 from tests.programs import CommandRun
-from tests.small_model import small_config
+from tests.small_model import ONE_BLOCK, small_config
 from tests.small_records import LENGTH, PREDICTIONS, pretraining_columns, write_records
 
 SCRIPT = "run_pretraining.py"
@@ -18,7 +18,7 @@ RECORDS = (7, 4, 9)  # of each file
 
 
 class PretrainingRun(CommandRun):
-    """Three record files, a configuration and a vocabulary, and `run_pretraining.py` with them.
+    """Three record files, a model of one layer and a vocabulary, for `run_pretraining.py`.
 
     Args:
         folder: takes the files; the output directory is `output` in it.
@@ -29,7 +29,7 @@ class PretrainingRun(CommandRun):
 
     def __init__(self, folder: Path, **config: Any) -> None:
         super().__init__(folder)
-        self.config = small_config(**{"num_hidden_layers": 2, "inner_group_num": 1, **config})
+        self.config = small_config(**{**ONE_BLOCK, **config})
         (folder / "model").mkdir()
         self.config.to_json_file(str(folder / "model" / "albert_config.json"))
         special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

@@ -7,6 +7,7 @@ from albert_tf.checkpoints.model_source import ModelSettings, ModelSource, resol
 from albert_tf.config import AlbertConfig
 
 BATCH, LENGTH, PREDICTIONS = 3, 7, 2
+ONE_BLOCK = {"num_hidden_layers": 1, "num_hidden_groups": 1, "inner_group_num": 1}
 REAL_TOKENS = (7, 4, 5)  # per row; the rest is padding
 
 

@@ -15,10 +15,8 @@ from albert_tf.pretraining.task import PretrainingTask
 from albert_tf.training.distribution import create_strategy, split_batch
 from albert_tf.training.run_log import RunLog
 from albert_tf.training.trainer import Trainer
-from tests.small_model import dropping_config
+from tests.small_model import ONE_BLOCK, dropping_config
 from tests.small_records import LENGTH, PREDICTIONS
-
-ONE_BLOCK = {"num_hidden_layers": 1, "num_hidden_groups": 1, "inner_group_num": 1}
 
 
 def make_task(

@@ -21,6 +21,7 @@ from tests.pretraining_run import PretrainingRun
 from tests.programs import warm_python
 from tests.small_model import small_config
 
+TWO_LAYERS = {"num_hidden_layers": 2, "num_hidden_groups": 2}
 EARLIER = Path(__file__).parents[1] / "earlier"
 ROOT = Path(__file__).parents[2]
 # The order of summation depends on the processor.
@@ -70,7 +71,7 @@ def assert_weights(prefix: Path, expected: str) -> None:
 
 @pytest.mark.slow
 def test_resumed_pretraining_logs_that_the_input_order_changed(tmp_path):
-    run = PretrainingRun(tmp_path)
+    run = PretrainingRun(tmp_path, **TWO_LAYERS)
     log = resume(run, "run_pretraining.py", "pretraining", keep_checkpoint_max=0)
     (line,) = (line for line in log.splitlines() if "reading it from the start" in line)
     assert "input has changed since" in line
@@ -82,7 +83,7 @@ def test_resumed_pretraining_logs_that_the_input_order_changed(tmp_path):
 
 @pytest.mark.slow
 def test_resumed_fine_tuning_ends_with_the_same_weights(tmp_path, golden):
-    run = ClassifierRun(tmp_path, golden)
+    run = ClassifierRun(tmp_path, golden, **TWO_LAYERS)
     shutil.copy(golden / "tokenizer" / "small_1000.model", tmp_path)
     resume(
         run,

@@ -45,7 +45,7 @@ def flags(run, output, **changes):
 
 @pytest.mark.slow
 def test_an_interrupted_comparison_resumes_bit_equal(tmp_path):
-    run = PretrainingRun(tmp_path, hidden_dropout_prob=0.2, num_hidden_groups=1)
+    run = PretrainingRun(tmp_path, hidden_dropout_prob=0.2, num_hidden_layers=2)
     output = tmp_path / "ablations"
     before = tree(tmp_path)
     result = run_program(SCRIPT, tmp_path, {"dry_run": True, **flags(run, output)})
@@ -73,7 +73,7 @@ def test_an_interrupted_comparison_resumes_bit_equal(tmp_path):
 
 @pytest.mark.slow
 def test_sigterm_ends_the_current_training(tmp_path):
-    run = PretrainingRun(tmp_path, num_hidden_groups=1)
+    run = PretrainingRun(tmp_path)
     output = tmp_path / "ablations"
     log = output / "base-seed3.log"
     arguments = command_line(flags(run, output, num_train_steps=99999))

@@ -20,16 +20,9 @@ FROM_OUTPUT = dict.fromkeys(
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory, golden):
-    """Returns a run with three labels: training with evaluation, prediction, export."""
-    folder = tmp_path_factory.mktemp("trained")
-    run = ClassifierRun(folder, golden, hidden_dropout_prob=0.1)
-    run.printed = run.must_work(
-        do_train=True,
-        do_eval=True,
-        do_predict=True,
-        export_dir=folder / "export",
-        export_text_model=True,
-    )
+    """Returns a run with three labels: training with evaluation and prediction."""
+    run = ClassifierRun(tmp_path_factory.mktemp("trained"), golden, hidden_dropout_prob=0.1)
+    run.printed = run.must_work(do_train=True, do_eval=True, do_predict=True)
     return run
 
 
@@ -86,14 +79,16 @@ class TestTraining:
 
     @pytest.mark.slow
     def test_exports_a_text_model_with_the_same_outputs(self, trained):
-        (path,) = (trained.folder / "export" / "text").iterdir()
+        export = trained.folder / "export"
+        trained.must_work(export_dir=export, export_text_model=True)
+        (path,) = (export / "text").iterdir()
         texts = [text for _, text in trained.rows["test"]]
         (answer,) = serve_texts(trained.folder, [(str(path), {"texts": texts})])
         expected = trained.predicted()
         np.testing.assert_allclose(answer["probabilities"], expected, rtol=0, atol=1e-5)
         names = [name.decode() for name in answer["predicted_labels"]]
         assert names == [LABELS[i] for i in expected.argmax(axis=1)]
-        (path,) = (trained.folder / "export").glob("[0-9]*")  # the one for token ids
+        (path,) = export.glob("[0-9]*")  # the one for token ids
         assert (path / "saved_model.pb").exists()
 
     @pytest.mark.slow

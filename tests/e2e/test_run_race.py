@@ -16,11 +16,8 @@ from tests.serving import serve_texts
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory, golden):
-    folder = tmp_path_factory.mktemp("trained")
-    run = ChoiceRun(folder, golden)
-    run.must_work(
-        **run.own_data(), do_predict=True, export_dir=folder / "export", export_text_model=True
-    )
+    run = ChoiceRun(tmp_path_factory.mktemp("trained"), golden)
+    run.must_work(**run.own_data(), do_predict=True)
     return run
 
 
@@ -112,7 +109,11 @@ def test_only_heads_of_the_same_task_are_loaded(tmp_path, golden):
 
 @pytest.mark.slow
 def test_the_exported_text_model_selects_the_same_options(trained):
-    (path,) = (trained.folder / "export" / "text").iterdir()
+    export = trained.folder / "export"
+    trained.must_work(
+        **trained.own_data(), do_train=False, export_dir=export, export_text_model=True
+    )
+    (path,) = (export / "text").iterdir()
     rows = questions_of(trained)
     texts = {
         "contexts": [row["context"] for row in rows],

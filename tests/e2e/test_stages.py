@@ -30,7 +30,7 @@ LAST = 8
 def run(tmp_path_factory):
     """Returns a run of five steps on short sequences and three steps on longer ones."""
     folder = tmp_path_factory.mktemp("stages")
-    run = PretrainingRun(folder, num_hidden_groups=1, hidden_dropout_prob=0.2)
+    run = PretrainingRun(folder, hidden_dropout_prob=0.2)
     run.short = {
         "input_file": plain_records(folder, "short", LENGTH, 13),
         "eval_input_file": plain_records(folder, "short_eval", LENGTH, 7),
@@ -93,7 +93,7 @@ def test_best_scores_on_different_examples_are_not_compared(run, tmp_path):
 
 
 def test_a_run_with_a_final_decay_can_be_prolonged_or_finished_from_a_copy(tmp_path):
-    run = PretrainingRun(tmp_path, num_hidden_layers=1, num_hidden_groups=1)
+    run = PretrainingRun(tmp_path)
     flags = {"learning_rate": 0.01, "num_decay_steps": 2, "log_steps": 1}
     run.must_work(**flags, num_train_steps=7)
     copy = tmp_path / "copy"

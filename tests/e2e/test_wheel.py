@@ -12,12 +12,13 @@ from email.parser import Parser
 from pathlib import Path
 
 import pytest
+from packaging.markers import Marker
+from packaging.requirements import Requirement
 
 from albert_tf import __version__
 from tests.programs import ROOT, command_line
 
 INFO = f"albert_tf-{__version__}.dist-info"
-EXTRAS = ("beam", "docs", "hf", "keras-hub", "litert")
 BUILD = "import sys, setuptools.build_meta as backend; backend.build_{}(sys.argv[1])"
 PRETRAINED = ROOT / "albert_tf" / "pretrained"
 # Code of a library that uses this package.
@@ -65,18 +66,14 @@ def metadata(wheel: Path) -> Message:
         return Parser().parsestr(archive.read(f"{INFO}/METADATA").decode())
 
 
-def requirements(*files: str) -> set[str]:
-    """Returns the lines of requirements files, without comments and spaces."""
-    lines = [line for name in files for line in (ROOT / name).read_text().splitlines()]
-    bare = (re.sub(r"#.*|\s", "", line) for line in lines)
-    return {sorted_ranges(line) for line in bare if line}
-
-
-def sorted_ranges(requirement: str) -> str:
-    """Returns a requirement with normalized order and quotes."""
-    name, marker, rest = requirement.replace("'", '"').partition(";")
-    start = re.search(r"[<>=!~]|$", name).start()
-    return name[:start] + ",".join(sorted(name[start:].split(","))) + marker + rest
+def requirements(file: str, extra: str = "") -> set[str]:
+    """Returns the normalized requirements in a file, as requirements of an extra."""
+    lines = (line.partition("#")[0].strip() for line in (ROOT / file).read_text().splitlines())
+    found = [Requirement(line) for line in lines if line]
+    for requirement in found if extra else ():
+        own = f"({requirement.marker}) and " if requirement.marker else ""
+        requirement.marker = Marker(f'{own}extra == "{extra}"')
+    return set(map(str, found))
 
 
 def test_the_wheel_contains_only_the_package_and_one_command(wheel):
@@ -98,20 +95,15 @@ def test_the_pretrained_model_is_in_the_source_distribution(checkout):
     assert {str(path.relative_to(ROOT)) for path in PRETRAINED.glob("*/*")} <= names
 
 
-def test_each_requirement_is_that_of_its_file(metadata):
-    found: dict[str, set[str]] = {}
-    for line in metadata.get_all("Requires-Dist"):
-        extra = re.search(r'(?:;| and) *extra *== *"([\w-]+)"', line)
-        bare = line.replace(extra.group(), "") if extra else line
-        found.setdefault(extra.group(1) if extra else "", set()).add(
-            sorted_ranges(re.sub(r"\s", "", bare))
-        )
-    expected = {name: requirements(f"requirements/{name}.txt") for name in EXTRAS}
-    expected["dev"] = requirements("requirements-dev.txt").union(*expected.values())
-    expected["gpu"] = requirements("requirements/gpu.txt")
-    expected[""] = requirements("requirements.txt")
+def test_requirements_equal_the_requirements_files(metadata):
+    found = {str(Requirement(line)) for line in metadata.get_all("Requires-Dist")}
+    expected = requirements("requirements.txt") | requirements("requirements-dev.txt", "dev")
+    for path in (ROOT / "requirements").glob("*.txt"):
+        if path.stem != "tpu":  # installed from the file
+            expected |= requirements(f"requirements/{path.name}", path.stem)
+            if path.stem != "gpu":
+                expected |= requirements(f"requirements/{path.name}", "dev")
     assert found == expected
-    assert {path.stem for path in (ROOT / "requirements").iterdir()} == {*EXTRAS, "gpu", "tpu"}
 
 
 def test_tpu_requirements_differ_only_in_tensorflow():

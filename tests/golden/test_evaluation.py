@@ -53,7 +53,7 @@ def assert_results(actual, expected):
         np.testing.assert_allclose(actual[name], expected[name], rtol=1e-5, atol=0, err_msg=name)
 
 
-@pytest.mark.parametrize("name", ["config_2", "config_6"])
+@pytest.mark.parametrize("name", ["config_2", pytest.param("config_6", marks=pytest.mark.slow)])
 def test_results_equal_the_original(tmp_path, name):
     reference = Reference(name)
     results = evaluate(reference, tmp_path)

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import albert_tf
+from tests.programs import ROOT, isolated_python
 
 
 def test_every_public_name_loads():
@@ -22,4 +23,4 @@ def test_a_model_class_loads_models_when_only_its_module_is_imported():
         "assert 'albert_tf.checkpoints.loading' not in sys.modules;"
         "assert type(Encoder.load('mini')) is Encoder"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run([isolated_python(), "-c", code], cwd=ROOT, check=True)

@@ -19,10 +19,10 @@ from albert_tf.modeling.models import AlbertForClassification
 from albert_tf.pretraining.task import PretrainingTask
 from albert_tf.training.evaluation import Evaluator
 from albert_tf.training.step import TrainingStep
-from tests.small_model import dropping_config
+from tests.small_model import ONE_BLOCK, dropping_config
 from tests.small_records import LENGTH, PREDICTIONS, pretraining_batch
 
-CONFIG = dropping_config(num_hidden_layers=2, num_hidden_groups=1, inner_group_num=1)
+CONFIG = dropping_config(**ONE_BLOCK)
 ROWS = 2  # of one core
 
 

@@ -15,12 +15,11 @@ from albert_tf.squad.task import SquadTask
 from albert_tf.training.distribution import create_strategy
 from albert_tf.training.evaluation import pad_batch
 from albert_tf.training.trainer import Trainer
-from tests.small_model import dropping_config
+from tests.small_model import ONE_BLOCK, dropping_config
 from tests.small_records import LENGTH, PREDICTIONS, pretraining_batch
 
 BATCH, CHOICES = 6, 3
-CONFIG = dropping_config(num_hidden_layers=2, num_hidden_groups=1, inner_group_num=1)
-ONE_BLOCK = CONFIG.replace(num_hidden_layers=1)
+CONFIG = dropping_config(**ONE_BLOCK)
 
 
 def encoder_batch(*shape):
@@ -47,13 +46,13 @@ JOBS = {
         pad_batch(pretraining_batch(5, seed=2), BATCH),
     ),
     "classification": lambda: (
-        ClassificationTask(ONE_BLOCK, Labels(("a", "b", "c")), max_seq_length=LENGTH),
+        ClassificationTask(CONFIG, Labels(("a", "b", "c")), max_seq_length=LENGTH),
         {**encoder_batch(BATCH), "label_ids": tf.constant([0, 2, 1, 1, 0, 0])},
     ),
-    "spans": lambda: (SquadTask(ONE_BLOCK, 1, max_seq_length=LENGTH), spans()),
-    "span beams": lambda: (SquadTask(ONE_BLOCK, 2, max_seq_length=LENGTH), spans()),
+    "spans": lambda: (SquadTask(CONFIG, 1, max_seq_length=LENGTH), spans()),
+    "span beams": lambda: (SquadTask(CONFIG, 2, max_seq_length=LENGTH), spans()),
     "choices": lambda: (
-        MultipleChoiceTask(ONE_BLOCK, max_seq_length=LENGTH),
+        MultipleChoiceTask(CONFIG, max_seq_length=LENGTH),
         {**encoder_batch(BATCH, CHOICES), "label_ids": tf.constant([0, 2, 1, 1, 0, 0])},
     ),
 }

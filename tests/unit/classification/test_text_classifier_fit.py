@@ -19,9 +19,12 @@ LABELS = ["yes", "no", "yes", "no", "yes"]
 SETTINGS = {"learning_rate": 1e-3, "seed": 7}
 
 
-def new_classifier(**changes):
-    return albert_tf.TextClassifier.load(
-        "mini", **{"labels": ["no", "yes"], "max_seq_length": 16, **changes}
+@pytest.fixture
+def new_classifier(small_pretrained):
+    """Returns a function that loads a classifier with a new head."""
+    settings = {"labels": ["no", "yes"], "max_seq_length": 16}
+    return lambda **changes: albert_tf.TextClassifier.load(
+        small_pretrained, **{**settings, **changes}
     )
 
 
@@ -30,7 +33,9 @@ def write_rows(path, texts, labels):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def test_the_same_data_and_settings_give_the_weights_of_the_command(tmp_path):
+def test_the_same_data_and_settings_give_the_weights_of_the_command(
+    tmp_path, new_classifier, small_pretrained
+):
     classifier = new_classifier()
     scores = classifier.fit(
         np.array(TEXTS),
@@ -47,7 +52,7 @@ def test_the_same_data_and_settings_give_the_weights_of_the_command(tmp_path):
             task_name="custom",
             train_file=tmp_path / "train.jsonl",
             dev_file=tmp_path / "dev.jsonl",
-            albert_hub_module_handle="mini",
+            albert_hub_module_handle=small_pretrained,
             output_dir=tmp_path / "run",
             do_train=True,
             do_eval=True,
@@ -65,10 +70,10 @@ def test_the_same_data_and_settings_give_the_weights_of_the_command(tmp_path):
     assert classifier(TEXTS) == other(TEXTS)
 
 
-def test_trained_models_are_saved_and_training_continues(tmp_path):
+def test_trained_models_are_saved_and_training_continues(tmp_path, new_classifier):
     classifier = new_classifier()
     before = classifier.evaluate(TEXTS, LABELS)["loss"]
-    classifier.fit(TEXTS, LABELS, epochs=9, batch_size=5, learning_rate=1e-4)
+    classifier.fit(TEXTS, LABELS, epochs=30, batch_size=5, learning_rate=0.01)
     scores = classifier.evaluate(TEXTS, LABELS)
     assert scores["loss"] < 0.7 * before
     classifier.save(tmp_path / "kept")
@@ -84,7 +89,7 @@ def test_trained_models_are_saved_and_training_continues(tmp_path):
     assert albert_tf.run_classification(command).scores == scores
 
 
-def test_pairs_regression_multi_label_and_labels_that_are_numbers():
+def test_pairs_regression_multi_label_and_labels_that_are_numbers(new_classifier):
     pairs = new_classifier()
     pairs.fit(TEXTS, LABELS, TEXTS[::-1], epochs=1)
     assert pairs.pairs is True
@@ -108,13 +113,13 @@ def test_pairs_regression_multi_label_and_labels_that_are_numbers():
         ([1, 0, 1, 0, 1], r"labels\[0\].*1"),
     ],
 )
-def test_wrong_labels_are_rejected(labels, named):
+def test_wrong_labels_are_rejected(new_classifier, labels, named):
     with pytest.raises(ValueError, match=named):
         new_classifier().fit(TEXTS, labels)
 
 
 @pytest.mark.parametrize("value", [None, "x", float("nan"), [1.0]])
-def test_numbers_of_a_regression_must_be_finite(value):
+def test_numbers_of_a_regression_must_be_finite(new_classifier, value):
     classifier = new_classifier(labels=[])
     for train in (classifier.fit, classifier.evaluate):
         with pytest.raises(ValueError, match=r"labels\[1\] must be a finite number"):
@@ -122,12 +127,10 @@ def test_numbers_of_a_regression_must_be_finite(value):
 
 
 class TestStoredHeads:
-    @pytest.fixture(scope="class")
-    def trained(self, tmp_path_factory):
-        path = tmp_path_factory.mktemp("trained") / "model"
-        classifier = new_classifier()
-        classifier.save(path)
-        return path
+    @pytest.fixture
+    def trained(self, new_classifier, tmp_path):
+        new_classifier().save(tmp_path / "model")
+        return tmp_path / "model"
 
     def weights(self, model):
         return np.array(model.classifier.output_weights)
@@ -155,7 +158,7 @@ def test_the_former_argument_still_works():
         albert_tf.TextClassifier.load(where="mini", labels=["a", "b"])
 
 
-def test_columns_of_a_table():
+def test_columns_of_a_table(new_classifier):
     table = pandas.DataFrame({"text": TEXTS, "label": LABELS})
     classifier = new_classifier()
     classifier.fit(table["text"], table["label"], epochs=1, **SETTINGS)

@@ -13,7 +13,7 @@ from albert_tf.cli import app, run_classifier
 from albert_tf.data.files import WriteError
 from tests.command_flags import NAMES, flags_of
 from tests.dry_runs import given
-from tests.programs import ROOT
+from tests.programs import ROOT, warm_python
 
 # A command that imports a stub of TensorFlow. Like TensorFlow, it writes before it reads its level.
 COMMAND = """
@@ -279,7 +279,7 @@ def test_an_error_has_a_stack_trace_only_on_demand(tmp_path, verbosity):
 
 
 def test_a_path_without_a_file_system_is_an_error_without_a_stack_trace():
-    done = run_python("-m", "albert_tf", "inspect", "s3://bucket/model")
+    done = run(warm_python(), "-m", "albert_tf", "inspect", "s3://bucket/model")
     assert done.returncode == 1
     assert "s3://bucket/model" in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr

@@ -16,13 +16,12 @@ def columns(rows):
     return [[word for word, _ in row] for row in rows], [[name for _, name in row] for row in rows]
 
 
-def new_classifier(**changes):
-    settings = {"labels": NAMES, "max_seq_length": 16, **changes}
-    return albert_tf.TokenClassifier.load("mini", **settings)
+@pytest.fixture
+def classifier(small_pretrained):
+    return albert_tf.TokenClassifier.load(small_pretrained, labels=NAMES, max_seq_length=16)
 
 
-def test_fit_gives_the_weights_of_the_command(tmp_path):
-    classifier = new_classifier()
+def test_fit_gives_the_weights_of_the_command(tmp_path, classifier, small_pretrained):
     scores = classifier.fit(
         *columns(TRAIN), validation_data=columns(DEV), epochs=2, batch_size=4, **SETTINGS
     )
@@ -30,7 +29,7 @@ def test_fit_gives_the_weights_of_the_command(tmp_path):
         albert_tf.TokenClassificationSettings(
             train_file=write_conll(tmp_path / "train.conll", TRAIN),
             dev_file=write_conll(tmp_path / "dev.conll", DEV),
-            albert_hub_module_handle="mini",
+            albert_hub_module_handle=small_pretrained,
             output_dir=tmp_path / "run",
             do_train=True,
             do_eval=True,
@@ -50,11 +49,10 @@ def test_fit_gives_the_weights_of_the_command(tmp_path):
     np.testing.assert_allclose(list(evaluated.values()), list(scores.values()), rtol=1e-6)
 
 
-def test_saved_models_predict_the_same_and_can_be_trained_further(tmp_path):
+def test_saved_models_predict_the_same_and_can_be_trained_further(tmp_path, classifier):
     table = pandas.DataFrame(dict(zip(["words", "labels"], columns(TRAIN), strict=True)))
-    classifier = new_classifier()
     before = classifier.evaluate(table["words"], table["labels"])["eval_loss"]
-    classifier.fit(table["words"], table["labels"], epochs=20, batch_size=4, learning_rate=3e-4)
+    classifier.fit(table["words"], table["labels"], epochs=20, batch_size=4, learning_rate=0.01)
     after = classifier.evaluate(table["words"], table["labels"])["eval_loss"]
     assert after < 0.5 * before
     classifier.save(tmp_path / "saved")
@@ -64,8 +62,8 @@ def test_saved_models_predict_the_same_and_can_be_trained_further(tmp_path):
     assert loaded.evaluate(*columns(TRAIN))["eval_loss"] == pytest.approx(after, rel=0.02)
 
 
-def test_labels_of_a_head_are_renamed_or_replaced(tmp_path):
-    new_classifier().save(tmp_path / "saved")
+def test_labels_of_a_head_are_renamed_or_replaced(tmp_path, classifier):
+    classifier.save(tmp_path / "saved")
     load = albert_tf.TokenClassifier.load
     other = ["O", "B-x", "B-y", "I-x", "I-y"]
     with pytest.raises(ValueError, match="new_head=True"):
@@ -90,6 +88,6 @@ def test_labels_of_a_head_are_renamed_or_replaced(tmp_path):
         ([["a"]], [[1]], TypeError, r"labels\[0\]"),
     ],
 )
-def test_invalid_input_is_rejected(sentences, labels, error, named):
+def test_invalid_input_is_rejected(classifier, sentences, labels, error, named):
     with pytest.raises(error, match=named):
-        new_classifier().fit(sentences, labels)
+        classifier.fit(sentences, labels)

@@ -1,19 +1,23 @@
 """The functions of the commands that convert, export and inspect models."""
 
+import sys
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import albert_tf
+from tests.programs import warm_python
 
 TEXTS = ["a moving film", "a waste of two hours"]
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory):
+def saved(small_pretrained, tmp_path_factory):
     path = tmp_path_factory.mktemp("saved") / "model"
-    classifier = albert_tf.TextClassifier.load("mini", labels=["no", "yes"], max_seq_length=16)
-    classifier.save(path)
+    albert_tf.TextClassifier.load(small_pretrained, labels=["no", "yes"], max_seq_length=16).save(
+        path
+    )
     return path
 
 
@@ -38,7 +42,8 @@ def test_a_saved_model_needs_a_fine_tuned_model(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_conversion_and_modules_are_verified(tmp_path, saved, expected):
+def test_conversion_and_modules_are_verified(tmp_path, saved, expected, monkeypatch):
+    monkeypatch.setattr(sys, "executable", str(warm_python()))  # of the processes that verify
     report = albert_tf.convert(saved, "huggingface", tmp_path / "hf")
     assert max(report.differences.values()) < 1e-5
     found = albert_tf.TextClassifier.load(tmp_path / "hf")(TEXTS)
