@@ -305,7 +305,7 @@ def _strategy_name(settings: TrainingSettings) -> str:
 
 
 def with_xla(settings: T, num_lengths: int = 1) -> T:
-    """Replaces `None` in `xla`: True for half precision on GPUs with few padded lengths."""
+    """Sets `xla` if it is `None`: True for half precision on GPUs with few padded lengths."""
     if settings.xla is not None:
         return settings
     is_half_on_gpu = settings.precision != FLOAT32 and bool(tf.config.list_physical_devices("GPU"))

@@ -15,7 +15,6 @@ from absl import logging
 
 from albert_tf.checkpoints.load_weights import load_weights, read_global_step
 from albert_tf.checkpoints.model_directory import warn_of_another_config
-from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import read_utf8, write_then_rename
@@ -40,14 +39,14 @@ from albert_tf.training.workers import sum_over_workers, values_of_workers
 RESULTS_FILE = "eval_results.txt"
 _RULE = "=" * 50 + "\n"
 
-# Scores by which the original never selects a checkpoint. `best_trial.txt` names only these.
+# Only for these scores, which the original does not have, `best_trial.txt` contains their name.
 _NAMED_METRICS = frozenset({"char_f1"})
 Evaluate = Callable[[], Mapping[str, float]]  # returns the scores of the current model
 Record = Callable[[int, Mapping[str, float]], None]  # stores the scores of a step
 
 
 def pad_batch(features: Mapping[str, tf.Tensor], batch_size: int) -> Features:
-    """Pads all features of a batch, including `example_weights`, to `batch_size` rows of zeros."""
+    """Pads all features, including `example_weights`, with zeros to `batch_size` rows."""
     missing = batch_size - int(next(iter(features.values())).shape[0])
     if missing == 0:
         return dict(features)
@@ -345,15 +344,9 @@ def evaluate_checkpoints(
     evaluate: Evaluate,
     record: Record,
 ) -> None:
-    """Loads and evaluates checkpoints. Skips checkpoints that a training run has removed."""
+    """Loads and evaluates checkpoints."""
     for prefix in prefixes:
-        try:
-            step = load_complete(model, prefix)
-        except LoadError:
-            if tf.io.gfile.exists(prefix + ".index"):
-                raise
-            logging.warning("%s was removed during loading, and is not evaluated", prefix)
-            continue
+        step = load_complete(model, prefix)
         logging.info("Evaluating %s", prefix)
         results = evaluate()
         for line in result_lines(step, results):

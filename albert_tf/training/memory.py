@@ -181,12 +181,9 @@ def memory_report(
     return "\n".join(lines)
 
 
-def machine_memory() -> int | None:
-    """Returns the main memory of this process in bytes, or `None` if it is unknown."""
-    try:
-        limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
-    except (AttributeError, OSError, ValueError):
-        return None
+def machine_memory() -> int:
+    """Returns the main memory of this machine or container in bytes."""
+    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     for name in ("memory.max", "memory/memory.limit_in_bytes"):  # limit of a container, or "max"
         with suppress(OSError, ValueError), open(f"/sys/fs/cgroup/{name}") as file:
             limits.append(int(file.read()))

@@ -67,7 +67,7 @@ def test_each_mask_gets_its_most_probable_tokens(filler, tokenizer):
     ],
 )
 def test_text_around_a_mask(filler, text, tokens):
-    ids = filler._encode(0, text)
+    (ids,) = filler._encode([text])
     assert filler.tokenizer.convert_ids_to_tokens(ids) == ["[CLS]", *tokens, "[SEP]"]
 
 

@@ -218,10 +218,10 @@ def test_a_single_remaining_segment_is_joined_with_its_neighbor():
 
 
 @pytest.mark.parametrize("settings", [ADJACENT, ORIGINAL])
-def test_sequences_of_minimum_length(generated, settings):
-    a, b = sizes(make(generated, replace(settings, max_seq_length=5)))
-    assert (a == 1).all()
-    assert (b == 1).all()
+def test_sequences_of_minimum_length(settings):
+    docs = documents([3, 1, 40], [2], [1, 7, 1, 1])
+    for lengths in sizes(make(docs, replace(settings, max_seq_length=5))):
+        assert (lengths == 1).all()
 
 
 VOCABULARY = Vocabulary(50, 1, 2, 3, 4, np.append(np.arange(50) % 2 == 0, False))
@@ -280,8 +280,7 @@ def test_records_of_single_runs_contain_the_text_once(corpus):
     """Without masks, the concatenated sequences are the text."""
     docs, vocabulary = corpus
     settings = replace(SETTINGS, segments=SegmentSettings(48, sentence_loss="none"))
-    made = list(make_examples(docs, settings, vocabulary, [1]))
-    counts = sum((counts for _, counts in made), Counter())
+    made = make_examples(docs, settings, vocabulary, [1])
     examples = [example for examples, _ in made for example in examples]
     records = {
         name: value.numpy() for name, value in parse_batch(examples, settings.feature_specs).items()
@@ -300,7 +299,3 @@ def test_records_of_single_runs_contain_the_text_once(corpus):
     )
     for name in ("segment_ids", "next_sentence_labels"):
         assert not records[name].any()
-    assert counts["tokens"] == len(docs.ids) + 2 * counts["instances"]
-    assert counts["swapped"] == counts["random_parts"] == counts["tokens_cut"] == 0
-    budget = np.minimum(9, np.maximum(1, np.round(lengths * 0.15)))
-    assert 0.97 * budget.sum() < counts["predictions"] <= budget.sum()

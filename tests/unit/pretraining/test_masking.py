@@ -7,16 +7,11 @@ from scipy import stats
 
 from albert_tf.pretraining.masking import (
     MaskingSettings,
-    NgramDraws,
     OnlineMasking,
     Vocabulary,
-    Words,
     below,
-    choose_ngrams,
     find_text,
-    find_words,
     mask_batch,
-    prediction_budget,
     random_bits,
     row_keys,
     uniform,
@@ -53,41 +48,6 @@ def sequences(seed: int, rows: int) -> tuple[dict, np.ndarray, np.ndarray]:
     return features, is_text, lengths[:, 0]
 
 
-SETTINGS = [
-    MaskingSettings(max_predictions_per_seq=6),
-    MaskingSettings(masked_lm_prob=0.9, max_predictions_per_seq=40),
-    MaskingSettings(masked_lm_prob=0.4, ngram=7, favor_shorter_ngram=False),
-    MaskingSettings(do_whole_word_mask=False, ngram=1),
-    MaskingSettings(masked_lm_prob=0.3, max_predictions_per_seq=9, do_permutation=True),
-    MaskingSettings(masked_lm_prob=0),
-]
-
-
-@pytest.mark.parametrize("settings", SETTINGS)
-def test_masked_batches(settings):
-    features, is_text, lengths = sequences(3, rows=23)
-    ids = features["input_ids"].numpy()
-    batch = mask_batch(ids, is_text, lengths, VOCABULARY, settings, np.random.default_rng(7))
-    budget = prediction_budget(lengths, settings)
-    words = find_words(is_text, STARTS[ids] if settings.do_whole_word_mask else None)
-    slots = settings.prediction_slots
-    assert batch.positions.shape == batch.labels.shape == (len(ids), slots)
-    assert (batch.counts <= budget * (2 if settings.do_permutation else 1)).all()
-    for row, count in enumerate(batch.counts):
-        positions = batch.positions[row, :count]
-        assert (np.diff(positions) > 0).all()
-        assert is_text[row, positions].all()
-        np.testing.assert_array_equal(batch.labels[row, :count], ids[row, positions])
-        assert not batch.positions[row, count:].any()
-        assert not batch.labels[row, count:].any()
-        untouched = np.ones(ids.shape[1], bool)
-        untouched[positions] = False
-        np.testing.assert_array_equal(batch.input_ids[row, untouched], ids[row, untouched])
-        chosen = set(words.of_position[row, positions])
-        whole = is_text[row] & np.isin(words.of_position[row], list(chosen))
-        np.testing.assert_array_equal(np.flatnonzero(whole), positions)
-
-
 def test_random_tokens_come_from_the_whole_vocabulary():
     features, is_text, lengths = sequences(6, rows=4000)
     settings = MaskingSettings(masked_lm_prob=0.5, max_predictions_per_seq=40)
@@ -97,24 +57,6 @@ def test_random_tokens_come_from_the_whole_vocabulary():
     shown = batch.input_ids[row, batch.positions[row, slot]]
     replaced = shown[(shown != MASK) & (shown != batch.labels[row, slot])]
     assert set(range(V)) - {MASK} == set(replaced)  # including special tokens
-
-
-def test_rows_do_not_depend_on_each_other():
-    """With the same random numbers, a row gets the same n-grams without the other rows."""
-    features, is_text, _ = sequences(8, rows=23)
-    words = find_words(is_text, STARTS[features["input_ids"].numpy()])
-    rng = np.random.default_rng(9)
-    W = int(words.counts.max())
-    order = np.argsort(rng.random((23, W)) + (np.arange(W) >= words.counts[:, None]))
-    longest = np.maximum(words.counts[:, None] - np.arange(W), 1)
-    lengths = np.minimum(rng.integers(1, 4, (23, W)), longest)
-    budget = rng.integers(0, 12, 23)
-    together, _ = choose_ngrams(words, NgramDraws(order, lengths), budget)
-    for row in range(23):
-        one = Words(*(values[row : row + 1] for values in words))
-        draws = NgramDraws(order[row : row + 1], lengths[row : row + 1])
-        alone, _ = choose_ngrams(one, draws, budget[row : row + 1])
-        np.testing.assert_array_equal(alone[0], together[row])
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,6 @@ from albert_tf.pretraining.task import (
     warn_of_another_loss,
 )
 from albert_tf.training.run_log import RunLog
-from albert_tf.training.task import input_positions
 from tests.small_model import small_config
 from tests.small_records import (
     LENGTH,
@@ -197,19 +196,6 @@ def test_masks_depend_on_seed_pass_and_example(files):
     assert len(first) == COUNT
     assert len(first & second) < COUNT / 3  # a short example may be masked alike twice
     assert len(first & set(examples(islice(task.train_dataset(4, seed=4), 3)))) < COUNT / 3
-
-
-def test_a_restored_input_has_the_same_masks(files, tmp_path):
-    def begin():
-        return task_on([files["plain"]]).train_dataset(5, seed=3)
-
-    unbroken = begin()
-    next(unbroken)
-    saved = tf.train.Checkpoint(**input_positions(unbroken)).write(str(tmp_path / "position"))
-    restored = begin()
-    tf.train.Checkpoint(**input_positions(restored)).read(saved).assert_consumed()
-    for _ in range(3):
-        assert (examples([next(restored)]) == examples([next(unbroken)])).all()
 
 
 def test_all_evaluations_use_the_same_masks(files):

@@ -1,7 +1,6 @@
 """The plan of a training compared with the training."""
 
 import dataclasses
-import math
 
 import pytest
 
@@ -9,7 +8,6 @@ from albert_tf.training import plan as plan_module
 from albert_tf.training import trainer as trainer_module
 from albert_tf.training.memory import TrainingSetting, estimate_memory
 from albert_tf.training.plan import TrainingPlan
-from tests.dry_runs import logged_plan
 from tests.small_records import PREDICTIONS, pretraining_columns, write_records
 from tests.small_training import make_task, make_trainer, train
 
@@ -67,31 +65,6 @@ def test_plan_predicts_steps_and_checkpoints_also_after_resuming(tmp_path, recor
     third.initialize()
     plan = plan_of(third)
     assert (plan.steps, plan.checkpoints, plan.disk_bytes) == (0, 0, 0)
-
-
-def test_the_plan_is_logged(tmp_path, caplog):
-    caplog.set_level("INFO", logger="absl")
-    trainer = fresh_trainer(tmp_path / "output", gradient_accumulation_steps=3)
-    plan = plan_of(trainer, num_examples=50)
-    plan.log()
-    assert not (tmp_path / "output").exists()
-    logged = logged_plan(caplog.text)
-    weights = sum(math.prod(v.shape) for v in trainer.model.trainable_variables)
-    expected = {
-        "steps": 20,
-        "last_step": 20,
-        "train_batch_size": 12,
-        "replicas": 1,
-        "gradient_accumulation_steps": 3,
-        "examples": 50,
-        "epochs": 4.8,
-        "checkpoints": 1,
-        "parameters": weights,
-    }
-    assert {name: float(logged[name]) for name in expected} == expected
-    sizes = {"estimated_memory", "available_memory", "disk_space", "free_disk_space"}
-    assert logged.keys() == expected.keys() | sizes
-    assert list(plan.warnings()) == []
 
 
 def test_replicas_of_all_workers_share_the_batch(tmp_path, monkeypatch):
