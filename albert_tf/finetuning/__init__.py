@@ -1,1 +1,1 @@
-"""What all fine-tuning jobs share."""
+"""Code that all fine-tuning jobs share."""

@@ -31,7 +31,13 @@ from albert_tf.finetuning.job import FineTuningSettings, Job, RunContext, S
 from albert_tf.finetuning.recipes import recipe_settings, with_dropout
 from albert_tf.finetuning.task import InMemoryTask, num_padded_lengths
 from albert_tf.serving.saved_model import TEXT_FOLDER
-from albert_tf.training.distribution import is_tpu, process_state_kept, strategy_of, with_xla
+from albert_tf.training.distribution import (
+    is_chief,
+    is_tpu,
+    process_state_kept,
+    strategy_of,
+    with_xla,
+)
 from albert_tf.training.evaluation import (
     BestCheckpoint,
     evaluate_checkpoints,
@@ -68,12 +74,12 @@ def run(kind: type[Job[S]], settings: S, on_log: OnLog | None = None) -> JobResu
         result = _train(job, trainer, task, on_log)
     else:
         job.use(build_model(task.build_model, settings.precision, strategy))
-        if job.evaluates and context.is_chief:
+        if job.evaluates and is_chief(strategy):
             result = _evaluate(job, on_log)
-    is_applied = bool({*_actions(kind, settings)} - {"do_train", "do_eval"})
-    if settings.dry_run and (settings.do_train or job.evaluates):
-        is_applied = False  # the checkpoint may not exist yet
-    if is_applied and context.is_chief:
+    # In a dry run, the checkpoint to apply may not exist yet.
+    is_created = settings.dry_run and (settings.do_train or job.evaluates)
+    is_applied = {*_actions(kind, settings)} - {"do_train", "do_eval"} and not is_created
+    if is_applied and is_chief(strategy):
         result = _apply(job, result, on_log)
     return finish(result, strategy, dry_run=settings.dry_run)
 
@@ -114,7 +120,7 @@ def prepare(kind: type[Job[S]], settings: S) -> RunContext[S]:
     recipe = recipe_settings(
         settings.recipe, task_name, source.config, wanted_names, is_training=settings.do_train
     )
-    is_compiled = settings.xla  # `None` until `with_xla` has decided it
+    is_compiled = settings.xla  # `with_xla` replaces `None`
     settings = dataclasses.replace(resolve(settings, known, recipe), xla=is_compiled)
     if is_tpu(strategy) and settings.padding == "longest":
         logging.info(

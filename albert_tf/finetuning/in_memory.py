@@ -38,15 +38,12 @@ def fit_rows(
     output_dir: str | os.PathLike | None,
     **settings: Any,
 ) -> dict[str, float]:
-    """Trains a model and sets its weights and its `trained_task`.
+    """Trains a model, sets its weights and its `trained_task`, and returns its scores on `dev`.
 
-    `train` and `dev` are the rows of `train_file` and `dev_file`; without `dev`, nothing is
-    evaluated. `run` runs the job in `output_dir`, or in a temporary directory if it is `None`.
-    Errors in `train_batch_size` and `num_train_epochs` name the arguments `batch_size` and `epochs`
-    of the public methods.
-
-    Returns:
-        The scores of the best weights; empty without `dev`.
+    `train` and `dev` are the rows of `train_file` and `dev_file`; without `dev`, there are no
+    scores. `run` runs the job in `output_dir`, or in a temporary directory if it is `None`. Errors
+    in `train_batch_size` and `num_train_epochs` name the arguments of the public methods,
+    `batch_size` and `epochs`.
     """
     check_whole_number("batch_size", settings["train_batch_size"], 1)
     epochs = as_type("epochs", settings["num_train_epochs"], float)

@@ -24,7 +24,7 @@ from albert_tf.finetuning.predictor import Predictor
 from albert_tf.finetuning.recipes import RECIPES
 from albert_tf.finetuning.task import InMemoryTask
 from albert_tf.tokenization.base import Tokenizer
-from albert_tf.training.distribution import is_chief, is_tpu
+from albert_tf.training.distribution import is_tpu
 from albert_tf.training.evaluation import BestCheckpoint, EvaluationResults
 from albert_tf.training.settings import TrainingSettings, limited, unless_given
 
@@ -88,16 +88,6 @@ class RunContext(Generic[S]):
     task_name: str  # in `labels.json` and in recipes
     trained: TrainedTask | None = None  # the task of the trained model; `None` if unknown
     trained_in: str = ""  # the directory of the trained model
-
-    @property
-    def is_chief(self) -> bool:
-        """Whether this process writes the shared files."""
-        return is_chief(self.strategy)
-
-    @property
-    def is_tpu(self) -> bool:
-        """Whether the replicas are cores of a TPU."""
-        return is_tpu(self.strategy)
 
     @property
     def is_own(self) -> bool:
@@ -169,7 +159,7 @@ class Job(ABC, Generic[S]):
         return {
             "max_seq_length": self.settings.max_seq_length,
             "padding": self.settings.padding,
-            "use_one_hot_embeddings": self.context.is_tpu,
+            "use_one_hot_embeddings": is_tpu(self.context.strategy),
         }
 
     @abstractmethod

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -97,21 +99,20 @@ class Predictor:
             padding=self.padding,
             multiple_of=local_replicas(self.strategy),
         )
-        bar = progress_bar(total=len(sequences), desc=description, unit="example", leave=False)
-        with bar:
-            # Results are fetched after the next batch has started, so that an accelerator computes
-            # while that batch is padded and copied.
-            started: tuple[np.ndarray, Mapping[str, tf.Tensor]] | None = None
+
+        def started() -> Iterator[Any]:
             for rows, length in batches:
                 raise_if_interrupted()
-                outputs = self._start(sequences.padded(rows, length))
-                if started is not None:
-                    yield _finish(*started)
-                    bar.update(len(started[0]))
-                started = rows, outputs
-            if started is not None:
-                yield _finish(*started)
-                bar.update(len(started[0]))
+                yield rows, self._start(sequences.padded(rows, length))
+            yield None
+
+        bar = progress_bar(total=len(sequences), desc=description, unit="example", leave=False)
+        with bar:
+            # `pairwise` starts the next batch before the results of a batch are fetched, so that an
+            # accelerator computes while the next batch is padded and copied.
+            for (rows, outputs), _ in pairwise(started()):
+                yield _finish(rows, outputs)
+                bar.update(len(rows))
 
     def _start(self, features: Mapping[str, np.ndarray]) -> Mapping[str, tf.Tensor]:
         """Starts a batch, with rows of zeros added until the replicas can share it evenly."""
@@ -201,16 +202,11 @@ def batches_by_length(
     padding: str = "longest",
     multiple_of: int = 1,
 ) -> list[tuple[np.ndarray, int]]:
-    """Groups sequences of similar length for evaluation; every row occurs once.
+    """Groups sequences of similar lengths, integer [N], for evaluation; every row occurs once.
 
-    With "longest", lengths are not rounded up: multiples of 8 would add 6% of padding on MRPC.
-
-    Args:
-        lengths: integer [N]; number of tokens of each sequence.
-        tokens_per_batch: maximum of B * S, except for batches of a single row.
-        max_seq_length: maximum length of a sequence.
-        padding: one of `PADDINGS`.
-        multiple_of: B is a multiple of this number of replicas if possible.
+    B * S is at most `tokens_per_batch`, except for batches of a single row. B is a multiple of
+    `multiple_of`, the number of replicas, if possible. With the padding "longest", S is not rounded
+    up: multiples of 8 would add 6% of padding on MRPC.
 
     Returns:
         The rows, int64 [B], and the length S of each batch. The longest batch is first, so that

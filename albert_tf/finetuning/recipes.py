@@ -49,7 +49,7 @@ _SQUAD: dict[str, Any] = {"warmup_proportion": 0.1, "save_checkpoints_steps": 50
 _README = "paper, table 14; steps between checkpoints: README of the original release, whose"
 _SQUAD_1 = f"{_README} other settings are the same (2 epochs)"
 _SQUAD_2 = f"{_README} command has learning rate 5e-5 and length 384 instead"
-_TOKENS = "paper of BERT, appendix A.3, as none was published for ALBERT: 4 epochs of CoNLL-2003"
+_TOKENS = "BERT paper, appendix A.3 (no settings were published for ALBERT): 4 epochs of CoNLL-2003"
 _RACE_1 = "paper, table 14; with these settings v2 models diverge"
 _RACE_2 = "README of the original release"
 

@@ -1,1 +1,1 @@
-"""Questions with options: RACE and custom files."""
+"""Multiple choice: RACE and custom questions."""

@@ -27,6 +27,7 @@ from albert_tf.multiple_choice.data import LETTERS, ChoiceExample
 from albert_tf.multiple_choice.task import ChoiceFeatures, check_lengths, choice_features
 from albert_tf.tokenization.base import Tokenizer
 
+CLASSES = Labels(tuple(LETTERS))
 _LONGEST_ENDING = 128  # tokens
 # The task of models without `labels.json`, whose head has the same variables as a regression.
 _UNKNOWN = TrainedTask(MULTIPLE_CHOICE)
@@ -165,7 +166,7 @@ class MultipleChoice:
         )
         self._predictor.tokens_per_batch = self.batch_size * features.num_choices * length
         logits = option_logits(features, self._predictor, "choosing")
-        shares = metrics.probabilities(logits, classes_of(logits)).tolist()
+        shares = metrics.probabilities(logits, CLASSES).tolist()
         chosen_ids = logits.argmax(axis=1).tolist()
         return [
             ChosenOption(chosen, values[chosen], row[: len(values)])
@@ -177,9 +178,4 @@ def option_logits(features: ChoiceFeatures, predictor: Predictor, description: s
     """Returns the scores of the options of N questions, float32 [N, C]; -inf if missing."""
     logits = predictor.predict(features.sequences, description)["logits"]
     mask = features.choice_mask
-    return np.where(mask > 0, logits.reshape(mask.shape), -np.inf)
-
-
-def classes_of(logits: np.ndarray) -> Labels:
-    """Returns the letters of the options as class names."""
-    return Labels(tuple(LETTERS[: logits.shape[1]]))
+    return np.where(mask, logits.reshape(mask.shape), -np.inf)

@@ -239,10 +239,8 @@ def _examples(passage: JsonValue, location: str, level: str, split: str) -> list
             f"{len(labels)} answers. The numbers must be equal, or there must be no answers."
         )
     name = passage.get("id")
-    if name is None:  # ids of the download, such as middle13.txt for `middle/13.txt`
-        example_id = location.replace("/", "", 1)
-    else:
-        example_id = str(name.whole_number()) if is_number(name.value) else name.whole_text()
+    # Default: the ids of the download, such as middle13.txt for `middle/13.txt`.
+    example_id = _text(name) if name else location.replace("/", "", 1)
     examples = []
     for question, choices, label in zip(questions, options, labels, strict=True):
         texts = tuple(option.whole_text() for option in choices.elements())

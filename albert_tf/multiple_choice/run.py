@@ -17,7 +17,7 @@ from albert_tf.data.files import write_then_rename
 from albert_tf.data.text_examples import DEV, TEST, TRAIN, label_cell
 from albert_tf.finetuning import flow, metrics
 from albert_tf.finetuning.job import Job, RunContext, StepSettings
-from albert_tf.multiple_choice.choose import classes_of, option_logits
+from albert_tf.multiple_choice.choose import CLASSES, option_logits
 from albert_tf.multiple_choice.data import (
     LETTERS,
     ChoiceExample,
@@ -156,7 +156,7 @@ class MultipleChoiceJob(Job[MultipleChoiceSettings]):
         write_choice_predictions(
             output_dir,
             features.example_ids,
-            metrics.probabilities(logits, classes_of(logits)),
+            metrics.probabilities(logits, CLASSES),
             logits.argmax(axis=1),
             features.choice_counts,
         )
@@ -174,9 +174,8 @@ def scores(
     logits: np.ndarray, label_ids: np.ndarray, levels: Sequence[str], batch_size: int
 ) -> dict[str, float]:
     """Returns the scores of `metrics.scores`, and `eval_accuracy_<level>` for each level."""
-    labels = classes_of(logits)
-    results = metrics.scores(logits, label_ids, (), labels, batch_size)
-    is_right = metrics.predictions(logits, labels) == label_ids
+    results = metrics.scores(logits, label_ids, (), CLASSES, batch_size)
+    is_right = logits.argmax(axis=1) == label_ids
     names = np.array(levels)
     for level in sorted(set(levels) - {""}):
         results[f"eval_accuracy_{level}"] = float(is_right[names == level].mean(dtype=np.float64))

@@ -52,8 +52,8 @@ class ChoiceFeatures:
 
     @cached_property
     def choice_mask(self) -> np.ndarray:
-        """float32 [N, C]; 1 = option, 0 = missing option."""
-        return (np.arange(self.num_choices) < self.choice_counts[:, None]).astype(np.float32)
+        """Bool [N, C]; False for missing options."""
+        return np.arange(self.num_choices) < self.choice_counts[:, None]
 
 
 def choice_features(

@@ -1,1 +1,1 @@
-"""Questions to spans of a passage: SQuAD 1.1 and 2.0."""
+"""Extractive question answering: SQuAD 1.1 and 2.0."""

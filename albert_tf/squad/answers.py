@@ -68,9 +68,7 @@ class SquadAnswers:
 
     ids: list[str]
     candidates: list[list[AnswerCandidate]]  # of each question, at least one, best first
-    null_odds: np.ndarray | None = (
-        None  # float64 [Q], higher if an answer is less likely; SQuAD 2.0
-    )
+    null_odds: np.ndarray | None = None  # SQuAD 2.0: float64 [Q]; higher if less answerable
 
     def predictions(self, threshold: float | None = None) -> dict[str, str]:
         """Returns the best answers by id; "" if the null odds are at least `threshold`."""

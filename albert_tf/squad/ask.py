@@ -76,11 +76,9 @@ def read_plain_questions(
 ) -> Iterator[list[PlainQuestion]]:
     """Yields the questions of each group of lines, see `streams.read_lines`.
 
-    The default id is the number of the question from 1, as text.
-
-    Raises:
-        ValueError: JSON is malformed, or a text is missing. The message names `path` and the line
-            or the keys. The questions before the error are yielded first.
+    The default id is the number of the question from 1, as text. Raises ValueError if JSON is
+    malformed or a text is missing, after the questions before the error have been yielded. The
+    message names `path` and the line or the keys.
     """
     number = 0
     for values in _json_values(lines, source_name(path)):

@@ -153,8 +153,9 @@ class SquadJob(Job[SquadSettings]):
         self.predict = self._read("predict") if settings.do_predict else None
         questions = self.predict.questions if self.predict else []
         self.best_metric = "f1" if self.version == 1 else "best_f1"
-        if self.version == 1 and is_chinese(questions):  # SQuAD's F1 splits words at blanks
+        if self.version == 1 and is_chinese(questions):  # SQuAD's F1 splits words at spaces
             self.best_metric = "char_f1"
+        self._score_name = self.best_metric.removeprefix("best_")  # in `eval_results.txt`
         self.has_references = has_references(questions, self.version)
         self.evaluates = self.has_references and (settings.do_train or settings.checkpoint == "all")
         self._written_step: int | None = None  # step of the answers in the files
@@ -269,7 +270,9 @@ class SquadJob(Job[SquadSettings]):
         score = results[self.best_metric]
         is_best = score > best.value
         best_step, best_score = (step, score) if is_best else (best.step, best.value)
-        self._append(step, results, best_step, best_score)
+        self.results.append_with_best(
+            step, results, best_step=best_step, best_f1=best_score, name=self._score_name
+        )
         if is_best:
             self._write(step, self._evaluated, results)
             if "best_f1_thresh" in results:
@@ -277,14 +280,6 @@ class SquadJob(Job[SquadSettings]):
                 self.task = dataclasses.replace(self.task, settings=kept)
                 self.task.write(self.settings.output_dir)
         best.offer(step, results, self.model)
-
-    def _append(
-        self, step: int, results: Mapping[str, float], best_step: int, best_score: float
-    ) -> None:
-        name = self.best_metric.removeprefix("best_")
-        self.results.append_with_best(
-            step, results, best_step=best_step, best_f1=best_score, name=name
-        )
 
     def _write(self, step: int, answers: SquadAnswers, scores: Mapping[str, float]) -> None:
         """Writes the answers of a checkpoint; `scores` is empty if there are no references."""
@@ -296,7 +291,7 @@ class SquadJob(Job[SquadSettings]):
         """See `Job`."""
         settings = self.settings
         if self.predict and step != self._written_step:
-            self.answer_predict_file(step)
+            self._answer_predict_file(step)
         answering = self.answering
         if settings.predict_json or settings.export_text_model:
             answering = dataclasses.replace(answering, threshold=self.threshold())
@@ -311,11 +306,8 @@ class SquadJob(Job[SquadSettings]):
         if self._litert:
             self._litert.write()
 
-    def answer_predict_file(self, step: int) -> None:
-        """Writes the answers to `predict_file`, and their scores if there are references.
-
-        `eval_results.txt` is replaced unless it contains the evaluations of all checkpoints.
-        """
+    def _answer_predict_file(self, step: int) -> None:
+        """Writes the answers to `predict_file`, and their scores if there are references."""
         assert self.predict is not None
         answers = self.answers()
         scores = self.scores(answers) if self.has_references else {}
@@ -326,7 +318,10 @@ class SquadJob(Job[SquadSettings]):
             logging.info(line)
         if scores and not self.evaluates:
             self.results = SquadEvaluationResults(self.settings.output_dir)
-            self._append(step, scores, step, scores[self.best_metric])
+            best = scores[self.best_metric]
+            self.results.append_with_best(
+                step, scores, best_step=step, best_f1=best, name=self._score_name
+            )
 
 
 def run_squad(

@@ -15,7 +15,6 @@ from albert_tf.finetuning.recipes import (
     version_of,
     with_dropout,
 )
-from albert_tf.modeling.parameter_sharing import ENCODER_PREFIX
 
 
 def test_steps_between_checkpoints_and_initial_models_equal_the_original():
@@ -63,13 +62,11 @@ def test_fine_tuning_with_another_dropout_does_not_change_the_version(name, rate
     with_dropout(PRESETS[name], rate).to_json_file(str(tmp_path / "albert_config.json"))
     again = AlbertConfig.from_json_file(str(tmp_path / "albert_config.json"))
     assert again.hidden_dropout_prob == rate
-    contents = ModelContents(
-        again,
-        {f"{ENCODER_PREFIX}encoder/embedding_hidden_mapping_in/kernel": np.zeros((1, 1), "f")},
-    )
-    (tmp_path / "there").mkdir()
-    huggingface.write(str(tmp_path / "there"), contents)
-    there = huggingface.read(str(tmp_path / "there")).config
-    for config in (again, there):
+    names = ("bert/embeddings/word_embeddings", "bert/encoder/embedding_hidden_mapping_in/kernel")
+    contents = ModelContents(again, {name: np.zeros((1, 1), "f") for name in names})
+    (tmp_path / "converted").mkdir()
+    huggingface.write(str(tmp_path / "converted"), contents)
+    converted = huggingface.read(str(tmp_path / "converted")).config
+    for config in (again, converted):
         assert released_name(config) == name
         assert recipe_for("race", size_of(config), version_of(config)).versions == (name[-2:],)

@@ -137,7 +137,6 @@ def test_missing_options_are_masked_and_empty(tokenizer):
         for n, count in enumerate(counts)
     ]
     ragged = choice_features(rows, tokenizer, max_seq_length=11)
-    assert ragged.choice_mask.dtype == np.float32
     assert ragged.choice_mask.tolist() == [[1] * count + [0] * (4 - count) for count in counts]
     is_empty = ragged.sequences.lengths.reshape(5, 4) == 0
     np.testing.assert_array_equal(is_empty, ragged.choice_mask == 0)
