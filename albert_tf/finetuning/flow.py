@@ -42,7 +42,6 @@ from albert_tf.training.evaluation import (
     BestCheckpoint,
     evaluate_checkpoints,
     load_complete,
-    scored_result,
 )
 from albert_tf.training.plan import TrainingPlan
 from albert_tf.training.precision import build_model
@@ -303,10 +302,8 @@ def _evaluate(job: Job[S], on_log: OnLog | None) -> JobResult:
             return JobResult(settings.output_dir)
         _write_output(job)
         job.results = job.RESULTS(settings.output_dir)
-        log = EvaluationLog(on_log)
         record = partial(job.record, best=best, keeps_best=context.is_own and choice == "all")
-        evaluate_checkpoints(prefixes, job.model, log, job.evaluate, record)
-    return scored_result(best, log.reported, log.reported)
+        return evaluate_checkpoints(prefixes, job.model, best, job.evaluate, record, on_log)
 
 
 def _chosen(job: Job[S], choice: str | None) -> str:

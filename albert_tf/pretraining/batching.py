@@ -21,6 +21,7 @@ from albert_tf.data.files import file_size, open_binary, reason_of
 from albert_tf.data.strict_json import listed
 from albert_tf.data.tfrecord import FeatureSpec, RecordError, frame_ends, read_records
 from albert_tf.pretraining.instances import NONE, NSP, PREDICTION_FEATURES, SOP
+from albert_tf.pretraining.masking import TOKEN_BOUNDARY
 from albert_tf.training.task import (
     EXAMPLE_WEIGHTS,
     REST_OF_FILE,
@@ -184,52 +185,35 @@ def _check_values(feature: tf.train.Feature, spec: FeatureSpec, place: str) -> N
         )
 
 
-def are_masked(path: str, mask_id: int | None = None) -> bool | None:
+def are_masked(path: str) -> bool | None:
     """Returns whether the records of a file were masked when they were created.
 
-    `mask_id` is the id of [MASK]. If it is `None`, records without prediction features count as not
-    masked. Returns `None` if the first record is damaged, or not a pretraining record.
+    Returns `None` if the first record is damaged, or not a pretraining record.
     """
+    weights = PREDICTION_FEATURES[-1]
     answer = None
     with suppress(RecordError):  # raised again by `check_record_files`
         for number, payload in enumerate(islice(read_records(path), _RECORDS_TO_CHECK), start=1):
             features = example_features(payload, path, number)
-            if "input_ids" not in features or "token_boundary" not in features:
+            if TOKEN_BOUNDARY not in features:
                 return None
-            if PREDICTION_FEATURES[-1] in features:
-                answer = any(features[PREDICTION_FEATURES[-1]].float_list.value)
-            else:
-                answer = mask_id is not None and mask_id in features["input_ids"].int64_list.value
+            answer = weights in features and any(features[weights].float_list.value)
             if answer:
                 break
     return answer
 
 
-def are_masked_alike(files: Sequence[str], mask_id: int) -> bool:
-    """Returns whether evaluation records are masked. Raises RecordError if only some files are."""
-    first = {are_masked(path, mask_id): path for path in reversed(files)}
-    if True in first and False in first:
-        raise RecordError(
-            f"{first[True]} contains masked records, but {first[False]} contains plain records. "
-            "Use only one kind of files for `eval_input_file`."
-        )
-    return True in first
-
-
-def check_masking(files: Sequence[str], mask_id: int | None) -> None:
-    """Raises RecordError if records would be masked twice, or not at all.
-
-    `mask_id` is the id of [MASK] if records are masked during training, otherwise `None`.
-    """
+def check_masking(files: Sequence[str], *, masked: bool) -> None:
+    """Raises RecordError unless all records are masked or, if `masked` is False, plain."""
     for path in files:
-        masked = are_masked(path, mask_id)
-        if masked and mask_id is not None:
+        answer = are_masked(path)
+        if answer and not masked:
             raise RecordError(
                 f"The records in {path} are already masked, and `masked_lm_prob` (or "
                 "`masked_lm_budget`) would mask them again. Omit this setting, or create plain "
                 "records with create_pretraining_data.py `masked_lm_prob`=0."
             )
-        if masked is False and mask_id is None:
+        if answer is False and masked:
             raise RecordError(
                 f"The records in {path} are not masked. Pass `masked_lm_prob`=0.15 to mask them "
                 "during training, or create masked records with create_pretraining_data.py."

@@ -213,7 +213,11 @@ def choose_ngrams(
         if not rows.size:
             break
         word = draws.order[rows, visit]
-        length, size = _fit(words.begin, rows, word, draws.lengths[rows, word], remaining[rows])
+        length, start = draws.lengths[rows, word], words.begin[rows, word]
+        size = words.begin[rows, word + length] - start
+        while (is_long := (size > remaining[rows]) & (length > 1)).any():
+            length = length - is_long
+            size = words.begin[rows, word + length] - start
         inside = steps < length[:, None]
         span = word[:, None] + steps
         free = (size <= remaining[rows]) & ~(busy[rows[:, None], span] & inside).any(axis=1)
@@ -223,18 +227,6 @@ def choose_ngrams(
         ngrams += np.bincount(length[free], minlength=longest + 1)
     chosen = busy[:, :W]
     return (chosen if taken is None else chosen & ~taken), ngrams
-
-
-def _fit(
-    begin: np.ndarray, rows: np.ndarray, word: np.ndarray, length: np.ndarray, room: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Shortens n-grams to `room` tokens if possible. Returns their numbers of words and tokens."""
-    start = begin[rows, word]
-    size = begin[rows, word + length] - start
-    while (shrink := (size > room) & (length > 1)).any():
-        length = length - shrink
-        size = begin[rows, word + length] - start
-    return length, size
 
 
 def mask_batch(

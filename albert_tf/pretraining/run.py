@@ -49,12 +49,10 @@ from albert_tf.training.evaluation import (
     Evaluator,
     evaluate_checkpoints,
     load_complete,
-    scored_result,
     write_results,
 )
 from albert_tf.training.plan import TrainingPlan
 from albert_tf.training.precision import build_model
-from albert_tf.training.run_log import EvaluationLog
 from albert_tf.training.run_records import read_run_config
 from albert_tf.training.run_training import finish, new_trainer, run_training
 from albert_tf.training.settings import (
@@ -417,10 +415,8 @@ def _evaluate(
             if settings.eval_checkpoint == "all":
                 best.offer(step, results, model)
 
-        log = EvaluationLog(on_log)
         checked = _checked(prefixes, task.sentence_loss)
-        evaluate_checkpoints(checked, model, log, evaluator.evaluate, record)
-    return scored_result(best, log.reported, log.reported)
+        return evaluate_checkpoints(checked, model, best, evaluator.evaluate, record, on_log)
 
 
 def _checked(prefixes: Iterable[str], sentence_loss: str) -> Iterator[str]:

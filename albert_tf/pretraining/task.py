@@ -20,7 +20,7 @@ from albert_tf.modeling.losses import LossSum, accuracy, classification_loss, pr
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.pretraining.batching import (
     Transform,
-    are_masked_alike,
+    are_masked,
     check_masking,
     check_record_files,
     check_sentence_pairs,
@@ -107,12 +107,10 @@ class PretrainingTask:
         to_check = self.train_files
         if skip_damaged_records:
             to_check = readable_files(self.train_files) or self.train_files
-        check_masking(to_check, masking.mask_id if masking else None)
-        self._masks_evaluation = False
-        if masking:
-            self._masks_evaluation = not are_masked_alike(self.eval_files, masking.mask_id)
-        else:
-            check_masking(self.eval_files, None)
+        has_masked_evaluation = bool(self.eval_files) and are_masked(self.eval_files[0])
+        self._masks_evaluation = masking is not None and not has_masked_evaluation
+        check_masking(to_check, masked=masking is None)
+        check_masking(self.eval_files, masked=not self._masks_evaluation)
         # Masked records are read without the word starts.
         as_masked = [spec for spec in specs if spec.name != TOKEN_BOUNDARY]
         as_plain = list(plain_feature_specs(specs))

@@ -31,7 +31,7 @@ from albert_tf.training.interruption import raise_if_interrupted
 from albert_tf.training.run_log import EvaluationLog, RunLog
 from albert_tf.training.run_records import BEST_FILE, BestTrial
 from albert_tf.training.run_records import Record as LoggedRecord
-from albert_tf.training.settings import JobResult
+from albert_tf.training.settings import JobResult, OnLog
 from albert_tf.training.task import WHOLE, EvaluatedTask, Features
 from albert_tf.training.trainer import Trainer
 from albert_tf.training.workers import sum_over_workers, values_of_workers
@@ -340,11 +340,13 @@ def train_and_evaluate(
 def evaluate_checkpoints(
     prefixes: Iterable[str],
     model: keras.Model,
-    log: EvaluationLog,
+    best: BestCheckpoint,
     evaluate: Evaluate,
     record: Record,
-) -> None:
-    """Loads and evaluates checkpoints."""
+    on_log: OnLog | None,
+) -> JobResult:
+    """Loads and evaluates checkpoints. For the result see `scored_result`."""
+    log = EvaluationLog(on_log)
     for prefix in prefixes:
         step = load_complete(model, prefix)
         logging.info("Evaluating %s", prefix)
@@ -353,6 +355,7 @@ def evaluate_checkpoints(
             logging.info(line)
         log.evaluation(step, results)
         record(step, results)
+    return scored_result(best, log.reported, log.reported)
 
 
 def load_complete(model: keras.Model, prefix: str) -> int:

@@ -97,7 +97,7 @@ class RunLog:
         """Writes `run_config.json`: `config`, versions, devices and command line of this start.
 
         Logs a warning for every setting that differs from the previous start of a resumed run. If
-        the run is finished, the file is not changed, because it describes the weights.
+        the run is already finished, the file is then not changed, because it describes the weights.
         """
         if not self._write:
             return

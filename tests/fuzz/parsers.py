@@ -311,7 +311,7 @@ def _tfrecord_pipeline() -> None:
 
 
 def _tfrecord_kind() -> None:
-    batching.are_masked(_PART, 4)
+    batching.are_masked(_PART)
     batching.check_sentence_pairs([_PART], "sop")
 
 

@@ -15,7 +15,6 @@ from albert_tf.pretraining.batching import (
     num_streams,
     training_batches,
 )
-from albert_tf.training.evaluation import pad_batch
 from albert_tf.training.task import WHOLE, Shard, SkippedRecords, input_positions
 from tests.small_records import damage_record
 
@@ -183,13 +182,3 @@ def test_only_the_worker_of_a_damaged_file_skips_it(even_files, tmp_path):
             skipped.take_from(ours)
             np.testing.assert_array_equal(rows_of([ours]), rows_of([theirs])[shard.rows(12)])
         assert {os.path.basename(place.split("\t")[0]) for place in skipped.places} == expected
-
-
-def test_padding_has_no_weight(files):
-    *_, last = evaluation_batches(files, SPECS, batch_size=7)
-    padded = pad_batch(last, 7)
-    np.testing.assert_array_equal(padded["ids"][:3], last["ids"])
-    assert padded["ids"].shape == (7, 2)
-    assert padded["weights"].shape == (7, 3)
-    np.testing.assert_array_equal(padded["example_weights"], [1, 1, 1, 0, 0, 0, 0])
-    assert pad_batch(last, 3)["ids"].shape == (3, 2)

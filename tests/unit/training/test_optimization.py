@@ -179,11 +179,6 @@ class TestSplit:
         assert [variable.name[:-2] for variable in excluded] == names[:3]
         assert [variable.name[:-2] for variable in decayed] == names[3:]
 
-    def test_custom_words(self):
-        decayed, excluded = AdamWeightDecay(exclude=["embeddings"]).split(make_variables())
-        assert [v.name for v in excluded] == ["word_embeddings"]
-        assert len(decayed) == 4
-
     def test_rejects_variables_without_a_name(self):
         with pytest.raises(ValueError, match=r"no name: \['variable"):
             Lamb().split([keras.Variable(np.zeros((2, 3)))])

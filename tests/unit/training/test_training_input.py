@@ -8,14 +8,11 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.modeling import kernels
-from albert_tf.training.distribution import split_batch
 from albert_tf.training.interruption import TrainingInterrupted
 from albert_tf.training.task import SKIPPED, SkippedRecords
 from albert_tf.training.training_input import TrainingInput
-from tests.small_model import small_config
-from tests.small_records import pretraining_batch, pretraining_columns, write_records
+from tests.small_records import pretraining_columns, write_records
 from tests.small_training import (
-    ONE_BLOCK,
     SignallingLog,
     assert_same_state,
     make_task,
@@ -157,24 +154,3 @@ def test_several_steps_per_call_equal_single_calls(task, tmp_path, replicas):
     for key, record in records.items():
         assert others[key]["loss"] == record["loss"]
         assert others[key]["gradient_norm"] == record["gradient_norm"]
-
-
-@pytest.mark.slow
-def test_xla_compiles_gradients_and_updates_of_replicas(tmp_path):
-    """Everything except the reduction is compiled."""
-    settings = {"replicas": 2, "jit_compile": True, "train_batch_size": 6}
-    task = make_task(config=small_config(**ONE_BLOCK))
-    trainer = make_trainer(tmp_path, task, **settings)
-    batch = split_batch(trainer.strategy, pretraining_batch(6, seed=1))
-    definition = trainer.train_step.get_concrete_function(batch).graph.as_graph_def()
-    compiled = {n.attr["f"].func.name for n in definition.node if n.attr["_XlaMustCompile"].b}
-    assert len(compiled) == 4  # gradients and update of each
-    functions = {f.signature.name: f for f in definition.library.function}
-    assigned = [
-        sum(node.op.startswith("Assign") for node in functions[name].node_def) for name in compiled
-    ]
-    variables = len(trainer.model.trainable_variables)
-    assert sorted(assigned) == [0, 0, 3 * variables, 3 * variables]
-    outside = [node.op for node in definition.node]
-    assert "Sqrt" not in outside
-    assert sum(op.startswith("Assign") for op in outside) <= 2  # the counter of steps
