@@ -352,23 +352,12 @@ def training_batches(
     """Returns endless batches in a random order, which is different in each pass.
 
     The files are read as `num_streams` streams. Each stream is shuffled separately, and provides
-    the same rows of every batch. A worker reads only some of the streams.
+    the same rows of every batch. The worker `shard` reads only some of the streams.
 
-    Args:
-        files: TFRecord files.
-        specs: the features to read.
-        batch_size: B, over all workers.
-        seed: seed of the order.
-        shuffle_buffer_size: size of the shuffle buffers of all streams, in records.
-        transform: changes each batch, see `Transform`.
-        shard: the worker.
-        skip_damaged: whether damaged records are skipped.
-
-    Returns:
-        Features, each [B / workers, length], and `example_weights` float32 [B / workers].
-
-    Raises:
-        ValueError: the number of workers does not divide the number of streams.
+    Batches contain the features of `specs`, [B / workers, length], and `example_weights`, float32
+    [B / workers], where B is `batch_size`. `shuffle_buffer_size` is the number of records in the
+    buffers of all streams. Raises ValueError if the number of workers does not divide the number of
+    streams.
     """
     G = check_workers(files, batch_size, shard.count)
     streams = {}

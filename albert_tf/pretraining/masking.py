@@ -40,12 +40,9 @@ class Words(NamedTuple):
 def find_words(is_text: np.ndarray, starts_word: np.ndarray | None) -> Words:
     """Groups tokens into words.
 
-    A token that does not start a word belongs to the previous word, even across [SEP]. The first
-    text token always starts a word.
-
-    Args:
-        is_text: bool [B, S]; False for special tokens and padding.
-        starts_word: bool [B, S]. If `None`, every text token is a word.
+    `is_text`, bool [B, S], is False for special tokens and padding. A token without `starts_word`,
+    bool [B, S], belongs to the previous word, even across [SEP], unless it is the first text token.
+    If `starts_word` is `None`, every text token is a word.
 
     Source: `create_masked_lm_predictions` of the original.
     """
@@ -345,15 +342,10 @@ class OnlineMasking:
     ) -> dict[str, tf.Tensor]:
         """Masks a batch. A row depends only on its tokens, its number and the seed.
 
-        Args:
-            features: features of plain records, int32 [B, S]. Other features are not changed.
-            numbers: int64 [B]; number of each example among the examples of all passes.
-            seed: any integer.
-
-        Returns:
-            The features with masked `input_ids`, without `token_boundary`, and with
-            `masked_lm_positions` and `masked_lm_ids`, int32 [B, P], and `masked_lm_weights`,
-            float32 [B, P].
+        `numbers`, int64 [B], are the numbers of the examples among the examples of all passes.
+        Returns the features with masked `input_ids`, without `token_boundary`, and with
+        `masked_lm_positions` and `masked_lm_ids`, int32 [B, P], and `masked_lm_weights`, float32
+        [B, P].
         """
         import tensorflow as tf  # not needed to create records
 

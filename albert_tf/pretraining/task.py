@@ -53,18 +53,10 @@ _PIPELINE = 3  # must be incremented when the meaning of the saved input positio
 class PretrainingTask:
     """The task of `run_pretraining.py`. For its methods see `training.task.Task`.
 
-    Args:
-        config: the model configuration.
-        train_files: records for training.
-        eval_files: records for evaluation.
-        max_seq_length: S of the records.
-        max_predictions_per_seq: P of the records.
-        shuffle_buffer_size: size of the shuffle buffers, in records.
-        sentence_loss: "sop", "nsp" (the same computation with other names) or "none", which trains
-            a model without the sentence-order head.
-        use_one_hot_embeddings: see `FactorizedEmbedding`.
-        masking: masks plain records during training. If `None`, the records must be masked.
-        skip_damaged_records: whether damaged training records are skipped.
+    `max_seq_length` and `max_predictions_per_seq` are S and P of the records. The loss "nsp" is the
+    same computation as "sop" with other names, and "none" trains a model without the sentence-order
+    head. `masking` masks plain records during training. If it is `None`, the records must be
+    masked. For `use_one_hot_embeddings` see `FactorizedEmbedding`.
 
     Raises:
         ValueError: the sequences are longer than the model allows.

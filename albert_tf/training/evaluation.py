@@ -92,11 +92,7 @@ class Evaluator:
         """Returns the weighted means of all losses and metrics, and `loss`.
 
         As in the original release, `loss` is the unweighted mean of the losses of the batches.
-
-        Raises:
-            ValueError: there is no example, or the workers read different examples.
-            RecordError: a record cannot be read.
-            LostWorkerError: another worker has ended.
+        Raises ValueError if there is no example, or if the workers read different examples.
         """
         shard = worker_shard(self.strategy) if self.shares else WHOLE
         own: dict[int, Mapping[str, Any]] = {}  # sums, on the device, by the number of the batch

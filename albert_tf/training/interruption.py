@@ -2,9 +2,8 @@
 
 Schedulers send SIGTERM or SIGUSR1 some seconds before they stop a machine, Ctrl-C sends SIGINT, and
 closing a terminal sends SIGHUP. During training, the current steps are finished and saved first.
-At other times, a signal ends a command immediately, and the next run removes its temporary files.
-The exit status is 128 plus the number of the signal. In Python, Ctrl-C raises KeyboardInterrupt
-after the steps were saved.
+At other times, a signal ends a command immediately. The exit status is 128 plus the number of the
+signal. In Python, Ctrl-C raises KeyboardInterrupt after the steps were saved.
 """
 
 from __future__ import annotations

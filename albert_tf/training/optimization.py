@@ -5,8 +5,7 @@ added to the root of the second moment, and weight decay added to the update and
 LAMB's trust ratio. `keras.optimizers.AdamW` and `Lamb` differ in all three.
 
 `fit` calls `apply`, which clips gradients before it sums them over replicas. The trainer sums them
-first, so that the result does not depend on the number of replicas, and calls `clip_by_global_norm`
-and `apply_reduced`.
+first and calls `clip_by_global_norm` and `apply_reduced`.
 """
 
 from __future__ import annotations
@@ -128,16 +127,9 @@ def clip_by_global_norm(
 ) -> tuple[list[tf.Tensor | None], tf.Tensor]:
     """Scales all gradients by `min(1, clip_norm / norm)`, where `norm` is their global norm.
 
-    Args:
-        gradients: the gradients, summed over all replicas. `None` entries are kept.
-        clip_norm: maximum norm; above 0.
-
-    Returns:
-        The scaled, dense gradients, and the norm before scaling, float32 []. If the norm is not
-        finite, all gradients are 0; the caller must check the norm.
-
-    Raises:
-        ValueError: all gradients are `None`.
+    Returns the scaled, dense gradients, and the norm before scaling, float32 []. If the norm is not
+    finite, all gradients are 0; the caller must check the norm. `None` entries are kept. Raises
+    ValueError if all gradients are `None`.
 
     Source: optimization.py of the original release (tf.clip_by_global_norm).
     Differs: the gradients of an embedding row that occurs several times are summed before the norm
@@ -263,14 +255,9 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
     def apply(
         self, grads: Sequence[Any], trainable_variables: Sequence[keras.Variable] | None = None
     ) -> None:
-        """Updates the variables in `fit`, as `keras.optimizers.Optimizer.apply`.
+        """Updates `trainable_variables` with `grads`, as `keras.optimizers.Optimizer.apply`.
 
         Under a strategy, the gradients of each replica are clipped before they are summed.
-
-        Args:
-            grads: the gradient of each variable, or `None`.
-            trainable_variables: the variables in the same order. If `None`, all variables that the
-                optimizer was built with.
         """
         # Keras would not sum the gradients of repeated embedding rows before it computes the norm.
         dense = [None if g is None else tf.convert_to_tensor(g) for g in grads]

@@ -58,14 +58,10 @@ class LossScale:
         return [tf.cast(gradient, tf.float32) * factor for gradient in gradients]
 
     def update(self, gradient_norm: tf.Tensor) -> tf.Tensor:
-        """Updates the scale after a step. Must be called once per step, in replica context.
+        """Updates the scale after a step, given the global norm of all unscaled gradients.
 
-        Args:
-            gradient_norm: float32 []; global norm of the unscaled gradients of all replicas.
-
-        Returns:
-            Whether to skip the update, bool []. It is False if the scale is 1, because then the
-            unscaled gradients are not finite, which ends the training.
+        Must be called once per step, in replica context. Returns whether to skip the update, bool
+        []. With a scale of 1, the update is not skipped, so that the training ends with an error.
         """
         scale = tf.convert_to_tensor(self.scale)
         is_good = tf.math.is_finite(gradient_norm)
@@ -102,7 +98,7 @@ class TrainingStep:
 
     Attributes:
         model: the task's model with new weights, under the strategy.
-        optimizer: the optimizer with its moments.
+        optimizer: the optimizer.
         variables: the trained variables, in the order of the original, without frozen variables.
         loss_scale: the loss scale of float16; `None` in other precisions.
         fuses: whether steps use the fused operations of `kernels`.

@@ -52,14 +52,8 @@ _MAX_ROLL_BACKS = 3  # to the same checkpoint
 class Trainer:
     """Trains the model of a task on the replicas of a strategy.
 
-    Attributes:
-        replicas: number of replicas of all workers, also in a dry run, which does not connect them.
-        train_step: makes one update, see `TrainingStep.update`.
-        model: the task's model, under the strategy.
-        optimizer: the optimizer with its moments.
-        directory: the checkpoints of the run.
-        is_chief: whether this process writes shared files.
-        step: number of finished steps.
+    `step` is the number of finished steps. `replicas` is the number of replicas of all workers,
+    even in a dry run, which does not connect them. `train_step` is `TrainingStep.update`.
     """
 
     def __init__(
