@@ -18,8 +18,8 @@
 #
 # RTE, STS-B and MRPC start from the MNLI model of the same seed in --output_dir, if there is one.
 # Each MNLI model also predicts the mismatched sets (mismnli-seed<seed>) and the diagnostic set
-# (ax-seed<seed>). The same command resumes an interrupted one: finished runs are skipped. Runs that
-# fail are listed at the end, with exit status 1; the other runs are not affected.
+# (ax-seed<seed>). After an interruption, the same command skips finished runs and continues. Runs
+# that fail are listed at the end, with exit status 1; the other runs are not affected.
 #
 # Uses the .venv created by demo.sh, unless a virtual environment is active.
 set -euo pipefail
@@ -71,7 +71,7 @@ fine_tune() { # <task> <seed> <flags...>
     elif [ -f "$mnli/run_glue.finished" ]; then
       start=(--init_checkpoint="$mnli/model.ckpt-best")
     elif [ -z "$DRY_RUN" ] && contains "$TASKS" mnli; then
-      FAILED="$FAILED $task-seed$seed" # it would start from the MNLI model, whose training failed
+      FAILED="$FAILED $task-seed$seed" # the MNLI model, from which it would start, failed
       return
     else
       echo "run_glue.sh: $task starts from --model; published scores start from an MNLI model"

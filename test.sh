@@ -36,8 +36,7 @@ run() {
 run ruff check .
 run ruff format --check .
 run mypy
-# A process a core, but no more than four: each loads TensorFlow, a gigabyte.
-# In the order of the files, those of whole programs come first: long ones at the end would leave
-# processes idle.
+# One process per core, at most four, because each of them needs a gigabyte of memory. The files run
+# in order, so that the long tests of whole programs start early and no process is idle at the end.
 run pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile --no-loadscope-reorder \
   ${marked[@]+"${marked[@]}"} "$@"

@@ -31,7 +31,7 @@ _SEED = flags.DEFINE_integer("seed", 12345, "Random seed of the masks.")
 Pair = tuple[list[int], list[int]]
 
 
-def neighbours(path: str, tokenizer: Tokenizer) -> Iterator[Pair]:
+def adjacent_pairs(path: str, tokenizer: Tokenizer) -> Iterator[Pair]:
     """Yields the ids of pairs of adjacent sentences. Each sentence is used once."""
     with open(path, encoding="utf-8") as file:
         waiting: str | None = None
@@ -62,13 +62,13 @@ def main(arguments: Sequence[str]) -> None:
     model, tokenizer = albert_tf.load(_MODEL.value), albert_tf.load_tokenizer(_MODEL.value)
     if not isinstance(model, AlbertForPretraining):
         raise app.UsageError(f"--model={_MODEL.value} has no masked-LM head.")
-    every = list(neighbours(_TEXT.value, tokenizer))
+    every = list(adjacent_pairs(_TEXT.value, tokenizer))
     pairs = [pair for pair in every if len(pair[0]) + len(pair[1]) + 3 <= _LENGTH.value]
     random = np.random.default_rng(_SEED.value)
     special = [tokenizer.cls_id, tokenizer.sep_id]
     slots = max(1, math.ceil(_PROB.value * _LENGTH.value))
     predict = tf.function(lambda inputs: model(inputs, training=False))
-    hits = masked = right = judged = characters = 0
+    correct = masked = correct_orders = orders = characters = 0
     nats = 0.0
     for start in tqdm(range(0, len(pairs), _BATCH.value), unit="batch"):
         batch = pairs[start : start + _BATCH.value]
@@ -86,9 +86,9 @@ def main(arguments: Sequence[str]) -> None:
             hidden[row, positions[row, :count]] = tokenizer.mask_id
         outputs = predict({**inputs, "input_ids": hidden, "masked_lm_positions": positions})
         log_probs = tf.nn.log_softmax(outputs["masked_lm_logits"]).numpy()
-        told = np.take_along_axis(log_probs, labels[..., None], axis=2)[..., 0]
-        nats -= float((told * weights).sum())
-        hits += int(((log_probs.argmax(axis=2) == labels) * weights).sum())
+        label_log_probs = np.take_along_axis(log_probs, labels[..., None], axis=2)[..., 0]
+        nats -= float((label_log_probs * weights).sum())
+        correct += int(((log_probs.argmax(axis=2) == labels) * weights).sum())
         masked += int(weights.sum())
         pieces = tokenizer.convert_ids_to_tokens(labels[weights > 0].tolist())
         characters += sum(map(len, pieces))  # including the space before a word
@@ -98,13 +98,13 @@ def main(arguments: Sequence[str]) -> None:
                 given = features(order, tokenizer, _LENGTH.value)
                 given["masked_lm_positions"] = positions
                 logits = predict(given)["sentence_order_logits"].numpy()
-                right += int((logits.argmax(axis=1) == swapped).sum())
-                judged += len(batch)
+                correct_orders += int((logits.argmax(axis=1) == swapped).sum())
+                orders += len(batch)
     print(f"pairs={len(pairs)} of {len(every)}, masked pieces={masked}")
-    print(f"masked_lm_accuracy={hits / masked:.4f} masked_lm_loss={nats / masked:.4f}")
+    print(f"masked_lm_accuracy={correct / masked:.4f} masked_lm_loss={nats / masked:.4f}")
     print(f"bits_per_character={nats / math.log(2) / characters:.3f}")
-    if judged:
-        print(f"sentence_order_accuracy={right / judged:.4f} of {judged} orders")
+    if orders:
+        print(f"sentence_order_accuracy={correct_orders / orders:.4f} of {orders} orders")
 
 
 if __name__ == "__main__":

@@ -76,10 +76,12 @@ def write_files(model: keras.Model, length: int) -> dict[str, str]:
     return paths
 
 
-def kinship(found: dict[str, list[np.ndarray]], wanted: dict[str, list[np.ndarray]]) -> str:
-    """Returns the differences between outputs as cells of a table."""
+def agreement_cells(found: dict[str, list[np.ndarray]], wanted: dict[str, list[np.ndarray]]) -> str:
+    """Returns table cells: difference, cosine, and share of equal predictions."""
     name = next(name for name in wanted if name != "end_log_prob")
-    near = agreement(*(np.concatenate([v.ravel() for v in side[name]]) for side in (found, wanted)))
+    found_agreement = agreement(
+        *(np.concatenate([v.ravel() for v in side[name]]) for side in (found, wanted))
+    )
     same = "–"
     if "sequence_output" not in wanted:
         names = [n for n in ("predictions", "start_log_prob", "end_log_prob") if n in wanted]
@@ -93,7 +95,7 @@ def kinship(found: dict[str, list[np.ndarray]], wanted: dict[str, list[np.ndarra
             for i in range(len(wanted[name]))
         ]
         same = f"{np.mean(equal):.1%} of {len(equal)}"
-    return f"{near.difference:.2g} | {near.cosine:.6f} | {same}"
+    return f"{found_agreement.difference:.2g} | {found_agreement.cosine:.6f} | {same}"
 
 
 def real_outputs(
@@ -126,7 +128,7 @@ def measure(model: keras.Model, sequences: TokenSequences, length: int) -> None:
             run = Interpreter(path, num_threads=threads).get_signature_runner()
             functions[f"{name} {threads}"] = lambda run=run: run(**full)
         found = real_outputs(lambda batch, run=run: run(**batch), batches)
-        cells[name] = kinship(found, wanted)
+        cells[name] = agreement_cells(found, wanted)
     best_seconds(functions, 1)  # the first run allocates memory
     best = {name: 1000 * value for name, value in best_seconds(functions, _ROUNDS.value).items()}
     base = best[f"{next(iter(paths))} 1"]

@@ -1,7 +1,7 @@
 """Lower bounds for the time of a model: the time of its matrix products.
 
-The rate is the rate of one large float32 product, measured in the same process between the timings,
-so that a busy or slow machine changes the ratio little.
+The rate of one large float32 product is measured in the same process between the timings, so that
+the load of the machine affects the ratio little.
 """
 
 from __future__ import annotations

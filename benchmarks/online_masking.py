@@ -37,7 +37,7 @@ FLAGS = flags.FLAGS
 
 
 def plain_records(config: AlbertConfig, count: int, S: int) -> list[bytes]:
-    """Writes unpadded pairs of segments in which 75% of the tokens start a word, as in English."""
+    """Returns records of unpadded pairs. 75% of the tokens start a word, as in English."""
     rng = np.random.default_rng(0)
     columns = {
         "input_ids": rng.integers(5, config.vocab_size, (count, S)),
@@ -87,8 +87,9 @@ def time_shape(B: int, S: int) -> None:
         source = new_input(path, config, B, S)
         wall, processor = times_of(partial(source.take, 1, split))
         print(
-            f"{B} x {S}: the input alone {1e3 * wall:.0f} ms a batch, {B / wall:,.0f} sequences/s; "
-            f"processor time {1e3 * processor:.0f} ms, {B / processor:,.0f} sequences/s"
+            f"{B} x {S}, only the input: {1e3 * wall:.0f} ms per batch, "
+            f"{B / wall:,.0f} sequences/s; time {1e3 * processor:.0f} ms, "
+            f"{B / processor:,.0f} sequences/s"
         )
 
         def step(*, is_ahead: bool) -> None:
@@ -97,10 +98,10 @@ def time_shape(B: int, S: int) -> None:
                 source.read_ahead(1, split)
             time.sleep(FLAGS.step_seconds)
 
-        for words, is_ahead in (("not read ahead", False), ("read ahead", True)):
+        for variant, is_ahead in (("not read ahead", False), ("read ahead", True)):
             added = times_of(partial(step, is_ahead=is_ahead))[0] - FLAGS.step_seconds
             print(
-                f"  {words}: {1e3 * added:.1f} ms added to a step of {FLAGS.step_seconds:g} s "
+                f"  {variant}: {1e3 * added:.1f} ms added to a step of {FLAGS.step_seconds:g} s "
                 f"({added / FLAGS.step_seconds:.1%})",
                 flush=True,
             )
@@ -112,7 +113,7 @@ def main(_: list[str]) -> None:
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
     )
-    print(f"processors: {os.cpu_count()}, others wait or run: {os.getloadavg()[0]:.1f} (load)")
+    print(f"processors: {os.cpu_count()}, load average: {os.getloadavg()[0]:.1f}")
     for shape in FLAGS.shapes:
         time_shape(*map(int, shape.split("x")))
 

@@ -4,8 +4,8 @@ The lower bound is the time of the matrix products at the rate of one large floa
 is measured in the same process between the rounds. A training step counts as three forward passes.
 With --gradient_accumulation_steps, the step with micro-batches is compared with the whole step. The
 step with fused operations is compared alternately with the step with plain operations, also by
-processor time, which other programs affect less. Peak memory is the peak of the process so far, so
-the step that requires the least memory runs first.
+processor time, which other programs affect less. The reported peak memory is the peak of the
+process so far, so the step that requires the least memory runs first.
 
     python -m benchmarks.pretraining_step --preset=base_v2 --batch_size=8 --max_seq_length=128
     python -m benchmarks.pretraining_step --batch_size=16 --gradient_accumulation_steps=4
@@ -53,7 +53,7 @@ def make_trainer(config: AlbertConfig, micro_batches: int) -> Trainer:
 
 
 def name_of_parts(micro_batches: int) -> str:
-    """Returns the name of the step with micro-batches."""
+    """Returns the name of a step with micro-batches."""
     return f"step in {micro_batches} micro-batches"
 
 

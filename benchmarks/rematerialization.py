@@ -79,7 +79,7 @@ def run_steps(remat: bool) -> dict[str, float]:
     }
 
 
-def run_elsewhere(remat: bool) -> dict[str, float]:
+def run_separately(remat: bool) -> dict[str, float]:
     """Returns the results of `run_steps` in a separate process."""
     command = [sys.executable, "-m", "benchmarks.rematerialization", *sys.argv[1:]]
     command.append(f"--remat={'yes' if remat else 'no'}")
@@ -93,14 +93,15 @@ def main(_: list[str]) -> None:
     if FLAGS.remat != "both":
         print(_RESULT + json.dumps(run_steps(FLAGS.remat == "yes")))
         return
-    kept, recomputed = run_elsewhere(remat=False), run_elsewhere(remat=True)
+    kept, recomputed = run_separately(remat=False), run_separately(remat=True)
     config = AlbertConfig.from_preset(FLAGS.preset)
     for name, remat, result in (("kept", False, kept), ("recomputed", True, recomputed)):
         estimate = estimate_memory(config, setting(remat)).peak / 1e9
         print(
-            f"blocks {name}: {result['seconds']:.2f} s a step "
-            f"({result['processor_seconds']:.2f} s of processors), peak {result['peak_gb']:.2f} GB "
-            f"(estimate {estimate:.2f}), gradient norm {result['gradient_norm']:.6f}"
+            f"blocks {name}: {result['seconds']:.2f} s per step "
+            f"({result['processor_seconds']:.2f} s of processor time), "
+            f"peak {result['peak_gb']:.2f} GB (estimate {estimate:.2f}), "
+            f"gradient norm {result['gradient_norm']:.6f}"
         )
     for name in ("seconds", "processor_seconds", "peak_gb"):
         print(f"{name}: {recomputed[name] / kept[name]:.2f} times")

@@ -1,8 +1,8 @@
 """Measures the time from the outputs for all windows of SQuAD's development set to the scores.
 
 This includes selecting the answers, writing the files and scoring. The questions are read from a
-file, and the outputs are random. With `peaks` they resemble the outputs of a trained model, with a
-few likely positions next to each other, which leaves the most pairs to choose from.
+file, and the outputs are random. With --peaks, they resemble the outputs of a trained model: a few
+adjacent positions are likely, so many pairs of positions must be compared.
 
     python -m benchmarks.squad_answers --predict_file=dev-v1.1.json --spm_model_file=30k-clean.model
 """

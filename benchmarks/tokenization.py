@@ -38,7 +38,7 @@ def median_seconds(encoders: dict[str, Encode], lines: list[str]) -> dict[str, f
 
 
 def with_offsets(tokenizer: Tokenizer) -> Encode:
-    """Encodes texts one by one, with character offsets."""
+    """Returns a function that encodes texts one by one, with character offsets."""
     return lambda lines: [tokenizer.encode_with_offsets(line).ids for line in lines]
 
 

@@ -8,7 +8,7 @@
 # Sets PYTHON to the interpreter of the environment. If PYTHON is already set, as in
 # PYTHON=python3.12 ./demo.sh, the environment is created with this interpreter; otherwise with the
 # first Python 3.10 to 3.13 that is found. Packages are installed only if a requirements file or the
-# interpreter has changed. If several scripts run at the same time, they wait for each other here.
+# interpreter has changed. Scripts that run at the same time wait for each other.
 
 # Selects the directory of the environment, and sets
 #   INSTALLED: file with the checksums of the installed requirements files

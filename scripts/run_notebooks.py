@@ -2,8 +2,8 @@
 
     python -m scripts.run_notebooks [notebooks/label_words.ipynb ...]
 
-The notebooks use `mini` and data of their own, and need no network. Logs, progress bars and large
-outputs are removed. Use a directory of a new clone, in which nothing else is running.
+The notebooks use `mini` and data that they create, and need no network. Logs, progress bars and
+large outputs are removed.
 """
 
 from __future__ import annotations

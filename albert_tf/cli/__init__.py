@@ -1,1 +1,1 @@
-"""The commands, one module each: its flags, and a call of what does the work."""
+"""One module per command: its flags, and a function that runs it."""

@@ -14,6 +14,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from types import ModuleType
 
 from absl import app, flags, logging
@@ -103,16 +104,13 @@ def command(
                 discard_standard_output()
             sys.exit(f"error: {explain(error, flags.FLAGS)}")
 
+    parser = partial(parse, description, takes_arguments=takes_arguments, takes_paths=takes_paths)
+
     def main() -> None:
         define(groups)
         try:
             with end_on_signals():
-                app.run(
-                    run_with_errors,
-                    flags_parser=lambda argv: parse(
-                        description, argv, takes_arguments, takes_paths
-                    ),
-                )
+                app.run(run_with_errors, flags_parser=parser)
         except BrokenPipeError:
             discard_standard_output()  # the reader, such as `head`, has closed the pipe
             sys.exit(1)

@@ -25,7 +25,6 @@ FLAGS: Groups = {
 
 
 def run() -> None:
-    """Runs the checks."""
     from albert_tf.tools.check_accelerator import REPORT_FILE, check_accelerator
 
     values = flags.FLAGS

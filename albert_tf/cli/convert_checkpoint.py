@@ -40,7 +40,6 @@ FLAGS: Groups = {
 
 
 def run() -> None:
-    """Converts the model and prints a report on its weights."""
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # so that both models compute on the same device
     from albert_tf.checkpoints.convert import convert
     from albert_tf.training.distribution import log_devices

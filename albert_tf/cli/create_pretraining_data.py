@@ -78,7 +78,6 @@ FLAGS: Groups = {
 
 
 def run(beam_options: Sequence[str]) -> None:
-    """Creates the records."""
     settings = settings_from_flags(PretrainingDataSettings)
     create_pretraining_data(dataclasses.replace(settings, beam_options=beam_options))
 

@@ -29,7 +29,6 @@ FLAGS: Groups = {
 
 
 def run() -> None:
-    """Runs the demo."""
     from albert_tf.tools.demo import run_demo
     from albert_tf.training.distribution import log_devices
 

@@ -11,15 +11,10 @@ import os
 from absl import flags, logging
 
 from albert_tf.cli.app import command
-from albert_tf.cli.flags import DRY_RUN, Flag, Groups
+from albert_tf.cli.flags import ALBERT_DIRECTORY, DRY_RUN, Flag, Groups
 
 FLAGS: Groups = {
-    "Model": {
-        Flag("albert_directory", required=True): "Required. Directory with albert_config.json and "
-        "a checkpoint, or a model of another format. It is not modified.",
-        Flag("checkpoint_name", "model.ckpt-best"): "Checkpoint in --albert_directory. If the "
-        "default does not exist, the newest is used.",
-    },
+    "Model": ALBERT_DIRECTORY,
     "Output": {
         Flag("export_path", required=True): "Required. Prefix of the checkpoint to write, which "
         "must not exist.",
@@ -32,7 +27,6 @@ FLAGS: Groups = {
 
 
 def run() -> None:
-    """Reads the model and writes its weights."""
     from albert_tf.checkpoints.convert import export_weights
     from albert_tf.checkpoints.model_source import model_in
     from albert_tf.training.distribution import log_devices

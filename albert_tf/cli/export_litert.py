@@ -41,7 +41,6 @@ FLAGS: Groups = {
 
 
 def run() -> None:
-    """Exports the model; prints the size of the file and the differences of its outputs."""
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # so that both models compute on the same device
     from albert_tf.tools.exports import export_litert
     from albert_tf.training.distribution import log_devices

@@ -14,17 +14,17 @@ import os
 from absl import flags
 
 from albert_tf.cli.app import command
-from albert_tf.cli.flags import DRY_RUN, Flag, Groups, lower_case_from_flags
+from albert_tf.cli.flags import (
+    ALBERT_DIRECTORY,
+    DRY_RUN,
+    LOWER_CASE,
+    Flag,
+    Groups,
+    lower_case_from_flags,
+)
 
 FLAGS: Groups = {
-    "Model": {
-        Flag("albert_directory", required=True): "Required. Directory with albert_config.json, "
-        "tokenizer and checkpoint, or a model of another format. It is not modified.",
-        Flag("checkpoint_name", "model.ckpt-best"): "Checkpoint in --albert_directory. If the "
-        "default does not exist, the newest is used.",
-        Flag("do_lower_case", True): "Whether the model expects lower-cased text. If not set, the "
-        "setting stored with the model is used.",
-    },
+    "Model": {**ALBERT_DIRECTORY, **LOWER_CASE},
     "Output": {
         Flag("format", "tf2", choices=("tf2", "tf1_hub")): "Format to write. tf2: an encoder for "
         "hub.KerasLayer and hub.load. tf1_hub: a module for hub.Module and the original's "
@@ -43,7 +43,6 @@ FLAGS: Groups = {
 
 
 def run() -> None:
-    """Exports the model and prints a report on its weights."""
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # so that both models compute on the same device
     from albert_tf.checkpoints.model_source import model_in
     from albert_tf.serving.hub import export_to_tfhub

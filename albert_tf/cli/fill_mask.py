@@ -10,7 +10,7 @@ import sys
 from absl import flags
 
 from albert_tf.cli.app import command
-from albert_tf.cli.flags import Flag, Groups, lower_case_from_flags
+from albert_tf.cli.flags import LOWER_CASE, Flag, Groups, lower_case_from_flags
 
 FLAGS: Groups = {
     "Data": {
@@ -21,8 +21,7 @@ FLAGS: Groups = {
         Flag("model_dir", required=True): "Required. Model of any supported format: a directory, a "
         "checkpoint, a released tar file, a TF-Hub URL, or a name such as base_v2 or mini (mini is "
         "part of albert_tf).",
-        Flag("do_lower_case", True): "Lower-case the text. If not set, the setting stored with the "
-        "model is used.",
+        **LOWER_CASE,
     },
     "Output": {
         Flag("top_k", 5, at_least=1): "Number of predictions to print per [MASK].",
@@ -31,7 +30,6 @@ FLAGS: Groups = {
 
 
 def run() -> None:
-    """Prints each text, followed by a line of tokens and probabilities for each [MASK]."""
     from albert_tf.pretraining.fill_mask import FillMask, read_model
     from albert_tf.training.distribution import log_devices
 

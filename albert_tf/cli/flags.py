@@ -21,6 +21,7 @@ from albert_tf.config import (
     ON_DIVERGENCE,
     PRECISIONS,
     STRATEGIES,
+    FineTuningOptimizerConfig,
     OptimizerConfig,
     TrainerConfig,
 )
@@ -154,13 +155,23 @@ CLASS_WEIGHTS: Flags = {
     "label=weight. Other labels have weight 1. balanced: weights are inversely proportional to the "
     "frequencies of the labels in the training file. Default: equal weights.",
 }
+LOWER_CASE: Flags = {
+    Flag("do_lower_case", True): "Whether the model expects lower-cased text. If not set, the "
+    "setting stored with the model is used.",
+}
 # Parts that may be missing in --model.
 MODEL_PARTS: Flags = {
     Flag("albert_config_file"): "Model configuration (albert_config.json), if --model has none.",
     Flag("spm_model_file"): "SentencePiece model, if --model has none.",
     Flag("vocab_file"): "WordPiece vocabulary, if --model has none.",
-    Flag("do_lower_case", True): "Whether the model expects lower-cased text. If not set, the "
-    "setting stored with the model is used.",
+    **LOWER_CASE,
+}
+# A pretrained model to export.
+ALBERT_DIRECTORY: Flags = {
+    Flag("albert_directory", required=True): "Required. Directory of a training run or a released "
+    "model, or a model of another format. It is not modified.",
+    Flag("checkpoint_name", "model.ckpt-best"): "Checkpoint in --albert_directory. If the default "
+    "does not exist, the newest is used.",
 }
 # Selection of tokens that are masked together.
 NGRAMS: Flags = {
@@ -314,10 +325,10 @@ def rate_flags(defaults: OptimizerConfig) -> Groups:
 
 
 def fine_tuning_flags(
-    defaults: TrainerConfig,
     examples: str,
     *,
-    checkpoint: str,
+    save_checkpoints_steps: int = 1000,
+    checkpoint: str = "evaluate all, predict with the best",
     padding: str = "Does not change results.",
 ) -> Groups:
     """Returns the flags of all fine-tuning commands, except for the number of steps.
@@ -325,6 +336,7 @@ def fine_tuning_flags(
     `examples` is a plural noun. `checkpoint` and `padding` are parts of help texts: the default of
     --checkpoint, and the effect of --padding on results.
     """
+    trainer = TrainerConfig("-", train_batch_size=32, save_checkpoints_steps=save_checkpoints_steps)
     first: Groups = {
         "Actions": {
             Flag("recipe", "none", choices=RECIPES): "Use the published settings of the task for "
@@ -367,18 +379,19 @@ def fine_tuning_flags(
             Flag("albert_config_file"): "Model configuration (albert_config.json). Default: the "
             "one of --albert_hub_module_handle, next to --init_checkpoint, or in --output_dir.",
             **WEIGHTS,
-            Flag("do_lower_case", True): "Lower-case the text. If not set, the setting stored with "
-            "the model is used.",
+            **LOWER_CASE,
         },
         "Training": {
             Flag("encoder_dropout_prob", float): "Dropout rate of hidden states and attention in "
             "the encoder during training. Default: the rates of the configuration.",
         },
     }
-    return merged(first, trainer_flags(defaults), model, DEVICES)
+    return merged(first, trainer_flags(trainer), model, DEVICES)
 
 
-def development_flags(examples: str, optimizer: OptimizerConfig, *, is_default: bool) -> Groups:
+def development_flags(
+    examples: str, *, optimizer: OptimizerConfig | None = None, is_default: bool = False
+) -> Groups:
     """Returns the flags of commands with a development set and a number of training steps.
 
     `examples` is a plural noun; `is_default` is the default of --do_train and --do_eval.
@@ -394,7 +407,7 @@ def development_flags(examples: str, optimizer: OptimizerConfig, *, is_default: 
             Flag("eval_batch_size", 8, at_least=1): _batch_help("evaluation", examples),
         },
     }
-    return merged(first, optimizer_flags(optimizer), EPOCHS)
+    return merged(first, optimizer_flags(optimizer or FineTuningOptimizerConfig()), EPOCHS)
 
 
 def _batch_help(purpose: str, examples: str) -> str:

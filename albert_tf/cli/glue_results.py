@@ -29,7 +29,6 @@ FLAGS: Groups = {
 
 
 def run() -> None:
-    """Prints the table and writes the files."""
     from albert_tf.tools.glue_results import read_runs, write_results, write_submission
 
     values = flags.FLAGS

@@ -19,7 +19,6 @@ FLAGS: Groups = {}
 
 
 def run(paths: Sequence[str]) -> None:
-    """Prints a description of each path."""
     if not paths:
         raise UserError(
             "Pass a path: python -m albert_tf.cli.inspect PATH. It may be a model of any format, "

@@ -38,7 +38,6 @@ FLAGS: Groups = {
 
 
 def run() -> None:
-    """Prints the report."""
     from albert_tf.checkpoints.huggingface import read_config
     from albert_tf.config import AlbertConfig
     from albert_tf.training.memory import TrainingSetting, memory_report

@@ -30,10 +30,10 @@ FLAGS: Groups = {
         Flag(
             "comparisons",
             ("embedding_size", "sharing", "sentence_loss", "dropout", "depth", "width"),
-        ): "Comparisons to make: all or some of the default.",
-        Flag("embedding_sizes", ()): "Embedding sizes. Default: half and double the base's, and H.",
-        Flag("depths", ()): "Numbers of layers. Default: 1, and half and double the base's.",
-        Flag("widths", ()): "Hidden sizes. Default: half and double the base's.",
+        ): "Comparisons, all by default.",
+        Flag("embedding_sizes", ()): "Embedding sizes. Default: E/2, 2E and H of the base model.",
+        Flag("depths", ()): "Numbers of layers. Default: 1, L/2 and 2L of the base model.",
+        Flag("widths", ()): "Hidden sizes. Default: H/2 and 2H of the base model.",
         Flag("seeds", ("12345",)): "Seeds. Every model is trained with each of them.",
         Flag("base_seeds", ()): "Additional seeds of the base model. The spread of its scores "
         "estimates the noise in the table. Default: none.",
@@ -55,7 +55,7 @@ FLAGS: Groups = {
     },
     "Model": {
         Flag("albert_config_file", required=True): "Required. Configuration (albert_config.json) "
-        "of the base model. All other models are variants of it.",
+        "of the base model.",
     },
     "Training": {
         Flag("num_train_steps", int, at_least=1, required=True): "Required. Training steps of "
@@ -70,7 +70,6 @@ FLAGS: Groups = {
 
 
 def run(training_flags: list[str]) -> None:
-    """Trains all models and writes the results."""
     from albert_tf.tools.ablations import AblationSettings, run_ablations
 
     for flag in training_flags:

@@ -30,9 +30,8 @@ from albert_tf.cli.flags import (
     settings_from_flags,
     unneeded,
 )
-from albert_tf.config import FineTuningOptimizerConfig, TrainerConfig
 
-_ACTIONS: Groups = {
+_OWN: Groups = {
     "Actions": {
         Flag("do_predict", False): "Write predictions for the test set to test_results.tsv.",
         Flag("predict_file"): "Classify the texts in this file: one per line, with a tab between "
@@ -41,8 +40,6 @@ _ACTIONS: Groups = {
         "standard output.",
         **DRY_RUN,
     },
-}
-_DATA: Groups = {
     "Data": {
         Flag("task_name"): "A task of GLUE (CoLA, MNLI, MisMNLI, MRPC, QNLI, QQP, RTE, SST-2, "
         "STS-B, WNLI, AX), or custom, with --train_file, --dev_file and --test_file. Default: the "
@@ -77,20 +74,10 @@ _DATA: Groups = {
     },
     "Accepted without effect": unneeded("cached_dir"),
 }
-FLAGS = merged(
-    development_flags("examples", FineTuningOptimizerConfig(), is_default=False),
-    _ACTIONS,
-    fine_tuning_flags(
-        TrainerConfig("-", train_batch_size=32, save_checkpoints_steps=1000),
-        "examples",
-        checkpoint="evaluate all, predict with the best",
-    ),
-    _DATA,
-)
+FLAGS = merged(development_flags("examples"), fine_tuning_flags("examples"), _OWN)
 
 
 def run() -> None:
-    """Runs the command."""
     from albert_tf.classification import run
 
     run.run_classification(settings_from_flags(run.ClassificationSettings))

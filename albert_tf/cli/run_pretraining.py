@@ -94,7 +94,6 @@ FLAGS = merged(trainer_flags(TrainerConfig("-")), optimizer_flags(OptimizerConfi
 
 
 def run() -> None:
-    """Runs the command."""
     from albert_tf.pretraining import run
 
     run.run_pretraining(settings_from_flags(run.PretrainingSettings))

@@ -24,19 +24,17 @@ from albert_tf.cli.flags import (
     settings_from_flags,
     unneeded,
 )
-from albert_tf.config import FineTuningOptimizerConfig, TrainerConfig
+from albert_tf.config import FineTuningOptimizerConfig
 
 _OPTIMIZER = FineTuningOptimizerConfig(
     learning_rate=1e-5, num_train_steps=12000, num_warmup_steps=1000
 )
-_ACTIONS: Groups = {
+_OWN: Groups = {
     "Actions": {
         Flag("do_predict", False): "Write the selected options for the test set to "
         "predictions.tsv, and if it has labels, the scores to predict_results.txt.",
         **DRY_RUN,
     },
-}
-_DATA: Groups = {
     "Data": {
         Flag("task_name", "race"): "Must be race, for the RACE data and for custom questions.",
         Flag("data_dir"): "The directory RACE, which contains train, dev and test, or its parent "
@@ -63,19 +61,13 @@ _DATA: Groups = {
     },
 }
 FLAGS = merged(
-    development_flags("questions", _OPTIMIZER, is_default=True),
-    _ACTIONS,
-    fine_tuning_flags(
-        TrainerConfig("-", train_batch_size=32, save_checkpoints_steps=100),
-        "questions",
-        checkpoint="evaluate all, predict with the best",
-    ),
-    _DATA,
+    development_flags("questions", optimizer=_OPTIMIZER, is_default=True),
+    fine_tuning_flags("questions", save_checkpoints_steps=100),
+    _OWN,
 )
 
 
 def run() -> None:
-    """Runs the command."""
     from albert_tf.multiple_choice import run
 
     run.run_multiple_choice(settings_from_flags(run.MultipleChoiceSettings))

@@ -23,9 +23,9 @@ from albert_tf.cli.flags import (
     settings_from_flags,
     unneeded,
 )
-from albert_tf.config import SquadOptimizerConfig, TrainerConfig
+from albert_tf.config import SquadOptimizerConfig
 
-_ACTIONS: Groups = {
+_OWN: Groups = {
     "Actions": {
         Flag("do_train", False): "Train on --train_file.",
         Flag("do_predict", False): "Answer the questions in --predict_file. If the file contains "
@@ -38,10 +38,6 @@ _ACTIONS: Groups = {
         "standard output.",
         **DRY_RUN,
     },
-}
-
-
-_DATA: Groups = {
     "Data": {
         Flag("train_file"): "Questions with answers to train on, in the JSON format of SQuAD.",
         Flag("predict_file"): "Questions to answer, in the JSON format of SQuAD. If the file "
@@ -90,7 +86,6 @@ _DATA: Groups = {
     },
 }
 _FINE_TUNING = fine_tuning_flags(
-    TrainerConfig("-", train_batch_size=32, save_checkpoints_steps=1000),
     "windows",
     checkpoint="predict with the best, or with the newest if there is none",
     padding="For SQuAD 1.1, the softmax in training includes padding, so the weights depend "
@@ -109,14 +104,13 @@ def squad_flags(version: int | None = None) -> Groups:
         meaning = f"Must be {version} in this command; run_squad supports both versions."
     versions: Groups = {"Data": {flag: meaning}}
     rates = rate_flags(SquadOptimizerConfig())
-    return merged(_ACTIONS, versions, _FINE_TUNING, _DATA, rates)
+    return merged(_FINE_TUNING, versions, _OWN, rates)
 
 
 FLAGS = squad_flags()
 
 
 def run() -> None:
-    """Runs the command."""
     from albert_tf.squad import run
 
     run.run_squad(settings_from_flags(run.SquadSettings))

@@ -22,9 +22,8 @@ from albert_tf.cli.flags import (
     merged,
     settings_from_flags,
 )
-from albert_tf.config import FineTuningOptimizerConfig, TrainerConfig
 
-_ACTIONS: Groups = {
+_OWN: Groups = {
     "Actions": {
         Flag("do_predict", False): "Write the test set with predicted labels to test_results, in "
         "the format of the test set.",
@@ -35,8 +34,6 @@ _ACTIONS: Groups = {
         "standard output.",
         **DRY_RUN,
     },
-}
-_DATA: Groups = {
     "Data": {
         **{
             Flag(f"{name}_file"): f"The {name} set, for --do_{action}: columns as in "
@@ -56,20 +53,10 @@ _DATA: Groups = {
         **CLASS_WEIGHTS,
     },
 }
-FLAGS = merged(
-    development_flags("windows", FineTuningOptimizerConfig(), is_default=False),
-    _ACTIONS,
-    fine_tuning_flags(
-        TrainerConfig("-", train_batch_size=32, save_checkpoints_steps=1000),
-        "windows",
-        checkpoint="evaluate all, predict with the best",
-    ),
-    _DATA,
-)
+FLAGS = merged(development_flags("windows"), fine_tuning_flags("windows"), _OWN)
 
 
 def run() -> None:
-    """Runs the command."""
     from albert_tf.token_classification import run
 
     run.run_token_classification(settings_from_flags(run.TokenClassificationSettings))

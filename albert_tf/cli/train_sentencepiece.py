@@ -29,7 +29,6 @@ FLAGS: Groups = {
 
 
 def run() -> None:
-    """Trains the vocabulary."""
     values = flags.FLAGS
     train_sentencepiece(
         values.input_file,

@@ -1,1 +1,1 @@
-"""Tools around the jobs: comparisons, tables, a look at files, the demo."""
+"""Programs that use jobs: ablations, tables of results, inspection, exports and the demo."""

@@ -1,7 +1,6 @@
 """Compares variants of a base model, as in the ablation studies of the paper.
 
-`run_pretraining` trains each variant in its own process and directory, one after the other. The
-results are a table and a figure.
+`run_pretraining` trains one variant after the other. The results are a table and a figure.
 """
 
 from __future__ import annotations
@@ -65,9 +64,9 @@ class Variant(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AblationSettings:
-    """Settings of a study, named after the flags of `run_ablations`; lists contain texts.
+    """Settings of a study, named after the flags of `run_ablations`.
 
-    `training_flags` are flags of `run_pretraining` for all runs.
+    Numbers in lists are texts. `training_flags` are flags of `run_pretraining` for all runs.
     """
 
     output_dir: str
@@ -94,14 +93,13 @@ class AblationSettings:
             raise UserError(f"`{name}` must be whole numbers. Received: {wrong[0]!r:.80}")
         return list(dict.fromkeys(map(int, texts)))
 
-    def records(self) -> dict[str, tuple[str, str]]:
-        """Returns comma-separated files for training and evaluation by sentence loss."""
+    def records(self) -> dict[str, list[list[str]]]:
+        """Returns the files for training and for evaluation by sentence loss."""
         found = {}
         for loss, prefix in ((SOP, ""), (NSP, "nsp_"), (NONE, "none_")):
             names = [getattr(self, f"{prefix}{name}") for name in ("input_file", "eval_input_file")]
             if any(names):
-                train, held_out = (",".join(match_files(name or "")) for name in names)
-                found[loss] = (train, held_out)
+                found[loss] = [match_files(name or "") for name in names]
         return {NONE: found[SOP], **found}
 
     def run_dir(self, variant: Variant) -> str:
@@ -113,11 +111,10 @@ def choose_variants(settings: AblationSettings) -> list[Variant]:
     """Returns all runs: the base with all of its seeds, then the other models with each seed."""
     base, variants = read_config(settings.albert_config_file), []
     E, L, H = base.embedding_size, base.num_hidden_layers, base.hidden_size
-    losses = [loss for loss in SENTENCE_LOSSES if loss in settings.records()]
     values: dict[str, Sequence[Any]] = {
         "embedding_size": settings.numbers("embedding_sizes") or (max(1, E // 2), 2 * E, H),
         "sharing": SHARING_MODES,
-        "sentence_loss": losses,
+        "sentence_loss": [loss for loss in SENTENCE_LOSSES if loss in settings.records()],
         "dropout": (0.0, 0.1),
         "depth": settings.numbers("depths") or (1, max(1, L // 2), 2 * L),
         "width": settings.numbers("widths") or (max(1, H // 2), 2 * H),
@@ -153,20 +150,18 @@ def run_ablations(settings: AblationSettings, *, dry_run: bool = False) -> None:
         ValueError: the settings are invalid or differ from earlier runs in the directory, or a run
             failed. The other runs are not affected.
     """
-    variants, steps = choose_variants(settings), settings.num_train_steps
+    variants, output_dir = choose_variants(settings), settings.output_dir
     common = {
         "base": variants[0].config.to_dict(),
-        "num_train_steps": steps,
-        "records": {
-            loss: [names.split(",") for names in pair] for loss, pair in settings.records().items()
-        },
+        "num_train_steps": settings.num_train_steps,
+        "records": settings.records(),
         "training_flags": settings.training_flags,
     }
     text = json.dumps(common, indent=2) + "\n"
-    path = os.path.join(settings.output_dir, "ablation_settings.json")
+    path = os.path.join(output_dir, "ablation_settings.json")
     if file_exists(path) and read_utf8(path) != text:
         raise UserError(
-            f"The directory {settings.output_dir!r} contains runs with other settings ({path}), "
+            f"The directory {output_dir!r} contains runs with other settings ({path}), "
             "which cannot be compared. Use the same settings or a new directory."
         )
     if dry_run:
@@ -184,19 +179,20 @@ def run_ablations(settings: AblationSettings, *, dry_run: bool = False) -> None:
         name = os.path.basename(settings.run_dir(variant))
         logging.info("run %d/%d: %s", number, len(variants), name)
         with open(f"{settings.run_dir(variant)}.log", "ab") as log:
-            for output_dir, arguments in _jobs(settings, variant, f"{settings.output_dir}/configs"):
-                is_finished = steps in read_evaluations(output_dir)
+            for directory, arguments in _jobs(settings, variant, f"{output_dir}/configs"):
+                is_finished = settings.num_train_steps in read_evaluations(directory)
                 if not is_finished and run_command("run_pretraining", arguments, log):
                     logging.error("The run failed; see %s", log.name)
                     failed.append(name)
                     break
         found = [read_run(variant, settings.run_dir(variant)) for variant in variants]
-        table = write_results(settings.output_dir, [run for run in found if run["steps"] == steps])
+        finished = [run for run in found if run["steps"] == settings.num_train_steps]
+        table = write_results(output_dir, finished)
     print(table, end="")
     if failed:
         raise UserError(
             f"{len(failed)} of {len(variants)} runs failed: {', '.join(failed)}. Their logs are in "
-            f"{settings.output_dir}; run the command again to complete them."
+            f"{output_dir}; run the command again to complete them."
         )
 
 
@@ -206,22 +202,24 @@ def _jobs(
     """Yields directory and arguments of a run, and of its evaluation with the other loss."""
     config_file = os.path.join(configs, f"{variant.name}.json")
     variant.config.to_json_file(config_file)
-    steps, run_dir = settings.num_train_steps, settings.run_dir(variant)
-    records = settings.records()
+    steps, records, own_loss = settings.num_train_steps, settings.records(), variant.sentence_loss
     defaults = {"save_checkpoints_steps": max(1, steps // 10), "keep_checkpoint_max": 2}
-    is_compared = variant.comparison in (BASE, "sentence_loss") and variant.sentence_loss != NONE
-    is_compared &= "sentence_loss" in settings.comparisons and NSP in records
-    for loss in dict.fromkeys([variant.sentence_loss, *(_SENTENCE_METRICS if is_compared else ())]):
-        train, held_out = records[loss]
-        flags = {"do_eval": True, "num_train_steps": steps, "sentence_loss": loss}
-        flags |= {"albert_config_file": config_file, "output_dir": run_dir, "seed": variant.seed}
-        if loss == variant.sentence_loss:
-            flags |= {"input_file": train, "eval_input_file": held_out}
-        else:
-            flags |= {"input_file": held_out, "output_dir": os.path.join(run_dir, f"as_{loss}")}
-            flags |= {"do_train": False, "eval_checkpoint": f"{run_dir}/model.ckpt-{steps}"}
+    common = {"albert_config_file": config_file, "num_train_steps": steps, "do_eval": True}
+
+    def job(directory: str, loss: str, **flags: object) -> tuple[str, list[str]]:
+        flags |= {**common, "sentence_loss": loss, "seed": variant.seed, "output_dir": directory}
         arguments = [*command_arguments(defaults), *settings.training_flags]
-        yield flags["output_dir"], [*arguments, *command_arguments(flags)]
+        return directory, [*arguments, *command_arguments(flags)]
+
+    run_dir = settings.run_dir(variant)
+    train, held_out = map(",".join, records[own_loss])
+    yield job(run_dir, own_loss, input_file=train, eval_input_file=held_out)
+    is_compared = variant.comparison in (BASE, "sentence_loss") and own_loss != NONE
+    if is_compared and "sentence_loss" in settings.comparisons and NSP in records:
+        loss = NSP if own_loss == SOP else SOP
+        evaluated = {"do_train": False, "eval_checkpoint": f"{run_dir}/model.ckpt-{steps}"}
+        held_out = ",".join(records[loss][1])
+        yield job(os.path.join(run_dir, f"as_{loss}"), loss, input_file=held_out, **evaluated)
 
 
 def read_run(variant: Variant, path: str) -> dict[str, Any]:
@@ -240,6 +238,7 @@ def read_run(variant: Variant, path: str) -> dict[str, Any]:
     records = read_records(file) if file_exists(file) else []
     if speeds := [r[_SPEED] for r in records if _SPEED in r]:
         scores[_SPEED] = statistics.median(speeds)
+    evaluated = [r for r in records if r["phase"] == "eval" and _ACCURACY in r]
     return {
         "name": variant.name,
         **variant._asdict(),
@@ -247,9 +246,7 @@ def read_run(variant: Variant, path: str) -> dict[str, Any]:
         "steps": step,
         "parameters": parameter_counts(variant.config).encoder,
         "scores": scores,
-        "curve": {
-            r["step"]: r[_ACCURACY] for r in records if r["phase"] == "eval" and _ACCURACY in r
-        },
+        "curve": {record["step"]: record[_ACCURACY] for record in evaluated},
     }
 
 
@@ -260,17 +257,17 @@ def write_results(output_dir: str, runs: Sequence[Mapping[str, Any]]) -> str:
     models: dict[str, list[Mapping[str, Any]]] = {}  # all seeds of a model
     for run in runs:
         models.setdefault(run["name"], []).append(run)
-    columns = [key for key in _COLUMNS if any(key in run["scores"] for run in runs)]
-    titles = [_COLUMNS[key][0] for key in columns]
+    columns = {k: v for k, v in _COLUMNS.items() if any(k in run["scores"] for run in runs)}
+    titles = [title for title, _ in columns.values()]
     rows = [["comparison", "model", "parameters", "steps", "seeds", *titles]]
     for seeds in models.values():
         first = seeds[0]
         rows.append([COMPARISONS.get(first["comparison"], (BASE,))[0], first["value"]])
         rows[-1] += [f"{first['parameters']:,}", str(first["steps"]), str(len(seeds))]
-        for key in columns:
+        for key, (_, form) in columns.items():
             values = [run["scores"][key] for run in seeds if key in run["scores"]]
             numbers = [statistics.mean(values), min(values), max(values)] if values else []
-            texts = [_COLUMNS[key][1].format(number).rstrip("%") for number in numbers] or ["-"]
+            texts = [form.format(number).rstrip("%") for number in numbers] or ["-"]
             spread = f" ({texts[1]} to {texts[2]})" if len(values) > 1 else ""
             rows[-1].append(texts[0] + spread)
     note = (
@@ -279,24 +276,25 @@ def write_results(output_dir: str, runs: Sequence[Mapping[str, Any]]) -> str:
         "several seeds, the table shows the mean with the lowest and highest value."
     )
     path = os.path.join(output_dir, "ablations")
-    return write_table(path, rows, [note], runs, _figure(models))
+    return write_table(path, rows, [note], runs, _figure(runs))
 
 
-def _figure(models: Mapping[str, Sequence[Mapping[str, Any]]]) -> bytes:
+def _figure(runs: Sequence[Mapping[str, Any]]) -> bytes:
     """Returns a plot of held-out masked-LM accuracy: a panel per comparison, a line per run."""
     from matplotlib.figure import Figure  # slow to import
 
-    found = {runs[0]["comparison"] for runs in models.values()}
+    found = {run["comparison"] for run in runs}
     panels = [key for key in COMPARISONS if key in found] or [BASE]
     figure = Figure(figsize=(1 + 3.6 * len(panels), 3.4), layout="constrained")
     drawn = figure.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False)[0]
     for key, axes in zip(panels, drawn, strict=True):
-        for run in (run for runs in models.values() for run in runs):
+        labels = set()
+        for run in runs:
             if run["comparison"] in (BASE, key):
-                is_first = run is models[run["name"]][0]
+                label = None if run["value"] in labels else run["value"]  # one per model
+                labels.add(run["value"])
                 accuracies = [100 * accuracy for accuracy in run["curve"].values()]
                 style = "k.-" if run["comparison"] == BASE else ".-"
-                label = run["value"] if is_first else None
                 axes.plot(list(run["curve"]), accuracies, style, label=label)
         axes.set(title=key, xlabel="step")
         axes.legend(fontsize="small")

@@ -1,8 +1,8 @@
 """Checks that training is correct and fast on this machine, and writes a report.
 
-Golden steps train the bundled model on generated text. Losses and gradient norms are compared with
-numbers that were recorded on a CPU in float32. cuDNN attention runs in processes of its own, so
-that a crash of its kernels does not stop the other checks.
+Golden steps train the model mini on generated text. Their losses and gradient norms are compared
+with numbers that were recorded on a CPU in float32. cuDNN attention is checked in separate
+processes, because a crash of its kernels must not stop the other checks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -44,8 +44,6 @@ from albert_tf.training.distribution import (
     split_cpu,
 )
 
-T = TypeVar("T")
-
 REPORT_FILE = "accelerator_report.md"
 # Golden steps on a CPU in float32.
 RECORDED = {
@@ -57,14 +55,16 @@ RECORDED = {
 TOLERANCES = {FLOAT32: 1e-4, BFLOAT16: 5e-2, FLOAT16: 5e-3}
 _GOLDEN_BATCH, _GOLDEN_LENGTH = 8, 64
 _TIMED = {128: 128, 512: 32}  # batch size per device, by sequence length
-# Variables that change how devices compute. Others may contain secrets.
+# Environment variables that are reported. Others may contain secrets.
 _ENVIRONMENT = re.compile(
     r"(TF_)?XLA_FLAGS|(NCCL|TF_GPU|TF_CUDNN|TF_FORCE_GPU)_\w+|CUDA_VISIBLE_DEVICES|LIBTPU_INIT_ARGS"
 )
 _DRIVER = Path("/proc/driver/nvidia/version")
-# Sequences per second of ALBERT-base, by strategy, sequence length and attention.
-Rates = dict[tuple[str, int, str], float]
 _RESULTS = {True: "passed", False: "FAILED", None: "not applicable"}
+
+
+# A description, and the measured sequences per second, if any.
+Found = tuple[str, float | None]
 
 
 class Skipped(Exception):  # noqa: N818
@@ -77,6 +77,7 @@ class Check(NamedTuple):
     name: str
     passed: bool | None
     details: str
+    rate: float | None = None
 
 
 def check_accelerator(output_dir: str, *, full: bool = False, use_tpu: bool = False) -> list[Check]:
@@ -92,43 +93,22 @@ def check_accelerator(output_dir: str, *, full: bool = False, use_tpu: bool = Fa
         )
     make_output_dir(output_dir)
     _share_gpus()
-    found: list[Check] = []
-    rates: Rates = {}
-    for name, function in _checks(full, use_tpu, rates):
+    checks: list[Check] = []
+    for name, function in _checks(full, use_tpu):
         start = time.perf_counter()
         try:
-            check = Check(name, True, function())
+            check = Check(name, True, *function())
         except Skipped as reason:
             check = Check(name, None, str(reason))
         except Exception as error:  # the other checks must run
             logging.debug("Stack trace of the error:", exc_info=True)
             check = Check(name, False, f"{type(error).__name__}: {str(error).strip()[:600]}")
-        found.append(check)
+        checks.append(check)
         seconds = time.perf_counter() - start
         logging.info("%s: %s (%.0f s) %s", name, _RESULTS[check.passed], seconds, check.details)
     with write_then_rename(os.path.join(output_dir, REPORT_FILE)) as file:
-        file.write(_report(found, recommendation(found, rates)).encode())
-    return found
-
-
-def recommendation(checks: Sequence[Check], rates: Rates) -> list[str]:
-    """Returns the recommended attention, a line per sequence length, if cuDNN was checked."""
-    if any(check.passed is False and check.name.endswith("cudnn") for check in checks):
-        return ["Use --attention=plain: a check of cuDNN attention failed."]
-    lines = []
-    for length in _TIMED:
-        ratios = [
-            rate / rates[name, length, "plain"]
-            for (name, timed, attention), rate in rates.items()
-            if (timed, attention) == (length, "cudnn") and (name, length, "plain") in rates
-        ]
-        if ratios:
-            attention = "cudnn" if min(ratios) > 1 else "plain"
-            lines.append(
-                f"Length {length}: use --attention={attention}; with cuDNN attention, a step is "
-                f"{min(ratios):.2f} times as fast."
-            )
-    return lines
+        file.write(_report(checks).encode())
+    return checks
 
 
 def _share_gpus() -> None:
@@ -137,11 +117,8 @@ def _share_gpus() -> None:
         tf.config.experimental.set_memory_growth(gpu, True)
 
 
-def run_isolated(function: Callable[..., T], *arguments: Any) -> T:
-    """Returns the result of a function that is called in a new process.
-
-    Raises `ValueError` if the process ends without a result.
-    """
+def run_isolated(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Calls a function in a new process. Raises `ValueError` if the process crashes."""
     with ProcessPoolExecutor(1, get_context("spawn"), _share_gpus) as pool:
         try:
             return pool.submit(function, *arguments).result()
@@ -149,11 +126,8 @@ def run_isolated(function: Callable[..., T], *arguments: Any) -> T:
             raise UserError("the process crashed") from error
 
 
-def _checks(full: bool, use_tpu: bool, rates: Rates) -> Iterator[tuple[str, Callable[[], str]]]:
-    """Yields the checks by name. Each returns its findings, and raises an error if it fails.
-
-    The checks of speed add to `rates`.
-    """
+def _checks(full: bool, use_tpu: bool) -> Iterator[tuple[str, Callable[[], Found]]]:
+    """Yields the checks by name. A check raises an error if it fails."""
     gpus = tf.config.list_physical_devices("GPU")
     device = "TPU" if use_tpu else "GPU" if gpus else "CPU"
     yield "devices", partial(_check_devices, device)
@@ -166,41 +140,45 @@ def _checks(full: bool, use_tpu: bool, rates: Rates) -> Iterator[tuple[str, Call
         is_half = precision != FLOAT32
         if (device, is_half, xla) != ("CPU", True, True) and (device != "TPU" or xla):
             title = f"golden steps, {name}, {precision}{', xla' * xla}"
-            yield title, partial(_check_golden, name, precision, xla, "plain")
+            golden = partial(_check_golden, name, precision, xla)
+            yield title, partial(golden, "plain")
             if device == "GPU" and xla and is_half:
-                yield f"{title}, cudnn", partial(_check_golden, name, precision, xla, "cudnn")
-    attentions = ("plain", "cudnn") if device == "GPU" else ("plain",)
-    for name, length, attention in itertools.product(names, _TIMED, attentions):
-        title = f"base, {name}, length {length}{', cudnn' * (attention == 'cudnn')}"
-        yield title, partial(_check_speed, rates, device, name, length, attention, full)
+                yield f"{title}, cudnn", partial(run_isolated, golden, "cudnn")
+    for name, length in itertools.product(names, _TIMED if device != "CPU" or full else ()):
+        title, speed = f"base, {name}, length {length}", partial(_check_speed, device, name, length)
+        yield title, partial(speed, "plain")
+        if device == "GPU":
+            yield f"{title}, cudnn", partial(run_isolated, speed, "cudnn")
     yield "training", partial(_check_training, device, names[-1])
 
 
-def _check_devices(device: str) -> str:
+def _check_devices(device: str) -> Found:
     if device == "CPU" and glob.glob("/dev/nvidia[0-9]*"):
         raise UserError(
-            "an NVIDIA driver is installed, but TensorFlow finds no GPU: pip install '.[gpu]'"
+            "an NVIDIA driver is installed, but TensorFlow finds no GPU. Run pip install '.[gpu]'"
         )
-    if device != "TPU":
-        return ", ".join(device_names())
-    if not has_tpu_kernels():
-        raise UserError("this TensorFlow has no kernels for TPUs: docs/scaling.md, TPU")
-    return f"TPU, {_replicas('tpu')} cores"
+    if device == "TPU" and not has_tpu_kernels():
+        raise UserError(
+            "the installed TensorFlow has no TPU kernels. See docs/scaling.md, section TPU"
+        )
+    if device == "TPU":
+        return f"TPU, {_replicas('tpu')} cores", None
+    return ", ".join(device_names()), None
 
 
 def _replicas(name: str) -> int:
     return create_strategy(name).num_replicas_in_sync
 
 
-def _half_precision(device: str) -> str:
-    """Returns the fastest precision of a device: float32 on a CPU."""
+def _fast_precision(device: str) -> str:
+    """Returns float32 for CPUs, and the half precision that other devices support."""
     capabilities = fused_attention.compute_capabilities()
     is_old = device == "GPU" and min(capabilities) < (8, 0)
     return FLOAT32 if device == "CPU" else FLOAT16 if is_old else BFLOAT16
 
 
 def _train(config: albert_tf.AlbertConfig, length: int, **settings: Any) -> list[Mapping[str, Any]]:
-    """Trains a model on generated text with settings of `run_pretraining`. Returns its records."""
+    """Trains a model on generated text. Returns the records of `metrics.jsonl` about training."""
     tokenizer = albert_tf.load_tokenizer("mini")
     words = [token[1:] for token in tokenizer.tokens if re.fullmatch("▁[a-z]{3,}", token)]
     generator = random.Random(0)
@@ -210,6 +188,8 @@ def _train(config: albert_tf.AlbertConfig, length: int, **settings: Any) -> list
         return "\n".join(map(" ".join, lines))
 
     size: dict[str, Any] = {"max_seq_length": length, "max_predictions_per_seq": length * 15 // 100}
+    if settings.get("attention") == "cudnn":
+        _check_attention(config, settings["precision"], length)
     with tempfile.TemporaryDirectory() as folder:
         names = ("text", "records", "config")
         text, records, config_file = (os.path.join(folder, name) for name in names)
@@ -238,15 +218,12 @@ def _train(config: albert_tf.AlbertConfig, length: int, **settings: Any) -> list
     return [record for record in result.history if record["phase"] == "train"]
 
 
-def _golden_numbers(name: str, precision: str, xla: bool, attention: str) -> dict[str, list[float]]:
-    """Trains the bundled model for three steps. Returns the numbers in `RECORDED`."""
-    config = albert_tf.load("mini").config
+def golden_numbers(name: str, precision: str, xla: bool, attention: str) -> dict[str, list[float]]:
+    """Trains mini for three steps. Returns the numbers in `RECORDED`."""
     if _GOLDEN_BATCH % _replicas(name):
         raise Skipped(f"{_replicas(name)} devices cannot share a batch of {_GOLDEN_BATCH}")
-    if attention == "cudnn":
-        _check_attention(config, precision, _GOLDEN_LENGTH)
     records = _train(
-        config,
+        albert_tf.load("mini").config,
         _GOLDEN_LENGTH,
         init_checkpoint="mini",
         train_batch_size=_GOLDEN_BATCH,
@@ -273,10 +250,8 @@ def _check_attention(config: albert_tf.AlbertConfig, precision: str, length: int
         raise UserError(f"cuDNN attention differs from plain attention: {problem}")
 
 
-def _check_golden(name: str, precision: str, xla: bool, attention: str) -> str:
-    arguments = (name, precision, xla, attention)
-    is_cudnn = attention == "cudnn"
-    numbers = run_isolated(_golden_numbers, *arguments) if is_cudnn else _golden_numbers(*arguments)
+def _check_golden(name: str, precision: str, xla: bool, attention: str) -> Found:
+    numbers = golden_numbers(name, precision, xla, attention)
     tolerance = TOLERANCES[BFLOAT16 if name == "tpu" else precision]
     limits = {"loss": tolerance / 10, "gradient_norm": tolerance}
     errors = {
@@ -287,26 +262,12 @@ def _check_golden(name: str, precision: str, xla: bool, attention: str) -> str:
     )
     if not all(error <= limits[key] for key, error in errors.items()):
         raise UserError(f"{text}. Received: {numbers}")
-    return text
+    return text, None
 
 
-def _check_speed(
-    rates: Rates, device: str, name: str, length: int, attention: str, full: bool
-) -> str:
-    if device == "CPU" and not full:
-        raise Skipped("timed on a CPU only with --full")
-    arguments = (device, name, length, attention)
-    is_cudnn = attention == "cudnn"
-    rate, text = run_isolated(_time_base, *arguments) if is_cudnn else _time_base(*arguments)
-    rates[name, length, attention] = rate
-    return text
-
-
-def _time_base(device: str, name: str, length: int, attention: str) -> tuple[float, str]:
-    """Returns the sequences per second of ALBERT-base, and a description of its speed."""
-    config, precision = albert_tf.AlbertConfig.from_preset("base_v2"), _half_precision(device)
-    if attention == "cudnn":
-        _check_attention(config, precision, length)
+def _check_speed(device: str, name: str, length: int, attention: str) -> Found:
+    """Times ALBERT-base."""
+    config, precision = albert_tf.AlbertConfig.from_preset("base_v2"), _fast_precision(device)
     batch_size = (_TIMED[length] if device != "CPU" else 2) * _replicas(name)
     steps = 4 if device == "CPU" else 40
     records = _train(
@@ -326,18 +287,18 @@ def _time_base(device: str, name: str, length: int, attention: str) -> tuple[flo
     layer = 2 * S * (4 * H * H + 2 * H * F) + 4 * S * S * H
     heads = 2 * S * E * H + 2 * P * E * (H + V) + 2 * H * H
     operations = 3 * rate * (config.num_hidden_layers * layer + heads)
-    return rate, (
+    details = (
         f"{1e3 * batch_size / rate:.1f} ms per step of {batch_size}, {rate:.0f} sequences/s, "
         f"{operations / 1e12:.1f} TFLOP/s, {precision}"
     )
+    return details, rate
 
 
-def _check_training(device: str, name: str) -> str:
-    """Trains with random weights. The loss must decrease."""
-    config = albert_tf.load("mini").config
-    steps, precision = 20 if device == "CPU" else 200, _half_precision(device)
+def _check_training(device: str, name: str) -> Found:
+    """Trains a model with random weights, whose loss must decrease."""
+    steps, precision = 20 if device == "CPU" else 200, _fast_precision(device)
     records = _train(
-        config,
+        albert_tf.load("mini").config,
         _GOLDEN_LENGTH,
         train_batch_size=16 * _replicas(name),
         num_train_steps=steps,
@@ -351,28 +312,47 @@ def _check_training(device: str, name: str) -> str:
     first, last = losses[0], statistics.fmean(losses[-2:])
     if not last < 0.95 * first:
         raise UserError(f"the loss does not decrease: {first:.3f}, then {last:.3f}")
-    return f"{steps} steps, {precision}: the loss decreased from {first:.3f} to {last:.3f}"
+    return f"{steps} steps, {precision}: the loss decreased from {first:.3f} to {last:.3f}", None
 
 
-def _report(checks: Sequence[Check], recommended: Sequence[str]) -> str:
+def recommendation(checks: Sequence[Check]) -> list[str]:
+    """Returns the recommended attention, a line per sequence length, if cuDNN was checked."""
+    if any(check.passed is False and check.name.endswith("cudnn") for check in checks):
+        return ["Use --attention=plain: a check of cuDNN attention failed."]
+    rates = {check.name: check.rate for check in checks if check.rate}
+    lines = []
+    for length in _TIMED:
+        titles = [name for name in rates if name.endswith(f"length {length}")]
+        ratios = [rates[f"{t}, cudnn"] / rates[t] for t in titles if f"{t}, cudnn" in rates]
+        if ratios:
+            attention = "cudnn" if min(ratios) > 1 else "plain"
+            lines.append(
+                f"Length {length}: use --attention={attention}; with cuDNN attention, a step is "
+                f"{min(ratios):.2f} times as fast."
+            )
+    return lines
+
+
+def _report(checks: Sequence[Check]) -> str:
     """Returns the report in Markdown."""
     build = tf.sysconfig.get_build_info()
-    facts = {
-        "time": time.strftime("%Y-%m-%d %H:%M:%S %Z"),
-        "system": platform.platform(),
-        "versions": f"albert_tf {albert_tf.__version__}, Python {platform.python_version()}, "
+    lines = [
+        "# albert_tf on this machine",
+        "",
+        f"- time: {time.strftime('%Y-%m-%d %H:%M:%S %Z')}",
+        f"- system: {platform.platform()}",
+        f"- versions: albert_tf {albert_tf.__version__}, Python {platform.python_version()}, "
         f"TensorFlow {tf.__version__}, Keras {keras.__version__}, NumPy {np.__version__}",
-        "built for": f"CUDA {build.get('cuda_version')}, cuDNN {build.get('cudnn_version')}",
-        "driver": _DRIVER.read_text().splitlines()[0] if _DRIVER.exists() else "none",
-        **{name: os.environ[name] for name in sorted(os.environ) if _ENVIRONMENT.fullmatch(name)},
-    }
-    lines = ["# albert_tf on this machine", ""]
-    lines += [f"- {name}: {value}" for name, value in facts.items()]
-    lines += ["", "| check | result | details |", "|---|---|---|"]
+        f"- built for: CUDA {build.get('cuda_version')}, cuDNN {build.get('cudnn_version')}",
+        f"- driver: {_DRIVER.read_text().splitlines()[0] if _DRIVER.exists() else 'none'}",
+        *(f"- {name}: {os.environ[name]}" for name in os.environ if _ENVIRONMENT.fullmatch(name)),
+        "",
+        "| check | result | details |",
+        "|---|---|---|",
+    ]
     for check in checks:
         details = re.sub(r"\s+", " ", check.details).replace("|", "\\|")
         lines.append(f"| {check.name} | {_RESULTS[check.passed]} | {details} |")
     failed = sum(check.passed is False for check in checks)
-    return "\n".join(
-        [*lines, "", f"{failed} of {len(checks)} checks failed.", "", *recommended, ""]
-    )
+    lines += ["", f"{failed} of {len(checks)} checks failed.", "", *recommendation(checks), ""]
+    return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Runs the commands of this package in their own processes; reads and tabulates their results."""
+"""Runs the commands of this package in separate processes; reads and tabulates their results."""
 
 from __future__ import annotations
 
@@ -21,12 +21,9 @@ from albert_tf.training.run_records import NUMBER, STEP
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
-def run(name: str, **flags: object) -> None:
-    """Prints a command as it can be typed, and runs it. Raises `ValueError` if it fails.
-
-    `name` is a module of `albert_tf.cli`. For `flags` see `command_arguments`.
-    """
-    arguments = command_arguments(flags)
+def run(line: str) -> None:
+    """Prints and runs the name of a command with its flags. Raises `ValueError` if it fails."""
+    name, *arguments = shlex.split(line)
     print(f"$ python -m albert_tf.cli.{name}", *map(shlex.quote, arguments), sep=" \\\n    ")
     sys.stdout.flush()
     if status := run_command(name, arguments):
@@ -69,18 +66,11 @@ def run_command(name: str, arguments: Sequence[str], log: IO[bytes] | None = Non
 
 
 def command_arguments(flags: Mapping[str, object]) -> list[str]:
-    """Returns flags as they are typed.
-
-    True and False become --flag and --noflag. `None` is omitted. A tuple repeats the flag.
-    """
-    arguments = []
-    for flag, given in flags.items():
-        for value in given if isinstance(given, tuple) else (given,):
-            if isinstance(value, bool):
-                arguments.append(f"--{'' if value else 'no'}{flag}")
-            elif value is not None:
-                arguments.append(f"--{flag}={value}")
-    return arguments
+    """Returns flags as they are typed. True and False become --flag and --noflag."""
+    return [
+        f"--{'' if value else 'no'}{flag}" if isinstance(value, bool) else f"--{flag}={value}"
+        for flag, value in flags.items()
+    ]
 
 
 def read_evaluations(output_dir: str) -> dict[int, dict[str, float]]:
@@ -90,11 +80,9 @@ def read_evaluations(output_dir: str) -> dict[int, dict[str, float]]:
     for block in read_utf8(path).split("=" * 50) if file_exists(path) else ():
         if step := re.search(rf"^global_step = ({STEP})$", block, re.MULTILINE):
             lines = re.findall(rf"^(\w+) = ({NUMBER})$", block, re.MULTILINE)
-            numbers = {name: float(text) for name, text in lines}
-            for other in ("global_step", "best"):
-                numbers.pop(other, None)
-            finite = {name: value for name, value in numbers.items() if math.isfinite(value)}
-            evaluations[int(step[1])] = finite
+            scores = {name: float(text) for name, text in lines if math.isfinite(float(text))}
+            others = ("global_step", "best")
+            evaluations[int(step[1])] = {n: v for n, v in scores.items() if n not in others}
     return evaluations
 
 

@@ -1,8 +1,8 @@
 """The demo: all steps from text to an exported model and a classifier.
 
 Each step is a command, which is printed before it runs. The texts are from Python's documentation:
-the topics of the manual (`pydoc_data.topics`) and the docstrings of the standard library, whose
-source files are parsed, not imported. The classifier predicts the chapter of the documentation.
+the topics of the manual (`pydoc_data.topics`) and the docstrings of the standard library. The
+classifier predicts the chapter of the documentation.
 """
 
 from __future__ import annotations
@@ -12,17 +12,16 @@ import csv
 import inspect
 import math
 import re
+import shlex
 import shutil
 import sysconfig
 import time
-import warnings
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from functools import cache
-from importlib import import_module
 from pathlib import Path
+from pydoc_data.topics import topics
 
 from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
@@ -30,7 +29,7 @@ from albert_tf.data.files import is_remote
 from albert_tf.pretraining.batching import evaluation_batches
 from albert_tf.pretraining.instances import pretraining_feature_specs
 from albert_tf.tokenization.loading import load_tokenizer
-from albert_tf.tools.commands import read_evaluations, run
+from albert_tf.tools.commands import command_arguments, read_evaluations, run
 
 PUBLISHED_FILES = (  # no optimizer, no logs
     "albert_config.json",
@@ -84,12 +83,10 @@ def run_demo(
 ) -> None:
     """Pretrains, evaluates and exports a model, fills in masks, and fine-tunes a classifier.
 
-    The arguments are described in docs/flags.md. The results of an earlier demo are replaced.
-
-    Raises:
-        ValueError: the directory is remote or contains other files, or a step failed.
+    docs/flags.md describes the arguments. The results of an earlier demo are replaced. Raises
+    `ValueError` if the directory is remote or contains other files, or if a step failed.
     """
-    start, out = time.monotonic(), Path(output_dir)
+    start, out, here = time.monotonic(), Path(output_dir), shlex.quote(str(Path(output_dir)))
     model, published = out / "model", out / "published"
     marker = out / "demo_settings.json"  # exists in directories of a demo
     if is_remote(output_dir) or (out.exists() and not marker.exists() and any(out.glob("*"))):
@@ -99,6 +96,7 @@ def run_demo(
         )
     for name in ("model", "pretraining", "published", "evaluation", "chapters", "classifier"):
         shutil.rmtree(out / name, ignore_errors=True)
+    sizes = " ".join(command_arguments(_SIZES))
     out.mkdir(parents=True, exist_ok=True)
     marker.write_text("{}\n")
 
@@ -106,23 +104,16 @@ def run_demo(
     write_corpus(out / "corpus", max_documents)
     _title("A SentencePiece vocabulary")
     run(
-        "train_sentencepiece",
-        input_file=out / "corpus" / "training.txt",
-        model_prefix=model / "30k-clean",
-        vocab_size=vocab_size,
+        f"""train_sentencepiece --input_file={here}/corpus/training.txt
+        --model_prefix={here}/model/30k-clean --vocab_size={vocab_size}"""
     )
     _title("Pretraining records, with new masks in each pass")
-    records = {part: out / "records" / f"{part}.tfrecord" for part in ("training", "held_out")}
     for part, dupe_factor in (("training", 10), ("held_out", 1)):
-        run(
-            "create_pretraining_data",
-            input_file=out / "corpus" / f"{part}.txt",
-            output_file=records[part],
-            spm_model_file=model / "30k-clean.model",
-            masked_lm_prob=0.3,  # twice the usual share, to learn in minutes
-            dupe_factor=dupe_factor,
-            sentence_pairs="adjacent",
-            **_SIZES,
+        run(  # with twice the usual share of masked tokens, to learn in minutes
+            f"""create_pretraining_data --input_file={here}/corpus/{part}.txt
+            --output_file={here}/records/{part}.tfrecord
+            --spm_model_file={here}/model/30k-clean.model --masked_lm_prob=0.3
+            --dupe_factor={dupe_factor} --sentence_pairs=adjacent {sizes}"""
         )
     _title("Pretraining")
     config = AlbertConfig(
@@ -136,21 +127,13 @@ def run_demo(
     )
     config.to_json_file(str(model / "albert_config.json"))
     run(
-        "run_pretraining",
-        do_train=True,
-        do_eval=True,
-        input_file=records["training"],
-        eval_input_file=records["held_out"],
-        albert_config_file=model / "albert_config.json",
-        output_dir=out / "pretraining",
-        train_batch_size=128,
-        num_train_steps=num_train_steps,
-        num_warmup_steps=min(100, num_train_steps // 10),
-        learning_rate=0.02,
-        save_checkpoints_steps=math.ceil(num_train_steps / 4),
-        log_steps=math.ceil(num_train_steps / 20),
-        shuffle_buffer_size=20000,
-        **_SIZES,
+        f"""run_pretraining --do_train --do_eval --input_file={here}/records/training.tfrecord
+        --eval_input_file={here}/records/held_out.tfrecord
+        --albert_config_file={here}/model/albert_config.json --output_dir={here}/pretraining
+        --train_batch_size=128 --num_train_steps={num_train_steps}
+        --num_warmup_steps={min(100, num_train_steps // 10)} --learning_rate=0.02
+        --save_checkpoints_steps={math.ceil(num_train_steps / 4)}
+        --log_steps={math.ceil(num_train_steps / 20)} --shuffle_buffer_size=20000 {sizes}"""
     )
     _title("Publishing")
     published.mkdir()
@@ -159,19 +142,15 @@ def run_demo(
         print(f"{published / name} ({(published / name).stat().st_size:,} bytes)")
     _title("Evaluating the exported model on held-out documents")
     run(
-        "run_pretraining",
-        do_train=False,
-        do_eval=True,
-        input_file=records["held_out"],
-        albert_config_file=published / "albert_config.json",
-        eval_checkpoint=published / "model.ckpt-best",
-        output_dir=out / "evaluation",
-        max_eval_steps=1000,
-        **_SIZES,
+        f"""run_pretraining --nodo_train --do_eval --input_file={here}/records/held_out.tfrecord
+        --albert_config_file={here}/published/albert_config.json
+        --eval_checkpoint={here}/published/model.ckpt-best --output_dir={here}/evaluation
+        --max_eval_steps=1000 {sizes}"""
     )
-    _compare_with_baselines(out / "evaluation", records["held_out"], published)
+    _compare_with_baselines(out)
     _title("Filling in masks")
-    run("fill_mask", model_dir=published, text=TEXTS)
+    texts = " ".join(shlex.quote(f"--text={text}") for text in TEXTS)
+    run(f"fill_mask --model_dir={here}/published {texts}")
     if num_fine_tuning_steps:
         _title("Fine-tuning mini: which chapter is this paragraph from?")
         _classify_chapters(out, num_fine_tuning_steps)
@@ -183,17 +162,18 @@ def _title(text: str) -> None:
     print(f"\n=== {text}", flush=True)
 
 
-def _compare_with_baselines(evaluation: Path, records: Path, published: Path) -> None:
+def _compare_with_baselines(out: Path) -> None:
     """Prints the accuracies, next to the accuracies of always giving the most frequent answer."""
+    records = str(out / "records" / "held_out.tfrecord")
     specs = pretraining_feature_specs(**_SIZES)
     tokens: Counter[int] = Counter()
     orders: Counter[int] = Counter()
-    for batch in evaluation_batches([str(records)], specs, 1024).as_numpy_iterator():
+    for batch in evaluation_batches([records], specs, 1024).as_numpy_iterator():
         tokens.update(batch["masked_lm_ids"][batch["masked_lm_weights"] > 0].tolist())
         orders.update(batch["next_sentence_labels"][:, 0].tolist())
     ((token_id, count),) = tokens.most_common(1)
-    tokenizer = load_tokenizer(spm_model_file=str(published / "30k-clean.model"))
-    (results,) = read_evaluations(str(evaluation)).values()
+    tokenizer = load_tokenizer(spm_model_file=str(out / "model" / "30k-clean.model"))
+    (results,) = read_evaluations(str(out / "evaluation")).values()
     print(
         f"\nmasked-LM accuracy       {results['masked_lm_accuracy']:6.1%}"
         f"   against {count / tokens.total():.1%} for always answering "
@@ -207,40 +187,29 @@ def _compare_with_baselines(evaluation: Path, records: Path, published: Path) ->
 
 def _classify_chapters(out: Path, steps: int) -> None:
     """Fine-tunes mini to classify paragraphs by chapter. Prints a prediction per chapter."""
-    dev = write_chapters(out / "chapters")
-    chapters = Counter(chapter for _, chapter in dev)
-    samples = [next(row for row in dev if row[1] == chapter) for chapter in chapters]
-    questions, answers = out / "chapters" / "asked.txt", out / "chapters" / "answers.tsv"
-    questions.write_text("".join(f"{text}\n" for text, _ in samples), encoding="utf-8")
+    chapters = write_chapters(out / "chapters")
+    samples = [texts[0] for texts in chapters.values()]
+    questions = "".join(f"{text}\n" for text in samples)
+    (out / "chapters" / "asked.txt").write_text(questions, encoding="utf-8")
+    here = shlex.quote(str(out))
     run(
-        "run_classifier",
-        task_name="custom",
-        train_file=out / "chapters" / "train.csv",
-        dev_file=out / "chapters" / "dev.csv",
-        text_a_column="paragraph",
-        label_column="chapter",
-        albert_hub_module_handle="mini",
-        output_dir=out / "classifier",
-        do_train=True,
-        do_eval=True,
-        max_seq_length=80,
-        train_batch_size=16,
-        learning_rate=1.5e-4,
-        train_step=steps,
-        warmup_step=steps // 10,
-        save_checkpoints_steps=steps,
-        log_steps=math.ceil(steps / 5),
-        predict_file=questions,
-        predict_output_file=answers,
+        f"""run_classifier --task_name=custom --train_file={here}/chapters/train.csv
+        --dev_file={here}/chapters/dev.csv --text_a_column=paragraph --label_column=chapter
+        --albert_hub_module_handle=mini --output_dir={here}/classifier --do_train --do_eval
+        --max_seq_length=80 --train_batch_size=16 --learning_rate=1.5e-4 --train_step={steps}
+        --warmup_step={steps // 10} --save_checkpoints_steps={steps}
+        --log_steps={math.ceil(steps / 5)} --predict_file={here}/chapters/asked.txt
+        --predict_output_file={here}/chapters/answers.tsv"""
     )
     (results,) = read_evaluations(str(out / "classifier")).values()
+    counts = [len(texts) for texts in chapters.values()]
     print(
         f"\nchapter accuracy         {results['eval_accuracy']:6.1%}   against "
-        f"{max(chapters.values()) / len(dev):.1%} for always giving the most frequent of the "
-        f"{len(chapters)} chapters"
+        f"{max(counts) / sum(counts):.1%} for always giving the most frequent of the {len(counts)} "
+        "chapters"
     )
-    lines = answers.read_text("utf-8").splitlines()
-    for (text, chapter), line in zip(samples, lines, strict=True):
+    lines = (out / "chapters" / "answers.tsv").read_text("utf-8").splitlines()
+    for text, chapter, line in zip(samples, chapters, lines, strict=True):
         print(f"\n{text}\n  {line.split()[0]}, from {chapter}")
 
 
@@ -259,26 +228,28 @@ def write_corpus(directory: Path, max_documents: int | None = None) -> None:
         )
     directory.mkdir(parents=True, exist_ok=True)
     for name, part in zip(("training", "held_out"), parts, strict=True):
-        texts = ("\n".join(map("\n".join, map(clauses, part[title]))) for title in part)
+        texts = ("\n".join(map("\n".join, map(clauses, sentences))) for sentences in part.values())
         (directory / f"{name}.txt").write_text("".join(f"{t}\n\n" for t in texts), "utf-8")
 
 
-def write_chapters(directory: Path) -> list[tuple[str, str]]:
-    """Writes `train.csv` and `dev.csv`: paragraphs and their chapters. Returns the rows of dev."""
-    rows: list[tuple[str, str]] = []
+def write_chapters(directory: Path) -> Documents:
+    """Writes `train.csv` and `dev.csv`. Returns the paragraphs of `dev.csv` by chapter."""
     parts = split_documents(python_documents(), 0.2)
     directory.mkdir(parents=True, exist_ok=True)
+    chosen: dict[str, list[str]] = {}
     for name, part, limit in zip(("train", "dev"), parts, MAX_PARAGRAPHS, strict=True):
-        rows = []
+        chosen = {}
         for chapter, texts in _by_chapter(part).items():
             count = min(limit, len(texts))
-            rows += [(texts[i * len(texts) // count], chapter) for i in range(count)]
+            chosen[chapter] = [texts[i * len(texts) // count] for i in range(count)]
         with open(directory / f"{name}.csv", "w", newline="", encoding="utf-8") as file:
-            csv.writer(file, lineterminator="\n").writerows([("paragraph", "chapter"), *rows])
-    return rows
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(("paragraph", "chapter"))
+            writer.writerows((text, chapter) for chapter, texts in chosen.items() for text in texts)
+    return chosen
 
 
-def _by_chapter(documents: Documents) -> dict[str, list[str]]:
+def _by_chapter(documents: Documents) -> Documents:
     """Returns the paragraphs of each chapter. A paragraph is from one document."""
     found: dict[str, list[str]] = {chapter: [] for chapter in CHAPTERS}
     for name, sentences in documents.items():
@@ -289,7 +260,7 @@ def _by_chapter(documents: Documents) -> dict[str, list[str]]:
             if len(words) >= _PARAGRAPH_WORDS:
                 found[chapter].append(" ".join(words))
                 words = []
-    return found
+    return {chapter: texts for chapter, texts in found.items() if texts}
 
 
 def split_documents(documents: Documents, held_out_share: float) -> tuple[Documents, Documents]:
@@ -313,14 +284,11 @@ def _runs(sentence: str) -> set[tuple[str, ...]]:
 
 @cache
 def python_documents() -> Documents:
-    """Returns all documents of this Python installation. A repeated sentence is kept once."""
-    topics: dict[str, str] = {}
-    with suppress(ModuleNotFoundError):  # some distributions package it separately
-        topics = import_module("pydoc_data.topics").topics
-    manual = [(f"topic {name}", prose_sentences(topics[name])) for name in sorted(topics)]
+    """Returns the sentences of all documents of this Python. Repeated sentences are dropped."""
+    manual = ((f"topic {name}", prose_sentences(topics[name])) for name in sorted(topics))
     seen: set[str] = set()
     documents = {}
-    for name, sentences in [*manual, *source_documents(Path(sysconfig.get_path("stdlib")))]:
+    for name, sentences in (*manual, *source_documents(Path(sysconfig.get_path("stdlib")))):
         new = [sentence for sentence in dict.fromkeys(sentences) if sentence not in seen]
         seen.update(new)
         if len(new) >= _MIN_SENTENCES:
@@ -329,21 +297,22 @@ def python_documents() -> Documents:
 
 
 def source_documents(folder: Path) -> Iterator[tuple[str, list[str]]]:
-    """Yields the sentences in the docstrings of each module, and of each top-level class."""
+    """Yields the sentences in the docstrings of each module, and of each top-level class.
+
+    The files are parsed, not imported.
+    """
+    documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
     for path in sorted(folder.rglob("*.py")):
         name = path.relative_to(folder).with_suffix("").as_posix()
         if _SKIPPED_FOLDER.search(name):
             continue
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # invalid escapes in string literals
-                module = ast.parse(path.read_bytes())
+            module = ast.parse(path.read_bytes())
         except (SyntaxError, ValueError):  # templates and test data
             continue
         classes = [node for node in module.body if isinstance(node, ast.ClassDef)]
         module.body = [node for node in module.body if node not in classes]
         for title, tree in [(name, module), *((f"{name}.{node.name}", node) for node in classes)]:
-            documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
             nodes = [node for node in ast.walk(tree) if isinstance(node, documented)]
             texts = [ast.get_docstring(node) or "" for node in nodes]
             yield title, [sentence for text in texts for sentence in prose_sentences(text)]

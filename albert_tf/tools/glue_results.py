@@ -16,32 +16,37 @@ from typing import Any
 
 from absl import logging
 
+from albert_tf.checkpoints.formats import locate, open_model
+from albert_tf.config import PRESETS
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_exists, folder_names, open_binary, write_then_rename
 from albert_tf.data.text_examples import GLUE_TASKS
+from albert_tf.finetuning.recipes import VERSIONS, recipe_for, released_name
 from albert_tf.tools.commands import read_evaluations, write_table
 from albert_tf.training.curves import png
 from albert_tf.training.run_records import BEST_FILE, BestTrial
 
-# Scores by task, seed and name in eval_results.txt. Unfinished runs have no scores.
+# Scores by task, seed and metric. Unfinished runs have no scores.
 Runs = Mapping[str, Mapping[int, Mapping[str, float]]]
-_TITLES = {
+_METRICS = {
     "matthew_corr": "Matthews",
     "eval_accuracy": "accuracy",
     "f1": "F1",
     "pearson": "Pearson",
     "spearman": "Spearman",
 }
-# Metrics of each task, in the order of the GLUE leaderboard. The task AX has no labels.
-_METRICS = {
-    "cola": ["matthew_corr"],
-    "sst-2": ["eval_accuracy"],
-    "mrpc": ["eval_accuracy", "f1"],
-    "sts-b": ["pearson", "spearman"],
-    "qqp": ["eval_accuracy", "f1"],
-    **{task: ["eval_accuracy"] for task in ("mnli", "mismnli", "qnli", "rte", "wnli")},
-}
-_ROWS = [(task, metric) for task, metrics in _METRICS.items() for metric in metrics]
+# Tasks and metrics of the table, in the order of the GLUE leaderboard. The task AX has no labels.
+_ROWS = [
+    ("cola", "matthew_corr"),
+    ("sst-2", "eval_accuracy"),
+    ("mrpc", "eval_accuracy"),
+    ("mrpc", "f1"),
+    ("sts-b", "pearson"),
+    ("sts-b", "spearman"),
+    ("qqp", "eval_accuracy"),
+    ("qqp", "f1"),
+    *((task, "eval_accuracy") for task in ("mnli", "mismnli", "qnli", "rte", "wnli")),
+]
 
 
 def read_runs(results_dir: str) -> Runs:
@@ -75,25 +80,26 @@ def _best_scores(path: str) -> Mapping[str, float]:
 def write_results(results_dir: str, runs: Runs, model: str | None = None) -> str:
     """Writes `glue_results.md`, `.json` and `.png`. Returns the Markdown table.
 
-    Runs without scores are listed below the table. If `model`, the path or name of the model that
-    the runs started from, is a released model, the table also contains its published scores. Raises
-    `ValueError` if the model does not exist.
+    Runs without scores are listed below the table. If the runs started from a released model, whose
+    path or name is `model`, the table also contains its published scores. Raises `ValueError` if
+    the model does not exist.
     """
-    name, published = _published_scores(model) if model else (None, {})
-    cells = [["task", "metric", "median", "min to max", "seeds"]]
-    cells[0] += [f"published, {name}"] if name else []
+    name = _released_model(model) if model else None
+    header = ["task", "metric", "median", "min to max", "seeds"]
+    cells = [header + [f"published, {name}"] * bool(name)]
     rows: list[dict[str, Any]] = []
     for task, metric in _ROWS:
-        title = GLUE_TASKS[task].submission_file.removesuffix(".tsv")
         scores = sorted(runs.get(task, {}).items())
         if seeds := {seed: 100 * values[metric] for seed, values in scores if metric in values}:
             low, median, high = (f(seeds.values()) for f in (min, statistics.median, max))
+            published = recipe_for(task, *name.split("_")).published.get(metric) if name else None
             row = {"task": task, "metric": metric, "median": median, "min": low, "max": high}
-            rows.append({**row, "published": published.get((task, metric)), "seeds": seeds})
-            cells.append([title, _TITLES[metric], f"{median:.1f}", f"{low:.1f} to {high:.1f}"])
-            cells[-1] += [str(len(seeds)), *([str(rows[-1]["published"] or "-")] if name else [])]
+            rows.append({**row, "published": published, "seeds": seeds})
+            title = GLUE_TASKS[task].submission_file.removesuffix(".tsv")
+            cells.append([title, _METRICS[metric], f"{median:.1f}", f"{low:.1f} to {high:.1f}"])
+            cells[-1] += [str(len(seeds))] + [str(published or "-")] * bool(name)
     notes = ["In percent, on the development sets, at the best checkpoint of each run."]
-    for task in _METRICS:
+    for task in dict(_ROWS):
         missing = [seed for seed, values in sorted(runs.get(task, {}).items()) if not values]
         notes += [f"No scores: {task}-seed{seed}." for seed in missing]
     figure = _figure(["\n".join(row[:2]) for row in cells[1:]], rows)
@@ -101,23 +107,11 @@ def write_results(results_dir: str, runs: Runs, model: str | None = None) -> str
     return write_table(os.path.join(results_dir, "glue_results"), cells, notes, content, figure)
 
 
-def _published_scores(model: str) -> tuple[str | None, dict[tuple[str, str], float | None]]:
-    """Returns the name of a released model and its scores in percent by task and metric.
-
-    For other models, the name is `None`, and there are no scores.
-    """
-    # These modules import TensorFlow, which is not needed without published scores.
-    from albert_tf.checkpoints.formats import locate, open_model
-    from albert_tf.config import PRESETS
-    from albert_tf.finetuning.recipes import SIZES, VERSIONS, recipe_for, released_name
-
-    config = None if model in PRESETS else open_model(locate(model)).config
+def _released_model(model: str) -> str | None:
+    """Returns the name of a released English model, such as "base_v2". `None` for other models."""
+    config = PRESETS.get(model) or open_model(locate(model)).config
     name = model if model in PRESETS else released_name(config) if config else None
-    size, _, version = (name or "").partition("_")
-    if size not in SIZES or version not in VERSIONS:
-        return None, {}
-    recipes = {task: recipe_for(task, size, version) for task in _METRICS}
-    return name, {(task, m): recipes[task].published.get(m) for task, m in _ROWS}
+    return name if name and name.endswith(VERSIONS) else None
 
 
 def _figure(titles: list[str], rows: list[dict[str, Any]]) -> bytes:
@@ -141,9 +135,9 @@ def write_submission(
 ) -> list[str]:
     """Writes the zip file for the GLUE server. Returns the files of predictions in it.
 
-    It contains the predictions of each task with the best seed. MNLI-mm and AX use the seed of
-    MNLI, because one model predicts all three. Raises `ValueError` if predictions are missing,
-    unless `allow_missing` is set.
+    It contains the predictions of the best seed of each task. MNLI-mm and AX use the seed of MNLI,
+    because one model predicts all three. Raises `ValueError` if predictions are missing, unless
+    `allow_missing` is set.
     """
 
     def file_of(task: str, seed: int) -> str:

@@ -1,4 +1,4 @@
-"""Describes files and directories: models with a sample output, exported models, records."""
+"""Describes models with a sample output, exported models, records and other files."""
 
 from __future__ import annotations
 
@@ -18,11 +18,9 @@ from albert_tf.checkpoints.archives import is_indirect
 from albert_tf.checkpoints.formats import locate, open_model
 from albert_tf.checkpoints.heads import heads_in
 from albert_tf.checkpoints.load_tokenizer import load_tokenizer as load_model_tokenizer
-from albert_tf.checkpoints.loading import FoundModel, build, without_scope
+from albert_tf.checkpoints.loading import without_scope
 from albert_tf.checkpoints.model_contents import StoredModel
 from albert_tf.checkpoints.model_directory import essential_differences
-from albert_tf.checkpoints.model_source import ModelSettings, resolve_model
-from albert_tf.checkpoints.names import suggestion
 from albert_tf.checkpoints.original import GLOBAL_STEP, read_variables
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.tf1_hub import GRAPH_FILE
@@ -48,9 +46,9 @@ _KINDS = {
     "tf1_hub": "a TF-Hub module of TF1",
 }
 _RECORD_KINDS = {  # by a feature that identifies the kind
-    "masked_lm_positions": "pretraining, masked",
-    "token_boundary": "pretraining, to be masked while training",
-    "label_ids": "a classification or multiple choice",
+    "masked_lm_positions": "pretraining",
+    "token_boundary": "pretraining, without masks",
+    "label_ids": "classification or multiple choice",
     "start_positions": "question answering",
     "unique_ids": "question answering",
     "input_ids": "token sequences",
@@ -111,14 +109,11 @@ def compare_vocabularies(paths: Sequence[str]) -> Iterator[str]:
             vocabulary = vocabulary_fingerprint(load_model_tokenizer(path).tokens)
             for file, fingerprint in records.items():
                 is_same = fingerprint == vocabulary
-                kind = "the vocabulary of" if is_same else "ANOTHER vocabulary than"
+                kind = "the vocabulary of" if is_same else "a DIFFERENT vocabulary from"
                 yield f"{file} was created with {kind} {path}"
 
 
 def _sections(path: str) -> Iterator[Section]:
-    exists = is_indirect(path) or tf.io.gfile.exists(path) or tf.io.gfile.exists(f"{path}.index")
-    if not exists:
-        raise UserError(f"There is no file or directory {path!r}. {suggestion(path)}")
     if is_indirect(path) or not tf.io.gfile.exists(path):
         yield from _model(path)
     elif not tf.io.gfile.isdir(path):
@@ -154,24 +149,24 @@ def describe_saved_model(path: str) -> Iterator[Section]:
         names = [name for name in sorted(graph.signature_def) if not name.startswith("__")]
         for key in names:
             signature = graph.signature_def[key]
-            tensors = {name: _tensor(info) for name, info in sorted(signature.inputs.items())}
-            for name, info in sorted(signature.outputs.items()):
-                tensors[f"-> {name}"] = _tensor(info)
-            signatures[f"Signature {key}"] = tensors
+            outputs = ((f"-> {name}", info) for name, info in sorted(signature.outputs.items()))
+            tensors = [*sorted(signature.inputs.items()), *outputs]
+            signatures[f"Signature {key}"] = {name: _tensor_info(info) for name, info in tensors}
     except Exception as error:  # protobuf's DecodeError has no stable public name
         raise UserError(f"{file!r} is damaged: {error}") from error
     yield f"{path}: a SavedModel (TensorFlow {graph.meta_info_def.tensorflow_version})", ()
     yield from signatures.items()
 
 
-def _tensor(info: Any) -> str:
+def _tensor_info(info: Any) -> str:
     shape = info.tensor_shape
-    sizes = "[...]" if shape.unknown_rank else _shape([dim.size for dim in shape.dim])
-    return f"{tf.as_dtype(info.dtype).name} {sizes}"
+    return _tensor(info.dtype, None if shape.unknown_rank else [dim.size for dim in shape.dim])
 
 
-def _shape(sizes: Sequence[int]) -> str:
-    return f"[{', '.join('?' if size < 0 else str(size) for size in sizes)}]"
+def _tensor(dtype: Any, sizes: Sequence[int] | None) -> str:
+    """Returns a description such as "int32 [?, 128]". `sizes` is `None` for an unknown rank."""
+    texts = ["..."] if sizes is None else ["?" if size < 0 else str(size) for size in sizes]
+    return f"{tf.as_dtype(dtype).name} [{', '.join(texts)}]"
 
 
 def _values(values: Sequence[Any]) -> str:
@@ -215,11 +210,7 @@ def _litert(path: str) -> Iterator[Section]:
     size = f"{file_size(path) / 1e6:,.2f} MB"
     yield "File", {"size": size, "types of tensors": ", ".join(types)}
     for title, details in (("Inputs", inputs), ("Outputs", outputs)):
-        shapes = {d["name"]: _shape(d["shape_signature"]) for d in details}
-        yield (
-            title,
-            {d["name"]: f"{np.dtype(d['dtype']).name} {shapes[d['name']]}" for d in details},
-        )
+        yield title, {d["name"]: _tensor(d["dtype"], d["shape_signature"]) for d in details}
 
 
 def _config(path: str) -> Iterator[Section]:
@@ -268,27 +259,21 @@ def _model(path: str) -> Iterator[Section]:
     yield "Weights", _weights(stored)
     config = stored.config
     if config is None:
-        yield "Configuration", {"none": "--albert_config_file must specify it"}
+        yield "Configuration", {"none": "pass --albert_config_file"}
         return
-    same = [
-        n for n, preset in albert_tf.PRESETS.items() if not essential_differences(preset, config)
-    ]
+    presets = albert_tf.PRESETS.items()
+    same = [name for name, preset in presets if not essential_differences(preset, config)]
     released = {"equal to": ", ".join(same) or "no released model"}
     yield f"Configuration ({stored.config_file})", {**config.to_dict(), **released}
-    model, report = build(FoundModel(resolve_model(ModelSettings(), stored), stored))
+    model = albert_tf.load(path)
     encoder = parameter_counts(config).encoder
     total = sum(variable.shape.num_elements() for variable in model.weights)
     parameters = {"encoder": encoder, "heads": total - encoder, "all": total}
     yield f"Parameters of {type(model).__name__}", parameters
-    loaded: dict[str, object] = {"variables restored": len(report.mapped)}
-    for title, names in (("ignored", report.ignored), ("missing, not used", report.missing)):
-        others = sorted(name for name in names if not is_slot(name))
-        loaded |= {title: f"{len(others)}: {_values(others)}"} if others else {}
-    yield "Loaded", loaded
     if (task := model.trained_task) is not None:
-        values = {"name": task.name, "max_seq_length": task.max_seq_length or "not known"}
+        values = {"name": task.name, "max_seq_length": task.max_seq_length or "unknown"}
         values |= {"labels": ", ".join(task.labels.names)} if task.labels.names else {}
-        texts = {True: "pairs", False: "single", None: "not known"}[task.is_pair]
+        texts = {True: "pairs", False: "single", None: "unknown"}[task.is_pair]
         yield "Task", {**values, "texts": texts, **task.settings}
     if model.tokenizer is None:
         yield "Tokenizer", {"kind": "none; pass --spm_model_file or --vocab_file"}
@@ -305,10 +290,10 @@ def _weights(stored: StoredModel) -> dict[str, object]:
     if stored.format == "original":
         run = TrainingDirectory(os.path.dirname(stored.checkpoint))
         prefixes = filter(None, [*run.checkpoints(), run.best()])
-        found["of the checkpoints"] = ", ".join(map(os.path.basename, prefixes))
+        found["all checkpoints"] = ", ".join(map(os.path.basename, prefixes))
     weights = [name for name in shapes if not is_slot(name) and name != GLOBAL_STEP]
     found["variables"] = len(weights)
-    found["numbers in them"] = sum(math.prod(shapes[name]) for name in weights)
+    found["parameters"] = sum(math.prod(shapes[name]) for name in weights)
     found["optimizer slots"] = sum(map(is_slot, shapes)) or "none"
     if GLOBAL_STEP in shapes:
         found["step"] = int(read_variables(reader, stored.checkpoint, [GLOBAL_STEP])[GLOBAL_STEP])
@@ -317,11 +302,10 @@ def _weights(stored: StoredModel) -> dict[str, object]:
 
 
 def _sample_output(model: Any) -> list[str]:
-    """Returns a short text in the language of the model and the output for it."""
+    """Returns a text in the language of the model, and the output for this text."""
     tokens, positions = model.tokenizer.tokens, model.config.max_position_embeddings
     is_chinese = 3 * sum(any("一" <= c <= "鿿" for c in token) for token in tokens) > len(tokens)
     sample = _CHINESE if is_chinese else _ENGLISH
-    asked = f"{sample.question}  {sample.context}"
     size: dict[str, Any] = {"max_seq_length": min(128, positions), "batch_size": 1}
     if isinstance(model, albert_tf.AlbertForPretraining):
         candidates = albert_tf.FillMask(model)([sample.masked])[0][0]
@@ -336,21 +320,19 @@ def _sample_output(model: Any) -> list[str]:
         tag = albert_tf.TokenClassifier(model, labels=_labels(model), **size)
         words = tag(sample.texts[0]).words
         return [sample.texts[0], "  " + "  ".join(f"{word.text}/{word.label}" for word in words)]
-    if isinstance(model, albert_tf.AlbertForMultipleChoice):
-        choose = albert_tf.MultipleChoice(model, **size)
-        (chosen,) = choose([sample.question], contexts=[sample.context], options=[sample.options])
-        shares = zip(sample.options, chosen.probabilities, strict=True)
-        return [asked, _shares(shares)]
     if isinstance(model, albert_tf.AlbertEncoder):
         vectors = albert_tf.TextEncoder(model, pooling="pooled", **size)(sample.texts)
         cosine = -keras.losses.cosine_similarity(*vectors)
         return ["  ".join(sample.texts), f"  cosine of their pooled outputs {cosine:.3f}"]
+    asked = f"{sample.question}  {sample.context}"
+    given = {"questions": [sample.question], "contexts": [sample.context]}
+    if isinstance(model, albert_tf.AlbertForMultipleChoice):
+        (chosen,) = albert_tf.MultipleChoice(model, **size)(**given, options=[sample.options])
+        return [asked, _shares(zip(sample.options, chosen.probabilities, strict=True))]
     size |= {"max_query_length": min(64, positions // 2), "null_score_diff_threshold": math.inf}
-    ask = albert_tf.QuestionAnswerer(model, **size)
-    (answer,) = ask([sample.question], contexts=[sample.context])
+    (answer,) = albert_tf.QuestionAnswerer(model, **size)(**given)
     odds = "" if answer.null_odds is None else f"  (null odds {answer.null_odds:.2f})"
-    result = _shares([(answer.answer, answer.probability or 0)])
-    return [asked, result + odds]
+    return [asked, _shares([(answer.answer, answer.probability or 0)]) + odds]
 
 
 def _labels(model: Any) -> list[str] | None:

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+import albert_tf
 from tests.documentation import DOCS, blocks_of
 from tests.programs import ROOT
 
@@ -103,21 +104,15 @@ albert_tf.save(albert_tf.AlbertForQuestionAnswering.load("mini"), "squad", max_s
 
 
 @pytest.mark.slow
-def test_examples_run_as_written(tmp_path):
-    run_all("albert_tf", tmp_path, SQUAD)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("library", [*NAMES])
-def test_examples_of_other_libraries_run_as_written(library, tmp_path):
-    from albert_tf.checkpoints.convert import convert
-
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_examples_run_as_written(library, tmp_path):
+    if library == "albert_tf":
+        run_all(library, tmp_path, SQUAD)
+        return
     format_name = {"KerasHub": "keras_hub", "transformers": "huggingface"}[library]
-    convert("mini", format_name, str(tmp_path / "model"))
+    albert_tf.convert("mini", format_name, tmp_path / "model")
     if library == "transformers":
-        import albert_tf
-
         answering = albert_tf.AlbertForQuestionAnswering.load("mini")
         albert_tf.save(answering, tmp_path / "original")
-        convert(str(tmp_path / "original"), format_name, str(tmp_path / "squad"))
+        albert_tf.convert(tmp_path / "original", format_name, tmp_path / "squad")
     run_all(library, tmp_path)

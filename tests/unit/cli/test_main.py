@@ -26,7 +26,7 @@ def test_every_module_that_is_a_command_is_listed_once():
     assert sorted(NAMES) == sorted(commands)
 
 
-@pytest.mark.parametrize("flag", ["--help", "-h", "help"])
+@pytest.mark.parametrize("flag", ["--help", "help"])
 def test_help_has_a_line_for_each_command(monkeypatch, capsys, flag):
     run(monkeypatch, flag)
     lines = capsys.readouterr().out.splitlines()
@@ -45,11 +45,9 @@ def test_the_version(monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("typed", "message"),
     [
-        ("run_squat", r"run_squat\..* run_squad\?"),
-        ("run-race", r"run-race\..* run_race\?"),
+        ("Run-race", r"Run-race\..* run_race\?"),
         ("run_classifier.py", r"run_classifier.py\..* run_classifier\?"),
-        ("Inspect", r"Inspect\..* inspect\?"),
-        ("quiz", r"^error: [^?]*quiz[^?]*$"),  # which resembles none
+        ("quiz", r"^error: [^?]*quiz[^?]*$"),  # without a suggestion
         ("--x=1 run_squad", "--x=1"),
         ("", "usage: albert_tf COMMAND"),
     ],

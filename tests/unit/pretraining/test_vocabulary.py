@@ -118,7 +118,7 @@ def test_inspect_compares_the_vocabularies(tokenizers, tmp_path, golden, capsys)
     inspect.run([same, path, other])
     *_, first, second = capsys.readouterr().out.splitlines()
     assert first == f"{path} was created with the vocabulary of {same}"
-    assert second == f"{path} was created with ANOTHER vocabulary than {other}"
+    assert second == f"{path} was created with a DIFFERENT vocabulary from {other}"
     tf.io.gfile.remove(f"{tmp_path}/a/.a.tfrecord.vocabulary")
     inspect.run([path, same])
     assert "not stored" in capsys.readouterr().out

@@ -1,0 +1,67 @@
+"""`--dry_run`: everything is checked, the plan is logged, nothing is written."""
+
+import json
+import tempfile
+
+import pytest
+
+from albert_tf.cli import (
+    convert_checkpoint,
+    export_checkpoints,
+    export_litert,
+    export_to_tfhub,
+    run_squad,
+)
+from albert_tf.cli.flags import DRY_RUN_PASSED
+from tests.dry_runs import logged_plan, run_here, tree
+from tests.squad_run import SquadRun
+
+CONVERSIONS = [
+    (convert_checkpoint, "model", {"format": "huggingface", "output_dir": "new/out"}),
+    (
+        export_to_tfhub,
+        "albert_directory",
+        {"export_path": "new/encoder", "preprocessor_path": "new/preprocessor"},
+    ),
+    (export_checkpoints, "albert_directory", {"export_path": "new/model.ckpt"}),
+    (export_litert, "model", {"output_file": "new/a.tflite", "quantization": "int8"}),
+]
+
+
+@pytest.mark.parametrize(("module", "model_flag", "flags"), CONVERSIONS)
+def test_conversions_and_exports(module, model_flag, flags, golden, tmp_path, monkeypatch, capsys):
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    monkeypatch.setenv("ALBERT_TF_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    before = tree(tmp_path)
+    model = golden / "hub" / "albert_directory"
+    run_here(module, {model_flag: model, **flags, "dry_run": True})
+    assert tree(tmp_path) == before
+    assert capsys.readouterr().out == f"{DRY_RUN_PASSED}\n"
+
+
+@pytest.mark.slow
+def test_fine_tuning(tmp_path, golden, capsys, caplog):
+    def plan_of(**changes):
+        caplog.clear()
+        run_here(run_squad, {**flags, **changes})
+        plan = logged_plan(caplog.text)
+        machine = ("free", "avai")
+        return {name: value for name, value in plan.items() if name[:4] not in machine}
+
+    caplog.set_level("INFO", logger="absl")
+    run = SquadRun(tmp_path, golden)
+    flags = run.flags(do_train=True, do_predict=True)
+    before = tree(tmp_path)
+    plan = plan_of(dry_run=True)
+    assert tree(tmp_path) == before
+    assert capsys.readouterr().out.endswith(f"{DRY_RUN_PASSED}\n")
+    assert (plan["steps"], plan["checkpoints"]) == ("6", "3")
+    assert plan_of() == plan
+    assert DRY_RUN_PASSED not in capsys.readouterr().out
+    assert len(list(run.output.glob("model.ckpt-[0-9]*.index"))) == 3
+    config = json.loads((run.output / "run_config.json").read_text())["config"]
+    assert plan["examples"] == str(config["input"]["examples"])
+    plan = plan_of(dry_run=True)
+    assert (plan["steps"], plan["last_step"], plan["checkpoints"]) == ("0", "6", "0")
