@@ -97,9 +97,12 @@ class AblationSettings:
         """Returns the files for training and for evaluation by sentence loss."""
         found = {}
         for loss, prefix in ((SOP, ""), (NSP, "nsp_"), (NONE, "none_")):
-            names = [getattr(self, f"{prefix}{name}") for name in ("input_file", "eval_input_file")]
-            if any(names):
-                found[loss] = [match_files(name or "") for name in names]
+            names = f"{prefix}input_file", f"{prefix}eval_input_file"
+            patterns = [getattr(self, name) for name in names]
+            if any(patterns):
+                if not all(patterns):
+                    raise UserError(f"`{names[0]}` and `{names[1]}` must be set together.")
+                found[loss] = [match_files(pattern) for pattern in patterns]
         return {NONE: found[SOP], **found}
 
     def run_dir(self, variant: Variant) -> str:

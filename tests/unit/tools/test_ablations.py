@@ -105,7 +105,7 @@ def test_given_values_replace_the_defaults():
         ({"comparisons": ["width"], "widths": ["5"]}, "width-5"),
         ({"comparisons": ["deepness"]}, r"comparisons.*'deepness'"),
         ({"depths": ["3", "x"]}, r"`depths`.*'x'"),
-        ({"nsp_eval_input_file": None}, "No file"),
+        ({"nsp_eval_input_file": None}, "`nsp_eval_input_file` must be set"),
     ],
 )
 def test_invalid_settings_are_rejected(changes, named):
