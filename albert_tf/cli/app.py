@@ -134,13 +134,9 @@ def explain(error: Exception, values: flags.FlagValues) -> str:
     `name` becomes --name. If the message contains the path of a flag, it begins with this flag.
     """
     message = _with_flags(str(error), values)
-    places: dict[tuple[int, int], list[str]] = {}
-    for name in values:
-        value = values[name].value if values[name].present else None
-        for text in value if isinstance(value, list) else [value]:
-            for place in _places(text, message) if isinstance(text, str) else ():
-                places.setdefault(place, []).append(f"--{name}")
-    named = places[min(places)] if places else []
+    present = (name for name in values if values[name].present)
+    found = [(p, f"--{name}") for name in present for p in _places(values[name].value, message)]
+    named = [flag for place, flag in found if place == min(found)[0]]
     if isinstance(error, WriteError):
         message += " Free disk space or make the path writable, and run the same command again."
     elif is_missing_file_system(error):
@@ -159,9 +155,11 @@ def _name_flags(record: python_logging.LogRecord) -> bool:
     return True
 
 
-def _places(value: str, message: str) -> Iterator[tuple[int, int]]:
-    """Yields start and negative length in a message of the comma-separated paths of a flag."""
-    for path in filter(None, (part.strip().rstrip("/") for part in value.split(","))):
+def _places(value: object, message: str) -> Iterator[tuple[int, int]]:
+    """Yields the start and the negative length of each path of a flag in a message."""
+    texts = value if isinstance(value, list) else [value]
+    parts = ",".join(text for text in texts if isinstance(text, str)).split(",")
+    for path in filter(None, (part.strip().rstrip("/") for part in parts)):
         head = re.split(r"[*?@[]", path)[0]
         pattern = rf"(?<![\w./-]){re.escape(path)}(?![\w-])"
         if path == STANDARD_INPUT:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple, TypeVar, cast, get_args
+from typing import Any, NamedTuple, TypeVar, cast
 
 from absl import flags, logging
 
@@ -30,7 +30,7 @@ from albert_tf.finetuning.recipes import RECIPES
 from albert_tf.training.settings import depends
 
 # The groups of `--help`, in printed order.
-Group = Literal[
+GROUPS = (
     "Actions",
     "Data",
     "Masking",
@@ -43,9 +43,7 @@ Group = Literal[
     "Output",
     "Devices",
     "Accepted without effect",
-]
-
-GROUPS: tuple[Group, ...] = get_args(Group)
+)
 
 T = TypeVar("T")
 
@@ -83,7 +81,7 @@ class Flag(NamedTuple):
 
 
 Flags = Mapping[Flag, str]  # help texts of flags
-Groups = Mapping[Group, Flags]
+Groups = Mapping[str, Flags]  # by group
 _DEFINE: dict[type, Any] = {
     bool: flags.DEFINE_bool,
     int: flags.DEFINE_integer,

@@ -1,4 +1,4 @@
-"""Functions for the commands that convert, export and inspect models."""
+"""Public functions that convert, export and inspect models."""
 
 from __future__ import annotations
 
