@@ -27,8 +27,8 @@ ALL_REDUCES = ("auto", "nccl", "ring")
 ATTENTIONS = ("auto", "plain", "cudnn")  # see fused_attention.py
 FREEZES = ("encoder", "embeddings")
 
-# Keys that a configuration file must contain. If one has a wrong default, the weights still fit:
-# their shapes do not depend on the number of heads or of layers that share parameters.
+# Keys that a configuration file must contain. Wrong defaults would not be detected, because the
+# shapes of weights do not depend on the number of heads or of layers that share parameters.
 REQUIRED_KEYS = ("vocab_size", "num_hidden_layers", "num_attention_heads")
 
 # Key of `AlbertConfig.extra`: the released version ("v1" or "v2") that a model was fine-tuned from.

@@ -44,13 +44,10 @@ class MaskedLmHead(ConfiguredLayer):
         masked_lm_positions: tf.Tensor | None,
         word_embeddings: tf.Tensor,
     ) -> tf.Tensor:
-        """Returns logits, float32 [B, P, V], or [B, S, V] without positions.
+        """Returns logits, float32 [B, P, V], at the positions, int32 [B, P]; 0 for padding.
 
-        Args:
-            sequence_output: float [B, S, H].
-            masked_lm_positions: int32 [B, P], in 0..S-1; 0 for padding. If `None`, all positions
-                are scored.
-            word_embeddings: float [V, E], the embedding table of the encoder.
+        If `masked_lm_positions` is `None`, all positions are scored: [B, S, V]. The other arguments
+        are float [B, S, H] and [V, E].
         """
         gathered, shape = sequence_output, tf.shape(sequence_output)[:2]
         if masked_lm_positions is not None:
@@ -179,13 +176,10 @@ class SpanBeamHead(ConfiguredLayer):
         start_positions: tf.Tensor | None = None,
         dropout_seed: Seed = None,
     ) -> dict[str, tf.Tensor]:
-        """Scores ends for given starts, or searches for the best spans.
+        """Scores ends for given starts, int32 [B], or searches for the best spans.
 
-        Args:
-            sequence_output: float [B, S, H]; for a search, S is at least K and M.
-            p_mask: [B, S]; 1 = no answer starts or ends here.
-            start_positions: int32 [B], in 0..S-1. If `None`, the best spans are searched for.
-            dropout_seed: int32 [2]; `None` disables dropout.
+        `sequence_output` is float [B, S, H]; for a search, S is at least K and M. `p_mask` [B, S]
+        is 1 where no answer starts or ends.
 
         Returns:
             `cls_logits`, float32 [B], higher if there is no answer. With `start_positions` also

@@ -74,7 +74,8 @@ def add_bias(x: tf.Tensor, bias: tf.Tensor | keras.Variable) -> tf.Tensor:
 def biased_gelu(x: tf.Tensor, bias: tf.Tensor | keras.Variable) -> tf.Tensor:
     """Returns `gelu(x + bias)`; see `gelu` and `add_bias`."""
     if fuses():
-        return _fused(_biased_gelu, _biased_gelu_gradient)(x, tf.convert_to_tensor(bias))
+        fused = _fused(_biased_gelu, _biased_gelu_gradient, num_stored=2)
+        return fused(x, tf.convert_to_tensor(bias))
     return gelu(add_bias(x, bias))
 
 
@@ -83,7 +84,8 @@ def biased_heads(
 ) -> tf.Tensor:
     """Returns (x + bias) * scale, float [B, S, N * D], split into heads [B, N, S, D]."""
     if fuses():
-        return _fused_biased_heads(x, tf.convert_to_tensor(bias), scale, heads)
+        fused = _fused(_biased_heads, _biased_heads_gradient, scale, heads, num_stored=0)
+        return fused(x, tf.convert_to_tensor(bias))
     biased = add_bias(x, bias)
     return _split_heads(biased * scale if scale != 1.0 else biased, heads)
 
@@ -215,7 +217,7 @@ def residual_norm(
     bias, gamma, beta = map(tf.convert_to_tensor, (bias, gamma, beta))
     if fuses():
         flat = tf.reshape(x, tf.shape(rows))
-        fused = _fused(_residual_norm, _residual_norm_gradient, epsilon)
+        fused = _fused(_residual_norm, _residual_norm_gradient, epsilon, num_stored=4)
         return tf.reshape(fused(flat, rows, bias, gamma, beta), tf.shape(x))
     return layer_norm(x + tf.reshape(add_bias(rows, bias), tf.shape(x)), gamma, beta, epsilon)
 
@@ -272,13 +274,16 @@ def _pass(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _fused(
-    function: Callable[..., tf.Tensor], gradient: Callable[..., Any], *constants: Any
+    function: Callable[..., tf.Tensor],
+    gradient: Callable[..., Any],
+    *constants: Any,
+    num_stored: int,
 ) -> Callable[..., tf.Tensor]:
-    """Returns a function of tensors whose gradient takes the same tensors and the upstream one."""
+    """Returns a function whose gradient takes its first tensors and the upstream gradient."""
 
     @tf.custom_gradient
     def apply(*tensors: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
-        stored = [tf.identity(tensor) for tensor in tensors]
+        stored = [tf.identity(tensor) for tensor in tensors[:num_stored]]
         return function(*tensors, *constants), lambda up: gradient(*stored, up, *constants)
 
     return apply
@@ -340,7 +345,6 @@ def _residual_norm_gradient(
     residual: tf.Tensor,
     bias: tf.Tensor,
     gamma: tf.Tensor,
-    beta: tf.Tensor,
     upstream: tf.Tensor,
     epsilon: float,
 ) -> tuple[tf.Tensor, ...]:
@@ -370,26 +374,20 @@ def _normalized(x: tf.Tensor, epsilon: float) -> tuple[tf.Tensor, tf.Tensor]:
     return centered * inverse_deviation, inverse_deviation
 
 
-def _fused_biased_heads(x: tf.Tensor, bias: tf.Tensor, scale: float, heads: int) -> tf.Tensor:
-    @tf.custom_gradient
-    def split(x: tf.Tensor, bias: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
-        return _biased_heads(x, bias, scale, heads), lambda up: _biased_heads_gradient(up, scale)
-
-    return split(x, bias)
-
-
 @_pass
 def _biased_heads(x: tf.Tensor, bias: tf.Tensor, scale: float, heads: int) -> tf.Tensor:
     return _split_heads(tf.cast((as_float32(x) + bias) * scale, x.dtype), heads)
 
 
 @_pass
-def _biased_heads_gradient(upstream: tf.Tensor, scale: float) -> tuple[tf.Tensor, tf.Tensor]:
-    _, heads, _, size = upstream.shape
+def _biased_heads_gradient(
+    upstream: tf.Tensor, scale: float, heads: int
+) -> tuple[tf.Tensor, tf.Tensor]:
+    hidden = heads * upstream.shape[-1]
     merged = tf.transpose(upstream, [0, 2, 1, 3])
     batch, length = tf.unstack(tf.shape(merged)[:2])
-    rows = as_float32(tf.reshape(merged, [batch * length, heads * size])) * scale
-    to_x = tf.reshape(tf.cast(rows, upstream.dtype), [batch, length, heads * size])
+    rows = as_float32(tf.reshape(merged, [batch * length, hidden])) * scale
+    to_x = tf.reshape(tf.cast(rows, upstream.dtype), [batch, length, hidden])
     return to_x, _column_sum(rows)
 
 

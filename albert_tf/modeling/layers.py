@@ -222,16 +222,10 @@ class FactorizedEmbedding(ConfiguredLayer):
     def call(
         self, input_ids: tf.Tensor, segment_ids: tf.Tensor, dropout_seed: Seed = None
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the embedding output and the word embeddings, both float [B, S, E].
+        """Returns the embedding output and the word embeddings, float [B, S, E], of int32 [B, S].
 
-        Args:
-            input_ids: int32 [B, S], in 0..V-1.
-            segment_ids: int32 [B, S], in 0..type_vocab_size-1.
-            dropout_seed: int32 [2]; `None` disables dropout.
-
-        Raises:
-            ValueError: S exceeds the position table. If S is unknown during tracing, running the
-                graph raises tf.errors.InvalidArgumentError instead.
+        Raises ValueError if S exceeds the position table. If S is unknown during tracing, running
+        the graph raises `tf.errors.InvalidArgumentError` instead.
         """
         length = self._checked_length(input_ids)
         words = self._look_up(self.word_embeddings, input_ids)
@@ -278,17 +272,12 @@ class SelfAttention(ConfiguredLayer):
     def call(
         self, x: tf.Tensor, attention_mask: tf.Tensor, dropout_seed: Seed = None
     ) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """Attends from every position to the real tokens of its sequence.
+        """Attends from every position of x, float [B, S, H], to the real tokens of its sequence.
 
-        Args:
-            x: float [B, S, H].
-            attention_mask: [B, S] of any number type; 1 = real token, 0 = padding. As in the
-                original, a row of zeros has the same effect as a row of ones.
-            dropout_seed: int32 [2]; `None` disables dropout.
-
-        Returns:
-            The projected context, float [B, S, H], and the attention probabilities before dropout,
-            float [B, N, S, S], which are `None` inside `fused_attention.attending`.
+        `attention_mask` is [B, S] of any number type; 1 = real token, 0 = padding. As in the
+        original, a row of zeros has the same effect as a row of ones. Returns the projected
+        context, float [B, S, H], and the attention probabilities before dropout, float [B, N, S,
+        S], which are `None` inside `fused_attention.attending`.
         """
         context, probabilities = self.context(x, attention_mask, dropout_seed)
         return self.output_projection(context), probabilities

@@ -43,7 +43,9 @@ def run_rematerialized(x: tf.Tensor, runs: Sequence[Run]) -> list[tf.Tensor]:
     values = dict(zip(variables, reader(x), strict=True))
     last_use = {id(v): number for number, run in enumerate(runs) for v in run.variables}
     outputs: list[tf.Tensor] = []
-    for same in _parts(runs[:-1]):
+    loops = itertools.groupby(runs[:-1], lambda run: id(run.function))
+    parts = (list(same) for _, same in loops) if in_xla() else ([run] for run in runs[:-1])
+    for same in parts:
         used = [id(variable) for variable in same[0].variables]
         number = len(outputs) + len(same) - 1
         is_used_later = [last_use[key] > number for key in used]
@@ -59,12 +61,6 @@ def run_rematerialized(x: tf.Tensor, runs: Sequence[Run]) -> list[tf.Tensor]:
     last = runs[-1]
     outputs.append(_compute(last, x, last.inputs, [values[id(v)] for v in last.variables]))
     return outputs
-
-
-def _parts(runs: Sequence[Run]) -> list[list[Run]]:
-    if not in_xla():
-        return [[run] for run in runs]
-    return [list(same) for _, same in itertools.groupby(runs, lambda run: id(run.function))]
 
 
 class _StoredValues(keras.layers.Layer):

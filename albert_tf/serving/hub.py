@@ -47,15 +47,7 @@ def export_to_tfhub(
     *,
     dry_run: bool = False,
 ) -> ConversionReport:
-    """Writes a model for TF-Hub and compares its outputs, see `albert_tf.export_hub_module`.
-
-    With `dry_run`, only the checks are run.
-
-    Raises:
-        ValueError: the model cannot be read or exported, a target is not empty, or the exported
-            model has other outputs.
-        WriteError: a directory cannot be written.
-    """
+    """Writes a model for TF-Hub and compares its outputs, see `albert_tf.export_hub_module`."""
     check_target(export_path)
     if preprocessor_path:
         _check_preprocessor(preprocessor_path, format_name, export_path)
@@ -173,10 +165,14 @@ class Preprocessor(tf.Module):
         return {"input_word_ids": ids, "input_mask": mask, "input_type_ids": types}
 
 
-class _Subobject(tf.Module):
+class _Tokenize(tf.Module):
     def __init__(self, graph: GraphTokenizer) -> None:
         super().__init__()
         self.graph = graph
+
+    @tf.function(input_signature=[_TEXTS], autograph=False)
+    def __call__(self, sentences: tf.Tensor) -> tf.RaggedTensor | Offsets:
+        return self.graph.tokenize(sentences)
 
     @tf.function(input_signature=[], autograph=False)
     def get_special_tokens_dict(self) -> dict[str, tf.Tensor]:
@@ -191,13 +187,7 @@ class _Subobject(tf.Module):
         return {name: tf.constant(number, tf.int32) for name, number in numbers.items()}
 
 
-class _Tokenize(_Subobject):
-    @tf.function(input_signature=[_TEXTS], autograph=False)
-    def __call__(self, sentences: tf.Tensor) -> tf.RaggedTensor:
-        return self.graph.tokenize(sentences)
-
-
-class _TokenizeWithOffsets(_Subobject):
+class _TokenizeWithOffsets(_Tokenize):
     @tf.function(input_signature=[_TEXTS], autograph=False)
     def __call__(self, sentences: tf.Tensor) -> Offsets:
         return self.graph.tokenize_with_offsets(sentences)

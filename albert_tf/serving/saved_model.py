@@ -48,16 +48,11 @@ def float32_copy(model: _Model) -> _Model:
 
 
 def check_labels(model: keras.Model, labels: Labels) -> None:
-    """Raises `ValueError` if a classifier has another number or kind of labels."""
+    """Raises `ValueError` if a classifier has another number of labels."""
     if labels.num_outputs != model.num_labels:
         raise UserError(
             f"The model has {model.num_labels} outputs, the labels need {labels.num_outputs}: "
             f"{', '.join(labels.names) or 'one number'}"
-        )
-    if labels.multi_label != model.multi_label:
-        raise UserError(
-            f"The model has multi_label={model.multi_label}, but the labels have "
-            f"multi_label={labels.multi_label}."
         )
 
 
@@ -137,19 +132,10 @@ def write_saved_model(
 ) -> str:
     """Writes a SavedModel into a new subdirectory of `export_dir`, atomically; returns its path.
 
-    The SavedModel contains the weights by the original's names and, in `assets.extra`, the
-    configuration, so `albert_tf.load` can read it. The subdirectory is named after the time in
-    seconds.
-
-    Args:
-        model: the model whose variables the signatures use, see `float32_copy`.
-        signatures: TensorFlow functions by name.
-        export_dir: path of a directory, which is created if necessary.
-        extra_files: texts to store in `assets.extra`, by file name.
-        tokenizer: tokenizer that the signatures use, if any.
-
-    Raises:
-        WriteError: the directory cannot be written.
+    The subdirectory is named after the time in seconds. It contains the weights by the original's
+    names and, in `assets.extra`, the configuration and `extra_files`, texts by file name, so
+    `albert_tf.load` can read it. `signatures` are TensorFlow functions that use the variables of
+    `model` and `tokenizer`. Raises `WriteError` if the directory cannot be written.
     """
     root = tf.Module()
     root.weights = {name: variable.value for name, variable in original_names(model).items()}

@@ -53,10 +53,10 @@ class Encoding(NamedTuple):
 
 
 class Tokenizer(abc.ABC):
-    """Converts text to ids of a vocabulary.
+    """Converts text to ids of a vocabulary, which must contain the special tokens.
 
     Attributes:
-        tokens: the vocabulary, str [V], in the order of the ids.
+        tokens: the vocabulary, V different texts, in the order of the ids.
         vocab_size: V, the number of tokens.
         pad_token, unk_token, cls_token, sep_token, mask_token: the special tokens.
         pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special tokens.
@@ -66,10 +66,6 @@ class Tokenizer(abc.ABC):
     """
 
     def __init__(self, tokens: Sequence[str], do_lower_case: bool, files: Sequence[str]) -> None:
-        """Takes unique tokens in the order of their ids.
-
-        Raises ValueError if a special token is missing.
-        """
         self.tokens = list(tokens)
         self.vocab_size = len(self.tokens)
         self.do_lower_case = do_lower_case
@@ -81,8 +77,9 @@ class Tokenizer(abc.ABC):
         self.sep_id = self._special_id("[SEP]")
         self.mask_id = self._special_id("[MASK]")
         special = (self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id)
+        self._special_tokens = [self.tokens[i] for i in special]
         self.pad_token, self.unk_token, self.cls_token, self.sep_token, self.mask_token = (
-            self.tokens[i] for i in special
+            self._special_tokens
         )
         self.starts_word = np.array([self._starts_word(token) for token in self.tokens], bool)
 
@@ -200,15 +197,8 @@ class Tokenizer(abc.ABC):
 
         `special_tokens` lists the special tokens to recognize. If `None`, all are recognized.
         """
-        if special_tokens is None:
-            special_tokens = (
-                self.pad_token,
-                self.unk_token,
-                self.cls_token,
-                self.sep_token,
-                self.mask_token,
-            )
-        first, *rest = re.split(f"({'|'.join(map(re.escape, special_tokens))})", text)
+        names = self._special_tokens if special_tokens is None else special_tokens
+        first, *rest = re.split(f"({'|'.join(map(re.escape, names))})", text)
         ids = self.encode(first)
         for token, part in zip(rest[::2], rest[1::2], strict=True):
             part_ids = self.encode(part)

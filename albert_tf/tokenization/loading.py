@@ -20,15 +20,10 @@ def load_tokenizer(
 ) -> Tokenizer:
     """Loads a tokenizer.
 
-    Each argument may be a SentencePiece model, the .vocab file next to a model, or a WordPiece
-    vocabulary (one token per line; further columns are ignored). If both arguments are passed, the
+    Each path may be a SentencePiece model, the .vocab file next to a model, or a WordPiece
+    vocabulary (one token per line; further columns are ignored). If both paths are passed, the
     SentencePiece model is used, and the other file must contain the same tokens; see
     `existing_files` if a file is missing.
-
-    Args:
-        spm_model_file: path, usually of a SentencePiece model.
-        vocab_file: path, usually of a vocabulary.
-        do_lower_case: whether text is lower-cased.
 
     Raises:
         FileNotFoundError: a file does not exist.

@@ -111,10 +111,7 @@ class SentencePieceTokenizer(Tokenizer):
     def __init__(
         self, model_proto: bytes, do_lower_case: bool = True, files: Sequence[str] = ()
     ) -> None:
-        """Loads the content of a SentencePiece .model file; `files` begins with its path.
-
-        Raises ValueError if it is not a SentencePiece model, or a special token is missing.
-        """
+        """Loads the content of a SentencePiece .model file; `files` begins with its path."""
         try:
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=model_proto)
             size = self._processor.get_piece_size()
@@ -293,17 +290,9 @@ def train_sentence_piece(
 ) -> None:
     """Trains a unigram vocabulary and writes `<model_prefix>.model` and `<model_prefix>.vocab`.
 
-    The text is normalized by `clean_text`. The vocabulary begins with <pad>, <unk>, [CLS], [SEP]
-    and [MASK].
-
-    Args:
-        sentences: lines of raw text, of which at most 10 million are sampled.
-        model_prefix: path of both files, without the extension.
-        vocab_size: V, including special and user-defined symbols.
-        do_lower_case: whether text is lower-cased.
-
-    Raises:
-        ValueError: there is no text, or `vocab_size` does not fit the text.
+    At most 10 million of the sentences are sampled. `vocab_size` includes the special tokens, which
+    come first: <pad>, <unk>, [CLS], [SEP] and [MASK]. Raises ValueError if there is no text, or if
+    `vocab_size` does not fit the text.
 
     Source: the training command in the README of the original release.
     """

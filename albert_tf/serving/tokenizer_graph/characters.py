@@ -62,7 +62,7 @@ class Characters(NamedTuple):
         return self.row_starts() == tf.range(tf.size(self.rows))
 
     def starts_run(self, mask: tf.Tensor) -> tf.Tensor:
-        """Returns whether each character starts a run of characters of a text in `mask`, [N]."""
+        """Returns whether each character starts a run in `mask`, bool [N]. Runs end with texts."""
         continues = tf.concat([[False], mask[:-1]], 0)[: tf.size(mask)]
         return mask & (self.starts_row() | ~continues)
 
@@ -120,7 +120,7 @@ def decode(texts: tf.Tensor) -> Characters:
 
 
 def segment_ids(splits: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
-    """Returns the number of splits[1:] that are not after each position, int32 [size]."""
+    """Returns the row that contains each of `size` positions, int32 [size]."""
     ends = tf.minimum(splits[1:], size)[:, None]
     passed = tf.scatter_nd(ends, tf.ones_like(ends[:, 0]), [size + 1])
     return tf.cumsum(passed)[:size]

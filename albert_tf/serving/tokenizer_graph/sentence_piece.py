@@ -48,7 +48,7 @@ class CommaRule(tf.Module):
         # The range of each part in the characters of its piece.
         ends = (accumulate((len(text) for _, text in row), initial=0) for row in of_pieces)
         self._bounds = constant([*chain.from_iterable(map(pairwise, ends))])
-        # The row of each piece that is split in a table of characters; 0 for other pieces.
+        # Row of each split piece in the table of characters, `_codes`; 0 for other pieces.
         rows = np.zeros(tokenizer.vocab_size)
         rows[[*parts]] = range(1, len(parts) + 1)
         self._rows = constant(rows)
@@ -87,7 +87,7 @@ class CommaRule(tf.Module):
     def _locate_parts(
         self, located: Located, rows: tf.Tensor, places: tf.Tensor, codes: tf.Tensor
     ) -> Located:
-        """Limits the ranges of parts, which are the ranges of their pieces, to the parts."""
+        """Replaces the ranges of parts, which still are the ranges of whole pieces."""
         is_part = tf.where(rows > 0)
         columns = (rows, places, located.starts, located.ends)
         rows, places, starts, ends = (tf.gather_nd(column, is_part) for column in columns)
@@ -135,7 +135,7 @@ class SentencePieceGraph(tf.Module):
         is_split = tokenizer.digit_comma_parts
         has_mark = [token.startswith(WORD_START) for token in tokenizer.tokens]
         self._has_mark = constant(has_mark)
-        self._is_tied = constant([m and i not in is_split for i, m in enumerate(has_mark)])
+        self._needs_blank = constant([m and i not in is_split for i, m in enumerate(has_mark)])
 
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Returns the ids of each text, int32 [B, (tokens)]."""
@@ -176,15 +176,15 @@ class SentencePieceGraph(tf.Module):
         bases = tf.gather(tf.gather(first_bytes, clean.splits), segment_ids(splits, size))
         start = tf.gather(characters, bases + tf.cast(starts.values, tf.int32))
         end = tf.gather(characters, bases + tf.cast(ends.values, tf.int32))
-        return self._without_odd_blanks(Located(ids.values, splits, start, end), clean.codes)
+        return self._limit_blanks(Located(ids.values, splits, start, end), clean.codes)
 
-    def _without_odd_blanks(self, pieces: Located, codes: tf.Tensor) -> Located:
-        """Limits the "▁" of a piece to one blank; see `_limit_blanks` of the Python tokenizer."""
+    def _limit_blanks(self, pieces: Located, codes: tf.Tensor) -> Located:
+        """Limits the "▁" of a piece to one blank, as the Python tokenizer does."""
         next_blank = tf.concat([first_from(codes == ord(" ")), [tf.size(codes)]], 0)
         blank = tf.gather(next_blank, pieces.starts)
-        is_tied = (tf.gather(self._is_tied, pieces.ids) > 0) & (blank < pieces.ends)
-        starts = tf.where(is_tied, blank, pieces.starts)
-        is_mark = is_tied & (pieces.ids == self._mark_id)
+        has_blank = (tf.gather(self._needs_blank, pieces.ids) > 0) & (blank < pieces.ends)
+        starts = tf.where(has_blank, blank, pieces.starts)
+        is_mark = has_blank & (pieces.ids == self._mark_id)
         ends = tf.where(is_mark, blank + 1, pieces.ends)
         return pieces._replace(starts=starts, ends=ends)
 

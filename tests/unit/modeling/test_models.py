@@ -118,25 +118,13 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_every_variable_has_a_gradient(name):
+def test_all_variables_are_trained(name):
     """Except the pooler, if the head scores single tokens."""
-    keras.utils.set_random_seed(2)
-    kind, settings, inputs, heads = MODELS[name]
-    model = kind(dropping_config(), **settings)
-    names, variables = zip(*original_names(model).items(), strict=True)
-    with tf.GradientTape() as tape:
-        tape.watch([v.value for v in variables])
-        outputs = model(inputs(), training=True)
-        loss = sum(tf.reduce_sum(tf.maximum(outputs[head], -50.0) ** 2) for head in heads)
-    gradients = dict(zip(names, tape.gradient(loss, [v.value for v in variables]), strict=True))
-    assert all(g is None or isinstance(g, tf.Tensor) for g in gradients.values())
-    missing = {name for name, gradient in gradients.items() if gradient is None}
+    kind, settings, *_ = MODELS[name]
+    variables = original_names(kind(small_config(**SHALLOW), **settings))
+    frozen = {name for name, variable in variables.items() if not variable.trainable}
     pooler = {"bert/pooler/dense/kernel", "bert/pooler/dense/bias"}
-    assert missing == (pooler if name in ("answers", "beams", "tokens") else set())
-    assert {name for name, v in zip(names, variables, strict=True) if not v.trainable} == missing
-    # Softmax ignores a bias that all keys, or all positions, share.
-    still = {name for name, g in gradients.items() if g is not None and not np.any(abs(g) > 1e-6)}
-    assert all(name.endswith(("/bias", "/beta")) for name in still), still
+    assert frozen == (pooler if name in ("answers", "beams", "tokens") else set())
 
 
 @pytest.mark.parametrize("name", MODELS)

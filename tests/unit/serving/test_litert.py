@@ -51,24 +51,22 @@ pickle.dump(answers, open(sys.argv[2], "wb"))
 """
 
 
-def config(**changes):
-    """Returns sizes that the converter quantizes, and a block that runs three times."""
-    sizes = {
-        "vocab_size": 307,
-        "embedding_size": 24,
-        "hidden_size": 48,
-        "intermediate_size": 700,
-        "num_hidden_layers": 3,
-        "num_hidden_groups": 1,
-        "inner_group_num": 1,
-    }
-    return dropping_config(**{**sizes, **changes})
+# Sizes that the converter quantizes, and a block that runs three times.
+CONFIG = dropping_config(
+    vocab_size=307,
+    embedding_size=24,
+    hidden_size=48,
+    intermediate_size=700,
+    num_hidden_layers=3,
+    num_hidden_groups=1,
+    inner_group_num=1,
+)
 
 
 def new_model(kind, *arguments):
     """Creates a model whose heads have different outputs for different inputs."""
     keras.utils.set_random_seed(5)
-    model = kind(config(), *arguments)
+    model = kind(CONFIG, *arguments)
     random = np.random.default_rng(4)
     for name, variable in original_names(model).items():
         if not name.startswith("bert/"):
@@ -96,19 +94,16 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def all_exported(tmp_path_factory):
-    """Returns model, file, agreement and answers of another process by case."""
+    """Returns model, file and answers of another process by case."""
     folder, exported, questions = tmp_path_factory.mktemp("litert"), {}, []
     for name, (kind, batch_size, length, shapes) in CASES.items():
         model = new_model(*kind)
         path = str(folder / f"{name}.tflite")
         labels = LABELS if kind[-1] == 3 else None
         quantization = name.partition("-")[0]
-        export = LiteRTExport(model, path, quantization, length, batch_size, labels)
-        agreement = export.write()
+        LiteRTExport(model, path, quantization, length, batch_size, labels).write()
         batches = [batch(*shape) for shape in shapes]
-        exported[name] = SimpleNamespace(
-            model=model, path=path, agreement=agreement, batches=batches
-        )
+        exported[name] = SimpleNamespace(model=model, path=path, batches=batches)
         questions += [(path, inputs) for inputs in batches]
     path = exported["none"].path
     questions += [

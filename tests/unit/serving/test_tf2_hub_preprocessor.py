@@ -19,7 +19,7 @@ from albert_tf.tokenization.loading import load_tokenizer
 from tests.programs import isolated_python
 from tests.small_model import small_config
 
-# Other processes load it; the tests of tokenizer graphs check the same ids.
+# The tests of tokenizer graphs check the same ids in this process.
 pytestmark = pytest.mark.slow
 
 FILES = {"spm": "small_1000.model", "wordpiece": "vocab.txt"}
@@ -30,7 +30,7 @@ PAIR_LENGTHS = (5, 6, 9, 14, 60)
 
 PROGRAM = """
 import pickle, sys
-import tensorflow as tf, tensorflow_text as text
+import tensorflow as tf, tensorflow_text
 
 texts, others, lengths, path = pickle.load(open(sys.argv[1], "rb"))
 
@@ -40,86 +40,60 @@ def error(function, *arguments, **named):
     except tf.errors.InvalidArgumentError as message:
         return str(message)
 
-def by_library(segments, length, ids):
-    room = length - len(segments) - 1
-    trimmed = text.RoundRobinTrimmer(room).trim(segments)
-    start, end = ids["start_of_sequence_id"], ids["end_of_segment_id"]
-    joined, types = text.combine_segments(trimmed, start, end)
-    word_ids, mask = text.pad_model_inputs(joined, length, int(ids["padding_id"]))
-    type_ids, _ = text.pad_model_inputs(types, length)
-    return {"input_word_ids": word_ids, "input_mask": mask, "input_type_ids": type_ids}
-
 def numbers(values):
     return tf.nest.map_structure(lambda value: value.numpy(), values)
 
-def seen(path):
-    it = tf.saved_model.load(path)
-    first, second = it.tokenize(texts), it.tokenize(others)
-    ids = numbers(it.tokenize.get_special_tokens_dict())
-    words = tf.RaggedTensor.from_row_splits(first, [0, 2, 3, 3, 5])
-    flat = words.merge_dims(1, 2)
-    dataset = tf.data.Dataset.from_tensor_slices(texts).batch(2).map(it, num_parallel_calls=2)
-    signature = it.signatures["serving_default"]
-    return {
-        "inputs": numbers(it(texts)),
-        "shorter": numbers(it(texts, seq_length=9)),
-        "longer": numbers(it(tf.constant(texts), seq_length=tf.constant(50))),
-        "none": numbers(it(tf.zeros([0], tf.string))),
-        "ids": first.to_list(),
-        "dtype": first.dtype.name,
-        "special": {name: (int(i), i.dtype.name) for name, i in ids.items()},
-        "offsets": [part.to_list() for part in it.tokenize_with_offsets(texts)],
-        "pairs": {n: numbers(it.bert_pack_inputs([first, second], seq_length=n)) for n in lengths},
-        "wanted": {n: numbers(by_library([first, second], n, ids)) for n in lengths},
-        "words": numbers(it.bert_pack_inputs([words, words], seq_length=20)),
-        "wanted_words": numbers(by_library([flat, flat], 20, ids)),
-        "one": numbers(it.bert_pack_inputs([first])),
-        "rows": [numbers(batch) for batch in dataset],
-        "served": numbers(signature(sentences=tf.constant(texts))),
-        "shapes": {name: spec.shape.as_list() for name, spec in dataset.element_spec.items()},
-        "asset": next(
-            tf.io.read_file(asset.asset_path).numpy()
-            for name in ("sp_model_file", "vocab_file")
-            if (asset := getattr(it, name, None))
-        ),
-        "too_short": error(it, texts, seq_length=2),
-        "too_short_for_two": error(it.bert_pack_inputs, [first, second], seq_length=4),
-    }
-
-found = seen(path)
+it = tf.saved_model.load(path)
+first, second = it.tokenize(texts), it.tokenize(others)
+ids = numbers(it.tokenize.get_special_tokens_dict())
+words = tf.RaggedTensor.from_row_splits(first, [0, 2, 3, 3, 5])
+dataset = tf.data.Dataset.from_tensor_slices(texts).batch(2).map(it, num_parallel_calls=2)
+found = {
+    "inputs": numbers(it(texts)),
+    "shorter": numbers(it(texts, seq_length=9)),
+    "longer": numbers(it(tf.constant(texts), seq_length=tf.constant(50))),
+    "none": numbers(it(tf.zeros([0], tf.string))),
+    "ids": first.to_list(),
+    "special": {name: (int(i), i.dtype.name) for name, i in ids.items()},
+    "offsets": [part.to_list() for part in it.tokenize_with_offsets(texts)],
+    "pairs": {n: numbers(it.bert_pack_inputs([first, second], seq_length=n)) for n in lengths},
+    "words": numbers(it.bert_pack_inputs([words, words], seq_length=20)),
+    "one": numbers(it.bert_pack_inputs([first])),
+    "rows": [numbers(batch) for batch in dataset],
+    "served": numbers(it.signatures["serving_default"](sentences=tf.constant(texts))),
+    "shapes": {name: spec.shape.as_list() for name, spec in dataset.element_spec.items()},
+    "asset": next(
+        tf.io.read_file(asset.asset_path).numpy()
+        for name in ("sp_model_file", "vocab_file")
+        if (asset := getattr(it, name, None))
+    ),
+    "too_short": error(it, texts, seq_length=2),
+    "too_short_for_two": error(it.bert_pack_inputs, [first, second], seq_length=4),
+}
 unexpected = {name for name in sys.modules if name.partition(".")[0] in (
     "albert_tf", "sentencepiece", "keras_hub", "tensorflow_hub", "tf_keras")}
 assert not unexpected, unexpected
 pickle.dump(found, open(sys.argv[2], "wb"))
 """
 
+# One model from texts to the outputs of an encoder, and a model of pairs.
 KERAS_PROGRAM = """
 import pickle, sys
 import tensorflow as tf, tensorflow_text
 import tensorflow_hub as hub, tf_keras
 
 texts, others, _, path = pickle.load(open(sys.argv[1], "rb"))
-
-def numbers(values):
-    return tf.nest.map_structure(lambda value: value.numpy(), values)
-
-def seen(path):
-    it = hub.load(path)
-    first, second = (tf_keras.Input([], dtype=tf.string) for _ in range(2))
-    tokenize = hub.KerasLayer(it.tokenize)
-    pack = hub.KerasLayer(it.bert_pack_inputs, arguments=dict(seq_length=14))
-    pair = tf_keras.Model([first, second], pack([tokenize(first), tokenize(second)]))
-    single = tf_keras.Model(first, hub.KerasLayer(path, arguments=dict(seq_length=9))(first))
-    texts_, others_ = tf.constant(texts), tf.constant(others)
-    # From texts to the encoder's outputs, as one model.
-    pooled = hub.KerasLayer(sys.argv[3])(hub.KerasLayer(it)(first))["pooled_output"]
-    return {
-        "pair": numbers(pair([texts_, others_])),
-        "single": numbers(single(texts_)),
-        "pooled": tf_keras.Model(first, pooled)(texts_).numpy(),
-    }
-
-pickle.dump(seen(path), open(sys.argv[2], "wb"))
+it = hub.load(path)
+first, second = (tf_keras.Input([], dtype=tf.string) for _ in range(2))
+tokenize = hub.KerasLayer(it.tokenize)
+pack = hub.KerasLayer(it.bert_pack_inputs, arguments=dict(seq_length=14))
+pair = tf_keras.Model([first, second], pack([tokenize(first), tokenize(second)]))
+pooled = hub.KerasLayer(sys.argv[3])(hub.KerasLayer(it)(first))["pooled_output"]
+found = {
+    "pair": pair([tf.constant(texts), tf.constant(others)]),
+    "pooled": tf_keras.Model(first, pooled)(tf.constant(texts)),
+}
+pickle.dump(tf.nest.map_structure(lambda x: x.numpy(), found), open(sys.argv[2], "wb"))
 """
 
 
@@ -157,16 +131,25 @@ def results(folder) -> dict[str, Any]:
     return run(PROGRAM, folder)
 
 
-def inputs(tokenizer: Tokenizer, texts: list[str], length: int) -> dict[str, np.ndarray]:
-    """Computes the inputs of single texts."""
-    ids = np.full([len(texts), length], tokenizer.pad_id, np.int32)
-    mask = np.zeros_like(ids)
-    for row, text in enumerate(texts):
-        kept = tokenizer.encode(text)[: length - 2]
-        sequence = [tokenizer.cls_id, *kept, tokenizer.sep_id]
-        ids[row, : len(sequence)] = sequence
-        mask[row, : len(sequence)] = 1
-    return {"input_word_ids": ids, "input_mask": mask, "input_type_ids": np.zeros_like(ids)}
+def pack(tokenizer: Tokenizer, length: int, *segments: list[list[int]]) -> dict[str, np.ndarray]:
+    """Returns the inputs for one or two segments of ids, which are truncated in turns."""
+    rows = []
+    for row in zip(*segments, strict=True):
+        room, lengths = length - len(row) - 1, [0] * len(row)
+        while room > 0 and lengths != list(map(len, row)):
+            for number, ids in enumerate(row):
+                if room > 0 and lengths[number] < len(ids):
+                    lengths[number] += 1
+                    room -= 1
+        tokens, types = [tokenizer.cls_id], [0]
+        for number, (ids, kept) in enumerate(zip(row, lengths, strict=True)):
+            tokens += [*ids[:kept], tokenizer.sep_id]
+            types += [number] * (kept + 1)
+        missing = length - len(tokens)
+        mask = [1] * len(tokens) + [0] * missing
+        rows.append([tokens + [tokenizer.pad_id] * missing, mask, types + [0] * missing])
+    columns = np.array(rows, np.int32).reshape(-1, 3, length).transpose(1, 0, 2)
+    return dict(zip(("input_word_ids", "input_mask", "input_type_ids"), columns, strict=True))
 
 
 def assert_equal(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) -> None:
@@ -176,42 +159,39 @@ def assert_equal(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) ->
         np.testing.assert_array_equal(found[name], values, name)
 
 
-@pytest.mark.parametrize(("name", "length"), [("inputs", LENGTH), ("shorter", 9), ("longer", 50)])
-def test_inputs_of_texts(tokenizer, results, name, length):
-    assert_equal(results[name], inputs(tokenizer, TEXTS, length))
-
-
-def test_all_functions_return_the_same(tokenizer, results):
-    wanted = inputs(tokenizer, TEXTS, LENGTH)
-    found = results
-    assert_equal(found["served"], wanted)
-    assert_equal(found["one"], wanted)
-    rows = {name: np.concatenate([row[name] for row in found["rows"]]) for name in wanted}
+def test_inputs_of_texts(tokenizer, results):
+    ids = tokenizer.encode_batch(TEXTS)
+    for name, length in (("shorter", 9), ("longer", 50)):
+        assert_equal(results[name], pack(tokenizer, length, ids))
+    wanted = pack(tokenizer, LENGTH, ids)
+    for name in ("inputs", "served", "one"):
+        assert_equal(results[name], wanted)
+    rows = {name: np.concatenate([row[name] for row in results["rows"]]) for name in wanted}
     assert_equal(rows, wanted)
-    assert set(map(tuple, found["shapes"].values())) == {(None, LENGTH)}
-    assert_equal(found["none"], inputs(tokenizer, [], LENGTH))
+    assert set(map(tuple, results["shapes"].values())) == {(None, LENGTH)}
+    assert_equal(results["none"], pack(tokenizer, LENGTH, []))
+
+
+def test_pairs(tokenizer, results):
+    ids, others = tokenizer.encode_batch(TEXTS), tokenizer.encode_batch(OTHERS)
+    for length in PAIR_LENGTHS:
+        assert_equal(results["pairs"][length], pack(tokenizer, length, ids, others))
+    words = [ids[0] + ids[1], ids[2], [], ids[3] + ids[4]]
+    assert_equal(results["words"], pack(tokenizer, 20, words, words))
 
 
 def test_ids_offsets_and_special_tokens(tokenizer, results):
-    found = results
-    assert found["ids"] == found["offsets"][0] == [tokenizer.encode(text) for text in TEXTS]
-    assert found["dtype"] == "int32"
+    assert results["ids"] == results["offsets"][0] == tokenizer.encode_batch(TEXTS)
     raw = TEXTS[0].encode()
-    starts, ends = (part[0] for part in found["offsets"][1:])
+    starts, ends = (part[0] for part in results["offsets"][1:])
     assert b"".join(raw[s:e] for s, e in zip(starts, ends, strict=True)).startswith(b"The")
-    assert found["special"] == {
+    assert results["special"] == {
         "start_of_sequence_id": (tokenizer.cls_id, "int32"),
         "end_of_segment_id": (tokenizer.sep_id, "int32"),
         "padding_id": (tokenizer.pad_id, "int32"),
         "mask_id": (tokenizer.mask_id, "int32"),
         "vocab_size": (tokenizer.vocab_size, "int32"),
     }
-
-
-def test_pairs_equal_tensorflow_text(results):
-    for length in PAIR_LENGTHS:
-        assert_equal(results["pairs"][length], results["wanted"][length])
-    assert_equal(results["words"], results["wanted_words"])
 
 
 def test_short_sequences_are_rejected(results):
@@ -234,9 +214,8 @@ def test_tf_keras_model_with_an_encoder(folder, tokenizer, results):
     (folder / "encoder").mkdir()
     tf2_hub_encoder.write(str(folder / "encoder"), contents)
     found = run(KERAS_PROGRAM, folder, str(folder / "encoder"))
-    assert_equal(found["pair"], results["wanted"][14])
-    assert_equal(found["single"], inputs(tokenizer, TEXTS, 9))
-    rows = inputs(tokenizer, TEXTS, LENGTH)
+    assert_equal(found["pair"], results["pairs"][14])
+    rows = pack(tokenizer, LENGTH, tokenizer.encode_batch(TEXTS))
     names = zip(("input_ids", "input_mask", "segment_ids"), rows.values(), strict=True)
     wanted = model.encoder(dict(names))["pooled_output"]
     np.testing.assert_allclose(found["pooled"], wanted, rtol=0, atol=1e-6)
