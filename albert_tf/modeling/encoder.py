@@ -31,7 +31,7 @@ from albert_tf.modeling.rematerialization import Run, run_rematerialized
 M = TypeVar("M", bound="ConfiguredModel")
 
 _ALIASES = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}  # Hugging Face's names
-# Names of other libraries, which are errors: without its mask, a model would attend to padding.
+# Unsupported names of other libraries. A model without its mask would attend to padding.
 _FOREIGN_NAMES = {
     "input_word_ids": "input_ids",
     "token_ids": "input_ids",
@@ -300,7 +300,7 @@ class AlbertEncoder(ConfiguredModel):
 
 
 def named_inputs(inputs: Inputs) -> dict[str, tf.Tensor]:
-    """Returns inputs by the original's names; raises ValueError for unsupported or double names."""
+    """Returns inputs by the original's names; ValueError for unsupported or duplicate names."""
     if not isinstance(inputs, Mapping):
         return {"input_ids": inputs}
     for name in inputs:

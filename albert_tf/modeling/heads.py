@@ -44,10 +44,10 @@ class MaskedLmHead(ConfiguredLayer):
         masked_lm_positions: tf.Tensor | None,
         word_embeddings: tf.Tensor,
     ) -> tf.Tensor:
-        """Returns logits, float32 [B, P, V], at the positions, int32 [B, P]; 0 for padding.
+        """Returns logits, float32 [B, P, V], for positions, int32 [B, P], which are 0 for padding.
 
-        If `masked_lm_positions` is `None`, all positions are scored: [B, S, V]. The other arguments
-        are float [B, S, H] and [V, E].
+        If `masked_lm_positions` is `None`, all positions are scored: [B, S, V]. `sequence_output`
+        is float [B, S, H], `word_embeddings` float [V, E].
         """
         gathered, shape = sequence_output, tf.shape(sequence_output)[:2]
         if masked_lm_positions is not None:

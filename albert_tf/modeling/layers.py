@@ -222,7 +222,7 @@ class FactorizedEmbedding(ConfiguredLayer):
     def call(
         self, input_ids: tf.Tensor, segment_ids: tf.Tensor, dropout_seed: Seed = None
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the embedding output and the word embeddings, float [B, S, E], of int32 [B, S].
+        """Returns the embedding output and the word embeddings, float [B, S, E] each.
 
         Raises ValueError if S exceeds the position table. If S is unknown during tracing, running
         the graph raises `tf.errors.InvalidArgumentError` instead.

@@ -336,8 +336,8 @@ class AlbertForMultipleChoice(EncoderAndHead):
     outputs of the encoder have B * C sequences.
 
     Args:
-        dropout_prob: dropout of the pooled output in training.
         config, use_one_hot_embeddings: see `AlbertEncoder`.
+        dropout_prob: dropout of the pooled output in training.
 
     Source: race_utils.py of the original release, create_model.
     """
@@ -432,10 +432,10 @@ class AlbertForQuestionAnsweringWithBeamSearch(EncoderAndHead):
     A call returns the outputs of `SpanBeamHead.call`. They do not depend on padding.
 
     Args:
+        config, use_one_hot_embeddings: see `AlbertEncoder`.
         start_n_top: K, number of best starts for which ends are scored.
         end_n_top: M, number of best ends per start.
         dropout_prob: dropout before the score for no answer, in training.
-        config, use_one_hot_embeddings: see `AlbertEncoder`.
 
     Raises:
         ValueError: a beam is wider than the position table. In a call: an input is missing.

@@ -3,8 +3,8 @@
 In the backward pass, each run of a block except the last is recomputed, and its parameter gradients
 are added to the gradients of later runs before the next recomputation starts. Therefore, the inner
 tensors and parameter gradients of only one run are in memory. A gradient tape would keep the
-parameter gradients of all runs, 12 x 0.8 GB for xxlarge. To sum gradients early, each run takes the
-parameters as arguments and returns them for later runs; their gradients are the sums of later runs.
+parameter gradients of all runs, 12 x 0.8 GB for xxlarge. To sum gradients early, each run returns
+its parameters for later runs; the gradients of these values are the sums over later runs.
 
 With XLA, consecutive runs of one function form a loop, forward and backward, so the time of tracing
 and compilation does not depend on their number.

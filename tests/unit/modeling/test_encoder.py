@@ -11,6 +11,7 @@ from albert_tf.modeling.encoder import AlbertEncoder
 from tests.small_model import (
     BATCH,
     LENGTH,
+    ONE_BLOCK,
     REAL_TOKENS,
     dropping_config,
     encoder_inputs,
@@ -18,8 +19,6 @@ from tests.small_model import (
 )
 
 SEED = tf.constant([3, 5])
-# Compiles in seconds.
-SHALLOW = {"num_hidden_layers": 1, "num_hidden_groups": 1, "inner_group_num": 1}
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +99,7 @@ class TestDropout:
         assert_same(dropping(encoder_inputs(), training=False, dropout_seed=SEED), expected)
 
     def test_training_without_a_seed_has_new_masks_each_time(self):
-        dropping = AlbertEncoder(dropping_config(**SHALLOW))
+        dropping = AlbertEncoder(dropping_config(**ONE_BLOCK))
         step = tf.function(lambda: dropping(encoder_inputs(), training=True)["pooled_output"])
         outputs = [step().numpy() for _ in range(3)]
         assert len(np.unique(outputs, axis=0)) == 3
@@ -130,7 +129,7 @@ class TestDropout:
 
 
 class TestAsKerasModel:
-    CONFIG = dropping_config(**SHALLOW)
+    CONFIG = dropping_config(**ONE_BLOCK)
 
     @pytest.mark.slow
     def test_saved_functions_can_be_trained(self, tmp_path):
@@ -167,7 +166,7 @@ class TestAsKerasModel:
 
 class TestSavedSettings:
     def test_frozen_encoder_stays_frozen(self, tmp_path):
-        encoder = AlbertEncoder(small_config(**SHALLOW))
+        encoder = AlbertEncoder(small_config(**ONE_BLOCK))
         model = classifier(encoder)
         encoder.trainable = False
         model.save(tmp_path / "frozen.keras")

@@ -23,6 +23,7 @@ from albert_tf.training.distribution import create_strategy
 from tests.small_model import (
     BATCH,
     LENGTH,
+    ONE_BLOCK,
     PREDICTIONS,
     dropping_config,
     encoder_inputs,
@@ -30,8 +31,6 @@ from tests.small_model import (
     small_config,
 )
 
-# Compiles in seconds.
-SHALLOW = {"num_hidden_layers": 1, "num_hidden_groups": 1, "inner_group_num": 1}
 SEED = tf.constant([7, 1])
 CHOICES = 4
 OPTION_LENGTHS = np.array([[6, 3, 7, 0], [5, 2, 0, 0], [4, 7, 3, 6]])  # 0: no such option
@@ -121,7 +120,7 @@ MODELS = {
 def test_all_variables_are_trained(name):
     """Except the pooler, if the head scores single tokens."""
     kind, settings, *_ = MODELS[name]
-    variables = original_names(kind(small_config(**SHALLOW), **settings))
+    variables = original_names(kind(small_config(**ONE_BLOCK), **settings))
     frozen = {name for name, variable in variables.items() if not variable.trainable}
     pooler = {"bert/pooler/dense/kernel", "bert/pooler/dense/bias"}
     assert frozen == (pooler if name in ("answers", "beams", "tokens") else set())
@@ -189,7 +188,7 @@ class TestClassification:
         np.testing.assert_array_equal(within["logits"], model.classifier(alone["pooled_output"]))
 
     def test_training_without_a_seed_has_new_masks_each_time(self):
-        model = AlbertForClassification(small_config(**SHALLOW), 5, dropout_prob=0.4)
+        model = AlbertForClassification(small_config(**ONE_BLOCK), 5, dropout_prob=0.4)
         step = tf.function(lambda inputs: model(inputs, training=True)["logits"])
         assert unequal(step(encoder_inputs()), step(encoder_inputs()))
 

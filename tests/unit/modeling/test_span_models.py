@@ -12,11 +12,10 @@ from albert_tf.modeling.models import (
     position_mask,
 )
 from albert_tf.training.distribution import create_strategy
-from tests.small_model import dropping_config, small_config
+from tests.small_model import ONE_BLOCK, dropping_config, small_config
 
 LENGTHS, QUESTIONS = np.array([9, 5, 7, 4]), np.array([4, 3, 3, 4])  # the last has no context
 B, S, K, M = 4, 9, 6, 3
-SHALLOW = {"num_hidden_layers": 1, "num_hidden_groups": 1}
 BEAMS = (
     "start_top_log_probs",
     "start_top_index",
@@ -76,7 +75,7 @@ def test_beams_do_not_depend_on_padding(row):
 def test_beams_do_not_depend_on_batches():
     strategy = create_strategy("one_device")
     with strategy.scope():
-        model = beam_model(small_config(**SHALLOW))
+        model = beam_model(small_config(**ONE_BLOCK))
     predictor = Predictor(model, strategy, outputs=BEAMS, max_seq_length=S, tokens_per_batch=10)
     assert_same_beams(predictor.predict(windows()), model(span_inputs()))
 
@@ -105,7 +104,7 @@ def test_beams_work_in_functional_models(tmp_path):
         name: keras.Input([None], dtype="int32", name=name)
         for name in ("input_ids", "input_mask", "segment_ids")
     }
-    beams = beam_model(dropping_config(**SHALLOW))
+    beams = beam_model(dropping_config(**ONE_BLOCK))
     outputs = beams(inputs)
     model = keras.Model(inputs, {name: outputs[name] for name in BEAMS})
     assert outputs["end_top_index"].shape == (None, K * M)
@@ -117,7 +116,7 @@ def test_beams_work_in_functional_models(tmp_path):
 
 
 def test_beams_compile():
-    model = beam_model(dropping_config(**SHALLOW))
+    model = beam_model(dropping_config(**ONE_BLOCK))
     compiled, inputs = tf.function(model, jit_compile=True), span_inputs(4, [3])  # padded to 6
     assert_same_beams(compiled(inputs), model(inputs))
 
