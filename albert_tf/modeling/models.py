@@ -103,7 +103,8 @@ class AlbertForPretraining(EncoderAndHead):
     With the sentence-order head, a call also returns `sentence_order_logits`, float32 [B, 2].
 
     Args:
-        config, use_one_hot_embeddings: see `AlbertEncoder`.
+        config: the model's configuration.
+        use_one_hot_embeddings: see `FactorizedEmbedding`.
         has_sentence_order_head: whether the model has a head with two classes for pairs of
             segments: their order or, in next-sentence prediction, their adjacency.
     """
@@ -259,7 +260,8 @@ class AlbertForClassification(LabelModel):
     A call returns `logits`, float32 [B, K].
 
     Args:
-        config, use_one_hot_embeddings: see `AlbertEncoder`.
+        config: the model's configuration.
+        use_one_hot_embeddings: see `FactorizedEmbedding`.
         num_labels: K, number of classes; 1 for a regression. Default: the number of `labels`.
         dropout_prob: dropout of the pooled output in training.
         labels: names of the classes, in the order of their ids; `None` if they have no names.
@@ -336,7 +338,8 @@ class AlbertForMultipleChoice(EncoderAndHead):
     outputs of the encoder have B * C sequences.
 
     Args:
-        config, use_one_hot_embeddings: see `AlbertEncoder`.
+        config: the model's configuration.
+        use_one_hot_embeddings: see `FactorizedEmbedding`.
         dropout_prob: dropout of the pooled output in training.
 
     Source: race_utils.py of the original release, create_model.
@@ -398,7 +401,8 @@ class AlbertForQuestionAnswering(EncoderAndHead):
     and padding are not masked.
 
     Args:
-        config, use_one_hot_embeddings: see `AlbertEncoder`.
+        config: the model's configuration.
+        use_one_hot_embeddings: see `FactorizedEmbedding`.
     """
 
     uses_pooler = False
@@ -432,7 +436,8 @@ class AlbertForQuestionAnsweringWithBeamSearch(EncoderAndHead):
     A call returns the outputs of `SpanBeamHead.call`. They do not depend on padding.
 
     Args:
-        config, use_one_hot_embeddings: see `AlbertEncoder`.
+        config: the model's configuration.
+        use_one_hot_embeddings: see `FactorizedEmbedding`.
         start_n_top: K, number of best starts for which ends are scored.
         end_n_top: M, number of best ends per start.
         dropout_prob: dropout before the score for no answer, in training.
