@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any
 
@@ -50,6 +51,7 @@ _EVAL_MASK_SEED = 0  # the same masks in all evaluations of all runs
 _PIPELINE = 3  # must be incremented when the meaning of the saved input position changes
 
 
+@dataclass(eq=False)
 class PretrainingTask:
     """The task of `run_pretraining.py`. For its methods see `training.task.Task`.
 
@@ -63,42 +65,31 @@ class PretrainingTask:
         RecordError: the first record of a file does not match the other arguments.
     """
 
-    def __init__(
-        self,
-        config: AlbertConfig,
-        *,
-        train_files: Sequence[str] = (),
-        eval_files: Sequence[str] = (),
-        max_seq_length: int = 512,
-        max_predictions_per_seq: int = 20,
-        shuffle_buffer_size: int = 1000,
-        sentence_loss: str = SOP,
-        use_one_hot_embeddings: bool = False,
-        masking: OnlineMasking | None = None,
-        skip_damaged_records: bool = False,
-    ) -> None:
-        config.check_sequence_length(max_seq_length)
-        self.config = config
-        self.train_files = list(train_files)
-        self.eval_files = list(eval_files)
-        self.max_seq_length = max_seq_length
-        self.max_predictions_per_seq = max_predictions_per_seq
-        self.shuffle_buffer_size = shuffle_buffer_size
-        self.sentence_loss = sentence_loss
-        self._sentence = _SENTENCE_NAMES.get(sentence_loss)
-        self.use_one_hot_embeddings = use_one_hot_embeddings
-        self.masking = masking
-        self.skip_damaged_records = skip_damaged_records
+    config: AlbertConfig
+    _: KW_ONLY
+    train_files: Sequence[str] = ()
+    eval_files: Sequence[str] = ()
+    max_seq_length: int = 512
+    max_predictions_per_seq: int = 20
+    shuffle_buffer_size: int = 1000
+    sentence_loss: str = SOP
+    use_one_hot_embeddings: bool = False
+    masking: OnlineMasking | None = None
+    skip_damaged_records: bool = False
+
+    def __post_init__(self) -> None:
+        config, masking = self.config, self.masking
+        config.check_sequence_length(self.max_seq_length)
+        self._sentence = _SENTENCE_NAMES.get(self.sentence_loss)
+        sizes = self.max_seq_length, self.max_predictions_per_seq
         specs = [
             spec
-            for spec in pretraining_feature_specs(
-                max_seq_length, max_predictions_per_seq, config.vocab_size, config.type_vocab_size
-            )
+            for spec in pretraining_feature_specs(*sizes, config.vocab_size, config.type_vocab_size)
             if self._sentence or spec.name != _LABELS
         ]
-        to_check = self.train_files
-        if skip_damaged_records:
-            to_check = readable_files(self.train_files) or self.train_files
+        to_check, num_records = self.train_files, 256
+        if self.skip_damaged_records:
+            to_check, num_records = readable_files(self.train_files) or self.train_files, 1
         has_masked_evaluation = bool(self.eval_files) and are_masked(self.eval_files[0])
         self._masks_evaluation = masking is not None and not has_masked_evaluation
         check_masking(to_check, masked=masking is None)
@@ -109,10 +100,10 @@ class PretrainingTask:
         self.specs = as_plain if masking else as_masked
         self.eval_specs = as_plain if self._masks_evaluation else as_masked
         if self.train_files:
-            check_record_files(to_check, self.specs, num_records=1 if skip_damaged_records else 256)
+            check_record_files(to_check, self.specs, num_records=num_records)
         if self.eval_files:
             check_record_files(self.eval_files, self.eval_specs)
-        check_sentence_pairs([*to_check, *self.eval_files], sentence_loss)
+        check_sentence_pairs([*to_check, *self.eval_files], self.sentence_loss)
 
     def _transform(self, seed: int) -> Transform | None:
         return partial(self.masking, seed=seed) if self.masking else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 import re
@@ -56,6 +57,7 @@ def pad_batch(features: Mapping[str, tf.Tensor], batch_size: int) -> Features:
     }
 
 
+@dataclasses.dataclass(eq=False)
 class Evaluator:
     """Evaluates a model, which was created under `strategy`, on the examples of a task.
 
@@ -64,26 +66,19 @@ class Evaluator:
     They share the batches and get the same results.
     """
 
-    def __init__(
-        self,
-        task: EvaluatedTask,
-        model: keras.Model,
-        strategy: tf.distribute.Strategy,
-        batch_size: int,
-        max_batches: int | None = None,
-        *,
-        jit_compile: bool = False,
-        shares: bool = False,
-    ) -> None:
-        check_batch_size(local_replicas(strategy), batch_size, "`eval_batch_size`")
-        self.task = task
-        self.model = model
-        self.strategy = strategy
-        self.batch_size = batch_size
-        self.max_batches = max_batches
-        self.shares = shares
+    task: EvaluatedTask
+    model: keras.Model
+    strategy: tf.distribute.Strategy
+    batch_size: int
+    max_batches: int | None = None
+    _: dataclasses.KW_ONLY
+    jit_compile: bool = False
+    shares: bool = False
+
+    def __post_init__(self) -> None:
+        check_batch_size(local_replicas(self.strategy), self.batch_size, "`eval_batch_size`")
         self._replica_sums: Callable[..., Mapping[str, Any]] = self._sums_of_replica
-        if jit_compile and not is_tpu(strategy):  # TPUs compile everything
+        if self.jit_compile and not is_tpu(self.strategy):  # TPUs compile everything
             compiled = tf.function(self._sums_of_replica, jit_compile=True, autograph=False)
             # Without the lambda, `Strategy.run` would compile all replicas as one program.
             self._replica_sums = lambda features: compiled(features)

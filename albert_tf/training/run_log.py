@@ -7,6 +7,7 @@ resumes from a step or rolls back to it, later records are removed.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
@@ -47,6 +48,7 @@ _SECONDS_BETWEEN_PICTURES = 30.0  # drawing is slow
 _PHASES = ("train", "eval", "roll_back")
 
 
+@dataclasses.dataclass(eq=False)
 class RunLog:
     """The log of one run.
 
@@ -59,33 +61,26 @@ class RunLog:
         clock: returns the time in seconds since 1970.
     """
 
-    def __init__(
-        self,
-        output_dir: str,
-        total_steps: int,
-        start_step: int = 0,
-        *,
-        write: bool = True,
-        on_log: OnLog | None = None,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._output_dir = output_dir
-        self._total_steps = total_steps
-        self._write = write
-        self._on_log = on_log
-        self._clock = clock
-        self._interval_step = start_step
-        self._interval_start = clock()
-        self._drawn_at = clock()
+    output_dir: str
+    total_steps: int
+    start_step: int = 0
+    _: dataclasses.KW_ONLY
+    write: bool = True
+    on_log: OnLog | None = None
+    clock: Callable[[], float] = time.time
+
+    def __post_init__(self) -> None:
+        self._interval_step = self.start_step
+        self._interval_start = self._drawn_at = self.clock()
         self._writers: dict[str, tf.summary.SummaryWriter] = {}
         self._records: dict[tuple[str, int], Record] = {}
         self.reported: list[Record] = []
-        if write:
-            with raise_write_errors(output_dir):
-                tf.io.gfile.makedirs(output_dir)
-            self._forget_after(start_step)
+        if self.write:
+            with raise_write_errors(self.output_dir):
+                tf.io.gfile.makedirs(self.output_dir)
+            self._forget_after(self.start_step)
         self._bar = progress_bar(
-            total=total_steps, initial=start_step, unit="step", hidden=not write
+            total=self.total_steps, initial=self.start_step, unit="step", hidden=not self.write
         )
 
     @property
@@ -99,21 +94,21 @@ class RunLog:
         Logs a warning for every setting that differs from the previous start of a resumed run. If
         the run is already finished, the file is then not changed, because it describes the weights.
         """
-        if not self._write:
+        if not self.write:
             return
         step = self._interval_step
         if step:  # not a new run
-            before = _leaves(read_run_config(self._output_dir))
+            before = _leaves(read_run_config(self.output_dir))
             now = _leaves(parse_json(json.dumps(config, default=str), "config"))
             changes = [name for name in now if before.get(name, now[name]) != now[name]]
-            if step >= self._total_steps and changes:
+            if step >= self.total_steps and changes:
                 values = (
                     f"{name} is {before[name]!r:.80}, not {now[name]!r:.80}" for name in changes
                 )
                 logging.warning(
                     "Nothing is trained, because the run in %s is finished. These settings have no "
                     "effect: %s. Use another `output_dir`, or train more steps",
-                    self._output_dir,
+                    self.output_dir,
                     "; ".join(values),
                 )
                 return
@@ -121,7 +116,7 @@ class RunLog:
             for name in changes:
                 logging.warning(text, name, step, before[name], now[name])
         content = {
-            "time": iso_time(self._clock()),
+            "time": iso_time(self.clock()),
             "start_step": self._interval_step,
             "command_line": sys.argv,
             "versions": {
@@ -145,44 +140,44 @@ class RunLog:
         Adds `examples_per_second` and `steps_per_second`, which exclude the time in `pause`. The
         terminal also shows `seconds_left`.
         """
-        if not self._write:
+        if not self.write:
             return
-        seconds = max(self._clock() - self._interval_start, 1e-9)
+        seconds = max(self.clock() - self._interval_start, 1e-9)
         steps_per_second = (step - self._interval_step) / seconds
         rates = {"examples_per_second": count / seconds, "steps_per_second": steps_per_second}
-        self._interval_step, self._interval_start = step, self._clock()
+        self._interval_step, self._interval_start = step, self.clock()
         self.advance(step)
         losses = {name: value for name, value in metrics.items() if name == "loss"}
         self._bar.set_postfix({**losses, "examples/s": count / seconds}, refresh=False)
-        left = (self._total_steps - step) / steps_per_second if steps_per_second else math.inf
+        left = (self.total_steps - step) / steps_per_second if steps_per_second else math.inf
         self._report("train", step, {**metrics, **rates}, {"seconds_left": left})
 
     def evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
         """Reports an evaluation after `step` steps, and draws the curves if the last are old."""
-        if not self._write:
+        if not self.write:
             return
         self._report("eval", step, metrics)
-        if self._clock() - self._drawn_at >= _SECONDS_BETWEEN_PICTURES:
+        if self.clock() - self._drawn_at >= _SECONDS_BETWEEN_PICTURES:
             self._draw_curves()
 
     def roll_back(self, step: int, metrics: Mapping[str, float]) -> None:
         """Removes all records after `step`, and reports `metrics` in the phase "roll_back"."""
-        if not self._write:
+        if not self.write:
             return
         self._close_writers()
         self._forget_after(step)
         self._bar.n = step
-        self._interval_step, self._interval_start = step, self._clock()
+        self._interval_step, self._interval_start = step, self.clock()
         self._report("roll_back", step, metrics)
 
     @contextmanager
     def pause(self) -> Iterator[None]:
         """Context manager that excludes its time from the rates of training."""
-        start = self._clock()
+        start = self.clock()
         try:
             yield
         finally:
-            self._interval_start += self._clock() - start
+            self._interval_start += self.clock() - start
 
     def close(self) -> None:
         """Draws the curves and closes all files. Write errors are logged as warnings."""
@@ -208,7 +203,7 @@ class RunLog:
         metrics: Mapping[str, float],
         shown_only: Mapping[str, float] | None = None,
     ) -> None:
-        record = new_record(phase, step, metrics, self._clock())
+        record = new_record(phase, step, metrics, self.clock())
         values = _metrics(record)
         self._log_line(phase, step, {**values, **(shown_only or {})})
         is_repeated = (phase, step) in self._records
@@ -221,13 +216,13 @@ class RunLog:
             with raise_write_errors(path), tf.io.gfile.GFile(path, "a") as file:
                 file.write(to_line(record))
         self._write_summaries(phase, step, values)
-        if self._on_log:
-            self._on_log(dict(record))
+        if self.on_log:
+            self.on_log(dict(record))
 
     def _log_line(self, phase: str, step: int, values: Mapping[str, float]) -> None:
         pairs = " ".join(f"{name}={value:.6g}" for name, value in values.items())
         self._bar.clear()  # otherwise the line is appended to the bar
-        logging.info("phase=%s step=%d/%d %s", phase, step, self._total_steps, pairs)
+        logging.info("phase=%s step=%d/%d %s", phase, step, self.total_steps, pairs)
         self._bar.refresh()
 
     def _write_summaries(self, phase: str, step: int, values: Mapping[str, float]) -> None:
@@ -262,14 +257,14 @@ class RunLog:
 
     def _draw_curves(self) -> None:
         self._replace_file(CURVES_FILE, draw_curves(self.records))
-        self._drawn_at = self._clock()
+        self._drawn_at = self.clock()
 
     def _replace_file(self, name: str, content: str | bytes) -> None:
         with write_then_rename(self._path(name)) as file:
             file.write(content.encode() if isinstance(content, str) else content)
 
     def _path(self, *names: str) -> str:
-        return os.path.join(self._output_dir, *names)
+        return os.path.join(self.output_dir, *names)
 
 
 def _leaves(config: Mapping[str, Any]) -> dict[str, Any]:

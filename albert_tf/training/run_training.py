@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
 import tensorflow as tf
 
+from albert_tf.checkpoints.directory_lock import EVALUATION, TRAINING
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.config import OptimizerConfig, TrainerConfig
 from albert_tf.training.distribution import is_chief
@@ -71,7 +73,9 @@ def run_training(
         on_log: called with each record that is logged.
     """
     trainer, output_dir = plan.trainer, plan.trainer.config.output_dir
-    with trainer.locked(evaluates=evaluate is not None, dry_run=dry_run):
+    kinds = (TRAINING,) if evaluate is None else (TRAINING, EVALUATION)
+    locked = trainer.directory.locked(*kinds, dry_run=dry_run)
+    with locked if trainer.is_chief else nullcontext():
         initialize()
         best = BestCheckpoint(trainer.directory, best_metric)
         if trainer.is_chief:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import statistics
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints.directory_lock import EVALUATION, TRAINING
 from albert_tf.checkpoints.load_weights import load_weights
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.config import OptimizerConfig, TrainerConfig
@@ -49,6 +49,7 @@ _MIN_WINDOW = 10
 _MAX_ROLL_BACKS = 3  # to the same checkpoint
 
 
+@dataclasses.dataclass(eq=False)
 class Trainer:
     """Trains the model of a task on the replicas of a strategy.
 
@@ -56,14 +57,14 @@ class Trainer:
     even in a dry run, which does not connect them. `train_step` is `TrainingStep.update`.
     """
 
-    def __init__(
-        self,
-        task: Task,
-        config: TrainerConfig,
-        optimizer_config: OptimizerConfig,
-        strategy: tf.distribute.Strategy,
-        profiler: StepProfiler | None = None,
-    ) -> None:
+    task: Task
+    config: TrainerConfig
+    optimizer_config: OptimizerConfig
+    strategy: tf.distribute.Strategy
+    profiler: StepProfiler | None = None
+
+    def __post_init__(self) -> None:
+        config, strategy = self.config, self.strategy
         self.replicas = local_replicas(strategy) * num_workers()
         check_batch_size(
             self.replicas,
@@ -71,55 +72,29 @@ class Trainer:
             "`train_batch_size`",
             micro_batches=config.gradient_accumulation_steps,
         )
-        self.task = task
-        self.config = config
-        self.optimizer_config = optimizer_config
-        self.strategy = strategy
         self.directory = TrainingDirectory(config.output_dir, config.keep_checkpoint_max)
         self.is_chief = is_chief(strategy)
         self.step = 0
         self._saved_step = 0
         self._guard = DivergenceGuard(config)
-        self._profiler = profiler
         self._is_alone = worker_shard(strategy).count == 1
         self._steps_per_call = config.iterations_per_loop
-        self._training = TrainingStep(task, config, optimizer_config, strategy)
+        self._training = TrainingStep(self.task, config, self.optimizer_config, strategy)
         self.model, self.optimizer = self._training.model, self._training.optimizer
         self.train_step = self._training.update
 
-    def locked(self, *, evaluates: bool, dry_run: bool) -> AbstractContextManager[None]:
-        """Returns a context manager that locks the output directory, used before `initialize`.
-
-        Raises DirectoryLockedError if another run trains in the directory, or if both evaluate.
-        """
-        kinds = (TRAINING, EVALUATION) if evaluates else (TRAINING,)
-        return self.directory.locked(*kinds, dry_run=dry_run) if self.is_chief else nullcontext()
-
-    def initialize(
-        self,
-        init_checkpoint: str | None = None,
-        *,
-        init_from_group0: bool = False,
-        allow_partial: bool = False,
-        skip: Mapping[str, str] | None = None,
-    ) -> None:
+    def initialize(self, init_checkpoint: str | None = None, **options: Any) -> None:
         """Loads the newest checkpoint of the run, otherwise `init_checkpoint`.
 
-        For the arguments see `load_weights`. Raises LoadError if a checkpoint does not fit the
-        model, and ValueError if the workers load different checkpoints.
+        For the other arguments see `load_weights`. Raises LoadError if a checkpoint does not fit
+        the model, and ValueError if the workers load different checkpoints.
         """
         newest = self._restore_newest()
         if newest is not None:
             unused = f"; `init_checkpoint`={init_checkpoint} is not used" if init_checkpoint else ""
             start = f"Resuming from {newest} at step {self.step}{unused}"
         elif init_checkpoint:
-            report = load_weights(
-                self.model,
-                init_checkpoint,
-                init_from_group0=init_from_group0,
-                allow_partial=allow_partial,
-                skip=skip,
-            )
+            report = load_weights(self.model, init_checkpoint, **options)
             start = f"Starting from {report.summary()}"
         else:
             start = f"Starting from random weights, seed={self.config.seed}"
@@ -176,8 +151,8 @@ class Trainer:
         logging.info("Training step: %s", self._training.describe())
         with ExitStack() as stack:
             stack.callback(source.close)
-            if self._profiler:
-                stack.callback(self._profiler.close)
+            if self.profiler:
+                stack.callback(self.profiler.close)
             if self._stops_early(should_stop):
                 return
             self._trace(source, log)
@@ -226,14 +201,14 @@ class Trainer:
             stops = stops or (self._is_alone and interruption.signal is not None)
             if not (stops or self.is_checkpoint(following) or source.is_ahead):
                 source.read_ahead(self._steps_together(following), self._prepare)
-            if self._profiler:
-                self._profiler.before_step(self.step + 1, count)
+            if self.profiler:
+                self.profiler.before_step(self.step + 1, count)
             asks = interruption.signal is not None
             request = () if self._is_alone else (tf.constant(asks, tf.float32),)
             results = dict(self._function()(batches, *request))
             self.step = following
-            if self._profiler:
-                self._profiler.after_step(self.step)
+            if self.profiler:
+                self.profiler.after_step(self.step)
             log.advance(self.step)
             # The step sums the requests, so that all workers stop after the same batch.
             asks = interruption.signal is not None

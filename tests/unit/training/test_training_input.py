@@ -138,16 +138,16 @@ def test_several_steps_per_call_equal_single_calls(task, tmp_path, replicas):
 
     settings["iterations_per_loop"] = 3
     trainer = make_trainer(several, task, 11, **settings)
-    trainer._profiler = CountingProfiler()
+    trainer.profiler = CountingProfiler()
     with pytest.raises(TrainingInterrupted):
         train(trainer, Log)
-    assert trainer._profiler.calls == [(1, 3), (4, 2)]
-    assert trainer._profiler.is_closed
+    assert trainer.profiler.calls == [(1, 3), (4, 2)]
+    assert trainer.profiler.is_closed
     assert not threads()
     trainer = make_trainer(several, task, 11, **settings)
-    trainer._profiler = CountingProfiler()
+    trainer.profiler = CountingProfiler()
     assert_same_state(train(trainer), expected)
-    assert trainer._profiler.calls == [(6, 2), (8, 3), (11, 1)]
+    assert trainer.profiler.calls == [(6, 2), (8, 3), (11, 1)]
     assert trainer._training.updates.experimental_get_tracing_count() == 1
     records, others = records_of(single), records_of(several)
     assert list(records) == list(others) == [("train", step) for step in (5, 7, 10, 11)]
