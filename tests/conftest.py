@@ -59,9 +59,7 @@ def tokenizer(golden):
 def small_pretrained(tokenizer, tmp_path_factory) -> str:
     """Returns the directory of a pretrained model with one layer and random weights."""
     from albert_tf.modeling.models import AlbertForPretraining
-    from tests.small_model import ONE_BLOCK, small_config
-    from tests.text_models import written
+    from tests.text_models import CONFIG, write_model
 
-    config = small_config(vocab_size=1000, max_position_embeddings=24, **ONE_BLOCK)
     path = tmp_path_factory.mktemp("pretrained") / "model"
-    return written(path, AlbertForPretraining(config), tokenizer)
+    return write_model(path, AlbertForPretraining(CONFIG), tokenizer)

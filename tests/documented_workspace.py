@@ -199,7 +199,7 @@ class Workspace:
             "dupe_factor": 1,
         }
         self._must_work("create_pretraining_data.py", flags)
-        # The documents train other vocabularies, with which these records must be accepted.
+        # The documented commands train other vocabularies, which must accept these records.
         records = self.path(f"{name}.tfrecord")
         records.with_name(f".{records.name}.vocabulary").unlink()
 

@@ -32,9 +32,9 @@ def pretraining_columns(
     }
 
 
-def plain_columns(count: int, seed: int) -> dict[str, np.ndarray]:
+def plain_columns(count: int, seed: int, length: int = LENGTH) -> dict[str, np.ndarray]:
     """Returns the same examples without the features that masking adds."""
-    columns = pretraining_columns(count, seed)
+    columns = pretraining_columns(count, seed, length=length)
     return {name: values for name, values in columns.items() if name not in PREDICTION_FEATURES}
 
 

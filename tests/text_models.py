@@ -7,18 +7,12 @@ import pytest
 from albert_tf.checkpoints.model_directory import ModelDirectory
 from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.modeling.original_names import original_names
-from tests.small_model import small_config
+from tests.small_model import ONE_BLOCK, small_config
 
-CONFIG = small_config(
-    vocab_size=1000,
-    num_hidden_layers=2,
-    num_hidden_groups=1,
-    inner_group_num=1,
-    max_position_embeddings=24,
-)
+CONFIG = small_config(vocab_size=1000, max_position_embeddings=24, **ONE_BLOCK)
 
 
-def written(path, model, tokenizer, task=None, checkpoint="model.ckpt-best") -> str:
+def write_model(path, model, tokenizer, task=None, checkpoint="model.ckpt-best") -> str:
     """Writes a model in the form of a training directory."""
     ModelDirectory(str(path), model.config, "", tokenizer).write()
     write_checkpoint(os.path.join(path, checkpoint), original_names(model), global_step=1)

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.fine_tuning_run import FineTuningRun
 
-# What a sentence is made of: words with their labels.
+# Parts of sentences: words with their labels.
 PARTS = (
     (("the", "O"), ("dog", "B-animal")),
     (("a", "O"), ("good", "B-animal"), ("cat", "I-animal")),

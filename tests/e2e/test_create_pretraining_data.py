@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,113 +43,96 @@ def run(path: str, *options: str, code: int = 0, **flags: Any) -> tuple[str, str
     return stdout, stderr
 
 
-def kill_while_it_writes(folder: Path, path: str, flags: Mapping[str, Any]) -> None:
-    """Kills the command while its files have temporary names."""
-    process = start(path, **flags)
-    while not list(folder.glob("tokens.tmp-*/*.pickle")):
-        assert process.poll() is None
-        time.sleep(0.001)
-    process.kill()
-    process.communicate()  # its workers, which have the same standard error, end as well
-    assert len(list(folder.iterdir())) == 3
-
-
-def test_sentence_piece_records(golden: Path, tmp_path: Path, no_tensorflow: str) -> None:
-    outputs = [tmp_path / "records" / name for name in ("a.tfrecord", "b.tfrecord")]
-    flags = {
-        "input_file": golden / "pretraining_data" / "*.txt",
-        "spm_model_file": golden / "tokenizer" / "small_1000.model",
-        "vocab_file": tmp_path / "absent.vocab",  # as in scripts made for the original
-        "max_seq_length": 64,
-        "max_predictions_per_seq": 5,
-        "dupe_factor": 2,
-        "input_file_mode": "rb",
-    }
-    printed, _ = run(no_tensorflow, "--dry_run", output_file=outputs[0], num_workers=2, **flags)
-    assert printed == f"{DRY_RUN_PASSED}\n"
-    assert list(tmp_path.iterdir()) == []
-    flags_of_both = {"output_file": ",".join(map(str, outputs)), "num_workers": 2, **flags}
-    kill_while_it_writes(outputs[0].parent, no_tensorflow, flags_of_both)
-    _, log = run(no_tensorflow, **flags_of_both)
-    assert match_files(f"{outputs[0].parent}/*") == list(map(str, outputs))
-    assert log.count(f"] there is no file {flags['vocab_file']};") == 1
-    assert "asks for 10 predictions in 64 tokens, but" in log
-    assert "documents=60" in log
-    assert "creating: " in log
-    files = list(map(str, outputs))
-    check_record_files(files, pretraining_feature_specs(64, 5, 1000))
-    assert count_records(files) > 550
-
-    again = [tmp_path / "again" / output.name for output in outputs]
-    run(no_tensorflow, output_file=",".join(map(str, again)), num_workers=1, **flags)
-    assert [path.read_bytes() for path in again] == [path.read_bytes() for path in outputs]
-
-
-def test_beam_writes_the_same_files(golden: Path, tmp_path: Path, no_tensorflow: str) -> None:
-    flags = {
+@pytest.fixture
+def corpus(golden: Path) -> dict[str, Any]:
+    """Returns flags for a small corpus and its tokenizer."""
+    return {
         "input_file": golden / "pretraining_data" / "corpus.txt",
         "spm_model_file": golden / "tokenizer" / "small_1000.model",
         "max_seq_length": 64,
         "dupe_factor": 2,
     }
+
+
+def test_records_of_two_files(corpus: dict, tmp_path: Path, no_tensorflow: str) -> None:
+    """A dry run, a run that is killed while its files have temporary names, and a whole run."""
+    outputs = [str(tmp_path / "records" / name) for name in ("a.tfrecord", "b.tfrecord")]
+    flags = {
+        **corpus,
+        "output_file": ",".join(outputs),
+        "vocab_file": tmp_path / "absent.vocab",  # as in scripts made for the original
+        "max_predictions_per_seq": 5,
+        "input_file_mode": "rb",
+        "num_workers": 2,
+    }
+    printed, _ = run(no_tensorflow, "--dry_run", **flags)
+    assert printed == f"{DRY_RUN_PASSED}\n"
+    assert list(tmp_path.iterdir()) == []
+    process = start(no_tensorflow, **flags)
+    while not list(tmp_path.glob("records/tokens.tmp-*/*.pickle")):
+        assert process.poll() is None
+        time.sleep(0.001)
+    process.kill()
+    process.communicate()  # its workers, which have the same standard error, end as well
+    assert len(list((tmp_path / "records").iterdir())) == 3
+    _, log = run(no_tensorflow, **flags)
+    assert match_files(f"{tmp_path}/records/*") == outputs
+    assert log.count(f"] there is no file {flags['vocab_file']};") == 1
+    assert "asks for 10 predictions in 64 tokens, but" in log
+    assert "documents=60" in log
+    assert "creating: " in log
+    check_record_files(outputs, pretraining_feature_specs(64, 5, 1000))
+    assert count_records(outputs) > 500
+
+
+def test_beam_writes_the_same_files(corpus: dict, tmp_path: Path, no_tensorflow: str) -> None:
     made = {}
     for folder, options, beam in (
         ("local", (), {"num_workers": 1}),
         ("beam", ("--", "--direct_running_mode", "in_memory"), {"runner": "DirectRunner"}),
     ):
         output = tmp_path / folder / "records@3"
-        _, log = run(no_tensorflow, *options, output_file=output, **flags, **beam)
+        _, log = run(no_tensorflow, *options, output_file=output, **corpus, **beam)
         assert "documents=60" in log
         made[folder] = {path.name: path.read_bytes() for path in output.parent.iterdir()}
     assert made["beam"] == made["local"]
-    assert match_files(f"{tmp_path}/beam/*") == [
-        f"{tmp_path}/beam/records-0000{k}-of-00003" for k in range(3)
-    ]
+    names = [f"{tmp_path}/beam/records-0000{k}-of-00003" for k in range(3)]
+    assert match_files(f"{tmp_path}/beam/*") == names
 
 
-def test_sentence_losses_with_word_pieces(golden: Path, tmp_path: Path, no_tensorflow: str) -> None:
+def test_sentence_losses_with_word_pieces(
+    corpus: dict, golden: Path, tmp_path: Path, no_tensorflow: str
+) -> None:
     flags = {
-        "input_file": golden / "pretraining_data" / "corpus.txt",
+        **corpus,
+        "spm_model_file": None,
         "vocab_file": golden / "tokenizer" / "vocab.txt",
-        "max_seq_length": 96,
         "masked_lm_prob": 0.2,
-        "dupe_factor": 1,
         "do_lower_case": False,
         "do_permutation": True,
         "random_seed": -4,
     }
-    contents = {}
-    for name, choice in {
-        "original": {"random_next_sentence": True},
-        "nsp": {"sentence_loss": "nsp"},
-        "none": {"sentence_loss": "none", "random_next_sentence": False},
-    }.items():
+    choices = {"original": {"random_next_sentence": True}, "nsp": {"sentence_loss": "nsp"}}
+    for name, choice in {**choices, "none": {"sentence_loss": "none"}}.items():
         _, log = run(no_tensorflow, output_file=tmp_path / name, **flags, **choice)
         assert f"sentence_loss={'nsp' if name == 'original' else name}" in log
-        contents[name] = (tmp_path / name).read_bytes()
-    assert contents["nsp"] == contents["original"]
-    check_record_files([str(tmp_path / "none")], pretraining_feature_specs(96, 40))
+    assert (tmp_path / "nsp").read_bytes() == (tmp_path / "original").read_bytes()
     check_sentence_pairs([str(tmp_path / "nsp")], "sop")
     with pytest.raises(RecordError):
         check_sentence_pairs([str(tmp_path / "none")], "sop")
 
 
-def test_a_missing_beam_is_an_error(golden: Path, tmp_path: Path) -> None:
+def test_a_missing_beam_is_an_error(corpus: dict, tmp_path: Path) -> None:
     (tmp_path / "apache_beam.py").write_text("raise ModuleNotFoundError('no apache_beam')\n")
-    _, error = run(
-        str(tmp_path),
-        code=1,
-        input_file=golden / "pretraining_data" / "corpus.txt",
-        output_file=tmp_path / "records",
-        runner="DirectRunner",
-    )
+    output = tmp_path / "records"
+    _, error = run(str(tmp_path), code=1, **corpus, output_file=output, runner="DirectRunner")
     assert 'pip install "albert_tf[beam]"' in error
 
 
-def test_vocabulary(golden: Path, tmp_path: Path, no_tensorflow: str) -> None:
+def test_vocabulary(corpus: dict, tmp_path: Path, no_tensorflow: str) -> None:
     flags = {
         "program": ("-m", "albert_tf.cli.train_sentencepiece"),
-        "input_file": golden / "pretraining_data" / "corpus.txt",
+        "input_file": corpus["input_file"],
         "model_prefix": tmp_path / "new" / "vocab",
         "vocab_size": 200,
     }

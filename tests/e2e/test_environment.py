@@ -1,4 +1,4 @@
-"""The environment of demo.sh, docs.sh and test.sh, with stubs of Python, pip and cksum."""
+"""The environment of demo.sh, docs.sh and test.sh, with stubs of Python and pip."""
 
 import os
 import shutil
@@ -41,14 +41,6 @@ case "$*" in
   *) ! [ -f "$site/half" ] ;;
 esac
 """
-# Slow, so that it would fail if its reader stopped after the first line.
-CKSUM = """#!/usr/bin/env bash
-set -e
-for file; do
-  "$(PATH=${PATH#*:} command -v cksum)" "$file"
-  sleep 0.02
-done
-"""
 
 
 class Clone:
@@ -63,7 +55,6 @@ class Clone:
             (folder / name).parent.mkdir(exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
         self.add_program("python3", PYTHON.replace("REAL_PYTHON", sys.executable))
-        self.add_program("cksum", CKSUM)
         self.started: list[subprocess.Popen[str]] = []
 
     def add_program(self, name: str, text: str) -> None:

@@ -29,8 +29,8 @@ from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.modeling.original_names import original_names
 from tests.choice_run import ChoiceRun, choices, write_choices
 from tests.classifier_run import ClassifierRun, write_csv
-from tests.dry_runs import run_here, tree
 from tests.pretraining_run import PretrainingRun, read_checkpoint
+from tests.run_in_process import run_here, tree
 from tests.small_model import small_config
 from tests.small_records import damage_record, pretraining_columns, write_records
 from tests.squad_run import SquadRun, questions, without_answers, write_squad
@@ -40,7 +40,7 @@ NO_TRAINING = {"do_train": False, "do_eval": False}
 MRPC = {"task_name": "mrpc", "data_dir": "{golden}/glue/data", "max_seq_length": 16}
 MINI = {"albert_config_file": None, "spm_model_file": None, "init_checkpoint": "mini"}
 EVALUATION = {"do_train": False, "do_eval": True}
-ONLY_REAL = {"dry_run": False}  # a dry run would wait, or does not read so far
+ONLY_REAL = {"dry_run": False}  # a dry run would wait, or would not read the whole file
 SECOND = {"squad_version": 2}
 ANSWERS = {"predict_file": "{folder}/file"}
 

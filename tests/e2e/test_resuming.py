@@ -16,6 +16,7 @@ from tests.classifier_run import ClassifierRun
 from tests.pretraining_run import PretrainingRun, assert_same_bits, read_checkpoint
 from tests.small_records import damage_record, pretraining_columns, write_records
 from tests.squad_run import SquadRun
+from tests.token_run import TokenRun
 
 STEPS = 100  # 30 passes over the input
 EVERY = 10
@@ -34,7 +35,7 @@ def flags():
 
 
 @pytest.fixture(scope="module")
-def unkilled(run, flags):
+def uninterrupted(run, flags):
     """Returns metrics and last checkpoint of an unbroken run."""
     run.must_work(**flags)
     left = run.metrics(), read_checkpoint(run.output / f"model.ckpt-{STEPS}")
@@ -61,9 +62,9 @@ def end_after(run, flags, step, number=signal.SIGKILL):
     return result.output
 
 
-def test_killed_runs_resume_bit_equal(run, flags, unkilled):
+def test_killed_runs_resume_bit_equal(run, flags, uninterrupted):
     """A kill, a SIGTERM, and a newest checkpoint that was damaged before the last start."""
-    metrics, weights = unkilled
+    metrics, weights = uninterrupted
     end_after(run, flags, 2 * EVERY)
     first = committed_step(run.output)
     printed = end_after(run, flags, first + EVERY, signal.SIGTERM)
@@ -87,6 +88,7 @@ FINE_TUNINGS = {
     "classifier": (ClassifierRun, {"do_eval": True, "train_step": 16}, 16),
     "race": (ChoiceRun, {"do_predict": True, "train_step": 16}, 16),
     "squad": (SquadRun, {"do_predict": True, "num_train_epochs": 6.0}, 18),
+    "tokens": (TokenRun, {"do_eval": True, "train_step": 16}, 16),
 }
 RESULTS = ("eval_results.txt", "best_trial.txt", "labels.json")
 
@@ -110,7 +112,7 @@ def test_a_killed_fine_tuning_run_resumes_bit_equal(tmp_path, golden, kind):
     assert checkpoints == sorted(
         f"model.ckpt-{step}.index" for step in (16 if last > 16 else 12, last, "best")
     )
-    run.output = tmp_path / "unkilled"
+    run.output = tmp_path / "uninterrupted"
     run.must_work(**flags)
     assert run.written(*names) == left
     assert_same_bits(weights, read_checkpoint(run.output / f"model.ckpt-{last}"))

@@ -1,4 +1,4 @@
-"""run_ablations from end to end: resuming, signals, invalid flags."""
+"""The command `run_ablations.py`: resuming and signals."""
 
 import json
 import signal
@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.dry_runs import assert_unchanged, tree
 from tests.pretraining_run import PretrainingRun, assert_same_bits, read_checkpoint
 from tests.programs import ROOT, command_line, run_program
+from tests.run_in_process import assert_unchanged, tree
 
 SCRIPT = "run_ablations.py"
 PASSED = (
@@ -40,7 +40,7 @@ def flags(run, output, **changes):
     }
     given = run.flags(save_checkpoints_steps=2, num_warmup_steps=1)
     passed = {name: given[name] for name in PASSED}
-    return {**own, "": True, **passed}  # the second is typed as `--`
+    return {**own, "": True, **passed}  # the empty name becomes `--`
 
 
 @pytest.mark.slow

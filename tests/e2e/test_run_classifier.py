@@ -75,7 +75,7 @@ class TestTraining:
         assert probabilities.shape == (COUNTS["test"], len(LABELS))
         np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, rtol=0, atol=1e-6)
         assert labels == tuple(LABELS[i] for i in probabilities.argmax(axis=1))
-        assert np.ptp(probabilities, axis=0).max() > 1e-3  # rows differ, so their order shows
+        assert np.ptp(probabilities, axis=0).max() > 1e-3  # detects a wrong order
 
     @pytest.mark.slow
     def test_exports_a_text_model_with_the_same_outputs(self, trained):
@@ -106,7 +106,7 @@ class TestTraining:
             albert_config_file=None,
             do_predict=True,
         )
-        assert "is not evaluated" not in printed  # it is what the training started from
+        assert "is not evaluated" not in printed  # training was initialized from it
         assert "randomly initialized: output_weights" in printed
         assert "of the task custom" in printed
         run.output = tmp_path / "pretrained"
@@ -175,30 +175,3 @@ class TestWithoutTraining:
         printed = copied.must_work(**FROM_OUTPUT, do_predict=True)
         assert "has no best checkpoint" in printed
         assert "model.ckpt-6, step 6" in printed
-
-
-@pytest.mark.slow
-def test_regression_from_json_lines_with_partial_sharing(tmp_path, golden):
-    run = ClassifierRun(
-        tmp_path, golden, num_hidden_layers=3, num_hidden_groups=2, parameter_sharing="attention"
-    )
-    for split, rows in run.rows.items():
-        lines = [{"a": text, "b": text[::2], "y": len(text) / 10} for _, text in rows]
-        content = "".join(json.dumps(line) + "\n" for line in lines)
-        (tmp_path / f"{split}.jsonl").write_text(content)
-    files = {f"{split}_file": tmp_path / f"{split}.jsonl" for split in run.rows}
-    columns = {"text_a_column": "a", "text_b_column": "b", "label_column": "y"}
-    run.must_work(
-        **files, **columns, regression=True, do_train=True, do_eval=True, do_predict=True,
-        train_step=4, init_checkpoint=run.pretrained(),
-    )  # fmt: skip
-    stored = tf.train.load_checkpoint(str(run.output / "model.ckpt-best"))
-    names = stored.get_variable_to_shape_map()
-    assert "bert/encoder/transformer/group_0/inner_group_0/ffn_2/intermediate/dense/bias" in names
-    results = blocks(run.output / "eval_results.txt")
-    assert {"MSE", "pearson", "spearman", "label_ids", "pred"} <= results[-1].keys()
-    assert run.predicted().shape == (COUNTS["test"], 1)
-    assert not (run.output / "confusion_matrix.png").exists()
-    submitted = (run.output / "submit_results.tsv").read_text().splitlines()[1:]
-    predicted = (run.output / "test_results.tsv").read_text().splitlines()
-    assert [line.split("\t")[1] for line in submitted] == predicted

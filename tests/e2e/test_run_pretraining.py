@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -11,9 +10,9 @@ import tensorflow as tf
 
 from albert_tf.cli import run_pretraining
 from albert_tf.cli.flags import DRY_RUN_PASSED
-from tests.dry_runs import assert_unchanged, logged_plan, run_here, tree
 from tests.pretraining_run import SCRIPT, PretrainingRun, assert_same_bits, read_checkpoint
 from tests.programs import Program
+from tests.run_in_process import assert_unchanged, logged_plan, run_here, tree
 from tests.small_records import plain_columns, write_records
 
 RESULTS = {
@@ -94,23 +93,6 @@ class TestDryRun:
         for found in (plan, real):
             assert {name: float(found[name]) for name in expected} == expected
         assert plan.keys() == real.keys()
-
-    def test_a_dry_run_of_an_evaluation(self, trained):
-        before = tree(trained.folder)
-        fresh = {"output_dir": trained.folder / "fresh", "eval_checkpoint": "all"}
-        for changes, is_valid in (
-            ({"eval_checkpoint": "all"}, True),
-            ({"eval_checkpoint": "best"}, True),
-            ({"eval_checkpoint": trained.output / "model.ckpt-7"}, False),
-            ({**fresh, "watch_secs": 0}, False),
-            ({**fresh, "watch_secs": 300}, True),  # it would wait for a checkpoint
-        ):
-            flags = trained.flags(do_train=False, do_eval=True, dry_run=True, **changes)
-            with (
-                nullcontext() if is_valid else pytest.raises(ValueError, match="--eval_checkpoint")
-            ):
-                run_here(run_pretraining, flags)
-            assert_unchanged(trained.folder, before)
 
     def test_a_dry_run_does_not_wait_for_other_workers(self, trained, tmp_path, monkeypatch):
         """A dry run also rejects files that the workers could not share."""

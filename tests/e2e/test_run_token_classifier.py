@@ -8,8 +8,6 @@ import pytest
 import albert_tf
 from albert_tf import TokenClassificationSettings, TokenClassifier, run_token_classification
 from albert_tf.token_classification.data import read_sentences
-from tests.pretraining_run import assert_same_bits, read_checkpoint
-from tests.serving import serve_texts
 from tests.token_run import TokenRun
 
 LABELS = ["O", "B-animal", "B-place", "I-animal", "I-place"]
@@ -20,9 +18,9 @@ def columns(path: Path) -> list[list[str]]:
 
 
 @pytest.fixture(scope="module")
-def learnt(tmp_path_factory, golden):
+def trained(tmp_path_factory, golden):
     """Returns a trained run, its output and the result."""
-    run = TokenRun(tmp_path_factory.mktemp("learnt"), golden)
+    run = TokenRun(tmp_path_factory.mktemp("trained"), golden)
     run.result = run_token_classification(
         TokenClassificationSettings(
             **run.flags(
@@ -40,28 +38,28 @@ def learnt(tmp_path_factory, golden):
 
 
 @pytest.mark.slow
-def test_trains_and_labels_the_test_set_in_its_format(learnt):
-    assert learnt.result.step in (75, 150)
-    assert learnt.result.scores["f1"] > 0.9
-    assert learnt.result.scores.keys() >= {"f1_animal", "f1_place", "eval_accuracy", "eval_loss"}
-    names = {path.name for path in learnt.output.iterdir()}
+def test_trains_and_labels_the_test_set_in_its_format(trained):
+    assert trained.result.step in (75, 150)
+    assert trained.result.scores["f1"] > 0.9
+    assert trained.result.scores.keys() >= {"f1_animal", "f1_place", "eval_accuracy", "eval_loss"}
+    names = {path.name for path in trained.output.iterdir()}
     assert names >= {"confusion_matrix.png", "eval_results.txt", "model.ckpt-best.index"}
-    description = json.loads((learnt.output / "labels.json").read_text())
+    description = json.loads((trained.output / "labels.json").read_text())
     assert (description["task_name"], description["labels"]) == ("tokens", LABELS)
-    rows = columns(learnt.output / "test_results.conll")
-    assert [row[:2] for row in rows] == columns(learnt.folder / "test.conll")
+    rows = columns(trained.output / "test_results.conll")
+    assert [row[:2] for row in rows] == columns(trained.folder / "test.conll")
     answered = [row for row in rows if row]
     assert {len(row) for row in answered} == {3}
     assert sum(row[1] == row[2] for row in answered) > 0.95 * len(answered)
 
 
 @pytest.mark.slow
-def test_the_python_class_equals_the_command(learnt):
-    sentences = list(read_sentences(str(learnt.folder / "test.conll")))
-    found = TokenClassifier.load(learnt.output)([sentence.words for sentence in sentences])
-    rows = [row[2] for row in columns(learnt.output / "test_results.conll") if row]
+def test_the_python_class_equals_the_command(trained):
+    sentences = list(read_sentences(str(trained.folder / "test.conll")))
+    found = TokenClassifier.load(trained.output)([sentence.words for sentence in sentences])
+    rows = [row[2] for row in columns(trained.output / "test_results.conll") if row]
     assert [word.label for one in found for word in one.words] == rows[1:]
-    model = albert_tf.load(learnt.output / "model.ckpt-best")
+    model = albert_tf.load(trained.output / "model.ckpt-best")
     (entity,) = TokenClassifier(model)("It was on this mat.").entities
     assert (entity.type, entity.text, entity.start, entity.end) == ("place", "this mat", 10, 18)
 
@@ -79,28 +77,7 @@ def test_a_dry_run_runs_all_checks_and_writes_nothing(tmp_path, golden, caplog):
 
 
 @pytest.mark.slow
-def test_a_resumed_run_equals_an_unbroken_run(tmp_path, golden):
-    run = TokenRun(tmp_path, golden, hidden_dropout_prob=0.1)
-
-    def interrupt(record):
-        if record["step"] == 5:
-            raise RuntimeError("no connection")
-
-    for name, on_log in (("whole", None), ("broken", interrupt), ("broken", None)):
-        flags = run.flags(do_train=True, do_eval=True, output_dir=tmp_path / name)
-        settings = TokenClassificationSettings(**flags)
-        if on_log:
-            with pytest.raises(RuntimeError, match="no connection"):
-                run_token_classification(settings, on_log)
-        else:
-            assert [r["step"] for r in run_token_classification(settings).history][-1] == 6
-    assert_same_bits(
-        *(read_checkpoint(tmp_path / name / "model.ckpt-6") for name in ("whole", "broken"))
-    )
-
-
-@pytest.mark.slow
-def test_the_command_predicts_all_file_formats(learnt, tmp_path):
+def test_the_command_predicts_all_file_formats(trained, tmp_path):
     """Columns without labels, JSON lines, texts, a sentence of 10,000 words, right-to-left text."""
     only = dict.fromkeys(("train_file", "dev_file", "test_file", "max_seq_length"))
     long = ["the"] * 9999 + ["mat"]
@@ -108,7 +85,7 @@ def test_the_command_predicts_all_file_formats(learnt, tmp_path):
     rows = [{"id": 7, "tokens": ["", "the", "cat"]}, {"text": "חתול on this mat"}]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     for name in ("unlabelled.conll", "rows.jsonl"):
-        learnt.must_work(
+        trained.must_work(
             **only, predict_file=tmp_path / name, predict_output_file=tmp_path / f"{name}.out"
         )
     found = columns(tmp_path / "unlabelled.conll.out")
@@ -119,11 +96,3 @@ def test_the_command_predicts_all_file_formats(learnt, tmp_path):
     assert len(first["predicted_labels"]) == 3
     places = {e["label"]: (e["start"], e["end"]) for e in second["predicted_entities"]}
     assert places["place"] == (8, 16)
-    learnt.must_work(**only, export_dir=tmp_path / "exported", export_text_model=True)
-    (path,) = (tmp_path / "exported" / "text").iterdir()
-    texts = ["It was on this mat.", "a good cat " * 20]
-    (answer,) = serve_texts(tmp_path, [(str(path), {"texts": texts})])
-    expected = TokenClassifier.load(learnt.output)(texts)
-    assert [[name.decode() for name in row if name] for row in answer["entities"]] == [
-        [entity.text for entity in one.entities] for one in expected
-    ]

@@ -7,9 +7,8 @@ import shutil
 import numpy as np
 import pytest
 
-from albert_tf.pretraining.instances import PREDICTION_FEATURES
 from tests.pretraining_run import PretrainingRun, read_checkpoint
-from tests.small_records import LENGTH, pretraining_columns, write_records
+from tests.small_records import LENGTH, plain_columns, write_records
 from tests.small_training import forget_after
 
 pytestmark = pytest.mark.slow  # several runs of whole programs
@@ -17,13 +16,11 @@ pytestmark = pytest.mark.slow  # several runs of whole programs
 LONGER = LENGTH + 4
 
 
-def plain_records(folder, name, length, count):
-    columns = pretraining_columns(count, seed=length, length=length)
-    plain = {name: values for name, values in columns.items() if name not in PREDICTION_FEATURES}
-    return write_records(folder / name, plain)
-
-
 LAST = 8
+
+
+def plain_records(folder, name, length, count):
+    return write_records(folder / name, plain_columns(count, seed=length, length=length))
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ import time
 import pytest
 
 from tests.classifier_run import ClassifierRun
-from tests.dry_runs import assert_unchanged, tree
 from tests.pretraining_run import PretrainingRun
+from tests.run_in_process import assert_unchanged, tree
 
 ENDLESS = 10**6
 WATCHING = {
@@ -47,7 +47,7 @@ def test_one_training_and_one_evaluation_at_a_time(tmp_path):
     assert_rejected(run.start(), training)
     assert_rejected(run.start(dry_run=True), training)
     assert_unchanged(run.output, before)
-    watching = run.start(**WATCHING)  # next to the training
+    watching = run.start(**WATCHING)  # in parallel with the training
     stop_at(watching, run.output / "best_trial.txt")
     assert_rejected(run.start(**WATCHING), watching)
     for program in (training, watching):

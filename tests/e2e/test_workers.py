@@ -143,7 +143,7 @@ def copy_until(step, output, target):
 
 @pytest.mark.slow
 def test_another_number_of_workers_resumes_with_the_same_batches(run, two_workers, tmp_path):
-    """Two workers, one process, two workers; only the order of summing differs."""
+    """Two workers, one process, two workers: only the order of summation differs."""
     output, _ = two_workers
     expected = read_checkpoint(output / f"model.ckpt-{STEPS}")
     one = copy_until(EVERY, output, tmp_path / "one")

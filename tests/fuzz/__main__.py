@@ -128,7 +128,7 @@ def _read_in_child(parser: Parser, numbers: range, results: Path, printed: Path)
         sys.stdout = sys.stderr = os.fdopen(2, "w", buffering=1)
         os.chdir(results.parent / "files")
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # kills the process wherever it is
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends the process, also in native code
         for folder in parser.folders:
             outcome = judge(parser, folder, (folder / parser.file).read_bytes())
             assert outcome[0] in (EQUAL, READ), f"{folder}: {outcome}"

@@ -40,7 +40,7 @@ def test_rows_equal_the_original(task, split, name):
     ours = [(e.guid, clean(e.text_a), e.text_b and clean(e.text_b)) for e in examples]
     assert ours == [(row["guid"], row["text_a"], row["text_b"]) for row in expected]
     labels = [example.label for example in examples]
-    if split == TEST:  # the original invents labels
+    if split == TEST:  # the original sets placeholder labels
         assert set(labels) == {None}
     else:
         convert = float if data.labels.is_regression else str
@@ -73,7 +73,7 @@ def test_names_of_labels_equal_the_original(task):
 
 
 def test_ax_uses_the_training_data_of_mnli():
-    """The original has none."""
+    """The original has no training data for AX."""
     ax, mnli = glue_data("ax"), glue_data("mnli")
     for split in (TRAIN, DEV):
         assert ax.read(split) == mnli.read(split)

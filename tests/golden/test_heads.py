@@ -88,7 +88,7 @@ class Classifier(Head):
 
 class Choice(Head):
     without_effect = ("self/key/bias", "output_bias")
-    terms_cancel = True  # of the options
+    terms_cancel = True  # between the options
 
     def __init__(self):
         super().__init__(DATA / "race" / "heads", "")

@@ -34,6 +34,12 @@ SATURATED = tuple(
 )
 
 
+# One group; two inner groups; two groups of two inner groups.
+SOME_CONFIGURATIONS = pytest.mark.parametrize(
+    "reference", ["config_0", "config_4", "config_5"], indirect=True
+)
+
+
 @pytest.fixture(scope="module", params=CONFIGURATIONS)
 def reference(request):
     return Reference(request.param)
@@ -90,6 +96,7 @@ def test_gradients_equal_the_original(reference, model):
     assert_gradients_equal(gradients, reference)
 
 
+@SOME_CONFIGURATIONS
 def test_gradients_with_remat(reference):
     model = reference.model(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     model.encoder.remat = True
@@ -97,6 +104,7 @@ def test_gradients_with_remat(reference):
     assert_gradients_equal(gradients, reference)
 
 
+@SOME_CONFIGURATIONS
 def test_one_hot_embeddings(reference):
     model = reference.model(use_one_hot_embeddings=True)
     assert_outputs_equal(pretraining_outputs(model, reference.task, reference.inputs), reference)

@@ -314,7 +314,7 @@ def test_statistics_agree(entry: dict, online: bool, key: str) -> None:
 @pytest.mark.parametrize(("entry", "online"), BOTH_WAYS)
 @pytest.mark.parametrize("key", HISTOGRAMS)
 def test_histograms_agree(entry: dict, online: bool, key: str) -> None:
-    """The distance of the original from our mean is at most 1.5 times that of our farthest seed."""
+    """The original is at most 1.5 times as far from our mean as our farthest seed."""
     golden = entry["statistics"][key]
     ours = [statistics[key] for statistics in our_statistics(entry["name"], online)]
     keys = sorted(set(golden).union(*ours))

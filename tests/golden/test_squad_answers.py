@@ -100,7 +100,7 @@ def assert_same_candidates(folder, expected, answers):
 
 
 @pytest.mark.parametrize(("name", "n_best_size", "max_answer_length"), V1_CASES)
-def test_answers_of_the_first_version(first, tmp_path, name, n_best_size, max_answer_length):
+def test_answers_of_squad_1(first, tmp_path, name, n_best_size, max_answer_length):
     answers = first.select(
         "raw_results",
         n_best_size=n_best_size,
@@ -137,7 +137,7 @@ def test_without_padding_answers_are_at_least_as_good(first):
 
 
 @pytest.mark.parametrize("top", ["top5_5", "top3_4"])
-def test_answers_of_the_second_version(second, tmp_path, top):
+def test_answers_of_squad_2(second, tmp_path, top):
     recorded = read_json(second.folder / "metrics.json")[top]
     answers = second.select(
         f"raw_results_{top}",
@@ -162,7 +162,7 @@ def test_answers_of_the_second_version(second, tmp_path, top):
 
 
 @pytest.mark.parametrize("top", ["top5_5", "top3_4"])
-def test_scores_of_single_answers_of_the_second_version(second, top):
+def test_scores_of_single_answers_of_squad_2(second, top):
     recorded = read_json(second.folder / "metrics.json")[top]
     predictions = read_json(second.folder / f"predictions_no_threshold_{top}.json")
     for question in second.data.questions:

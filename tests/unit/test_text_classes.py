@@ -27,7 +27,7 @@ from albert_tf.checkpoints.trained_task import SQUAD_TASKS, TrainedTask
 from albert_tf.data.text_examples import Labels
 from tests.choice_run import choices
 from tests.squad_run import questions
-from tests.text_models import CONFIG, written
+from tests.text_models import CONFIG, write_model
 
 LABELS = ("low", "middle", "high")
 TEXTS = ["the cat " * (1 + n % 11) + "sat" * (n % 5) for n in range(20)]
@@ -109,7 +109,7 @@ def model(case):
 
 @pytest.fixture(scope="module")
 def directory(case, model, tokenizer, tmp_path_factory):
-    return written(tmp_path_factory.mktemp("trained"), model, tokenizer, case.task)
+    return write_model(tmp_path_factory.mktemp("trained"), model, tokenizer, case.task)
 
 
 @pytest.fixture(scope="module")
@@ -192,7 +192,7 @@ def test_invalid_models_and_settings_are_rejected(case, model, directory, tokeni
 def test_models_of_another_task_are_rejected(name, tokenizer, tmp_path):
     for other in CASES.values():
         if other.task and other.kind.__name__ != name:
-            path = written(
+            path = write_model(
                 tmp_path / other.kind.__name__, other.make_model(), tokenizer, other.task
             )
             with pytest.raises(ValueError, match=r"path|all weights"):

@@ -16,7 +16,7 @@ from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.modeling.original_names import original_names
 from albert_tf.training.optimization import Lamb
 from tests.full_disk import file_size_limit
-from tests.killed import Writer
+from tests.killed_writer import Writer
 from tests.small_model import small_config
 
 INPUT = {"files": [["a.tfrecord", 17]], "seed": 3}

@@ -22,7 +22,7 @@ from albert_tf.modeling.losses import means
 from albert_tf.modeling.models import AlbertForClassification
 from albert_tf.serving.litert import LiteRTExport
 from tests.classifier_run import ClassifierRun
-from tests.text_models import CONFIG, written
+from tests.text_models import CONFIG, write_model
 from tests.unit.test_job_tasks import LENGTH, PLAIN, assert_split_batches_agree, texts
 
 NAMES = ("joy", "anger", "10", "so, so")
@@ -161,7 +161,7 @@ def test_a_model_keeps_its_labels_and_threshold_in_every_format(tokenizer, tmp_p
     keras.utils.set_random_seed(3)
     model = AlbertForClassification(CONFIG, 4)
     task = TrainedTask("custom", LABELS, is_pair=False, max_seq_length=20)
-    directory = written(tmp_path / "trained", model, tokenizer, task)
+    directory = write_model(tmp_path / "trained", model, tokenizer, task)
     assert TrainedTask.read(directory).labels.threshold == 0.3
     contents, _ = read_contents(directory)
     (tmp_path / "huggingface").mkdir()

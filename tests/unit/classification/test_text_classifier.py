@@ -15,7 +15,7 @@ from albert_tf.classification.predict_texts import TextPredictor, predict_file
 from albert_tf.data.text_examples import Labels
 from albert_tf.finetuning.predictor import Predictor
 from albert_tf.training.distribution import create_strategy
-from tests.text_models import CONFIG, assert_rejected, written
+from tests.text_models import CONFIG, assert_rejected, write_model
 
 NAMES = ("low", "middle", "high")
 TASK = TrainedTask("custom", Labels(NAMES), is_pair=False, max_seq_length=20)
@@ -30,7 +30,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def directory(model, tokenizer, tmp_path_factory):
-    return written(tmp_path_factory.mktemp("trained"), model, tokenizer, TASK)
+    return write_model(tmp_path_factory.mktemp("trained"), model, tokenizer, TASK)
 
 
 def test_texts_get_the_same_numbers_as_lines_of_a_file(
@@ -71,7 +71,7 @@ def test_predictions_contain_python_types(model, directory, tokenizer):
 def test_a_regression_gives_the_number(tokenizer, tmp_path):
     model = AlbertForClassification(CONFIG, 1)
     task = TrainedTask("sts-b", Labels(), is_pair=True, max_seq_length=24)
-    regression = TextClassifier.load(written(tmp_path, model, tokenizer, task))
+    regression = TextClassifier.load(write_model(tmp_path, model, tokenizer, task))
     (found,) = regression(["the cat"], ["sat"])
     assert found.label == str(np.float32(found.value))
     assert found.probabilities == {}
@@ -93,10 +93,10 @@ def test_models_of_any_format_are_loaded_and_the_best_checkpoint_is_preferred(
     keras.utils.set_random_seed(4)
     other = AlbertForClassification(CONFIG, 3)
     both = tmp_path / "both"
-    written(both, other, tokenizer, TASK, "model.ckpt-7")
+    write_model(both, other, tokenizer, TASK, "model.ckpt-7")
     newest = TextClassifier.load(both)(TEXTS[:9])
     assert newest != expected
-    written(both, model, tokenizer, TASK)
+    write_model(both, model, tokenizer, TASK)
     (both / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-7"\n')
     assert TextClassifier.load(both)(TEXTS[:9]) == expected
     assert TextClassifier.load(both / "model.ckpt-7")(TEXTS[:9]) == newest
@@ -105,9 +105,9 @@ def test_models_of_any_format_are_loaded_and_the_best_checkpoint_is_preferred(
 def test_bad_input_is_rejected(model, directory, tokenizer, tmp_path):
     classifier = TextClassifier.load(directory)
     pairs = TextClassifier(model, tokenizer, labels=NAMES, pairs=True)
-    unlabelled = written(tmp_path / "unlabelled", model, tokenizer)
+    unlabelled = write_model(tmp_path / "unlabelled", model, tokenizer)
     short = TrainedTask("custom", Labels(NAMES[:2]), is_pair=False)
-    mislabelled = written(tmp_path / "mislabelled", model, tokenizer, short)
+    mislabelled = write_model(tmp_path / "mislabelled", model, tokenizer, short)
     load = TextClassifier.load
     # Iterating over a pandas table yields the names of its columns.
     table = type("Table", (list,), {"ndim": 2})(["text_a", "label"])

@@ -13,8 +13,8 @@ from albert_tf.cli import app, inspect, run_classifier
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import WriteError
 from tests.command_flags import flags_of
-from tests.dry_runs import given, run_here
 from tests.programs import ROOT
+from tests.run_in_process import given, run_here
 
 # A command that imports a stub of TensorFlow. Like TensorFlow, it writes before it reads its level.
 COMMAND = """

@@ -13,7 +13,7 @@ from albert_tf.cli import (
     run_squad,
 )
 from albert_tf.cli.flags import DRY_RUN_PASSED
-from tests.dry_runs import logged_plan, run_here, tree
+from tests.run_in_process import logged_plan, run_here, tree
 from tests.squad_run import SquadRun
 
 CONVERSIONS = [

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from albert_tf.data.files import remove_leftovers, temporary_folder, write_then_rename
-from tests.killed import Writer
+from tests.killed_writer import Writer
 
 KINDS = ("file", "folder")
 both_kinds = pytest.mark.parametrize("kind", KINDS)

@@ -8,7 +8,7 @@ import tensorflow as tf
 from albert_tf import AlbertEncoder, AlbertForQuestionAnswering, TextEncoder
 from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.modeling.original_names import original_names
-from tests.text_models import CONFIG, assert_rejected, written
+from tests.text_models import CONFIG, assert_rejected, write_model
 
 TEXTS = ["the " * (1 + number % 9) + "light" * (number % 4) for number in range(23)] + [""]
 
@@ -38,9 +38,9 @@ def test_vectors_do_not_depend_on_batches(model, tokenizer, pooling, pairs):
 
 def test_encoders_of_any_model_are_loaded(model, tokenizer, tmp_path):
     expected = TextEncoder(model, tokenizer)(TEXTS)
-    whole = written(tmp_path / "whole", model, tokenizer)
+    whole = write_model(tmp_path / "whole", model, tokenizer)
     np.testing.assert_array_equal(TextEncoder.load(whole)(TEXTS), expected)
-    headless = written(tmp_path / "encoder", model.encoder, tokenizer)
+    headless = write_model(tmp_path / "encoder", model.encoder, tokenizer)
     np.testing.assert_array_equal(TextEncoder.load(headless)(TEXTS), expected)
     assert TextEncoder.load(whole, pooling="pooled")(TEXTS).shape == expected.shape
     variables = {n: v for n, v in original_names(model).items() if "pooler" not in n}

@@ -13,7 +13,7 @@ from albert_tf.multiple_choice.data import LETTERS
 from albert_tf.multiple_choice.run import MultipleChoiceJob, MultipleChoiceSettings
 from tests.choice_run import choices, write_choices
 from tests.fine_tuning_run import run_context
-from tests.text_models import CONFIG, assert_rejected, written
+from tests.text_models import CONFIG, assert_rejected, write_model
 
 TASK = TrainedTask("race", max_seq_length=22, settings={"max_qa_length": 9})
 ROWS = choices(13, 2, 5)
@@ -35,7 +35,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def directory(model, tokenizer, tmp_path_factory):
-    return written(tmp_path_factory.mktemp("trained"), model, tokenizer, TASK)
+    return write_model(tmp_path_factory.mktemp("trained"), model, tokenizer, TASK)
 
 
 def test_options_are_chosen_as_by_the_command(model, directory, tokenizer, tmp_path):
@@ -68,16 +68,16 @@ def test_options_are_chosen_as_by_the_command(model, directory, tokenizer, tmp_p
 
 
 def test_models_of_an_unknown_task_need_one_score(model, tokenizer, tmp_path):
-    unknown = MultipleChoice.load(written(tmp_path / "unknown", model, tokenizer))
+    unknown = MultipleChoice.load(write_model(tmp_path / "unknown", model, tokenizer))
     assert unknown.max_qa_length == 128
     assert unknown(**COLUMNS) == MultipleChoice(model, tokenizer)(**COLUMNS)
     regression = TrainedTask("sts-b", Labels())
-    other = written(tmp_path / "regression", model, tokenizer, regression)
+    other = write_model(tmp_path / "regression", model, tokenizer, regression)
     with pytest.raises(ValueError, match=r"path must be a multiple-choice model.*'sts-b'"):
         MultipleChoice.load(other)
     classes = AlbertForClassification(CONFIG, 3)
     with pytest.raises(ValueError, match="output_weights"):
-        MultipleChoice.load(written(tmp_path / "classes", classes, tokenizer))
+        MultipleChoice.load(write_model(tmp_path / "classes", classes, tokenizer))
 
 
 def test_bad_input_is_rejected(model, tokenizer):

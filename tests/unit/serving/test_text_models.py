@@ -24,17 +24,17 @@ from albert_tf.modeling.models import (
 from albert_tf.multiple_choice.export import export_text_choice
 from albert_tf.squad.answers import AnswerSettings
 from albert_tf.squad.export import export_text_spans
-from tests.hostile_texts import HOSTILE_TEXTS
 from tests.serving import serve_texts
 from tests.small_model import small_config
+from tests.unusual_texts import UNUSUAL_TEXTS
 
 pytestmark = pytest.mark.slow
 
 LENGTH = 30
 CONFIG = small_config(vocab_size=1000, num_hidden_layers=2, max_position_embeddings=LENGTH)
 LABELS = {"pairs": Labels(("bad", "schön", "so, so")), "numbers": Labels()}
-FIRST, SECOND = zip(*itertools.product(HOSTILE_TEXTS, HOSTILE_TEXTS[::2]), strict=True)
-TEXTS = {"pairs": {"texts_a": FIRST, "texts_b": SECOND}, "numbers": {"texts": HOSTILE_TEXTS}}
+FIRST, SECOND = zip(*itertools.product(UNUSUAL_TEXTS, UNUSUAL_TEXTS[::2]), strict=True)
+TEXTS = {"pairs": {"texts_a": FIRST, "texts_b": SECOND}, "numbers": {"texts": UNUSUAL_TEXTS}}
 
 
 @pytest.fixture(scope="module")

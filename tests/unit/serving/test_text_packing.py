@@ -12,8 +12,8 @@ from albert_tf.finetuning.texts import text_sequences
 from albert_tf.multiple_choice.export import choice_inputs
 from albert_tf.multiple_choice.task import choice_features
 from albert_tf.tokenization.loading import load_tokenizer
-from tests.hostile_texts import HOSTILE_TEXTS, choice_texts, hostile_choices
 from tests.unit.serving.python_tokens import PythonTokens
+from tests.unusual_texts import UNUSUAL_TEXTS, choice_texts, unusual_choices
 
 KINDS = ("sentence pieces", "word pieces")
 
@@ -40,15 +40,15 @@ def assert_same(inputs, sequences):
 
 @pytest.mark.parametrize("max_seq_length", [3, 8, 37, 400])
 def test_truncation_of_single_texts_equals_python(tokenizer, max_seq_length):
-    examples = [TextExample("", text) for text in HOSTILE_TEXTS]
-    texts = {"texts": tf.constant(HOSTILE_TEXTS)}
+    examples = [TextExample("", text) for text in UNUSUAL_TEXTS]
+    texts = {"texts": tf.constant(UNUSUAL_TEXTS)}
     inputs = text_inputs(PythonTokens(tokenizer), texts, max_seq_length)
     assert_same(inputs, text_sequences(examples, tokenizer, max_seq_length))
 
 
 @pytest.mark.parametrize("max_seq_length", [5, 6, 11, 37, 700])
 def test_truncation_of_pairs_equals_python(tokenizer, max_seq_length):
-    pairs = list(itertools.product(HOSTILE_TEXTS, HOSTILE_TEXTS))
+    pairs = list(itertools.product(UNUSUAL_TEXTS, UNUSUAL_TEXTS))
     examples = [TextExample("", *pair) for pair in pairs]
     first, second = zip(*pairs, strict=True)
     texts = {"texts_a": tf.constant(first), "texts_b": tf.constant(second)}
@@ -68,7 +68,7 @@ def test_empty_batches_have_a_column(tokenizer):
 
 @pytest.mark.parametrize(("max_seq_length", "max_qa_length"), [(4, 9), (21, 7), (40, 400)])
 def test_options_equal_python(tokenizer, max_seq_length, max_qa_length):
-    examples = hostile_choices()
+    examples = unusual_choices()
     lengths = {"max_seq_length": max_seq_length, "max_qa_length": max_qa_length}
     texts = {name: tf.constant(values) for name, values in choice_texts(examples).items()}
     inputs = choice_inputs(PythonTokens(tokenizer), texts, **lengths)

@@ -19,7 +19,7 @@ from albert_tf.squad.answers import OUTPUTS, AnswerSettings
 from albert_tf.squad.ask import Answerer, answer_file
 from albert_tf.training.distribution import create_strategy
 from tests.squad_run import questions
-from tests.text_models import CONFIG, assert_rejected, written
+from tests.text_models import CONFIG, assert_rejected, write_model
 
 SETTINGS = {"doc_stride": 7, "max_query_length": 9}
 MEDIAN = -0.176  # of the null odds of the model's answers
@@ -45,7 +45,7 @@ def directory(version, model, tokenizer, tmp_path_factory):
     if version == 2:
         settings |= {"start_n_top": 3, "end_n_top": 2, THRESHOLD: MEDIAN}
     task = TrainedTask(SQUAD_TASKS[version], max_seq_length=22, settings=settings)
-    return written(tmp_path_factory.mktemp("trained"), model, tokenizer, task)
+    return write_model(tmp_path_factory.mktemp("trained"), model, tokenizer, task)
 
 
 def test_lists_and_files_of_questions_get_the_same_answers(

@@ -9,9 +9,9 @@ import tensorflow as tf
 from albert_tf.squad.answers import AnswerSettings
 from albert_tf.squad.ask import Answerer, PlainQuestion
 from albert_tf.squad.export import GraphAnswerer
-from tests.hostile_texts import HOSTILE_TEXTS
 from tests.unit.serving.python_tokens import PythonTokens
 from tests.unit.squad.table_predictor import LENGTH, TablePredictor
+from tests.unusual_texts import UNUSUAL_TEXTS
 
 QUERY = 12
 
@@ -19,9 +19,9 @@ QUERY = 12
 def questions() -> list[PlainQuestion]:
     """Returns all texts as contexts; those of several texts have overlapping windows."""
     source = random.Random(5)
-    contexts = [*HOSTILE_TEXTS, *("\n ".join(source.choices(HOSTILE_TEXTS, k=9)) for _ in range(3))]
+    contexts = [*UNUSUAL_TEXTS, *("\n ".join(source.choices(UNUSUAL_TEXTS, k=9)) for _ in range(3))]
     return [
-        PlainQuestion(number, context, source.choice(HOSTILE_TEXTS))
+        PlainQuestion(number, context, source.choice(UNUSUAL_TEXTS))
         for number, context in enumerate(contexts)
     ]
 

@@ -14,7 +14,7 @@ from albert_tf.token_classification.data import (
 )
 from albert_tf.token_classification.labels import Sentence
 from albert_tf.tokenization.word_piece import align_words
-from tests.hostile_texts import HOSTILE_TEXTS
+from tests.unusual_texts import UNUSUAL_TEXTS
 
 
 @pytest.fixture
@@ -218,7 +218,7 @@ def test_invalid_json_lines_are_rejected(read, content, named):
     assert all(part in str(error.value) for part in ["t.jsonl", "line 3", *named])
 
 
-@pytest.mark.parametrize("text", [*HOSTILE_TEXTS, "don't co\u00adop \u200f\u05d0\u200d", "\u200b"])
+@pytest.mark.parametrize("text", [*UNUSUAL_TEXTS, "don't co\u00adop \u200f\u05d0\u200d", "\u200b"])
 def test_texts_are_split_like_berts_basic_tokenizer(text):
     positions = [word.positions for word in align_words(text, do_lower_case=False)]
     assert split_words(text) == [(found[0], found[-1] + 1) for found in positions]

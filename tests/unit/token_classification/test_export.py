@@ -24,17 +24,17 @@ from albert_tf.token_classification.export import (
 )
 from albert_tf.token_classification.token_classifier import TokenClassifier
 from albert_tf.tokenization.loading import load_tokenizer
-from tests.hostile_texts import HOSTILE_TEXTS
 from tests.serving import batch, serve, serve_texts
 from tests.small_model import small_config
+from tests.unusual_texts import UNUSUAL_TEXTS
 
 # Windows of one repeated word differ only by rounding.
-TEXTS = [text for text in HOSTILE_TEXTS if "word word" not in text] + [
+TEXTS = [text for text in UNUSUAL_TEXTS if "word word" not in text] + [
     "ไทย हिन्दी தமிழ் ქართული 한국어 かな カナ ʻokina",
     "e\u0301\u0302 \u00ad soft\u00adhyphen \u00adlead trail\u00ad \ufeffbom",
     "שָׁלוֹם, ‏עולם‎! ١٢٣٫٤",
-    " ".join(HOSTILE_TEXTS[3:12]) * 3,
-    "\n".join(HOSTILE_TEXTS[11:2:-1]) + " The end.",
+    " ".join(UNUSUAL_TEXTS[3:12]) * 3,
+    "\n".join(UNUSUAL_TEXTS[11:2:-1]) + " The end.",
 ]
 LENGTH = 16
 IOBES = Labels(("O", "B-LOC", "I-LOC", "E-LOC", "I-PER", "S-PER"))

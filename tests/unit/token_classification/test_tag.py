@@ -17,7 +17,7 @@ from albert_tf.token_classification import tag
 from albert_tf.token_classification.features import WordTokenizer, token_features
 from albert_tf.token_classification.tag import predict_file, predict_labels
 from albert_tf.training.distribution import create_strategy
-from tests.text_models import CONFIG, assert_rejected, written
+from tests.text_models import CONFIG, assert_rejected, write_model
 
 NAMES = ("O", "B-animal", "B-place", "I-animal", "I-place")
 TASK = TrainedTask("tokens", Labels(NAMES), False, max_seq_length=16)
@@ -32,7 +32,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def directory(model, tokenizer, tmp_path_factory):
-    return written(tmp_path_factory.mktemp("trained"), model, tokenizer, TASK)
+    return write_model(tmp_path_factory.mktemp("trained"), model, tokenizer, TASK)
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +153,7 @@ def test_lines_before_an_error_are_predicted(directory, capsysbinary, monkeypatc
 
 def test_invalid_input_is_rejected(model, directory, tokenizer, tmp_path):
     classifier = TokenClassifier.load(directory)
-    unlabelled = written(tmp_path / "unlabelled", model, tokenizer)
+    unlabelled = write_model(tmp_path / "unlabelled", model, tokenizer)
     assert_rejected([
         (lambda: classifier(["a", ["b"]]), TypeError, r"texts\[1\]"),
         (lambda: classifier([["a"], "b"]), TypeError, r"texts\[1\] must be a list of texts"),

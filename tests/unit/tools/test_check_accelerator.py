@@ -10,8 +10,8 @@ import pytest
 
 from albert_tf.cli import check_accelerator as command
 from albert_tf.tools import check_accelerator as module
-from tests.dry_runs import given
 from tests.programs import ROOT
+from tests.run_in_process import given
 
 GOLDEN = ("one_device", "float32", False, "plain")
 CUDNN = ("one_device", "bfloat16", True, "cudnn")

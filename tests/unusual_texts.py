@@ -2,7 +2,7 @@
 
 from albert_tf.multiple_choice.data import ChoiceExample
 
-HOSTILE_TEXTS = (
+UNUSUAL_TEXTS = (
     "",
     " ",
     "\t\n  \u3000",
@@ -20,9 +20,9 @@ HOSTILE_TEXTS = (
 )
 
 
-def hostile_choices() -> list[ChoiceExample]:
+def unusual_choices() -> list[ChoiceExample]:
     """Returns examples with each text as a question and 2 to 4 options."""
-    texts, examples = HOSTILE_TEXTS, []
+    texts, examples = UNUSUAL_TEXTS, []
     for number, question in enumerate(texts):
         options = tuple(texts[(number + step) % len(texts)] or " " for step in (1, 3, 5, 8))
         context = texts[(5 * number + 3) % len(texts)]
