@@ -2,8 +2,8 @@
 
 The lower bound is the time of the matrix products at the rate of one large float32 product, which
 is measured in the same process between the rounds. A training step counts as three forward passes.
-With --gradient_accumulation_steps, the step with micro-batches is compared with the whole step. The
-step with fused operations is compared alternately with the step with plain operations, also by
+With --gradient_accumulation_steps, the step with micro-batches is compared with the step without.
+The step with fused operations is compared alternately with the step with plain operations, also by
 processor time, which other programs affect less. The reported peak memory is the peak of the
 process so far, so the step that requires the least memory runs first.
 
@@ -107,7 +107,7 @@ def main(_: list[str]) -> None:
             whole / parts
             for parts, whole in zip(ratios[name_of_parts(A)], ratios["step"], strict=True)
         )
-        print(f"{name_of_parts(A)}: {slower:.2f} times the whole step (median)")
+        print(f"{name_of_parts(A)}: {slower:.2f} times the step without micro-batches (median)")
     if is_fused:
         pairs = zip(processor_times["plain step"], processor_times["step"], strict=True)
         share = statistics.median(fused / plain for plain, fused in pairs)

@@ -364,7 +364,7 @@ def fine_tuning_flags(
             Flag("padding", "longest", choices=PADDINGS): "Length to which the sequences of a "
             "batch are padded. longest: the length of the longest sequence in the batch. buckets: "
             f"one of a few lengths, for TPUs. max: always --max_seq_length. {padding}",
-            Flag("freeze", choices=FREEZES): "Variables that are not trained. encoder: the whole "
+            Flag("freeze", choices=FREEZES): "Variables that are not trained. encoder: the "
             "encoder with its pooler, so that only the head is trained. embeddings: the embedding "
             "tables and their layer normalization. Default: none.",
         },

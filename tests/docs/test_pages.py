@@ -129,7 +129,8 @@ def undescribed(value: object) -> list[str]:
     if not inspect.isclass(value) and len(names) == 1:
         return []  # the first sentence describes a single argument
     sections = re.findall(r"^(?:Args|Attributes):\n((?: +.*\n?|\n)*)", text, re.MULTILINE)
-    described = set(re.findall(r"^ {4}\**(\w+)(?:, \w+)*:", "\n".join(sections), re.MULTILINE))
+    entries = re.findall(r"^ {4}\**(\w+(?:, \w+)*):", "\n".join(sections), re.MULTILINE)
+    described = set(", ".join(entries).split(", "))
     if "docs/flags.md" in text:  # test_settings.py compares settings and flags
         page = (DOCS / "flags.md").read_text("utf-8")
         described |= set(re.findall(r"^\| `--(?:\[no\])?(\w+)", page, re.MULTILINE))

@@ -59,7 +59,7 @@ def test_all_pages_exist(site):
 def test_the_reference_shows_shapes_sources_and_the_arguments_of_keras_classes(site):
     text = text_of(site / "docs" / "api" / "public.html")
     assert "AlbertEncoder(config[, use_one_hot_embeddings])" in text
-    assert "inputs – input_ids, int32 [B, S], alone or in a dictionary" in text
+    assert "inputs – input_ids, int32 [B, S], or a dictionary with input_ids" in text
     assert "Source: modeling.py of the original release, class AlbertModel" in text
     assert "sep_id – ids of the special tokens." in text
     assert not re.search(
