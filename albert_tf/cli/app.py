@@ -66,6 +66,7 @@ def command(
     *,
     takes_arguments: bool = False,
     takes_paths: bool = False,
+    devices: str | None = None,
 ) -> Callable[[], None]:
     """Returns the `main` of a command, and calls it if `module` is "__main__".
 
@@ -80,6 +81,8 @@ def command(
         run: function that runs the command and reads `flags.FLAGS`.
         takes_arguments: whether `run` takes the list of arguments after `--`.
         takes_paths: whether `run` takes the list of all arguments that are not flags.
+        devices: "all" or "cpu": the devices that `run` may use, which are logged. If `None`, `run`
+            selects and logs its devices, or uses none.
     """
 
     def run_with_errors(argv: Sequence[str]) -> None:
@@ -88,6 +91,8 @@ def command(
             _hide_other_logs()
         try:
             log_flags_without_effect()
+            if devices:
+                _log_devices(devices)
             with dry_run_context(flags.FLAGS):
                 run(argv[1:]) if takes_arguments or takes_paths else run()
             flush_standard_output()
@@ -118,6 +123,14 @@ def command(
     if module == "__main__":
         main()
     return main
+
+
+def _log_devices(devices: str) -> None:
+    if devices == "cpu":  # the two models of a conversion must compute on the same device
+        os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+    from albert_tf.training.distribution import log_devices
+
+    log_devices()
 
 
 def is_user_error(error: Exception) -> bool:

@@ -40,11 +40,8 @@ FLAGS: Groups = {
 
 
 def run() -> None:
-    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # so that both models compute on the same device
     from albert_tf.checkpoints.convert import convert
-    from albert_tf.training.distribution import log_devices
 
-    log_devices()
     values = flags.FLAGS
     model = values.model
     if values.checkpoint_name:
@@ -62,4 +59,4 @@ def run() -> None:
         print(*report.lines(), sep="\n")
 
 
-main = command(__name__, __doc__, FLAGS, run)
+main = command(__name__, __doc__, FLAGS, run, devices="cpu")

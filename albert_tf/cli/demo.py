@@ -30,9 +30,7 @@ FLAGS: Groups = {
 
 def run() -> None:
     from albert_tf.tools.demo import run_demo
-    from albert_tf.training.distribution import log_devices
 
-    log_devices()
     values = flags.FLAGS
     run_demo(
         values.output_dir,
@@ -43,4 +41,4 @@ def run() -> None:
     )
 
 
-main = command(__name__, __doc__, FLAGS, run)
+main = command(__name__, __doc__, FLAGS, run, devices="all")

@@ -29,9 +29,7 @@ FLAGS: Groups = {
 def run() -> None:
     from albert_tf.checkpoints.convert import export_weights
     from albert_tf.checkpoints.model_source import model_in
-    from albert_tf.training.distribution import log_devices
 
-    log_devices()
     values = flags.FLAGS
     model = model_in(
         values.albert_directory, values.checkpoint_name, values["checkpoint_name"].present > 0
@@ -41,4 +39,4 @@ def run() -> None:
         logging.info("%d variables are in %s", len(names), os.path.abspath(values.export_path))
 
 
-main = command(__name__, __doc__, FLAGS, run)
+main = command(__name__, __doc__, FLAGS, run, devices="all")

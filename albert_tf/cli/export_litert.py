@@ -6,8 +6,6 @@ model are printed.
     albert_tf export_litert --model=mrpc --output_file=mrpc.tflite --quantization=int8
 """
 
-import os
-
 from absl import flags
 
 from albert_tf.cli.app import command
@@ -41,12 +39,9 @@ FLAGS: Groups = {
 
 
 def run() -> None:
-    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # so that both models compute on the same device
     from albert_tf.tools.exports import export_litert
-    from albert_tf.training.distribution import log_devices
 
     values = flags.FLAGS
-    log_devices()
     agreements = export_litert(
         values.model,
         values.output_file,
@@ -67,4 +62,4 @@ def run() -> None:
         )
 
 
-main = command(__name__, __doc__, FLAGS, run)
+main = command(__name__, __doc__, FLAGS, run, devices="cpu")

@@ -9,8 +9,6 @@ A new process loads the result and compares its outputs with the outputs of the 
         --format=tf1_hub
 """
 
-import os
-
 from absl import flags
 
 from albert_tf.cli.app import command
@@ -43,12 +41,9 @@ FLAGS: Groups = {
 
 
 def run() -> None:
-    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # so that both models compute on the same device
     from albert_tf.checkpoints.model_source import model_in
     from albert_tf.serving.hub import export_to_tfhub
-    from albert_tf.training.distribution import log_devices
 
-    log_devices()
     values = flags.FLAGS
     model = model_in(
         values.albert_directory, values.checkpoint_name, values["checkpoint_name"].present > 0
@@ -65,4 +60,4 @@ def run() -> None:
         print(*report.lines(), sep="\n")
 
 
-main = command(__name__, __doc__, FLAGS, run)
+main = command(__name__, __doc__, FLAGS, run, devices="cpu")

@@ -31,9 +31,7 @@ FLAGS: Groups = {
 
 def run() -> None:
     from albert_tf.pretraining.fill_mask import FillMask, read_model
-    from albert_tf.training.distribution import log_devices
 
-    log_devices()
     values = flags.FLAGS
     fill_mask = FillMask(
         *read_model(values.model_dir, "--model_dir", lower_case_from_flags(values))
@@ -47,4 +45,4 @@ def run() -> None:
                 print("  " + "  ".join(f"{c.token} {c.probability:.1%}" for c in candidates))
 
 
-main = command(__name__, __doc__, FLAGS, run)
+main = command(__name__, __doc__, FLAGS, run, devices="all")

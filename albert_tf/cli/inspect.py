@@ -8,7 +8,6 @@ sample text. Several paths are described one after the other. The command has no
     albert_tf inspect mrpc/model.ckpt-best records/train.tfrecord
 """
 
-import os
 from collections.abc import Sequence
 
 from albert_tf.cli.app import command
@@ -24,11 +23,8 @@ def run(paths: Sequence[str]) -> None:
             "Pass a path: python -m albert_tf.cli.inspect PATH. It may be a model of any format, "
             "a checkpoint, an exported model, a file of records, a tokenizer or a configuration."
         )
-    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # does not use the memory of busy devices
     from albert_tf.tools.inspect import compare_vocabularies, describe
-    from albert_tf.training.distribution import log_devices
 
-    log_devices()
     for number, path in enumerate(paths):
         if number:
             print()
@@ -38,4 +34,4 @@ def run(paths: Sequence[str]) -> None:
         print("\n" * (not number) + line)
 
 
-main = command(__name__, __doc__, FLAGS, run, takes_paths=True)
+main = command(__name__, __doc__, FLAGS, run, takes_paths=True, devices="cpu")

@@ -236,15 +236,14 @@ def test_arguments_are_passed_to_commands_that_accept_them(options, arguments, r
     assert parse("inspect", arguments, **options) == (rest, None)
 
 
-def test_arguments_before_two_dashes_are_rejected():
-    with pytest.raises(SystemExit, match="path"):
-        parse("inspect", ["path", "--", "--a"], takes_arguments=True)
-
-
-def test_undecodable_arguments_are_rejected():
+@pytest.mark.parametrize(
+    ("option", "arguments", "named"),
+    [("takes_arguments", ["path", "--", "--a"], "path"), ("takes_paths", ["a\udcff"], r"a\udcff")],
+)
+def test_unexpected_and_undecodable_arguments_are_rejected(option, arguments, named):
     with pytest.raises(SystemExit) as error:
-        parse("inspect", ["a\udcff"], takes_paths=True)
-    assert r"'a\udcff'" in error.value.code
+        parse("inspect", arguments, **{option: True})
+    assert f"'{named}'" in error.value.code
 
 
 @pytest.mark.parametrize("verbosity", [0, 1])
