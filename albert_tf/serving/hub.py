@@ -16,18 +16,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from functools import partial
 
 import tensorflow as tf
 import tensorflow_text
 
 from albert_tf.checkpoints.convert import ConversionReport, check_target, convert, new_directory
+from albert_tf.checkpoints.load_tokenizer import load_tokenizer
 from albert_tf.checkpoints.model_source import stored_model
 from albert_tf.checkpoints.tf2_hub.writing import DEFAULT_SIGNATURE
 from albert_tf.data.errors import UserError
 from albert_tf.serving.tokenizer_graph import GraphTokenizer, Offsets
 from albert_tf.tokenization.base import Tokenizer
-from albert_tf.tokenization.loading import load_tokenizer
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 
 FORMATS = {"tf2": "tf2_hub", "tf1_hub": "tf1_hub"}  # names of `albert_tf.convert` by `format_name`
@@ -48,19 +47,19 @@ def export_to_tfhub(
     dry_run: bool = False,
 ) -> ConversionReport:
     """Writes a model for TF-Hub and compares its outputs, see `albert_tf.export_hub_module`."""
+
+    def export() -> ConversionReport:
+        name = FORMATS[format_name]
+        return convert(model, name, export_path, dry_run=dry_run, do_lower_case=do_lower_case)
+
     check_target(export_path)
-    if preprocessor_path:
-        _check_preprocessor(preprocessor_path, format_name, export_path)
-        tokenizer, length = _tokenizer_and_length(model, do_lower_case)
-    export = partial(
-        convert,
-        model,
-        FORMATS[format_name],
-        export_path,
-        dry_run=dry_run,
-        do_lower_case=do_lower_case,
-    )
-    if dry_run or not preprocessor_path:
+    if not preprocessor_path:
+        return export()
+    _check_preprocessor(preprocessor_path, format_name, export_path)
+    tokenizer = load_tokenizer(model, do_lower_case=do_lower_case)
+    config = stored_model(model).config
+    length = min(_LENGTH, config.max_position_embeddings) if config else _LENGTH
+    if dry_run:
         return export()
     with new_directory(preprocessor_path) as directory:
         write_preprocessor(directory, tokenizer, length)
@@ -80,20 +79,6 @@ def _check_preprocessor(path: str, format_name: str, export_path: str) -> None:
             f"Received: {path} and {export_path}"
         )
     check_target(path)
-
-
-def _tokenizer_and_length(model: str, do_lower_case: bool | None) -> tuple[Tokenizer, int]:
-    stored = stored_model(model)
-    if stored.tokenizer_file is None:
-        raise UserError(
-            f"`preprocessor_path` needs a tokenizer, but `albert_directory`={model} has none."
-        )
-    if do_lower_case is None:
-        do_lower_case = stored.do_lower_case is not False
-    tokenizer = load_tokenizer(vocab_file=stored.tokenizer_file, do_lower_case=do_lower_case)
-    return tokenizer, min(
-        _LENGTH, stored.config.max_position_embeddings if stored.config else _LENGTH
-    )
 
 
 def write_preprocessor(directory: str, tokenizer: Tokenizer, seq_length: int) -> None:

@@ -213,7 +213,8 @@ class Tokenizer(abc.ABC):
 
         If `skip_special_tokens` is `True`, [CLS], [SEP] and padding are omitted.
         """
-        rows = list(ids)
+        # Scalars of a tensor are `Iterable`, scalars of an array are not.
+        rows = list(np.asarray(ids) if hasattr(ids, "__array__") else ids)
         if rows and isinstance(rows[0], Iterable):
             return [self.decode(row, skip_special_tokens) for row in rows]
         hidden = {self.pad_id, self.cls_id, self.sep_id} if skip_special_tokens else set()

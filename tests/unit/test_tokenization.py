@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from albert_tf.data.text_examples import TextExample
 from albert_tf.finetuning.texts import text_sequences
@@ -299,8 +300,6 @@ def test_repeated_lines_are_reported(tmp_path, caplog):
 
 
 def test_remote_paths_are_read_through_tensorflow(model_file):
-    import tensorflow as tf
-
     with tf.io.gfile.GFile("ram://tokenizer/remote.model", "wb") as file:
         file.write(model_file.read_bytes())
     tokenizer = load_tokenizer(vocab_file="ram://tokenizer/remote.model")
@@ -397,5 +396,6 @@ class TestCall:
     def test_batches_are_decoded(self, tokenizer):
         ids = tokenizer(["the house", "a"])["input_ids"]
         assert tokenizer.decode(ids) == [tokenizer.decode(row.tolist()) for row in ids]
+        assert tokenizer.decode(tf.constant(ids[0])) == tokenizer.decode(ids[0])
         assert tokenizer.cls_token not in tokenizer.decode(ids[0])
         assert tokenizer.decode(ids[0], skip_special_tokens=False).startswith(tokenizer.cls_token)
