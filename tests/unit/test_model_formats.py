@@ -1,4 +1,4 @@
-"""Tests for one model in every format."""
+"""One model in every format."""
 
 import dataclasses
 import shutil
@@ -33,7 +33,7 @@ def contents(golden) -> ModelContents:
 
 # keras-hub needs Python 3.11.
 NAMES = [name for name in FORMAT_NAMES if name != "keras_hub" or sys.version_info >= (3, 11)]
-# Of two formats of SavedModels one will do: tracing and writing one takes seconds.
+# Writing a SavedModel takes seconds. The format tf1_hub is also a SavedModel.
 NAMES = [pytest.param(n, marks=pytest.mark.slow) if n == "tf2_hub" else n for n in NAMES]
 
 

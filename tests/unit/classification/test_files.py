@@ -4,6 +4,7 @@ import math
 import warnings
 
 import numpy as np
+import pytest
 from matplotlib.image import imread
 
 from albert_tf.classification.run import clip_similarity, write_predictions
@@ -17,47 +18,48 @@ def results_file(folder):
     return (folder / "eval_results.txt").read_text()
 
 
-def steps(folder):
-    lines = results_file(folder).splitlines()
-    return [int(line.split(" = ")[1]) for line in lines if line.startswith("global_step")]
+def test_each_checkpoint_has_a_block(tmp_path):
+    results = EvaluationResults(str(tmp_path))
+    results.append(5, {"eval_accuracy": 0.1}, -math.inf)
+    results.append(10, {"eval_accuracy": 0.25}, float(np.float32(0.1)))
+    assert results_file(tmp_path) == (
+        f"eval_accuracy = 0.1\nglobal_step = 5\nbest = -1\n{RULE}\n"
+        f"eval_accuracy = 0.25\nglobal_step = 10\nbest = 0.10000000149011612\n{RULE}\n"
+    )
 
 
-class TestEvaluationResults:
-    def test_each_checkpoint_has_a_block(self, tmp_path):
-        results = EvaluationResults(str(tmp_path))
-        results.append(5, {"eval_accuracy": 0.1}, -math.inf)
-        results.append(10, {"eval_accuracy": 0.25}, float(np.float32(0.1)))
-        assert results_file(tmp_path) == (
-            f"eval_accuracy = 0.1\nglobal_step = 5\nbest = -1\n{RULE}\n"
-            f"eval_accuracy = 0.25\nglobal_step = 10\nbest = 0.10000000149011612\n{RULE}\n"
-        )
+def test_resumed_runs_keep_earlier_blocks(tmp_path):
+    (tmp_path / "eval_results.txt").write_text("of another program")
 
-    def test_resumed_runs_keep_earlier_blocks(self, tmp_path):
-        (tmp_path / "eval_results.txt").write_text("of another program")
-        for step in (5, 10, 15):
-            EvaluationResults(str(tmp_path), step - 1).append(step, {"loss": 0.5}, 0.25)
-        assert steps(tmp_path) == [5, 10, 15]
-        # Resumed at 10, which had been evaluated; 15 will be trained again.
-        EvaluationResults(str(tmp_path), 10).append(10, {"loss": 0.75}, 0.25)
-        assert steps(tmp_path) == [5, 10]
-        assert "loss = 0.75" in results_file(tmp_path).split(RULE)[1]
-        EvaluationResults(str(tmp_path)).append(7, {"loss": 0.5}, 0.25)
-        assert steps(tmp_path) == [7]
+    def append(step, resumed_at, loss=0.5):
+        """Returns the steps in the file after an evaluation."""
+        EvaluationResults(str(tmp_path), *resumed_at).append(step, {"loss": loss}, 0.25)
+        lines = results_file(tmp_path).splitlines()
+        return [int(line.split(" = ")[1]) for line in lines if line.startswith("global_step")]
+
+    assert [append(step, [step - 1]) for step in (5, 10, 15)] == [[5], [5, 10], [5, 10, 15]]
+    # Resumed at 10, which had been evaluated; 15 will be trained again.
+    assert append(10, [10], 0.75) == [5, 10]
+    assert "loss = 0.75" in results_file(tmp_path).split(RULE)[1]
+    assert append(7, []) == [7]
 
 
-def test_numbers_have_one_column(tmp_path):
-    scores = np.array([[0.1], [-2e-7], [4.75]])
-    write_predictions(str(tmp_path), ["0", "1", "x"], scores, ["0.1", "-2e-07", "4.75"])
-    assert (tmp_path / "test_results.tsv").read_text() == "0.1\n-2e-07\n4.75\n"
-    submitted = (tmp_path / "submit_results.tsv").read_text()
-    assert submitted == "index\tprediction\n0\t0.1\n1\t-2e-07\nx\t4.75\n"
-
-
-def test_special_characters_of_labels_are_escaped(tmp_path):
-    scores = np.array([[0.25, 0.75], [0.5, 0.5]])
-    write_predictions(str(tmp_path), ["0", "1"], scores, ["tab\there", "two\nlines"])
-    submitted = (tmp_path / "submit_results.tsv").read_text()
-    assert submitted == "index\tprediction\n0\ttab\\there\n1\ttwo\\nlines\n"
+@pytest.mark.parametrize(
+    ("scores", "names", "numbers", "submitted"),
+    [
+        ([[0.1], [-2e-7]], ["0.1", "-2e-07"], "0.1\n-2e-07\n", "0\t0.1\nx\t-2e-07\n"),
+        (
+            [[0.25, 0.75], [0.5, 0.5]],
+            ["tab\there", "two\nlines"],
+            "0.25\t0.75\n0.5\t0.5\n",
+            "0\ttab\\there\nx\ttwo\\nlines\n",
+        ),
+    ],
+)
+def test_predictions_are_written_as_text(tmp_path, scores, names, numbers, submitted):
+    write_predictions(str(tmp_path), ["0", "x"], np.array(scores), names)
+    assert (tmp_path / "test_results.tsv").read_text() == numbers
+    assert (tmp_path / "submit_results.tsv").read_text() == f"index\tprediction\n{submitted}"
 
 
 def test_submitted_similarities_are_clipped():

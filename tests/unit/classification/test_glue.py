@@ -49,19 +49,18 @@ def test_task_names_are_accepted_in_any_form():
 def test_metrics_and_submission_files_of_all_tasks():
     tasks = {name: GlueData(name, "") for name in GLUE_TASKS}
     best = {name: data.best_metric for name, data in tasks.items()}
-    assert {name for name in best if best[name] != "eval_accuracy"} == {"cola", "sts-b"}
-    assert best["cola"] == "matthew_corr"
-    assert best["sts-b"] == "pearson"
+    assert best == dict.fromkeys(tasks, "eval_accuracy") | {
+        "cola": "matthew_corr",
+        "sts-b": "pearson",
+    }
     assert {name: data.metrics for name, data in tasks.items() if data.metrics} == {
         "cola": ("matthews",),
         "mrpc": ("f1",),
         "qqp": ("f1",),
         "sts-b": ("pearson", "spearman"),
     }
-    files = "CoLA MNLI-m MNLI-mm MRPC RTE SST-2 STS-B QQP QNLI WNLI AX"
-    assert [data.submission_file for data in tasks.values()] == [
-        f"{file}.tsv" for file in files.split(" ")
-    ]
+    files = " ".join(str(data.submission_file).removesuffix(".tsv") for data in tasks.values())
+    assert files == "CoLA MNLI-m MNLI-mm MRPC RTE SST-2 STS-B QQP QNLI WNLI AX"
 
 
 @pytest.mark.parametrize("folder", ["SST-2", "sst-2", "SST2"])
@@ -76,7 +75,7 @@ def test_data_dir_is_the_root_or_the_folder_of_the_task(folder, tmp_path):
 
 def test_data_dir_may_have_a_scheme_or_any_name(tmp_path):
     write(tmp_path, "sst-2/dev.tsv", ["sentence\tlabel", "good\t1"])
-    write(tmp_path / "mine", "train.tsv", ["sentence\tlabel", "good\t1"])
+    write(tmp_path, "mine/train.tsv", ["sentence\tlabel", "good\t1"])
     assert GlueData("sst-2", str(tmp_path / "mine")).file(TEST) == str(tmp_path / "mine/test.tsv")
     for data_dir in (f"file://{tmp_path}", f"file://{tmp_path}/sst-2"):
         data = GlueData("sst-2", data_dir)
@@ -93,11 +92,8 @@ def test_the_directory_of_another_task_is_not_used(tmp_path):
 
 def test_missing_files_are_rejected(tmp_path):
     (tmp_path / "MNLI").mkdir()
-    with pytest.raises(ValueError, match=r".*MNLI/dev_mismatched.tsv', the dev data of"):
+    with pytest.raises(ValueError, match=r"MNLI/dev_mismatched.tsv'.*`task_name`=mismnli"):
         GlueData("mismnli", str(tmp_path)).read(DEV)
-    for split in (TRAIN, DEV, TEST):
-        with pytest.raises(ValueError, match="`task_name`=qnli"):
-            GlueData("qnli", str(tmp_path / "nowhere")).read(split)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from scipy.special import softmax
 
 from albert_tf import AlbertForTokenClassification, TaggedEntity, TaggedWord, TokenClassifier
 from albert_tf.checkpoints.trained_task import TrainedTask
-from albert_tf.data import streams
 from albert_tf.data.text_examples import Labels
 from albert_tf.finetuning.predictor import Predictor
 from albert_tf.token_classification import tag
@@ -131,24 +130,15 @@ def test_plain_labels_have_no_entities(model, tokenizer):
     assert found.entities == []
 
 
-def test_lines_of_standard_input_are_predicted_when_they_arrive(
-    directory, monkeypatch, capfdbinary
+def test_lines_of_standard_input_before_an_error_are_predicted(
+    directory, capsysbinary, monkeypatch
 ):
-    monkeypatch.setattr(streams, "_LINES_AT_ONCE", 1)
-    stream = io.BytesIO(b"the cat\r\nbad \xff\n")
+    stream = io.BytesIO(b"the cat\r\ntwo words\ncaf\xe9\nlast\n")
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(stream))
-    with pytest.raises(ValueError, match=r"the standard input.*line 2"):
-        predict_file("-", TokenClassifier.load(directory), None, 0)
-    assert json.loads(capfdbinary.readouterr().out)["text"] == "the cat"
-
-
-def test_lines_before_an_error_are_predicted(directory, capsysbinary, monkeypatch):
-    stream = io.BytesIO(b"one\ntwo words\ncaf\xe9\nlast\n")
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(stream))
-    with pytest.raises(ValueError, match="line 3"):
+    with pytest.raises(ValueError, match=r"the standard input.*line 3"):
         predict_file("-", TokenClassifier.load(directory), None, 0)
     answers = capsysbinary.readouterr().out.splitlines()
-    assert [json.loads(answer)["text"] for answer in answers] == ["one", "two words"]
+    assert [json.loads(answer)["text"] for answer in answers] == ["the cat", "two words"]
 
 
 def test_invalid_input_is_rejected(model, directory, tokenizer, tmp_path):
