@@ -88,12 +88,9 @@ def check_file(path: str, is_pair: bool) -> None:
 def predict_file(path: str, predictor: TextPredictor, output_path: str | None = None) -> None:
     """Predicts every line of a UTF-8 file, or of the standard input, "-".
 
-    Lines of the standard input and of pipes are predicted as soon as they arrive, and lines before
-    an invalid line are predicted. If `output_path` is `None`, predictions are written to the
-    standard output.
-
-    Raises:
-        ValueError: see `check_file`.
+    Lines of the standard input and of pipes are predicted as soon as they arrive, including lines
+    before an invalid line. If `output_path` is `None`, predictions are written to the standard
+    output. For errors see `check_file`.
     """
     groups = _read_examples(path, bool(predictor.pairs))
     if can_be_read_twice(path, "a text file"):

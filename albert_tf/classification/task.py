@@ -34,10 +34,9 @@ class TextFeatures:
 def text_features(
     examples: Sequence[TextExample], labels: Labels, tokenizer: Tokenizer, max_seq_length: int
 ) -> TextFeatures:
-    """Tokenizes examples and encodes their labels.
+    """Tokenizes examples and encodes their labels; see `text_sequences`.
 
-    Raises:
-        ValueError: a label is unknown, only some examples have a label, or see `text_sequences`.
+    Raises ValueError if a label is unknown, or only some examples have a label.
     """
     found = given_labels([(example.guid, example.label) for example in examples], "rows")
     label_ids = labels.encode(found) if found else None

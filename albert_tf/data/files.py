@@ -81,10 +81,8 @@ def write_then_rename(path: str) -> Iterator[IO[bytes]]:
     """Opens a file that replaces `path` when the block ends without an error.
 
     Creates missing parent directories, follows symbolic links, and keeps the mode of an existing
-    file. Devices and named pipes are written directly.
-
-    Raises:
-        WriteError: the file cannot be written. Other errors in the block are re-raised unchanged.
+    file. Devices and named pipes are written directly. Raises WriteError if the file cannot be
+    written; other errors in the block are re-raised unchanged.
     """
     mode = None
     if not is_remote(path):

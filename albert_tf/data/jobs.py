@@ -48,11 +48,7 @@ def worker_processes(number: int, shared: Any) -> Iterator[OrderedMap]:
     """Starts worker processes, each with a copy of `shared`.
 
     Yields a function `run(method, items)` that yields `method(shared, item)` for each item, in
-    order. At most two items per process are computed ahead. If `number` is 1, no process is
-    started.
-
-    Raises:
-        ChildProcessError: a process was killed.
+    order. If `number` is 1, no process is started. Raises ChildProcessError if a process is killed.
     """
     if number == 1:
         yield lambda method, items: (method(shared, item) for item in items)

@@ -27,15 +27,15 @@ from albert_tf.data.strict_json import JsonError, listed, parse_json, shown, who
 Cells = list[str | None]  # `None`: the value in JSON Lines is missing or not text
 Row = tuple[int, Cells]  # number of its first line, from 1, and its cells
 
-_TSV, _CSV, _JSONL = "TSV", "CSV", "JSON lines"
+_TSV, _CSV, JSON_LINES = "TSV", "CSV", "JSON Lines"
 
 FORMATS: Final = {
     ".tsv": _TSV,
     ".txt": _TSV,
     ".csv": _CSV,
-    ".jsonl": _JSONL,
-    ".ndjson": _JSONL,
-    ".json": _JSONL,
+    ".jsonl": JSON_LINES,
+    ".ndjson": JSON_LINES,
+    ".json": JSON_LINES,
 }
 
 _WANTED = 'one object per line (JSON Lines), such as {"text_a": "...", "label": "..."}'
@@ -95,8 +95,7 @@ class Table:
     def index(self, column: str, name: str) -> int:
         """Returns the index of a column, given its name, or its number if there is no header.
 
-        Raises:
-            ValueError: there is no such column, or several. `name` is the argument in the message.
+        Raises ValueError, with the argument `name`, if there is no such column, or several.
         """
         if self.columns is None:
             if is_column_number(column) and int(column) < self.width:
@@ -117,6 +116,11 @@ class Table:
 def is_column_number(column: str) -> bool:
     """Returns whether a column is given as a number."""
     return re.fullmatch("[0-9]{1,9}", column) is not None
+
+
+def format_of(path: str) -> str | None:
+    """Returns the format of a file by its extension; `None` if the extension is unknown."""
+    return next((kind for end, kind in FORMATS.items() if path.lower().endswith(end)), None)
 
 
 def read_table(
@@ -142,13 +146,13 @@ def read_table(
         ValueError: the file is missing, empty, not UTF-8 text, or has an unknown extension, or JSON
             is invalid. Malformed CSV is rejected when the rows are read.
     """
-    kind = next((kind for ending, kind in FORMATS.items() if path.lower().endswith(ending)), None)
+    kind = format_of(path)
     if kind is None:
         raise UserError(
             f"The file name must end in one of {', '.join(FORMATS)}. Received: {path!r}"
         )
     text, issues = read_text(path), DataIssues(path)
-    if kind == _JSONL:
+    if kind == JSON_LINES:
         objects = json_objects(path, text, _WANTED)
         for line, row in objects:
             if list_column in row and isinstance(row[list_column], list):

@@ -33,7 +33,7 @@ from albert_tf.data.errors import UserError
 from albert_tf.data.files import decode_utf8, encoding_error
 from albert_tf.data.streams import can_be_read_twice, open_input, read_lines, source_name
 from albert_tf.data.strict_json import JsonError, JsonValue, is_encodable, parse_json, shown
-from albert_tf.data.tables import FORMATS
+from albert_tf.data.tables import JSON_LINES, format_of
 from albert_tf.data.text_examples import label_cell
 from albert_tf.token_classification.labels import OUTSIDE, Sentence, entities
 from albert_tf.tokenization.base import FilledTable
@@ -51,12 +51,6 @@ _WANTED = (
     'an object such as {"tokens": ["..."], "labels": ["..."]} or {"text": "...", "entities": '
     '[{"start": 0, "end": 4, "label": "..."}]}'
 )
-
-
-def is_json_lines(path: str) -> bool:
-    """Returns whether the extension of a file is an extension of JSON Lines."""
-    name = path.lower()
-    return any(name.endswith(e) and kind == FORMATS[".jsonl"] for e, kind in FORMATS.items())
 
 
 def read_sentences(
@@ -86,7 +80,7 @@ def read_sentences(
         is_empty = False
         if needs_labels and sentence.labels is None:
             missing = f"no column `label_column`={label_column} next to its words"
-            if is_json_lines(path):
+            if format_of(path) == JSON_LINES:
                 missing = 'no "labels"' if sentence.text is None else 'no "entities"'
             raise UserError(f"{sentence.guid} has {missing}. Label all sentences of this file.")
         yield sentence
@@ -110,7 +104,7 @@ def _parts(
     path: str, token_column: int, label_column: int | None
 ) -> Iterator[tuple[list[_Line], Sentence | None]]:
     """Yields each sentence with the lines up to its end, and finally the rest with `None`."""
-    if is_json_lines(path):
+    if format_of(path) == JSON_LINES:
         return _json_parts(path, label_column is not None)
     return _column_parts(path, token_column, label_column)
 
@@ -355,7 +349,7 @@ def write_predictions(
         predicted = iter(predict(words) if words else ())
         for lines, sentence in group:
             labels, probabilities = next(predicted) if sentence else ((), ())
-            if is_json_lines(path):
+            if format_of(path) == JSON_LINES:
                 offsets = (sentence and sentence.offsets) or ()
                 labelled = _labelled_objects(lines, offsets, labels, probabilities, scheme)
             else:

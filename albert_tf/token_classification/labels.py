@@ -60,10 +60,8 @@ def recognize_scheme(sentences: Iterable[Sentence]) -> str:
 
     For plain labels see `scheme_of`. In all schemes, `I-` after a word of another type starts an
     entity, as in conlleval. In IOBES, `I-` and `E-` after `O` also start an entity. Sentences
-    without labels are ignored.
-
-    Raises:
-        ValueError: labels follow two schemes. The message contains labels and their lines.
+    without labels are ignored. Raises ValueError, with labels and lines, if labels follow two
+    schemes.
     """
     first: dict[tuple[str, str], tuple[Sentence, int]] = {}  # labels of adjacent words
     for sentence in sentences:
@@ -127,10 +125,7 @@ def scheme_of(names: Sequence[str]) -> str:
 
     Labels with types are not plain: one starts with `B-` or `I-`, or all are `O` or start with
     `S-`. Labels without types are not plain if all are `B`, `I`, `E`, `S` or `O`, and one is `B` or
-    `I`. All other labels are plain.
-
-    Raises:
-        ValueError: only some labels are plain.
+    `I`. All other labels are plain. Raises ValueError if only some labels have types.
     """
     malformed = _malformed(names)
     if malformed:

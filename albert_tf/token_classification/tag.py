@@ -218,10 +218,7 @@ def predict_file(path: str, tagger: WordTagger, output_path: str | None, token_c
     Predictions for files have the format of the file, see `write_predictions`. Lines of the
     standard input and of pipes are texts. Their predictions are JSON Lines with `text` and
     `predicted_entities`, and are written immediately. If `output_path` is `None`, predictions are
-    written to the standard output.
-
-    Raises:
-        ValueError: the file is invalid. The message contains the line.
+    written to the standard output. Raises ValueError, with the line, if the input is invalid.
     """
     try:
         with open_output(output_path) as out:

@@ -42,13 +42,7 @@ def test_special_tokens(sequences):
     assert sequences.lengths.tolist() == [len(tokens) for tokens, _ in expected]
     assert sequences.first_lengths.tolist() == [first for _, first in expected]
     assert sequences.tokens.tolist() == [token for tokens, _ in expected for token in tokens]
-    kinds = {name: values.dtype for name, values in vars(sequences).items()}
-    assert kinds == {
-        "tokens": np.int32,
-        "starts": np.int64,
-        "first_lengths": np.int32,
-        "lengths": np.int32,
-    }
+    assert {values.dtype for values in vars(sequences).values()} == {np.dtype("i4"), np.dtype("i8")}
 
 
 @pytest.mark.parametrize("rows", [[0, 1, 2, 3, 4], [4, 4, 0], [3], []])

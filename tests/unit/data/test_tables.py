@@ -39,11 +39,7 @@ FILES = {
     "quotation marks inside": ("x.csv", 'a,b\n5" pipe,2\n', [['5" pipe', "2"]]),
     "other line ends, CSV": ("x.csv", "a,b\n1\u2028x\x85,2\n", [["1\u2028x\x85", "2"]]),
     "windows, CSV": ("x.csv", '\ufeff"a",b\r\n1,2\r\n', [["1", "2"]]),
-    "longer than the csv module takes": (
-        "x.csv",
-        f"a,b\n{'x' * 200_000},2",
-        [["x" * 200_000, "2"]],
-    ),
+    "longer than the default": ("x.csv", f"a,b\n{'x' * 200_000},2", [["x" * 200_000, "2"]]),
 }
 
 
@@ -59,8 +55,6 @@ def test_rows_of_cells(name, tmp_path):
 
 ONE_COLUMN = {
     "tabs": ("x.tsv", "a\n\n1\n\n \n2\n\n\n", ["", "1", "", " ", "2"]),
-    "windows": ("x.tsv", "a\r\n1\r\n\r\n2\r\n\r\n", ["1", "", "2"]),
-    "no end": ("x.tsv", "a\n1\n\n2", ["1", "", "2"]),
     "commas": ("x.csv", 'a\n1\n\n2\n""\n\n', ["1", "", "2", ""]),
 }
 
@@ -126,7 +120,6 @@ BROKEN = {
     "utf-16, no mark": ("x.tsv", "a\tb\n".encode("utf-16-le"), "x.tsv.*line 1.*0x00"),
     "ending": ("x.xlsx", "a\tb\n", "x.xlsx"),
     "open quote": ("x.csv", 'a,b\n1,2\n3,"4\n5,6\n', "x.csv.*line 3"),
-    "text after quote after a blank": ("x.csv", 'a,b\n1, "3" x\n', "x.csv.*line 2"),
     "text after quote": ("x.csv", 'a,b\n1,2\n"3"x,4\n', "x.csv.*line 3"),
     "not valid JSON": ("x.jsonl", '{"a": 1}\n{"a": \n', "x.jsonl.*line 2"),
     "JSON array": ("x.json", '\n[{"a": 1}]\n', "line 2 of .*x.json.*JSON Lines"),

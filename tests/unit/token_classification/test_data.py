@@ -77,9 +77,9 @@ def test_columns(read, tmp_path):
 
 def test_words_are_unchanged(read):
     words = ["", "New York", "a\u00a0b", "\u200b", "\u05e9\u05dc", "\u3000", "x\0", "A\u0301"]
-    [sentence] = read("".join(f"{word}\tX \n" for word in words))
-    assert sentence.words == (*words,)
-    assert sentence.labels == ("X",) * len(words)
+    assert words_and_labels(read("".join(f"{word}\tX \n" for word in words))) == [
+        ("|".join(words), "|".join("X" * len(words)))
+    ]
 
 
 def test_a_file_without_labels(read):
