@@ -51,9 +51,9 @@ def read_examples(
         columns: indices of the columns, with a single width.
         split: "train", "dev" or "test". Test examples have no label.
         labels: the allowed labels. If `None`, all classes are allowed.
-        is_glue: whether malformed rows are counted and skipped, or kept in test files, and names of
-            rows are generated as in the original. Otherwise malformed rows are rejected, and rows
-            are named by their numbers from 0.
+        is_glue: whether rows are named as in the original, and malformed rows are counted and
+            skipped, or kept in test files. Otherwise rows are named by their numbers from 0, and
+            malformed rows are rejected.
         multi_label: whether a row has any number of classes, see `Labels`.
 
     Raises:
@@ -317,7 +317,7 @@ class GlueData:
 
 
 def _index(table: Table, options: Sequence[str]) -> int:
-    """Returns the index of the column with the first possible name, ignoring case."""
+    """Returns the index of the first of the names in the header, ignoring case."""
     names = [name.lower() for name in table.columns or []]
     name = next((option for option in options if option in names), None)
     if name is None or names.count(name) > 1:

@@ -1,1 +1,1 @@
-"""Files, records, tables and processes. Knows no model and no task."""
+"""Files, records, tables and processes, independent of models and tasks."""

@@ -130,9 +130,9 @@ def _keep_until_end(pipe: int) -> NoReturn:
 
 
 def read_lines(file: IO[bytes]) -> Iterator[list[bytes]]:
-    r"""Yields groups of 1 to 1024 lines of a binary file, without \n, the only line end.
+    r"""Yields the lines of a binary file without their \n, in groups of 1 to 1024 lines.
 
-    A group of lines of a pipe or a terminal contains the lines that have arrived.
+    Only \n ends a line. A group from a pipe or a terminal contains the lines that have arrived.
     """
     # Readers of remote files have no read1.
     read = getattr(file, "read1", file.read)

@@ -185,7 +185,7 @@ def read_table(
 
 
 def read_text(path: str) -> str:
-    """Reads a text file; ValueError if it is missing, empty or not UTF-8."""
+    """Reads a text file; raises ValueError if it is missing, empty or not UTF-8."""
     if not file_exists(path):
         raise UserError(f"there is no file {path!r}.")
     with open_binary(path, "rb") as file:

@@ -188,7 +188,7 @@ def label_cell(label: str) -> str:
 
 @dataclass(frozen=True)
 class Columns:
-    """Columns of a file of GLUE: indices from 0, -1 for the last column, or `None` if missing.
+    """Columns of a file: indices from 0, -1 for the last column, or `None` if missing.
 
     `widths` contains the possible numbers of columns.
     """

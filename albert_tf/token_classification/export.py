@@ -39,7 +39,7 @@ from albert_tf.token_classification.labels import PLAIN, scheme_of, split_label
 from albert_tf.tokenization.base import Tokenizer
 
 _SPECIAL_TOKENS = 2  # [CLS] and [SEP]
-_TOKENS_AT_ONCE = 8192  # limits memory: a long text has many windows
+_TOKENS_AT_ONCE = 8192  # limits memory, because long texts have many windows
 
 
 def export_token_classifier(
@@ -73,7 +73,7 @@ def export_token_classifier(
 
 
 def _label_files(labels: Labels) -> dict[str, str]:
-    """Returns files of label names, and of the task to distinguish the model from classifiers."""
+    """Returns the contents of the files with the label names and with the task, by file name."""
     task = json.dumps(TrainedTask(TOKENS, labels, False).to_dict())
     return {LABELS_FILE: labels_json(labels), f"task/{LABELS_FILE}": task}
 

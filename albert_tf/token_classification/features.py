@@ -70,7 +70,7 @@ def token_features(
     """Splits words into pieces and sentences into windows.
 
     Windows of long sentences overlap by half, and the last window ends with the sentence. A word is
-    predicted by the window whose middle is nearest to its first piece, or by the first of two.
+    predicted by the window whose middle is nearest to its first piece. Ties go to the first window.
     Windows that predict no word are dropped.
 
     Args:
