@@ -9,7 +9,6 @@ from tests.fine_tuning_run import FineTuningRun
 
 PLACES = ("Porto", "Brest", "Oslo", "Riga", "Turin")
 THINGS = ("lighthouse", "market", "harbour", "old town hall", "bridge")
-CHINESE = ("灯塔", "市场", "港口", "桥")
 FILES = ("predictions.json", "nbest_predictions.json")
 
 
@@ -67,16 +66,6 @@ def questions(count: int, seed: int, version: int) -> list[tuple[str, str, str |
         answer = facts[source.randrange(len(facts))].split()[-1].rstrip(".")
         has_none = version == 2 and number % 3 == 2
         rows.append((" ".join(facts), "When was it built?", None if has_none else answer))
-    return rows
-
-
-def chinese_questions(count: int, seed: int) -> list[tuple[str, str, str | None]]:
-    """Returns Chinese contexts, questions and answers."""
-    source = random.Random(seed)
-    rows: list[tuple[str, str, str | None]] = []
-    for number in range(count):
-        things = source.sample(CHINESE, 1 + number % 3)
-        rows.append(("。".join(f"这里有{thing}" for thing in things), "这里有什么？", things[0]))
     return rows
 
 

@@ -124,15 +124,7 @@ def _add(
     """Adds a parser with samples in the directories `samples/<folder>`, `samples/<folder>-2`, ...
 
     The default folder is the name. By default, errors must contain the name of the file, and the
-    mutations depend on its suffix.
-
-    Args:
-        name: see `Parser`.
-        file: see `Parser`.
-        read: see `Parser`.
-        folder: first sample directory.
-        values: a JSON file that contains the values which `read` returns.
-        **settings: further attributes of `Parser`.
+    mutations depend on its suffix. `values` is a JSON file with the values that `read` returns.
     """
     first = SAMPLES / (folder or name)
     folders = [first, *sorted(first.parent.glob(f"{first.name}-*"))]
