@@ -28,7 +28,7 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 CELL_SECONDS = 300
 # Log lines of TensorFlow, progress bars, and warnings of this package about tiny settings.
 _EXPECTED_ON_STDERR = re.compile(
-    r"[IWE]\d{4} |WARNING: All log messages before absl|([A-Za-z ]+:)? *\d+%\||INFO: Created "
+    r"[IWE]\d{4} |WARNING: All log messages before absl|.*\d(%\||batch )|INFO: Created "
     r"|WARNING:absl:|\x1b\[A$"
 )
 
