@@ -119,9 +119,14 @@ def recipe_for(task_name: str, size: str | None = None, version: str = "v2") -> 
             f"Received: {size!r} and {version!r}"
         )
     row = _SAME_SETTINGS.get(task, task)
+    scores: dict[str, float] = {}
+    if size:
+        columns = zip(_README_COLUMNS, _README_SCORES[size, version], strict=True)
+        scores = {metric: score for (name, metric), score in columns if name == task}
+        if (size, version) == ("xxlarge", "v1"):
+            scores |= _XXLARGE_V1_SCORES.get(task, {})
     for name, recipe in _ROWS:
         if name == row and version in recipe.versions:
-            scores = _published(task, size, version) if size else {}
             return dataclasses.replace(recipe, published=scores)
     raise UserError(
         f"There is no published recipe for the task {task_name!r}. The tasks with recipes are "
@@ -153,7 +158,7 @@ def recipe_settings(
         "dropout_prob": recipe.classifier_dropout_prob,
     }
     taken = {name: offered[name] for name in wanted if name in offered}
-    values = " ".join(f"{name}={value}" for name, value in taken.items())
+    values = " ".join(f"`{name}`={value}" for name, value in taken.items())
     logging.info("`recipe`=%s (%s): %s", setting, recipe.source, values)
     if recipe.init_from and is_training:
         logging.info(
@@ -167,14 +172,6 @@ def recipe_settings(
 def recipe_names() -> list[str]:
     """Returns the tasks that have a recipe, in alphabetical order."""
     return sorted({name for name, _ in _ROWS} | set(_SAME_SETTINGS))
-
-
-def _published(task: str, size: str, version: str) -> dict[str, float]:
-    columns = zip(_README_COLUMNS, _README_SCORES[size, version], strict=True)
-    scores = {metric: value for (name, metric), value in columns if name == task}
-    if (size, version) == ("xxlarge", "v1"):
-        scores.update(_XXLARGE_V1_SCORES.get(task, {}))
-    return scores
 
 
 def size_of(config: AlbertConfig) -> str | None:

@@ -121,21 +121,21 @@ class MultipleChoiceJob(Job[MultipleChoiceSettings]):
             **self.inputs,
         )
 
-    def _logits(self, split: str, batch_size: int, description: str) -> np.ndarray:
-        """Returns the scores of the options; see `option_logits`."""
+    def _evaluated(
+        self, split: str, batch_size: int, description: str
+    ) -> tuple[np.ndarray, dict[str, float]]:
+        """Returns the `option_logits` of a split, and its scores, empty without labels."""
         features = self.features[split]
         predictor = self.predictor(batch_size * features.num_choices)
-        return option_logits(features, predictor, description)
-
-    def _scores(self, split: str, logits: np.ndarray, batch_size: int) -> dict[str, float]:
-        features = self.features[split]
-        assert features.label_ids is not None, "questions of train and dev have labels"
-        return metrics.rounded(scores(logits, features.label_ids, features.levels, batch_size))
+        logits = option_logits(features, predictor, description)
+        if features.label_ids is None:
+            return logits, {}
+        found = scores(logits, features.label_ids, features.levels, batch_size)
+        return logits, metrics.rounded(found)
 
     def evaluate(self) -> dict[str, float]:
         """See `Job`."""
-        batch_size = self.settings.eval_batch_size
-        return self._scores(DEV, self._logits(DEV, batch_size, "evaluating"), batch_size)
+        return self._evaluated(DEV, self.settings.eval_batch_size, "evaluating")[1]
 
     def apply(self, step: int) -> None:
         """See `Job`."""
@@ -151,18 +151,11 @@ class MultipleChoiceJob(Job[MultipleChoiceSettings]):
     def _predict(self, step: int) -> None:
         """Writes the predictions for the test set, and their scores if it has labels."""
         features, output_dir = self.features[TEST], self.settings.output_dir
-        batch_size = self.settings.predict_batch_size
-        logits = self._logits(TEST, batch_size, "predicting")
-        write_choice_predictions(
-            output_dir,
-            features.example_ids,
-            metrics.probabilities(logits, CLASSES),
-            logits.argmax(axis=1),
-            features.choice_counts,
-        )
+        logits, results = self._evaluated(TEST, self.settings.predict_batch_size, "predicting")
+        ids, counts = features.example_ids, features.choice_counts
+        write_choice_predictions(output_dir, ids, counts, logits)
         logging.info("Chose options of %d questions", len(features))
-        if features.label_ids is not None:
-            results = self._scores(TEST, logits, batch_size)
+        if results:
             best = BestCheckpoint(self.context.output, self.best_metric)
             write_predict_results(output_dir, step, results, best.value)
             self.scores_of_answers = results
@@ -183,24 +176,19 @@ def scores(
 
 
 def write_choice_predictions(
-    output_dir: str,
-    example_ids: Sequence[str],
-    probabilities: np.ndarray,
-    predictions: np.ndarray,
-    choice_counts: np.ndarray,
+    output_dir: str, example_ids: Sequence[str], choice_counts: np.ndarray, logits: np.ndarray
 ) -> None:
-    """Writes `predictions.tsv`: a header, and one row per question.
+    """Writes `predictions.tsv`: a header, and one row per question; see `option_logits`.
 
     Columns: `id`, see `label_cell`; `question`, the number of the question among the questions with
-    this id, from 0; `prediction`, a letter; and one column per letter with the probability,
-    float32 [N, C], empty for missing options.
+    this id, from 0; `prediction`, a letter; and one column per letter with the probability, empty
+    for missing options.
     """
-    letters = LETTERS[: probabilities.shape[1]]
+    letters = LETTERS[: logits.shape[1]]
     rows = [["id", "question", "prediction", *letters]]
     seen: Counter[str] = Counter()
-    for name, values, chosen, count in zip(
-        example_ids, probabilities, predictions, choice_counts, strict=True
-    ):
+    columns = logits.argmax(axis=1), metrics.probabilities(logits, CLASSES)
+    for name, count, chosen, values in zip(example_ids, choice_counts, *columns, strict=True):
         cells = [str(value) for value in values[:count]] + [""] * (len(letters) - count)
         rows.append([label_cell(name), str(seen[name]), letters[chosen], *cells])
         seen[name] += 1

@@ -117,24 +117,19 @@ def cut_windows(context_lengths: np.ndarray, rooms: np.ndarray, doc_stride: int)
 
 def _answer_tokens(questions: Sequence[Question], tokens: _Tokens) -> tuple[np.ndarray, np.ndarray]:
     """Returns the indices of the first and last tokens of answers, int64 [Q]; -1 if missing."""
-    paragraphs = np.array([question.paragraph for question in questions], np.int64)
-    answers = [question.answers[0] if question.answers else ("", -1) for question in questions]
-    ranges = np.array([(start, start + len(text) - 1) for text, start in answers], np.int64)
-    offsets = tokens.paragraph_offsets
-    # One search finds all answers: the characters of all contexts are numbered in one sequence.
-    width = 2 + max(int(tokens.ends.max(initial=0)), int(ranges.max(initial=0)))
-    owners = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)) * width
-    keys = ranges + paragraphs[:, None] * width
-    # A search needs sorted values, but cleaning may reorder characters, so that ends decrease.
-    furthest = np.maximum.accumulate(owners + tokens.ends)
-    first = np.searchsorted(furthest, keys[:, 0], side="right") - offsets[paragraphs]
-    last = np.searchsorted(owners + tokens.starts, keys[:, 1], side="right") - 1
-    counts = np.diff(offsets)[paragraphs]
-    first = np.clip(first, 0, counts - 1)
-    last = np.clip(last - offsets[paragraphs], first, counts - 1)
-    has_none = (ranges[:, 0] < 0) | (counts == 0)
-    first[has_none] = last[has_none] = -1
-    return first, last
+    found = np.full([len(questions), 2], -1)
+    for number, question in enumerate(questions):
+        begin, end = tokens.paragraph_offsets[question.paragraph : question.paragraph + 2]
+        if question.answers and begin < end:
+            text, start = question.answers[0]
+            # A search needs sorted values, but cleaning may reorder characters, so that ends
+            # decrease.
+            ends = np.maximum.accumulate(tokens.ends[begin:end])
+            first = np.searchsorted(ends, start, side="right")
+            last = np.searchsorted(tokens.starts[begin:end], start + len(text) - 1, side="right")
+            first = min(first, end - begin - 1)
+            found[number] = first, max(first, last - 1)
+    return found[:, 0], found[:, 1]
 
 
 @dataclass(frozen=True, eq=False)

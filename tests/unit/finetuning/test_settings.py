@@ -144,8 +144,8 @@ def test_given_values_precede_the_trained_model_the_recipe_and_the_default(caplo
     assert not set(missing(resolved)) - DECIDED_LATER
     assert (resolved.learning_rate, resolved.max_seq_length) == (1e-3, 200)
     assert (resolved.train_batch_size, resolved.dropout_prob, resolved.doc_stride) == (48, 0.1, 128)
-    assert " train_batch_size=48" in caplog.text
-    assert " max_seq_length" not in caplog.text
+    assert "`train_batch_size`=48" in caplog.text
+    assert "`max_seq_length`" not in caplog.text
     all_settings = recipe_settings("v2", "squad2.0", config, missing(settings), is_training=True)
     assert resolve(settings, all_settings).max_seq_length == 300
 

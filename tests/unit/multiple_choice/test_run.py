@@ -64,12 +64,11 @@ def test_scores_are_computed_and_recorded(job, tmp_path, keeps_best):
 
 
 def test_a_row_is_written_for_every_question(tmp_path):
-    shares = np.array(
-        [[0.25, 0.75, 0.0], [0.1, 0.2, 0.7], [0.5, 0.5, 0.0], [1.0, 0.0, 0.0]], np.float32
-    )
+    shares = np.array([[0.25, 0.75, 0.0], [0.1, 0.2, 0.7], [0.5, 0.5, 0.0], [1.0, 0.0, 0.0]])
     ids = ["high2.txt", "high2.txt", "a\tb\\\n日", "high2.txt"]
-    chosen, counts = np.array([1, 2, 0, 0]), np.array([2, 3, 2, 3])
-    write_choice_predictions(str(tmp_path / "new"), ids, shares, chosen, counts)
+    with np.errstate(divide="ignore"):
+        logits = np.log(shares)
+    write_choice_predictions(str(tmp_path / "new"), ids, np.array([2, 3, 2, 3]), logits)
     assert (tmp_path / "new" / "predictions.tsv").read_text("utf-8") == (
         "id\tquestion\tprediction\tA\tB\tC\n"
         "high2.txt\t0\tB\t0.25\t0.75\t\n"
