@@ -14,7 +14,7 @@ CONFIG = small_config(vocab_size=1000, max_position_embeddings=24, **ONE_BLOCK)
 
 def write_model(path, model, tokenizer, task=None, checkpoint="model.ckpt-best") -> str:
     """Writes a model in the form of a training directory."""
-    ModelDirectory(str(path), model.config, "", tokenizer).write()
+    ModelDirectory(str(path), model.config, tokenizer).write()
     write_checkpoint(os.path.join(path, checkpoint), original_names(model), global_step=1)
     if task is not None:
         task.write(str(path))

@@ -1,1 +1,1 @@
-"""Models on disk: a module or folder for each format, one map of names each, one load report."""
+"""Loads, saves and converts models: one module or folder per format."""

@@ -33,6 +33,7 @@ from albert_tf.data.files import (
     check_checkpoint_path,
     is_remote,
     raise_write_errors,
+    real_name,
     temporary_folder,
     why_not_writable,
     write_error,
@@ -43,8 +44,7 @@ from albert_tf.tokenization.base import Tokenizer
 TOLERANCE = 1e-5  # largest difference, relative if the largest value exceeds 1
 _ROWS, _LENGTH, _PREDICTIONS = 3, 24, 2
 
-# Outputs that a conversion must preserve. The outputs of the SQuAD 2.0 head are those of the starts
-# in the batch.
+# Outputs that a conversion must preserve. SQuAD 2.0 has outputs of the starts in the batch.
 _OUTPUTS = (
     "sequence_output",
     "pooled_output",
@@ -59,10 +59,9 @@ _OUTPUTS = (
 )
 
 _OF_TOKENS = ("sequence_output", "start_logits", "end_logits", "start_log_probs", "end_log_probs")
-_LEAST = -1e4  # smaller scores are masks
+_LEAST = -1e4  # smaller scores are masked
 
-# Contains upper case, accents, commas between digits and other text that tokenizers treat
-# differently.
+# Tokenizers differ in upper case, accents, numbers with commas, and white space.
 _TEXT = "The  Élan of ``ÉCLAIRS'' in 2,005 and 12,000: ﬁne, 中文 [MASK]!"
 Arrays = dict[str, np.ndarray]
 
@@ -145,8 +144,8 @@ def convert(
         contents = dataclasses.replace(contents, weights=_rounded(contents.weights, dtype))
     if with_optimizer and not any(map(is_slot, contents.weights)):
         raise UserError(
-            f"`with_optimizer`: {loaded.source} contains no optimizer moments. Omit it, or pass a "
-            "checkpoint of a training run, such as `checkpoint_name`=model.ckpt-1000."
+            f"`with_optimizer`: {loaded.source} contains no optimizer moments. Pass a checkpoint "
+            "of a training run, such as `checkpoint_name`=model.ckpt-1000."
         )
     unsupported_weights = writer.unsupported_weights(contents)
     if unsupported_weights:
@@ -183,7 +182,7 @@ def _rounded(weights: Mapping[str, np.ndarray], dtype: str) -> dict[str, np.ndar
 def check_target(output_dir: str, has_checkpoint: bool = True) -> None:
     """Raises `ValueError` unless a directory is new or empty, `WriteError` if it is not writable.
 
-    If it `has_checkpoint`, the path must not contain pattern characters.
+    If `has_checkpoint`, the path must not contain pattern characters.
     """
     if has_checkpoint:
         check_checkpoint_path(output_dir)
@@ -191,20 +190,14 @@ def check_target(output_dir: str, has_checkpoint: bool = True) -> None:
     if exists and (not tf.io.gfile.isdir(output_dir) or tf.io.gfile.listdir(output_dir)):
         raise UserError(f"{output_dir} already exists. Use a new or empty directory.")
     # Temporary files are created next to the directory.
-    if problem := why_not_writable(os.path.dirname(_target(output_dir))):
+    if problem := why_not_writable(os.path.dirname(real_name(output_dir).rstrip("/"))):
         raise write_error(output_dir, problem)
-
-
-def _target(output_dir: str) -> str:
-    """Resolves symbolic links."""
-    target = output_dir if is_remote(output_dir) else os.path.realpath(output_dir)
-    return target.rstrip("/")
 
 
 @contextmanager
 def new_directory(output_dir: str) -> Iterator[str]:
     """Context manager for a temporary directory that is renamed to `output_dir` at the end."""
-    target = _target(output_dir)
+    target = real_name(output_dir).rstrip("/")
     if is_remote(target):
         with tempfile.TemporaryDirectory() as made:
             yield made
@@ -221,9 +214,7 @@ def new_directory(output_dir: str) -> Iterator[str]:
 
 
 def export_weights(model: str, export_path: str, *, dry_run: bool = False) -> list[str]:
-    """Writes encoder and pretraining heads as a checkpoint of step 0; returns the names.
-
-    Raises `ValueError` if the model cannot be read, or the checkpoint already exists.
+    """Writes encoder and pretraining heads as a checkpoint of step 0; returns their names.
 
     Source: export_checkpoints.py of the original release.
     Differs: missing heads are omitted; the original writes random ones, and a `.meta` file.

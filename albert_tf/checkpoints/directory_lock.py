@@ -1,6 +1,7 @@
 """Locks that prevent two runs of one kind from writing to the same output directory.
 
-A lock is an `flock` on a file that names its holder; it ends with the process, even a killed one.
+A lock is an `flock` on a file with the host and process of its holder. The system releases the lock
+when the process ends.
 """
 
 from __future__ import annotations
@@ -29,10 +30,8 @@ def locked(path: str, *kinds: str) -> Iterator[None]:
     """Context manager that locks a directory against other runs of these kinds.
 
     If the file system does not support locks, a warning is logged once. The directory is created if
-    necessary, and removed if it is empty at the end.
-
-    Raises:
-        DirectoryLockedError: another run, in this process or another, has one of the locks.
+    necessary, and removed if it is empty at the end. Raises `DirectoryLockedError` if another run,
+    in this process or another, has one of the locks.
     """
     if is_remote(path):
         _warn(path, "remote directories have no locks")
@@ -95,10 +94,9 @@ def _locked_file(path: str, kind: str, *, create: bool = True) -> Iterator[None]
 
 
 def open_locked(name: str, flags: int, *, waits: bool = False) -> int:
-    """Returns the descriptor of a locked file.
+    """Locks a file; returns its descriptor.
 
-    Raises:
-        BlockingIOError: another run has locked the file, and `waits` is false.
+    Raises `BlockingIOError` if another run has locked the file, unless `waits`.
     """
     while True:
         file = os.open(name, os.O_RDWR | flags, 0o666)

@@ -144,7 +144,7 @@ def open_weights(path: str) -> StoredModel:
 
 
 def find_weights(path: str) -> str:
-    """Returns the `StoredModel.checkpoint` of `open_weights`."""
+    """Returns the `StoredModel.checkpoint` of a model; see `open_weights`."""
     return open_weights(path).checkpoint
 
 

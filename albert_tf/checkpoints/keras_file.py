@@ -32,9 +32,7 @@ def save_assets(model: ConfiguredModel, directory: str) -> None:
     """Writes tokenizer and `labels.json` into a directory."""
     if model.tokenizer is not None:
         extra = {**model.config.extra, LOWER_CASE_KEY: model.tokenizer.do_lower_case}
-        config_file = os.path.join(directory, CONFIG_FILE)
-        config = model.config.replace(extra=extra)
-        ModelDirectory(directory, config, config_file, model.tokenizer).write()
+        ModelDirectory(directory, model.config.replace(extra=extra), model.tokenizer).write()
     if (task := head_of(type(model)).task_of(model)) is not None:
         task.write(directory)
 

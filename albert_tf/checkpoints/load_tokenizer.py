@@ -40,24 +40,23 @@ def load_tokenizer(
         ValueError: no or contradicting arguments are given, the model does not exist or has no
             tokenizer, or a file is not a tokenizer.
     """
+    if path is not None and (spm_model_file or vocab_file):
+        raise UserError(
+            "load_tokenizer takes the path of a model, or spm_model_file and vocab_file, not both."
+            f" Received: {path!r}, {spm_model_file!r}, {vocab_file!r}"
+        )
+    if path is not None and os.fspath(path).endswith(_FILE_ENDINGS):
+        path, vocab_file = None, path
     if path is None:
         return loading.load_tokenizer(
             spm_model_file=spm_model_file,
             vocab_file=vocab_file,
             do_lower_case=do_lower_case is not False,
         )
-    if spm_model_file or vocab_file:
-        raise UserError(
-            "load_tokenizer takes the path of a model, or spm_model_file and vocab_file, not both."
-            f" Received: {path!r}, {spm_model_file!r}, {vocab_file!r}"
-        )
-    path = os.fspath(path)
-    if path.endswith(_FILE_ENDINGS):
-        return loading.load_tokenizer(vocab_file=path, do_lower_case=do_lower_case is not False)
     # Files do not need TensorFlow, which these modules import.
     from albert_tf.checkpoints.model_source import load_stored_tokenizer, stored_model
 
-    stored = stored_model(path)
+    stored = stored_model(os.fspath(path))
     if stored.tokenizer_file is None:
         raise UserError(f"There is no tokenizer in the model {path!r}.")
     if do_lower_case is None:

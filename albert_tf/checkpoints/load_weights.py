@@ -92,7 +92,7 @@ def load_weights(
     allow_partial: bool = False,
     skip: Mapping[str, str] | None = None,
 ) -> LoadReport:
-    """Fills a model from a model of any format.
+    """Fills a model with the weights of a checkpoint; returns a report on every variable.
 
     Args:
         model: an `AlbertEncoder` or a model with an encoder and heads.

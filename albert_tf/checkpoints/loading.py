@@ -1,4 +1,4 @@
-"""Builds Keras models, and models in memory, from stored models of any format."""
+"""Builds models from stored models of any format."""
 
 from __future__ import annotations
 

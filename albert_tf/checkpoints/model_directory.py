@@ -1,8 +1,4 @@
-"""Directories that contain configuration, tokenizer and checkpoints of a model.
-
-The files have the names of the original release: `albert_config.json`; `30k-clean.model` and
-`30k-clean.vocab`, or `vocab.txt` (`vocab_chinese.txt` next to the released Chinese models).
-"""
+"""Configuration and tokenizer in a model directory, with the file names of the original release."""
 
 from __future__ import annotations
 
@@ -23,7 +19,7 @@ CONFIG_FILE = "albert_config.json"
 SENTENCEPIECE_FILE = "30k-clean.model"
 SENTENCEPIECE_LIST_FILE = "30k-clean.vocab"
 WORDPIECE_FILE = "vocab.txt"
-RELEASED_CHINESE_FILE = "vocab_chinese.txt"
+RELEASED_CHINESE_FILE = "vocab_chinese.txt"  # next to the released Chinese models
 
 # Key of albert_config.json; no other file of the original format contains this setting.
 LOWER_CASE_KEY = "do_lower_case"
@@ -32,10 +28,10 @@ LOWER_CASE_KEY = "do_lower_case"
 _TRAINING_KEYS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
 
 
-def find_tokenizer(directory: str, do_lower_case: bool = True) -> Tokenizer | None:
+def find_tokenizer(directory: str) -> Tokenizer | None:
     """Returns the tokenizer in a model directory, or `None`."""
     paths = find_tokenizer_files(directory)
-    return load_tokenizer(vocab_file=paths[0], do_lower_case=do_lower_case) if paths else None
+    return load_tokenizer(vocab_file=paths[0]) if paths else None
 
 
 def find_tokenizer_files(directory: str) -> list[str]:
@@ -89,25 +85,13 @@ def _changes(there: AlbertConfig, now: AlbertConfig) -> tuple[dict[str, str], se
 class ModelDirectory:
     """Configuration and tokenizer of a model in a directory; the constructor writes nothing.
 
-    If `tokenizer` is `None`, the tokenizer next to `config_file`, from which the configuration was
-    read, is used. Raises `ValueError` if the directory belongs to another model, or the vocabulary
-    has another size than the configuration.
+    Raises `ValueError` if the directory belongs to another model.
     """
 
-    def __init__(
-        self, path: str, config: AlbertConfig, config_file: str, tokenizer: Tokenizer | None = None
-    ) -> None:
+    def __init__(self, path: str, config: AlbertConfig, tokenizer: Tokenizer | None) -> None:
         self.path = path
         self.config = config
-        if tokenizer is None:
-            tokenizer = find_tokenizer(os.path.dirname(config_file))
         self.tokenizer = tokenizer
-        if self.tokenizer is not None and self.tokenizer.vocab_size != config.vocab_size:
-            raise UserError(
-                f"The vocabulary {self.tokenizer.files[0]} has {self.tokenizer.vocab_size} "
-                f"entries, but {config_file} (`albert_config_file`) sets vocab_size "
-                f"{config.vocab_size}."
-            )
         if tf.io.gfile.exists(self._config_path):
             self._check_same_model(AlbertConfig.from_json_file(self._config_path))
             self._check_same_tokenizer(find_tokenizer(path))

@@ -38,7 +38,7 @@ _WAYS = f"""Name a model by one of:
   `init_checkpoint`: a directory of any format, a released tar file, the URL of a TF-Hub
     module, the name of a released model such as base_v2, {BUNDLED[0]}, bundled with
     albert_tf, or a checkpoint with {CONFIG_FILE} and tokenizer next to it;
-  `albert_hub_module_handle`, of commands that fine-tune: the same, but for a checkpoint;
+  `albert_hub_module_handle`, of commands that fine-tune: the same, except a checkpoint;
   `albert_config_file` and `spm_model_file` or `vocab_file`, with `init_checkpoint` for its weights;
   `output_dir`: a directory where this command has trained before."""
 
@@ -140,7 +140,7 @@ def resolve_model(settings: ModelSettings, model: StoredModel | None = None) -> 
 
 
 def stored_model(path: str, *, is_handle: bool = False) -> StoredModel:
-    """Opens a model of any format. If it `is_handle`, checkpoints and files are rejected."""
+    """Opens a model of any format. If `is_handle`, checkpoints and files are rejected."""
     if is_handle and not (tf.io.gfile.isdir(path) or is_indirect(path)):
         raise UserError(
             f"{path} is not a directory. Pass the directory or the URL of a TF-Hub module, or a "

@@ -251,7 +251,7 @@ def _download(url: str, path: str, given: str) -> str:
                 file.truncate(0)
                 raise LoadError(
                     f"{given}: the file from {url} is damaged: expected MD5 {expected}, received "
-                    f"{received}. It was removed; try again, or download the file elsewhere and "
+                    f"{received}. The file was removed: try again, or download it elsewhere and "
                     "pass its path."
                 )
             os.fsync(file.fileno())
@@ -299,7 +299,7 @@ def _receive(url: str, file: IO[bytes], path: str, given: str) -> str | None:
 
 
 class _RejectedError(OSError):
-    """Raised if another request for the same file would not help."""
+    """Raised if it would not help to repeat the request."""
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):

@@ -242,13 +242,11 @@ def unsupported_weights(contents: ModelContents) -> list[str]:
 
 
 def write(directory: str, contents: ModelContents) -> None:
-    """Writes a release directory, or with optimizer slots an output directory to resume."""
+    """Writes a release directory. With optimizer slots, a training can resume in it."""
     config = contents.config.replace(
         extra={**contents.config.extra, LOWER_CASE_KEY: contents.do_lower_case}
     )
-    # The directory is empty, so that no other tokenizer is found next to `config_file`.
-    config_file = os.path.join(directory, CONFIG_FILE)
-    ModelDirectory(directory, config, config_file, contents.tokenizer).write()
+    ModelDirectory(directory, config, contents.tokenizer).write()
     path = os.path.join(directory, SENTENCEPIECE_LIST_FILE)
     if isinstance(contents.tokenizer, SentencePieceTokenizer) and not tf.io.gfile.exists(path):
         # The original's exporter needs the list of pieces, which other formats omit.

@@ -108,7 +108,7 @@ class LoadReport:
         left = [name for name in self.ignored if TRANSFORMER_SCOPE in name]
         if left:
             raise LoadError(
-                f"{self.source} is of a model that shares less: {len(left)} variables of its "
+                f"{self.source} belongs to a model that shares less: {len(left)} variables of its "
                 f"blocks do not exist in the model, such as {left[0]}. Pass a configuration with "
                 "its num_hidden_groups, inner_group_num and parameter_sharing as "
                 "`albert_config_file`. In commands that train, `init_from_group0` initializes "

@@ -17,8 +17,7 @@ from albert_tf.checkpoints.loading import check_model
 from albert_tf.checkpoints.model_contents import ModelContents
 from albert_tf.checkpoints.model_directory import LOWER_CASE_KEY
 from albert_tf.data.arguments import as_path, check_choice, check_whole_number
-from albert_tf.data.errors import UserError
-from albert_tf.data.files import is_remote, random_name
+from albert_tf.data.files import random_name
 from albert_tf.data.sequences import check_room
 from albert_tf.modeling.encoder import ConfiguredModel
 from albert_tf.modeling.models import AlbertForClassification
@@ -55,7 +54,7 @@ def save(
         format: "original", "huggingface", "keras_hub", "tf2_hub" or "tf1_hub". Weights that a
             format does not support are omitted with a warning. Use `albert_tf.convert` to verify
             the result.
-        overwrite: whether to replace an existing directory and its content.
+        overwrite: whether to replace an existing local directory and its content.
 
     Raises:
         TypeError: the model is not a model of this package, or another argument has a wrong type.
@@ -90,8 +89,6 @@ def save(
     elif isinstance(model, AlbertForClassification):
         logging.warning("save: no labels.json is written, because the labels have no names")
     writer = writer_of(format)
-    if overwrite and is_remote(directory):
-        raise UserError(f"`overwrite` needs a local directory. Received: {directory!r}")
     target = directory
     if overwrite and os.path.isdir(directory):
         target = random_name(os.path.abspath(directory))

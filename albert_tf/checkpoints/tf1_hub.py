@@ -94,7 +94,7 @@ def read(path: str) -> StoredModel:
         asset = _asset_name(graph, outputs["vocab_file"].name)
     except LoadError as error:
         raise type(error)(f"{path}: {error}") from error
-    except Exception as error:  # protobuf's DecodeError is public under no stable name
+    except Exception as error:  # such as protobuf's DecodeError, which has no stable name
         raise LoadError(f"{path}: {GRAPH_FILE} cannot be read: {reason_of(error)}") from error
     config_file = _asset(path, CONFIG_FILE)
     return StoredModel(

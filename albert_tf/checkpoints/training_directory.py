@@ -56,7 +56,7 @@ from albert_tf.modeling.original_names import original_names
 CHOICES = ("all", "best", "newest")  # names of checkpoints; any other value is a path
 _POLL_SECONDS = 2.0
 TRAIN_STATE = "train_state"
-# Keys of a description. The checksums prevent crashes of TensorFlow on damaged train states.
+# Keys of `<step>.json`. The checksums prevent crashes of TensorFlow on damaged train states.
 _STATES, _CHECKSUM, _ITERATORS = "states", "sha256", "iterators"
 
 
@@ -436,7 +436,7 @@ def choose_checkpoint(
 ) -> str:
     """Finds the checkpoint to predict with; see `choose_checkpoints`.
 
-    If `choice` is `None` or "all", the best checkpoint is used, or without one the newest.
+    If `choice` is `None` or "all", the best checkpoint is used, or the newest if there is no best.
     """
     if choice is None or choice == "all":
         choice = "best"

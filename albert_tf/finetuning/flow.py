@@ -141,7 +141,7 @@ def prepare(kind: type[Job[S]], settings: S) -> RunContext[S]:
         tokenizer=tokenizer,
         checkpoint=source.checkpoint,
         output=output,
-        model_directory=ModelDirectory(output.path, config, source.config_file or "", tokenizer),
+        model_directory=ModelDirectory(output.path, config, tokenizer),
         task_name=task_name,
         trained=trained,
         trained_in=trained_in,

@@ -192,9 +192,7 @@ def run_pretraining(
     strategy = strategy_of(settings)
     model = resolve_model(_model_settings(settings))
     config = model.config
-    model_directory = ModelDirectory(
-        settings.output_dir, config, model.config_file or "", model.tokenizer
-    )
+    model_directory = ModelDirectory(settings.output_dir, config, model.tokenizer)
     tokenizer = model_directory.tokenizer or find_tokenizer(settings.output_dir)
     task = _task(settings, config, _masking(settings, tokenizer), strategy)
     check_vocabulary([*task.train_files, *task.eval_files], tokenizer)

@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import torch
 import transformers
-from safetensors.torch import save_file
 from transformers import AlbertConfig, AutoTokenizer
 
 from tests.huggingface.values import token_labels, values_of
@@ -95,9 +94,6 @@ def save_variants(model: torch.nn.Module, folder: Path) -> None:
         target.mkdir()
         torch.save(old, target / "pytorch_model.bin", _use_new_zipfile_serialization=new_format)
         model.config.save_pretrained(target)
-    untied = {**state, "predictions.decoder.weight": state["predictions.decoder.weight"] + 1}
-    model.config.save_pretrained(folder / "untied")
-    save_file(untied, folder / "untied" / "model.safetensors")
 
 
 def main(folder: Path) -> None:

@@ -39,7 +39,7 @@ def record_of(folder: Path) -> dict:
     """Returns the content of `models.json` for the results of transformers."""
     theirs = {}
     for path in sorted((folder / "theirs").iterdir()):
-        if path.name.startswith(("pretraining_", "tokenizer_", "untied")):
+        if path.name.startswith(("pretraining_", "tokenizer_")):
             continue
         tensors = load_file(path / models.WEIGHTS)
         for name, value in tensors.items():

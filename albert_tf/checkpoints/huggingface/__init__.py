@@ -84,11 +84,13 @@ _FIXED: Mapping[str, Any] = {
     "layer_norm_eps": 1e-12,
     "position_embedding_type": "absolute",
     "is_decoder": False,
+    "quantization_config": None,
+    "pruned_heads": {},
 }
 
 _DROPOUT, _USUAL_DROPOUT = "classifier_dropout_prob", 0.1  # only used by transformers
 _MULTI_LABEL = "multi_label_classification"
-_THRESHOLD_KEY = "multi_label_threshold"  # of this package
+_THRESHOLD_KEY = "multi_label_threshold"  # only used by this package
 _TASK_KEY = "finetuning_task"
 _CLASSIFICATION = "AlbertForSequenceClassification"
 _TOKENS = "AlbertForTokenClassification"
@@ -197,50 +199,32 @@ def read_config(path: str) -> AlbertConfig:
 
 
 def _albert_config(values: Mapping[str, Any], where: str) -> AlbertConfig:
-    _check_architecture(values, where)
+    kind = values.get("model_type")
+    is_early = kind is None and "num_hidden_groups" in values  # the first models had no type
+    if kind != "albert" and not is_early:
+        raise LoadError(
+            f"{where} does not describe an ALBERT model: model_type must be 'albert'. Received: "
+            f"{shown(kind)} ({_architecture_of(values)})"
+        )
     for name, expected in _FIXED.items():
         if values.get(name, expected) not in (expected, None):
             raise LoadError(
                 f"{where}: {name} must be {expected!r}, as in the original. Received: "
                 f"{shown(values[name])}. The model computes other outputs and cannot be loaded."
             )
-    for name in ("quantization_config", "pruned_heads"):
-        if values.get(name):
-            raise LoadError(
-                f"{where}: a model with {name} cannot be loaded. Use the model that it was created "
-                "from."
-            )
     known: dict[str, Any] = {"vocab_size": 30000}
     known |= {name: values[name] for name in _SAME_NAMES if name in values}
     extra = {name: values[name] for name in (_DROPOUT, VERSION_KEY) if name in values}
     if extra.get(_DROPOUT) == _USUAL_DROPOUT:
         del extra[_DROPOUT]
+    activation = _activation(values.get("hidden_act", _TANH_GELU), where)
     try:
         require_keys(known)
-        config = AlbertConfig(
-            **known,
-            hidden_act=_activation(values.get("hidden_act", _TANH_GELU), where),
-            extra=extra,
-        )
+        config = AlbertConfig(**known, hidden_act=activation, extra=extra)
         _check_groups(config)
-    except LoadError:
-        raise
     except ValueError as error:
         raise LoadError(f"{where}: {error}") from error
     return config
-
-
-def _check_architecture(values: Mapping[str, Any], where: str) -> None:
-    found = values.get("model_type")
-    if found is None and "num_hidden_groups" in values:
-        return  # the first ALBERT models had no type
-    if found != "albert":
-        what = f"model_type {shown(found)}" if found else "no model_type"
-        name = _architecture_of(values)
-        raise LoadError(
-            f"{where} does not describe an ALBERT model: it has {what}"
-            f"{f' ({name})' if name else ''}. Expected model_type 'albert'."
-        )
 
 
 def _activation(name: Any, where: str) -> str:

@@ -172,7 +172,7 @@ def parse_model(model_proto: bytes, name: str) -> Any:
     model = _model_class()()
     try:
         model.ParseFromString(model_proto)
-    except Exception as error:  # protobuf's DecodeError is public under no stable name
+    except Exception as error:  # such as protobuf's DecodeError, which has no stable name
         raise UserError(f"{name} is not a SentencePiece model: {error}") from error
     return model
 

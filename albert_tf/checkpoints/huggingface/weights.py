@@ -123,10 +123,9 @@ def hugging_face_name(name: str, has_heads: bool) -> str | None:
 
 
 class HuggingFaceWeights:
-    """A `WeightsReader`, in float32, of a file of weights or an index of several files.
+    """A `WeightsReader`, in float32, of a file of weights, which may be open as `tensors`.
 
-    `tensors` are the weights if they are already open. Raises `LoadError` if the weights cannot be
-    read, or the original does not support the model.
+    Raises `LoadError` if the file cannot be read, or the original does not support the model.
     """
 
     def __init__(self, path: str, tensors: Tensors | None = None) -> None:
@@ -222,15 +221,21 @@ class Tensors(NamedTuple):
 def open_tensors(path: str) -> Tensors:
     """Opens a file of weights (.safetensors, .bin), or an index of several files (.index.json).
 
-    Raises:
-        LoadError: the file cannot be read, or a shard is missing.
-        DamagedError: the file or a shard is damaged.
+    Raises `LoadError` if a file cannot be read, `DamagedError` if it is damaged.
     """
     if path.endswith(INDEX_ENDING):
         return _open_shards(path)
-    if not file_exists(path):
-        raise LoadError(f"there is no file {path!r}.")
-    return _open_safetensors(path) if path.endswith(".safetensors") else _open_torch(path)
+    try:
+        return _open_safetensors(path) if path.endswith(".safetensors") else _open_torch(path)
+    except LoadError:
+        raise
+    except (OSError, tf.errors.OpError) as error:
+        raise LoadError(f"{path!r} cannot be read: {error}") from error
+    except Exception as error:  # PyTorch raises errors of many classes
+        raise DamagedError(
+            f"{path!r} is damaged, not a file of weights, or contains code, which is rejected: "
+            f"{reason_of(error)}. Use another copy."
+        ) from error
 
 
 def _open_shards(path: str) -> Tensors:
@@ -247,9 +252,7 @@ def _open_shards(path: str) -> Tensors:
                 f"{path!r} contains {shown(file)}; expected a file of weights in its directory."
             )
         if not file_exists(os.path.join(folder, file)):
-            raise LoadError(
-                f"{path!r} contains {shown(file)}, but this file is missing. Download all files."
-            )
+            raise LoadError(f"{path!r} contains {shown(file)}, which is missing. Download it.")
         shards[file] = open_tensors(os.path.join(folder, file))
     for name, file in files.items():
         if name not in shards[file].shapes:
@@ -261,15 +264,7 @@ def _open_shards(path: str) -> Tensors:
 
 
 def _open_safetensors(path: str) -> Tensors:
-    try:
-        file = _safe_open(path)
-    except SafetensorError as error:
-        raise DamagedError(
-            f"{path!r} is damaged, or not a safetensors file: {reason_of(error)}. Download it "
-            "again, or use another copy."
-        ) from error
-    except (OSError, tf.errors.OpError) as error:
-        raise LoadError(f"{path!r} cannot be read: {error}") from error
+    file = _safe_open(path)
 
     def get(name: str) -> np.ndarray:
         try:
@@ -316,7 +311,12 @@ def _open_torch(path: str) -> Tensors:
             f"{path!r} is in PyTorch's format, and PyTorch is not installed. Install PyTorch (pip "
             f"install torch), or use a model with a {SAFETENSORS}."
         ) from error
-    loaded = _load_torch(torch, path)
+    settings: dict[str, Any] = {"map_location": "cpu", "weights_only": True}
+    if not is_remote(path) and zipfile.is_zipfile(path):  # the format since PyTorch 1.6
+        loaded = torch.load(path, mmap=True, **settings)
+    else:
+        with open_binary(path, "rb") as file:
+            loaded = torch.load(file, **settings)
     if not isinstance(loaded, dict):
         raise LoadError(f"{path!r} contains a {type(loaded).__name__}, not weights by name.")
     tensors = {str(name): v for name, v in loaded.items() if isinstance(v, torch.Tensor)}
@@ -326,20 +326,3 @@ def _open_torch(path: str) -> Tensors:
         return (value.float() if value.dtype == torch.bfloat16 else value).numpy()
 
     return Tensors({name: list(value.shape) for name, value in tensors.items()}, get)
-
-
-def _load_torch(torch: Any, path: str) -> Any:
-    """Reads values lazily if the file is local and in the current format."""
-    settings = {"map_location": "cpu", "weights_only": True}
-    try:
-        if not is_remote(path) and zipfile.is_zipfile(path):  # since PyTorch 1.6
-            return torch.load(path, mmap=True, **settings)
-        with open_binary(path, "rb") as file:
-            return torch.load(file, **settings)
-    except (OSError, tf.errors.OpError) as error:
-        raise LoadError(f"{path!r} cannot be read: {error}") from error
-    except Exception as error:  # of any class
-        raise DamagedError(
-            f"{path!r} is damaged, not a PyTorch file, or contains code, which is rejected: "
-            f"{type(error).__name__}: {reason_of(error)}"
-        ) from error

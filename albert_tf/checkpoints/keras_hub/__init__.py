@@ -123,16 +123,16 @@ def read(path: str) -> StoredModel:
     _library()
     try:
         config, do_lower_case = read_config(path)
-        weights_file = os.path.join(path, _weights_file(path))
     except (ValueError, OSError, tf.errors.OpError) as error:
         raise LoadError(
             f"{path} is not a usable KerasHub preset of ALBERT. {reason_of(error)}"
         ) from error
     vocabularies = [os.path.join(path, name) for name in (VOCABULARY_FILE, WORDPIECE_FILE)]
+    weights_files = [name for name in WEIGHTS_FILES if _has(path, name)] or WEIGHTS_FILES
     return StoredModel(
         path=path,
         format=FORMAT,
-        checkpoint=weights_file,
+        checkpoint=os.path.join(path, weights_files[0]),
         config=config,
         config_file=os.path.join(path, CONFIG_FILE),
         tokenizer_files=[*filter(file_exists, vocabularies)],
@@ -166,7 +166,7 @@ def read_config(directory: str) -> tuple[AlbertConfig, bool | None]:
 
 def open_weights(checkpoint: str) -> WeightsReader:
     """Reads the weights of a preset, including its head."""
-    model = _load(os.path.dirname(checkpoint))
+    model = _load(*os.path.split(checkpoint))
     names = {_original_name(variable.path): variable for variable in model.weights}
     weights = LoadedWeights(
         {name: _to_original(name, variable) for name, variable in names.items()}
@@ -197,9 +197,8 @@ def unsupported_weights(contents: ModelContents) -> list[str]:
 def write(directory: str, contents: ModelContents) -> None:
     """Writes a preset that KerasHub's `from_preset` loads.
 
-    A model with a text classifier becomes an `AlbertTextClassifier`, another model with a masked-LM
-    head an `AlbertMaskedLM`, any other model a backbone. A head with one output (regression,
-    multiple choice) becomes a classifier of one class.
+    A model with a classifier, also with one output, becomes an `AlbertTextClassifier`, a model with
+    only a masked-LM head an `AlbertMaskedLM`, any other model a backbone.
     """
     tokenizer, theirs = contents.tokenizer, None
     if _is_usable(tokenizer):
@@ -290,16 +289,9 @@ def _has(directory: str, name: str) -> bool:
     return file_exists(os.path.join(directory, name))
 
 
-def _weights_file(directory: str) -> str:
-    for name in WEIGHTS_FILES:
-        if _has(directory, name):
-            return name
-    raise LoadError(f"There is neither {' nor '.join(WEIGHTS_FILES)} in {directory!r}.")
-
-
-def _load(directory: str) -> Any:
+def _load(directory: str, weights_file: str) -> Any:
     """Returns KerasHub's model of a preset with its weights."""
-    models, weights_file = _library().models, _weights_file(directory)
+    models = _library().models
     name, options, file = "AlbertBackbone", {}, CONFIG_FILE
     if _has(directory, TASK_FILE):
         name = _json(directory, TASK_FILE)["registered_name"].text().rpartition(">")[2]

@@ -179,7 +179,7 @@ class _Weights:
             }
         except LoadError:
             raise
-        except Exception as error:  # protobuf's DecodeError is public under no stable name
+        except Exception as error:  # such as protobuf's DecodeError, which has no stable name
             raise DamagedError(
                 f"The checkpoint {checkpoint!r} is damaged: {reason_of(error)}"
             ) from error
@@ -255,7 +255,7 @@ def _read_graph(path: str) -> tuple[bytes, Any]:
         with tf.io.gfile.GFile(os.path.join(path, GRAPH_FILE), "rb") as file:
             content = file.read()
         return content, saved_model_pb2.SavedModel.FromString(content).meta_graphs[0]
-    except Exception as error:  # protobuf's DecodeError is public under no stable name
+    except Exception as error:  # such as protobuf's DecodeError, which has no stable name
         raise DamagedError(f"{GRAPH_FILE} is damaged: {reason_of(error)}") from error
 
 

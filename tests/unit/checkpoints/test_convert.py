@@ -1,18 +1,14 @@
 """Tests for verified conversions."""
 
-import dataclasses
-import hashlib
 import json
 import re
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
 from albert_tf.checkpoints import convert as conversion
-from albert_tf.checkpoints import original as release_directory
 from albert_tf.checkpoints.convert import (
     convert,
     export_weights,
@@ -30,26 +26,20 @@ from tests.full_disk import file_size_limit
 
 
 @pytest.fixture(scope="module")
-def source(golden):
-    """A release directory, which is only read."""
-    return str(golden / "hub" / "albert_directory")
+def source(hub):
+    """Returns a release directory."""
+    return str(hub / "albert_directory")
 
 
 @pytest.fixture(scope="module")
-def module(golden):
-    """The TF1 module with the same weights."""
-    return str(golden / "hub" / "module")
+def module(hub):
+    """Returns the TF1 module with the same weights."""
+    return str(hub / "module")
 
 
 @pytest.fixture
 def target(tmp_path):
     return tmp_path / "out" / "model"
-
-
-def content_of(folder):
-    """Returns a digest of every file in a directory."""
-    files = sorted(path for path in Path(folder).rglob("*") if path.is_file())
-    return {path: hashlib.sha256(path.read_bytes()).digest() for path in files}
 
 
 def outputs_in_this_process(format_name, directory, batch, folder):
@@ -75,16 +65,14 @@ def computed(source, tmp_path_factory):
 
 @pytest.fixture
 def proof(monkeypatch, computed):
-    """Replaces the outputs of the result by a copy that tests can change."""
+    """Replaces the outputs of the result; tests change them."""
     outputs = {name: values.copy() for name, values in computed.items()}
     monkeypatch.setattr(conversion, "outputs_in_fresh_process", lambda *_: outputs)
     return outputs
 
 
 def test_optimizer_state_is_converted(source, target):
-    before = content_of(source)
     report = convert(source, "original", str(target), with_optimizer=True)
-    assert content_of(source) == before
     assert sorted(path.name for path in target.iterdir()) == [
         "30k-clean.model",
         "30k-clean.vocab",
@@ -99,26 +87,21 @@ def test_optimizer_state_is_converted(source, target):
     assert new_shapes == shapes
     for name in shapes:
         np.testing.assert_array_equal(new.get_tensor(name), old.get_tensor(name), err_msg=name)
-    assert set(report.differences) == {
-        "sequence_output",
-        "pooled_output",
-        "masked_lm_logits",
-        "sentence_order_logits",
-    }
-    assert max(report.differences.values()) == 0
-    assert report.has_tokenizer
+    names = {"sequence_output", "pooled_output", "masked_lm_logits", "sentence_order_logits"}
+    assert report.differences == dict.fromkeys(names, 0)
     model = load(target)
     optimizer = Lamb(1e-3)
     optimizer.build(model.trainable_variables)
     restored = TrainingDirectory(str(target)).restore_newest(model, optimizer)
     assert restored == (str(target / "model.ckpt-125000"), 125000)
 
-    lines = "\n".join(report.lines())
-    assert "mapped: 32\n" in lines
-    assert "  cls/seq_relationship/output_weights [2, 24]\n" in lines
-    assert "optimizer slots in the source: 64" in lines
-    assert "tokenizer: the same" in lines
-    assert "masked_lm_logits: 0.00e+00" in lines
+    assert {
+        "mapped: 32",
+        "  cls/seq_relationship/output_weights [2, 24]",
+        "optimizer slots in the source: 64",
+        "tokenizer: the same",
+        "  masked_lm_logits: 0.00e+00",
+    } <= set(report.lines())
 
 
 @pytest.mark.parametrize(
@@ -146,54 +129,20 @@ def test_differences_beyond_the_tolerance_are_rejected(
     assert list(target.parent.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["keras", "npz"])
-def test_unknown_formats_are_rejected(module, target, name):
-    with pytest.raises(ValueError, match=f"`format` must be one of .*'{name}'"):
-        convert(module, name, str(target))
-
-
-def test_different_lower_casing_is_rejected(module, target, monkeypatch):
-    read = release_directory.read
-
-    def read_as_cased(path):
-        return dataclasses.replace(read(path), do_lower_case=False)
-
-    monkeypatch.setattr(release_directory, "read", read_as_cased)
-    with pytest.raises(ValueError, match="tokenizer or do_lower_case"):
+@pytest.mark.parametrize(
+    ("name", "value"), [("masked_lm_logits", None), ("tokens", None), ("ids", np.arange(3))]
+)
+def test_missing_outputs_and_other_ids_are_rejected(module, target, proof, name, value):
+    proof.pop(name) if value is None else proof.update({name: value})
+    with pytest.raises(ValueError, match=r"masked_lm_logits|tokenizer or do_lower_case"):
         convert(module, "original", str(target))
     assert list(target.parent.iterdir()) == []
-
-
-@pytest.mark.parametrize("name", ["masked_lm_logits", "tokens", "ids"])
-def test_missing_outputs_are_rejected(module, target, proof, name):
-    del proof[name]
-    with pytest.raises(ValueError, match=r"masked_lm_logits|tokenizer"):
-        convert(module, "original", str(target))
-    assert list(target.parent.iterdir()) == []
-
-
-def test_unsupported_weights_are_reported(module, target, monkeypatch):
-    class Encoders:
-        def unsupported_weights(self, contents):
-            return [name for name in contents.weights if not name.startswith("bert/")]
-
-        def write(self, directory, contents):
-            held = {k: v for k, v in contents.weights.items() if k.startswith("bert/")}
-            release_directory.write(directory, dataclasses.replace(contents, weights=held))
-
-    monkeypatch.setattr(conversion, "writer_of", lambda name: Encoders())
-    report = convert(module, "original", str(target))
-    assert len(report.unsupported_weights) == 7
-    assert set(report.differences) == {"sequence_output", "pooled_output"}
-    assert "  cls/predictions/output_bias [1000]" in list(report.lines())
 
 
 def test_full_disk_leaves_no_directory(module, target):
-    before = content_of(module)
     with file_size_limit(20000), pytest.raises(WriteError, match=f"{target} "):
         convert(module, "original", str(target))
     assert list(target.parent.iterdir()) == []
-    assert content_of(module) == before
 
 
 def test_existing_target_is_rejected(module, target):
@@ -235,6 +184,13 @@ def test_unsupported_optimizer_state_is_rejected(source, module, target):
         convert(module, "original", str(target), with_optimizer=True)
 
 
+def test_unsupported_half_precision_is_rejected(source, target):
+    with pytest.raises(ValueError, match=r"`dtype`=float16.*`format`=keras_hub"):
+        convert(source, "keras_hub", str(target), dtype="float16")
+    with pytest.raises(ValueError, match=r"`dtype`=float16: bias .*65600"):
+        conversion._rounded({"bias": np.array([1.0, -65600.0])}, "float16")
+
+
 def test_half_precision_is_stored(source, target):
     report = convert(source, "huggingface", str(target), dtype="float16")
     assert set(report.differences.values()) <= {0.0}
@@ -246,23 +202,6 @@ def test_half_precision_is_stored(source, target):
         expected = variable.numpy().astype(np.float16).astype(np.float32)
         np.testing.assert_array_equal(after[name], expected)
         assert after[name].dtype == "float32"
-
-
-def test_unsupported_half_precision_is_rejected(source, target, monkeypatch):
-    with pytest.raises(ValueError, match=r"`dtype`=float16.*`format`=keras_hub"):
-        convert(source, "keras_hub", str(target), dtype="float16")
-    read = conversion.read_contents
-
-    def with_a_large_value(*args, **kwargs):
-        contents, report = read(*args, **kwargs)
-        weights = {name: value.copy() for name, value in contents.weights.items()}
-        weights["bert/pooler/dense/bias"][0] = -65600
-        return dataclasses.replace(contents, weights=weights), report
-
-    monkeypatch.setattr(conversion, "read_contents", with_a_large_value)
-    with pytest.raises(ValueError, match=r"`dtype`=float16: bert/pooler/dense/bias .*65600"):
-        convert(source, "huggingface", str(target), dtype="float16")
-    assert not target.exists()
 
 
 def test_batch_contains_ragged_pairs():

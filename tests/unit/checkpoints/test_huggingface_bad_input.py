@@ -71,15 +71,11 @@ def tensors(path: Path) -> dict[str, np.ndarray]:
     ("values", "message"),
     [
         ({"model_type": "bert", "architectures": ["BertModel"]}, "model_type"),
-        ({"model_type": "roberta"}, "roberta"),
         ({"hidden_act": "gelu"}, "hidden_act.*gelu_new"),
         ({"hidden_act": ["gelu_new"]}, "hidden_act"),
         ({"model_type": None, "num_hidden_groups": None, "architectures": 5}, "model_type|whole"),
         ({"hidden_act": "silu"}, "hidden_act.*silu.*gelu_new"),
         ({"layer_norm_eps": 1e-5}, "layer_norm_eps.*1e-12.*1e-05"),
-        ({"position_embedding_type": "relative_key"}, "position_embedding_type.*relative_key"),
-        ({"is_decoder": True}, "is_decoder"),
-        ({"quantization_config": {"bits": 8}}, "quantization_config"),
         ({"pruned_heads": {"1": [2]}}, "pruned_heads"),
         ({"hidden_size": 13}, "hidden_size"),
         ({"num_hidden_layers": 18, "num_hidden_groups": 14}, "num_hidden_groups"),
@@ -104,10 +100,16 @@ def test_missing_weights_are_rejected(model):
 
 def test_weights_without_configuration(model):
     (model / "config.json").unlink()
-    assert huggingface.is_here(str(model))
-    assert read(model).config is None
     with pytest.raises(ValueError, match="albert_config"):
         read_contents(str(model))
+
+
+def write_tensor(folder: Path, name: str, kind: str, data: np.ndarray) -> str:
+    """Writes a file with one tensor of any type."""
+    header = {name: {"dtype": kind, "shape": data.shape, "data_offsets": [0, data.nbytes]}}
+    text = json.dumps(header).encode()
+    (folder / WEIGHTS).write_bytes(len(text).to_bytes(8, "little") + text + data.tobytes())
+    return str(folder / WEIGHTS)
 
 
 @pytest.mark.parametrize(
@@ -116,11 +118,7 @@ def test_weights_without_configuration(model):
 def test_floating_point_types_are_read(tmp_path, kind, values):
     numbers = np.array([[0.5, -2, 3], [3, -2, 0.5]])
     data = numbers.astype(values) if kind != "BF16" else numbers.astype("<f4").view("<u2")[:, 1::2]
-    header = {"a": {"dtype": kind, "shape": [2, 3], "data_offsets": [0, data.nbytes]}}
-    text = json.dumps(header).encode()
-    path = tmp_path / WEIGHTS
-    path.write_bytes(len(text).to_bytes(8, "little") + text + data.tobytes())
-    file = open_tensors(str(path))
+    file = open_tensors(write_tensor(tmp_path, "a", kind, data))
     assert file.shapes == {"a": [2, 3]}
     assert file.get("a").dtype.kind == "f"
     np.testing.assert_array_equal(file.get("a"), numbers)
@@ -142,13 +140,11 @@ def test_views_and_remote_paths(tmp_path):
         open_tensors(remote)
 
 
-@pytest.mark.parametrize(("kind", "name_there"), [("F8_E4M3", "F8_E4M3"), ("I8", "int8")])
-def test_quantized_weights_are_rejected(model, kind, name_there):
-    name = "pooler.bias"
-    text = json.dumps({name: {"dtype": kind, "shape": [12], "data_offsets": [0, 12]}}).encode()
-    (model / WEIGHTS).write_bytes(len(text).to_bytes(8, "little") + text + bytes(12))
-    with pytest.raises(LoadError, match=f"pooler.bias.*{name_there}"):
-        huggingface.open_weights(str(model / WEIGHTS)).get_tensor("bert/pooler/dense/bias")
+@pytest.mark.parametrize(("kind", "message"), [("F8_E4M3", "F8_E4M3"), ("I8", "int8")])
+def test_quantized_weights_are_rejected(tmp_path, kind, message):
+    path = write_tensor(tmp_path, "pooler.bias", kind, np.zeros(12, "i1"))
+    with pytest.raises(LoadError, match=f"pooler.bias.*{message}"):
+        huggingface.open_weights(path).get_tensor("bert/pooler/dense/bias")
 
 
 def test_weights_of_two_models_are_rejected(model):
@@ -186,10 +182,6 @@ def test_invalid_shards_are_rejected(model):
     ):
         index.write_text(json.dumps({"weight_map": {"pooler.bias": first, "x": file}}))
         with pytest.raises(error, match=message):
-            read(model)
-    for content in ("{}", '{"weight_map": ["x"]}', '{"weight_map": {"x": 3}}', "[" * 10**5):
-        index.write_text(content)
-        with pytest.raises(DamagedError, match=index.name):
             read(model)
 
 
@@ -232,9 +224,6 @@ def test_other_tokenizers_are_ignored(model, caplog):
     assert read(model).tokenizer_file is None
     assert str(model / "tokenizer.json") in caplog.text
     assert "BPE" in caplog.text
-    (model / "tokenizer.json").write_text('{"model": {"type": "Unigram", "vocab": [3]}}')
-    assert read(model).tokenizer_file is None
-    assert "model.vocab[0]" in caplog.text
     (model / "tokenizer.json").write_text('{"normalizer": "NFKD"}')
     with pytest.raises(LoadError, match=r"tokenizer\.json.*normalizer"):
         read(model)
@@ -328,7 +317,6 @@ BAD_OR_GOOD = TrainedTask("custom", Labels(("bad", "good")), is_pair=None)
     ("task", "values"),
     [
         (BAD_OR_GOOD, {"id2label": {"0": "good", "1": "bad"}}),
-        (BAD_OR_GOOD, {"id2label": {"0": "bad", "1": "so", "2": "good"}}),
         (BAD_OR_GOOD, {"id2label": {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"}}),
         (BAD_OR_GOOD, {**NAMED, **SEVERAL}),
         (BAD_OR_GOOD, {"num_labels": 1}),
@@ -346,9 +334,8 @@ def test_contradicting_labels_are_rejected(model, task, values):
     if task == BAD_OR_GOOD:
         assert read(model).task == trained_task(str(model / WEIGHTS)) == task
     change(model / "config.json", **{**CLASSIFIER, "id2label": None, **values})
-    for action in (read, lambda path: trained_task(str(path / WEIGHTS))):
-        with pytest.raises(LoadError, match=r"(?s)labels\.json.*config\.json"):
-            action(model)
+    with pytest.raises(LoadError, match=r"(?s)labels\.json.*config\.json"):
+        read(model)
 
 
 @pytest.mark.parametrize(

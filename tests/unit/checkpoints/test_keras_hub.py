@@ -63,25 +63,20 @@ def weights_of(model):
     return {name: variable.numpy() for name, variable in original_names(model).items()}
 
 
-def our_models():
-    """Returns models and their unsupported weights by name."""
-    sop = {"cls/seq_relationship/output_weights", "cls/seq_relationship/output_bias"}
+@pytest.fixture(scope="module")
+def ours(tokenizer, tmp_path_factory):
+    """Returns models and the paths of their presets by name."""
     shared = small_config(
         vocab_size=1000, inner_group_num=1, hidden_dropout_prob=0.2, extra={"gap_size": 3}
     )
     own = SMALL.replace(num_hidden_layers=2, parameter_sharing="none")
-    return {
-        "masked_lm": (AlbertForPretraining(shared), sop),
-        "classifier": (AlbertForClassification(own, num_labels=5), set()),
-        "equal": (AlbertEncoder(small_config(embedding_size=12, num_hidden_groups=1)), set()),
+    ours = {
+        "masked_lm": AlbertForPretraining(shared),
+        "classifier": AlbertForClassification(own, num_labels=5),
+        "equal": AlbertEncoder(small_config(embedding_size=12, num_hidden_groups=1)),
     }
-
-
-@pytest.fixture(scope="module")
-def ours(tokenizer, tmp_path_factory):
-    """Returns models and the paths of their presets by name."""
     root, written = tmp_path_factory.mktemp("ours"), {}
-    for name, (model, absent) in our_models().items():
+    for name, model in ours.items():
         contents = ModelContents(
             config=model.config,
             weights=weights_of(randomized(model)),
@@ -90,7 +85,8 @@ def ours(tokenizer, tmp_path_factory):
             task=TrainedTask("custom", Labels(LABELS)) if name == "classifier" else None,
         )
         (root / name).mkdir()
-        assert set(keras_hub.unsupported_weights(contents)) == absent
+        order = ["cls/seq_relationship/output_bias", "cls/seq_relationship/output_weights"]
+        assert keras_hub.unsupported_weights(contents) == order * (name == "masked_lm")
         keras_hub.write(str(root / name), contents)
         written[name] = model, root / name
     return written
@@ -168,42 +164,22 @@ def test_keras_hub_uses_tokenizer_and_lengths(ours, theirs, tokenizer):
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        *("masked_lm", "classifier"),
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("sharded", "bfloat16")),
-    ],
+    "name", ["masked_lm", "classifier", pytest.param("sharded", marks=pytest.mark.slow)]
 )
 def test_outputs_of_models_of_keras_hub(tmp_path, name):
-    few = {"num_inner_repetitions": 1} if name in ("classifier", "bfloat16") else {}
-    sizes = {**SIZES, **few}
-    theirs = models.AlbertBackbone(**sizes, dtype="bfloat16" if name == "bfloat16" else "float32")
+    inner = 1 if name == "classifier" else 2
+    theirs = models.AlbertBackbone(**{**SIZES, "num_inner_repetitions": inner})
     if name == "masked_lm":
         theirs = models.AlbertMaskedLM(theirs)
     elif name == "classifier":
         theirs = models.AlbertTextClassifier(theirs, 6)
     size = 4e-6 if name == "sharded" else 10  # GB
     randomized(theirs).save_to_preset(str(tmp_path), max_shard_size=size)
-    assert keras_hub.is_here(str(tmp_path))
     stored = keras_hub.read(str(tmp_path))
     dropout = {"hidden_dropout_prob": 0.25, "attention_probs_dropout_prob": 0.25}
-    inner = sizes["num_inner_repetitions"]
     assert stored.config == small_config(**dropout, inner_group_num=inner, initializer_range=0.02)
-    assert (stored.format, stored.tokenizer_file) == ("keras_hub", None)
-    assert stored.do_lower_case is None
-    if name == "masked_lm":
-        theirs = with_our_epsilon(theirs)
-    if name == "bfloat16":
-        theirs = models.AlbertBackbone.from_preset(str(tmp_path), dtype="float32")
-    model = {
-        "masked_lm": lambda: AlbertForPretraining(stored.config, has_sentence_order_head=False),
-        "classifier": lambda: AlbertForClassification(stored.config, num_labels=6),
-    }.get(name, lambda: AlbertEncoder(stored.config))()
-    reader = keras_hub.open_weights(stored.checkpoint)
-    assert set(reader.get_variable_to_shape_map()) == set(original_names(model))
-    for variable, value in original_names(model).items():
-        value.assign(reader.get_tensor(variable))
-    compare(model, theirs)
+    assert (stored.tokenizer_file, stored.do_lower_case) == (None, None)
+    compare(load(tmp_path), with_our_epsilon(theirs) if name == "masked_lm" else theirs)
     if name == "sharded":
         next(tmp_path.glob("model_*.weights.h5")).unlink()
         assert_rejected(tmp_path, "model.weights.json")
@@ -274,29 +250,10 @@ def test_unsupported_models_are_rejected_before_writing(tmp_path, changes, value
     assert not list(tmp_path.iterdir())
 
 
-def test_other_directories_are_not_detected(tmp_path, golden):
-    assert not keras_hub.is_here(str(tmp_path))
-    assert not keras_hub.is_here(str(tmp_path / "absent"))
-    assert not keras_hub.is_here(str(golden / "hub" / "module"))
-    (tmp_path / "config.json").write_text('{"model_type": "albert"}')
-    assert not keras_hub.is_here(str(tmp_path))
-
-
-def test_missing_keras_hub_is_reported(ours, preset, tmp_path, monkeypatch):
+def test_missing_keras_hub_is_reported(preset, monkeypatch):
     monkeypatch.setitem(sys.modules, "keras_hub", None)
-    model, _ = ours["equal"]
-    contents = ModelContents(model.config, weights_of(model))
-    (tmp_path / "out").mkdir()
-    for call in (
-        lambda: keras_hub.read(str(preset)),
-        lambda: keras_hub.open_weights(str(preset / "model.weights.h5")),
-        lambda: keras_hub.unsupported_weights(contents),
-        lambda: keras_hub.write(str(tmp_path / "out"), contents),
-    ):
-        with pytest.raises(ValueError, match=r"albert_tf\[keras-hub\]") as raised:
-            call()
-        assert "\n" not in str(raised.value)
-    assert not list((tmp_path / "out").iterdir())
+    with pytest.raises(ValueError, match=r"albert_tf\[keras-hub\]"):
+        keras_hub.read(str(preset))
 
 
 def edit(path, change):
@@ -318,24 +275,11 @@ def cut(path):
     path.write_bytes(path.read_bytes()[: path.stat().st_size * 9 // 10])
 
 
-def write_a_list(path):
-    path.write_text("[]")
-
-
-@pytest.mark.parametrize(
-    ("damage", "files"),
-    [
-        (Path.unlink, ["config.json", "model.weights.h5", "task.weights.h5"]),
-        (cut, ["model.weights.h5", "task.weights.h5"]),
-        (write_a_list, ["config.json", "task.json", "metadata.json", "tokenizer.json"]),
-    ],
-)
-def test_damaged_files_are_rejected(preset, damage, files):
-    for file in files:
-        content = (preset / file).read_bytes()
-        damage(preset / file)
-        assert_rejected(preset, file)
-        (preset / file).write_bytes(content)
+@pytest.mark.parametrize("damage", [Path.unlink, cut])
+@pytest.mark.parametrize("file", ["config.json", "model.weights.h5", "task.weights.h5"])
+def test_damaged_files_are_rejected(preset, file, damage):
+    damage(preset / file)
+    assert_rejected(preset, file)
 
 
 @pytest.mark.parametrize(
@@ -364,13 +308,6 @@ def test_presets_of_other_models_are_rejected(tmp_path):
     sigmoid = models.AlbertTextClassifier(backbone, 3, activation="sigmoid")
     sigmoid.save_to_preset(str(tmp_path / "sigmoid"))
     assert_rejected(tmp_path / "sigmoid", "task.json")
-
-
-def test_embedding_projection_of_equal_sizes_is_rejected(tmp_path):
-    projected = randomized(models.AlbertBackbone(**{**SHALLOW, "embedding_dim": 12}))
-    projected.save_to_preset(str(tmp_path / "projected"))
-    with pytest.raises(LoadError, match="embedding_size"):
-        keras_hub.open_weights(str(tmp_path / "projected" / "model.weights.h5"))
 
 
 def test_presets_of_keras_nlp_are_read(preset, ours):

@@ -4,7 +4,6 @@ import base64
 import hashlib
 import io
 import itertools
-import json
 import os
 import shutil
 import subprocess
@@ -15,7 +14,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 
+import huggingface_hub
 import pytest
+from huggingface_hub.utils import filter_repo_objects
 
 import albert_tf
 from albert_tf.checkpoints import names
@@ -27,27 +28,20 @@ from albert_tf.checkpoints.report import LoadError
 from tests.full_disk import file_size_limit
 
 ROOT = Path(albert_tf.__file__).parents[1]
-GOOGLE = "https://storage.googleapis.com/albert_models/albert_base_v2.tar.gz"
 MINI = ROOT / "albert_tf" / "pretrained" / "mini"
 
 
 class Server:
-    """A server of one file, or of a repository on Hugging Face.
+    """A server of one file."""
 
-    Attributes:
-        asked: `Range` of each request, or `None`.
-        cuts: number of bytes after which the next answers end.
-        ranges: whether `Range` is supported.
-        length: a wrong `Content-Length`.
-        hash: the `x-goog-hash`.
-        release: an event that answers wait for after their first byte.
-        redirect: target of redirects.
-    """
-
-    def __init__(self, content, folder=None):
-        self.content, self.folder = content, folder
-        self.asked, self.cuts = [], []
-        self.ranges, self.length, self.release, self.redirect = True, None, None, None
+    def __init__(self, content):
+        self.content = content
+        self.asked = []  # `Range` of each request, or `None`
+        self.cuts = []  # numbers of bytes after which the next responses end
+        self.ranges = True  # whether `Range` is supported
+        self.length = None  # a wrong `Content-Length`
+        self.release = None  # an event that responses wait for after their first byte
+        self.redirect = None  # target of redirects
         digest = hashlib.md5(content).digest()
         self.hash = f"crc32c=AAAAAA==,md5={base64.b64encode(digest).decode()}"
         server = self
@@ -59,8 +53,6 @@ class Server:
             def do_GET(self):
                 server.answer(self)
 
-            do_HEAD = do_GET  # noqa: N815
-
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._http.server_port}"
         threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True).start()
@@ -70,8 +62,6 @@ class Server:
         self._http.server_close()
 
     def answer(self, request):
-        if self.folder:
-            return self._answer_for_hugging_face(request)
         asked = request.headers["Range"]
         self.asked.append(asked)
         if self.redirect and "redirected" not in request.path:
@@ -98,37 +88,12 @@ class Server:
         for name, value in headers.items():
             request.send_header(name, str(value))
         request.end_headers()
-        if request.command == "GET":
-            request.wfile.write(body)
-
-    def _answer_for_hugging_face(self, request):
-        """Answers as the API of Hugging Face: the list of files, or a file."""
-        path, commit = request.path.partition("?")[0], "0" * 40
-        self.asked.append(f"{request.command} {path}")
-        files = {file.name: file.read_bytes() for file in sorted(self.folder.iterdir())}
-        ids = {name: hashlib.sha1(content).hexdigest() for name, content in files.items()}
-        if not path.startswith(("/albert/albert-base-v2/", "/api/models/albert/albert-base-v2")):
-            headers = {"X-Error-Code": "RepoNotFound", "Content-Length": 0}
-            return self._send(request, 404, headers, b"")
-        if path.startswith("/api/"):
-            names = [{"rfilename": name} for name in files]
-            answer = {"id": "albert/albert-base-v2", "sha": commit, "siblings": names}
-            if "/tree/" in path:
-                answer = [
-                    {"type": "file", "path": name, "size": len(content), "oid": ids[name]}
-                    for name, content in files.items()
-                ]
-            body = json.dumps(answer).encode()
-            return self._send(request, 200, {"Content-Length": len(body)}, body)
-        name = path.rpartition("/")[2]
-        headers = {"ETag": f'"{ids[name]}"', "X-Repo-Commit": commit}
-        headers["Content-Length"] = len(files[name])
-        return self._send(request, 200, headers, files[name])
+        request.wfile.write(body)
 
 
 @pytest.fixture(scope="module")
 def content(golden, tmp_path_factory) -> bytes:
-    """A tar file with one folder, as the released ones."""
+    """Returns a tar file with one directory, like the released files."""
     path = tmp_path_factory.mktemp("released") / "albert.tar.gz"
     with tarfile.open(path, "w:gz") as archive:
         archive.add(golden / "hub" / "albert_directory", "albert_base")
@@ -174,14 +139,10 @@ class TestNames:
         ("name", "release"),
         [
             ("https://tfhub.dev/google/albert_xlarge/1", "xlarge_v1"),
-            ("https://tfhub.dev/google/albert_base/2", "base_v2"),
             ("https://tfhub.dev/google/albert_base/3", "base_v2"),
-            (GOOGLE, "base_v2"),
             ("https://storage.googleapis.com/albert_models/albert_xxlarge_zh.tar.gz", "xxlarge_zh"),
             ("https://tfhub.dev/google/albert_base/4", None),
-            ("https://tfhub.dev/google/elmo/3", None),
             ("mini", None),
-            ("base", None),
         ],
     )
     def test_names_and_urls_of_releases(self, name, release):
@@ -191,10 +152,8 @@ class TestNames:
     @pytest.mark.parametrize(
         ("name", "repository"),
         [
-            ("albert/albert-xxlarge-v1", "albert/albert-xxlarge-v1"),
             ("albert-base-v2", "albert/albert-base-v2"),
             ("someone/albert-base-v2-SST-2", "someone/albert-base-v2-SST-2"),
-            ("albert-base-v3", None),
             ("albert-base-zh", None),
             ("output/model.ckpt-best", None),
             ("output/albert.tar.gz", None),
@@ -207,21 +166,13 @@ class TestNames:
         assert names._repository(name) == repository
         assert is_released(name) == (repository is not None)
 
-    def test_existing_paths_have_priority_over_names(self, golden, tmp_path, monkeypatch):
-        counted = []
-        monkeypatch.setattr(names.logging, "log_first_n", lambda *values: counted.append(values))
-        shutil.copytree(golden / "hub" / "albert_directory", tmp_path / "base_v2")
+    def test_existing_paths_have_priority_over_names(self, hub, tmp_path):
+        shutil.copytree(hub / "albert_directory", tmp_path / "base_v2")
         assert stored_model("base_v2").path == "base_v2"
-        shutil.copytree(tmp_path / "base_v2", tmp_path / "albert" / "albert-base-v2")
+        (tmp_path / "albert" / "albert-base-v2").mkdir(parents=True)
         assert not is_released("albert/albert-base-v2")
-        assert is_released("albert/albert-base-v1")  # a folder `albert` may be a clone
         assert not is_released("albert/absent")
-        shutil.copytree(tmp_path / "base_v2", tmp_path / "albert" / "another")
-        assert stored_model("albert/another", is_handle=True)  # an ordinary path
-        assert [values[-1] for values in counted] == [
-            str(tmp_path / "base_v2"),
-            str(tmp_path / "albert" / "albert-base-v2"),
-        ]
+        assert is_released("albert/albert-base-v1")  # the directory may be a clone
 
     @pytest.mark.parametrize(
         ("name", "near"),
@@ -264,11 +215,10 @@ class TestDownload:
         local_directory("base_v2")
         assert len(server.asked) == 1
 
-    @pytest.mark.parametrize("more", [b"", b"more than there is"])
-    def test_complete_partial_file_is_downloaded_again(self, server, part, content, more):
-        part.write_bytes(content + more)
+    def test_complete_partial_file_is_downloaded_again(self, server, part, content):
+        part.write_bytes(content)
         local_directory("base_v2")
-        assert server.asked == [f"bytes={len(content + more)}-", None]
+        assert server.asked == [f"bytes={len(content)}-", None]
 
     def test_partial_file_with_another_md5_is_rejected(self, server, part):
         part.write_bytes(part.read_bytes()[:-1] + b"x")
@@ -276,11 +226,10 @@ class TestDownload:
         assert not part.exists()
         local_directory("base_v2")
 
-    @pytest.mark.parametrize("is_resumed", [True, False])
-    def test_damaged_download_is_renamed(self, server, home, content, is_resumed):
+    def test_damaged_download_is_renamed(self, server, home, content):
         home.mkdir(parents=True)
-        path = home / ("albert_base_v2.tar.gz" + ".part" * is_resumed)
-        path.write_bytes(content[:100] + b"harm" + content[104:300])
+        damaged = content[:100] + b"harm" + content[104:300]
+        (home / "albert_base_v2.tar.gz.part").write_bytes(damaged)
         server.hash = None
         rejected = "albert_base_v2.tar.gz.rejected"
         assert rejected in refusal()
@@ -307,18 +256,10 @@ class TestDownload:
         assert "60 seconds" in refusal()
         assert len(server.asked) == 1
 
-    @pytest.mark.parametrize(
-        "target",
-        [
-            *("file:///etc/passwd", "ftp://127.0.0.1/a.tar.gz", "http://[127.0.0.1/a"),
-            *("http://127.0.0.1:port/a", "https://\u00fc..example/a", "http://a b/c"),
-        ],
-    )
+    @pytest.mark.parametrize("target", ["file:///etc/passwd", "ftp://h/a.tar.gz", "http://[h/a"])
     def test_redirects_to_other_schemes_and_invalid_urls(self, server, home, target):
-        server.redirect = target.encode().decode("latin-1")
-        message = refusal()
-        assert "base_v2 cannot be downloaded" in message
-        assert target in message or target.startswith("http")
+        server.redirect = target
+        assert "base_v2 cannot be downloaded" in refusal()
         assert len(server.asked) == 1
         assert not os.listdir(home)
 
@@ -331,12 +272,10 @@ class TestDownload:
         server.redirect = f"{server.url}/redirected.tar.gz"
         assert local_directory("base_v2")
 
-    def test_wrong_size_is_rejected(self, server, home, content):
+    def test_wrong_size_is_rejected(self, server, content):
         server.length, server.hash = len(content) + 7, None
-        assert len(refusal().splitlines()) == 3
+        assert "base_v2 cannot be downloaded" in refusal()
         assert server.asked == [None, f"bytes={len(content)}-"]
-        server.length = None
-        local_directory("base_v2")
 
     def test_full_disk_is_reported(self, server, home):
         with file_size_limit(1000):
@@ -358,9 +297,7 @@ class TestUrl:
             assert stored_model(url).path == stored.path
         assert server.asked == [None] * 3
 
-    @pytest.mark.parametrize(
-        "url", ["http://127.0.0.1:9/m", "http://[127.0.0.1/m", "https://\udcff"]
-    )
+    @pytest.mark.parametrize("url", ["http://127.0.0.1:9/m", "http://[h/m", "https://\udcff"])
     def test_url_without_server_is_rejected(self, url):
         assert f"{url} cannot be downloaded" in refusal(url)
 
@@ -402,16 +339,16 @@ import sys
 from albert_tf.checkpoints import names
 from albert_tf.checkpoints.archives import local_directory
 names._ADDRESS = sys.argv[1]
-print(local_directory(sys.argv[2]))
+print(local_directory("base_v2"))
 assert "tensorflow" not in sys.modules
 """
 
 
-def fetching(address: str, name: str, **environment: str) -> subprocess.Popen:
-    """Starts a process that fetches a model and prints its directory."""
+def fetching() -> subprocess.Popen:
+    """Starts a process that downloads a model and prints its directory."""
     return subprocess.Popen(
-        [sys.executable, "-c", _FETCH, address, name],
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        [sys.executable, "-c", _FETCH, names._ADDRESS],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -420,13 +357,13 @@ def fetching(address: str, name: str, **environment: str) -> subprocess.Popen:
 
 def test_concurrent_and_killed_downloads(server, home):
     server.release = threading.Event()
-    killed = fetching(names._ADDRESS, "base_v2")
+    killed = fetching()
     part = home / "albert_base_v2.tar.gz.part"
     while not (part.exists() and part.stat().st_size):
         assert killed.poll() is None
     killed.kill()
     killed.communicate()
-    both = [fetching(names._ADDRESS, "base_v2") for _ in range(2)]
+    both = [fetching() for _ in range(2)]
     while len(server.asked) < 2:
         assert None in [process.poll() for process in both]
     server.release.set()
@@ -438,44 +375,35 @@ def test_concurrent_and_killed_downloads(server, home):
 
 
 class TestHuggingFace:
-    def test_hub_library_downloads_only_needed_files(self, tmp_path):
-        folder = shutil.copytree(MINI, tmp_path / "repository")
-        (folder / "pytorch_model.bin").write_bytes(b"the same weights")
-        (folder / "tf_model.h5").write_bytes(b"once more")
-        server = Server(b"", folder)
-        environment = {"HF_ENDPOINT": server.url, "HF_HOME": str(tmp_path / "hf")}
-        directories = set()
+    @pytest.fixture
+    def repository(self, tmp_path, monkeypatch):
+        """Replaces the download; returns the files of the repository."""
+        files = {path.name: path.read_bytes() for path in MINI.iterdir()}
+        files |= {"pytorch_model.bin": b"", "tf_model.h5": b"", "onnx/config.json": b"{}"}
+
+        def download(repository, **patterns):
+            assert repository == "albert/albert-base-v2"
+            for name in filter_repo_objects(files, **patterns):
+                (tmp_path / name).write_bytes(files[name])
+            return str(tmp_path)
+
+        monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+        return files
+
+    def test_only_needed_files_are_downloaded(self, repository, tmp_path):
         for name in ("albert-base-v2", "albert/albert-base-v2"):
-            output, errors = fetching("", name, **environment).communicate()
-            assert output, errors
-            directories.add(output)
-        wrong, errors = fetching("", "albert/absent", **environment).communicate()
-        assert not wrong
-        assert f"{server.url}/albert/absent" in errors
-        server.stop()
-        output, _ = fetching("", "albert-base-v2", **environment).communicate()
-        assert {output} == directories
-        stored = stored_model(output.strip())
-        assert stored.format == "huggingface"
-        assert stored.checkpoint.endswith("model.safetensors")
-        assert stored.tokenizer_file
-        assert str(tmp_path / "hf") in stored.path
-        assert not any(path.endswith((".bin", ".h5")) for path in server.asked)
+            stored = stored_model(name)
+            assert stored.checkpoint == str(tmp_path / "model.safetensors")
+            assert stored.tokenizer_file == str(tmp_path / "spiece.model")
+        assert not {"pytorch_model.bin", "tf_model.h5", "onnx"} & set(os.listdir(tmp_path))
 
-    def test_pytorch_weights_are_downloaded_without_safetensors(self, tmp_path):
-        folder = shutil.copytree(MINI, tmp_path / "repository")
-        (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-        server = Server(b"", folder)
-        environment = {"HF_ENDPOINT": server.url, "HF_HOME": str(tmp_path / "hf")}
-        output, errors = fetching("", "albert-base-v2", **environment).communicate()
-        server.stop()
-        assert output, errors
-        assert "pytorch_model.bin" in os.listdir(output.strip())
+    def test_pytorch_weights_are_downloaded_without_safetensors(self, repository, tmp_path):
+        del repository["model.safetensors"]
+        local_directory("albert-base-v2")
+        assert (tmp_path / "pytorch_model.bin").exists()
 
-    def test_error_explains_manual_download_from_hugging_face(self, tmp_path):
-        environment = {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(tmp_path)}
-        _, errors = fetching("", "albert-base-v2", **environment).communicate()
-        what, where, then = errors.partition("LoadError: ")[2].strip().splitlines()
-        assert "albert-base-v2" in what
-        assert where.endswith("http://127.0.0.1:9/albert/albert-base-v2")
-        assert "'base_v2'" in then
+    def test_error_explains_manual_download(self, repository):
+        what, where, then = refusal("someone/absent").splitlines()
+        assert "someone/absent" in what
+        assert where.endswith("https://huggingface.co/someone/absent")
+        assert then.startswith("Then pass the directory")

@@ -1,7 +1,6 @@
 """Tests for finding, reading and writing checkpoints of the original release."""
 
 import os
-import shutil
 
 import numpy as np
 import pytest
@@ -18,7 +17,7 @@ from albert_tf.data.files import WriteError
 from albert_tf.modeling.models import AlbertForClassification, AlbertForPretraining
 from albert_tf.modeling.original_names import original_names
 from tests.full_disk import file_size_limit
-from tests.golden.reference import CONFIGURATIONS, Reference
+from tests.golden.reference import Reference
 from tests.small_model import small_config
 
 DATA = ".data-00000-of-00001"
@@ -30,11 +29,6 @@ def reference():
     return Reference("config_3")  # three groups
 
 
-@pytest.fixture(scope="module")
-def shared():
-    return Reference("config_0")  # one group
-
-
 def write(prefix, step=5, **variables):
     write_checkpoint(str(prefix), variables or {"x": np.arange(3.0)}, step)
     return str(prefix)
@@ -44,26 +38,6 @@ def contents(prefix):
     """Reads all variables of a checkpoint with TensorFlow."""
     reader = tf.train.load_checkpoint(str(prefix))
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
-
-
-def assert_same_contents(ours, theirs):
-    assert ours.keys() == theirs.keys()
-    for name, value in ours.items():
-        assert (value.dtype, value.shape) == (theirs[name].dtype, theirs[name].shape), name
-        np.testing.assert_array_equal(value, theirs[name], err_msg=name)
-
-
-def weights(model):
-    return [v.numpy() for v in model.trainable_variables]
-
-
-def assert_loading_fails(model, path, message, **options):
-    """Checks that loading fails and leaves the model unchanged."""
-    before = weights(model)
-    with pytest.raises(LoadError, match=message):
-        load_weights(model, str(path), **options)
-    for now, then in zip(weights(model), before, strict=True):
-        np.testing.assert_array_equal(now, then)
 
 
 class TestFinding:
@@ -101,90 +75,53 @@ class TestFinding:
         assert all(prefix in str(error.value) for prefix in prefixes)
 
 
-class TestLoading:
-    @pytest.mark.parametrize("name", ["lamb_base_checkpoint", "adamw_base_checkpoint"])
-    def test_optimizer_slots_are_not_reported(self, golden, shared, name):
-        model = AlbertForPretraining(shared.config)
-        report = load_weights(model, str(golden / "optimization" / name))
-        assert len(report.mapped) == 32
-        assert not report.ignored
-        assert read_global_step(report.source) == 8
-        trained = np.load(golden / "optimization" / name.replace("_checkpoint", ".npz"))
-        for variable, value in original_names(model).items():
-            np.testing.assert_array_equal(value, trained[f"step_8/{variable}"], err_msg=variable)
+@pytest.mark.parametrize("optimizer", ["lamb", "adamw"])
+def test_optimizer_slots_are_not_reported(golden, optimizer):
+    model = AlbertForPretraining(Reference("config_0").config)
+    report = load_weights(model, str(golden / "optimization" / f"{optimizer}_base_checkpoint"))
+    assert len(report.mapped) == 32
+    assert not report.ignored
+    assert read_global_step(report.source) == 8
+    trained = np.load(golden / "optimization" / f"{optimizer}_base.npz")
+    for variable, value in original_names(model).items():
+        np.testing.assert_array_equal(value, trained[f"step_8/{variable}"], err_msg=variable)
 
 
-class TestClassifierHeads:
-    HEAD = ("output_weights", "output_bias")
-
-    @pytest.fixture
-    def three_labels(self, tmp_path):
-        model = AlbertForClassification(SMALL, num_labels=3)
-        model.classifier.output_bias.assign([1.0, 2.0, 3.0])
-        write_checkpoint(str(tmp_path / "model.ckpt-7"), original_names(model), 7)
-        return str(tmp_path / "model.ckpt-7")
-
-    def assert_fresh_head(self, model, report):
+class TestHeads:
+    def assert_head_is_new(self, model, report):
         assert len(report.mapped) == len(original_names(model)) - 2
         np.testing.assert_array_equal(model.classifier.output_bias, np.zeros(model.num_labels))
         with pytest.raises(LoadError, match="`albert_config_file`"):
             report.check_complete()
 
-    def test_pretraining_checkpoint_has_no_classifier(self, reference):
+    def test_missing_head(self, reference):
         model = AlbertForClassification(reference.config, num_labels=2)
         report = load_weights(model, reference.checkpoint)
-        self.assert_fresh_head(model, report)
-        assert report.missing == list(self.HEAD)
+        self.assert_head_is_new(model, report)
+        assert report.missing == ["output_weights", "output_bias"]
         summary = report.summary()
         assert "initialized: output_weights\n" in summary
         assert "in the checkpoint only, not used: cls/predictions/output_bias, " in summary
 
-    def test_head_with_another_number_of_labels_is_not_loaded(self, three_labels):
+    def test_head_with_another_number_of_labels(self, tmp_path):
+        stored = original_names(AlbertForClassification(SMALL, num_labels=3))
+        write_checkpoint(str(tmp_path / "model.ckpt-7"), stored, 7)
         model = AlbertForClassification(SMALL, num_labels=2)
-        report = load_weights(model, three_labels)
-        self.assert_fresh_head(model, report)
-        assert (
-            "another shape, randomly initialized: output_weights is [3, 12] in the checkpoint, "
-            "[2, 12] in the model"
-        ) in report.summary()
-
-    def test_head_can_be_skipped(self, three_labels):
-        model = AlbertForClassification(SMALL, num_labels=3)
-        why = "trained on other labels"
-        report = load_weights(model, three_labels, skip=dict.fromkeys(self.HEAD, why))
-        self.assert_fresh_head(model, report)
-        assert report.skipped == dict.fromkeys(self.HEAD, why)
-        assert [report.missing, report.ignored, report.mismatched] == [[], [], []]
-        summary = report.summary()
-        assert "trained on other labels, randomly initialized: output_weights\n" in summary
-        load_weights(model, three_labels).check_complete()
-        np.testing.assert_array_equal(model.classifier.output_bias, [1.0, 2.0, 3.0])
+        report = load_weights(model, str(tmp_path))
+        self.assert_head_is_new(model, report)
+        assert "output_weights is [3, 12] in the checkpoint, [2, 12] in" in report.summary()
 
 
 class TestErrors:
-    @pytest.fixture
-    def model(self, reference):
-        return AlbertForPretraining(reference.config)
-
-    @pytest.mark.parametrize("damage", ["cut", "flipped", "missing"])
-    def test_damaged_data_is_rejected(self, model, reference, tmp_path, damage):
-        for suffix in (".index", DATA):
-            shutil.copy(reference.checkpoint + suffix, tmp_path / f"model.ckpt{suffix}")
-        data = tmp_path / f"model.ckpt{DATA}"
-        content = bytearray(data.read_bytes())
-        if damage == "cut":
-            data.write_bytes(content[: len(content) // 2])
-        elif damage == "flipped":
-            content[-9] ^= 0xFF
-            data.write_bytes(content)
-        else:
-            data.unlink()
-        assert_loading_fails(model, tmp_path / "model.ckpt", "is damaged")
-
-    def test_unrelated_checkpoint_is_rejected(self, model, tmp_path):
+    def test_unrelated_checkpoint_is_rejected(self, tmp_path):
         write(tmp_path / "other", layer=np.ones(3))
-        assert_loading_fails(model, tmp_path / "other", "no variable of this model.*layer")
-        assert_loading_fails(model, tmp_path / "other", "no variable", allow_partial=True)
+        model = AlbertForPretraining(SMALL)
+        before = model.get_weights()
+        for allow_partial in (False, True):
+            with pytest.raises(LoadError, match=r"no variable of this model.*layer"):
+                load_weights(model, str(tmp_path), allow_partial=allow_partial)
+        for now, then in zip(model.get_weights(), before, strict=True):
+            np.testing.assert_array_equal(now, then)
 
     def test_partial_checkpoint_is_accepted(self, reference):
         model = AlbertForPretraining(reference.config.replace(vocab_size=81))
@@ -198,13 +135,6 @@ class TestErrors:
 
 
 class TestWriting:
-    @pytest.mark.parametrize("name", CONFIGURATIONS)
-    def test_written_checkpoints_equal_the_original(self, tmp_path, name):
-        reference = Reference(name)
-        step = read_global_step(reference.checkpoint)
-        write_checkpoint(str(tmp_path / "copy"), original_names(reference.model()), step)
-        assert_same_contents(contents(tmp_path / "copy"), contents(reference.checkpoint))
-
     def test_missing_step_is_zero(self, tmp_path):
         tf.raw_ops.SaveV2(
             prefix=str(tmp_path / "bare"),

@@ -92,8 +92,8 @@ def test_new_head_is_logged(name, tmp_path, caplog):
     caplog.clear()
     model = kind.load(tmp_path / "encoder", **settings)
     same_outputs(getattr(model, "encoder", model), encoder, "encoder")
-    said = [r.getMessage() for r in caplog.records if "random until they are trained" in r.message]
-    assert len(said) == (name != "encoder")
+    logged = [r for r in caplog.records if "random until they are trained" in r.message]
+    assert len(logged) == (name != "encoder")
     assert model.trained_task is None
 
 
@@ -111,51 +111,34 @@ def test_other_labels_need_a_new_head(tmp_path):
         ours, theirs = (m.classifier.output_weights.numpy()[:2] for m in (other, model))
         assert (ours != theirs).any()
     assert kind.load(tmp_path / "classes", num_labels=1, new_head=True).num_labels == 1
-    kept = kind.load(tmp_path / "classes", num_labels=3)  # says nothing of the names
+    kept = kind.load(tmp_path / "classes", num_labels=3)
     same_outputs(kept, model, "classes")
     assert kept.labels == ("no", "maybe", "yes")
     kept.save(tmp_path / "model.keras")
     assert keras.models.load_model(tmp_path / "model.keras").labels == kept.labels
 
 
-def test_multiple_choice_head_is_not_loaded_as_regression(tmp_path):
-    model = make("choices")
-    albert_tf.save(model, tmp_path / "choices")
-    other = albert_tf.AlbertForClassification.load(tmp_path / "choices", num_labels=1)
-    ours, theirs = (m.classifier.output_weights.numpy() for m in (other, model))
-    assert (ours != theirs).any()
-    with pytest.raises(ValueError, match="needs labels"):
-        albert_tf.AlbertForClassification.load(tmp_path / "choices")
+@pytest.mark.parametrize(
+    ("name", "kind"), [("classes", "tokens"), ("tokens", "classes"), ("choices", "classes")]
+)
+def test_heads_of_other_kinds_are_not_loaded(name, kind, tmp_path):
+    model = make(name)
+    albert_tf.save(model, tmp_path / "saved")
+    number = len(model.classifier.output_weights)
+    other = HEADS[kind][0].load(tmp_path / "saved", num_labels=number)
+    assert other.has_new_head
+    assert np.any(other.classifier.output_weights != model.classifier.output_weights)
 
 
-def test_heads_of_tokens_and_texts_are_not_interchangeable(tmp_path):
-    model = albert_tf.AlbertForTokenClassification(small_config(), num_labels=3)
-    albert_tf.save(model, tmp_path / "tokens")
-    named = albert_tf.load(tmp_path / "tokens")
-    assert named.labels == ("LABEL_0", "LABEL_1", "LABEL_2")
-    same_outputs(named, model, "tokens")
-    albert_tf.save(make("classes"), tmp_path / "texts")
-    labels = {"tokens": named.labels, "texts": ("no", "maybe", "yes")}
-    kinds = {
-        "tokens": albert_tf.AlbertForClassification,
-        "texts": albert_tf.AlbertForTokenClassification,
-    }
-    for name, kind in kinds.items():
-        other = kind.load(tmp_path / name, labels=labels[name])
-        ours, theirs = (
-            m.classifier.output_weights.numpy() for m in (other, albert_tf.load(tmp_path / name))
-        )
-        assert (ours != theirs).any()
-    with pytest.raises(ValueError, match="num_labels must be at least 2"):
-        albert_tf.AlbertForTokenClassification(small_config(), num_labels=1)
-
-
-def test_unnamed_classes_get_given_names(tmp_path):
+def test_unnamed_classes_get_names(tmp_path):
     model = albert_tf.AlbertForClassification(small_config(), num_labels=2)
     albert_tf.save(model, tmp_path / "unnamed")
     named = albert_tf.AlbertForClassification.load(tmp_path / "unnamed", labels=["a", "b"])
     same_outputs(named, model, "classes")
     assert named.labels == ("a", "b")
+    tokens = albert_tf.AlbertForTokenClassification(small_config(), num_labels=3)
+    albert_tf.save(tokens, tmp_path / "tokens")
+    assert albert_tf.load(tmp_path / "tokens").labels == ("LABEL_0", "LABEL_1", "LABEL_2")
 
 
 def test_tokenizer_is_saved(tmp_path):
@@ -175,7 +158,6 @@ def test_tokenizer_is_saved(tmp_path):
         ({"labels": ["one"]}, "labels must be a list of at least two"),
         ({"labels": ["a", "a"]}, "different texts"),
         ({"labels": ["a", "b"], "num_labels": 3}, r"num_labels=3.*'a'"),
-        ({"labels": "ab"}, "labels must be"),
         ({"num_labels": 2.5}, "num_labels must be|labels must be"),
         ({}, "needs labels"),
     ],
@@ -189,9 +171,7 @@ def test_invalid_labels_are_rejected(arguments, message):
     ("arguments", "error"),
     [
         ({"tokenizer": "mini"}, TypeError),
-        ({"tokenizer": 0}, TypeError),
         ({"pairs": 1}, TypeError),
-        ({"max_seq_length": True}, TypeError),
         ({"max_seq_length": 2.5}, TypeError),
         ({"max_seq_length": 2}, ValueError),
         ({"max_seq_length": 4, "pairs": True}, ValueError),

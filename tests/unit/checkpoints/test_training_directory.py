@@ -1,9 +1,11 @@
 """Tests for training directories: saving, crashes, damaged files, resuming."""
 
+import itertools
 import json
 import os
 import pathlib
 import shutil
+from functools import partial
 
 import numpy as np
 import pytest
@@ -141,24 +143,17 @@ class _Killed(BaseException):
     """Simulates the end of the process."""
 
 
-class Killer:
-    """Raises `_Killed` before the n-th change of the file system."""
+def kill_after(monkeypatch, changes):
+    """Raises `_Killed` after this number of changes of the file system."""
+    numbers = itertools.count()
 
-    CHANGES = ((os, "replace"), (os, "remove"), (tf.io.gfile, "rename"), (tf.io.gfile, "remove"))
+    def counted(change, *args):
+        if next(numbers) >= changes:
+            raise _Killed
+        return change(*args)
 
-    def __init__(self, monkeypatch, survives):
-        self.left = survives
-        for module, name in self.CHANGES:
-            monkeypatch.setattr(module, name, self._counted(getattr(module, name)))
-
-    def _counted(self, change):
-        def counted(*args, **kwargs):
-            if self.left == 0:
-                raise _Killed
-            self.left -= 1
-            return change(*args, **kwargs)
-
-        return counted
+    for name in ("replace", "remove"):
+        monkeypatch.setattr(os, name, partial(counted, getattr(os, name)))
 
 
 def test_killed_save_leaves_a_complete_checkpoint(tmp_path, blank):
@@ -168,7 +163,7 @@ def test_killed_save_leaves_a_complete_checkpoint(tmp_path, blank):
         path = shutil.copytree(tmp_path / "before", tmp_path / str(survives))
         directory = TrainingDirectory(str(path), keep_checkpoint_max=2)
         with pytest.MonkeyPatch.context() as patch:
-            Killer(patch, survives)
+            kill_after(patch, survives)
             try:
                 state.save(directory)
                 finished = True

@@ -29,7 +29,7 @@ CONFIG = AlbertConfig(
 def directory(request, tmp_path_factory, tokenizer) -> str:
     """A model that always predicts the tokens 100 and 200."""
     path = str(tmp_path_factory.mktemp("model"))
-    ModelDirectory(path, CONFIG, "", tokenizer).write()
+    ModelDirectory(path, CONFIG, tokenizer).write()
     model = AlbertForPretraining(CONFIG, has_sentence_order_head=request.param)
     variables = {name: variable.numpy() for name, variable in original_names(model).items()}
     variables["cls/predictions/output_bias"] = np.full(1000, -20.0, np.float32)

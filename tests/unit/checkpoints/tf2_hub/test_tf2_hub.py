@@ -3,7 +3,6 @@
 `golden/data/tf2_hub` was written by the exporter of the published encoders.
 """
 
-import dataclasses
 import shutil
 import zipfile
 
@@ -15,14 +14,13 @@ from albert_tf.checkpoints import tf2_hub
 from albert_tf.checkpoints.load_weights import load_weights
 from albert_tf.checkpoints.loading import read_contents
 from albert_tf.checkpoints.model_source import stored_model
-from albert_tf.checkpoints.report import DamagedError, LoadError
+from albert_tf.checkpoints.report import LoadError
 from albert_tf.classification.export import export_classifier
 from albert_tf.config import AlbertConfig
 from albert_tf.data.text_examples import Labels
 from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.models import AlbertForClassification, AlbertForPretraining
 from albert_tf.modeling.original_names import original_names
-from tests.saved_models import edit_graphs
 
 BLOCK = "bert/encoder/transformer/group_0/inner_group_0"
 CONFIG = AlbertConfig(
@@ -53,17 +51,10 @@ def copy(published, tmp_path):
 
 
 def test_published_encoder_is_read(published):
-    stored = tf2_hub.read(str(published))
-    assert stored.config == CONFIG
+    stored = stored_model(str(published))
+    assert (stored.format, stored.config) == ("tf2_hub", CONFIG)
     assert stored.tokenizer_file == str(published / "assets" / "toy.model")
-    assert stored.do_lower_case is True  # its exporter implies it
-    found = stored_model(str(published))
-    assert found == dataclasses.replace(stored, given=str(published))
-    contents, _ = read_contents(str(published))
-    assert contents.config.num_hidden_layers == 3
-    assert contents.do_lower_case is True
-    assert contents.tokenizer.vocab_size == 25
-    assert contents.weights["cls/predictions/output_bias"].any()
+    assert stored.do_lower_case is True  # implied by its exporter
 
 
 def test_outputs_equal_the_graphs_of_a_published_encoder(published, golden):
@@ -166,33 +157,3 @@ def test_exported_classifier_is_read(tmp_path):
     assert contents.weights.keys() == weights.keys()
     for name, variable in weights.items():
         np.testing.assert_array_equal(contents.weights[name], variable)
-
-
-def test_damaged_graph_is_rejected(copy):
-    graph = copy / "saved_model.pb"
-    graph.write_bytes(graph.read_bytes()[:-100])
-    with pytest.raises(DamagedError, match=r"saved_model\.pb.* is damaged"):
-        tf2_hub.read(str(copy))
-
-
-def test_damaged_weights_are_rejected(copy):
-    data = next((copy / "variables").glob("*.data*"))
-    data.write_bytes(data.read_bytes()[:9000])
-    with pytest.raises(LoadError, match="damaged"):
-        load_weights(AlbertForPretraining(CONFIG, has_sentence_order_head=False), str(copy))
-
-
-def lose_objects(graph):
-    for child in graph.object_graph_def.nodes[0].children:
-        child.node_id = 10**6
-
-
-def lose_asset(graph):
-    del graph.asset_file_def[:]
-
-
-@pytest.mark.parametrize("change", [lose_objects, lose_asset])
-def test_graphs_with_missing_objects_are_rejected(copy, change):
-    edit_graphs(copy, change)
-    with pytest.raises(DamagedError, match=r"saved_model\.pb"):
-        tf2_hub.read(str(copy))

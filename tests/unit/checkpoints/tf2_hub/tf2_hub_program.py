@@ -1,8 +1,6 @@
-"""A program without this package that trains and runs a reusable SavedModel in three ways.
+"""A program without this package that runs a reusable SavedModel.
 
-    python tf2_hub_program.py SAVED_MODEL BATCH.npz RESULTS.pickle WAY...
-
-It has TensorFlow, TF-Hub and both generations of Keras, and nothing of ours.
+python tf2_hub_program.py SAVED_MODEL BATCH.npz RESULTS.pickle WAY...
 """
 
 import os
@@ -11,11 +9,9 @@ import sys
 
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
 
-import keras
 import numpy as np
 import tensorflow as tf
 import tensorflow_hub as hub
-import tf_keras
 
 HUB_NAMES = {
     "input_ids": "input_word_ids",
@@ -23,7 +19,6 @@ HUB_NAMES = {
     "segment_ids": "input_type_ids",
 }
 POSITIONS = "masked_lm_positions"
-LABELS = np.array([1, 0, 1])
 
 
 def arrays(values):
@@ -43,7 +38,7 @@ def error_of(function, inputs):
 
 
 def with_tensorflow(path, batch):
-    """`hub.load`: outputs, gradients, errors, dropout, and a step by hand."""
+    """Returns outputs, gradients and errors of the loaded model."""
     loaded = hub.load(path)
     inputs = {name: batch[name] for name in HUB_NAMES}
     theirs = {HUB_NAMES[name]: batch[name] for name in HUB_NAMES}
@@ -98,10 +93,6 @@ def with_tensorflow(path, batch):
     results["with dropout"].append(loaded(theirs, training=True)["sequence_output"].numpy())
     loaded.dropout_state.assign([0, 0])
     results["with dropout"].append(loaded(theirs, training=True)["sequence_output"].numpy())
-
-    for variable, gradient in zip(variables, gradients, strict=True):
-        variable.assign_sub(0.1 * gradient)
-    results["moved by hand"] = by_name(loaded.mlm.variables)
     return results
 
 
@@ -132,38 +123,7 @@ def with_replicas(path, batch):
     return arrays(strategy.experimental_local_results(strategy.run(step, [inputs])))
 
 
-def with_tf_keras(path, batch):
-    """`hub.KerasLayer` of Keras 2: what trained, and the state of dropout afterwards."""
-    inputs = {
-        name: tf_keras.Input([None], dtype=tf.int32, name=name) for name in HUB_NAMES.values()
-    }
-    layer = hub.KerasLayer(path, trainable=True)
-    model = tf_keras.Model(inputs, tf_keras.layers.Dense(2)(layer(inputs)["pooled_output"]))
-    loss = tf_keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(tf_keras.optimizers.SGD(0.5), loss)
-    features = {HUB_NAMES[name]: batch[name] for name in HUB_NAMES}
-    model.fit(features, LABELS, verbose=0)
-    return by_name(layer.trainable_variables), by_name(layer.non_trainable_variables)
-
-
-def with_keras(path, batch):
-    """`TFSMLayer` of Keras 3, likewise."""
-    inputs = {name: keras.Input([None], dtype="int32", name=name) for name in HUB_NAMES}
-    layer = keras.layers.TFSMLayer(path, "serve", call_training_endpoint="train")
-    model = keras.Model(inputs, keras.layers.Dense(2)(layer(inputs)["pooled_output"]))
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(keras.optimizers.SGD(0.5), loss, jit_compile=False)
-    model.fit({name: batch[name] for name in HUB_NAMES}, LABELS, verbose=0)
-    return by_name(layer.trainable_variables), by_name(layer.non_trainable_variables)
-
-
-WAYS = {
-    "tensorflow": with_tensorflow,
-    "xla": with_xla,
-    "replicas": with_replicas,
-    "tf_keras": with_tf_keras,
-    "keras": with_keras,
-}
+WAYS = {"tensorflow": with_tensorflow, "xla": with_xla, "replicas": with_replicas}
 
 
 def main(path, batch_file, results_file, *ways):
@@ -173,7 +133,7 @@ def main(path, batch_file, results_file, *ways):
     with np.load(batch_file) as file:
         batch = dict(file)
     tensors = {name: tf.constant(values) for name, values in batch.items()}
-    results = {way: WAYS[way](path, batch if way.endswith("keras") else tensors) for way in ways}
+    results = {way: WAYS[way](path, tensors) for way in ways}
     assert "albert_tf" not in sys.modules
     with open(results_file, "wb") as file:
         pickle.dump(results, file)
