@@ -25,8 +25,6 @@ from albert_tf.modeling.encoder import ConfiguredModel
 from albert_tf.modeling.original_names import original_names
 from albert_tf.tokenization.loading import load_tokenizer
 
-FORMAT = "keras"
-
 
 def save_assets(model: ConfiguredModel, directory: str) -> None:
     """Writes tokenizer and `labels.json` into a directory."""
@@ -59,7 +57,7 @@ def read(path: str) -> StoredModel:
     tokenizer = model.tokenizer
     return StoredModel(
         path=path,
-        format=FORMAT,
+        format="keras",
         checkpoint=path,
         config=model.config,
         config_file=path,

@@ -28,7 +28,6 @@ _NUMBERED_PART = re.compile(r"/group_(\d+)/inner_group_(\d+)/(attention|ffn)_(\d
 _PART_SCOPE = re.compile(r"group_\d+/inner_group_\d+/\w+/")
 
 HUB_SCOPE = "module/"  # scope of the encoder if the original trains a TF-Hub module
-_POOLER = "bert/pooler/"
 Opened = tuple[WeightsReader, dict[str, list[int]]]  # reader, and shape of every variable
 
 
@@ -129,7 +128,7 @@ def load_weights(
         ],
         mismatched=[(name, *both) for name, both in sizes.items() if name not in mapped],
         skipped=skip,
-        unused=[] if model.uses_pooler else [n for n in missing if n.startswith(_POOLER)],
+        unused=[] if model.uses_pooler else [n for n in missing if n.startswith("bert/pooler/")],
     )
     report.check_encoder(allow_partial)
     if not (allow_partial or init_from_group0):

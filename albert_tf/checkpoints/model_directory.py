@@ -19,7 +19,6 @@ CONFIG_FILE = "albert_config.json"
 SENTENCEPIECE_FILE = "30k-clean.model"
 SENTENCEPIECE_LIST_FILE = "30k-clean.vocab"
 WORDPIECE_FILE = "vocab.txt"
-RELEASED_CHINESE_FILE = "vocab_chinese.txt"  # next to the released Chinese models
 
 # Key of albert_config.json; no other file of the original format contains this setting.
 LOWER_CASE_KEY = "do_lower_case"
@@ -36,7 +35,7 @@ def find_tokenizer(directory: str) -> Tokenizer | None:
 
 def find_tokenizer_files(directory: str) -> list[str]:
     """Returns the paths of the SentencePiece model and vocabularies in a model directory."""
-    names = (SENTENCEPIECE_FILE, WORDPIECE_FILE, RELEASED_CHINESE_FILE)
+    names = (SENTENCEPIECE_FILE, WORDPIECE_FILE, "vocab_chinese.txt")  # of the Chinese releases
     return [*filter(tf.io.gfile.exists, (os.path.join(directory, name) for name in names))]
 
 
@@ -112,12 +111,11 @@ class ModelDirectory:
             logging.warning("%s changes: %s", self._config_path, change)
 
     def _check_same_tokenizer(self, there: Tokenizer | None) -> None:
-        if there is None or self.tokenizer is None or there.tokens == self.tokenizer.tokens:
-            return
-        raise UserError(
-            f"`output_dir` belongs to another model: its vocabulary {there.files[0]} differs "
-            f"from {self.tokenizer.files[0]}. Use a new `output_dir` or the same vocabulary."
-        )
+        if there and self.tokenizer and there.tokens != self.tokenizer.tokens:
+            raise UserError(
+                f"`output_dir` belongs to another model: its vocabulary {there.files[0]} differs "
+                f"from {self.tokenizer.files[0]}. Use a new `output_dir` or the same vocabulary."
+            )
 
     def write(self) -> None:
         """Creates the directory, and writes configuration and tokenizer."""

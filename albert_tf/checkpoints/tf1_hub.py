@@ -52,7 +52,6 @@ _ASSETS = "saved_model_assets"  # collection of assets in a SavedModel
 _ASSET_PATH = b"SAVEDMODEL-ASSET"  # replaced when the module is loaded
 _MASKED_LM = "cls/predictions/output_bias"
 _SENTENCE_ORDER = "cls/seq_relationship/output_weights"
-_SENTENCE_ORDER_BIAS = "cls/seq_relationship/output_bias"
 _ENCODER_OUTPUTS = ("sequence_output", "pooled_output")
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"  # variable of all SavedModels of TF2
 _SHARED_LAYERS = "bert/encoder/transformer/group_0/inner_group_0/"
@@ -271,7 +270,7 @@ def compute(directory: str, batch: Mapping[str, np.ndarray]) -> dict[str, np.nda
     if "sop" in module.signatures:
         weights = {variable.name: variable.numpy() for variable in module.variables}
         logits = arrays["pooled_output"] @ weights[f"{_SENTENCE_ORDER}:0"].T
-        logits += weights[f"{_SENTENCE_ORDER_BIAS}:0"]
+        logits += weights["cls/seq_relationship/output_bias:0"]
         # The graph returns log-probabilities, which differ from the logits by an offset.
         above = np.logaddexp(logits[:, :1], logits[:, 1:])
         log_probabilities = module.signatures["sop"](**tokens)["sop_log_probs"].numpy()

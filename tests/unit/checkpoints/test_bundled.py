@@ -1,6 +1,5 @@
 """Tests for the bundled models."""
 
-import hashlib
 import shutil
 import subprocess
 from pathlib import Path
@@ -26,15 +25,6 @@ def copy(tmp_path, monkeypatch):
     return shutil.copytree(FOLDER, tmp_path / "mini")
 
 
-@pytest.fixture
-def elsewhere(tmp_path, monkeypatch):
-    """Changes to an empty working directory."""
-    folder = tmp_path / "elsewhere"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    return folder
-
-
 def test_files_are_small_and_have_checksums():
     there = {path.name for path in FOLDER.iterdir()}
     assert there == {*FILES, names.CHECKSUMS, names.CARD}
@@ -43,34 +33,30 @@ def test_files_are_small_and_have_checksums():
     subprocess.run(["sha256sum", "-c", "--quiet", names.CHECKSUMS], cwd=FOLDER, check=True)
 
 
-def refusal(path, content):
-    """Returns the error if a file has another content, or is missing."""
-    path.unlink() if content is None else path.write_bytes(content)
-    with pytest.raises(DamagedError) as error:
-        stored_model("mini")
-    assert str(path) in str(error.value)
-    return str(error.value)
-
-
 @pytest.mark.parametrize("name", FILES)
 def test_damaged_files_are_rejected(copy, name):
     content = (copy / name).read_bytes()
     middle = len(content) // 2
     changed = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
-    for damaged in (changed, changed[:-1], None):
-        told = refusal(copy / name, damaged)
-        assert "mini" in told
-        assert "--force-reinstall" in told
-        for there in (content, damaged) if damaged is not None else ():
-            assert hashlib.sha256(there).hexdigest() in told
+    for damaged in (changed, content[:-1], None):
+        assert_rejected(copy / name, damaged)
 
 
 @pytest.mark.parametrize("content", [b"", b"no sums\n", b"\xff" * 66, None])
 def test_damaged_checksums_are_rejected(copy, content):
-    refusal(copy / names.CHECKSUMS, content)
+    assert_rejected(copy / names.CHECKSUMS, content)
 
 
-def test_existing_checkpoint_has_priority(elsewhere):
+def assert_rejected(path, content):
+    """Checks that a file with this content, or a missing file, is an error."""
+    path.unlink() if content is None else path.write_bytes(content)
+    with pytest.raises(DamagedError, match=r"mini.*--force-reinstall") as error:
+        stored_model("mini")
+    assert str(path) in str(error.value)
+
+
+def test_existing_checkpoint_has_priority(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     assert find_weights("mini") == str(FOLDER / "model.safetensors")
     write_checkpoint("mini", {"a": np.ones(2, np.float32)}, 0)
     assert find_weights("mini") == "mini"

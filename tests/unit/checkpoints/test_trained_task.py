@@ -105,31 +105,16 @@ class TestChecks:
             MNLI.check_answers(TrainedTask("mnli", labels, is_pair), "out")
 
 
-class TestNewHead:
-    @pytest.fixture
-    def checkpoint(self, tmp_path):
-        prefix = str(tmp_path / "model.ckpt-7")
-        values = {
-            "output_weights": np.ones((3, 5)),
-            "output_bias": np.ones(3),
-            "bert/x": np.ones(2),
-        }
-        write_checkpoint(prefix, values, global_step=7)
-        return prefix
-
-    def test_head_of_another_task_is_not_loaded(self, checkpoint, tmp_path):
-        MNLI.write(str(tmp_path))
-        assert fresh_head(MNLI, checkpoint) == {}
-        assert fresh_head(OWN, checkpoint) == dict.fromkeys(
-            ("output_weights", "output_bias"), "of the task mnli"
-        )
-        other_labels = TrainedTask("mnli", Labels(THREE.names[::-1]), True)
-        assert len(fresh_head(other_labels, checkpoint)) == 2
-
-    def test_head_of_an_unknown_task_is_loaded(self, checkpoint):
-        assert fresh_head(OWN, checkpoint) == {}
-        write_checkpoint(checkpoint, {"bert/x": np.ones(2)}, global_step=7)  # there may be none
-        assert fresh_head(OWN, checkpoint) == {}
+def test_head_of_another_task_is_not_loaded(tmp_path):
+    checkpoint = str(tmp_path / "model.ckpt-7")
+    head = {"output_weights": np.ones((3, 5)), "output_bias": np.ones(3)}
+    write_checkpoint(checkpoint, {**head, "bert/x": np.ones(2)}, global_step=7)
+    assert fresh_head(OWN, checkpoint) == {}  # the task is unknown
+    MNLI.write(str(tmp_path))
+    assert fresh_head(MNLI, checkpoint) == {}
+    assert fresh_head(OWN, checkpoint) == dict.fromkeys(head, "of the task mnli")
+    other_labels = TrainedTask("mnli", Labels(THREE.names[::-1]), True)
+    assert len(fresh_head(other_labels, checkpoint)) == 2
 
 
 class TestQuestions:
