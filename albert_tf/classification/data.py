@@ -463,7 +463,6 @@ class CustomData:
             self.file(split),
             is_header=is_header,
             list_column=self._label if self._multi_label and split != TEST else None,
-            separator=LABEL_SEPARATOR,
         )
         return read_examples(
             table, self._columns(table, split), split, labels, multi_label=self._multi_label

@@ -23,6 +23,7 @@ from absl import logging
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import decode_utf8, encoding_error, file_exists, open_binary
 from albert_tf.data.strict_json import JsonError, listed, parse_json, shown, whole_characters
+from albert_tf.data.text_examples import LABEL_SEPARATOR
 
 Cells = list[str | None]  # `None`: the value in JSON Lines is missing or not text
 Row = tuple[int, Cells]  # number of its first line, from 1, and its cells
@@ -128,7 +129,6 @@ def read_table(
     *,
     is_header: Callable[[Cells], bool] = lambda cells: True,
     list_column: str | None = None,
-    separator: str = "",
 ) -> Table:
     """Opens a file as a table.
 
@@ -138,9 +138,8 @@ def read_table(
     Args:
         path: the file.
         is_header: returns whether the first row contains the column names. Ignored for JSON Lines.
-        list_column: a column of JSON Lines that may contain lists of texts. They are joined by
-            `separator`, which the texts must not contain.
-        separator: see `list_column`.
+        list_column: a column of JSON Lines that may contain lists of labels, which are joined by
+            "|".
 
     Raises:
         ValueError: the file is missing, empty, not UTF-8 text, or has an unknown extension, or JSON
@@ -157,12 +156,13 @@ def read_table(
         for line, row in objects:
             if list_column in row and isinstance(row[list_column], list):
                 parts = [_cell(part) for part in row[list_column]]
-                if not all(part and part.strip() and separator not in part for part in parts):
+                if not all(part and part.strip() and LABEL_SEPARATOR not in part for part in parts):
                     raise UserError(
-                        f"line {line} of {path} must have a list of texts without "
-                        f"{separator!r} as {list_column!r}. Received: {shown(row[list_column])}"
+                        f"line {line} of {path} must have a list of labels without "
+                        f"{LABEL_SEPARATOR!r} as {list_column!r}. Received: "
+                        f"{shown(row[list_column])}"
                     )
-                row[list_column] = separator.join(filter(None, parts))
+                row[list_column] = LABEL_SEPARATOR.join(filter(None, parts))
         keys = list(dict.fromkeys(key for _, row in objects for key in row))
         cells = ((line, [_cell(row.get(key)) for key in keys]) for line, row in objects)
         return Table(path, keys, len(keys), cells, issues)

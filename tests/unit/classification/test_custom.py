@@ -137,7 +137,7 @@ def test_files_must_agree_on_pairs(file):
         (["1.0", "01", "0", "1"], ("0", "01", "1", "1.0")),
     ],
 )
-def test_order_of_labels(labels, expected, file):
+def test_labels_are_sorted(labels, expected, file):
     rows = [json.dumps({"text_a": "I", "label": label}) for label in labels]
     data = CustomData(file("a.jsonl", "\n".join(rows)))
     assert data.labels.names == expected
@@ -165,7 +165,7 @@ def test_labels_of_the_model_are_used(file):
         CustomData(train, labels=Labels())
 
 
-def test_regression(file):
+def test_labels_of_a_regression_are_finite_numbers(file):
     rows = '{"text_a": "I", "label": 2.5}\n{"text_a": "you", "label": '
     data = CustomData(file("a.jsonl", rows + '"-1e-1"}'), regression=True)
     labels = [example.label or "" for example in data.read(TRAIN)]
@@ -185,7 +185,7 @@ def test_regression(file):
         ([1, None, 0, "-"], ("0", "1")),
     ],
 )
-def test_marks_of_missing_labels_are_not_classes(labels, expected, file, caplog):
+def test_rows_without_a_label_are_skipped(labels, expected, file, caplog):
     rows = [json.dumps({"text_a": "I", "label": label}) for label in labels]
     data = CustomData(file("a.jsonl", "\n".join([*rows, '{"text_a": "no label"}'])))
     assert data.labels.names == expected

@@ -99,7 +99,7 @@ def test_missing_files_are_rejected(tmp_path):
 @pytest.mark.parametrize(
     "name", ["diagnostic/diagnostic.tsv", "AX/diagnostic.tsv", "AX/test.tsv", "AX/AX.tsv"]
 )
-def test_places_of_the_diagnostic_set(name, tmp_path):
+def test_the_diagnostic_set_has_several_possible_paths(name, tmp_path):
     lines = ["index\tsentence1\tsentence2", "0\ta b\tc"]
     assert read(tmp_path, "ax", TEST, name, lines) == [TextExample("0", "a b", "c")]
 
@@ -196,7 +196,7 @@ def test_columns_are_found_by_name(tmp_path):
     assert example.label == "neutral"
 
 
-def test_unknown_or_missing_headers_mean_the_order_of_glue(tmp_path, caplog):
+def test_files_without_known_names_are_read_in_the_order_of_glue(tmp_path, caplog):
     expected = [TextExample("7", "a", "b", "0")]
     lines = ["nr\tfirst\tsecond\ty", "7\ta\tb\t0"]
     assert read(tmp_path, "wnli", DEV, "WNLI/dev.tsv", lines) == expected

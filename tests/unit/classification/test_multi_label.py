@@ -15,7 +15,7 @@ from albert_tf.checkpoints import huggingface
 from albert_tf.checkpoints.loading import read_contents
 from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.classification.data import CustomData
-from albert_tf.classification.task import ClassificationTask, TextFeatures
+from albert_tf.classification.task import ClassificationTask
 from albert_tf.data.text_examples import DEV, TRAIN, Labels
 from albert_tf.finetuning.metrics import per_example_losses, predictions, scores
 from albert_tf.modeling.losses import means
@@ -23,7 +23,6 @@ from albert_tf.modeling.models import AlbertForClassification
 from albert_tf.serving.litert import LiteRTExport
 from tests.classifier_run import ClassifierRun
 from tests.text_models import CONFIG, write_model
-from tests.unit.test_job_tasks import LENGTH, PLAIN, assert_split_batches_agree, texts
 
 NAMES = ("joy", "anger", "10", "so, so")
 LABELS = Labels(NAMES, True, 0.3)
@@ -99,24 +98,10 @@ def test_scores_equal_scikit_learn():
     assert predictions(LOGITS, LABELS).tolist() == predicted.astype(int).tolist()
 
 
-def make_task(class_weights=None):
-    sequences = texts(Labels(("a", "b"))).sequences
-    label_ids = (np.random.default_rng(2).random([len(sequences), 4]) < 0.4).astype(np.uint8)
-    features = TextFeatures(sequences, label_ids, [str(n) for n in range(len(sequences))])
-    return ClassificationTask(
-        PLAIN,
-        LABELS,
-        features,
-        max_seq_length=LENGTH,
-        classifier_dropout_prob=0.0,
-        class_weights=class_weights,
-    )
-
-
 @pytest.mark.parametrize("weights", [None, np.array([0.5, 4, 1, 2], np.float32)])
 def test_a_loss_is_a_mean_over_texts_and_labels(weights):
     """Class weights multiply the terms of texts with and without the label."""
-    task = make_task(weights)
+    task = ClassificationTask(CONFIG, LABELS, max_seq_length=20, class_weights=weights)
     example_weights = np.array([1, 0, 1, 1, 1, 1, 1, 1, 1.0], np.float32)
     features = {"label_ids": tf.constant(TARGETS), "example_weights": tf.constant(example_weights)}
     found = []
@@ -146,15 +131,6 @@ def test_compiled_models_have_the_same_loss():
     assert np.isnan(loss(tf.fill([9, 4], 2.0), tf.constant(LOGITS)))
     with pytest.raises(ValueError, match="multi_label needs at least two labels"):
         AlbertForClassification(CONFIG, 1, multi_label=True)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("weights", [None, np.array([0.5, 4, 1, 2], np.float32)])
-def test_split_batches_report_the_same(weights, tmp_path):
-    task = make_task(weights)
-    batch = next(iter(task.train_dataset(8, seed=3)))
-    batch["example_weights"] = tf.constant([1.0, 0, 1, 1, 1, 1, 1, 1])
-    assert_split_batches_agree(task, batch, tmp_path)
 
 
 def test_a_model_keeps_its_labels_and_threshold_in_every_format(tokenizer, tmp_path):

@@ -33,7 +33,7 @@ def write(path, content=b"abc"):
         file.write(content)
 
 
-def test_patterns(tmp_path):
+def test_patterns_match_sorted_files(tmp_path):
     for name in ("b2.txt", "b1.txt", "a.txt"):
         (tmp_path / name).write_text("x")
     (tmp_path / "b3.txt").mkdir()
@@ -55,7 +55,7 @@ def test_existing_paths_are_not_patterns(tmp_path, name):
     assert match_files(f"{path.parent}/*.txt") == [str(path)]
 
 
-def test_shards():
+def test_names_of_shards_are_expanded():
     expected = ["a.tfrecord", "b@c", "d/e-00000-of-00002", "d/e-00001-of-00002"]
     assert expand_shards("a.tfrecord, b@c ,,d/e@2") == expected
     assert expand_shards(" ,") == []
@@ -115,7 +115,7 @@ def test_links_are_followed_and_modes_are_kept(tmp_path):
 
 
 @both_schemes
-@pytest.mark.parametrize("size", [10, 100_000])  # fails when it is flushed, and when it is written
+@pytest.mark.parametrize("size", [10, 100_000])  # fails when flushed, and when written
 def test_a_full_disk_leaves_existing_files(tmp_path, scheme, size):
     path, other = tmp_path / "out", tmp_path / "other"
     path.write_bytes(b"before")
@@ -129,7 +129,7 @@ def test_a_full_disk_leaves_existing_files(tmp_path, scheme, size):
     assert "\n" not in str(raised.value)
     assert path.read_bytes() == b"before"
     assert [name for name in os.listdir(tmp_path) if name != "other"] == ["out"]
-    # Worker processes send their errors.
+    # Worker processes pickle their errors.
     assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)
 
 
@@ -153,7 +153,7 @@ def test_write_errors_name_the_final_path(tmp_path):
 
 
 @both_schemes
-def test_existing_files_and_directories(tmp_path, scheme):
+def test_files_and_directories_are_distinguished(tmp_path, scheme):
     (tmp_path / "b").write_text("x")
     (tmp_path / "a").mkdir()
     path = f"{scheme}{tmp_path}"
@@ -162,7 +162,7 @@ def test_existing_files_and_directories(tmp_path, scheme):
     assert [file_exists(f"{path}/{name}") for name in "abc"] == [False, True, False]
 
 
-def test_writable_paths(tmp_path, monkeypatch):
+def test_missing_permissions_are_detected(tmp_path, monkeypatch):
     """Root may write everywhere, so a missing permission is simulated."""
     real = os.access
     (tmp_path / "own").mkdir()
@@ -181,7 +181,7 @@ def test_writable_paths(tmp_path, monkeypatch):
     assert sorted(os.listdir()) == ["link", "own"]
 
 
-def test_invalid_directories(tmp_path):
+def test_invalid_directories_are_rejected(tmp_path):
     for name in ("s3://bucket/a", "ftp://host/a", "runs [old]", "a]", "a\\b"):
         with pytest.raises(ValueError, match=re.escape(repr(name))):
             check_folder(name)
@@ -195,7 +195,7 @@ def test_invalid_directories(tmp_path):
         check_file(str(tmp_path / "file" / "b"))
 
 
-def test_free_bytes(tmp_path):
+def test_free_bytes_of_a_new_directory(tmp_path):
     free = free_bytes(str(tmp_path / "a" / "b"))
     assert abs(free - shutil.disk_usage(tmp_path).free) < 1e9
     assert free_bytes("gs://bucket/folder") is None

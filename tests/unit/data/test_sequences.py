@@ -36,7 +36,7 @@ def assert_rows(batch, rows, length):
         assert values.dtype == np.int32
 
 
-def test_special_tokens(sequences):
+def test_sequences_have_special_tokens(sequences):
     expected = [laid_out(*pair) for pair in SEGMENTS]
     assert len(sequences) == len(SEGMENTS)
     assert sequences.lengths.tolist() == [len(tokens) for tokens, _ in expected]
@@ -47,11 +47,11 @@ def test_special_tokens(sequences):
 
 @pytest.mark.parametrize("rows", [[0, 1, 2, 3, 4], [4, 4, 0], [3], []])
 @pytest.mark.parametrize("length", [8, 11])  # the longest sequence, and more
-def test_batches(sequences, rows, length):
+def test_batches_are_padded(sequences, rows, length):
     assert_rows(sequences.padded(np.array(rows, np.int64), length), rows, length)
 
 
-def test_concatenated_sequences(sequences):
+def test_sequences_are_concatenated(sequences):
     nothing = TokenSequences.concatenate([])
     assert nothing.padded(np.zeros(0, np.int64), 6)["input_ids"].shape == (0, 6)
     joined = TokenSequences.concatenate([sequences, nothing, sequences])

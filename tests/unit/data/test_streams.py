@@ -35,7 +35,7 @@ def test_lines_do_not_depend_on_the_size_of_reads(data, size):
     assert all(1 <= len(group) <= 1024 for group in groups)
 
 
-def test_outputs(tmp_path, capsysbinary):
+def test_outputs_are_files_or_the_standard_output(tmp_path, capsysbinary):
     path = tmp_path / "folder" / "out.txt"
     with open_output(str(path)) as out:
         out.write(b"whole")
@@ -45,7 +45,7 @@ def test_outputs(tmp_path, capsysbinary):
     assert capsysbinary.readouterr().out == b"to the terminal"
 
 
-def test_inputs(tmp_path, monkeypatch):
+def test_inputs_are_files_pipes_or_the_standard_input(tmp_path, monkeypatch):
     path = tmp_path / "in.txt"
     path.write_bytes(b"text")
     with open_input(str(path)) as file:

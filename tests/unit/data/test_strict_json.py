@@ -87,7 +87,7 @@ def test_other_encodings_are_rejected(tmp_path):
         read_json(str(path), WHERE)
 
 
-def test_several_values():
+def test_several_values_are_parsed():
     found = list(json_values('{"a": 1}{"b":\n2}\n\n[3] 4\n', WHERE))
     assert found == [(1, {"a": 1}), (1, {"b": 2}), (4, [3]), (4, 4)]
     values = json_values('{"a": 1}\n{"b" 2}', WHERE)
@@ -120,7 +120,7 @@ CONTENT = JsonValue(
 )
 
 
-def test_values_of_the_right_type():
+def test_values_of_the_right_type_are_returned():
     assert CONTENT["name"].text() == "a"
     assert CONTENT["size"].whole_number() == 12
     assert isinstance(CONTENT["size"].whole_number(), int)
@@ -154,7 +154,7 @@ def test_values_of_the_right_type():
         (lambda c: c["model"]["vocab"].elements()[1].elements()[1].number(), "model.vocab[1][1]"),
     ],
 )
-def test_values_of_another_type(ask, place):
+def test_values_of_another_type_are_rejected(ask, place):
     with pytest.raises(JsonError) as raised:
         ask(CONTENT)
     assert str(raised.value).startswith(f"{WHERE}: {place} ")
@@ -166,7 +166,7 @@ def test_lists_in_errors_are_short():
     assert len(listed("x" * 10**4 for _ in range(10**4))) < 3000
 
 
-def test_whole_numbers():
+def test_whole_numbers_are_converted():
     assert [as_whole_number(value) for value in (3, 3.0, -0.0, 10**400)] == [3, 3, 0, 10**400]
     for value in (True, 0.5, float("nan"), float("inf"), "3", None, [3]):
         assert as_whole_number(value) is None

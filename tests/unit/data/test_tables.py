@@ -72,7 +72,7 @@ def test_blank_lines_before_the_first_row(tmp_path):
     assert list(read.rows) == [(1, [""]), (2, ["1"]), (3, ["2"])]
 
 
-def test_json_lines(tmp_path):
+def test_values_of_json_lines_become_text(tmp_path):
     lines = (
         '{"a": "x\\u2028\u2028y", "b": 3}\n\n{"c": [1], "a": null}\r\n'
         '{"b": true, "a": "\\ud83d!"}\n'
@@ -88,13 +88,13 @@ def test_json_lines(tmp_path):
     ]
 
 
-def test_line_numbers(tmp_path):
+def test_rows_have_the_number_of_their_first_line(tmp_path):
     read = table(tmp_path, "x.csv", 'a,b\n"1\n2\n",3\n\n4,5\n6,"7\n"\n8,9\n')
     assert [line for line, _ in read.rows] == [2, 6, 7, 9]
     assert [*read.issues.locations.values()] == [[5]]
 
 
-def test_columns(tmp_path):
+def test_columns_are_found_by_name_or_number(tmp_path):
     read = table(tmp_path, "x.tsv", "1\t2\t3\n1\t2\t3\n", is_header=never)
     assert (read.columns, read.width) == (None, 3)
     assert [line for line, _ in read.rows] == [1, 2]
@@ -129,7 +129,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_invalid_files(name, tmp_path):
+def test_invalid_files_are_rejected(name, tmp_path):
     file, content, message = BROKEN[name]
     with pytest.raises(ValueError, match=message) as error:
         list(table(tmp_path, file, content).rows)
@@ -138,7 +138,7 @@ def test_invalid_files(name, tmp_path):
         read_table(str(tmp_path / "none.tsv"))
 
 
-def test_warnings(caplog):
+def test_warnings_count_rows_and_list_lines(caplog):
     issues = DataIssues("x.tsv")
     for line in (2, 3, 5, 7, 11, 13):
         issues.add("too few columns, left out", line)

@@ -31,7 +31,7 @@ def test_leftovers_of_killed_processes_are_removed(tmp_path, kind):
     (left,) = tmp_path.iterdir()
     name, host, random = left.name.split("-")
     other = "0" * len(host) if host.strip("0") else "1" * len(host)
-    # Of another machine, of another version, of the user.
+    # Files of another machine, of another version, and of the user.
     kept = {f"{name}-{other}-{random}", f"{name}-{random}", f"{left.name}.txt", f"b{left.name}"}
     for stays in kept:
         (tmp_path / stays).touch()
@@ -59,7 +59,7 @@ def test_files_of_running_processes_are_kept(tmp_path, kind):
     assert half.read_bytes() == b"half"
 
 
-def test_all_leftovers_of_a_directory(tmp_path, monkeypatch):
+def test_all_leftovers_of_a_directory_are_removed(tmp_path, monkeypatch):
     for kind in KINDS:
         Writer(kind, tmp_path / kind).kill()
     (tmp_path / "mine").write_text("kept")
@@ -70,7 +70,7 @@ def test_all_leftovers_of_a_directory(tmp_path, monkeypatch):
 
 
 @both_kinds
-def test_without_locks_nothing_is_a_leftover(tmp_path, monkeypatch, kind):
+def test_files_without_locks_are_kept(tmp_path, monkeypatch, kind):
     def no_locks(descriptor: int, operation: int) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
@@ -86,7 +86,7 @@ def test_without_locks_nothing_is_a_leftover(tmp_path, monkeypatch, kind):
     assert os.listdir(tmp_path) == ["a"] * (kind == "file")
 
 
-def test_concurrent_writers(tmp_path):
+def test_concurrent_writers_leave_one_file(tmp_path):
     with ThreadPoolExecutor(8) as pool:
         for done in [pool.submit(write, "file", tmp_path / "a") for _ in range(300)]:
             done.result()

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from albert_tf.data.text_examples import Labels, label_cell, warn_of_doubtful_labels
+from albert_tf.data.text_examples import Labels, warn_of_doubtful_labels
 
 
 def test_labels_are_encoded():
@@ -17,7 +17,7 @@ def test_labels_are_encoded():
     assert (labels.num_outputs, labels.is_regression) == (1, True)
 
 
-def test_invalid_labels():
+def test_invalid_labels_are_rejected():
     with pytest.raises(ValueError, match="Unknown label 'No'; allowed: 'no', 'yes'"):
         Labels(("no", "yes")).encode(["no", "No", "never"])
     for label in ["nan", "inf", "1,5", "1_0", "\u0661\u0662", "\uff11", "1e", ".", "0x1", "1e39"]:
@@ -26,11 +26,6 @@ def test_invalid_labels():
     for names in (("a",), ("a", "b", "a")):
         with pytest.raises(ValueError, match="Received: 'a'"):
             Labels(names)
-
-
-def test_cells_of_labels():
-    assert label_cell("so, so") == "so, so"
-    assert label_cell("a\tb\r\n\\t") == r"a\tb\r\n\\t"
 
 
 def test_one_warning_lists_doubtful_classes(caplog):

@@ -42,7 +42,7 @@ def test_files_equal_those_of_tensorflow(tmp_path):
     assert frame_records([]) == []
 
 
-def test_numbers_of_records(tmp_path):
+def test_records_are_counted_and_estimated(tmp_path):
     paths = [str(tmp_path / name) for name in "abc"]
     for path, number in zip(paths, (7, 0, 14), strict=True):
         write(Path(path), number)
@@ -55,7 +55,7 @@ def test_numbers_of_records(tmp_path):
 
 
 @pytest.mark.parametrize("missing", [1, 5, 20])
-def test_truncated_files(tmp_path, missing):
+def test_truncated_files_are_rejected(tmp_path, missing):
     path = tmp_path / "cut"
     data = write(path, 9)
     path.write_bytes(path.read_bytes()[: -min(missing, len(data[-1]) + 15)])
@@ -91,7 +91,7 @@ def changed(frame: bytes, place: int) -> bytes:
         ([b"one sentence a line\n" * 30], 1),
     ],
 )
-def test_damaged_files(tmp_path, content, number):
+def test_damaged_files_are_rejected(tmp_path, content, number):
     path = tmp_path / "bad"
     path.write_bytes(b"".join(content))
     with pytest.raises(RecordError, match=f"bad, record {number}: .*TFRecord file"):
@@ -135,7 +135,7 @@ def test_bytes_equal_those_of_protobuf():
     assert encode_examples({"ids": np.zeros((0, 7), np.int32)}, SPECS[:1]) == []
 
 
-def test_invalid_columns():
+def test_invalid_columns_are_rejected():
     with pytest.raises(ValueError, match=r"'ids' .* 7 .*\(2, 6\)"):
         encode_examples({"ids": np.zeros((2, 6), int)}, SPECS[:1])
     for value in (2**56, -3):

@@ -52,7 +52,7 @@ BRUSSELS NNP B-NP B-LOC
 """
 
 
-def test_columns(read, tmp_path):
+def test_files_of_columns_are_read(read, tmp_path):
     expected = [
         ("EU|rejects", "B-ORG|O"),
         ("Peter|Blackburn", "B-PER|I-PER"),
@@ -96,7 +96,7 @@ def test_a_file_without_labels(read):
             read(content, "t.jsonl", needs_labels=True)
 
 
-def test_lines_with_a_number_sign(read):
+def test_comments_precede_a_sentence(read):
     """Comments precede a sentence and have another number of columns than its rows."""
     content = "# newdoc\n# text = # 1\n#\tO\n1\tX\n\n#\tO\n"
     assert words_and_labels(read(content)) == [("#|1", "O|X"), ("#", "O")]
@@ -118,7 +118,7 @@ def test_conllu_comments_are_comments_at_any_number_of_columns(read, tmp_path, w
     assert [s.words for s in read("a O O\n# NN =\n")] == [("a", "#")]
 
 
-def test_conllu(read, tmp_path):
+def test_rows_of_conllu_without_words_are_skipped(read, tmp_path):
     rest = "\t_" * 6
     rows = ["# text = du vent", f"1-2\tdu\t_\t_{rest}", f"1\tde\tde\tADP{rest}"]
     rows += [f"2\tle\tle\tDET{rest}", f"2.1\t-\t_\t_{rest}", f"3\tvent\tvent\tNOUN{rest}", ""]
@@ -154,7 +154,7 @@ def test_invalid_columns_are_rejected(read, content, options, named):
     assert all(part in str(error.value) for part in ["t.conll", *named])
 
 
-def test_json_lines(read, tmp_path):
+def test_tokens_of_json_lines_are_read(read, tmp_path):
     objects = [
         {"tokens": ["a", "", "\ud800"], "labels": ["O ", "\u00a0B-X\n", "two words"]},
         {"id": 1, "tokens": ["b"], "labels": None, "text": "not read"},
@@ -168,7 +168,7 @@ def test_json_lines(read, tmp_path):
     assert words_and_labels(read(content, "t.jsonl", label_column=None))[0][1] is None
 
 
-def test_texts_with_entities(read):
+def test_entities_of_texts_become_labels(read):
     text = "\U0001f600 In New  York-based caf\u00e9s, \u5317\u4eac"
     entities = [
         {"start": 21, "end": len(text), "label": "X"},

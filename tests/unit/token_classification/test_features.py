@@ -24,30 +24,30 @@ class Letters:
         return [[3 + ord(letter) - ord("a") for letter in word.strip()] for word in words]
 
 
-def answered_by(counts: list[int], room: int) -> list[tuple[int, int]]:
+def predicted_in(counts: list[int], room: int) -> list[tuple[int, int]]:
     """Returns the first piece of the window of each word, and the position of the word in it."""
     total, starts = sum(counts), [0]
     while starts[-1] + room < total:
         starts.append(min(starts[-1] + (room + 1) // 2, total - room))
     found, piece = [], 0
     for count in counts:
-        # The window with the most context on its poorer side, or the first of two.
+        # The first window with the most context on the side with less context.
         start = max(starts, key=lambda s: (min(piece - s, s + room - 1 - piece), -s))
         found.append((start, 1 + piece - start))
         piece += count
     return found
 
 
-def test_words_are_answered_by_the_window_with_the_most_context(monkeypatch):
+def test_words_are_predicted_in_the_window_with_the_most_context(monkeypatch):
     monkeypatch.setattr(module, "_SENTENCES_AT_ONCE", 3)
     random = np.random.default_rng(1)
     for room in (1, 2, 5, 8, 13):
         counts = [random.integers(1, 7, random.integers(0, 20)).tolist() for _ in range(40)]
-        counts.append([1, 60, 1])  # windows inside the long word answer nothing
+        counts.append([1, 60, 1])  # windows inside the long word predict nothing
         sentences = [(["abcdefghij"[:n] * (n // 10 or 1) for n in row], None) for row in counts]
         sentences[-1] = (["a", "b" * 60, "c"], None)
         found = token_features(sentences, WordTokenizer(Letters()), room + 2)
-        expected = [answered_by(row, room) for row in counts]
+        expected = [predicted_in(row, room) for row in counts]
         assert found.positions.tolist() == [place for row in expected for _, place in row]
         windows = [(i, start) for i, row in enumerate(expected) for start, _ in row]
         assert len(found.sequences) == len(set(windows))
