@@ -49,7 +49,7 @@ _is_running = threading.Lock()
 T = TypeVar("T", bound=TrainingSettings)
 
 
-class LostWorkerError(ConnectionError):
+class LostWorkerError(UserError):
     """Another worker has ended or cannot be reached."""
 
 

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.framework.config import is_op_determinism_enabled
 
+from albert_tf.data.errors import UserError
 from albert_tf.training import distribution, workers
 from albert_tf.training.distribution import (
     TF_CONFIG,
@@ -151,13 +152,10 @@ def test_several_workers_must_connect_first(monkeypatch):
 
 
 def test_only_failed_reductions_become_lost_worker_errors():
-    with (
-        pytest.raises(
-            LostWorkerError, match=r"Another worker ended .* reported: Collective ops is"
-        ),
-        explain_lost_workers(),
-    ):
+    message = r"Another worker ended .* reported: Collective ops is"
+    with pytest.raises(LostWorkerError, match=message) as raised, explain_lost_workers():
         raise tf.errors.UnavailableError(None, None, "Graph error\nCollective ops is aborted by x")
+    assert isinstance(raised.value, UserError)  # commands report it without a stack trace
     with pytest.raises(tf.errors.UnavailableError), explain_lost_workers():
         raise tf.errors.UnavailableError(None, None, "storage.googleapis.com is not reached")
 
