@@ -16,6 +16,7 @@ from absl import logging
 
 from albert_tf.checkpoints.load_weights import load_weights, read_global_step
 from albert_tf.checkpoints.model_directory import warn_of_another_config
+from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import read_utf8, write_then_rename
@@ -339,7 +340,13 @@ def evaluate_checkpoints(
     """Loads and evaluates checkpoints. For the result see `scored_result`."""
     log = EvaluationLog(on_log)
     for prefix in prefixes:
-        step = load_complete(model, prefix)
+        try:
+            step = load_complete(model, prefix)
+        except LoadError:
+            if tf.io.gfile.exists(prefix + ".index"):
+                raise
+            logging.warning("%s is skipped, because a training run has removed it", prefix)
+            continue
         logging.info("Evaluating %s", prefix)
         results = evaluate()
         for line in result_lines(step, results):
