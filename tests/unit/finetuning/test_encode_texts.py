@@ -54,7 +54,7 @@ def test_encoders_of_any_model_are_loaded(model, tokenizer, tmp_path):
         TextEncoder.load(headless)
 
 
-def test_bad_input_is_rejected(model, tokenizer):
+def test_invalid_input_is_rejected(model, tokenizer):
     encode = TextEncoder(model, tokenizer)
     assert_rejected([
         (lambda: encode(["a"], "b"), TypeError, "text_pairs must be a list of texts"),

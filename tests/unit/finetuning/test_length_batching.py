@@ -51,7 +51,7 @@ def test_padded_lengths_are_sufficient_few_and_within_the_limit(padding, max_seq
     assert num_padded_lengths(max_seq_length, padding) == len(set(lengths[1:]))
 
 
-def test_padded_lengths_of_both_kinds():
+def test_examples_of_padded_lengths():
     assert [padded_length(n, 384, "longest") for n in (1, 9, 65, 129, 257, 321)] == [
         *(8, 16, 80, 160, 320, 384)
     ]

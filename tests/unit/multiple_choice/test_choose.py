@@ -80,7 +80,7 @@ def test_models_of_an_unknown_task_need_one_score(model, tokenizer, tmp_path):
         MultipleChoice.load(write_model(tmp_path / "classes", classes, tokenizer))
 
 
-def test_bad_input_is_rejected(model, tokenizer):
+def test_invalid_input_is_rejected(model, tokenizer):
     choose = MultipleChoice(model, tokenizer)
     assert_rejected([
         (lambda: choose(["b"], contexts=["a"], options=["cd"]), TypeError, r"options\[0\]"),

@@ -1,4 +1,4 @@
-"""Scores and files of a multiple-choice job. tests/golden/test_race_data.py tests the losses."""
+"""Scores and files of a multiple-choice job. tests/golden/test_race.py tests the losses."""
 
 import dataclasses
 import math

@@ -98,7 +98,7 @@ def test_the_best_answers_are_kept(run, tmp_path):
 
 def test_chinese_checkpoints_are_selected_by_characters(golden, tmp_path):
     context = "在北京 5 years"
-    for answer, metric in (("5 years", "f1"), ("在北京", "char_f1")):  # half, and most references
+    for answer, metric in (("5 years", "f1"), ("在北京", "char_f1")):  # half of the references, all
         paragraphs = [(context, [("a", "?", "北京")]), (context, [("b", "?", answer)])]
         squad = new_job(1, golden, tmp_path, paragraphs)
         assert squad.best_metric == metric

@@ -57,7 +57,7 @@ HALF = 2 / 3  # F1 of "grass"
 
 
 class TestSecondVersion:
-    def test_given_threshold(self):
+    def test_scores_at_a_given_threshold(self):
         scores = v2_scores(QUESTIONS, ANSWERS, ODDS, threshold=0.75)
         expected = {
             "exact": 2 / 5,

@@ -71,7 +71,7 @@ def test_all_layouts_give_the_same_questions(form, before):
 
 
 @pytest.mark.parametrize("data", [b"", b"\n \n", b"[]", b'{"data": []}'])
-def test_files_without_questions(data):
+def test_files_without_questions_are_empty(data):
     assert asked(data) == []
 
 

@@ -74,7 +74,7 @@ def test_lists_and_files_of_questions_get_the_same_answers(
         assert 0 < sum(answer.start is None for answer in found) < len(found)
 
 
-def test_thresholds(version, directory, caplog):
+def test_the_threshold_decides_whether_questions_are_answered(version, directory, caplog):
     answerer = QuestionAnswerer.load(directory, null_score_diff_threshold=math.inf)
     assert ("`null_score_diff_threshold` has no effect" in caplog.text) == (version == 1)
     (found,) = answerer(QUESTIONS[:1], contexts=CONTEXTS[:1])

@@ -56,9 +56,9 @@ def test_contexts_are_stored_once_and_questions_in_order(tmp_path):
             }
         ],
     ],
-    ids=["question beside context", "old CMRC"],
+    ids=["question next to context", "older CMRC"],
 )
-def test_other_layouts(tmp_path, value):
+def test_other_layouts_are_read(tmp_path, value):
     data = read(tmp_path, value)
     assert data.contexts == [CONTEXT]
     assert data.questions == [Question("a", "What is the Tejo?", 0, (("a river", 12),), False)]

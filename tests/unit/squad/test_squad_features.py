@@ -58,7 +58,7 @@ def answers_through_tokens(data, tokenizer):
     features = squad_features(
         SquadData(data.contexts, asked, data.path),
         tokenizer,
-        max_seq_length=10_000,  # a window holds its whole context
+        max_seq_length=10_000,  # a window contains its whole context
         doc_stride=1,
         max_query_length=1,
         is_training=True,
@@ -103,7 +103,7 @@ def test_an_answer_without_tokens_gets_the_nearest_token(sentence_pieces, answer
     assert 3 <= features.start_positions[0] <= features.end_positions[0]
 
 
-def test_chinese(word_pieces):
+def test_positions_of_chinese_answers(word_pieces):
     context = "里斯本在ab河边。"
     questions = [
         Question("x", "在河边", 0, (("ab", 4),), False),

@@ -1,4 +1,4 @@
-"""Answers selected in a graph, compared with those of `Answerer`."""
+"""Answers selected in a graph, compared with the answers of `Answerer`."""
 
 import random
 
@@ -17,7 +17,7 @@ QUERY = 12
 
 
 def questions() -> list[PlainQuestion]:
-    """Returns all texts as contexts; those of several texts have overlapping windows."""
+    """Returns all texts as contexts; contexts of several texts have overlapping windows."""
     source = random.Random(5)
     contexts = [*UNUSUAL_TEXTS, *("\n ".join(source.choices(UNUSUAL_TEXTS, k=9)) for _ in range(3))]
     return [
