@@ -1,8 +1,4 @@
-"""Losses and scores as weighted sums.
-
-Sums are added over replicas, micro-batches and evaluations, and divided once by the total weight.
-An average of averages would depend on how a batch is split.
-"""
+"""Losses and scores as weighted sums, which are divided once by the total weight of a batch."""
 
 from __future__ import annotations
 

@@ -149,9 +149,8 @@ class AlbertForPretraining(EncoderAndHead):
     def default_loss(self) -> dict[str, HeadLoss]:
         """See `EncoderAndHead`.
 
-        The labels of `masked_lm_logits` are `masked_lm_ids` [B, P] with the sample weights
-        `masked_lm_weights` [B, P]; the labels of `sentence_order_logits` are `next_sentence_labels`
-        [B].
+        The labels are `masked_lm_ids` [B, P], with the sample weights `masked_lm_weights` [B, P],
+        and `next_sentence_labels` [B].
         """
         losses = {"masked_lm_logits": HeadLoss()}
         if self.has_sentence_order_head:
@@ -516,9 +515,7 @@ class AlbertForQuestionAnsweringWithBeamSearch(EncoderAndHead):
 def position_mask(input_mask: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
     """Returns 0 for the first token and the context, and 1 elsewhere, int32 [B, S].
 
-    Args:
-        input_mask: int32 [B, S]; 0 = padding.
-        segment_ids: int32 [B, S]; 1 = the context and the separator after it.
+    Segment 1 consists of the context and the separator after it.
     """
     next_is_real = tf.pad(tf.not_equal(input_mask[:, 1:], 0), [[0, 0], [0, 1]])
     is_context = tf.equal(segment_ids, 1) & next_is_real

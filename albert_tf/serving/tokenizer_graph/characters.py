@@ -45,10 +45,6 @@ class Characters(NamedTuple):
     starts: tf.Tensor  # int32 [N]; first byte of each character in the raw text in UTF-8
     ends: tf.Tensor  # int32 [N]; end of the bytes, exclusive
 
-    def strings(self) -> tf.Tensor:
-        """Returns the texts in UTF-8, string [B]."""
-        return encode(self.codes, self.splits)
-
     def row_starts(self) -> tf.Tensor:
         """Returns the index at which the text of each character starts, int32 [N]."""
         return tf.gather(self.splits, self.rows)
@@ -127,10 +123,7 @@ def segment_ids(splits: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
 
 
 def utf8_positions(codes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the first byte of N characters in UTF-8, int32 [N + 1], and the character of bytes.
-
-    Both include a character after the end.
-    """
+    """Returns the first byte of each character in UTF-8, int32 [N + 1], and the reverse map."""
     lengths = 1 + sum(tf.cast(codes >= bound, tf.int32) for bound in (0x80, 0x800, 0x10000))
     starts = tf.concat([[0], tf.cumsum(lengths)], 0)
     return starts, segment_ids(starts, starts[-1] + 1)
@@ -174,15 +167,11 @@ class CharacterTable(tf.Module):
         super().__init__()
         entries, texts = _replacements(replace, do_lower_case)
         lengths = list(map(len, texts))
-        self._entries = CodeMap(entries)
+        self.entries = CodeMap(entries)
         self._ends = constant(np.cumsum(lengths))
         self._starts = constant(np.cumsum(lengths) - lengths)
         codes = np.array([ord(c) for text in texts for c in text])
         self._codes = constant(np.where(codes == ord(_SELF), _NO_CODE, codes))
-
-    def entries(self, codes: tf.Tensor) -> tf.Tensor:
-        """Returns the entry of each code point, int32 [N]."""
-        return self._entries(codes)
 
     def replace(
         self, text: Characters, entries: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor

@@ -20,6 +20,7 @@ from albert_tf.serving.tokenizer_graph.characters import (
     SigmaLowering,
     constant,
     decode,
+    encode,
     first_from,
     limit_words,
     ragged,
@@ -162,7 +163,7 @@ class SentencePieceGraph(tf.Module):
         others = tf.where(~is_ascii)
         raw = decode(tf.gather_nd(texts, others))
         clean = self._replace(raw, _Gaps.find(raw, self._characters.entries(raw.codes)))
-        return tf.tensor_scatter_nd_update(simple, others, clean.strings())
+        return tf.tensor_scatter_nd_update(simple, others, encode(clean.codes, clean.splits))
 
     def _replace(self, raw: Characters, gaps: _Gaps) -> Characters:
         clean, _ = self._characters.replace(raw, gaps.entries, gaps.starts, gaps.ends)
@@ -170,7 +171,9 @@ class SentencePieceGraph(tf.Module):
 
     def _locate(self, clean: Characters) -> Located:
         """Returns the pieces of normalized texts and their ranges of normalized characters."""
-        ids, starts, ends = self._model.tokenize_with_offsets(limit_words(clean.strings()))
+        ids, starts, ends = self._model.tokenize_with_offsets(
+            limit_words(encode(clean.codes, clean.splits))
+        )
         splits, size = tf.cast(ids.row_splits, tf.int32), tf.size(ids.values)
         first_bytes, characters = utf8_positions(clean.codes)
         bases = tf.gather(tf.gather(first_bytes, clean.splits), segment_ids(splits, size))
