@@ -32,13 +32,7 @@ def run_context(settings, config, tokenizer, task_name, trained=None):
 
 
 class FineTuningRun(CommandRun):
-    """A directory with a model of one layer, and a fine-tuning command.
-
-    Args:
-        folder: takes the files; the output directory is `output` in it.
-        golden: the reference data, whose SentencePiece model of 1000 pieces is used.
-        **config: changes of the model.
-    """
+    """A directory with a model of one layer and the tokenizer of `golden`, and a command."""
 
     def __init__(self, folder: Path, golden: Path, **config: Any) -> None:
         super().__init__(folder)

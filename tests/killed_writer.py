@@ -26,12 +26,7 @@ with temporary_folder(path) if is_folder else write_then_rename(path) as made:
 
 
 class Writer:
-    """A process that has written a part of a file or directory.
-
-    Args:
-        kind: "file" or "folder".
-        path: its final name.
-    """
+    """A process that has written a part of a "file" or "folder" with this final path."""
 
     def __init__(self, kind: str, path: str | os.PathLike) -> None:
         self._process = subprocess.Popen(

@@ -18,12 +18,7 @@ RECORDS = (7, 4, 9)  # of each file
 
 
 class PretrainingRun(CommandRun):
-    """Three record files, a model of one layer and a vocabulary, for `run_pretraining.py`.
-
-    Args:
-        folder: takes the files; the output directory is `output` in it.
-        **config: changes of the model.
-    """
+    """Three record files, a model of one layer and a vocabulary, for `run_pretraining.py`."""
 
     script = SCRIPT
 

@@ -29,28 +29,16 @@ _numbers = itertools.count()
 
 @dataclass
 class Result:
-    """Result of a script.
-
-    Attributes:
-        code: exit status, or minus the number of the signal that ended it.
-        output: standard output and error.
-    """
+    """Exit status of a script, or minus the number of a signal; standard output and error."""
 
     code: int
     output: str
 
 
 class Program:
-    """A running script.
+    """A running script of the repository, whose output is written to a file in `folder`.
 
-    Args:
-        script: file name in the root of the repository.
-        folder: directory for the output, which is written to a file.
-        flags: values by name. A bool becomes `--name` or `--noname`, `None` is left out.
-        environment: additional environment variables.
-
-    Attributes:
-        pid: the process ID.
+    A flag that is a bool becomes `--name` or `--noname`, and `None` is omitted.
     """
 
     def __init__(
@@ -101,14 +89,7 @@ def run_program(script: str, folder: Path, flags: Mapping[str, Any]) -> Result:
 
 
 class CommandRun:
-    """The input of a command, and its output directory.
-
-    Args:
-        folder: contains the input; the output directory is `output` in it.
-
-    Attributes:
-        script: name of the command.
-    """
+    """A folder with the input of a command, and its output directory, which is `output` in it."""
 
     script: str
 

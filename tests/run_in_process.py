@@ -30,13 +30,7 @@ def given(module: ModuleType, values: Mapping[str, Any]) -> Iterator[None]:
 
 
 def run_here(module: ModuleType, values: Mapping[str, Any], *arguments: Any) -> None:
-    """Runs a command in this process. Its errors have the messages that the command shows.
-
-    Args:
-        module: module of the command.
-        values: values of its flags.
-        *arguments: arguments of its `run`, such as options of Beam.
-    """
+    """Runs a command in this process. Its errors have the messages that the command shows."""
     with given(module, values), dry_run_context(flags.FLAGS):
         try:
             module.run(*arguments)
@@ -58,12 +52,7 @@ def tree(folder: Path) -> dict[str, Any]:
 
 
 def assert_unchanged(folder: Path, before: dict[str, Any]) -> None:
-    """Checks that nothing in a folder was written, removed or touched.
-
-    Args:
-        folder: the directory. Files with the output of a `Program` are ignored.
-        before: an earlier result of `tree`.
-    """
+    """Checks that a folder has not changed since a result of `tree`, except output of programs."""
     now = tree(folder)
     changed = {path for path in {*before, *now} if now.get(path) != before.get(path)}
     assert not {path for path in changed - {str(folder)} if "/printed-" not in path}

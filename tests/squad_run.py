@@ -15,11 +15,7 @@ FILES = ("predictions.json", "nbest_predictions.json")
 class SquadRun(FineTuningRun):
     """Questions about contexts of one to three windows, a model, and `run_squad.py` with them.
 
-    Args:
-        folder: see `FineTuningRun`.
-        golden: see `FineTuningRun`.
-        version: of SQuAD; in the second every third question has no answer.
-        **config: changes of the model.
+    In version 2 of SQuAD, every third question has no answer.
     """
 
     script = "run_squad.py"
@@ -70,12 +66,9 @@ def questions(count: int, seed: int, version: int) -> list[tuple[str, str, str |
 
 
 def write_squad(path: Path, rows: list[tuple[str, str, str | None]], **changes: Any) -> Path:
-    """Writes questions in the format of SQuAD. Answers start at their first occurrence.
+    """Writes contexts, questions and answers in the format of SQuAD.
 
-    Args:
-        path: the file.
-        rows: context, question and answer.
-        **changes: of the last question.
+    Answers start at their first occurrence. The changes are applied to the last question.
     """
     paragraphs = []
     for number, (context, question, answer) in enumerate(rows):

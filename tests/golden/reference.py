@@ -63,12 +63,7 @@ def recorded_flags(name: str) -> dict[str, Any]:
 def run_with_weights(script: str, output: Path, weights: Path, name: str, **flags: Any) -> Result:
     """Runs a fine-tuning program whose output directory contains a recorded checkpoint.
 
-    Args:
-        script: the program.
-        output: the output directory.
-        weights: prefix of the recorded checkpoint, next to `albert_config.json`.
-        name: name of the checkpoint in the output directory.
-        **flags: further flags.
+    `weights` is the prefix of the checkpoint, and `name` its name in the output directory.
     """
     output.mkdir()
     for suffix in ("index", "data-00000-of-00001"):
