@@ -24,6 +24,7 @@ from tensorflow.python.framework.config import is_op_determinism_enabled
 
 from albert_tf.config import FLOAT32, AlbertConfig
 from albert_tf.data.errors import UserError
+from albert_tf.modeling import kernels
 
 _MIN_CAPABILITY = (8, 0)
 _MAX_HEAD_SIZE = 128  # of backward passes on GPUs before Hopper
@@ -65,7 +66,13 @@ class FusedAttention:
         return is_known
 
     def __call__(
-        self, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, attention_mask: tf.Tensor
+        self,
+        query: tf.Tensor,
+        key: tf.Tensor,
+        value: tf.Tensor,
+        attention_mask: tf.Tensor,
+        dropout_rate: float = 0.0,
+        dropout_seed: tf.Tensor | None = None,
     ) -> tf.Tensor:
         """Returns softmax(query key^T) value, float [B, N, S, D], over the real tokens.
 
@@ -76,7 +83,10 @@ class FusedAttention:
             attention_mask: [B, S] of any number type; 1 = a key to attend to, 0 = padding. A row of
                 zeros attends as a row of ones. The result is NaN for a sequence whose mask is not
                 ones followed by zeros.
+            dropout_rate: must be 0.
+            dropout_seed: ignored.
         """
+        assert dropout_rate == 0.0, dropout_rate
         lengths, is_valid = key_lengths(attention_mask)
 
         @tf.custom_gradient
@@ -92,11 +102,15 @@ class FusedAttention:
 
 
 class CompiledAttention:
-    """Attention for XLA in half precision, without attention dropout.
+    """Attention for XLA in half precision.
 
     XLA keeps the exponentials of a softmax in float32, and reads and writes them several times.
-    Here they are rounded once, their sums are part of the product with the values (through a column
-    of ones), and the context is divided instead of the probabilities.
+    Here they are rounded once, and the context is divided by their sums instead of the
+    probabilities. TPUs compute the sums together with the exponentials. On GPUs, the sums are part
+    of the product with the values, through a column of ones.
+
+    Dropout is only efficient on TPUs. The exponentials of dropped probabilities are stored as
+    negative numbers, so that the mask needs no memory.
     """
 
     def takes(self, query: tf.Tensor) -> bool:
@@ -104,36 +118,58 @@ class CompiledAttention:
         return True
 
     def __call__(
-        self, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, attention_mask: tf.Tensor
+        self,
+        query: tf.Tensor,
+        key: tf.Tensor,
+        value: tf.Tensor,
+        attention_mask: tf.Tensor,
+        dropout_rate: float = 0.0,
+        dropout_seed: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Returns the context for any mask; for the arguments see `FusedAttention`."""
+        """Returns the context for any mask; for the other arguments see `FusedAttention`.
+
+        Probabilities are dropped if `dropout_rate` is positive and `dropout_seed`, int32 [2], is
+        not `None`: with a probability of `kernels.byte_threshold(dropout_rate)[0] / 256`.
+        """
         lowered = MASKED_SCORE * (1.0 - tf.cast(attention_mask, tf.float32))[:, None, None, :]
+        drops = dropout_seed is not None and dropout_rate > 0.0
+        threshold, scale = kernels.byte_threshold(dropout_rate) if drops else (0, 1.0)
 
         @tf.custom_gradient
         def attend(*tensors: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
             query, key, value = map(tf.identity, tensors)
             scores = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32) + lowered
-            shifted = scores - tf.reduce_max(scores, axis=-1, keepdims=True)
+            exponentials = tf.exp(scores - tf.reduce_max(scores, axis=-1, keepdims=True))
+            total = tf.reduce_sum(exponentials, axis=-1, keepdims=True)
+            if drops:
+                # TPUs select this order of axes for the scores.
+                shape = tf.gather(tf.shape(scores), [0, 1, 3, 2])
+                is_kept = kernels.random_bytes(shape, dropout_seed) >= threshold
+                is_kept = tf.transpose(is_kept, [0, 1, 3, 2])
+                exponentials = tf.where(is_kept, exponentials, -exponentials)
             # Without the barrier, XLA would keep them in float32 as well.
-            (exponentials,) = xla.optimization_barrier(tf.cast(tf.exp(shifted), query.dtype))
-            with_ones = tf.concat([value, tf.ones_like(value[..., :1])], axis=-1)
-            sums = xla.dot_general(
-                exponentials, with_ones, _BATCHED_PRODUCT, preferred_element_type=tf.float32
-            )
-            total = sums[..., -1:]
-            context = sums[..., :-1] / total
+            (signed,) = xla.optimization_barrier(tf.cast(exponentials, query.dtype))
+            kept = tf.nn.relu(signed) if drops else signed
+            if drops or kernels.on_tpu():
+                sums = _product(kept, value)
+            else:
+                sums = _product(kept, tf.concat([value, tf.ones_like(value[..., :1])], axis=-1))
+                sums, total = sums[..., :-1], sums[..., -1:]
+            context = sums * scale / total
 
             def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
                 scaled = tf.cast(upstream, tf.float32) / total
                 mean = tf.reduce_sum(scaled * context, axis=-1, keepdims=True)
-                scaled = tf.cast(scaled, query.dtype)
-                to_exponentials = tf.cast(tf.matmul(scaled, value, transpose_b=True), tf.float32)
-                to_scores = tf.cast(exponentials, tf.float32) * (to_exponentials - mean)
-                (to_scores,) = xla.optimization_barrier(tf.cast(to_scores, query.dtype))
+                scaled = tf.cast(scaled * scale, query.dtype)
+                to_kept = tf.cast(tf.matmul(scaled, value, transpose_b=True), tf.float32)
+                wide = tf.cast(signed, tf.float32)
+                # The sign of a dropped exponential makes its product with the mean negative.
+                factor = tf.where(wide > 0.0, to_kept - mean, mean) if drops else to_kept - mean
+                (to_scores,) = xla.optimization_barrier(tf.cast(wide * factor, query.dtype))
                 return (
                     tf.matmul(to_scores, key),
                     tf.matmul(to_scores, query, transpose_a=True),
-                    tf.matmul(exponentials, scaled, transpose_a=True),
+                    tf.matmul(kept, scaled, transpose_a=True),
                 )
 
             return tf.cast(context, query.dtype), gradient
@@ -141,13 +177,17 @@ class CompiledAttention:
         return attend(query, key, value)
 
 
-# [B, N, S, T] x [B, N, T, D] to [B, N, S, D].
-_BATCHED_PRODUCT = xla_data_pb2.DotDimensionNumbers(
-    lhs_contracting_dimensions=[3],
-    rhs_contracting_dimensions=[2],
-    lhs_batch_dimensions=[0, 1],
-    rhs_batch_dimensions=[0, 1],
-)
+def _product(probabilities: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
+    """Maps [B, N, S, T] and [B, N, T, D] in half precision to float32 [B, N, S, D]."""
+    axes = xla_data_pb2.DotDimensionNumbers(
+        lhs_contracting_dimensions=[3],
+        rhs_contracting_dimensions=[2],
+        lhs_batch_dimensions=[0, 1],
+        rhs_batch_dimensions=[0, 1],
+    )
+    return xla.dot_general(probabilities, value, axes, preferred_element_type=tf.float32)
+
+
 Attention = FusedAttention | CompiledAttention
 _present: contextvars.ContextVar[Attention | None] = contextvars.ContextVar(
     "attention", default=None

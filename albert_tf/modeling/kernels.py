@@ -130,18 +130,25 @@ def in_xla() -> bool:
 def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor) -> tf.Tensor:
     """Zeroes entries of x with a probability of `rate`, in [0, 1), and scales the others.
 
-    `rate` is rounded to a multiple of 1 / 65536 below 1. The mask depends only on the seed, int32
-    [2], and on the number of entries.
+    `rate` is rounded to a multiple of 1 / 65536 below 1; on TPUs, see `byte_threshold`. The mask
+    depends only on the seed, int32 [2], and on the number of entries.
     """
     threshold = min(round(rate * 65536), 65535)
     scale = 65536 / (65536 - threshold)
+    draws_bytes = on_tpu() and in_xla()
+    if draws_bytes:
+        threshold, scale = byte_threshold(rate)
 
     @tf.custom_gradient
     def drop(x: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
-        mask = _dropout_mask(x, threshold, seed)
+        if draws_bytes:
+            is_kept = random_bytes(tf.shape(x), seed) >= threshold
+        else:
+            mask = _dropout_mask(x, threshold, seed)
 
         def apply(values: tf.Tensor) -> tf.Tensor:
-            return tf.cast(tf.where(mask(), as_float32(values) * scale, 0.0), values.dtype)
+            kept = is_kept if draws_bytes else mask()
+            return tf.cast(tf.where(kept, as_float32(values) * scale, 0.0), values.dtype)
 
         return apply(x), apply
 
@@ -150,10 +157,8 @@ def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor) -> tf.Tensor:
 
 def _dropout_mask(x: tf.Tensor, threshold: int, seed: tf.Tensor) -> Callable[[], tf.Tensor]:
     """Returns a function that returns the mask, bool of the shape of x, from few stored bytes."""
-    is_tpu = isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy)
-    if is_tpu or not tf.compat.v1.executing_eagerly_outside_functions():
-        # TPUs pad short last axes to 128, and graphs of TensorFlow 1 (TF-Hub modules) cannot draw
-        # integers.
+    if not tf.compat.v1.executing_eagerly_outside_functions():
+        # Graphs of TensorFlow 1 (TF-Hub modules) cannot draw integers.
         is_kept = tf.random.stateless_uniform(tf.shape(x), seed) >= threshold / 65536
         return lambda: is_kept
     size = x.shape.num_elements() if x.shape.is_fully_defined() else tf.size(x, tf.int64)
@@ -175,6 +180,27 @@ def _dropout_mask(x: tf.Tensor, threshold: int, seed: tf.Tensor) -> Callable[[],
         return tf.reshape(tf.reshape(bits > 0, [-1])[:size], tf.shape(x))
 
     return unpack
+
+
+def on_tpu() -> bool:
+    """Returns whether the current strategy runs on a TPU."""
+    return isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy)
+
+
+def byte_threshold(rate: float) -> tuple[int, float]:
+    """Returns the number of byte values that drop an entry, and the scale of the other entries.
+
+    The probability of dropping is exactly threshold / 256, within 1/256 of a rate in (0, 1).
+    """
+    threshold = min(max(round(rate * 256), 1), 255)
+    return threshold, 256 / (256 - threshold)
+
+
+def random_bytes(shape: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+    """Returns uint8 random numbers that depend on a seed, int32 [2], and the device. Needs XLA."""
+    key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=seed)
+    state = tf.concat([key, counter[:1]], axis=0)
+    return xla.rng_bit_generator(tf.random.Algorithm.AUTO_SELECT, state, shape, tf.uint8)[1]
 
 
 def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) -> tf.Tensor:
@@ -213,7 +239,7 @@ def residual_norm(
     beta: tf.Tensor | keras.Variable,
     epsilon: float,
 ) -> tf.Tensor:
-    """Returns `layer_norm(x + rows + bias)` of x [B, S, H], rows [B * S, H] and bias [H]."""
+    """Returns `layer_norm(x + rows + bias)`; for the shapes see `LayerNorm.of_sum`."""
     bias, gamma, beta = map(tf.convert_to_tensor, (bias, gamma, beta))
     if fuses():
         flat = tf.reshape(x, tf.shape(rows))

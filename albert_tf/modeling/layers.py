@@ -73,6 +73,15 @@ def rows_of(x: tf.Tensor) -> tf.Tensor:
     return tf.reshape(x, [-1, x.shape[-1]])
 
 
+def keeps_axes(x: tf.Tensor) -> bool:
+    """Returns whether products keep all axes of x: on TPUs in bfloat16.
+
+    The compiler selects the order of the axes in memory. Between products of merged axes and of
+    heads, it would copy.
+    """
+    return x.dtype == tf.bfloat16 and kernels.on_tpu()
+
+
 class SavedSettings:
     """Base class of layers and models. `SETTINGS` lists the constructor's arguments to save."""
 
@@ -118,22 +127,31 @@ class Projection(SavedSettings, keras.layers.Layer):
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         """Maps float [..., input_size] to float [..., output_size]."""
-        if x.shape.rank == 2:
+        if x.shape.rank == 2 or keeps_axes(x):
             return self._project(x)
         # A reshape between product and activation would prevent TensorFlow from fusing them.
         projected = self._project(rows_of(x))
         return tf.reshape(projected, tf.concat([tf.shape(x)[:-1], [self.output_size]], axis=0))
 
-    def _project(self, rows: tf.Tensor) -> tf.Tensor:
-        product = self.product(rows)
+    def _project(self, x: tf.Tensor) -> tf.Tensor:
+        product = self.product(x)
         if self._activate is kernels.gelu:
             return kernels.biased_gelu(product, self.bias)
         # Not tf.nn.bias_add: its gradient, in bfloat16 on a CPU, stops growing after 512 rows.
         return self._activate(kernels.add_bias(product, self.bias))
 
-    def product(self, rows: tf.Tensor) -> tf.Tensor:
-        """Returns x W without the bias, for float [R, input_size]."""
-        return tf.matmul(rows, self.kernel)
+    def product(self, x: tf.Tensor) -> tf.Tensor:
+        """Returns x W without the bias.
+
+        The shape of x is [R, input_size] or, if `keeps_axes(x)`, also [B, S, input_size] or
+        [B, S, N, D] with input_size = N * D. The result is [R, output_size] or
+        [B, S, output_size].
+        """
+        if x.shape.rank == 2:
+            return tf.matmul(x, self.kernel)
+        if x.shape.rank == 3:
+            return tf.einsum("bsh,hk->bsk", x, self.kernel)
+        return tf.einsum("bsnd,ndk->bsk", x, tf.reshape(self.kernel, [*x.shape[2:], -1]))
 
 
 @register
@@ -157,7 +175,7 @@ class LayerNorm(SavedSettings, keras.layers.Layer):
         return kernels.layer_norm(x, gamma, beta, LAYER_NORM_EPSILON)
 
     def of_sum(self, x: tf.Tensor, rows: tf.Tensor, bias: keras.Variable) -> tf.Tensor:
-        """Returns the norm of x [B, S, H] + rows [B * S, H] + bias [H], float [B, S, H]."""
+        """Returns the norm of x [B, S, H] + rows + bias [H]; rows are [B * S, H] or like x."""
         return kernels.residual_norm(x, rows, bias, self.gamma, self.beta, LAYER_NORM_EPSILON)
 
 
@@ -285,26 +303,32 @@ class SelfAttention(ConfiguredLayer):
     def context(
         self, x: tf.Tensor, attention_mask: tf.Tensor, dropout_seed: Seed = None
     ) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """Returns the context before the projection, float [B, S, H], and the probabilities."""
+        """Returns the context before the projection, and the probabilities.
+
+        The shape of the context is [B, S, H] or, if `keeps_axes(x)`, [B, S, N, D].
+        """
         query = self._heads(self.query, x, scale=self.config.head_size**-0.5)
         key = self._heads(self.key, x)
         value = self._heads(self.value, x)
 
         fused = fused_attention.present()
+        rate = self.config.attention_probs_dropout_prob
+        probabilities = None
         if fused is not None and fused.takes(query):
-            context = tf.transpose(fused(query, key, value, attention_mask), [0, 2, 1, 3])
-            return tf.reshape(context, tf.shape(x)), None
-
-        scores = tf.matmul(query, key, transpose_b=True)
-        probabilities = kernels.masked_softmax(scores, attention_mask, MASKED_SCORE)
-        kept = dropout(probabilities, self.config.attention_probs_dropout_prob, dropout_seed)
-
-        context = tf.transpose(tf.matmul(kept, value), [0, 2, 1, 3])
-        return tf.reshape(context, tf.shape(x)), probabilities
+            context = fused(query, key, value, attention_mask, rate, dropout_seed)
+        else:
+            scores = tf.matmul(query, key, transpose_b=True)
+            probabilities = kernels.masked_softmax(scores, attention_mask, MASKED_SCORE)
+            context = tf.matmul(dropout(probabilities, rate, dropout_seed), value)
+        context = tf.transpose(context, [0, 2, 1, 3])
+        return context if keeps_axes(x) else tf.reshape(context, tf.shape(x)), probabilities
 
     def _heads(self, projection: Projection, x: tf.Tensor, scale: float = 1.0) -> tf.Tensor:
         """Projects [B, S, H], scales the result, and splits it into heads [B, N, S, D]."""
-        product = tf.reshape(projection.product(rows_of(x)), tf.shape(x))
+        if keeps_axes(x):
+            product = projection.product(x)
+        else:
+            product = tf.reshape(projection.product(rows_of(x)), tf.shape(x))
         return kernels.biased_heads(
             product, projection.bias, scale, self.config.num_attention_heads
         )
@@ -371,5 +395,6 @@ class TransformerBlock(ConfiguredLayer):
         """Returns norm(x + dropout(projection(inner))), float [B, S, H]."""
         rate = self.config.hidden_dropout_prob
         if seed is None or rate == 0.0:
-            return norm.of_sum(x, projection.product(rows_of(inner)), projection.bias)
+            rows = inner if keeps_axes(inner) else rows_of(inner)
+            return norm.of_sum(x, projection.product(rows), projection.bias)
         return norm(x + dropout(projection(inner), rate, seed))

@@ -151,8 +151,9 @@ class TrainingStep:
         )
         self.compiles = config.jit_compile or is_tpu(strategy)
         is_half = self.model.compute_dtype != FLOAT32
-        rate = self.model.encoder.config.attention_probs_dropout_prob
-        if self.attention is None and self.compiles and is_half and not rate:
+        drops = self.model.encoder.config.attention_probs_dropout_prob > 0.0
+        is_efficient = is_tpu(strategy) or not drops
+        if self.attention is None and self.compiles and is_half and is_efficient:
             self.attention = fused_attention.CompiledAttention()
         jit_compile = (config.jit_compile and not is_tpu(strategy)) or None
         self._gradients = tf.function(

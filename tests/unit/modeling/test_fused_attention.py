@@ -1,5 +1,6 @@
 """Fused attention, tested without a GPU."""
 
+import itertools
 import json
 
 import numpy as np
@@ -11,13 +12,17 @@ from albert_tf.config import AlbertConfig
 from albert_tf.modeling import fused_attention
 from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.fused_attention import CompiledAttention, FusedAttention, attending
-from albert_tf.modeling.kernels import masked_softmax
-from albert_tf.modeling.layers import SelfAttention
+from albert_tf.modeling.kernels import byte_threshold, masked_softmax, random_bytes
+from albert_tf.modeling.layers import SelfAttention, TransformerBlock
 from benchmarks.compiled_step import export_step
 from benchmarks.pretraining import pretraining_trainer
 from tests.small_model import small_config
 
 B, S, H = 4, 10, 12
+
+
+def pretend_tpu(monkeypatch):
+    monkeypatch.setattr(tf.distribute, "TPUStrategy", type(tf.distribute.get_strategy()))
 
 
 def wide(*tensors):
@@ -57,6 +62,7 @@ def backward(query, key, value, lengths, context, statistics, upstream):
 
 
 REFERENCE = FusedAttention(forward, backward)
+SEED = tf.constant([4, 5])
 MASK = tf.sequence_mask([S, 6, 1, 8], S, tf.int32)
 
 
@@ -279,27 +285,40 @@ def test_training_step_calls_cudnn_once_per_layer_and_direction():
     }
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("bfloat16", 0.02)])
-def test_compiled_attention_equals_plain_attention(dtype, tolerance):
-    """Also for other masks than ones followed by zeros; relative to the largest entry."""
-    shape = [B, 3, S, 5]
-    tensors = [tf.random.stateless_normal(shape, [0, n]) for n in range(4)]
-    mask = tf.constant([[1] * 9 + [0], [1, 0] * 5, [0] * 10, [0] * 9 + [1]])
+@pytest.fixture(params=[False, True], ids=["gpu", "tpu"])
+def pretends_tpu(request, monkeypatch):
+    if request.param:
+        pretend_tpu(monkeypatch)
 
-    def plain(query, key, value, mask):
+
+@pytest.mark.usefixtures("pretends_tpu")
+@pytest.mark.parametrize("rate", [0.0, 0.3])
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("bfloat16", 0.02)])
+def test_compiled_attention_equals_plain_attention(dtype, tolerance, rate):
+    """Also for other masks than ones followed by zeros; relative to the largest entry."""
+    tensors = [tf.random.stateless_normal([B, 3, S, 5], [0, n]) for n in range(4)]
+    mask = tf.constant([[1] * 9 + [0], [1, 0] * 5, [0] * 10, [0] * 9 + [1]])
+    threshold, scale = byte_threshold(rate) if rate else (0, 1.0)
+
+    def compiled(query, key, value):
+        return CompiledAttention()(query, key, value, mask, rate, SEED)
+
+    def plain(query, key, value):
         scores = tf.matmul(query, key, transpose_b=True)
         probabilities = masked_softmax(scores, mask, fused_attention.MASKED_SCORE)
-        return tf.matmul(probabilities, value)
+        is_kept = random_bytes(tf.shape(scores), SEED) >= threshold
+        is_kept = tf.linalg.matrix_transpose(is_kept)
+        return tf.matmul(tf.where(is_kept, probabilities * scale, 0.0), value)
 
     @tf.function(jit_compile=True, autograph=False)
     def run(attend, tensors):
         *inputs, upstream = tensors
         with tf.GradientTape() as tape:
             tape.watch(inputs)
-            context = attend(*inputs, mask)
+            context = attend(*inputs)
         return [context, *tape.gradient(context, inputs, upstream)]
 
-    found = run(CompiledAttention(), [tf.cast(tensor, dtype) for tensor in tensors])
+    found = run(compiled, [tf.cast(tensor, dtype) for tensor in tensors])
     for ours, theirs in zip(found, run(plain, tensors), strict=True):
         assert ours.dtype == dtype
         # If all scores are lowered by 10,000, float32 has three decimal places.
@@ -312,6 +331,55 @@ def test_compiled_attention_equals_plain_attention(dtype, tolerance):
         )
 
 
+@pytest.mark.parametrize("rate", [0.001, 0.1, 0.999])
+def test_masks_of_compiled_attention(rate):
+    """Values are a unit matrix and scores are 0, so that the context is the scaled mask / S."""
+    B, N, S = 8, 3, 64
+    zeros, unit = tf.zeros([B, N, S, S]), tf.eye(S, batch_shape=[B, N])
+
+    @tf.function(jit_compile=True, autograph=False)
+    def run(seed):
+        return S * CompiledAttention()(zeros, zeros, unit, tf.ones([B, S]), rate, seed)
+
+    threshold, scale = byte_threshold(rate)
+    assert scale == 256 / (256 - threshold)
+    assert 1 <= threshold <= 255
+    masks = [run(tf.constant(seed)).numpy() for seed in ([1, 2], [1, 3], [2, 2])]
+    for mask in masks:
+        np.testing.assert_allclose(mask[mask > 0], scale, rtol=1e-6)
+        probability = threshold / 256
+        deviation = np.sqrt(probability * (1 - probability) / mask.size)
+        np.testing.assert_allclose(np.mean(mask == 0), probability, rtol=0, atol=5 * deviation)
+    if rate != 0.1:
+        return
+    # Steps, replicas and layers have different seeds.
+    parts = [masks[0][0, 0], masks[0][0, 1], masks[0][1, 0], masks[1][0, 0], masks[2][0, 0]]
+    agreement = np.mean([a == b for a, b in itertools.combinations(parts, 2)], axis=(1, 2))
+    np.testing.assert_allclose(agreement, 1 - 2 * probability * (1 - probability), atol=0.04)
+
+
+@pytest.mark.usefixtures("pretends_tpu")
+def test_blocks_in_bfloat16_with_compiled_attention():
+    def run(block, *tensors):
+        @tf.function(jit_compile=True, autograph=False)
+        def attend(x, upstream):
+            with attending(CompiledAttention()), tf.GradientTape() as tape:
+                tape.watch(x)
+                output, _ = block(x, MASK)
+            gradients = tape.gradient(output, [x, *block.trainable_variables], upstream)
+            return [tf.cast(tensor, tf.float32) for tensor in (output, *gradients)]
+
+        return attend(*tensors)
+
+    block, float32_block = (
+        TransformerBlock(small_config(), dtype=dtype) for dtype in ("mixed_bfloat16", "float32")
+    )
+    float32_block.set_weights(block.get_weights())
+    tensors = [tf.random.stateless_normal([B, S, H], [0, n], dtype="bfloat16") for n in (1, 2)]
+    for ours, theirs in zip(run(block, *tensors), run(float32_block, *wide(*tensors)), strict=True):
+        assert np.linalg.norm(ours - theirs) < 0.03 * max(np.linalg.norm(theirs), 0.3)
+
+
 def test_use_of_compiled_attention():
     def attention_of(rate=0.0, **settings):
         config = small_config(attention_probs_dropout_prob=rate)
@@ -319,6 +387,6 @@ def test_use_of_compiled_attention():
 
     compiled = {"precision": "bfloat16", "jit_compile": True}
     assert isinstance(attention_of(**compiled), CompiledAttention)
-    assert attention_of(0.1, **compiled) is None
+    assert attention_of(0.1, **compiled) is None  # except on TPUs
     assert attention_of(precision="bfloat16") is None
     assert attention_of(jit_compile=True) is None
