@@ -41,6 +41,7 @@ _FOREIGN_NAMES = {
 
 
 def _checkpoints(module: str) -> ModuleType:
+    """Returns a module of the layer above, which `load` and `.keras` files import when needed."""
     return importlib.import_module(f"albert_tf.checkpoints.{module}")
 
 

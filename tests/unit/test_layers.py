@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,32 @@ def test_modules_import_lower_layers_only():
             if layer[other] >= layer[top]:
                 wrong.add((top, other))
     assert wrong == set()
+
+
+def test_there_are_no_import_cycles():
+    files = {
+        ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(
+            ".__init__"
+        ): path
+        for path in PACKAGE.rglob("*.py")
+    }
+    graph = {
+        module: {name if name in files else name.rpartition(".")[0] for name in imports(path)}
+        - {module, "albert_tf"}
+        for module, path in files.items()
+    }
+    assert graph["albert_tf.modeling.encoder"] >= {"albert_tf.modeling.layers"}
+    TopologicalSorter(graph).prepare()  # raises CycleError
+
+
+def test_only_listed_modules_import_others_by_name():
+    """Imports by name are not seen by the tests above."""
+    found = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*.py")
+        if "import_module(" in path.read_text("utf-8")
+    }
+    assert found == {"__init__.py", "__main__.py", "checkpoints/formats.py", "modeling/encoder.py"}
 
 
 @pytest.mark.parametrize(
