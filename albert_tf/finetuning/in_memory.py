@@ -46,8 +46,8 @@ def fit_rows(
     `batch_size` and `epochs`.
     """
     check_whole_number("batch_size", settings["train_batch_size"], 1)
-    epochs = as_type("epochs", settings["num_train_epochs"], float)
-    if not 0 < epochs < math.inf:
+    epochs = settings["num_train_epochs"]  # `None` with `train_step` in `settings`
+    if epochs is not None and not 0 < as_type("epochs", epochs, float) < math.inf:
         raise UserError(f"`epochs` must be above 0. Received: {epochs}")
     with tempfile.TemporaryDirectory(prefix="albert_tf_") as folder:
         start = os.path.join(folder, "start")

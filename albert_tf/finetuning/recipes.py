@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
+from operator import attrgetter
 from typing import Any
 
 from absl import logging
@@ -176,10 +177,7 @@ def recipe_names() -> list[str]:
 
 def size_of(config: AlbertConfig) -> str | None:
     """Returns the released size with the same layers, or `None`; other settings may differ."""
-
-    def shape(config: AlbertConfig) -> tuple[int, ...]:
-        return config.hidden_size, config.num_hidden_layers, config.intermediate_size
-
+    shape = attrgetter("hidden_size", "num_hidden_layers", "intermediate_size")
     return next((s for s in SIZES if shape(PRESETS[f"{s}_v2"]) == shape(config)), None)
 
 
