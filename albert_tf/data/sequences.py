@@ -69,7 +69,7 @@ class TokenSequences:
             lengths = kept
         first = lengths[:, 0] + 2
         second = lengths[:, 1] + (lengths[:, 1] > 0)
-        starts = _starts_of(first + second)
+        starts = starts_of(first + second)
         is_special: np.ndarray = np.zeros(starts[-1], bool)
         joined = np.full(starts[-1], sep_id, np.int32)
         joined[starts[:-1]] = cls_id
@@ -86,7 +86,7 @@ class TokenSequences:
             return cls(np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros(0, np.int32))
         return cls(
             np.concatenate([part.tokens for part in parts]),
-            _starts_of(np.concatenate([part.lengths for part in parts])),
+            starts_of(np.concatenate([part.lengths for part in parts])),
             np.concatenate([part.first_lengths for part in parts]),
         )
 
@@ -132,7 +132,7 @@ def log_truncated(
         logging.log(level, "truncated=%d of=%d max_seq_length=%d", number, total, max_seq_length)
 
 
-def _starts_of(lengths: np.ndarray) -> np.ndarray:
+def starts_of(lengths: np.ndarray) -> np.ndarray:
     """Returns the start of each sequence and the end of the last sequence, int64 [N + 1]."""
     starts = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=starts[1:])

@@ -35,10 +35,10 @@ from albert_tf.serving.tokenizer_graph.characters import (
     possible_codes,
 )
 from albert_tf.token_classification.data import BLANK, DROPPED, PART, character_class
+from albert_tf.token_classification.features import SPECIAL_TOKENS
 from albert_tf.token_classification.labels import PLAIN, scheme_of, split_label
 from albert_tf.tokenization.base import Tokenizer
 
-_SPECIAL_TOKENS = 2  # [CLS] and [SEP]
 _TOKENS_AT_ONCE = 8192  # limits memory, because long texts have many windows
 
 
@@ -220,12 +220,12 @@ class GraphTagger(tf.Module):
         unknown = tf.RaggedTensor.from_tensor(tf.fill([tf.size(texts), 1], self._unk_id))
         pieces = tf.concat([pieces, tf.ragged.boolean_mask(unknown, is_empty)], axis=1)
         begins, sizes, owners, positions = windows(
-            pieces.row_lengths(), words.splits, self._max_seq_length - _SPECIAL_TOKENS
+            pieces.row_lengths(), words.splits, self._max_seq_length - SPECIAL_TOKENS
         )
         places = tf.ragged.range(begins, begins + sizes)
         rows = places.with_flat_values(tf.gather(pieces.flat_values, places.flat_values))
         label_ids, probabilities = self._token_labels(joined(rows, rows[:, :0], self._special_ids))
-        tokens_before = tf.cumsum(sizes + _SPECIAL_TOKENS, exclusive=True)
+        tokens_before = tf.cumsum(sizes + SPECIAL_TOKENS, exclusive=True)
         answers = tf.gather(tokens_before, owners) + positions
         return tf.gather(label_ids, answers), tf.gather(probabilities, answers)
 

@@ -9,7 +9,7 @@ from itertools import chain, islice
 import numpy as np
 
 from albert_tf.data.errors import UserError
-from albert_tf.data.sequences import TokenSequences
+from albert_tf.data.sequences import TokenSequences, starts_of
 from albert_tf.tokenization.base import Tokenizer
 
 SPECIAL_TOKENS = 2  # [CLS] and [SEP]
@@ -109,18 +109,18 @@ def token_features(
         raise UserError(f"Only {len(labels)} of {len(positions)} words have labels.")
     return TokenFeatures(
         TokenSequences.concatenate(sequences),
-        _starts(answered),
+        starts_of(answered),
         positions,
         labels if len(labels) == len(positions) else None,
-        _starts(lengths),
+        starts_of(lengths),
     )
 
 
 def _windows(counts: np.ndarray, lengths: np.ndarray, room: int) -> tuple[np.ndarray, ...]:
     """Returns each window's first piece, number of pieces and of words, and words' positions."""
     step = (room + 1) // 2
-    ends = _starts(counts)
-    bounds = ends[_starts(lengths)]  # bounds of sentences, in pieces
+    ends = starts_of(counts)
+    bounds = ends[starts_of(lengths)]  # bounds of sentences, in pieces
     sizes = np.diff(bounds)
     rests = np.maximum(sizes - room, 0)  # start of the last window
     last = -(-rests // step)  # index of the last window
@@ -142,7 +142,3 @@ def _windows(counts: np.ndarray, lengths: np.ndarray, room: int) -> tuple[np.nda
         np.diff(np.append(first, len(pieces))),
         (1 + pieces - starts).astype(np.int32),
     )
-
-
-def _starts(lengths: np.ndarray) -> np.ndarray:
-    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
