@@ -61,10 +61,7 @@ _ENVIRONMENT = re.compile(
 )
 _DRIVER = Path("/proc/driver/nvidia/version")
 _RESULTS = {True: "passed", False: "FAILED", None: "not applicable"}
-
-
-# A description, and the measured sequences per second, if any.
-Found = tuple[str, float | None]
+Found = tuple[str, float | None]  # details, and the measured sequences per second, if any
 
 
 class Skipped(Exception):  # noqa: N818
@@ -157,13 +154,13 @@ def _check_devices(device: str) -> Found:
         raise UserError(
             "an NVIDIA driver is installed, but TensorFlow finds no GPU. Run pip install '.[gpu]'"
         )
-    if device == "TPU" and not has_tpu_kernels():
+    if device != "TPU":
+        return ", ".join(device_names()), None
+    if not has_tpu_kernels():
         raise UserError(
             "the installed TensorFlow has no TPU kernels. See docs/scaling.md, section TPU"
         )
-    if device == "TPU":
-        return f"TPU, {_replicas('tpu')} cores", None
-    return ", ".join(device_names()), None
+    return f"TPU, {_replicas('tpu')} cores", None
 
 
 def _replicas(name: str) -> int:
@@ -171,10 +168,11 @@ def _replicas(name: str) -> int:
 
 
 def _fast_precision(device: str) -> str:
-    """Returns float32 for CPUs, and the half precision that other devices support."""
-    capabilities = fused_attention.compute_capabilities()
-    is_old = device == "GPU" and min(capabilities) < (8, 0)
-    return FLOAT32 if device == "CPU" else FLOAT16 if is_old else BFLOAT16
+    """Returns float32 for CPUs, otherwise the half precision that the device supports."""
+    if device == "CPU":
+        return FLOAT32
+    is_old = device == "GPU" and min(fused_attention.compute_capabilities()) < (8, 0)
+    return FLOAT16 if is_old else BFLOAT16
 
 
 def _train(config: albert_tf.AlbertConfig, length: int, **settings: Any) -> list[Mapping[str, Any]]:
