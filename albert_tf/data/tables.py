@@ -206,13 +206,14 @@ def _tsv_rows(text: str) -> Iterator[Row]:
 
 
 def _csv_rows(path: str, text: str) -> Iterator[Row]:
-    csv.field_size_limit(_LARGEST_CELL)  # for all readers of this process
     # Without `strict`, an unclosed quotation mark would hide the following rows.
     reader = csv.reader(io.StringIO(text, newline=""), strict=True, skipinitialspace=True)
+    rows: list[Row] = []
     line = 1
+    limit = csv.field_size_limit(_LARGEST_CELL)  # of all readers in this process
     try:
         for cells in reader:
-            yield line, [*cells]
+            rows.append((line, [*cells]))
             line = reader.line_num + 1
     except csv.Error as error:
         raise UserError(
@@ -220,6 +221,9 @@ def _csv_rows(path: str, text: str) -> Iterator[Row]:
             "commas, quotation marks or line ends, and double the quotation marks in them. Use the "
             "extension .tsv for files without quoting."
         ) from error
+    finally:
+        csv.field_size_limit(limit)
+    return iter(rows)
 
 
 def _filled(rows: Iterator[Row], width: int, issues: DataIssues) -> Iterator[Row]:

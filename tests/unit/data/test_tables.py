@@ -1,3 +1,4 @@
+import csv
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,7 @@ def test_rows_of_cells(name, tmp_path):
     assert read.columns == ["a", "b"]
     assert read.width == 2
     assert [row for _, row in read.rows] == expected
+    assert csv.field_size_limit() == 128 << 10  # the default
     assert not read.issues.locations
 
 
