@@ -93,7 +93,7 @@ def main(_: list[str]) -> None:
     for padding, median in medians.items():
         print(f"padding={padding}: {median:.2f} examples/s (median)")
     print(f"ratio: {medians['longest'] / medians['max']:.1f}")
-    print(f"share of the matmul floor of the real tokens: {statistics.median(shares):.2f} (median)")
+    print(f"lower bound divided by measured time: {statistics.median(shares):.2f} (median)")
 
 
 if __name__ == "__main__":

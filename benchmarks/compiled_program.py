@@ -18,7 +18,7 @@ class Kernel(NamedTuple):
     """One operation of a compiled program.
 
     Attributes:
-        name: in the program.
+        name: name of the operation in the program.
         bytes: read from and written to the memory of the device, with the padding of tiles.
         operations: floating-point operations of matrix products; 0 for TPUs, whose compiler
             replaces the products.
@@ -36,7 +36,7 @@ class Kernel(NamedTuple):
 
 
 def kernels(module: hlo_pb2.HloModuleProto) -> list[Kernel]:
-    """Returns the executed operations; of alternatives, the one that moves the most bytes."""
+    """Returns the executed operations. A conditional counts as its branch with the most bytes."""
     computations = {computation.id: computation for computation in module.computations}
     return list(_kernels(computations[module.entry_computation_id], computations, 1))
 
@@ -125,7 +125,7 @@ def _memory_space(array: Any) -> int:
 
 
 def _size(array: Any) -> int:
-    """Returns the bytes of an array in memory, with its minor dimensions filled up to tiles."""
+    """Returns the bytes of an array in memory, with its minor dimensions padded to whole tiles."""
     element = type(array).DESCRIPTOR.fields_by_name["element_type"].enum_type
     name = element.values_by_number[array.element_type].name
     bits = _BITS.get(name)
@@ -146,7 +146,7 @@ def _size_on_device(shape: Any) -> int:
 
 
 def _read(one: Any, operand: Any, inner: Any | None) -> int:
-    """Returns the bytes that an operation reads of an operand. Of slices, only the slice counts."""
+    """Returns the bytes that an operation reads from an operand. A slice reads only its result."""
     whole = _size_on_device(operand.shape)
     if inner is None:
         is_slice = one.opcode in ("dynamic-slice", "slice", "gather")

@@ -13,11 +13,12 @@ A row of the table describes one program, which processes one batch on each devi
 - moved: bytes that all kernels read from and write to the memory of the device;
 - reduced: bytes that are added over the devices, once per step;
 - operations: of all matrix products, with recomputation;
-- bounds: the time of these operations at the peak rate, and of these bytes at the full bandwidth;
-- estimate: for TPUs, the cycles that the compiler estimates for the kernels; for an H200, the sum
-  over the kernels of the longer of memory time and arithmetic time, to the sum of both times, at
-  4.0 TB/s and 650 TFLOP/s, which an H200 can sustain;
-- share of peak: of the matrix products of the model, without recomputation, at this estimate.
+- bounds: minimum time of the operations at the peak rate, and of the bytes at the full bandwidth;
+- estimate: for TPUs, the compiler's estimate of the time of the kernels; for an H200, a range. Its
+  lower end assumes that memory access and arithmetic overlap in each kernel, and its upper end that
+  they do not. The assumed rates are 4.0 TB/s and 650 TFLOP/s, which an H200 can sustain;
+- share of peak: share of the peak rate that the matrix products of the model, without
+  recomputation, reach if the estimate is correct.
 
 `--export_bundle=DIRECTORY` writes the step for `run_bundle.py`, which measures it on a real device.
 
@@ -279,7 +280,7 @@ def _export(function: Callable[..., Any], batch: dict[str, tf.Tensor]) -> bytes:
 
 @contextmanager
 def _pretended_device(target: str, replicas: int) -> Iterator[None]:
-    """Makes the package take this machine for the target."""
+    """Patches the package so that it treats this machine as the target."""
     kind = "GPU" if target == "h200" else "TPU"
     patches = [
         mock.patch.object(precision, "device_type", return_value=kind),
@@ -402,7 +403,7 @@ def figures(program: bytes, compiled: Compiled, target: str, model_operations: f
 
 
 def extrapolate(few: Figures, more: Figures, layers: Sequence[int], wanted: int) -> Figures:
-    """Returns the figures of a model of `wanted` layers, each like those between the two."""
+    """Extrapolates linearly from models with `layers` layers to a model with `wanted` layers."""
     factor = (wanted - layers[0]) / (layers[1] - layers[0])
     return Figures(*(a + factor * (b - a) for a, b in zip(few, more, strict=True)))
 

@@ -28,7 +28,7 @@ _PREDICTIONS = flags.DEFINE_integer(
     "max_predictions_per_seq", 20, "Maximum predictions per sequence."
 )
 _WORKERS = flags.DEFINE_integer("num_workers", 1, "Processes.", lower_bound=1)
-_ROUNDS = flags.DEFINE_integer("rounds", 3, "Number of timings of each.", lower_bound=1)
+_ROUNDS = flags.DEFINE_integer("rounds", 3, "Number of repetitions.", lower_bound=1)
 
 
 def seconds_of(action: Callable[[], int]) -> tuple[float, int]:
@@ -51,7 +51,7 @@ def create(output_file: str) -> int:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Prints the tokens per second of both, and their ratio."""
+    """Prints the tokens per second of SentencePiece and of this package, and their ratio."""
     del arguments
     with open(_TEXT.value, encoding="utf-8", newline="\n") as file:
         lines = file.read().split("\n")

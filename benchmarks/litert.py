@@ -35,7 +35,7 @@ _MODEL = flags.DEFINE_string("model", None, "Model of any format, instead of --p
 _TEXTS = flags.DEFINE_string("texts", None, "Texts for --model.")
 _FOLDER = flags.DEFINE_string("folder", None, "Directory for the files.", required=True)
 _LENGTHS = flags.DEFINE_list("lengths", ["128"], "Sequence lengths, including padding.")
-_ROUNDS = flags.DEFINE_integer("rounds", 5, "Number of timings of each.", lower_bound=1)
+_ROUNDS = flags.DEFINE_integer("rounds", 5, "Number of repetitions.", lower_bound=1)
 _COMPARED = flags.DEFINE_integer("compared", 20, "Number of sequences to compare.", lower_bound=1)
 # Files with a suffix accept any number of sequences of any length.
 _KINDS = (*QUANTIZATIONS, "none-any", "int8-any")

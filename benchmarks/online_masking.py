@@ -88,7 +88,7 @@ def time_shape(B: int, S: int) -> None:
         wall, processor = times_of(partial(source.take, 1, split))
         print(
             f"{B} x {S}, only the input: {1e3 * wall:.0f} ms per batch, "
-            f"{B / wall:,.0f} sequences/s; time {1e3 * processor:.0f} ms, "
+            f"{B / wall:,.0f} sequences/s; processor time {1e3 * processor:.0f} ms, "
             f"{B / processor:,.0f} sequences/s"
         )
 

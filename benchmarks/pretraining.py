@@ -1,4 +1,4 @@
-"""Trainers without records and batches of random tokens, for benchmarks of pretraining."""
+"""Trainers without record files, and random batches, for benchmarks of pretraining."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def pretraining_trainer(
         config: configuration of the model.
         S: sequence length.
         P: number of prediction slots per sequence.
-        optimizer: settings of the optimizer.
+        optimizer: name of the optimizer.
         **settings: other fields of `TrainerConfig`.
     """
     with tempfile.TemporaryDirectory() as directory:

@@ -3,9 +3,9 @@
 The lower bound is the time of the matrix products at the rate of one large float32 product, which
 is measured in the same process between the rounds. A training step counts as three forward passes.
 With --gradient_accumulation_steps, the step with micro-batches is compared with the step without.
-The step with fused operations is compared alternately with the step with plain operations, also by
-processor time, which other programs affect less. The reported peak memory is the peak of the
-process so far, so the step that requires the least memory runs first.
+Steps with fused and with plain operations are timed alternately. Their processor times are also
+compared, because other programs affect processor time less. The reported peak memory is the peak
+of the process so far, so the step that requires the least memory runs first.
 
     python -m benchmarks.pretraining_step --preset=base_v2 --batch_size=8 --max_seq_length=128
     python -m benchmarks.pretraining_step --batch_size=16 --gradient_accumulation_steps=4

@@ -27,7 +27,7 @@ from benchmarks.timing import best_seconds
 _DATA = flags.DEFINE_string("data_dir", None, "Directory RACE, or its parent.")
 _MODEL = flags.DEFINE_string("spm_model_file", None, "SentencePiece model.")
 _LENGTH = flags.DEFINE_integer("max_seq_length", 512, "Tokens of a sequence.", lower_bound=4)
-_ROUNDS = flags.DEFINE_integer("rounds", 7, "Number of timings of each.", lower_bound=1)
+_ROUNDS = flags.DEFINE_integer("rounds", 7, "Number of repetitions.", lower_bound=1)
 _QUESTIONS = flags.DEFINE_integer(
     "questions", 0, "Questions to measure memory with; RACE has 87,866.", lower_bound=0
 )
@@ -53,7 +53,7 @@ def _print_memory(examples: Sequence[ChoiceExample], tokenizer: Tokenizer) -> No
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Prints the questions per second of both, and their ratio."""
+    """Prints the questions per second of SentencePiece and of this package, and their ratios."""
     del arguments
     tokenizer = load_tokenizer(spm_model_file=_MODEL.value)
     bare = sentencepiece.SentencePieceProcessor(model_file=_MODEL.value)

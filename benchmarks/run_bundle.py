@@ -50,7 +50,7 @@ def load_step(program: bytes, arguments: list[np.ndarray], results: list[Any]) -
     import jax
     from jax import export
 
-    # A function with the signature of the step, whose program is replaced.
+    # Exports a placeholder with the signature of the step, and replaces its program.
     values = [jax.numpy.zeros(shape, dtype) for shape, dtype in results]
     placeholder = jax.jit(lambda *_: values, keep_unused=True)
     exported = export.export(placeholder)(*arguments)
@@ -65,7 +65,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("directory", type=Path)
     parser.add_argument("--steps", type=int, default=20, help="number of timed steps")
-    parser.add_argument("--peak", type=float, help="operations per second of another device")
+    parser.add_argument("--peak", type=float, help="peak operations per second of the device")
     given = parser.parse_args()
     bundle = json.loads((given.directory / "bundle.json").read_text())
     batch = [np.asarray(values, dtype) for values, dtype in bundle["batch"]]

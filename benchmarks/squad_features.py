@@ -3,8 +3,8 @@
     python -m benchmarks.squad_features --squad_file=dev-v1.1.json --spm_model_file=30k-clean.model
 
 SentencePiece encodes every context once and every question. This package creates windows with the
-positions of the answers and the characters of every token. Both are measured alternately in this
-process. The best time is reported, because other programs can only add time.
+token positions of the answers and the character offsets of all tokens. Both are measured
+alternately in this process. The best time is reported, because other programs can only add time.
 """
 
 import time
@@ -29,11 +29,11 @@ _LENGTH = flags.DEFINE_integer("max_seq_length", 384, "Tokens of a window.")
 _STRIDE = flags.DEFINE_integer("doc_stride", 128, "Tokens between the starts of windows.")
 _QUERY = flags.DEFINE_integer("max_query_length", 64, "Tokens of a question.")
 _WORKERS = flags.DEFINE_integer("num_workers", 1, "Processes that tokenize.", lower_bound=1)
-_ROUNDS = flags.DEFINE_integer("rounds", 3, "Number of timings of each.", lower_bound=1)
+_ROUNDS = flags.DEFINE_integer("rounds", 3, "Number of repetitions.", lower_bound=1)
 
 
 def print_speed(data: SquadData, tokenizer: Tokenizer) -> None:
-    """Prints the questions per second of both, and their ratio."""
+    """Prints the questions per second of SentencePiece and of this package, and their ratio."""
     functions: dict[str, Callable[[], object]] = {
         "squad_features": lambda: squad_features(
             data,

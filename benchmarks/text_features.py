@@ -26,7 +26,7 @@ _ROUNDS = flags.DEFINE_integer("rounds", 9, "Number of repetitions.", lower_boun
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Prints the pairs per second of both, and their ratio."""
+    """Prints the pairs per second of SentencePiece and of this package, and their ratios."""
     del arguments
     data = GlueData("mrpc", _DATA.value)
     examples = data.read(TRAIN)

@@ -1,9 +1,9 @@
 """Measures a reusable SavedModel: its size, the time to write and load it, and training steps.
 
-The model has random weights and both pretraining heads. A step computes the gradients of the sum of
-the pooled output for all weights of the encoder, with the functions of the SavedModel and with the
-model from which it was written. Both are graphs and are measured alternately in this process. The
-best wall time is reported, because other programs can only add time.
+The model has random weights and both pretraining heads. A step computes the gradients of a function
+of the pooled output with respect to all weights of the encoder. Steps of the SavedModel and of the
+original model run as graphs and are measured alternately in this process. The best wall time is
+reported, because other programs can only add time.
 
     python -m benchmarks.tf2_hub_encoder --preset=base_v2
 """
@@ -28,7 +28,7 @@ from benchmarks.timing import best_seconds, seconds
 flags.DEFINE_string("preset", "base_v2", "Model.")
 flags.DEFINE_integer("batch_size", 4, "Number of examples per step.")
 flags.DEFINE_integer("length", 128, "Number of tokens per example.")
-flags.DEFINE_integer("rounds", 5, "Number of timings of each; the shortest is printed.")
+flags.DEFINE_integer("rounds", 5, "Number of timings; the shortest is printed.")
 FLAGS = flags.FLAGS
 
 

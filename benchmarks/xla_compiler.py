@@ -21,7 +21,7 @@ from pathlib import Path
 
 
 def use_tpu_generator(text: str) -> str:
-    """Replaces Philox, which TensorFlow uses elsewhere, by the default generator of TPUs.
+    """Replaces the random generator Philox with the default generator of TPUs.
 
     TensorFlow does the same when it compiles for a TPU. The states of the two generators have
     different sizes.
