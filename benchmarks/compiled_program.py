@@ -53,7 +53,7 @@ def _kernels(computation: Any, computations: Mapping[int, Any], runs: int) -> It
         if one.opcode in _MOVES_NOTHING or one.opcode.endswith("-done"):
             continue
         if one.opcode == "while":
-            body = next(c for c in called if _root(c).shape == one.shape)
+            body = next(c for c in called if _root(c).shape.tuple_shapes)
             yield from _kernels(body, computations, runs * _trip_count(one, computations))
         elif one.opcode == "conditional":
             yield from max(

@@ -55,6 +55,21 @@ def test_kernels_are_counted_by_what_they_move_and_how_often():
     assert product_operations(exported) == 5 * 2 * 6 * 8 * 8
 
 
+def test_loops_of_a_rematerialized_step_are_counted():
+    config = small_config().replace(num_hidden_layers=4)
+    plain, remat = (
+        product_operations(
+            hlo_pb2.HloModuleProto.FromString(
+                compiled_step.export_step(
+                    "v5e", config, B, S, P, precision="bfloat16", attention="plain", remat=remat
+                )
+            )
+        )
+        for remat in (False, True)
+    )
+    assert 1.1 * plain < remat < 4 / 3 * plain
+
+
 @pytest.mark.slow
 @needs_jax
 @pytest.mark.parametrize(
