@@ -1,4 +1,4 @@
-"""ALBERT on TensorFlow 2, equal to the original release.
+"""ALBERT on TensorFlow 2, with the same results as the original release.
 
 Public names are imported on first use, so `import albert_tf` is fast, and processes that only
 prepare data never import TensorFlow.
@@ -143,7 +143,7 @@ class _LazyClass:
         self.name = name
 
     def from_config(self, config: dict[str, Any]) -> Any:
-        """Creates an object of the class, whose import replaces this entry of the registry."""
+        """Imports the class, which replaces this entry of the registry, and creates an object."""
         module = importlib.import_module(f"albert_tf.{self.module}")
         return getattr(module, self.name).from_config(config)
 

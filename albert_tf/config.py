@@ -35,9 +35,8 @@ REQUIRED_KEYS = ("vocab_size", "num_hidden_layers", "num_attention_heads")
 # Released configurations differ only in dropout, which fine-tuning may change.
 VERSION_KEY = "pretrained_version"
 
-# Limits of tensors, and of the time of tracing.
-MAX_SIZE = 2**31 - 1
-MAX_BLOCKS = 10_000
+MAX_SIZE = 2**31 - 1  # largest dimension of a tensor
+MAX_BLOCKS = 10_000  # limits the time of tracing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,7 +184,8 @@ class AlbertConfig:
     def replace(self, **changes: Any) -> AlbertConfig:
         """Returns a copy with changed fields.
 
-        If the number of layers or the sharing mode changes from "none", the copy has one group.
+        If `parameter_sharing` is "none", and the number of layers or the sharing mode changes, the
+        copy has one group by default.
         """
         if self.parameter_sharing == "none" and {"num_hidden_layers", "parameter_sharing"} & {
             *changes

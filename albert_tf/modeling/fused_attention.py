@@ -2,7 +2,7 @@
 
 Scores and probabilities, [B, N, S, S], are most of the data that a layer writes and reads. cuDNN's
 kernels keep them on the chip; the backward kernel recomputes them from one number per query, the
-logarithm of its sum of exponentials. XLA forwards custom calls of these names to cuDNN.
+logarithm of its sum of exponentials. XLA forwards custom calls with the kernels' names to cuDNN.
 
 The kernels take lengths, so a mask must be ones followed by zeros, as in all training features. For
 any other mask the context is NaN, so the step fails visibly.
@@ -105,9 +105,9 @@ class CompiledAttention:
     """Attention for XLA in half precision.
 
     XLA keeps the exponentials of a softmax in float32, and reads and writes them several times.
-    Here they are rounded once, and the context is divided by their sums instead of the
-    probabilities. TPUs compute the sums together with the exponentials. On GPUs, the sums are part
-    of the product with the values, through a column of ones.
+    Here they are rounded once. The context is divided by the sums of the exponentials, so that the
+    probabilities are not computed. TPUs compute the sums together with the exponentials. On GPUs,
+    the sums are part of the product with the values, through a column of ones.
 
     Dropout is only efficient on TPUs. The exponentials of dropped probabilities are stored as
     negative numbers, so that the mask needs no memory.
@@ -205,7 +205,7 @@ def attending(attention: Attention | None) -> Iterator[None]:
 
 
 def present() -> Attention | None:
-    """Returns the attention set by `attending`, which returns no probabilities."""
+    """Returns the attention set by `attending`; `None` is plain attention."""
     return _present.get()
 
 
@@ -272,7 +272,8 @@ def _call(
 ) -> list[tf.Tensor]:
     """Calls cuDNN. The last result is its working memory, which XLA enlarges.
 
-    `contracted` are the axes of both sides that each of its matrix products sums over.
+    `contracted` contains, for each matrix product of the kernel, the axes of the left and of the
+    right factor that are summed over.
     """
     B, N, S, _ = operands[0].shape
     products = {
@@ -316,7 +317,7 @@ def choose(
 
     "auto" is "cudnn" if it is supported. The kernels are first compared with plain attention on the
     device. If they differ or fail, a warning is logged, and plain attention is used. Raises
-    ValueError if `name` is "cudnn", which is not supported.
+    ValueError if `name` is "cudnn", but cuDNN's attention is not supported.
     """
     capabilities = compute_capabilities()
     reasons = unsupported(config, precision, capabilities, jit_compile=jit_compile)
@@ -356,7 +357,7 @@ def unsupported(
         # Its seed is part of the compiled program, so all steps would have the same mask.
         "it does not support attention dropout, and the model has "
         f"attention_probs_dropout_prob={rate:g}": rate == 0.0,
-        "it is not deterministic, as `deterministic` requires": not is_op_determinism_enabled(),
+        "it is not deterministic, but `deterministic` is set": not is_op_determinism_enabled(),
     }
     return [reason for reason, is_met in conditions.items() if not is_met]
 
@@ -373,7 +374,7 @@ def compute_capabilities() -> list[tuple[int, int]]:
 def disagreement(
     forward: Forward, backward: Backward, shape: tuple[int, int, int], dtype: str
 ) -> str | None:
-    """Compares kernels with plain attention on random numbers; returns the problem, `None` if none.
+    """Compares kernels with plain attention on random numbers; returns the problem or `None`.
 
     Values and gradients of a full sequence, a padded one, and one of padding only must agree with
     plain attention in float32 within `TOLERANCE`. `shape` is [N, S, D].

@@ -60,8 +60,8 @@ def gelu(x: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
     def gradient(upstream: tf.Tensor) -> tf.Tensor:
         return upstream * tf.cast(gelu_slope(as_float32(inner_x)), x.dtype)
 
-    # TensorFlow's graph rewriter sorts factors by name and detects GELU only if x comes first.
-    # "intermediate/..." sorts before this name, but not before the default "Gelu".
+    # TensorFlow's graph rewriter sorts factors by name and detects GELU only if x comes first. The
+    # name of x, "intermediate/...", sorts before "tanh_gelu", but after the default name "Gelu".
     result = tf.nn.gelu(as_float32(x), approximate=True, name="tanh_gelu")
     return tf.cast(result, x.dtype), gradient
 
@@ -168,7 +168,7 @@ def _dropout_mask(x: tf.Tensor, threshold: int, seed: tf.Tensor) -> Callable[[],
         is_kept = tf.reshape(halves[:size] >= threshold, tf.shape(x))
         return lambda: is_kept
     lowest = tf.constant(threshold << 16, tf.uint32)
-    # XLA packs eight entries into a byte in the loop that draws their words.
+    # XLA draws random words and packs eight entries of the mask into a byte in the same loop.
     columns = tf.unstack(words, axis=1)  # Philox computes them in parallel
     uppers = [half for word in columns for half in (tf.bitwise.left_shift(word, 16), word)]
     bits = [tf.cast(upper >= lowest, tf.uint8) * 2**place for place, upper in enumerate(uppers)]
@@ -282,7 +282,7 @@ def fuses() -> bool:
 
 
 def _pass(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorator that compiles a function of tensors, followed by constants."""
+    """Decorator that compiles a function with XLA. Its arguments are tensors, then constants."""
 
     @functools.cache
     def compiled(shapes: tuple, constants: tuple) -> Callable[..., Any]:
@@ -305,7 +305,10 @@ def _fused(
     *constants: Any,
     num_stored: int,
 ) -> Callable[..., tf.Tensor]:
-    """Returns a function whose gradient takes its first tensors and the upstream gradient."""
+    """Returns `function` with a custom gradient.
+
+    `gradient` takes the first `num_stored` tensors and the upstream gradient.
+    """
 
     @tf.custom_gradient
     def apply(*tensors: tf.Tensor) -> tuple[tf.Tensor, Gradient]:

@@ -76,8 +76,8 @@ def rows_of(x: tf.Tensor) -> tf.Tensor:
 def keeps_axes(x: tf.Tensor) -> bool:
     """Returns whether products keep all axes of x: on TPUs in bfloat16.
 
-    The compiler selects the order of the axes in memory. Between products of merged axes and of
-    heads, it would copy.
+    XLA selects the memory layouts. If projections merged axes, XLA would copy their results to
+    another layout for the products of attention heads.
     """
     return x.dtype == tf.bfloat16 and kernels.on_tpu()
 
@@ -88,7 +88,7 @@ class SavedSettings:
     SETTINGS: ClassVar[tuple[str, ...]] = ()
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments; the model's configuration as JSON."""
+        """Returns the constructor's arguments; the model's configuration as a dictionary."""
         own = {name: getattr(self, name) for name in self.SETTINGS}
         if "config" in own:
             own["config"] = own["config"].to_dict()
@@ -97,7 +97,10 @@ class SavedSettings:
 
 @register
 class Projection(SavedSettings, keras.layers.Layer):
-    """activation(x W + b) over the last axis. Initially, W has this standard deviation."""
+    """activation(x W + b) over the last axis.
+
+    `initializer_range` is the standard deviation of the initial values of W.
+    """
 
     SETTINGS = ("input_size", "output_size", "initializer_range", "activation")
 
@@ -295,7 +298,7 @@ class SelfAttention(ConfiguredLayer):
         `attention_mask` is [B, S] of any number type; 1 = real token, 0 = padding. As in the
         original, a row of zeros has the same effect as a row of ones. Returns the projected
         context, float [B, S, H], and the attention probabilities before dropout, float [B, N, S,
-        S], which are `None` inside `fused_attention.attending`.
+        S]. With fused attention, the probabilities are `None`.
         """
         context, probabilities = self.context(x, attention_mask, dropout_seed)
         return self.output_projection(context), probabilities

@@ -133,7 +133,7 @@ class HeadLoss(keras.losses.Loss):
         labels = self._check_shape(y_true, y_pred)
         if self.kind == "cross_entropy":
             ids = tf.cast(labels, tf.int32)
-            # Casting truncates a fraction to another class; -1 is rejected.
+            # Replaces fractional labels by -1, which is rejected. The cast only truncates them.
             ids = tf.where(tf.cast(ids, labels.dtype) == labels, ids, -1)
             return self.factor * cross_entropy(y_pred, ids)
         if self.kind == "multi_label":

@@ -36,7 +36,7 @@ class EncoderAndHead(ConfiguredModel):
             self.config, use_one_hot_embeddings, name="encoder", dtype=self.dtype_policy
         )
         if not self.uses_pooler:
-            # As in the original, the optimizer creates no moments for it.
+            # As in the original, the optimizer creates no moments for the pooler.
             self.encoder.pooler.trainable = False
 
     def call(
@@ -149,8 +149,9 @@ class AlbertForPretraining(EncoderAndHead):
     def default_loss(self) -> dict[str, HeadLoss]:
         """See `EncoderAndHead`.
 
-        The labels are `masked_lm_ids` [B, P], with the sample weights `masked_lm_weights` [B, P],
-        and `next_sentence_labels` [B].
+        The labels of `masked_lm_logits` are `masked_lm_ids` [B, P], with the sample weights
+        `masked_lm_weights` [B, P]. The labels of `sentence_order_logits` are `next_sentence_labels`
+        [B].
         """
         losses = {"masked_lm_logits": HeadLoss()}
         if self.has_sentence_order_head:

@@ -35,7 +35,7 @@ def is_of_pretraining(name: str) -> bool:
 
 
 def original_names(model: keras.Model) -> dict[str, keras.Variable]:
-    """Returns the variables of a model by the original's names, in its order.
+    """Returns the variables of a model by the original's names, in the order of the original.
 
     `model` is an `AlbertEncoder`, or a model with an `encoder` and heads.
     """

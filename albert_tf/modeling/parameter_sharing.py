@@ -1,9 +1,9 @@
 """Parameter sharing between layers, and the numbers of parameters.
 
 A layer runs the blocks of its group, one per inner group. A block consists of an attention part and
-a feed-forward part, each with the following layer norm. They are named as in the original:
-`group_<g>/inner_group_<i>/attention_<k>` and `.../ffn_<k>`. Runs with the same numbers share
-parameters. In the k-th layer of a group, `parameter_sharing` selects these numbers:
+a feed-forward part, each with the following layer norm. Parts are named as in the original:
+`group_<g>/inner_group_<i>/attention_<n>` and `.../ffn_<n>`. Parts with the same name share their
+parameters. In the k-th layer of a group, `parameter_sharing` selects the number n of each part:
 
 - "all": both parts have the number 1, as in the original.
 - "attention": the attention has the number 1, the feed-forward part k.
@@ -62,7 +62,7 @@ def block_places(config: AlbertConfig) -> list[BlockPlace]:
 
 
 def norm_name(part: str, number: int) -> str:
-    """Returns the name of the layer norm after `<part>_<number>`, "attention" or "ffn".
+    """Returns the name of the layer norm after a part ("attention" or "ffn") with this number.
 
     Names are unique, because only one of the two parts has numbers above 1.
     """

@@ -3,8 +3,9 @@
 In the backward pass, each run of a block except the last is recomputed, and its parameter gradients
 are added to the gradients of later runs before the next recomputation starts. Therefore, the inner
 tensors and parameter gradients of only one run are in memory. A gradient tape would keep the
-parameter gradients of all runs, 12 x 0.8 GB for xxlarge. To sum gradients early, each run returns
-its parameters for later runs; the gradients of these values are the sums over later runs.
+parameter gradients of all runs, 12 x 0.8 GB for xxlarge. To sum gradients early, each run also
+outputs its parameters, and later runs read these outputs. The gradient of such an output is the sum
+of the gradients of all later runs.
 
 With XLA, consecutive runs of one function form a loop, forward and backward, so the time of tracing
 and compilation does not depend on their number.
@@ -115,8 +116,8 @@ def _rematerialized(run: Run, is_used_later: Sequence[bool]) -> Callable[..., li
 def _looped(runs: Sequence[Run], is_used_later: Sequence[bool]) -> Callable[..., list[tf.Tensor]]:
     """Returns a function like `_rematerialized` for several runs.
 
-    It also returns the stacked inputs x of all runs. XLA does not merge the two loops, so the
-    recomputation needs no further protection.
+    The returned function also returns the stacked inputs x of all runs. `_after` is not needed,
+    because XLA does not merge the forward loop and the backward loop.
     """
     run, count = runs[0], len(runs)
     inputs = [

@@ -261,8 +261,9 @@ def has_good_record(files: Sequence[str], specs: Sequence[FeatureSpec]) -> bool:
 def good_records(path: tf.Tensor, size: tf.Tensor, specs: Sequence[FeatureSpec]) -> tf.data.Dataset:
     """Returns the intact records of a file, given its size in bytes.
 
-    The elements are a record and a line about the skipped records before it, as in `SKIPPED`. The
-    skipped records at the end of the file precede an empty record, which `carry_places` removes.
+    The elements are a record and a line about the skipped records before it, as in `SKIPPED`. If
+    records at the end of the file are skipped, their line belongs to an additional empty record,
+    which `carry_places` removes.
     """
 
     def number(state: Any, payload: tf.Tensor) -> Any:

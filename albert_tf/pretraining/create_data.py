@@ -185,7 +185,7 @@ class CreationReport:
             f"random_document={_share(c['random_parts'], c['instances'])}"
         )
         if not settings.masking.masked_lm_prob:
-            masking = "none, for masking during training"
+            masking = "none (the records are for masking during training)"
         if segments.sentence_loss == NONE:
             pairs = f"sentence_loss={NONE} (a sequence is a single segment)"
         return [

@@ -36,8 +36,8 @@ class FillMask:
     Args:
         model: a model with a masked-LM head.
         tokenizer: the tokenizer of the model. If `None`, `model.tokenizer` is used.
-        batch_size: number of sequences of maximum length per batch. A batch can contain more
-            shorter sequences.
+        batch_size: number of sequences of maximum length per batch. If sequences are shorter, a
+            batch contains more sequences.
 
     Raises:
         ValueError: the tokenizer does not fit the model, or `batch_size` is less than 1.

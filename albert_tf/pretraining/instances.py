@@ -122,8 +122,8 @@ def pretraining_feature_specs(
 ) -> tuple[FeatureSpec, ...]:
     """Returns the features of a masked record, named as in the original release.
 
-    A reader rejects ids from `vocab_size` and `type_vocab_size` on. If `vocab_size` is `None`,
-    token ids are not limited.
+    A reader rejects token ids of at least `vocab_size`, and segment ids of at least
+    `type_vocab_size`. If `vocab_size` is `None`, token ids are not limited.
     """
     S, P, V = max_seq_length, max_predictions_per_seq, vocab_size
     length, slots = "max_seq_length", "max_predictions_per_seq"
@@ -229,9 +229,10 @@ def _chunks(
     """Yields ranges of at least two segments and, if possible, at least `target` tokens."""
     if last - begin < 2:
         return
-    # The segment that completes a chunk is longer than the average, and the last chunk is shorter.
-    # Therefore chunks start at a random end of the document; otherwise lengths would reveal the
-    # order. A single remaining segment is joined with its neighbor, which then occurs twice.
+    # On average, the segment that completes a chunk is longer than other segments, and the last
+    # chunk is shorter. So that lengths do not reveal the order, chunks are cut either from the
+    # start or from the end of the document, at random. A single remaining segment is joined with
+    # its neighbor, which then occurs twice.
     if rng.random() < 0.5:
         while begin < last:
             low = min(begin, last - 2)

@@ -342,7 +342,7 @@ class OnlineMasking:
     ) -> dict[str, tf.Tensor]:
         """Masks a batch. A row depends only on its tokens, its number and the seed.
 
-        `numbers`, int64 [B], are the numbers of the examples among the examples of all passes.
+        `numbers`, int64 [B], are the positions of the examples in the sequence of all passes.
         Returns the features with masked `input_ids`, without `token_boundary`, and with
         `masked_lm_positions` and `masked_lm_ids`, int32 [B, P], and `masked_lm_weights`, float32
         [B, P].

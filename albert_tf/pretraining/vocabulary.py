@@ -2,7 +2,8 @@
 
 The fingerprint of `train.tfrecord` is stored in `.train.tfrecord.vocabulary`, which patterns such
 as `records/*` do not match. This file also contains a digest of the record file, which detects a
-replaced file. A missing fingerprint is accepted, because the original release writes none.
+replaced file. A missing fingerprint is accepted, because the original release does not write
+fingerprints.
 """
 
 import hashlib

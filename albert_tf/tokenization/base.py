@@ -164,7 +164,7 @@ class Tokenizer(abc.ABC):
 
         batch = padded(ids, self.cls_id, self.sep_id)
         if offsets:
-            # They are padded like ids, with zeros for special tokens.
+            # Offsets are padded like ids, with zeros for special tokens.
             limits = [padded(values, 0, 0)["input_ids"] for values in (starts, ends)]
             batch["offsets"] = np.stack(limits, axis=-1)
         return batch

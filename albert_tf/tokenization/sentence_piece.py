@@ -20,7 +20,8 @@ _WORD = re.compile(r"\S+")
 _DROP_COMBINING: FilledTable[int, int | None] = FilledTable(
     lambda code: None if unicodedata.combining(chr(code)) else code
 )
-# Has the same result as normalizing whole texts, because NFKD only reorders combining characters.
+# Normalizing each character separately has the same result as normalizing the whole text: across
+# characters, NFKD only reorders combining characters, which are removed.
 _CLEAN_CHARACTERS: FilledTable[str, str] = FilledTable(
     lambda character: unicodedata.normalize("NFKD", character).translate(_DROP_COMBINING)
 )
@@ -44,7 +45,8 @@ def clean_text(text: str, do_lower_case: bool, collapse_blanks: bool = True) -> 
 def align_clean_text(text: str, do_lower_case: bool) -> tuple[str, list[tuple[int, int]] | None]:
     """Returns the result of `clean_text`, and the half-open range of each character in `text`.
 
-    The ranges are `None` if all positions are equal. See `blank_range` for blanks.
+    The ranges are `None` if every character has the same position in both texts. See `blank_range`
+    for blanks.
     """
     is_collapsed = text == " ".join(text.split())
     if is_collapsed and all(len(_CLEAN_CHARACTERS[character]) == 1 for character in set(text)):
@@ -137,7 +139,7 @@ class SentencePieceTokenizer(Tokenizer):
             self._lengths[i] = [end - start for start, end in places]
 
     def __reduce__(self) -> tuple[type, tuple]:
-        """Pickles the content of the model file, because the processor cannot be pickled."""
+        """Pickles the arguments of the constructor."""
         return type(self), (self.model_proto, self.do_lower_case, self.files)
 
     @property
@@ -216,7 +218,7 @@ class SentencePieceTokenizer(Tokenizer):
         if "".join(map(self._texts.__getitem__, ids)) != f" {text}":
             located = list(self._locate_in_proto(text))
             return Encoding(*([row[column] for row in located] for column in range(3)))
-        # The pieces contain all characters, after the blank of the first word start.
+        # The pieces cover the whole text after one additional blank, at the position -1.
         lengths = chain.from_iterable(map(self._lengths.__getitem__, ids))
         starts = list(accumulate(lengths, initial=-1))
         starts[0], ends = 0, starts[1:]

@@ -91,7 +91,8 @@ def align_words(text: str, do_lower_case: bool) -> list[AlignedWord]:
     """Returns the result of `split_words` with positions."""
     text, positions = _translate(text, list(range(len(text))), _CLEAN)
     if do_lower_case:
-        # The lower case of a sigma depends on its neighbors. Only U+0130 gets longer.
+        # The text is lower-cased as a whole, because the lower case of a sigma depends on its
+        # neighbors. Characters that get longer (only U+0130) repeat their position.
         positions = [p for c, p in zip(text, positions, strict=True) for _ in c.lower()]
         text, positions = _decompose(text.lower(), positions)
         text, positions = _translate(text, positions, _STRIP_AND_SPLIT)

@@ -267,7 +267,7 @@ def has_tpu_kernels() -> bool:
 
 
 def _unreachable(address: str) -> OSError | None:
-    """Returns why nothing answers at host:port; `None` if something does, or without a port."""
+    """Connects to host:port. Returns the error, or `None` on success or without a port."""
     host, _, port = address.rpartition(":")
     if not (host and port.isdigit()):
         return None

@@ -41,7 +41,7 @@ from albert_tf.training.workers import sum_over_workers, values_of_workers
 RESULTS_FILE = "eval_results.txt"
 _RULE = "=" * 50 + "\n"
 
-# Only for these scores, which the original does not have, `best_trial.txt` contains their name.
+# Metrics whose name is stored in `best_trial.txt`, because the original does not have them.
 _NAMED_METRICS = frozenset({"char_f1"})
 Evaluate = Callable[[], Mapping[str, float]]  # returns the scores of the current model
 Record = Callable[[int, Mapping[str, float]], None]  # stores the scores of a step

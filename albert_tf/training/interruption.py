@@ -60,7 +60,7 @@ def _set_handlers(handler: Any) -> dict[signal.Signals, Any]:
     earlier = {}
     if threading.current_thread() is threading.main_thread():  # Python allows no other thread
         for number in _SIGNALS:
-            # A handler of another library than Python is `None`, and cannot be restored.
+            # `None` means that the handler was not set by Python, and cannot be restored.
             if signal.getsignal(number) not in (signal.SIG_IGN, None):
                 earlier[number] = signal.signal(number, handler)
     return earlier
@@ -108,7 +108,7 @@ class Interruption:
 
     @contextmanager
     def evaluation(self, step: int) -> Iterator[None]:
-        """Context manager for an evaluation of the saved `step`, which signals interrupt."""
+        """Context manager in which a signal interrupts the evaluation of the saved `step`."""
         global _evaluating
         _evaluating = self, step
         try:

@@ -92,7 +92,8 @@ class RunLog:
         """Writes `run_config.json`: `config`, versions, devices and command line of this start.
 
         Logs a warning for every setting that differs from the previous start of a resumed run. If
-        the run is already finished, the file is then not changed, because it describes the weights.
+        settings differ but the run is already finished, the file is not changed, because it
+        contains the settings of the trained weights.
         """
         if not self.write:
             return
@@ -153,7 +154,7 @@ class RunLog:
         self._report("train", step, {**metrics, **rates}, {"seconds_left": left})
 
     def evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Reports an evaluation after `step` steps, and draws the curves if the last are old."""
+        """Reports an evaluation after `step` steps. Updates the curves at most every 30 seconds."""
         if not self.write:
             return
         self._report("eval", step, metrics)

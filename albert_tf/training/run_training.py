@@ -94,7 +94,7 @@ def run_training(
         try:
             if evaluate is not None and (trainer.is_chief or shares_evaluation):
                 last_evaluated = best.last_step
-                if shares_evaluation:  # the chief may already have written the file again
+                if shares_evaluation:  # the chief may have changed `best_trial.txt` already
                     last_evaluated = values_of_workers(trainer.strategy, last_evaluated)[0]
                 train_and_evaluate(
                     trainer,

@@ -30,7 +30,10 @@ OnLog = Callable[[Mapping[str, Any]], None]
 
 
 def unless_given(default: T, *, at_least: float | None = None) -> T:
-    """Returns a field that is `None` until `resolve` sets it. `default` is used last."""
+    """Returns a field that is `None` until `resolve` sets it.
+
+    `default` is used if the sources of `resolve` do not contain a value.
+    """
     metadata = {_DEFAULT: default, _AT_LEAST: at_least}
     return cast(T, dataclasses.field(default=None, metadata=metadata))
 
@@ -237,8 +240,8 @@ class JobResult:
 
     Attributes:
         output_dir: the directory of the run.
-        step: training step of the checkpoint that was scored, otherwise applied, otherwise trained
-            last. `None` if there is none.
+        step: training step of the scored checkpoint, otherwise of the checkpoint used for
+            predictions, otherwise the last training step. `None` if there is no checkpoint.
         scores: scores by name, as in `eval_results.txt`: of the best checkpoint if checkpoints
             were compared, otherwise of the evaluated checkpoint, otherwise of predictions with
             known answers. If the training was already finished, the recorded scores.

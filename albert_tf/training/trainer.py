@@ -455,7 +455,7 @@ class DivergenceGuard:
         if not has_checkpoint:
             return ""
         if self._repeats:
-            return f" Rolling back and skipping batches did not help {self._repeats} times."
+            return f" Training diverged again after rolling back to it {self._repeats} times."
         flag = "`on_divergence`=rollback"
         return (
             "" if self._rolls_back else f" {flag} returns to it and skips the batches since then."

@@ -38,7 +38,7 @@ def sum_over_workers(strategy: tf.distribute.Strategy, values: np.ndarray) -> np
 
 @cache
 def _sum(strategy: tf.distribute.Strategy) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Returns the same graph for all calls, because its number identifies a reduction."""
+    """Returns the same graph for all calls; workers match reductions by the number of the graph."""
     replicas = local_replicas(strategy)
 
     def summed(values: tf.Tensor) -> tf.Tensor:

@@ -58,7 +58,10 @@ class Characters(NamedTuple):
         return self.row_starts() == tf.range(tf.size(self.rows))
 
     def starts_run(self, mask: tf.Tensor) -> tf.Tensor:
-        """Returns whether each character starts a run in `mask`, bool [N]. Runs end with texts."""
+        """Returns whether each character starts a run in `mask`, bool [N].
+
+        Runs do not continue in the next text.
+        """
         continues = tf.concat([[False], mask[:-1]], 0)[: tf.size(mask)]
         return mask & (self.starts_row() | ~continues)
 
@@ -219,7 +222,7 @@ class SigmaLowering(tf.Module):
     def _lower(self, text: Characters, is_sigma: tf.Tensor) -> tf.Tensor:
         classes = self._classes(text.codes)
         counts = classes != _IGNORABLE
-        is_cased = tf.concat([classes == _CASED, [False]], 0)  # for the indices N and -1
+        is_cased = tf.concat([classes == _CASED, [False]], 0)  # False for the index N
         before = last_before(counts)
         # A capital sigma is cased itself, so the search begins after it.
         after = tf.concat([first_from(counts)[1:], [tf.size(counts)]], 0)

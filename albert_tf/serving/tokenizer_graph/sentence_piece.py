@@ -103,7 +103,7 @@ class CommaRule(tf.Module):
     def _follow(
         self, rows: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor, codes: tf.Tensor
     ) -> tf.Tensor:
-        """Returns the end of each prefix of A pieces in the text, int32 [A, longest + 1].
+        """Returns where the prefixes of A pieces end in the text, int32 [A, longest + 1].
 
         Characters that are missing in the text, such as a "▁" without a blank, are skipped.
         """
@@ -214,7 +214,7 @@ class _Gaps(NamedTuple):
 
     is_white: tf.Tensor  # bool [N]
     entries: tf.Tensor  # int32 [N]; of the character table, `NOTHING` for removed blanks
-    starts: tf.Tensor  # int32 [N]; raw bytes of each character, or of the blank for a gap
+    starts: tf.Tensor  # int32 [N]; first raw byte of each character, or of the blank of a gap
     ends: tf.Tensor  # int32 [N], exclusive
 
     @classmethod
