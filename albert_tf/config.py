@@ -112,8 +112,8 @@ class AlbertConfig:
         _require_positive("AlbertConfig.initializer_range", self.initializer_range)
         if self.intermediate_size > 8 * self.hidden_size:
             logging.warning(
-                "intermediate_size=%d is more than 8 times hidden_size=%d, and the default is for "
-                "the xxlarge model. A common value is 4 times hidden_size.",
+                "intermediate_size=%d is more than 8 times hidden_size=%d. The default is for the "
+                "xxlarge model. A common value is 4 times hidden_size.",
                 self.intermediate_size,
                 self.hidden_size,
             )

@@ -260,7 +260,7 @@ def cudnn_backward(
 
 
 def _both_lengths(query: tf.Tensor, lengths: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the lengths of queries, all of which attend, and of keys."""
+    """Returns the lengths of queries, S for each sequence, and of keys."""
     return tf.fill([query.shape[0]], query.shape[2]), lengths
 
 

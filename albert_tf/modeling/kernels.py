@@ -34,8 +34,9 @@ from albert_tf.config import AlbertConfig
 TWO_ROOT_TWO_OVER_PI = 1.5957691216057308
 CUBIC = 0.044715
 
-# Smallest number of elements in the feed-forward layers of a step. Fusion saves 20 ns of CPU time
-# per element, so twenty steps of this size save the time of compilation, one to two seconds.
+# Operations are fused if the feed-forward layers of a step have at least this number of elements.
+# Fusion saves 20 ns of CPU time per element, so twenty steps of this size save the time of
+# compilation, one to two seconds.
 _MIN_ELEMENTS = 1 << 22
 
 _is_fusing: contextvars.ContextVar[bool] = contextvars.ContextVar("fused", default=False)

@@ -70,7 +70,7 @@ def classification_loss(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor
 
 
 def position_loss(log_probs: tf.Tensor, positions: tf.Tensor, weights: tf.Tensor) -> LossSum:
-    """Returns the negative log-probability, from float32 [B, S], at one position per example."""
+    """Returns the negative of `log_probs`, float32 [B, S], at one position per example."""
     return LossSum.of(-tf.gather(log_probs, positions, batch_dims=1), weights)
 
 

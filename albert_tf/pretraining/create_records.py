@@ -153,7 +153,7 @@ def shuffled_jobs(blocks: Sequence[Block], settings: InstanceSettings) -> list[J
 
 @dataclass(frozen=True)
 class RecordMaker:
-    """Creates the records of jobs. If `folder` is not `None`, it caches tokenized blocks."""
+    """Creates the records of jobs. Tokenized blocks are cached in `folder` unless it is `None`."""
 
     tokenizer: Tokenizer
     settings: InstanceSettings

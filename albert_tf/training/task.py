@@ -111,7 +111,7 @@ class Task(Protocol):
         ...
 
     def loss_weights(self, features: Features) -> dict[str, tf.Tensor]:
-        """Returns the weight of every loss of a batch, by which its sum is divided."""
+        """Returns the total weight of each loss in a batch, which divides the sum of the loss."""
         ...
 
     def losses(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:

@@ -133,8 +133,8 @@ class Trainer:
                 argument, or no worker.
 
         Raises:
-            TrainingDivergedError: training diverged and is not rolled back. Later steps than the
-                newest checkpoint are lost.
+            TrainingDivergedError: training diverged and is not rolled back. Steps after the newest
+                checkpoint are lost.
             TrainingInterrupted, KeyboardInterrupt: a signal was received, and all steps were saved.
             RecordError: a record cannot be read. The steps before it were saved.
             LostWorkerError: another worker has ended.
