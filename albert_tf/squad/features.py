@@ -117,19 +117,30 @@ def cut_windows(context_lengths: np.ndarray, rooms: np.ndarray, doc_stride: int)
 
 def _answer_tokens(questions: Sequence[Question], tokens: _Tokens) -> tuple[np.ndarray, np.ndarray]:
     """Returns the indices of the first and last tokens of answers, int64 [Q]; -1 if missing."""
-    found = np.full([len(questions), 2], -1)
-    for number, question in enumerate(questions):
-        begin, end = tokens.paragraph_offsets[question.paragraph : question.paragraph + 2]
-        if question.answers and begin < end:
-            text, start = question.answers[0]
-            # A search needs sorted values, but cleaning may reorder characters, so that ends
-            # decrease.
-            ends = np.maximum.accumulate(tokens.ends[begin:end])
-            first = np.searchsorted(ends, start, side="right")
-            last = np.searchsorted(tokens.starts[begin:end], start + len(text) - 1, side="right")
-            first = min(first, end - begin - 1)
-            found[number] = first, max(first, last - 1)
-    return found[:, 0], found[:, 1]
+    paragraphs = np.array([question.paragraph for question in questions], np.int64)
+    ranges = np.array([_first_and_last_character(question) for question in questions], np.int64)
+    offsets = tokens.paragraph_offsets
+    # Characters of all contexts are numbered in one sequence, so that one search is enough.
+    width = 2 + max(int(tokens.ends.max(initial=0)), int(ranges.max(initial=0)))
+    owners = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)) * width
+    keys = ranges + paragraphs[:, None] * width
+    # Ends may decrease where cleaning reorders characters, but a search needs sorted values.
+    furthest = np.maximum.accumulate(owners + tokens.ends)
+    first = np.searchsorted(furthest, keys[:, 0], side="right") - offsets[paragraphs]
+    last = np.searchsorted(owners + tokens.starts, keys[:, 1], side="right") - 1
+    counts = np.diff(offsets)[paragraphs]
+    first = np.clip(first, 0, counts - 1)
+    last = np.clip(last - offsets[paragraphs], first, counts - 1)
+    has_none = (ranges[:, 0] < 0) | (counts == 0)
+    first[has_none] = last[has_none] = -1
+    return first, last
+
+
+def _first_and_last_character(question: Question) -> tuple[int, int]:
+    if question.is_impossible or not question.answers:
+        return -1, -1
+    text, start = question.answers[0]
+    return start, start + len(text) - 1
 
 
 @dataclass(frozen=True, eq=False)
