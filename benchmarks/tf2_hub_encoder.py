@@ -2,7 +2,7 @@
 
 The model has random weights and both pretraining heads. A step computes the gradients of a function
 of the pooled output with respect to all weights of the encoder. Steps of the SavedModel and of the
-original model run as graphs and are measured alternately in this process. The best wall time is
+Keras model run as graphs and are measured alternately in this process. The best wall time is
 reported, because other programs can only add time.
 
     python -m benchmarks.tf2_hub_encoder --preset=base_v2

@@ -93,7 +93,7 @@ def read_examples(
 def _no_labels(
     cells: Sequence[str | None], labels: Labels | None, multi_label: bool
 ) -> Sequence[str]:
-    """Returns the values of label cells in rows without a label."""
+    """Returns the cell values that stand for a missing label."""
     if multi_label:
         return ("-",)
     if labels is not None:
@@ -317,7 +317,7 @@ class GlueData:
 
 
 def _index(table: Table, options: Sequence[str]) -> int:
-    """Returns the index of the first of the names in the header, ignoring case."""
+    """Returns the index of the first option that is a column name, ignoring case."""
     names = [name.lower() for name in table.columns or []]
     name = next((option for option in options if option in names), None)
     if name is None or names.count(name) > 1:
@@ -479,7 +479,7 @@ class CustomData:
             if other_is_pair != is_pair:
                 pairs, singles = (split, other) if is_pair else (other, split)
                 raise UserError(
-                    f"{self.file(pairs)} has a column {TEXT_B!r}, but {self.file(singles)} has not."
+                    f"{self.file(pairs)} has a column {TEXT_B!r}, unlike {self.file(singles)}."
                     ' Set `text_b_column` to the column of the second text, or to "" for single '
                     "texts."
                 )

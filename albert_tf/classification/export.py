@@ -41,7 +41,7 @@ def export_classifier(
     max_seq_length: int,
     threshold: float | None = None,
 ) -> str:
-    """Writes a SavedModel that takes token ids into a new subdirectory of `export_dir`.
+    """Writes a SavedModel for token ids to a new subdirectory of `export_dir`.
 
     The model computes in float32. The signature `serving_default` takes `input`, string [B]:
     serialized `tf.train.Example`s with `input_ids`, `input_mask` and `segment_ids`, int64
@@ -119,7 +119,7 @@ def export_text_classifier(
     is_pair: bool,
     threshold: float | None = None,
 ) -> str:
-    """Writes a SavedModel that takes texts into a new subdirectory of `export_dir`/text.
+    """Writes a SavedModel for texts to a new subdirectory of `export_dir`/text.
 
     The model needs the operations of TensorFlow Text. The signature `serving_default` takes
     `texts`, UTF-8 string [B], or `texts_a` and `texts_b` for pairs. It returns the outputs of the

@@ -47,8 +47,8 @@ class TextClassifier(TextPredictor):
             Default: `model.labels`.
         pairs: whether inputs are pairs of texts. Default: as in the training. If this is unknown,
             both are accepted.
-        max_seq_length: number of tokens to which sequences are truncated. Default: the value of the
-            training; otherwise 512, or the model's number of positions if smaller.
+        max_seq_length: number of tokens to which sequences are truncated. Default: the value used
+            in training; otherwise the smaller of 512 and the model's number of positions.
         batch_size: number of sequences of this length per batch.
 
     Raises:

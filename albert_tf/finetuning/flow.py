@@ -210,9 +210,10 @@ def check_head_in(directory: TrainingDirectory, task: TrainedTask) -> None:
     if not has_head:
         labels = f"these labels, {described(task.labels)}"
         raise UserError(
-            f"{directory.path!r} belongs to another model: {os.path.basename(prefix)} in it has no "
-            f"head for {task.name if task.name in QUESTION_TASKS else labels}. Use a new "
-            "`output_dir`. To start from that model, pass it as `init_checkpoint`."
+            f"{directory.path!r} belongs to another model: its checkpoint "
+            f"{os.path.basename(prefix)} has no head for "
+            f"{task.name if task.name in QUESTION_TASKS else labels}. Use a new `output_dir`. "
+            "To start from that model, pass it as `init_checkpoint`."
         )
 
 

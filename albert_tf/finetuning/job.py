@@ -79,7 +79,7 @@ S = TypeVar("S", bound=FineTuningSettings)
 class RunContext(Generic[S]):
     """Everything that a run resolves from its settings; created once by `flow.prepare`."""
 
-    settings: S  # gaps are filled by the trained model, the recipe or the defaults
+    settings: S  # unset values come from the trained model, the recipe or the defaults
     strategy: tf.distribute.Strategy
     tokenizer: Tokenizer
     checkpoint: str | None  # initial weights; `None` for random weights
@@ -105,7 +105,7 @@ class Job(ABC, Generic[S]):
     ACTIONS: ClassVar[tuple[str, ...]] = ("do_train", "do_eval", "do_predict", "export_dir")
     DROPOUT: ClassVar[str] = "dropout_prob"  # setting with the dropout rate of the head
     EVALUATING: ClassVar[str] = "`do_eval`"  # settings with which a training evaluates checkpoints
-    EXPORT_FOLDER: ClassVar[str] = ""  # subdirectory of `export_dir` for models of token ids
+    EXPORT_FOLDER: ClassVar[str] = ""  # subdirectory of `export_dir` for models that take token ids
     RESULTS: ClassVar[type[EvaluationResults]] = EvaluationResults
 
     task: TrainedTask
@@ -118,7 +118,7 @@ class Job(ABC, Generic[S]):
 
     @classmethod
     def check(cls, settings: S) -> None:
-        """Raises ValueError if settings are invalid for every model and all data."""
+        """Raises ValueError if settings are invalid regardless of the model and the data."""
         for name in (cls.DROPOUT, "encoder_dropout_prob"):
             rate = getattr(settings, name)
             if rate is not None and not 0 <= rate < 1:

@@ -37,7 +37,7 @@ def predictions(logits: np.ndarray, labels: Labels) -> np.ndarray:
 
 
 def label_text(predicted: np.ndarray, labels: Labels) -> str:
-    """Returns the names of predicted classes, an element or row of `predictions`."""
+    """Returns the class names of an example, given its element or row of `predictions`."""
     if labels.multi_label:
         return LABEL_SEPARATOR.join(labels.names[i] for i in np.flatnonzero(predicted))
     return labels.names[predicted]
@@ -93,7 +93,7 @@ def scores(
             the classes that occur) and "matthews". For numbers: "pearson" and "spearman". For
             multi-label models: "f1_micro" and "f1_macro" (over all classes; 0 for a class that
             neither occurs nor is predicted).
-        labels: what is predicted.
+        labels: labels of the model.
         batch_size: batch size for the score `loss`. If `None`, it is not computed.
 
     Returns:
@@ -144,7 +144,7 @@ def write_confusion_matrix(output_dir: str, counts: np.ndarray, names: Sequence[
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     size = max(4.0, min(0.6 * len(names) + 2.0, 40.0))  # inches
     figure = Figure(figsize=(size + 1.0, size), layout="constrained")
-    axes = figure.add_subplot(xlabel="predicted", ylabel="right")
+    axes = figure.add_subplot(xlabel="predicted", ylabel="true")
     image = axes.imshow(shares, vmin=0.0, vmax=1.0, cmap="Blues")
     figure.colorbar(image, label="share of the row", shrink=0.8)
     font = get_font(findfont("DejaVu Sans"))

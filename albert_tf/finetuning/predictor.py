@@ -161,8 +161,8 @@ def new_predictor(
 ) -> Predictor:
     """Returns a `Predictor` for a model in memory, with the same batches as in the commands.
 
-    If `max_seq_length` is `None`, it is `longest`, or the number of positions of the model if
-    smaller. A batch contains `batch_size` sequences of this length. Raises TypeError or ValueError
+    If `max_seq_length` is `None`, the smaller of `longest` and the number of positions of the model
+    is used. A batch contains `batch_size` sequences of this length. Raises TypeError or ValueError
     for an invalid number.
     """
     check_whole_number("batch_size", batch_size, 1)

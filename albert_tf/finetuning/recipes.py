@@ -47,9 +47,9 @@ class Recipe:
 
 
 _SQUAD: dict[str, Any] = {"warmup_proportion": 0.1, "save_checkpoints_steps": 5000}
-_README = "paper, table 14; steps between checkpoints: README of the original release, whose"
-_SQUAD_1 = f"{_README} other settings are the same (2 epochs)"
-_SQUAD_2 = f"{_README} command has learning rate 5e-5 and length 384 instead"
+_README = "paper, table 14; steps between checkpoints: README of the original release."
+_SQUAD_1 = f"{_README} Its other settings are the same (2 epochs)"
+_SQUAD_2 = f"{_README} Its command has learning rate 5e-5 and length 384 instead"
 _TOKENS = "BERT paper, appendix A.3 (no settings were published for ALBERT): 4 epochs of CoNLL-2003"
 _RACE_1 = "paper, table 14; with these settings v2 models diverge"
 _RACE_2 = "README of the original release"
@@ -74,7 +74,8 @@ _ROWS: tuple[tuple[str, Recipe], ...] = (
     ("tokens", Recipe(5e-5, 32, 1755, 175, 128, source=_TOKENS)),
 )
 
-# Columns of the scores in the README of the original release: best checkpoint of one run each.
+# Columns of the scores in the README of the original release. Each score is from the best
+# checkpoint of a single run.
 _README_COLUMNS = (
     ("squad1.1", "f1"),
     ("squad1.1", "exact_match"),

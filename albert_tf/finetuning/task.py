@@ -176,9 +176,10 @@ def _digest(*arrays: np.ndarray) -> str:
 def padded_length(longest: int, max_seq_length: int, padding: str) -> int:
     """Returns the length S of a training batch, longest <= S <= max_seq_length.
 
-    `padding` "longest" rounds up to multiples of 8 (up to 64), 16, 32 and 64 (above 256);
-    "buckets", for devices that compile per shape, to powers of 2 from 32; "max" to
-    `max_seq_length`. Raises ValueError if a sequence is longer than `max_seq_length`.
+    The length is rounded up depending on `padding`: with "longest" to multiples of 8 (up to 64),
+    16, 32 and 64 (above 256), with "buckets" to powers of 2 from 32, and with "max" to
+    `max_seq_length`. "buckets" is for devices that compile once per shape. Raises ValueError if a
+    sequence is longer than `max_seq_length`.
     """
     if longest > max_seq_length:
         raise UserError(
@@ -234,7 +235,7 @@ def training_batches(
     rows = shard.rows(batch_size)
     num_rows = rows.stop - rows.start
     padded = _padder(sequences, max_seq_length, padding, (num_rows, sequences_per_example))
-    with tf.device("/CPU:0"):  # tensors, because constants would become part of the graph
+    with tf.device("/CPU:0"):  # tensors, because NumPy arrays would be copied into the graph
         constants = {name: tf.constant(values) for name, values in columns.items()}
 
     @tf.autograph.experimental.do_not_convert  # conversion takes a second and is not needed
@@ -332,8 +333,8 @@ def class_weights(setting: str, labels: Sequence[str], counts: np.ndarray) -> np
         counts: int [K], number of training labels per class.
 
     Raises:
-        ValueError: a label is unknown or repeated, a weight is not a number above 0, or a class of
-            "balanced" has no example.
+        ValueError: a label is unknown or repeated, a weight is not a number above 0, or
+            `setting` is "balanced" and a class has no example.
     """
     if setting == "balanced":
         if absent := [name for name, count in zip(labels, counts, strict=True) if not count]:

@@ -89,8 +89,8 @@ class TextEncoder:
         tokenizer: the tokenizer. Default: `model.tokenizer`.
         pooling: "mean", the mean of `sequence_output` over all tokens except padding, including
             [CLS] and [SEP], as in sentence-transformers; or "pooled", the `pooled_output`.
-        max_seq_length: maximum number of tokens of a sequence. If `None`, 512, or the number of
-            positions of the model if smaller.
+        max_seq_length: maximum number of tokens of a sequence. If `None`, the smaller of 512 and
+            the number of positions of the model is used.
         batch_size: number of sequences of length `max_seq_length` per batch.
 
     Raises:

@@ -56,8 +56,8 @@ class MultipleChoice:
         model: a multiple-choice model.
         tokenizer: the tokenizer. Default: `model.tokenizer`.
         max_seq_length: maximum number of tokens of a sequence. The end of a longer context is
-            truncated. Default: the value of the training; otherwise 512, or the number of positions
-            of the model if smaller.
+            truncated. Default: the value used in training; otherwise the smaller of 512 and the
+            model's number of positions.
         max_qa_length: maximum number of tokens of a question with an option. The start of a longer
             text is truncated. Default: the value of the training, otherwise 128.
         batch_size: number of questions per batch if their sequences have `max_seq_length` tokens;

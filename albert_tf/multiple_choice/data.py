@@ -126,7 +126,7 @@ def _label_or_none(
     options: Sequence[str],
     split: str,
 ) -> int | None:
-    """Returns the index of the correct option; `None` for missing labels, in test also invalid."""
+    """Returns the index of the correct option. `None` if missing, or if invalid in test data."""
     if value is None or value.value in (None, ""):
         return None
     if value.value in NO_LABEL and value.value not in options:

@@ -51,7 +51,7 @@ def export_text_choice(
     max_seq_length: int,
     max_qa_length: int,
 ) -> str:
-    """Writes a SavedModel that takes texts into a new subdirectory of `export_dir`/text.
+    """Writes a SavedModel for texts to a new subdirectory of `export_dir`/text.
 
     It needs the operations of TensorFlow Text. Its signature `serving_default` takes `contexts` and
     `questions`, string [B], and `options`, string [B, C], UTF-8. Missing options are "" (an

@@ -65,8 +65,8 @@ def choice_features(
 ) -> ChoiceFeatures:
     """Tokenizes N questions, and every context once. Logs the number of truncated texts.
 
-    The last `max_qa_length` tokens of each ending are kept. The end of the context is truncated to
-    `max_seq_length`.
+    The last `max_qa_length` tokens of each ending are kept. The context is truncated at its end so
+    that the sequence has at most `max_seq_length` tokens.
 
     Raises:
         ValueError: a length is too small, or only some examples have a label.

@@ -246,7 +246,7 @@ class AnswerSelector:
 
 
 def _softmax(values: np.ndarray, bounds: np.ndarray) -> np.ndarray:
-    """Returns the softmax of each group of values; a group is between two bounds."""
+    """Returns the softmax of each group `values[bounds[i] : bounds[i + 1]]`."""
     lengths, first = np.diff(bounds), bounds[:-1]
     shares = np.exp(values - np.repeat(np.maximum.reduceat(values, first), lengths))
     return shares / np.repeat(np.add.reduceat(shares, first), lengths)

@@ -223,7 +223,7 @@ class QuestionAnswerer(Answerer):
         model: a model of SQuAD 1.1, which answers every question, or of SQuAD 2.0.
         tokenizer: the tokenizer. Default: `model.tokenizer`.
         max_seq_length: maximum number of tokens of a window with its question. Default: the value
-            of the training; otherwise 384, or the number of positions of the model if smaller.
+            used in training; otherwise the smaller of 384 and the model's number of positions.
         doc_stride: number of tokens between the starts of two windows. Default: the value of the
             training, otherwise 128.
         max_query_length: number of tokens to which questions are truncated. Default: the value of

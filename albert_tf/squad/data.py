@@ -19,10 +19,10 @@ Answers = tuple[tuple[str, int], ...]
 
 
 def questions_in(content: JsonValue) -> Iterator[tuple[JsonValue, JsonValue]]:
-    """Yields the objects with the context and the question of each question in a JSON value.
+    """Yields, for each question in a JSON value, the objects with its context and with its text.
 
-    The value is a list of articles, an object with such a list as `data`, or one article. Articles
-    may be paragraphs, and paragraphs may be questions with a context.
+    The value is a list of articles, an object with such a list as `data`, or one article. A
+    paragraph (`context` and `qas`) or a question with a `context` may replace an article.
     """
     articles = [content]
     if isinstance(content.value, list):

@@ -48,7 +48,7 @@ _BLANKS = (
 def export_spans(
     model: AlbertForQuestionAnswering | AlbertForQuestionAnsweringWithBeamSearch, export_dir: str
 ) -> str:
-    """Writes a SavedModel that takes token ids into a new subdirectory of `export_dir`/saved_model.
+    """Writes a SavedModel for token ids to a new subdirectory of `export_dir`/saved_model.
 
     It computes in float32 without dropout. Its signatures take `input_ids`, `input_mask` (1 = real
     token, 0 = padding) and `segment_ids` (1 = the context and the [SEP] after it), int32 [B, S]
@@ -87,7 +87,7 @@ def export_text_spans(
     settings: AnswerSettings,
     export_dir: str,
 ) -> str:
-    """Writes a SavedModel that takes texts into a new subdirectory of `export_dir`/text.
+    """Writes a SavedModel for texts to a new subdirectory of `export_dir`/text.
 
     The SavedModel answers like `squad.ask.QuestionAnswerer`, and needs the operations of TensorFlow
     Text. Its signature `serving_default` takes `questions` and `contexts`, UTF-8 string [B] each;

@@ -59,7 +59,7 @@ def _harmonic_mean(common: int, predicted: Sequence[str], wanted: Sequence[str])
 
 
 def has_references(questions: Sequence[Question], version: int) -> bool:
-    """Returns whether answers can be scored: with references, or in SQuAD 2.0 unanswerable."""
+    """Returns whether any question has a reference or, in SQuAD 2.0, is unanswerable."""
     return any(
         question.answers or (version == 2 and question.is_impossible) for question in questions
     )

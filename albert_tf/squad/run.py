@@ -36,7 +36,7 @@ _STORED = {
     2: ("doc_stride", "max_query_length", "start_n_top", "end_n_top"),
 }
 
-_QUESTIONS_PER_PROCESS = 25_000  # for fewer questions, starting a process takes longer
+_QUESTIONS_PER_PROCESS = 25_000  # with fewer, starting a process takes more time than it saves
 _STEP, _BEST = "global_step = ", "best "
 
 
@@ -205,12 +205,13 @@ class SquadJob(Job[SquadSettings]):
         num_steps = int(num_questions / batch_size * epochs)
         if not num_steps:
             raise UserError(
-                f"`num_train_epochs`={epochs} of {num_questions} questions are less than one batch "
-                f"of `train_batch_size`={batch_size}. Increase `num_train_epochs`."
+                f"`num_train_epochs`={epochs} is too small: {num_questions} questions give less "
+                f"than one step with `train_batch_size`={batch_size}. Increase `num_train_epochs`."
             )
         num_warmup_steps = int(num_steps * settings.warmup_proportion)
         logging.info(
-            "`num_train_epochs`=%g counts questions, as in the original: num_train_steps=%d "
+            "`num_train_epochs`=%g is relative to the number of questions, as in the original: "
+            "num_train_steps=%d "
             "num_warmup_steps=%d questions=%d windows=%d, each window trained on %.2f times",
             epochs,
             num_steps,

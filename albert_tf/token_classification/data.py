@@ -94,7 +94,7 @@ class _Line(NamedTuple):
     number: int
     text: str  # without the line feed
     content: Any = None  # columns of a row with a word, or an object; `None` for other lines
-    filler: str = ""  # content of a predicted column in other lines
+    filler: str = ""  # value of the prediction column in lines without a word
 
 
 _NO_LABEL = "_"
@@ -103,7 +103,7 @@ _NO_LABEL = "_"
 def _parts(
     path: str, token_column: int, label_column: int | None
 ) -> Iterator[tuple[list[_Line], Sentence | None]]:
-    """Yields each sentence with the lines up to its end, and finally the rest with `None`."""
+    """Yields each sentence with the lines up to its end, then the remaining lines with `None`."""
     if format_of(path) == JSON_LINES:
         return _json_parts(path, label_column is not None)
     return _column_parts(path, token_column, label_column)
@@ -202,7 +202,7 @@ def _column_parts(
 
 
 def _indices(path: str, width: int, token: int, label: int | None) -> tuple[int, int | None]:
-    """Returns the columns of words and labels, from 0. The latter is `None` without labels."""
+    """Returns the columns of words and labels, from 0. `None` if the file has no labels."""
     if not -width <= token < width:
         raise UserError(
             f"`token_column` must be from {-width} to {width - 1}, because {path} has {width} "

@@ -45,7 +45,7 @@ _TOKENS_AT_ONCE = 8192  # limits memory, because long texts have many windows
 def export_token_classifier(
     model: AlbertForTokenClassification, labels: Labels, export_dir: str
 ) -> str:
-    """Writes a SavedModel that takes token ids into a new subdirectory of `export_dir`.
+    """Writes a SavedModel for token ids to a new subdirectory of `export_dir`.
 
     The model computes in float32. The signatures `tokens` and `serving_default` are equal. They
     take `input_ids`, `input_mask` (1 = real token, 0 = padding) and `segment_ids`, int32 [B, S]
@@ -85,7 +85,7 @@ def export_text_token_classifier(
     export_dir: str,
     max_seq_length: int,
 ) -> str:
-    """Writes a SavedModel that takes texts into a new subdirectory of `export_dir`/text.
+    """Writes a SavedModel for texts to a new subdirectory of `export_dir`/text.
 
     The model predicts like `TokenClassifier`, and needs the operations of TensorFlow Text. Its
     signature `serving_default` takes `texts`, UTF-8 string [B]. docs/exporting.md lists the

@@ -28,7 +28,10 @@ class TokenFeatures:
     sentence_starts: np.ndarray  # int64 [M + 1]; the first word of each sentence, and W
 
     def words_of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the words that the windows `rows`, [n], predict, and their indices in `rows`."""
+        """Returns the words, [m], that the windows `rows`, [n], predict.
+
+        Also returns the index in `rows` of the window of each word, [m].
+        """
         counts = np.diff(self.word_starts)[rows]
         owners = np.repeat(np.arange(len(rows)), counts)
         first = self.word_starts[rows] - (np.cumsum(counts) - counts)
@@ -117,7 +120,11 @@ def token_features(
 
 
 def _windows(counts: np.ndarray, lengths: np.ndarray, room: int) -> tuple[np.ndarray, ...]:
-    """Returns each window's first piece, number of pieces and of words, and words' positions."""
+    """Returns three columns of windows and one of words.
+
+    For each window: its first piece, its number of pieces, and the number of words that it
+    predicts. For each word: the position of its first piece in its window.
+    """
     step = (room + 1) // 2
     ends = starts_of(counts)
     bounds = ends[starts_of(lengths)]  # bounds of sentences, in pieces
@@ -126,7 +133,7 @@ def _windows(counts: np.ndarray, lengths: np.ndarray, room: int) -> tuple[np.nda
     last = -(-rests // step)  # index of the last window
     sentences = np.repeat(np.arange(len(lengths)), lengths)
     pieces = ends[:-1] - bounds[sentences]  # first piece of each word, within the sentence
-    # The middle of the next window is nearer if twice the piece >= both starts + room.
+    # The next window is used if its middle is nearer: 2 * piece >= start + next start + room.
     numbers = np.clip(
         (2 * pieces - room + step) // (2 * step), 0, np.maximum(last - 1, 0)[sentences]
     )

@@ -123,9 +123,10 @@ def _malformed(names: Collection[str]) -> list[str] | None:
 def scheme_of(names: Sequence[str]) -> str:
     """Returns "plain", or "IOB2" for labels of a model in IOB1, IOB2 or IOBES.
 
-    Labels with types are not plain: one starts with `B-` or `I-`, or all are `O` or start with
-    `S-`. Labels without types are not plain if all are `B`, `I`, `E`, `S` or `O`, and one is `B` or
-    `I`. All other labels are plain. Raises ValueError if only some labels have types.
+    Labels follow a scheme with types if any label starts with `B-` or `I-`, or if all labels except
+    `O` start with `S-`. They follow a scheme without types if all labels are `B`, `I`, `E`, `S` or
+    `O`, and `B` or `I` occurs. All other labels are plain. Raises ValueError if only some labels
+    have types.
     """
     malformed = _malformed(names)
     if malformed:

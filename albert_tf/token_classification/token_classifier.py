@@ -39,8 +39,8 @@ class TokenClassifier(WordTagger):
         model: a token classifier.
         tokenizer: the tokenizer. Default: `model.tokenizer`.
         labels: names of the K labels in the order of the model's outputs. Default: `model.labels`.
-        max_seq_length: maximum number of tokens of a window. Default: the value of the training;
-            otherwise 512, or the model's number of positions if smaller.
+        max_seq_length: maximum number of tokens of a window. Default: the value used in
+            training; otherwise the smaller of 512 and the model's number of positions.
         batch_size: number of windows of this length per batch.
 
     Raises:

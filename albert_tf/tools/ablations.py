@@ -66,7 +66,7 @@ class Variant(NamedTuple):
 class AblationSettings:
     """Settings of a study, named after the flags of `run_ablations`.
 
-    Numbers in lists are texts. `training_flags` are flags of `run_pretraining` for all runs.
+    Lists of numbers contain strings. `training_flags` are flags of `run_pretraining` for all runs.
     """
 
     output_dir: str
@@ -87,7 +87,7 @@ class AblationSettings:
     training_flags: Sequence[str] = ()
 
     def numbers(self, name: str) -> list[int]:
-        """Returns the different numbers in a list. Raises `ValueError` for other texts."""
+        """Returns the distinct numbers in a list. Raises `ValueError` for other strings."""
         texts = [text.strip() for text in getattr(self, name)]
         if wrong := [text for text in texts if not text.isdecimal()]:
             raise UserError(f"`{name}` must be whole numbers. Received: {wrong[0]!r:.80}")
@@ -128,7 +128,7 @@ def choose_variants(settings: AblationSettings) -> list[Variant]:
             raise UserError(f"`comparisons` must be some of {known}. Received: {key!r}")
         for value in dict.fromkeys(values[key]):
             changes = dict.fromkeys(COMPARISONS[key][1], value)
-            if key == "width":  # heads keep their size and the feed-forward layer its ratio
+            if key == "width":  # keeps the size of heads and the ratio F / H
                 changes["num_attention_heads"] = max(1, value // base.head_size)
                 changes["intermediate_size"] = value * base.intermediate_size // H
             try:

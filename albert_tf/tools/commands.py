@@ -22,7 +22,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
 def run(line: str) -> None:
-    """Prints and runs the name of a command with its flags. Raises `ValueError` if it fails."""
+    """Prints and runs a command, given its name and flags. Raises `ValueError` if it fails."""
     name, *arguments = shlex.split(line)
     print(f"$ python -m albert_tf.cli.{name}", *map(shlex.quote, arguments), sep=" \\\n    ")
     sys.stdout.flush()
@@ -47,7 +47,7 @@ def run_command(name: str, arguments: Sequence[str], log: IO[bytes] | None = Non
     paths = [root, *filter(None, [environment.get("PYTHONPATH")])]
     environment["PYTHONPATH"] = os.pathsep.join(paths)
     if environment.get("TF_CPP_MIN_LOG_LEVEL") in ("2", "3"):
-        # Set by this process. The command sets it again, and then also hides TensorFlow's startup.
+        # If the variable is set, a command does not hide TensorFlow's startup messages.
         del environment["TF_CPP_MIN_LOG_LEVEL"]
     with subprocess.Popen(
         [sys.executable, "-m", f"albert_tf.cli.{name}", *arguments],

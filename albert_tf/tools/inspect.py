@@ -1,4 +1,4 @@
-"""Describes models with a sample output, exported models, records and other files."""
+"""Describes files: models, including a sample of their output, exported models and records."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def describe(path: str) -> Iterator[str]:
 
 
 def compare_vocabularies(paths: Sequence[str]) -> Iterator[str]:
-    """Yields whether record files with a fingerprint were created with the given tokenizers."""
+    """Compares the vocabulary of each record file with the other paths. Yields a line per pair."""
     stored = {path: stored_fingerprint(path) for path in paths if not is_indirect(path)}
     records = {path: fingerprint for path, fingerprint in stored.items() if fingerprint}
     for path in [path for path in paths if records and path not in records]:

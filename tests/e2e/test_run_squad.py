@@ -61,7 +61,7 @@ class TestTraining:
                     assert float(block[name]) == pytest.approx(recorded[name], abs=1e-9), name
 
     def test_the_number_of_steps_counts_questions(self, trained):
-        assert "counts questions, as in the original: num_train_steps=6" in trained.printed
+        assert "questions, as in the original: num_train_steps=6" in trained.printed
         windows = int(trained.printed.split("questions=15 windows=")[1].split(",")[0])
         assert windows > 15
         assert f"trained on {6 * 5 / windows:.2f} times" in trained.printed

@@ -135,7 +135,7 @@ class TestQuestions:
                 if task.name == trained:
                     check_head_in(TrainingDirectory(str(directory)), task)
                 else:
-                    with pytest.raises(ValueError, match=r"model\.ckpt-best in it has no head for"):
+                    with pytest.raises(ValueError, match=r"model\.ckpt-best has no head for"):
                         check_head_in(TrainingDirectory(str(directory)), task)
 
     def test_multiple_choice_does_not_load_a_regression_head(self, tmp_path):
