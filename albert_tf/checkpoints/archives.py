@@ -240,7 +240,7 @@ def _read_extended_header(source: _Source, member: tarfile.TarInfo) -> dict[byte
 
 
 def _checked_parts(name: str, member: tarfile.TarInfo) -> list[str]:
-    """Splits a member's path; a leading `/` and `.` are dropped."""
+    """Splits a member's path; drops empty parts and `.`, so that absolute paths become relative."""
     parts = [part for part in name.split("/") if part not in ("", ".")]
     is_file = member.type in _REGULAR
     problem = None

@@ -44,7 +44,8 @@ from albert_tf.tokenization.base import Tokenizer
 TOLERANCE = 1e-5  # largest difference, relative if the largest value exceeds 1
 _ROWS, _LENGTH, _PREDICTIONS = 3, 24, 2
 
-# Outputs that a conversion must preserve. SQuAD 2.0 has outputs of the starts in the batch.
+# Outputs that a conversion must preserve. For SQuAD 2.0, ends are scored for the
+# start positions in the batch.
 _OUTPUTS = (
     "sequence_output",
     "pooled_output",
@@ -214,10 +215,10 @@ def new_directory(output_dir: str) -> Iterator[str]:
 
 
 def export_weights(model: str, export_path: str, *, dry_run: bool = False) -> list[str]:
-    """Writes encoder and pretraining heads as a checkpoint of step 0; returns their names.
+    """Writes encoder and pretraining heads as a checkpoint of step 0; returns variable names.
 
     Source: export_checkpoints.py of the original release.
-    Differs: missing heads are omitted; the original writes random ones, and a `.meta` file.
+    Differs: missing heads are omitted; the original writes random heads, and a `.meta` file.
     """
     check_checkpoint_path(export_path)
     if tf.io.gfile.exists(export_path + ".index"):
@@ -237,7 +238,7 @@ def export_weights(model: str, export_path: str, *, dry_run: bool = False) -> li
 def _differences(
     directory: str, format_name: str, contents: ModelContents, unsupported_weights: Sequence[str]
 ) -> dict[str, float]:
-    """Returns the largest difference of each output. Raises `ValueError` if one is too large."""
+    """Returns the largest difference of each output. Raises `ValueError` if any is too large."""
     batch = ragged_batch(contents.config)
     with tempfile.TemporaryDirectory(prefix="albert_tf_") as folder:
         actual = outputs_in_fresh_process(format_name, directory, batch, folder)

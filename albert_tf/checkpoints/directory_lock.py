@@ -102,7 +102,7 @@ def open_locked(name: str, flags: int, *, waits: bool = False) -> int:
         file = os.open(name, os.O_RDWR | flags, 0o666)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
-            if _is_at(file, name):  # otherwise its holder has removed it
+            if _is_at(file, name):  # otherwise another run has removed the file
                 return file
         except OSError:
             os.close(file)

@@ -70,7 +70,7 @@ _FORMATS = {
     "keras": _Format("keras_file", _KERAS_FILE),
 }
 
-# Formats of directories, which can be written.
+# Directory formats, which can be written.
 FORMAT_NAMES = tuple(_FORMATS)[:-1]
 
 
@@ -80,7 +80,7 @@ def format_module(name: str) -> FormatModule:
 
 
 def writer_of(format_name: str) -> FormatModule:
-    """Returns the module of a format of directories. Raises `ValueError` for other names."""
+    """Returns the module of a directory format. Raises `ValueError` for other names."""
     if format_name not in FORMAT_NAMES:
         raise UserError(
             f"`format` must be one of {', '.join(FORMAT_NAMES)}. Received: {format_name!r}"

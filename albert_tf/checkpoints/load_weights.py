@@ -70,8 +70,8 @@ def match_names(
     Only equal names match, except for the scope of a TF-Hub module. If `warm_start`, the
     configuration of the model, is given, the checkpoint may have other layers and sharing.
 
-    Differs: the original reports variables as restored that it leaves unfilled, and fills variables
-        without an equal name from group 0 at any depth.
+    Differs: the original reports some unfilled variables as restored, and fills variables without
+        an equal name from group 0 at any depth.
     """
     stored, matches = set(stored_names), {}
     parts = _parts_by_depth(stored, warm_start) if warm_start else {}

@@ -311,7 +311,9 @@ def find_model(
     check_choice("do_lower_case", do_lower_case)
     found = _find(as_path(name, path), ModelSettings(do_lower_case=do_lower_case))
     if found.source.tokenizer is None:
-        raise UserError(f"{name} must contain a tokenizer. Received: {found.path!r}, without one")
+        raise UserError(
+            f"{name} must contain a tokenizer. Received: {found.path!r}, which has no tokenizer"
+        )
     return found
 
 

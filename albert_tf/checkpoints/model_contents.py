@@ -1,6 +1,6 @@
 """A stored model of any format (`StoredModel`), and a complete model in memory (`ModelContents`).
 
-Weights have the names of the original release; every format has one map from its names to these.
+Weights have the names of the original release; every format module maps its own names to them.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class LoadedWeights(dict[str, np.ndarray]):
 
 
 def identity_projection(size: int) -> dict[str, np.ndarray]:
-    """Returns the projection that other libraries have if E equals H; the original has none."""
+    """Returns the projection that other libraries, unlike the original, have if E equals H."""
     return {_KERNEL: np.eye(size, dtype=np.float32), _BIAS: np.zeros(size, np.float32)}
 
 

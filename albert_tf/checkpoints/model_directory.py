@@ -40,7 +40,7 @@ def find_tokenizer_files(directory: str) -> list[str]:
 
 
 def make_output_dir(path: str) -> None:
-    """Creates a directory if necessary. Raises `ValueError` or `WriteError` if it cannot."""
+    """Creates a directory if necessary. Raises `ValueError` or `WriteError` on failure."""
     check_folder(path)
     with raise_write_errors(path):
         tf.io.gfile.makedirs(path)

@@ -36,8 +36,8 @@ _SHAPES = ("vocab_size", "embedding_size", "hidden_size", "intermediate_size", "
 _SHAPELESS = ("num_attention_heads", "hidden_act")
 _WAYS = f"""Name a model by one of:
   `init_checkpoint`: a directory of any format, a released tar file, the URL of a TF-Hub
-    module, the name of a released model such as base_v2, {BUNDLED[0]}, bundled with
-    albert_tf, or a checkpoint with {CONFIG_FILE} and tokenizer next to it;
+    module, the name of a released model such as base_v2, the bundled model {BUNDLED[0]},
+    or a checkpoint with {CONFIG_FILE} and tokenizer next to it;
   `albert_hub_module_handle`, of commands that fine-tune: the same, except a checkpoint;
   `albert_config_file` and `spm_model_file` or `vocab_file`, with `init_checkpoint` for its weights;
   `output_dir`: a directory where this command has trained before."""
@@ -85,8 +85,8 @@ class ModelSource:
 
 
 # Each part is read from the first location that contains it. "model" is a location that is already
-# open. `do_lower_case`, `spm_model_file` and `vocab_file` have priority over all locations. A
-# training restores the weights in `output_dir` itself.
+# open. `do_lower_case`, `spm_model_file` and `vocab_file` have priority over all locations. The
+# weights in `output_dir` are not listed, because the training loop restores them.
 _PRECEDENCE = {
     "configuration": ("config", "model", "handle", "init", "output", "eval"),
     "tokenizer": ("model", "handle", "init", "config", "output", "eval"),
@@ -133,7 +133,7 @@ def resolve_model(settings: ModelSettings, model: StoredModel | None = None) -> 
             f"The vocabulary {tokenizer.files[0]} has {tokenizer.vocab_size} entries, but "
             f"{config_from.config_file} sets vocab_size {config.vocab_size}. "
             "Use the vocabulary of this model (`spm_model_file`, `vocab_file`), or the "
-            f"configuration that belongs to it (`albert_config_file`)."
+            f"configuration that belongs to the vocabulary (`albert_config_file`)."
         )
     weights = next((s.checkpoint for s in locations_of("weights")), None) or None
     return ModelSource(config, config_from.config_file, tokenizer, lower_case, weights)
@@ -153,7 +153,7 @@ def stored_model(path: str, *, is_handle: bool = False) -> StoredModel:
 def model_in(albert_directory: str, checkpoint_name: str, is_named: bool) -> str:
     """Returns the path of a checkpoint in a directory of any format.
 
-    If the checkpoint does not exist and not `is_named`, the directory itself is returned.
+    If `is_named` is false and the checkpoint does not exist, the directory is returned.
     """
     if is_indirect(albert_directory) and not is_named:
         return albert_directory
@@ -192,8 +192,8 @@ def _choose_config(stored: Sequence[StoredModel]) -> tuple[AlbertConfig, StoredM
     found = [other.given for other in stored if other.checkpoint]
     if found:
         raise UserError(
-            f"{' and '.join(found)} contain no {CONFIG_FILE} or config.json. Pass it as "
-            f"`albert_config_file`."
+            f"{' and '.join(found)} contain no {CONFIG_FILE} or config.json. Pass the "
+            f"configuration as `albert_config_file`."
         )
     raise UserError(f"No model is named. {_WAYS}")
 
@@ -287,7 +287,10 @@ def _choose_tokenizer(
 
 
 def load_stored_tokenizer(stored: StoredModel, do_lower_case: bool) -> Tokenizer:
-    """Returns the tokenizer of a stored model. Raises `ValueError` if its files differ."""
+    """Returns the tokenizer of a stored model.
+
+    Raises `ValueError` if the tokenizer files of the model contain different tokens.
+    """
     first, *others = stored.tokenizer_files
     tokenizer = load_tokenizer(vocab_file=first, do_lower_case=do_lower_case)
     for path in others:

@@ -1,7 +1,7 @@
 """Finds models by name or URL, and downloads them into a cache.
 
 Bundled models are in `albert_tf/pretrained/<name>/`. Their checksums are compared before use.
-A model of the original release is a tar file. Its names are "base_v2" and its URL on TF-Hub.
+A model of the original release is a tar file, which can be given by a name ("base_v2") or a URL.
 Models on Hugging Face, such as "albert/albert-base-v2", are stored by huggingface_hub.
 """
 
@@ -50,7 +50,7 @@ _TF_HUB = {
 _HUGGING_FACE = {
     f"albert/albert-{name.replace('_', '-')}": name for name in PRESETS if not name.endswith("_zh")
 }
-# "owner/name", unless the ending is that of a checkpoint or file.
+# "owner/name", except names of checkpoints and names with the extension of a file.
 _ID = re.compile(
     r"(?!.*(ckpt|\.(bin|gz|h5|index|json|model|safetensors|tar|tgz)$))"
     r"[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9][A-Za-z0-9_.-]*"

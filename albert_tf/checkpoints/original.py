@@ -68,7 +68,7 @@ def find_checkpoint(path: str) -> str:
     """Returns the prefix of a checkpoint, given a prefix, one of its files, or a directory.
 
     In a directory this is `model.ckpt-best`, otherwise the newest checkpoint according to the file
-    `checkpoint`, otherwise the only checkpoint. Raises `LoadError` if there is none, or several.
+    `checkpoint`, otherwise the only checkpoint. Raises `LoadError` if there is no such checkpoint.
     """
     prefix = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", path)
     if tf.io.gfile.exists(prefix + ".index"):
@@ -92,7 +92,7 @@ def find_checkpoint(path: str) -> str:
     if len(found) != 1:
         raise LoadError(
             f"Expected one checkpoint in the directory {path!r}, found {len(found)}: "
-            f"{', '.join(found)}. Pass the prefix of one."
+            f"{', '.join(found)}. Pass the prefix of a checkpoint."
         )
     return found[0]
 
@@ -114,7 +114,7 @@ def named_checkpoint(directory: str) -> str | None:
 
 def prefixes_in(directory: str) -> list[str]:
     """Returns the prefixes of all checkpoints in a directory, sorted."""
-    # Not a glob pattern: the path may contain its characters, as in "runs [old]".
+    # Not found by a glob pattern, because the path may contain brackets, as in "runs [old]".
     return sorted(
         os.path.join(directory, name.removesuffix(".index"))
         for name in folder_names(directory)

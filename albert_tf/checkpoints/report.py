@@ -51,7 +51,7 @@ class LoadReport:
     unused: Sequence[str] = ()
 
     def summary(self) -> str:
-        """Describes the report as text: counts, and each variable with another name or value."""
+        """Returns the counts, and the variables that were renamed or not loaded, as text."""
         total = len(self.mapped) + len(self._unfilled)
         lines = [f"{self.source}: {len(self.mapped)} of {total} variables restored"]
         lines += [f"  from another name: {line}" for line in _renamed_scopes(self.mapped)]

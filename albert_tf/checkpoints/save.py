@@ -47,10 +47,11 @@ def save(
         directory: a new or empty directory, or with `overwrite` any directory. If saving fails,
             the directory is left unchanged.
         tokenizer: tokenizer of the model. If `None`, `model.tokenizer` is used.
-        max_seq_length: number of tokens to which texts are truncated. If `None`, the value of the
-            training is used, or if that is unknown, the number of positions of the model.
-        pairs: whether a classifier takes pairs of texts. If `None`, the value of the training is
-            used, or if that is unknown, both are accepted.
+        max_seq_length: number of tokens to which texts are truncated. If `None`, the value used in
+            training is kept. If that value is unknown, the number of positions of the model is
+            used.
+        pairs: whether a classifier takes pairs of texts. If `None`, the value used in training
+            is kept. If that value is unknown, pairs and single texts are accepted.
         format: "original", "huggingface", "keras_hub", "tf2_hub" or "tf1_hub". Weights that a
             format does not support are omitted with a warning. Use `albert_tf.convert` to verify
             the result.
@@ -71,7 +72,7 @@ def save(
     tokenizer = model.tokenizer if tokenizer is None else tokenizer
     if tokenizer is None:
         logging.warning(
-            "save: no tokenizer is written, because neither `tokenizer` nor the model has one"
+            "save: no tokenizer is written, because `tokenizer` and `model.tokenizer` are None"
         )
     else:
         check_model(model, ConfiguredModel, tokenizer)

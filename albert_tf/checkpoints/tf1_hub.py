@@ -191,7 +191,7 @@ def _tf1_meta_graph(graph: tf.Graph, wanted: Iterable[str]) -> Any:
             node.op = _DRAW_OF_TF1
             del node.input[1:]  # only the shape remains
             node.attr["T"].CopyFrom(node.attr.pop("Tshape"))
-        # Such as custom gradients, which exist only in Python.
+        # Some attributes, such as custom gradients, refer to objects that exist only in Python.
         for name in list(node.attr):
             if name == "debug_name" or (name.startswith("_") and name != "_class"):
                 del node.attr[name]
@@ -325,7 +325,7 @@ def _meta_graph(
 
 
 def _asset_path(name: str) -> tf.Tensor:
-    """Adds a constant with the path of an asset, with its name in the original."""
+    """Adds a constant that contains the path of an asset, named as in the original."""
     node = {CONFIG_FILE: "config_file", SENTENCEPIECE_FILE: "vocab_model"}.get(name, "vocab_file")
     path = tf.constant(_ASSET_PATH, name=node)
     tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.ASSET_FILEPATHS, path)

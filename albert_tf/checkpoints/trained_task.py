@@ -95,7 +95,7 @@ class TrainedTask:
             )
 
     def check_answers(self, asked: TrainedTask, directory: str) -> None:
-        """Raises `ValueError` if data have other labels, or pairs instead of single texts."""
+        """Raises `ValueError` if the labels differ, or only one task has pairs of texts."""
         path = os.path.join(directory, LABELS_FILE)
         path = path if tf.io.gfile.exists(path) else directory
         if self.labels != asked.labels:

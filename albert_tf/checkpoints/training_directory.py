@@ -172,9 +172,10 @@ class TrainingDirectory:
     def save_positions(
         self, step: int, worker: int, positions: Mapping[str, Any], notes: Mapping[str, Any]
     ) -> None:
-        """Writes the train state of a worker, counted from 1; the chief calls `save` afterwards.
+        """Writes the train state of a worker other than the chief, which calls `save` afterwards.
 
-        `notes` is JSON for the chief. Raises `SaveError` if the state cannot be written.
+        `worker` is at least 1, and `notes` is JSON for the chief. Raises `SaveError` if the state
+        cannot be written.
         """
         try:
             tf.io.gfile.makedirs(self._train_states)
@@ -184,9 +185,9 @@ class TrainingDirectory:
             raise self._not_saved(step, error) from error
 
     def saved_positions(self, step: int, worker: int) -> dict[str, Any]:
-        """Returns the notes of a worker and its part of the description; see `save`.
+        """Returns the JSON that `save_positions` wrote for a worker, to be passed to `save`.
 
-        Raises `SaveError` if they cannot be read.
+        Raises `SaveError` if the file cannot be read.
         """
         path = self._train_state(step, worker) + ".json"
         try:
@@ -198,7 +199,7 @@ class TrainingDirectory:
     def _write_positions(
         self, step: int, worker: int, positions: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Writes a train state; returns its part of the description."""
+        """Writes a train state; returns its entry in `<step>.json`: checksum and iterator names."""
         state = self._train_state(step, worker)
         with new_checkpoint(state) as temporary:
             tf.train.Checkpoint(**positions).write(temporary)
@@ -223,7 +224,7 @@ class TrainingDirectory:
             for name in sorted(stale, key=lambda name: not name.endswith(".index")):
                 remove(os.path.join(folder, name))
         for prefix in sorted(self._damaged):
-            logging.info("Removed %s, which was damaged: a newer one is complete", prefix)
+            logging.info("Removed %s, which was damaged: a newer checkpoint is complete", prefix)
         self._damaged.clear()
 
     def restore_newest(
@@ -232,7 +233,8 @@ class TrainingDirectory:
         """Restores the newest checkpoint; skips damaged checkpoints with a warning.
 
         Returns the checkpoint's prefix and its step, or `None` if there is no checkpoint. Raises
-        `DamagedError` if all checkpoints are damaged, `LoadError` if they are of another model.
+        `DamagedError` if all checkpoints are damaged, `LoadError` if a checkpoint belongs to
+        another model.
         """
         named = self._named_step()
         if named is not None and self._committed_step() is None:
@@ -257,7 +259,7 @@ class TrainingDirectory:
         return None
 
     def _check_train_states(self, prefix: str) -> None:
-        """Raises `DamagedError` if a train state is damaged; the original writes none."""
+        """Raises `DamagedError` if a train state is damaged."""
         for state, _, expected in self._states(prefix, self.input_description(prefix) or {}):
             if expected is not None and _checksum(state) != expected:
                 raise DamagedError(f"{state!r} is damaged: its checksum differs.")
@@ -280,7 +282,7 @@ class TrainingDirectory:
         for name, variable in variables.items():
             if tuple(shapes[name]) != tuple(variable.shape):
                 raise LoadError(
-                    f"{prefix} cannot be resumed: {name!r} is {shapes[name]} there and "
+                    f"{prefix} cannot be resumed: {name!r} has shape {shapes[name]}, but "
                     f"{list(variable.shape)} in the model of `albert_config_file`."
                 )
         values = read_variables(reader, prefix, [*variables, GLOBAL_STEP])
@@ -318,9 +320,9 @@ class TrainingDirectory:
     def restore_input(
         self, prefix: str, positions: Mapping[str, Any], input_description: Mapping[str, Any]
     ) -> bool:
-        """Moves new iterators to the saved position; returns whether there is such a position.
+        """Moves new iterators to the saved position; returns whether they were moved.
 
-        If no position was saved or the input has changed, a warning is logged.
+        If no position was saved or the input has changed, a warning is logged instead.
 
         Args:
             prefix: the checkpoint.
@@ -443,7 +445,7 @@ def choose_checkpoint(
         if directory.best() is None and directory.newest() is not None:
             choice = "newest"
             logging.warning(
-                "%s has no best checkpoint because none was evaluated: using the newest one",
+                "%s has no best checkpoint because no checkpoint was evaluated: using the newest",
                 directory.path,
             )
     return next(choose_checkpoints(directory, choice, init_checkpoint, name=name))

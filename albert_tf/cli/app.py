@@ -41,8 +41,9 @@ from albert_tf.training.interruption import end_on_signals
 # Flags of earlier versions, and what to use instead.
 REMOVED_FLAGS = {
     "calibration_file": "--quantization=int8 needs no texts.",
-    "depth_schedule": "train a model with fewer layers, then start a run in another --output_dir "
-    "with its directory as --init_checkpoint and all layers in --albert_config_file.",
+    "depth_schedule": "train a model with fewer layers first. Then start a run with another "
+    "--output_dir, the directory of the first run as --init_checkpoint, and a configuration with "
+    "all layers as --albert_config_file.",
 }
 _REPORT = (
     "error: unexpected exception, possibly a bug in albert_tf. Please report it with the stack "
@@ -144,7 +145,8 @@ def is_user_error(error: Exception) -> bool:
 def explain(error: Exception, values: flags.FlagValues) -> str:
     """Returns the message of an error, with advice and the related flags.
 
-    `name` becomes --name. If the message contains the path of a flag, it begins with this flag.
+    Names of flags in backticks become --name. If a flag sets a path in the message, the flag is
+    prepended.
     """
     message = _with_flags(str(error), values)
     present = (name for name in values if values[name].present)
@@ -163,7 +165,7 @@ def _with_flags(message: str, values: flags.FlagValues) -> str:
 
 
 def _name_flags(record: python_logging.LogRecord) -> bool:
-    """Replaces the arguments that a log line names by flags, as in messages of errors."""
+    """Replaces argument names in a log line with flags, as in error messages."""
     record.msg, record.args = _with_flags(record.getMessage(), flags.FLAGS), ()
     return True
 
@@ -237,7 +239,11 @@ def _hide_other_logs() -> None:
 
 
 def _import_quietly(execute: Callable[[ModuleType], None], module: ModuleType) -> None:
-    """Imports TensorFlow so that its C++ code logs only errors, and a missing GPU is no error."""
+    """Imports TensorFlow with C++ logs limited to errors.
+
+    Without a GPU, they are limited to fatal errors, because TensorFlow logs a missing GPU as an
+    error.
+    """
     has_gpu = glob.glob("/dev/nvidia*") or os.path.exists("/dev/dxg")  # WSL has dxg
     is_hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
     os.environ[_CPP_LOG_LEVEL] = "2" if has_gpu and not is_hidden else "3"

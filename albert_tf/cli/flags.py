@@ -67,8 +67,9 @@ def settings_from_flags(kind: type[T]) -> T:
 class Flag(NamedTuple):
     """Definition of a flag, without its help text.
 
-    The default determines the type. `None` defines a string, a tuple a list, and a type a flag of
-    this type whose default is `None`; the type `list` defines a string that can be repeated.
+    The default determines the type: `None` defines a string, and a tuple defines a list. If the
+    default is itself a type, the flag has this type and the default `None`. The type `list` defines
+    a string that can be repeated.
     """
 
     name: str
@@ -104,7 +105,7 @@ def define(groups: Groups) -> None:
     """Defines flags with their help texts, by group."""
     for title, texts in groups.items():
         for flag, text in texts.items():
-            assert flag.name not in flags.FLAGS, flag.name  # absl does not always reject it
+            assert flag.name not in flags.FLAGS, flag.name  # absl does not reject all duplicates
             _define_one(flag, text)
             flags.FLAGS.register_key_flag_for_module(title, flags.FLAGS[flag.name])
 
@@ -143,7 +144,7 @@ WEIGHTS: Flags = {
     "fewer parameters, than --init_checkpoint. Each layer takes the weights of the layer at the "
     "same relative depth. In a fully shared model these are the weights of group 0.",
     Flag("spm_model_file"): "SentencePiece model (English models). It is stored with the "
-    "checkpoints. from_tf_hub: the file of the model, which is also the default without "
+    "checkpoints. from_tf_hub: the tokenizer of the model, which is also the default without "
     "--vocab_file.",
     Flag("vocab_file"): "WordPiece vocabulary (Chinese models). It is stored with the checkpoints.",
 }
@@ -375,7 +376,8 @@ def fine_tuning_flags(
             "tokenizer: the directory or URL of a TF-Hub module, a model in another format, a "
             "released tar file, or a name such as base_v2 or mini (mini is part of albert_tf).",
             Flag("albert_config_file"): "Model configuration (albert_config.json). Default: the "
-            "one of --albert_hub_module_handle, next to --init_checkpoint, or in --output_dir.",
+            "configuration of --albert_hub_module_handle, next to --init_checkpoint, or in "
+            "--output_dir.",
             **WEIGHTS,
             **LOWER_CASE,
         },

@@ -30,7 +30,7 @@ FLAGS: Groups = {
     "Devices": {
         Flag("precision", "float32", choices=("float32", "bfloat16", "float16")): "Precision of "
         "matrix products.",
-        Flag("xla", False): "XLA compiles the step for a GPU or TPU.",
+        Flag("xla", False): "Estimate the memory of a step that XLA compiles for a GPU or TPU.",
         Flag("memory_gb", float): "Memory of the device in GB (10^9 bytes), for which the largest "
         "batch size is printed. Default: no batch size is printed.",
     },

@@ -59,9 +59,9 @@ _OWN: Groups = {
         Flag("multi_label", False): "Texts have any number of labels, separated by | in a cell, or "
         "in a list in JSON Lines. An empty cell means no labels.",
         Flag("multi_label_threshold", 0.5): "Minimum probability at which a label is predicted "
-        "with --multi_label. If not set, a trained model keeps the threshold of its training.",
+        "with --multi_label. If not set, a trained model keeps the threshold used in training.",
         Flag("max_seq_length", 512): "Maximum number of tokens per sequence. Longer texts are "
-        "truncated. If not set, a trained model keeps the length of its training.",
+        "truncated. If not set, a trained model keeps the length used in training.",
     },
     "Export": {
         Flag("threshold_to_export", math.nan): "Number that the exported model returns as the "

@@ -52,13 +52,14 @@ _OWN: Groups = {
         "follows the first. none: no such loss and no sentence-order head.",
         Flag("shuffle_buffer_size", 1000, at_least=1): "Number of records from which the next "
         "training example is drawn at random.",
-        Flag("skip_damaged_records", False): "Skip records of --input_file that cannot be read "
-        "during training, and report their number. Without this flag they are an error.",
+        Flag("skip_damaged_records", False): "During training, skip records of --input_file that "
+        "cannot be read, and report their number. Without this flag they are an error.",
     },
     "Masking": {
         Flag("masked_lm_prob", 0.0): "Fraction of tokens to mask during training, differently in "
-        "every epoch; usually 0.15. For records created with create_pretraining_data "
-        "--masked_lm_prob=0. 0: the records are already masked.",
+        "every epoch; usually 0.15. This requires records created with "
+        "create_pretraining_data --masked_lm_prob=0. With the default, 0, the records must already "
+        "be masked.",
         Flag("masked_lm_budget", 0.0): "The name of --masked_lm_prob in the original release.",
         **NGRAMS,
     },
@@ -75,8 +76,8 @@ _OWN: Groups = {
         "number of seconds after the last new checkpoint. 0: do not wait.",
     },
     "Model": {
-        Flag("albert_config_file"): "Model configuration (albert_config.json). Default: the one in "
-        "--output_dir, or the one that comes with --init_checkpoint.",
+        Flag("albert_config_file"): "Model configuration (albert_config.json). Default: the "
+        "configuration in --output_dir, or the configuration of --init_checkpoint.",
         **WEIGHTS,
     },
     "Optimizer": {

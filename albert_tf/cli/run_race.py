@@ -42,7 +42,7 @@ _OWN: Groups = {
         Flag("high_only", False): "Use only the high-school level of RACE.",
         Flag("middle_only", False): "Use only the middle-school level of RACE.",
         **{
-            Flag(f"{split}_choices"): f"The {split} set, instead of the one of RACE: JSON "
+            Flag(f"{split}_choices"): f"The {split} set to use instead of RACE: JSON "
             "Lines with context, question, options (2 to 26) and label."
             for split in ("train", "dev", "test")
         },

@@ -1,4 +1,4 @@
-r"""Fine-tunes and applies a token classifier, such as for named entities.
+r"""Fine-tunes and applies a token classifier, for example for named-entity recognition.
 
 Files are in the column format of CoNLL (one word per line, blank lines between sentences) or in
 JSON Lines. Select any combination of --do_train, --do_eval, --do_predict, --predict_file and
@@ -44,7 +44,7 @@ _OWN: Groups = {
         "count from the last column.",
         Flag("label_column", -1): "Number of the column of labels.",
         Flag("max_seq_length", 512): "Maximum number of tokens per sequence. Longer sentences are "
-        "split into overlapping windows. If not set, a trained model keeps the length of its "
+        "split into overlapping windows. If not set, a trained model keeps the length used in "
         "training.",
     },
     "Training": {

@@ -1,6 +1,6 @@
 r"""Trains a SentencePiece vocabulary on text.
 
-The settings are those of the released English models.
+The settings are the same as for the released English models.
 
     albert_tf train_sentencepiece --input_file='text/*.txt' --model_prefix=vocab/30k \
         --vocab_size=30000

@@ -87,7 +87,7 @@ def _isolated_workers() -> Iterator[None]:
     # guard would start its work again.
     program = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
-    # SIGTERM is not blocked: the pool uses it to end its processes after one has died.
+    # SIGTERM is not blocked: the pool uses it to end its processes after a process has died.
     blocked = (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
     try:

@@ -50,8 +50,9 @@ class TokenSequences:
     ) -> TokenSequences:
         """Creates the sequences [CLS] a [SEP], or [CLS] a [SEP] b [SEP] if b is not empty.
 
-        Until a pair fits, the last token of the longer segment is removed, or of b if both have the
-        same length. If this removes all of b, the sequence becomes [CLS] a [SEP].
+        Until a pair fits, the last token of the longer segment is removed. If both segments have
+        the same length, the last token of b is removed. If this removes all of b, the sequence
+        becomes [CLS] a [SEP].
 
         Args:
             tokens: int32 [T]; a and b of the first row, a and b of the second row, and so on.

@@ -59,10 +59,11 @@ def open_input(path: str) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def open_output(path: str | None) -> Iterator[IO[bytes]]:
-    """Opens an output in binary mode: see `write_then_rename`, or if `None`, the standard output.
+    """Opens an output in binary mode. If `path` is `None`, it is the standard output.
 
-    If the reader of the standard output ends, the block ends without an error. Raises ValueError if
-    the standard output is closed, and WriteError if the output cannot be written.
+    Files are written with `write_then_rename`. If the reader of the standard output ends, the block
+    ends without an error. Raises ValueError if the standard output is closed, and WriteError if the
+    output cannot be written.
     """
     if path is not None:
         with write_then_rename(path) as file:

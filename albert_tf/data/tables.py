@@ -227,7 +227,7 @@ def _csv_rows(path: str, text: str) -> Iterator[Row]:
 
 
 def _filled(rows: Iterator[Row], width: int, issues: DataIssues) -> Iterator[Row]:
-    """Skips blank lines, but keeps those before the last row of files with a single column."""
+    """Skips blank lines. If there is a single column, keeps blank lines before the last row."""
     blanks: list[int] = []
     for line, cells in rows:
         if not cells or (len(cells) == 1 < width and not (cells[0] or "").strip()):

@@ -52,7 +52,7 @@ class TextExample:
 
 @dataclass(frozen=True)
 class Labels:
-    """The labels of a task: names of classes in the order of their ids, or none for a regression.
+    """The labels of a task: names of classes in the order of their ids; empty for a regression.
 
     With `multi_label`, an example has any number of classes, separated by "|" in files. A class is
     predicted if its probability is at least `threshold`.

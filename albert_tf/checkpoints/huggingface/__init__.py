@@ -349,7 +349,7 @@ def _trained_task(values: Mapping[str, Any], where: str) -> TrainedTask | None:
 
 
 def _check_same_task(task: TrainedTask, values: Mapping[str, Any], where: str) -> None:
-    """Rejects a `labels.json` that contradicts a `config.json` that transformers changed."""
+    """Rejects a `labels.json` that contradicts `config.json`, which transformers may change."""
     architecture, kind = _architecture_of(values), values.get("problem_type")
     if architecture in _TASKS:
         is_same = task.name in _TASKS[architecture]

@@ -134,7 +134,7 @@ def write_tokenizer(directory: str, tokenizer: Tokenizer, config: AlbertConfig) 
         # The AlbertTokenizer of transformers 5 would replace `` and '' by ".
         settings = {"tokenizer_class": "PreTrainedTokenizerFast", "keep_accents": False}
     else:
-        # In transformers, duplicate lines of a vocabulary have ids.
+        # In transformers, duplicate lines of a vocabulary also have ids.
         _write(directory, WORDPIECE_FILE, _lines(tokenizer.tokens))
         settings = {"tokenizer_class": "BertTokenizer", "strip_accents": None}
     names = {
@@ -262,7 +262,7 @@ def wordpiece_tokens(content: JsonValue) -> list[str]:
     vocabulary = content["model"]["vocab"]
     ids = {i.whole_number(): token for token, i in vocabulary.members().items()}
     if sorted(ids) != list(range(len(vocabulary.members()))):
-        raise vocabulary.error("tokens with the ids from 0 on, each once")
+        raise vocabulary.error("tokens whose ids are unique and consecutive, starting at 0")
     tokens = [ids[i] if ids[i].split() else " " for i in range(len(ids))]  # as in a vocab.txt
     if wrong := [t for t in tokens if (t.split() or [t]) != [t] or not is_encodable(t)]:
         raise vocabulary.error(f"tokens without blanks, line ends and surrogates, not {wrong[0]!a}")
@@ -291,7 +291,7 @@ def lower_cases(content: JsonValue) -> bool | None:
 
 
 def tokenizer_json(tokenizer: SentencePieceTokenizer) -> dict[str, Any]:
-    """Returns a `tokenizer.json` with the ids of a SentencePiece tokenizer.
+    """Returns a `tokenizer.json` that produces the same ids as a SentencePiece tokenizer.
 
     The only exception is that transformers recognizes special tokens in texts.
     """

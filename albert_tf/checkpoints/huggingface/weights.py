@@ -123,7 +123,7 @@ def hugging_face_name(name: str, has_heads: bool) -> str | None:
 
 
 class HuggingFaceWeights:
-    """A `WeightsReader`, in float32, of a file of weights, which may be open as `tensors`.
+    """Reads a file of weights in float32; see `WeightsReader`. `tensors` is the open file, if any.
 
     Raises `LoadError` if the file cannot be read, or the original does not support the model.
     """
@@ -212,7 +212,7 @@ def read_content(path: str) -> JsonValue:
 
 
 class Tensors(NamedTuple):
-    """Stored tensors: the shape of each, and a function that reads one by name."""
+    """Stored tensors: their shapes, and a function that reads a tensor by name."""
 
     shapes: dict[str, list[int]]
     get: Callable[[str], np.ndarray]
@@ -252,7 +252,7 @@ def _open_shards(path: str) -> Tensors:
                 f"{path!r} contains {shown(file)}; expected a file of weights in its directory."
             )
         if not file_exists(os.path.join(folder, file)):
-            raise LoadError(f"{path!r} contains {shown(file)}, which is missing. Download it.")
+            raise LoadError(f"{path!r} lists {shown(file)}, which is missing. Download it.")
         shards[file] = open_tensors(os.path.join(folder, file))
     for name, file in files.items():
         if name not in shards[file].shapes:
@@ -318,7 +318,9 @@ def _open_torch(path: str) -> Tensors:
         with open_binary(path, "rb") as file:
             loaded = torch.load(file, **settings)
     if not isinstance(loaded, dict):
-        raise LoadError(f"{path!r} contains a {type(loaded).__name__}, not weights by name.")
+        raise LoadError(
+            f"{path!r} contains a {type(loaded).__name__}, not a dictionary of weights."
+        )
     tensors = {str(name): v for name, v in loaded.items() if isinstance(v, torch.Tensor)}
 
     def get(name: str) -> np.ndarray:

@@ -197,8 +197,9 @@ def unsupported_weights(contents: ModelContents) -> list[str]:
 def write(directory: str, contents: ModelContents) -> None:
     """Writes a preset that KerasHub's `from_preset` loads.
 
-    A model with a classifier, also with one output, becomes an `AlbertTextClassifier`, a model with
-    only a masked-LM head an `AlbertMaskedLM`, any other model a backbone.
+    A model with a classifier, including heads with a single output, becomes an
+    `AlbertTextClassifier`. A model with only a masked-LM head becomes an `AlbertMaskedLM`, and any
+    other model becomes a backbone.
     """
     tokenizer, theirs = contents.tokenizer, None
     if _is_usable(tokenizer):
@@ -272,7 +273,7 @@ def _checked(config: dict[str, Any], source: JsonValue) -> AlbertConfig:
 
 
 def _described(directory: str, name: str, *classes: str) -> JsonValue:
-    """Returns the arguments in the description of an object, which must be of a given class."""
+    """Returns the arguments of the object in a JSON file, whose class must be in `classes`."""
     description = _json(directory, name)
     registered = description["registered_name"]
     if registered.text().rpartition(">")[2] not in classes:

@@ -93,7 +93,7 @@ def is_here(path: str) -> bool:
 
 
 def read(path: str) -> StoredModel:
-    """Reads the parts of an ALBERT in a SavedModel; see `FormatModule`."""
+    """Reads the parts of an ALBERT model in a SavedModel; see `FormatModule`."""
     try:
         return _read(path)
     except LoadError as error:
@@ -201,7 +201,7 @@ class _Weights:
         return None if key is None else self.value(key)
 
     def _keys_of_weights(self) -> dict[str, str]:
-        """Returns the keys of the dictionary of variables in exports of this package."""
+        """Returns the keys of weights by name; empty if another program wrote the SavedModel."""
         number = _children(self._objects, 0).get(WEIGHTS)
         if number is None:
             return {}
@@ -324,7 +324,7 @@ def _derived_config(
 
 
 def _keras_settings(path: str, content: bytes) -> Mapping[str, Any]:
-    """Returns the encoder's arguments in Keras metadata, or in older models in the graph file."""
+    """Returns the encoder's arguments from Keras metadata (in older models, the graph file)."""
     file = os.path.join(path, _KERAS_METADATA)
     if tf.io.gfile.exists(file):
         with tf.io.gfile.GFile(file, "rb") as opened:

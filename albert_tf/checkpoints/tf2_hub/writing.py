@@ -40,7 +40,7 @@ Function = Callable[..., Outputs]
 
 
 class EncoderFunctions:
-    """Functions of inputs with the original's or TF-Hub's names.
+    """Computes encoder and heads from inputs with the original's or TF-Hub's names.
 
     `model` provides the layers, `variables` the values by the original's names. `dropout_state`,
     int64 [2], is a seed and the number of training calls, or `None` without dropout.
@@ -59,7 +59,7 @@ class EncoderFunctions:
         }
 
     def encode(self, inputs: Tensors, training: bool) -> Outputs:
-        """Returns `pooled_output`, also as `default`, `sequence_output` and `encoder_outputs`."""
+        """Returns `pooled_output` (also named `default`), `sequence_output`, `encoder_outputs`."""
         outputs = self._encoded(inputs, training)
         return {**outputs, "default": outputs["pooled_output"]}
 
@@ -99,7 +99,7 @@ class EncoderFunctions:
             return dict(zip(_ENCODER_OUTPUTS, (pooled, hidden[-1], hidden), strict=True))
 
         specs = [tf.TensorSpec([None, None], tf.int32, name=name) for name in ORIGINAL_INPUTS]
-        # Otherwise it would be traced twice inside other functions.
+        # Without a concrete function, `run` would be traced twice inside other functions.
         return tf.function(run, specs, autograph=False).get_concrete_function()
 
     def _reading(self, *prefixes: str) -> keras.StatelessScope:
