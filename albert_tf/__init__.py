@@ -17,6 +17,7 @@ from albert_tf.version import __version__ as __version__
 
 if TYPE_CHECKING:
     # `as` marks a name as public for type checkers.
+    from albert_tf.checkpoints.convert import convert as convert
     from albert_tf.checkpoints.load_tokenizer import load_tokenizer as load_tokenizer
     from albert_tf.checkpoints.load_weights import load_weights as load_weights
     from albert_tf.checkpoints.loading import load as load
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from albert_tf.pretraining.run import PretrainingSettings as PretrainingSettings
     from albert_tf.pretraining.run import run_pretraining as run_pretraining
     from albert_tf.pretraining.vocabulary import train_sentencepiece as train_sentencepiece
+    from albert_tf.serving.hub import export_hub_module as export_hub_module
     from albert_tf.squad.ask import QuestionAnswer as QuestionAnswer
     from albert_tf.squad.ask import QuestionAnswerer as QuestionAnswerer
     from albert_tf.squad.run import SquadSettings as SquadSettings
@@ -65,9 +67,7 @@ if TYPE_CHECKING:
     from albert_tf.token_classification.tag import TaggedText as TaggedText
     from albert_tf.token_classification.tag import TaggedWord as TaggedWord
     from albert_tf.token_classification.token_classifier import TokenClassifier as TokenClassifier
-    from albert_tf.tools.exports import convert as convert
     from albert_tf.tools.exports import estimate_memory as estimate_memory
-    from albert_tf.tools.exports import export_hub_module as export_hub_module
     from albert_tf.tools.exports import export_litert as export_litert
     from albert_tf.tools.exports import export_saved_model as export_saved_model
     from albert_tf.tools.exports import inspect as inspect
@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from albert_tf.training.settings import JobResult as JobResult
 
 _NAMES = {
+    "checkpoints.convert": ("convert",),
     "checkpoints.load_tokenizer": ("load_tokenizer",),
     "checkpoints.load_weights": ("load_weights",),
     "checkpoints.loading": ("load",),
@@ -103,19 +104,13 @@ _NAMES = {
     "pretraining.fill_mask": ("FillMask",),
     "pretraining.run": ("PretrainingSettings", "run_pretraining"),
     "pretraining.vocabulary": ("train_sentencepiece",),
+    "serving.hub": ("export_hub_module",),
     "squad.ask": ("QuestionAnswer", "QuestionAnswerer"),
     "squad.run": ("SquadSettings", "run_squad"),
     "token_classification.run": ("TokenClassificationSettings", "run_token_classification"),
     "token_classification.tag": ("TaggedEntity", "TaggedText", "TaggedWord"),
     "token_classification.token_classifier": ("TokenClassifier",),
-    "tools.exports": (
-        "convert",
-        "estimate_memory",
-        "export_hub_module",
-        "export_litert",
-        "export_saved_model",
-        "inspect",
-    ),
+    "tools.exports": ("estimate_memory", "export_litert", "export_saved_model", "inspect"),
     "training.optimization": ("AdamWeightDecay", "Lamb", "WarmupPolynomialDecay"),
     "training.settings": ("JobResult",),
 }

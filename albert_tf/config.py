@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from absl import logging
 
 from albert_tf.data.errors import UserError
-from albert_tf.data.files import file_exists, write_then_rename
+from albert_tf.data.files import file_exists, write_file
 from albert_tf.data.strict_json import as_whole_number, is_number, read_json, shown
 
 # Names of `hidden_act` (case is ignored); an empty name means no activation.
@@ -230,8 +230,7 @@ class AlbertConfig:
 
     def to_json_file(self, path: str) -> None:
         """Writes an `albert_config.json` that the programs of the original release can read."""
-        with write_then_rename(path) as file:
-            file.write((json.dumps(self.to_dict(), indent=2) + "\n").encode())
+        write_file(path, json.dumps(self.to_dict(), indent=2) + "\n")
 
     @classmethod
     def from_preset(cls, name: str) -> AlbertConfig:

@@ -28,6 +28,7 @@ from albert_tf.checkpoints.model_contents import ModelContents
 from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.checkpoints.report import LoadReport
 from albert_tf.config import AlbertConfig
+from albert_tf.data.arguments import as_path
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import (
     check_checkpoint_path,
@@ -116,31 +117,44 @@ class ConversionReport:
 
 
 def convert(
-    model: str,
-    format_name: str,
-    output_dir: str,
+    path: str | os.PathLike,
+    format: str,
+    output_dir: str | os.PathLike,
     *,
     with_optimizer: bool = False,
     dtype: str = "float32",
     dry_run: bool = False,
     **parts: Any,
 ) -> ConversionReport:
-    """Writes a model in another format, reads it in a new process and compares the outputs.
+    """Writes a model in another format and verifies it, as `convert_checkpoint.py` does.
 
-    See `albert_tf.convert`. With `dry_run`, only the checks are run. `parts` replace parts of the
-    model, see `read_contents`.
+    Args:
+        path: a model of any format, see `albert_tf.load`.
+        format: "original", "huggingface", "keras_hub", "tf2_hub" or "tf1_hub".
+        output_dir: a new or an empty directory. If the conversion fails, it is left unchanged.
+        with_optimizer: for "original", whether to include the optimizer's moments and the step.
+        dtype: type of the stored weights, "float32", or "float16" for "huggingface".
+        dry_run: whether to check only that the model can be converted.
+        **parts: see `albert_tf.export_litert`.
+
+    Returns:
+        A report on every weight, with the largest difference of each output.
+
+    Raises:
+        ValueError: the format does not support the model, or the outputs of the result differ.
+        OSError: the directory cannot be written.
     """
-    check_target(output_dir, format_name not in ("huggingface", "keras_hub"))
+    path = as_path("path", path)
+    output_dir = as_path("output_dir", output_dir, "path of a directory")
+    check_target(output_dir, format not in ("huggingface", "keras_hub"))
     for setting, is_given, supported in (
         ("`with_optimizer`", with_optimizer, ORIGINAL),
         (f"`dtype`={dtype}", dtype != "float32", "huggingface"),
     ):
-        if is_given and format_name != supported:
-            raise UserError(
-                f"{setting} needs `format`={supported}. Received: `format`={format_name}"
-            )
-    writer = writer_of(format_name)
-    contents, loaded = read_contents(model, with_optimizer=with_optimizer, **parts)
+        if is_given and format != supported:
+            raise UserError(f"{setting} needs `format`={supported}. Received: `format`={format}")
+    writer = writer_of(format)
+    contents, loaded = read_contents(path, with_optimizer=with_optimizer, **parts)
     if dtype != "float32":
         contents = dataclasses.replace(contents, weights=_rounded(contents.weights, dtype))
     if with_optimizer and not any(map(is_slot, contents.weights)):
@@ -150,15 +164,15 @@ def convert(
         )
     unsupported_weights = writer.unsupported_weights(contents)
     if unsupported_weights:
-        logging.warning("%s does not support %s", format_name, ", ".join(unsupported_weights))
+        logging.warning("%s does not support %s", format, ", ".join(unsupported_weights))
     differences: dict[str, float] = {}
     if not dry_run:
         with new_directory(output_dir) as directory:
             writer.write(directory, contents)
-            differences = _differences(directory, format_name, contents, unsupported_weights)
+            differences = _differences(directory, format, contents, unsupported_weights)
     return ConversionReport(
-        source=model,
-        format_name=format_name,
+        source=path,
+        format_name=format,
         output_dir=output_dir,
         loaded=loaded,
         unsupported_weights=unsupported_weights,

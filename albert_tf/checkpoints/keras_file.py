@@ -20,7 +20,7 @@ from albert_tf.checkpoints.names import store_tokenizer
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.config import AlbertConfig
-from albert_tf.data.files import open_binary, reason_of
+from albert_tf.data.files import read_file, reason_of
 from albert_tf.modeling.encoder import ConfiguredModel
 from albert_tf.modeling.original_names import original_names
 from albert_tf.tokenization.loading import load_tokenizer
@@ -39,8 +39,7 @@ def load_assets(model: ConfiguredModel, directory: str) -> None:
     """Reads tokenizer and `labels.json`; the directory can be deleted afterwards."""
     model.trained_task = TrainedTask.read(directory)
     if files := find_tokenizer_files(directory):
-        with open_binary(files[0], "rb") as file:
-            path = store_tokenizer(os.path.basename(files[0]), file.read())
+        path = store_tokenizer(os.path.basename(files[0]), read_file(files[0]))
         config = AlbertConfig.from_json_file(os.path.join(directory, CONFIG_FILE))
         lower_case = bool(config.extra.get(LOWER_CASE_KEY, True))
         model.tokenizer = load_tokenizer(vocab_file=path, do_lower_case=lower_case)

@@ -30,7 +30,7 @@ from albert_tf.data.files import (
     raise_write_errors,
     reason_of,
     remove,
-    write_then_rename,
+    write_file,
 )
 from albert_tf.data.jobs import progress_bar
 
@@ -85,8 +85,7 @@ def store_tokenizer(name: str, content: bytes) -> str:
     """Stores a tokenizer file in the cache if it is missing; returns its path."""
     path = cached("tokenizers", hashlib.sha256(content).hexdigest()[:16], name)
     if not file_exists(path):
-        with write_then_rename(path) as file:
-            file.write(content)
+        write_file(path, content)
     return path
 
 

@@ -37,7 +37,7 @@ from albert_tf.data.files import (
     remove,
     rename,
     temporary_folder,
-    write_then_rename,
+    write_file,
 )
 from albert_tf.modeling.original_names import is_slot, original_names
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer, piece_list
@@ -210,8 +210,7 @@ def name_newest(directory: str, names: list[str]) -> None:
     """Writes the file `checkpoint`, a text protocol buffer; the last name is the newest."""
     lines = [f"model_checkpoint_path: {json.dumps(names[-1])}"]
     lines += [f"all_model_checkpoint_paths: {json.dumps(name)}" for name in names]
-    with write_then_rename(os.path.join(directory, "checkpoint")) as file:
-        file.write("".join(f"{line}\n" for line in lines).encode())
+    write_file(os.path.join(directory, "checkpoint"), "".join(f"{line}\n" for line in lines))
 
 
 def is_here(path: str) -> bool:
@@ -250,8 +249,7 @@ def write(directory: str, contents: ModelContents) -> None:
     path = os.path.join(directory, SENTENCEPIECE_LIST_FILE)
     if isinstance(contents.tokenizer, SentencePieceTokenizer) and not tf.io.gfile.exists(path):
         # The original's exporter needs the list of pieces, which other formats omit.
-        with write_then_rename(path) as file:
-            file.write(piece_list(contents.tokenizer.model_proto).encode())
+        write_file(path, piece_list(contents.tokenizer.model_proto))
     name = BEST
     if any(map(is_slot, contents.weights)):
         name = f"{CHECKPOINT}-{contents.global_step}"

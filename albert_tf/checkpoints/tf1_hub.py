@@ -30,7 +30,7 @@ from albert_tf.checkpoints.original import open_tensorflow_checkpoint, write_che
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
-from albert_tf.data.files import open_binary, reason_of
+from albert_tf.data.files import read_file, reason_of, write_file
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.modeling.original_names import is_of_pretraining, original_names
 from albert_tf.tokenization.base import Tokenizer
@@ -76,8 +76,8 @@ def read(path: str) -> StoredModel:
     """Reads the parts of a TF-Hub module; see `FormatModule`."""
     checkpoint = os.path.join(path, VARIABLES)
     try:
-        with tf.io.gfile.GFile(os.path.join(path, GRAPH_FILE), "rb") as file:
-            saved_model = saved_model_pb2.SavedModel.FromString(file.read())
+        content = read_file(os.path.join(path, GRAPH_FILE))
+        saved_model = saved_model_pb2.SavedModel.FromString(content)
         reader = open_tensorflow_checkpoint(checkpoint)
         shapes = reader.get_variable_to_shape_map()
         if not saved_model.meta_graphs:
@@ -156,10 +156,7 @@ def _build_outputs(
     features = {**inputs, "masked_lm_positions": inputs[POSITIONS]}
     with keras.StatelessScope(state_mapping=state):
         values = model(
-            features,
-            training=training,
-            dropout_seed=tf.constant((1, 1)),
-            output_hidden_states=True,
+            features, training=training, dropout_seed=tf.constant((1, 1)), output_hidden_states=True
         )
     outputs = {name: values[name] for name in _ENCODER_OUTPUTS}
     outputs["mlm_logits"] = tf.reshape(values["masked_lm_logits"], [-1, model.config.vocab_size])
@@ -288,14 +285,12 @@ def _tokenizer_files(tokenizer: Tokenizer | None) -> dict[str, bytes]:
     if isinstance(tokenizer, SentencePieceTokenizer):
         pieces = piece_list(tokenizer.model_proto).encode()
         return {SENTENCEPIECE_FILE: tokenizer.model_proto, SENTENCEPIECE_LIST_FILE: pieces}
-    with open_binary(tokenizer.files[0], "rb") as file:
-        return {WORDPIECE_FILE: file.read()}
+    return {WORDPIECE_FILE: read_file(tokenizer.files[0])}
 
 
 def _write_files(directory: str, files: Mapping[str, bytes]) -> None:
     for name, content in files.items():
-        with open_binary(os.path.join(directory, name), "wb") as file:
-            file.write(content)
+        write_file(os.path.join(directory, name), content)
 
 
 def _meta_graph(

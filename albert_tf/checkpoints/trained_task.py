@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from albert_tf.data.errors import UserError
-from albert_tf.data.files import write_then_rename
+from albert_tf.data.files import write_file
 from albert_tf.data.strict_json import JsonError, JsonValue, read_json
 from albert_tf.data.text_examples import Labels
 
@@ -62,8 +62,7 @@ class TrainedTask:
     def write(self, directory: str) -> None:
         """Writes `labels.json`."""
         content = json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
-        with write_then_rename(os.path.join(directory, LABELS_FILE)) as file:
-            file.write(f"{content}\n".encode())
+        write_file(os.path.join(directory, LABELS_FILE), f"{content}\n")
 
     @classmethod
     def read(cls, directory: str) -> TrainedTask | None:

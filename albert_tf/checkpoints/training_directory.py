@@ -48,7 +48,7 @@ from albert_tf.data.files import (
     reason_of,
     remove,
     remove_leftovers,
-    write_then_rename,
+    write_file,
 )
 from albert_tf.data.strict_json import JsonValue, read_json
 from albert_tf.modeling.original_names import original_names
@@ -206,8 +206,7 @@ class TrainingDirectory:
         return {_CHECKSUM: _checksum(state), _ITERATORS: list(positions)}
 
     def _write_description(self, step: int, worker: int, content: Mapping[str, Any]) -> None:
-        with write_then_rename(self._train_state(step, worker) + ".json") as file:
-            file.write(json.dumps(content, indent=2).encode())
+        write_file(self._train_state(step, worker) + ".json", json.dumps(content, indent=2))
 
     def _remove_all_but(self, kept: list[str]) -> None:
         """Removes incomplete files, and checkpoints and train states that are not in `kept`."""

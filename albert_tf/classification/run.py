@@ -18,7 +18,7 @@ from albert_tf.classification.export import export_classifier, export_text_class
 from albert_tf.classification.predict_texts import TextPredictor, check_file, predict_file
 from albert_tf.classification.task import ClassificationTask, text_features
 from albert_tf.data.errors import UserError
-from albert_tf.data.files import write_then_rename
+from albert_tf.data.files import write_file
 from albert_tf.data.sequences import check_room
 from albert_tf.data.tables import is_column_number
 from albert_tf.data.text_examples import (
@@ -284,8 +284,7 @@ def clip_similarity(values: np.ndarray) -> list[str]:
 
 
 def _write_rows(path: str, rows: Iterable[Iterable[str]]) -> None:
-    with write_then_rename(path) as file:
-        file.write("".join("\t".join(row) + "\n" for row in rows).encode())
+    write_file(path, "".join("\t".join(row) + "\n" for row in rows))
 
 
 def run_classification(

@@ -71,10 +71,8 @@ class TextClassifier(TextPredictor):
         task = model.trained_task
         if pairs is None and task is not None:
             pairs = task.is_pair
-        if max_seq_length is None and task is not None:
-            max_seq_length = task.max_seq_length
         predictor = new_predictor(
-            model, model.config, max_seq_length=max_seq_length, batch_size=batch_size
+            model, model.config, task, max_seq_length=max_seq_length, batch_size=batch_size
         )
         check_room(bool(pairs), predictor.max_seq_length)
         super().__init__(predictor, tokenizer, _matching_labels(labels, model), pairs)

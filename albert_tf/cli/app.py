@@ -20,13 +20,7 @@ from types import ModuleType
 from absl import app, flags, logging
 
 from albert_tf.checkpoints.directory_lock import DirectoryLockedError
-from albert_tf.cli.flags import (
-    GROUPS,
-    Groups,
-    define,
-    dry_run_context,
-    log_flags_without_effect,
-)
+from albert_tf.cli.flags import GROUPS, Groups, define, dry_run_context, log_flags_without_effect
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import WriteError, is_missing_file_system
 from albert_tf.data.import_hook import wrap_import

@@ -18,9 +18,7 @@ FLAGS: Groups = {
         Flag("use_tpu", False): "Check the TPU of this machine.",
         Flag("full", False): "Also time ALBERT-base on a CPU.",
     },
-    "Output": {
-        Flag("output_dir", required=True): "Required. Directory for the report.",
-    },
+    "Output": {Flag("output_dir", required=True): "Required. Directory for the report."},
 }
 
 

@@ -22,9 +22,7 @@ FLAGS: Groups = {
         Flag("num_fine_tuning_steps", 160, at_least=0): "Number of steps of fine-tuning the "
         "classifier; 0 skips it.",
     },
-    "Output": {
-        Flag("output_dir", "demo_output"): "Local directory for all results.",
-    },
+    "Output": {Flag("output_dir", "demo_output"): "Local directory for all results."},
 }
 
 

@@ -31,9 +31,7 @@ FLAGS: Groups = {
         "if that is unknown.",
         Flag("batch_size", 1, at_least=0): "Number of sequences per batch; 0 for any number.",
     },
-    "Output": {
-        Flag("output_file", "model.tflite"): "File to write.",
-    },
+    "Output": {Flag("output_file", "model.tflite"): "File to write."},
     "Actions": DRY_RUN,
 }
 

@@ -42,17 +42,17 @@ FLAGS: Groups = {
 
 def run() -> None:
     from albert_tf.checkpoints.model_source import model_in
-    from albert_tf.serving.hub import export_to_tfhub
+    from albert_tf.serving.hub import export_hub_module
 
     values = flags.FLAGS
     model = model_in(
         values.albert_directory, values.checkpoint_name, values["checkpoint_name"].present > 0
     )
-    report = export_to_tfhub(
+    report = export_hub_module(
         model,
-        values.format,
         values.export_path,
-        values.preprocessor_path,
+        format=values.format,
+        preprocessor_path=values.preprocessor_path,
         do_lower_case=lower_case_from_flags(values),
         dry_run=values.dry_run,
     )

@@ -23,9 +23,7 @@ FLAGS: Groups = {
         "part of albert_tf).",
         **LOWER_CASE,
     },
-    "Output": {
-        Flag("top_k", 5, at_least=1): "Number of predictions to print per [MASK].",
-    },
+    "Output": {Flag("top_k", 5, at_least=1): "Number of predictions to print per [MASK]."},
 }
 
 

@@ -149,7 +149,9 @@ WEIGHTS: Flags = {
     Flag("vocab_file"): "WordPiece vocabulary (Chinese models). It is stored with the checkpoints.",
 }
 # For commands whose labels are classes.
-CLASS_WEIGHTS: Flags = {
+CLASSIFIER_TRAINING: Flags = {
+    Flag("classifier_dropout_prob", 0.1): "Dropout rate of the input of the classification head "
+    "during training.",
     Flag("class_weights"): "Weights of the labels in the training loss: comma-separated entries "
     "label=weight. Other labels have weight 1. balanced: weights are inversely proportional to the "
     "frequencies of the labels in the training file. Default: equal weights.",
@@ -213,9 +215,7 @@ DEVICES: Groups = {
         "before it returns to Python, if all batches have the same shape. Reports and checkpoints "
         "end a loop early; signals do not. If not set, 1 is used.",
     },
-    "Accepted without effect": {
-        Flag("master"): "No effect: TensorFlow 2 has no session masters.",
-    },
+    "Accepted without effect": {Flag("master"): "No effect: TensorFlow 2 has no session masters."},
 }
 # Numbers of steps, in epochs.
 EPOCHS: Groups = {
@@ -403,9 +403,7 @@ def development_flags(
             "during training, or --checkpoint without training. The best checkpoint is kept as "
             "model.ckpt-best.",
         },
-        "Evaluation": {
-            Flag("eval_batch_size", 8, at_least=1): _batch_help("evaluation", examples),
-        },
+        "Evaluation": {Flag("eval_batch_size", 8, at_least=1): _batch_help("evaluation", examples)},
     }
     return merged(first, optimizer_flags(optimizer or FineTuningOptimizerConfig()), EPOCHS)
 

@@ -20,7 +20,7 @@ import math
 
 from albert_tf.cli.app import command
 from albert_tf.cli.flags import (
-    CLASS_WEIGHTS,
+    CLASSIFIER_TRAINING,
     DRY_RUN,
     Flag,
     Groups,
@@ -67,11 +67,7 @@ _OWN: Groups = {
         Flag("threshold_to_export", math.nan): "Number that the exported model returns as the "
         "output threshold. nan: the model has no such output.",
     },
-    "Training": {
-        Flag("classifier_dropout_prob", 0.1): "Dropout rate of the input of the classification "
-        "head during training.",
-        **CLASS_WEIGHTS,
-    },
+    "Training": CLASSIFIER_TRAINING,
     "Accepted without effect": unneeded("cached_dir"),
 }
 FLAGS = merged(development_flags("examples"), fine_tuning_flags("examples"), _OWN)

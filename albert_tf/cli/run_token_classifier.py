@@ -13,7 +13,7 @@ JSON Lines. Select any combination of --do_train, --do_eval, --do_predict, --pre
 
 from albert_tf.cli.app import command
 from albert_tf.cli.flags import (
-    CLASS_WEIGHTS,
+    CLASSIFIER_TRAINING,
     DRY_RUN,
     Flag,
     Groups,
@@ -47,11 +47,7 @@ _OWN: Groups = {
         "split into overlapping windows. If not set, a trained model keeps the length used in "
         "training.",
     },
-    "Training": {
-        Flag("classifier_dropout_prob", 0.1): "Dropout rate of the input of the classification "
-        "head during training.",
-        **CLASS_WEIGHTS,
-    },
+    "Training": CLASSIFIER_TRAINING,
 }
 FLAGS = merged(development_flags("windows"), fine_tuning_flags("windows"), _OWN)
 

@@ -101,6 +101,13 @@ def write_then_rename(path: str) -> Iterator[IO[bytes]]:
             rename(temporary, real_name(path))
 
 
+def write_file(path: str, content: str | bytes) -> None:
+    """Writes a file, text in UTF-8; see `write_then_rename`."""
+    data = content.encode() if isinstance(content, str) else content
+    with write_then_rename(path) as file:
+        file.write(data)
+
+
 @contextmanager
 def temporary_folder(path: str, *, is_shared: bool = False) -> Iterator[str]:
     """Creates an empty directory next to `path`, and removes it unless the block renamed it.
@@ -227,6 +234,12 @@ def open_binary(path: str, mode: str) -> IO[bytes]:
     if is_remote(path):
         return _gfile().GFile(path, mode)
     return open(path, mode)
+
+
+def read_file(path: str) -> bytes:
+    """Returns the content of a file."""
+    with open_binary(path, "rb") as file:
+        return file.read()
 
 
 def file_size(path: str) -> int:
@@ -428,8 +441,7 @@ def decode_utf8(data: bytes, where: str, *, line: int = 1) -> str:
 
 def read_utf8(path: str) -> str:
     r"""Reads a UTF-8 file written by this package. All line ends become \n."""
-    with open_binary(path, "rb") as file:
-        text = decode_utf8(file.read(), path)
+    text = decode_utf8(read_file(path), path)
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 

@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Any
 
 from albert_tf.data.errors import UserError
-from albert_tf.data.files import decode_utf8, open_binary
+from albert_tf.data.files import decode_utf8, read_file
 
 _INT64 = range(-(2**63), 2**63)
 _VALUE = re.compile(r"[^ \t\n\r]")  # the first character of a value
@@ -67,8 +67,7 @@ def json_values(text: str, where: str, *, line: int = 1) -> Iterator[tuple[int, 
 
 def read_json(path: str, where: str) -> Any:
     """Reads a JSON file; see `parse_json`."""
-    with open_binary(path, "rb") as file:
-        return parse_json(file.read(), where)
+    return parse_json(read_file(path), where)
 
 
 def _finite(number: str) -> float:

@@ -21,7 +21,7 @@ from typing import Any, Final
 from absl import logging
 
 from albert_tf.data.errors import UserError
-from albert_tf.data.files import decode_utf8, encoding_error, file_exists, open_binary
+from albert_tf.data.files import decode_utf8, encoding_error, file_exists, read_file
 from albert_tf.data.strict_json import JsonError, listed, parse_json, shown, whole_characters
 from albert_tf.data.text_examples import LABEL_SEPARATOR
 
@@ -188,8 +188,7 @@ def read_text(path: str) -> str:
     """Reads a text file; raises ValueError if it is missing, empty or not UTF-8."""
     if not file_exists(path):
         raise UserError(f"there is no file {path!r}.")
-    with open_binary(path, "rb") as file:
-        data = file.read()
+    data = read_file(path)
     text = decode_utf8(data, path)
     if data.count(b"\0") > len(data) / 10:  # probably UTF-16; a few NULs are accepted
         raise encoding_error(data, path, data.find(b"\0"))

@@ -38,11 +38,7 @@ from albert_tf.training.distribution import (
     strategy_of,
     with_xla,
 )
-from albert_tf.training.evaluation import (
-    BestCheckpoint,
-    evaluate_checkpoints,
-    load_complete,
-)
+from albert_tf.training.evaluation import BestCheckpoint, evaluate_checkpoints, load_complete
 from albert_tf.training.plan import TrainingPlan
 from albert_tf.training.precision import build_model
 from albert_tf.training.run_log import EvaluationLog

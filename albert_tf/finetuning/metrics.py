@@ -15,7 +15,7 @@ import numpy as np
 from scipy import special, stats
 from sklearn import metrics
 
-from albert_tf.data.files import write_then_rename
+from albert_tf.data.files import write_file
 from albert_tf.data.text_examples import LABEL_SEPARATOR, Labels, label_cell
 from albert_tf.training.curves import png
 
@@ -168,8 +168,7 @@ def write_confusion_matrix(output_dir: str, counts: np.ndarray, names: Sequence[
                 fontsize=8 if len(names) > 5 else 10,
                 color="white" if shares[row, column] > 0.5 else "black",
             )
-    with write_then_rename(os.path.join(output_dir, "confusion_matrix.png")) as file:
-        file.write(png(figure))
+    write_file(os.path.join(output_dir, "confusion_matrix.png"), png(figure))
 
 
 def _f1(label_ids: np.ndarray, predicted: np.ndarray) -> float:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.config import AlbertConfig
 from albert_tf.data.arguments import check_whole_number
 from albert_tf.data.errors import UserError
@@ -153,6 +154,7 @@ class Predictor:
 def new_predictor(
     model: Model,
     config: AlbertConfig,
+    task: TrainedTask | None = None,
     *,
     outputs: Sequence[str] = ("logits",),
     max_seq_length: int | None,
@@ -161,13 +163,14 @@ def new_predictor(
 ) -> Predictor:
     """Returns a `Predictor` for a model in memory, with the same batches as in the commands.
 
-    If `max_seq_length` is `None`, the smaller of `longest` and the number of positions of the model
-    is used. A batch contains `batch_size` sequences of this length. Raises TypeError or ValueError
-    for an invalid number.
+    If `max_seq_length` is `None`, the length of the `task` is used; if that is unknown, the smaller
+    of `longest` and the number of positions of the model. A batch contains `batch_size` sequences
+    of this length. Raises TypeError or ValueError for an invalid number.
     """
     check_whole_number("batch_size", batch_size, 1)
     if max_seq_length is None:
-        max_seq_length = min(longest, config.max_position_embeddings)
+        trained = task.max_seq_length if task else None
+        max_seq_length = trained or min(longest, config.max_position_embeddings)
     check_whole_number("max_seq_length", max_seq_length)
     config.check_sequence_length(max_seq_length)
     return Predictor(

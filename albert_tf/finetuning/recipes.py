@@ -137,12 +137,7 @@ def recipe_for(task_name: str, size: str | None = None, version: str = "v2") -> 
 
 
 def recipe_settings(
-    setting: str,
-    task_name: str,
-    config: AlbertConfig,
-    wanted: Iterable[str],
-    *,
-    is_training: bool,
+    setting: str, task_name: str, config: AlbertConfig, wanted: Iterable[str], *, is_training: bool
 ) -> dict[str, Any]:
     """Returns and logs the values of a recipe for the settings `wanted`.
 

@@ -9,14 +9,7 @@ from keras.initializers import TruncatedNormal
 
 from albert_tf.data.errors import UserError
 from albert_tf.modeling import kernels
-from albert_tf.modeling.layers import (
-    ConfigLike,
-    ConfiguredLayer,
-    Seed,
-    dropout,
-    register,
-    rows_of,
-)
+from albert_tf.modeling.layers import ConfigLike, ConfiguredLayer, Seed, dropout, register, rows_of
 
 MASKED_LOGIT = -1e30  # score of masked positions; only float32 can represent it
 

@@ -79,12 +79,10 @@ class MultipleChoice:
     ) -> None:
         self.tokenizer = check_model(model, AlbertForMultipleChoice, tokenizer)
         task = model.trained_task or _UNKNOWN
-        if max_seq_length is None:
-            max_seq_length = task.max_seq_length
         if max_qa_length is None:
             max_qa_length = int(task.settings.get("max_qa_length", _LONGEST_ENDING))
         self._predictor = new_predictor(
-            model, model.config, max_seq_length=max_seq_length, batch_size=batch_size
+            model, model.config, task, max_seq_length=max_seq_length, batch_size=batch_size
         )
         check_whole_number("max_qa_length", max_qa_length)
         check_lengths(self._predictor.max_seq_length, max_qa_length)
@@ -118,19 +116,12 @@ class MultipleChoice:
         found = find_model(path)
         model = found.load(AlbertForMultipleChoice, "a multiple-choice model", _UNKNOWN)
         return cls(
-            model,
-            max_seq_length=max_seq_length,
-            max_qa_length=max_qa_length,
-            batch_size=batch_size,
+            model, max_seq_length=max_seq_length, max_qa_length=max_qa_length, batch_size=batch_size
         )
 
     @keyword_arguments("contexts", "questions", "options")
     def __call__(
-        self,
-        questions: Iterable[str],
-        *,
-        contexts: Iterable[str],
-        options: Iterable[Iterable[str]],
+        self, questions: Iterable[str], *, contexts: Iterable[str], options: Iterable[Iterable[str]]
     ) -> list[ChosenOption]:
         """Chooses an option for each question.
 

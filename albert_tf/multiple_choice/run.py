@@ -13,7 +13,7 @@ from absl import logging
 
 from albert_tf.checkpoints.trained_task import MULTIPLE_CHOICE, TrainedTask
 from albert_tf.data.errors import UserError
-from albert_tf.data.files import write_then_rename
+from albert_tf.data.files import write_file
 from albert_tf.data.text_examples import DEV, TEST, TRAIN, label_cell
 from albert_tf.finetuning import flow, metrics
 from albert_tf.finetuning.job import Job, RunContext, StepSettings
@@ -115,10 +115,7 @@ class MultipleChoiceJob(Job[MultipleChoiceSettings]):
             for split, examples in self.examples.items()
         }
         return MultipleChoiceTask(
-            self.config,
-            self.features.get(TRAIN),
-            dropout_prob=settings.dropout_prob,
-            **self.inputs,
+            self.config, self.features.get(TRAIN), dropout_prob=settings.dropout_prob, **self.inputs
         )
 
     def _evaluated(
@@ -192,8 +189,8 @@ def write_choice_predictions(
         cells = [str(value) for value in values[:count]] + [""] * (len(letters) - count)
         rows.append([label_cell(name), str(seen[name]), letters[chosen], *cells])
         seen[name] += 1
-    with write_then_rename(os.path.join(output_dir, "predictions.tsv")) as file:
-        file.write("".join("\t".join(row) + "\n" for row in rows).encode())
+    text = "".join("\t".join(row) + "\n" for row in rows)
+    write_file(os.path.join(output_dir, "predictions.tsv"), text)
 
 
 def write_predict_results(
@@ -201,8 +198,8 @@ def write_predict_results(
 ) -> None:
     """Writes `predict_results.txt`: scores of the test set, and the best score of evaluations."""
     lines = ["***** Predict results *****", *original_result_lines(step, results, best)]
-    with write_then_rename(os.path.join(output_dir, "predict_results.txt")) as file:
-        file.write("".join(f"{line}\n" for line in lines).encode())
+    text = "".join(f"{line}\n" for line in lines)
+    write_file(os.path.join(output_dir, "predict_results.txt"), text)
 
 
 def run_multiple_choice(

@@ -58,11 +58,7 @@ class FillMask:
     @classmethod
     @renamed_arguments(where="path")
     def load(
-        cls,
-        path: str | os.PathLike,
-        *,
-        batch_size: int = 8,
-        do_lower_case: bool | None = None,
+        cls, path: str | os.PathLike, *, batch_size: int = 8, do_lower_case: bool | None = None
     ) -> FillMask:
         """Loads a pretrained model.
 

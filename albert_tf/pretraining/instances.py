@@ -16,12 +16,7 @@ import numpy as np
 
 from albert_tf.data.errors import UserError
 from albert_tf.data.tfrecord import FeatureSpec, encode_examples
-from albert_tf.pretraining.masking import (
-    TOKEN_BOUNDARY,
-    MaskingSettings,
-    Vocabulary,
-    mask_batch,
-)
+from albert_tf.pretraining.masking import TOKEN_BOUNDARY, MaskingSettings, Vocabulary, mask_batch
 from albert_tf.tokenization.base import Tokenizer
 
 # Sentence-order prediction, next-sentence prediction, or masked tokens only.
@@ -296,10 +291,7 @@ def _truncate(
 
 
 def make_examples(
-    documents: Documents,
-    settings: InstanceSettings,
-    vocabulary: Vocabulary,
-    seed: Sequence[int],
+    documents: Documents, settings: InstanceSettings, vocabulary: Vocabulary, seed: Sequence[int]
 ) -> Iterator[tuple[list[bytes], Counter[str]]]:
     """Creates the instances of one pass over documents.
 

@@ -16,11 +16,7 @@ from absl import logging
 from albert_tf.checkpoints.directory_lock import EVALUATION
 from albert_tf.checkpoints.model_directory import ModelDirectory, find_tokenizer, make_output_dir
 from albert_tf.checkpoints.model_source import ModelSettings, resolve_model
-from albert_tf.checkpoints.training_directory import (
-    CHOICES,
-    TrainingDirectory,
-    choose_checkpoints,
-)
+from albert_tf.checkpoints.training_directory import CHOICES, TrainingDirectory, choose_checkpoints
 from albert_tf.config import AlbertConfig, OptimizerConfig
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import check_folder, match_files

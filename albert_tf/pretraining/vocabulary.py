@@ -22,8 +22,9 @@ from albert_tf.data.files import (
     file_size,
     match_files,
     open_binary,
+    read_file,
     real_name,
-    write_then_rename,
+    write_file,
 )
 from albert_tf.data.jobs import available_cores
 from albert_tf.data.tfrecord import RecordError
@@ -96,8 +97,7 @@ def write_fingerprints(record_files: Sequence[str], tokens: Sequence[str]) -> No
         if not file_exists(path):  # a device or a named pipe
             return
         try:
-            with write_then_rename(_fingerprint_file(path)) as file:
-                file.write(f"{_digest(path)} {fingerprint}\n".encode())
+            write_file(_fingerprint_file(path), f"{_digest(path)} {fingerprint}\n")
         except OSError as error:
             logging.warning("The vocabulary of %s cannot be checked later: %s", path, error)
 
@@ -110,8 +110,7 @@ def stored_fingerprint(record_file: str) -> str | None:
     path = _fingerprint_file(record_file)
     if not (file_exists(path) and file_exists(record_file) and file_size(record_file)):
         return None  # the digest of an empty file cannot detect a replaced file
-    with open_binary(path, "rb") as file:
-        stored = re.fullmatch("([0-9a-f]{64}) ([0-9a-f]{64})\n", file.read().decode("latin-1"))
+    stored = re.fullmatch("([0-9a-f]{64}) ([0-9a-f]{64})\n", read_file(path).decode("latin-1"))
     return stored[2] if stored and stored[1] == _digest(record_file) else None
 
 

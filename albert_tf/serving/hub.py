@@ -24,12 +24,13 @@ from albert_tf.checkpoints.convert import ConversionReport, check_target, conver
 from albert_tf.checkpoints.load_tokenizer import load_tokenizer
 from albert_tf.checkpoints.model_source import stored_model
 from albert_tf.checkpoints.tf2_hub.writing import DEFAULT_SIGNATURE
+from albert_tf.data.arguments import as_path
 from albert_tf.data.errors import UserError
 from albert_tf.serving.tokenizer_graph import GraphTokenizer, Offsets
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 
-FORMATS = {"tf2": "tf2_hub", "tf1_hub": "tf1_hub"}  # names of `albert_tf.convert` by `format_name`
+_FORMATS = {"tf2": "tf2_hub", "tf1_hub": "tf1_hub"}  # names of `albert_tf.convert` by `format`
 _LENGTH = 128  # default `seq_length`, as on TF-Hub, unless the model has fewer positions
 _TEXTS = tf.TensorSpec([None], tf.string, name="sentences")
 _LENGTH_SPEC = tf.TensorSpec([], tf.int32, name="seq_length")
@@ -37,27 +38,44 @@ _LENGTH_SPEC = tf.TensorSpec([], tf.int32, name="seq_length")
 _IDS = (tf.RaggedTensorSpec([None, None], tf.int32), tf.RaggedTensorSpec([None] * 3, tf.int32))
 
 
-def export_to_tfhub(
-    model: str,
-    format_name: str,
-    export_path: str,
-    preprocessor_path: str | None = None,
-    do_lower_case: bool | None = None,
+def export_hub_module(
+    path: str | os.PathLike,
+    export_path: str | os.PathLike,
     *,
+    format: str = "tf2",
+    preprocessor_path: str | os.PathLike | None = None,
+    do_lower_case: bool | None = None,
     dry_run: bool = False,
 ) -> ConversionReport:
-    """Writes a model for TF-Hub and compares its outputs, see `albert_tf.export_hub_module`."""
+    """Writes a TF-Hub encoder or module and verifies it, as `export_to_tfhub.py` does.
+
+    Args:
+        path: a model of any format, see `albert_tf.load`.
+        export_path: a new or an empty directory.
+        format: "tf2" for an encoder, or "tf1_hub" for a module for TensorFlow 1.
+        preprocessor_path: for "tf2", directory of a preprocessor that converts texts to inputs of
+            the encoder. If `None`, no preprocessor is written.
+        do_lower_case: whether texts are lower-cased. If `None`, the setting of the model is used.
+        dry_run: whether to check only that the model can be exported.
+
+    Raises: see `convert`.
+    """
+    if format not in _FORMATS:
+        raise UserError(f"`format` must be 'tf2' or 'tf1_hub'. Received: {format!r}")
+    path = as_path("path", path)
+    export_path = as_path("export_path", export_path, "path of a directory")
 
     def export() -> ConversionReport:
-        name = FORMATS[format_name]
-        return convert(model, name, export_path, dry_run=dry_run, do_lower_case=do_lower_case)
+        name = _FORMATS[format]
+        return convert(path, name, export_path, dry_run=dry_run, do_lower_case=do_lower_case)
 
     check_target(export_path)
     if not preprocessor_path:
         return export()
-    _check_preprocessor(preprocessor_path, format_name, export_path)
-    tokenizer = load_tokenizer(model, do_lower_case=do_lower_case)
-    config = stored_model(model).config
+    preprocessor_path = os.fspath(preprocessor_path)
+    _check_preprocessor(preprocessor_path, format, export_path)
+    tokenizer = load_tokenizer(path, do_lower_case=do_lower_case)
+    config = stored_model(path).config
     length = min(_LENGTH, config.max_position_embeddings) if config else _LENGTH
     if dry_run:
         return export()

@@ -20,7 +20,7 @@ from absl import logging
 
 from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
-from albert_tf.data.files import check_file, write_then_rename
+from albert_tf.data.files import check_file, write_file, write_then_rename
 from albert_tf.data.text_examples import Labels
 from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.models import (
@@ -134,8 +134,7 @@ class LiteRTExport:
             file.write(converted)
             file.flush()  # if the disk is full, this fails before the labels are written
             if self.labels and self.labels.names and isinstance(copy, LabelModel):
-                with write_then_rename(labels_file(self.output_file)) as beside:
-                    beside.write(labels_json(self.labels).encode())
+                write_file(labels_file(self.output_file), labels_json(self.labels))
         size = len(converted) / 1e6
         logging.info("Exported %s: %s %.1f MB", self.output_file, self.quantization, size)
         for name, near in agreements.items():

@@ -23,7 +23,7 @@ from absl import logging
 from albert_tf.checkpoints.model_directory import CONFIG_FILE
 from albert_tf.checkpoints.tf2_hub.writing import DEFAULT_SIGNATURE
 from albert_tf.data.errors import UserError
-from albert_tf.data.files import temporary_folder, write_then_rename
+from albert_tf.data.files import temporary_folder, write_file
 from albert_tf.data.text_examples import Labels
 from albert_tf.modeling.models import EncoderAndHead
 from albert_tf.modeling.original_names import original_names
@@ -146,8 +146,7 @@ def write_saved_model(
     with temporary_folder(os.path.join(export_dir, "export")) as temporary:
         tf.saved_model.save(root, temporary, dict(signatures))
         for name, text in {CONFIG_FILE: config, **(extra_files or {})}.items():
-            with write_then_rename(os.path.join(temporary, _EXTRA_FOLDER, name)) as file:
-                file.write(text.encode())
+            write_file(os.path.join(temporary, _EXTRA_FOLDER, name), text)
         second = int(time.time())
         while tf.io.gfile.exists(os.path.join(export_dir, str(second))):
             second += 1

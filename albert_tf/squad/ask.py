@@ -258,8 +258,9 @@ class QuestionAnswerer(Answerer):
         predictor = new_predictor(
             model,
             model.config,
+            trained,
             outputs=OUTPUTS[version],
-            max_seq_length=trained.max_seq_length if max_seq_length is None else max_seq_length,
+            max_seq_length=max_seq_length,
             batch_size=batch_size,
             longest=AnswerSettings.max_seq_length,
         )

@@ -54,11 +54,7 @@ _WANTED = (
 
 
 def read_sentences(
-    path: str,
-    *,
-    token_column: int = 0,
-    label_column: int | None = -1,
-    needs_labels: bool = False,
+    path: str, *, token_column: int = 0, label_column: int | None = -1, needs_labels: bool = False
 ) -> Iterator[Sentence]:
     """Reads a file sentence by sentence; skips sentences without words.
 

@@ -18,13 +18,7 @@ from albert_tf.data.files import write_then_rename
 from albert_tf.data.sequences import check_room
 from albert_tf.data.streams import can_be_read_twice, source_name
 from albert_tf.data.strict_json import listed, shown
-from albert_tf.data.text_examples import (
-    DEV,
-    TEST,
-    TRAIN,
-    Labels,
-    warn_of_doubtful_labels,
-)
+from albert_tf.data.text_examples import DEV, TEST, TRAIN, Labels, warn_of_doubtful_labels
 from albert_tf.finetuning import flow
 from albert_tf.finetuning.job import Job, RunContext, StepSettings, check_predictions
 from albert_tf.finetuning.metrics import write_confusion_matrix
@@ -267,10 +261,7 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
             logging.info("Wrote predictions for %s to %s", settings.test_file, path)
         if settings.predict_file:
             predict_file(
-                settings.predict_file,
-                tagger,
-                settings.predict_output_file,
-                settings.token_column,
+                settings.predict_file, tagger, settings.predict_output_file, settings.token_column
             )
         if settings.export_dir and settings.export_text_model:
             export_text_token_classifier(
@@ -285,8 +276,7 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
 
 
 def run_token_classification(
-    settings: TokenClassificationSettings,
-    on_log: Callable[[Mapping[str, Any]], None] | None = None,
+    settings: TokenClassificationSettings, on_log: Callable[[Mapping[str, Any]], None] | None = None
 ) -> JobResult:
     """Trains, evaluates and applies a token classifier, as `run_token_classifier.py` does.
 

@@ -21,10 +21,9 @@ _ROWS = "rows"
 class TokenClassificationTask(LabelTask):
     """The training task of `run_token_classifier.py`; see `LabelTask`."""
 
-    train: TokenFeatures | None
+    train: TokenFeatures
 
     def _columns(self) -> dict[str, np.ndarray]:
-        assert self.train is not None
         if self.train.label_ids is None or not len(self.train.sequences):
             raise UserError("Training needs sentences with labels. Received none.")
         return {_ROWS: np.arange(len(self.train.sequences))}
@@ -32,7 +31,6 @@ class TokenClassificationTask(LabelTask):
     def train_dataset(self, batch_size: int, seed: int, shard: Shard = WHOLE) -> tf.data.Dataset:
         """See `Task`. Batches contain `label_ids`, int32 [B, S], -1 for tokens without a label."""
         batches = super().train_dataset(batch_size, seed, shard)
-        assert self.train is not None
         with tf.device("/CPU:0"):  # as in `training_batches`
             labels = tf.constant(self.train.token_labels())
             starts = tf.constant(self.train.sequences.starts)
@@ -51,7 +49,6 @@ class TokenClassificationTask(LabelTask):
     def describe_input(self) -> dict[str, Any]:
         """See `Task`."""
         described = super().describe_input()
-        assert self.train is not None
         digest = hashlib.sha256(self.train.token_labels().data).hexdigest()
         return {**described, "label_digest": digest}
 

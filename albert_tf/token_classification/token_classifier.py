@@ -59,10 +59,8 @@ class TokenClassifier(WordTagger):
     ) -> None:
         tokenizer = check_model(model, AlbertForTokenClassification, tokenizer)
         task = model.trained_task
-        if max_seq_length is None and task is not None:
-            max_seq_length = task.max_seq_length
         predictor = new_predictor(
-            model, model.config, max_seq_length=max_seq_length, batch_size=batch_size
+            model, model.config, task, max_seq_length=max_seq_length, batch_size=batch_size
         )
         check_room(False, predictor.max_seq_length)
         names = model.labels if labels is None else as_texts("labels", labels)

@@ -6,7 +6,7 @@ import os
 from absl import logging
 
 from albert_tf.data.errors import UserError
-from albert_tf.data.files import file_exists, open_binary
+from albert_tf.data.files import file_exists, read_file
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.sentence_piece import WORD_START, SentencePieceTokenizer
 from albert_tf.tokenization.word_piece import CONTINUATION, WordPieceTokenizer
@@ -98,8 +98,7 @@ def _read(path: str) -> bytes | str:
     """Returns the content of a file: bytes for a SentencePiece model, text for a list of tokens."""
     if not file_exists(path):
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-    with open_binary(path, "rb") as file:
-        data = file.read()
+    data = read_file(path)
     if not data.strip():
         raise UserError(f"{path} is empty.")
     try:

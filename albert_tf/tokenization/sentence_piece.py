@@ -13,7 +13,7 @@ import sentencepiece
 from sentencepiece.sentencepiece_pb2 import SentencePieceText  # type: ignore[attr-defined]
 
 from albert_tf.data.errors import UserError
-from albert_tf.data.files import write_then_rename
+from albert_tf.data.files import write_file
 from albert_tf.tokenization.base import WORD_START, Encoding, FilledTable, Tokenizer
 
 _WORD = re.compile(r"\S+")
@@ -325,10 +325,8 @@ def train_sentence_piece(
             f"Cannot train a vocabulary with `vocab_size`={vocab_size}: {error}"
         ) from error
     model_file, list_file = model_files(model_prefix)
-    with write_then_rename(model_file) as file:
-        file.write(model.getvalue())
-    with write_then_rename(list_file) as file:
-        file.write(piece_list(model.getvalue()).encode())
+    write_file(model_file, model.getvalue())
+    write_file(list_file, piece_list(model.getvalue()))
 
 
 def model_files(model_prefix: str | os.PathLike) -> tuple[str, str]:

@@ -18,7 +18,7 @@ from absl import logging
 from albert_tf.checkpoints.huggingface import read_config
 from albert_tf.config import SHARING_MODES, AlbertConfig
 from albert_tf.data.errors import UserError
-from albert_tf.data.files import file_exists, match_files, read_utf8, write_then_rename
+from albert_tf.data.files import file_exists, match_files, read_utf8, write_file
 from albert_tf.modeling.parameter_sharing import parameter_counts
 from albert_tf.pretraining.instances import NONE, NSP, SENTENCE_LOSSES, SOP
 from albert_tf.tools.commands import command_arguments, read_evaluations, run_command, write_table
@@ -175,8 +175,7 @@ def run_ablations(settings: AblationSettings, *, dry_run: bool = False) -> None:
                 if run_command("run_pretraining", [*arguments, "--dry_run"]):
                     raise UserError(f"Runs with `sentence_loss`={loss} would fail; see above.")
         return
-    with write_then_rename(path) as file:
-        file.write(text.encode())
+    write_file(path, text)
     failed, table = [], ""
     for number, variant in enumerate(variants, start=1):
         name = os.path.basename(settings.run_dir(variant))

@@ -33,7 +33,7 @@ import albert_tf
 from albert_tf.checkpoints.model_directory import make_output_dir
 from albert_tf.config import BFLOAT16, FLOAT16, FLOAT32
 from albert_tf.data.errors import UserError
-from albert_tf.data.files import write_then_rename
+from albert_tf.data.files import write_file
 from albert_tf.modeling import fused_attention
 from albert_tf.training.distribution import (
     TF_CONFIG,
@@ -104,8 +104,7 @@ def check_accelerator(output_dir: str, *, full: bool = False, use_tpu: bool = Fa
         checks.append(check)
         seconds = time.perf_counter() - start
         logging.info("%s: %s (%.0f s) %s", name, _RESULTS[check.passed], seconds, check.details)
-    with write_then_rename(os.path.join(output_dir, REPORT_FILE)) as file:
-        file.write(_report(checks).encode())
+    write_file(os.path.join(output_dir, REPORT_FILE), _report(checks))
     return checks
 
 

@@ -1,4 +1,4 @@
-"""Public functions that convert, export and inspect models."""
+"""Public functions that export and inspect models."""
 
 from __future__ import annotations
 
@@ -6,15 +6,11 @@ import os
 from typing import Any
 
 import albert_tf
-from albert_tf.checkpoints.convert import ConversionReport
-from albert_tf.checkpoints.convert import convert as convert_model
 from albert_tf.checkpoints.loading import build_model, find_model, read_contents
 from albert_tf.checkpoints.trained_task import UNNAMED, TrainedTask
 from albert_tf.classification.export import export_classifier, export_text_classifier
 from albert_tf.data.arguments import as_path
-from albert_tf.data.errors import UserError
 from albert_tf.multiple_choice.export import export_choice, export_text_choice
-from albert_tf.serving.hub import export_to_tfhub
 from albert_tf.serving.litert import Agreement, LiteRTExport
 from albert_tf.squad.export import export_spans, export_text_spans
 from albert_tf.token_classification.export import (
@@ -35,70 +31,6 @@ _KINDS = (
 _LENGTH, _LITERT_LENGTH = 512, 128
 
 Path = str | os.PathLike
-
-
-def convert(
-    path: Path,
-    format: str,
-    output_dir: Path,
-    *,
-    with_optimizer: bool = False,
-    dtype: str = "float32",
-) -> ConversionReport:
-    """Writes a model in another format and verifies it, as `convert_checkpoint.py` does.
-
-    Args:
-        path: a model of any format, see `albert_tf.load`.
-        format: "original", "huggingface", "keras_hub", "tf2_hub" or "tf1_hub".
-        output_dir: a new or an empty directory. If the conversion fails, it is left unchanged.
-        with_optimizer: for "original", whether to include the optimizer's moments and the step.
-        dtype: type of the stored weights, "float32", or "float16" for "huggingface".
-
-    Returns:
-        A report on every weight, with the largest difference of each output.
-
-    Raises:
-        ValueError: the format does not support the model, or the outputs of the result differ.
-        OSError: the directory cannot be written.
-    """
-    return convert_model(
-        as_path("path", path),
-        format,
-        as_path("output_dir", output_dir, "path of a directory"),
-        with_optimizer=with_optimizer,
-        dtype=dtype,
-    )
-
-
-def export_hub_module(
-    path: Path,
-    export_path: Path,
-    *,
-    format: str = "tf2",
-    preprocessor_path: Path | None = None,
-    do_lower_case: bool | None = None,
-) -> ConversionReport:
-    """Writes a TF-Hub encoder or module and verifies it, as `export_to_tfhub.py` does.
-
-    Args:
-        path: a model of any format, see `albert_tf.load`.
-        export_path: a new or an empty directory.
-        format: "tf2" for an encoder, or "tf1_hub" for a module for TensorFlow 1.
-        preprocessor_path: for "tf2", directory of a preprocessor that converts texts to inputs of
-            the encoder. If `None`, no preprocessor is written.
-        do_lower_case: whether texts are lower-cased. If `None`, the setting of the model is used.
-
-    Raises: see `convert`.
-    """
-    if format not in ("tf2", "tf1_hub"):
-        raise UserError(f"`format` must be 'tf2' or 'tf1_hub'. Received: {format!r}")
-    return export_to_tfhub(
-        as_path("path", path),
-        format,
-        as_path("export_path", export_path, "path of a directory"),
-        None if preprocessor_path is None else os.fspath(preprocessor_path),
-        do_lower_case,
-    )
 
 
 def export_saved_model(path: Path, export_dir: Path, *, texts: bool = False) -> str:

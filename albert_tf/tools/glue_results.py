@@ -19,7 +19,7 @@ from absl import logging
 from albert_tf.checkpoints.formats import locate, open_model
 from albert_tf.config import PRESETS
 from albert_tf.data.errors import UserError
-from albert_tf.data.files import file_exists, folder_names, open_binary, write_then_rename
+from albert_tf.data.files import file_exists, folder_names, read_file, write_file
 from albert_tf.data.text_examples import GLUE_TASKS
 from albert_tf.finetuning.recipes import VERSIONS, recipe_for, released_name
 from albert_tf.tools.commands import read_evaluations, write_table
@@ -162,8 +162,6 @@ def write_submission(
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
         for task, source in sorted(files.items()):
-            with open_binary(source, "rb") as file:
-                archive.writestr(GLUE_TASKS[task].submission_file, file.read())
-    with write_then_rename(path) as output:
-        output.write(content.getvalue())
+            archive.writestr(GLUE_TASKS[task].submission_file, read_file(source))
+    write_file(path, content.getvalue())
     return sorted(files.values())

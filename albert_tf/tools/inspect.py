@@ -26,7 +26,7 @@ from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.tf1_hub import GRAPH_FILE
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.data.errors import UserError
-from albert_tf.data.files import file_size, open_binary
+from albert_tf.data.files import file_size, open_binary, read_file
 from albert_tf.data.tfrecord import RecordError, count_records, read_records
 from albert_tf.modeling.original_names import is_slot
 from albert_tf.modeling.parameter_sharing import parameter_counts
@@ -143,8 +143,7 @@ def describe_saved_model(path: str) -> Iterator[Section]:
     file = os.path.join(path, GRAPH_FILE)
     saved_model, signatures = saved_model_pb2.SavedModel(), {}
     try:
-        with open_binary(file, "rb") as opened:
-            saved_model.ParseFromString(opened.read())
+        saved_model.ParseFromString(read_file(file))
         graph = min(saved_model.meta_graphs, key=lambda graph: len(graph.meta_info_def.tags))
         names = [name for name in sorted(graph.signature_def) if not name.startswith("__")]
         for key in names:

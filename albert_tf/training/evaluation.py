@@ -19,7 +19,7 @@ from albert_tf.checkpoints.model_directory import warn_of_another_config
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.data.errors import UserError
-from albert_tf.data.files import read_utf8, write_then_rename
+from albert_tf.data.files import read_utf8, write_file
 from albert_tf.data.jobs import progress_bar
 from albert_tf.modeling.losses import means
 from albert_tf.training.distribution import (
@@ -151,8 +151,8 @@ def result_lines(step: int, results: Mapping[str, float]) -> list[str]:
 
 def write_results(output_dir: str, step: int, results: Mapping[str, float]) -> None:
     """Writes or replaces `eval_results.txt` in `output_dir`."""
-    with write_then_rename(os.path.join(output_dir, RESULTS_FILE)) as file:
-        file.write("".join(f"{line}\n" for line in result_lines(step, results)).encode())
+    text = "".join(f"{line}\n" for line in result_lines(step, results))
+    write_file(os.path.join(output_dir, RESULTS_FILE), text)
 
 
 class EvaluationResults:
@@ -187,8 +187,7 @@ class EvaluationResults:
         self._blocks.pop(step, None)
         self._blocks[step] = "".join(f"{line}\n" for line in lines)
         text = "".join(f"{block}{_RULE}" for block in self._blocks.values())
-        with write_then_rename(self._path) as file:
-            file.write((text + ending).encode())
+        write_file(self._path, text + ending)
 
     def lines(self, step: int) -> list[str]:
         """Returns the lines of the block of a step, or no lines if it was not evaluated."""
@@ -249,8 +248,7 @@ class BestCheckpoint:
         return is_best
 
     def _write(self, last_step: int) -> None:
-        with write_then_rename(self._path) as file:
-            file.write(BestTrial(last_step, self.step, self.value, self._name).to_text().encode())
+        write_file(self._path, BestTrial(last_step, self.step, self.value, self._name).to_text())
 
 
 def scored_result(

@@ -24,7 +24,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.data.errors import UserError
-from albert_tf.data.files import raise_write_errors, write_then_rename
+from albert_tf.data.files import raise_write_errors, write_file
 from albert_tf.data.jobs import progress_bar
 from albert_tf.data.strict_json import parse_json
 from albert_tf.training.curves import draw_curves
@@ -129,7 +129,7 @@ class RunLog:
             "devices": device_names(),
             "config": config,
         }
-        self._replace_file(RUN_CONFIG_FILE, json.dumps(content, indent=2, default=str) + "\n")
+        write_file(self._path(RUN_CONFIG_FILE), json.dumps(content, indent=2, default=str) + "\n")
 
     def advance(self, step: int) -> None:
         """Moves the progress bar to `step` finished steps."""
@@ -254,15 +254,11 @@ class RunLog:
             self._write_summaries(record["phase"], record["step"], _metrics(record))
 
     def _replace_metrics(self) -> None:
-        self._replace_file(METRICS_FILE, "".join(map(to_line, self._records.values())))
+        write_file(self._path(METRICS_FILE), "".join(map(to_line, self._records.values())))
 
     def _draw_curves(self) -> None:
-        self._replace_file(CURVES_FILE, draw_curves(self.records))
+        write_file(self._path(CURVES_FILE), draw_curves(self.records))
         self._drawn_at = self.clock()
-
-    def _replace_file(self, name: str, content: str | bytes) -> None:
-        with write_then_rename(self._path(name)) as file:
-            file.write(content.encode() if isinstance(content, str) else content)
 
     def _path(self, *names: str) -> str:
         return os.path.join(self.output_dir, *names)

@@ -18,7 +18,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.data.errors import UserError
-from albert_tf.data.files import open_binary, read_utf8
+from albert_tf.data.files import read_file, read_utf8
 from albert_tf.data.strict_json import JsonValue, parse_json, read_json, shown
 
 METRICS_FILE = "metrics.jsonl"
@@ -69,8 +69,7 @@ def read_records(path: str) -> list[Record]:
 
     A truncated last line is skipped without a warning, because it may be being written.
     """
-    with open_binary(path, "rb") as file:
-        lines = file.read().split(b"\n")
+    lines = read_file(path).split(b"\n")
     records, damages = [], []
     for number, line in enumerate(lines, start=1):
         if line.strip():

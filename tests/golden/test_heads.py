@@ -18,14 +18,7 @@ from albert_tf.modeling.original_names import original_names
 from albert_tf.multiple_choice.task import MultipleChoiceTask
 from albert_tf.squad.export import export_spans
 from albert_tf.squad.task import SquadTask
-from tests.golden.reference import (
-    DATA,
-    INPUTS,
-    assert_close,
-    features_of,
-    read_arrays,
-    read_json,
-)
+from tests.golden.reference import DATA, INPUTS, assert_close, features_of, read_arrays, read_json
 from tests.serving import serialized
 
 LABELS = {

@@ -45,7 +45,7 @@ from albert_tf.checkpoints.trained_task import (
 )
 from albert_tf.config import VERSION_KEY, AlbertConfig, require_keys
 from albert_tf.data.errors import UserError
-from albert_tf.data.files import file_exists, write_then_rename
+from albert_tf.data.files import file_exists, write_file
 from albert_tf.data.strict_json import JsonError, JsonValue, is_number, listed, read_json, shown
 from albert_tf.data.text_examples import GLUE_TASKS, Labels, glue_task_name, numbered_labels
 from albert_tf.modeling.models import (
@@ -164,8 +164,8 @@ def write(directory: str, contents: ModelContents) -> None:
     `config.json`. The task is also stored in `labels.json`, which transformers ignores.
     """
     _check_can_be_written(contents.config)
-    with write_then_rename(os.path.join(directory, CONFIG_FILE)) as file:
-        file.write((json.dumps(_config_json(contents), indent=2) + "\n").encode())
+    text = json.dumps(_config_json(contents), indent=2) + "\n"
+    write_file(os.path.join(directory, CONFIG_FILE), text)
     if contents.tokenizer is not None:
         write_tokenizer(directory, contents.tokenizer, contents.config)
     if contents.task is not None:

@@ -24,7 +24,7 @@ from albert_tf.checkpoints.names import store_tokenizer
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
-from albert_tf.data.files import file_exists, write_then_rename
+from albert_tf.data.files import file_exists, write_file
 from albert_tf.data.strict_json import JsonError, JsonValue, is_encodable
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.sentence_piece import WORD_START, SentencePieceTokenizer
@@ -128,14 +128,14 @@ def find_lower_case(directory: str) -> bool | None:
 def write_tokenizer(directory: str, tokenizer: Tokenizer, config: AlbertConfig) -> None:
     """Writes the files that `AutoTokenizer.from_pretrained` needs."""
     if isinstance(tokenizer, SentencePieceTokenizer):
-        _write(directory, SENTENCEPIECE_FILE, tokenizer.model_proto)
+        write_file(os.path.join(directory, SENTENCEPIECE_FILE), tokenizer.model_proto)
         # To read spiece.model, transformers needs a protobuf that TensorFlow may not support.
         _write_json(directory, JSON_FILE, tokenizer_json(tokenizer))
         # The AlbertTokenizer of transformers 5 would replace `` and '' by ".
         settings = {"tokenizer_class": "PreTrainedTokenizerFast", "keep_accents": False}
     else:
         # In transformers, duplicate lines of a vocabulary also have ids.
-        _write(directory, WORDPIECE_FILE, _lines(tokenizer.tokens))
+        write_file(os.path.join(directory, WORDPIECE_FILE), _lines(tokenizer.tokens))
         settings = {"tokenizer_class": "BertTokenizer", "strip_accents": None}
     names = {
         "pad_token": tokenizer.pad_id,
@@ -159,12 +159,8 @@ def _lines(tokens: list[str]) -> bytes:
 
 
 def _write_json(directory: str, name: str, values: dict[str, Any]) -> None:
-    _write(directory, name, f"{json.dumps(values, indent=2, ensure_ascii=False)}\n".encode())
-
-
-def _write(directory: str, name: str, content: bytes) -> None:
-    with write_then_rename(os.path.join(directory, name)) as file:
-        file.write(content)
+    text = json.dumps(values, indent=2, ensure_ascii=False)
+    write_file(os.path.join(directory, name), f"{text}\n")
 
 
 def parse_model(model_proto: bytes, name: str) -> Any:

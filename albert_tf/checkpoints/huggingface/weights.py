@@ -17,7 +17,7 @@ from safetensors.numpy import save
 
 from albert_tf.checkpoints.model_contents import identity_projection, remove_identity_projection
 from albert_tf.checkpoints.report import DamagedError, LoadError
-from albert_tf.data.files import file_exists, is_remote, open_binary, reason_of
+from albert_tf.data.files import file_exists, is_remote, open_binary, reason_of, write_file
 from albert_tf.data.strict_json import JsonError, JsonValue, read_json, shown
 from albert_tf.modeling.parameter_sharing import TRANSFORMER_SCOPE
 
@@ -298,8 +298,7 @@ def write_safetensors(path: str, tensors: Mapping[str, np.ndarray]) -> None:
         {name: np.ascontiguousarray(values) for name, values in tensors.items()},
         metadata={"format": "pt"},  # required by transformers
     )
-    with open_binary(path, "wb") as file:
-        file.write(content)
+    write_file(path, content)
 
 
 def _open_torch(path: str) -> Tensors:

@@ -30,7 +30,7 @@ from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
-from albert_tf.data.files import file_exists, reason_of, write_then_rename
+from albert_tf.data.files import file_exists, reason_of, write_file
 from albert_tf.data.strict_json import JsonValue, read_json
 from albert_tf.modeling.parameter_sharing import TRANSFORMER_SCOPE
 from albert_tf.tokenization.base import Tokenizer
@@ -208,18 +208,17 @@ def write(directory: str, contents: ModelContents) -> None:
     if theirs is not None:
         theirs.save_to_preset(directory)
     elif tokenizer is not None:
-        name, content = WORDPIECE_FILE, "".join(f"{t}\n" for t in tokenizer.tokens).encode()
         if isinstance(tokenizer, SentencePieceTokenizer):
-            name, content = VOCABULARY_FILE, tokenizer.model_proto
-        with write_then_rename(os.path.join(directory, name)) as file:
-            file.write(content)
+            write_file(os.path.join(directory, VOCABULARY_FILE), tokenizer.model_proto)
+        else:
+            text = "".join(f"{token}\n" for token in tokenizer.tokens)
+            write_file(os.path.join(directory, WORDPIECE_FILE), text)
     model.save_to_preset(directory)
     values = contents.config.to_dict().items()
     config = {key: value for key, value in values if key not in (*_SIZES, "hidden_act")}
     ours = {_OUR_KEY: {"do_lower_case": contents.do_lower_case, "config": config}}
     metadata = json.dumps({**_json(directory, METADATA_FILE).value, **ours}, indent=4)
-    with write_then_rename(os.path.join(directory, METADATA_FILE)) as file:
-        file.write(metadata.encode())
+    write_file(os.path.join(directory, METADATA_FILE), metadata)
     if contents.task is not None:
         contents.task.write(directory)
 

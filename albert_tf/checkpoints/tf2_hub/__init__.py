@@ -30,7 +30,7 @@ from albert_tf.checkpoints.tf2_hub.writing import (
 )
 from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.config import AlbertConfig
-from albert_tf.data.files import reason_of
+from albert_tf.data.files import read_file, reason_of
 from albert_tf.data.strict_json import JsonError, json_values, shown
 
 __all__ = ["compute", "is_here", "open_weights", "read", "unsupported_weights", "write"]
@@ -252,8 +252,7 @@ def _original_shape(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
 def _read_graph(path: str) -> tuple[bytes, Any]:
     """Returns the content of the graph file, and the graph in it."""
     try:
-        with tf.io.gfile.GFile(os.path.join(path, GRAPH_FILE), "rb") as file:
-            content = file.read()
+        content = read_file(os.path.join(path, GRAPH_FILE))
         return content, saved_model_pb2.SavedModel.FromString(content).meta_graphs[0]
     except Exception as error:  # such as protobuf's DecodeError, which has no stable name
         raise DamagedError(f"{GRAPH_FILE} is damaged: {reason_of(error)}") from error
@@ -327,8 +326,7 @@ def _keras_settings(path: str, content: bytes) -> Mapping[str, Any]:
     """Returns the encoder's arguments from Keras metadata (in older models, the graph file)."""
     file = os.path.join(path, _KERAS_METADATA)
     if tf.io.gfile.exists(file):
-        with tf.io.gfile.GFile(file, "rb") as opened:
-            content = opened.read()
+        content = read_file(file)
     match = re.search(rb'"class_name": "(?:\w+>)?AlbertEncoder", "config": (?=\{)', content)
     if match is None:
         return {}

@@ -7,10 +7,7 @@ import tensorflow as tf
 
 from albert_tf.data.sequences import TokenSequences
 from albert_tf.finetuning.predictor import Predictor
-from albert_tf.modeling.models import (
-    AlbertForQuestionAnsweringWithBeamSearch,
-    position_mask,
-)
+from albert_tf.modeling.models import AlbertForQuestionAnsweringWithBeamSearch, position_mask
 from albert_tf.training.distribution import create_strategy
 from tests.small_model import ONE_BLOCK, dropping_config, small_config
 

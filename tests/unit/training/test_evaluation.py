@@ -11,12 +11,7 @@ from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.pretraining.task import PretrainingTask
 from albert_tf.training import evaluation
 from albert_tf.training.distribution import create_strategy
-from albert_tf.training.evaluation import (
-    BestCheckpoint,
-    Evaluator,
-    scored_result,
-    write_results,
-)
+from albert_tf.training.evaluation import BestCheckpoint, Evaluator, scored_result, write_results
 from albert_tf.training.interruption import Interruption, TrainingInterrupted
 from albert_tf.training.task import Shard
 from tests.small_model import small_config

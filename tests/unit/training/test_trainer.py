@@ -8,11 +8,7 @@ import tensorflow as tf
 from albert_tf.training import step
 from albert_tf.training.run_log import RunLog
 from tests.small_model import dropping_config, small_config
-from tests.small_records import (
-    pretraining_batch,
-    pretraining_columns,
-    write_records,
-)
+from tests.small_records import pretraining_batch, pretraining_columns, write_records
 from tests.small_training import (
     ONE_BLOCK,
     assert_same_state,
