@@ -8,7 +8,7 @@ are recorded in scaling.json, which only needs to be computed again if the train
 
 The first command compiles the missing steps. The second one writes the tables between the markers
 in the page. Memory and time are linear in the batch size and in the number of layers. With
-`--remat`, all layers are compiled, because the time of compilation does not depend on them.
+`--remat`, all layers are compiled, because compilation takes equally long for any number of layers.
 """
 
 from __future__ import annotations
