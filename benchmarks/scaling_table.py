@@ -122,10 +122,6 @@ def tables(recorded: dict[str, list[float]]) -> str:
     return "\n".join([*lines, *(_fastest(recorded, target, preset) for preset, target in known)])
 
 
-def _name(preset: str) -> str:
-    return preset.removesuffix("_v2")
-
-
 def _fastest(recorded: dict[str, list[float]], target: str, preset: str) -> str:
     """Returns the row of the setting with the highest throughput."""
     choices = []

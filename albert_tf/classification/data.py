@@ -174,8 +174,8 @@ def log_labels(path: str, split: str, examples: Sequence[TextExample], labels: L
     is_many = len(counts) > max(_MANY_CLASSES, len(examples) / 2)
     if is_many and split == TRAIN and not labels.is_regression:
         logging.warning(
-            "%s: %d different labels in %d rows. If they are not classes, pass --label_column, or "
-            "--regression to predict numbers",
+            "%s: %d different labels in %d rows. If they are not classes, pass `label_column`, or "
+            "`regression` to predict numbers",
             path,
             len(counts),
             len(examples),

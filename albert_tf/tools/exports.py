@@ -94,7 +94,7 @@ def export_litert(
         output_file: the file. It appears when it is complete.
         quantization: "none", "float16" or "int8".
         max_seq_length: number of tokens of a sequence, including padding; 0 for any number. If
-            `None`, the length used in training, or 128.
+            `None`, the length used in training, otherwise 128 or the largest that is possible.
         batch_size: number of sequences per batch; 0 for any number.
         dry_run: whether to check only that the model can be exported.
         **parts: files that replace parts of the model: `albert_config_file`, `spm_model_file`,
