@@ -1,4 +1,4 @@
-r"""Fine-tunes and applies a token classifier, for example for named-entity recognition.
+r"""Fine-tunes and applies a token classifier, for example for named entities.
 
 Files are in the column format of CoNLL (one word per line, blank lines between sentences) or in
 JSON Lines. Select any combination of --do_train, --do_eval, --do_predict, --predict_file and
