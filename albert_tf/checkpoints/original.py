@@ -1,7 +1,7 @@
 """Reads and writes directories and checkpoints of the original release.
 
 Checkpoints are called model.ckpt-best or model.ckpt-<step>; the file `checkpoint` contains the name
-of the newest one. They are name-based: `tf.train.Checkpoint` would silently restore nothing.
+of the newest checkpoint. They are name-based: `tf.train.Checkpoint` would silently restore nothing.
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ def unsupported_weights(contents: ModelContents) -> list[str]:
 
 
 def write(directory: str, contents: ModelContents) -> None:
-    """Writes a release directory. With optimizer slots, a training can resume in it."""
+    """Writes a release directory. With optimizer slots, training can resume in it."""
     config = contents.config.replace(
         extra={**contents.config.extra, LOWER_CASE_KEY: contents.do_lower_case}
     )

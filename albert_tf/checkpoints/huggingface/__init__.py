@@ -102,7 +102,7 @@ _ARCHITECTURES: Mapping[type, str] = {
     AlbertForMultipleChoice: _CHOICE,
     AlbertForQuestionAnswering: _QUESTIONS,
 }
-# Names of tasks in `labels.json`. Other architectures have other tasks.
+# Names of tasks in `labels.json` by architecture.
 _TASKS = {
     _QUESTIONS: tuple(SQUAD_TASKS.values()),
     _CHOICE: (MULTIPLE_CHOICE,),

@@ -197,8 +197,8 @@ def unsupported_weights(contents: ModelContents) -> list[str]:
 def write(directory: str, contents: ModelContents) -> None:
     """Writes a preset that KerasHub's `from_preset` loads.
 
-    A model with a classifier, including heads with a single output, becomes an
-    `AlbertTextClassifier`. A model with only a masked-LM head becomes an `AlbertMaskedLM`, and any
+    A model whose classifier uses the pooler becomes an `AlbertTextClassifier`, even if it has a
+    single output. Otherwise, a model with a masked-LM head becomes an `AlbertMaskedLM`, and any
     other model becomes a backbone.
     """
     tokenizer, theirs = contents.tokenizer, None
