@@ -143,7 +143,7 @@ def read_table(
 
     Raises:
         ValueError: the file is missing, empty, not UTF-8 text, or has an unknown extension, or JSON
-            is invalid. Malformed CSV is rejected when the rows are read.
+            or CSV is malformed.
     """
     kind = format_of(path)
     if kind is None:
