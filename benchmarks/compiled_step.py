@@ -17,8 +17,8 @@ A row of the table describes one program, which processes one batch on each devi
 - estimate: for TPUs, the compiler's estimate of the time of the kernels; for an H200, a range. Its
   lower end assumes that memory access and arithmetic overlap in each kernel, and its upper end that
   they do not. The assumed rates are 4.0 TB/s and 650 TFLOP/s, which an H200 can sustain;
-- share of peak: share of the peak rate that the matrix products of the model, without
-  recomputation, reach if the estimate is correct.
+- share of peak: the rate of the model's matrix products, without recomputation, divided by the
+  peak rate. It assumes that the estimate is correct.
 
 `--export_bundle=DIRECTORY` writes the step for `run_bundle.py`, which measures it on a real device.
 
@@ -89,7 +89,7 @@ class Target(NamedTuple):
 
 TARGETS = {
     "h200": Target(989e12, 4.8e12, {None: str(_HERE / "h200.txtpb")}, sustained=(650e12, 4.0e12)),
-    # The clocks are those at which the matrix units reach the peak.
+    # At these clocks, the matrix units reach the peak.
     "v5e": Target(197e12, 819e9, {1: "v5e:1x1", 4: "v5e:2x2", 8: "v5e:2x4"}, clock=1.5e9),
     "v5p": Target(459e12, 2765e9, {1: "v5p:1x1x1", 4: "v5p:2x2x1", 8: "v5p:2x2x2"}, clock=1.75e9),
     "v6e": Target(918e12, 1640e9, {1: "v6e:1x1", 4: "v6e:2x2", 8: "v6e:2x4"}, clock=1.75e9),

@@ -7,7 +7,7 @@ With --preset, an encoder with random weights is measured on random ids. With --
 measured on texts: one per line, with a tab between the texts of a pair. Files that already exist in
 the folder are used again.
 
-The input is one sequence at a time, and all sequences have one length. All files are measured
+Sequences are processed one at a time, and all are padded to the same length. All files are measured
 alternately in one process. The best time is reported, because other programs can only add time.
 """
 

@@ -1,7 +1,7 @@
 """Compiles a program for a GPU or TPU that is not present. `benchmarks.compiled_step` runs this.
 
-The compilers are part of JAX, which is installed in a separate directory, because its versions of
-shared packages conflict with those of TensorFlow:
+The compilers are part of JAX. It is installed in a separate directory, because JAX and TensorFlow
+require conflicting versions of shared packages:
 
     python -S benchmarks/xla_compiler.py JAX_SITE PROGRAM TARGET NUM_REPLICAS COMPILED
 

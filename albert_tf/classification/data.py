@@ -48,12 +48,12 @@ def read_examples(
 
     Args:
         table: the rows.
-        columns: indices of the columns, with a single width.
+        columns: indices of the columns. `widths` must have one element.
         split: "train", "dev" or "test". Test examples have no label.
         labels: the allowed labels. If `None`, all classes are allowed.
-        is_glue: whether rows are named as in the original, and malformed rows are counted and
-            skipped, or kept in test files. Otherwise rows are named by their numbers from 0, and
-            malformed rows are rejected.
+        is_glue: whether examples have the ids of the original. Malformed rows are then counted,
+            and skipped except in test files. Otherwise ids are row numbers from 0, and malformed
+            rows are rejected.
         multi_label: whether a row has any number of classes, see `Labels`.
 
     Raises:
@@ -227,7 +227,7 @@ class GlueData:
         return next(filter(file_exists, candidates), candidates[0])
 
     def _folder(self, name: str) -> str:
-        """Returns the directory of a task, in any spelling, or `data_dir` itself."""
+        """Returns the directory of a task or `data_dir` itself, ignoring case, "-" and "_"."""
         matches = [found for found in self._folders if plain_name(found) == plain_name(name)]
         if matches:
             return os.path.join(self.data_dir, name if name in matches else matches[0])

@@ -115,7 +115,7 @@ def prepare(kind: type[Job[S]], settings: S) -> RunContext[S]:
     recipe = recipe_settings(
         settings.recipe, task_name, source.config, wanted_names, is_training=settings.do_train
     )
-    is_compiled = settings.xla  # `with_xla` replaces `None`
+    is_compiled = settings.xla  # may be `None`, which `with_xla` replaces below
     settings = dataclasses.replace(resolve(settings, known, recipe), xla=is_compiled)
     if is_tpu(strategy) and settings.padding == "longest":
         logging.info(
@@ -214,9 +214,10 @@ def check_head_in(directory: TrainingDirectory, task: TrainedTask) -> None:
 
 
 def fresh_head(task: TrainedTask, checkpoint: str) -> dict[str, str]:
-    """Returns the head variables of another task, which must not be loaded, with the reason.
+    """Returns the variables that must not be loaded, with the reason.
 
-    As in the original release, a head of the same shape is loaded if its task is unknown.
+    They belong to a head that was trained for another task. As in the original release, a head of
+    the same shape is loaded if its task is unknown.
     """
     stored = trained_task(checkpoint, task.name)
     if stored is None or (stored.name, stored.labels) == (task.name, task.labels):
@@ -284,7 +285,10 @@ def _train(job: Job[S], trainer: Trainer, task: InMemoryTask, on_log: OnLog | No
 
 
 def _evaluate(job: Job[S], on_log: OnLog | None) -> JobResult:
-    """Evaluates existing checkpoints. If all in `output_dir` are evaluated, the best is kept."""
+    """Evaluates existing checkpoints.
+
+    If all checkpoints in `output_dir` are evaluated, the best checkpoint is kept.
+    """
     context, settings = job.context, job.settings
     with context.output.locked(EVALUATION, dry_run=settings.dry_run):
         best = BestCheckpoint(context.output, job.best_metric)
@@ -304,7 +308,10 @@ def _evaluate(job: Job[S], on_log: OnLog | None) -> JobResult:
 
 
 def _chosen(job: Job[S], choice: str | None) -> str:
-    """Returns the prefix of the chosen checkpoint, by default the best, otherwise the newest."""
+    """Returns the prefix of the chosen checkpoint.
+
+    By default, the best checkpoint is chosen, or the newest if there is no best checkpoint.
+    """
     # After a training, its initial checkpoint must not be chosen.
     other = None if job.settings.do_train else job.settings.init_checkpoint
     return choose_checkpoint(job.context.output, choice, other, name="checkpoint")

@@ -1,4 +1,4 @@
-"""Trains models on examples in memory, with the jobs of the commands."""
+"""Trains models on examples in memory, with the same jobs as the command line."""
 
 from __future__ import annotations
 

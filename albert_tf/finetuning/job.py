@@ -91,7 +91,7 @@ class RunContext(Generic[S]):
 
     @property
     def is_own(self) -> bool:
-        """Whether `output_dir` belongs to this task, so that its best checkpoint may change."""
+        """Whether `output_dir` belongs to this task. Only then may its best checkpoint change."""
         is_elsewhere = self.trained_in != self.output.path
         return self.trained is None or is_elsewhere or self.trained.name == self.task_name
 

@@ -19,7 +19,7 @@ from albert_tf.data.files import write_file
 from albert_tf.data.text_examples import LABEL_SEPARATOR, Labels, label_cell
 from albert_tf.training.curves import png
 
-_LONGEST_NAME = 24  # characters in the picture
+_LONGEST_NAME = 24  # characters per class name in the figure
 _MOST_ANNOTATED_LABELS = 40  # cells of larger matrices are too small for numbers
 _Score = Callable[[np.ndarray, np.ndarray], float]
 
@@ -37,7 +37,7 @@ def predictions(logits: np.ndarray, labels: Labels) -> np.ndarray:
 
 
 def label_text(predicted: np.ndarray, labels: Labels) -> str:
-    """Returns the class names of an example, given its element or row of `predictions`."""
+    """Formats the prediction for one example, an element or row of `predictions`, as text."""
     if labels.multi_label:
         return LABEL_SEPARATOR.join(labels.names[i] for i in np.flatnonzero(predicted))
     return labels.names[predicted]
@@ -72,7 +72,7 @@ def per_example_losses(logits: np.ndarray, label_ids: np.ndarray, labels: Labels
 
 
 def batch_mean_loss(losses: np.ndarray, batch_size: int) -> float:
-    """Returns the mean of the means of batches, from losses [N] in the order of the file."""
+    """Averages losses [N], in the order of the file, per batch, then over the batches."""
     batches = np.split(losses, range(batch_size, len(losses), batch_size))
     return float(np.mean([batch.mean(dtype=np.float64) for batch in batches]))
 

@@ -207,9 +207,9 @@ def batches_by_length(
 ) -> list[tuple[np.ndarray, int]]:
     """Groups sequences of similar lengths, integer [N], for evaluation; every row occurs once.
 
-    B * S is at most `tokens_per_batch`, except for batches of a single row. B is a multiple of
-    `multiple_of`, the number of replicas, if possible. With the padding "longest", S is not rounded
-    up: multiples of 8 would add 6% of padding on MRPC.
+    A batch has B rows of length S. B * S is at most `tokens_per_batch`, unless the batch has a
+    single row. B is a multiple of `multiple_of`, the number of replicas, if possible. With the
+    padding "longest", S is not rounded up: multiples of 8 would add 6% of padding on MRPC.
 
     Returns:
         The rows, int64 [B], and the length S of each batch. The longest batch is first, so that

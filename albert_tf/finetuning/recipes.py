@@ -1,7 +1,8 @@
 """Published fine-tuning settings and scores.
 
 The settings are from table 14 of the ALBERT paper (https://arxiv.org/abs/1909.11942), or from the
-README and the GLUE script of the original release. Only for RACE, they differ between v1 and v2.
+README and the GLUE script of the original release. Only the settings for RACE differ between v1 and
+v2.
 """
 
 from __future__ import annotations
@@ -172,7 +173,10 @@ def recipe_names() -> list[str]:
 
 
 def size_of(config: AlbertConfig) -> str | None:
-    """Returns the released size with the same layers, or `None`; other settings may differ."""
+    """Returns the released size with the same layers, or `None` if there is no such size.
+
+    Only the hidden size, the intermediate size and the number of layers are compared.
+    """
     shape = attrgetter("hidden_size", "num_hidden_layers", "intermediate_size")
     return next((s for s in SIZES if shape(PRESETS[f"{s}_v2"]) == shape(config)), None)
 

@@ -23,7 +23,7 @@ from albert_tf.training.task import EXAMPLE_WEIGHTS, WHOLE, Features, Shard, Tas
 
 LOSS = "loss"  # also the name of the total loss
 
-# Up to the left number of tokens, lengths are multiples of the right number.
+# (limit, multiple): lengths up to `limit` are rounded up to a multiple of `multiple`.
 _STEPS = ((64, 8), (128, 16), (256, 32), (512, 64))
 _SHORTEST_BUCKET = 32
 _SHUFFLE_ROUNDS = 8  # with TensorFlow's default of 4, too many examples keep their position
@@ -264,7 +264,7 @@ def _shuffled(positions: tf.Tensor, count: int, seed: int) -> tf.Tensor:
 
 
 def _order_keys(epochs: tf.Tensor, seed: int) -> tf.Tensor:
-    """Hashes the seed and epochs [B] into the keys of the orders of the epochs, int64 [B, 3]."""
+    """Returns the shuffle keys of epochs [B], int64 [B, 3], by hashing seed and epoch."""
 
     # The hash is the finalizer of SplitMix64. For few examples, the shuffle uses only the lowest
     # 8 bits of its key. Without hashing, orders would repeat after 256 epochs.

@@ -29,7 +29,8 @@ from albert_tf.tokenization.base import Tokenizer
 
 CLASSES = Labels(tuple(LETTERS))
 _LONGEST_ENDING = 128  # tokens
-# The task of models without `labels.json`, whose head has the same variables as a regression.
+# Assumed for models without `labels.json`. Their heads have the same variables as regressions, so
+# the task cannot be detected.
 _UNKNOWN = TrainedTask(MULTIPLE_CHOICE)
 
 

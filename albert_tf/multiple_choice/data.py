@@ -51,7 +51,9 @@ class ChoiceExample:
     level: str = ""  # "middle" or "high" in RACE
 
     def endings(self, clean: Callable[[str], str] | None = None) -> tuple[str, ...]:
-        """Returns the question with each option, which replaces each "_" or follows a space.
+        """Returns one text per option: the question with the option inserted at each "_".
+
+        If the question contains no "_", the option is appended after a space.
 
         Question and options are cleaned first, because cleaning converts similar characters to "_".
 

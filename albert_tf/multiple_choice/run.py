@@ -30,7 +30,7 @@ from albert_tf.multiple_choice.task import MultipleChoiceTask, choice_features
 from albert_tf.training.evaluation import BestCheckpoint, original_result_lines
 from albert_tf.training.settings import JobResult, check_arguments, unless_given
 
-# Action that needs each split.
+# The action for each split.
 _ACTIONS = {TRAIN: "do_train", DEV: "do_eval", TEST: "do_predict"}
 
 

@@ -183,7 +183,7 @@ class AnswerSelector:
         return found or _FALLBACKS[self.settings.version]
 
     def _spans_by_question(self) -> Iterator[tuple[int, Iterable[tuple]]]:
-        """Yields each question and its spans, best first: first and last character, scores."""
+        """Yields the index of each question and its spans, best first; for columns see `_spans`."""
         count = len(self.data.questions)
         windows = np.searchsorted(self.features.question_indices, np.arange(count + 1))
         for begin in range(0, count, _QUESTIONS_AT_ONCE):

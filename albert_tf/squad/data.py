@@ -19,7 +19,7 @@ Answers = tuple[tuple[str, int], ...]
 
 
 def questions_in(content: JsonValue) -> Iterator[tuple[JsonValue, JsonValue]]:
-    """Yields, for each question in a JSON value, the objects with its context and with its text.
+    """Yields two JSON objects per question: one with the context, one with the question text.
 
     The value is a list of articles, an object with such a list as `data`, or one article. A
     paragraph (`context` and `qas`) or a question with a `context` may replace an article.
@@ -77,7 +77,7 @@ class Question:
 
 @dataclass(frozen=True)
 class SquadData:
-    """The distinct contexts and the questions of a file, in its order."""
+    """The distinct contexts and the questions of a file, in file order."""
 
     contexts: list[str]
     questions: list[Question]

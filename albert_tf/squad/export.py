@@ -52,10 +52,10 @@ def export_spans(
 
     It computes in float32 without dropout. Its signatures take `input_ids`, `input_mask` (1 = real
     token, 0 = padding) and `segment_ids` (1 = the context and the [SEP] after it), int32 [B, S]
-    each. `tokens` returns `OUTPUTS`: for SQuAD 1.1 unmasked logits; for SQuAD 2.0 the beams of
-    `SpanBeamHead.call`, in which missing starts and ends have log probabilities of about -1e30, and
-    `cls_logits`, above 0 if an answer is unlikely. `serving_default` returns the same values, with
-    the original's names of the logits, `start_log_prob` and `end_log_prob`.
+    each. `tokens` returns `OUTPUTS`. For SQuAD 1.1 these are unmasked logits. For SQuAD 2.0 these
+    are the beams of `SpanBeamHead.call`, and `cls_logits`, above 0 if an answer is unlikely.
+    Missing starts and ends have log probabilities of about -1e30. `serving_default` returns the
+    same values, with the original's names of the logits, `start_log_prob` and `end_log_prob`.
 
     Returns:
         Path of the subdirectory, which is named after the time in seconds.
@@ -171,7 +171,7 @@ class _Windows(NamedTuple):
     questions: tf.Tensor  # int32 [N]; index of the question, never decreasing
     starts: tf.Tensor  # int32 [N]; index of the first token in the context
     lengths: tf.Tensor  # int32 [N]; number of context tokens
-    most_overlaps: int  # maximum distance of two windows of a question that share a token
+    most_overlaps: int  # maximum index difference of windows of a question that share a token
 
     def context_tokens(self, rows: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
         """Converts positions, int32 [n, ...], in windows [n] to token indices in contexts."""
@@ -317,7 +317,7 @@ def _cut_out(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the first bytes and the stripped texts of spans [T] in the windows `owners`."""
     texts = tf.gather(contexts.texts, questions)
-    # Contexts may be very long, so that only parts of them are copied for every span.
+    # Contexts may be very long, so only parts of them are copied for every span.
     offsets = tf.gather(tf.gather(contexts.starts.row_starts(), questions), owners)
     starts = tf.gather(contexts.starts.flat_values, offsets + tf.cast(first, tf.int64))
     ends = tf.gather(contexts.ends.flat_values, offsets + tf.cast(last, tf.int64))

@@ -208,7 +208,7 @@ class SquadFeatures:
 
     @cached_property
     def _most_overlaps(self) -> int:
-        """Maximum distance of two windows of a question that share a token."""
+        """Maximum index difference of two windows of a question that share a token."""
         rows = np.arange(len(self))
         ends = self.window_starts + self.context_lengths(rows)
         width = 1 + int(ends.max(initial=0))

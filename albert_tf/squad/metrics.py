@@ -102,7 +102,7 @@ def _cmrc_exact(prediction: str, references: Sequence[str]) -> bool:
 
 
 def _cmrc_f1(prediction: str, references: Sequence[str]) -> float:
-    """Returns the F1 of the longest common sequence of segments with the best reference."""
+    """Returns the best F1 over all references, based on the longest common run of segments."""
     predicted, *wanted = (
         _SEGMENT.findall(_CMRC_PUNCTUATION.sub(" ", text.lower()))
         for text in (prediction, *references)

@@ -120,7 +120,7 @@ def token_features(
 
 
 def _windows(counts: np.ndarray, lengths: np.ndarray, room: int) -> tuple[np.ndarray, ...]:
-    """Returns three columns of windows and one of words.
+    """Returns three arrays with an element per window, and one array with an element per word.
 
     For each window: its first piece, its number of pieces, and the number of words that it
     predicts. For each word: the position of its first piece in its window.

@@ -151,8 +151,8 @@ def entities(labels: Sequence[str], scheme: str) -> list[Entity]:
     other label except `O` continues the entity, or starts a new entity. With plain labels, every
     word except `O` is an entity.
 
-    Source: `startOfChunk` and `endOfChunk` of conlleval.pl (CoNLL-2000), and seqeval for `S-` and
-        for `B-` after `E-`, which conlleval.pl lacks.
+    Source: `startOfChunk` and `endOfChunk` of conlleval.pl (CoNLL-2000). `S-`, and `B-` after `E-`,
+        are not supported by conlleval.pl and are handled as in seqeval.
     """
     if scheme == PLAIN:
         return [Entity(label, i, i + 1) for i, label in enumerate(labels) if label != OUTSIDE]

@@ -94,7 +94,7 @@ class AblationSettings:
         return list(dict.fromkeys(map(int, texts)))
 
     def records(self) -> dict[str, list[list[str]]]:
-        """Returns the files for training and for evaluation by sentence loss."""
+        """Returns the training files and the evaluation files for each sentence loss."""
         found = {}
         for loss, prefix in ((SOP, ""), (NSP, "nsp_"), (NONE, "none_")):
             names = f"{prefix}input_file", f"{prefix}eval_input_file"

@@ -198,7 +198,8 @@ def _train(config: albert_tf.AlbertConfig, length: int, **settings: Any) -> list
                 input_file=text,
                 output_file=records,
                 spm_model_file=tokenizer.files[0],
-                short_seq_prob=float(length == _GOLDEN_LENGTH),  # padding shows errors of masks
+                # Golden steps detect wrong masks only if sequences contain padding.
+                short_seq_prob=float(length == _GOLDEN_LENGTH),
                 dupe_factor=1,
                 num_workers=1,
                 **size,
@@ -217,7 +218,7 @@ def _train(config: albert_tf.AlbertConfig, length: int, **settings: Any) -> list
 
 
 def golden_numbers(name: str, precision: str, xla: bool, attention: str) -> dict[str, list[float]]:
-    """Trains mini for three steps. Returns the numbers in `RECORDED`."""
+    """Trains mini for three steps. Returns the values to compare with `RECORDED`."""
     if _GOLDEN_BATCH % _replicas(name):
         raise Skipped(f"{_replicas(name)} devices cannot share a batch of {_GOLDEN_BATCH}")
     records = _train(
