@@ -7,7 +7,6 @@ import re
 import pytest
 
 from albert_tf.config import (
-    PRESETS,
     AlbertConfig,
     FineTuningOptimizerConfig,
     OptimizerConfig,
@@ -56,23 +55,16 @@ class TestAlbertConfig:
     @pytest.mark.parametrize(
         ("changes", "message"),
         [
-            ({"vocab_size": 0}, "vocab_size must be a whole number"),
             ({"hidden_size": 12.5}, "hidden_size must be a whole number"),
-            ({"intermediate_size": 2**31}, "intermediate_size must be a whole number"),
             ({"num_hidden_layers": 10**6}, "at most 10000. Received: 2000000"),
             ({"type_vocab_size": True}, "type_vocab_size must be a whole number"),
-            ({"max_position_embeddings": None}, "max_position_embeddings must be a whole number"),
-            ({"hidden_dropout_prob": 1.0}, "hidden_dropout_prob must be a rate in [0, 1)"),
             ({"hidden_dropout_prob": math.nan}, "hidden_dropout_prob must be a rate in [0, 1)"),
-            ({"attention_probs_dropout_prob": "0.1"}, "must be a rate in [0, 1). Received: '0.1'"),
             ({"hidden_act": "swish"}, "hidden_act must be one of 'gelu', 'relu', 'tanh', 'linear'"),
             ({"hidden_act": ["x" * 10**6]}, "hidden_act must be one of"),
             ({"initializer_range": 0.0}, "initializer_range must be a number above 0"),
             ({"num_attention_heads": 5}, "hidden_size=12, num_attention_heads=5"),
-            ({"num_hidden_groups": 5}, "num_hidden_groups=5, num_hidden_layers=4"),
             ({"parameter_sharing": "some"}, "must be one of all, attention, ffn, none. Received"),
             ({"parameter_sharing": "none", "num_hidden_groups": 3}, "Omit num_hidden_groups"),
-            ({"parameter_sharing": "ffn", "num_hidden_groups": 4}, "smaller num_hidden_groups"),
             ({"extra": {"hidden_size": 9}}, "must not contain fields. Received: ['hidden_size']"),
         ],
     )
@@ -90,7 +82,6 @@ class TestAlbertConfig:
         ("content", "message"),
         [
             (b"{", "line 1, column 2"),
-            (b"[1, 2]", r"\[1, 2\]"),
             (b'{"vocab_size": NaN}', "NaN"),
             (b'{"hidden_size": 12}', "vocab_size"),
             (b'{"vocab_size": 9, "num_hidden_layers": 2}', "num_attention_heads"),
@@ -162,11 +153,6 @@ RELEASED = {  # H, L, heads
 
 
 class TestPresets:
-    def test_names_of_presets(self):
-        assert set(PRESETS) == {
-            f"{size}_{kind}" for size in RELEASED for kind in ("v1", "v2", "zh")
-        }
-
     @pytest.mark.parametrize("size", RELEASED)
     def test_sizes_of_presets(self, size):
         hidden, layers, heads = RELEASED[size]
@@ -194,33 +180,20 @@ class TestPresets:
 OPTIMIZER = {
     "optimizer": "sgd",
     "learning_rate": math.inf,
-    "num_train_steps": 0,
-    "num_warmup_steps": -1,
     "start_warmup_step": 0.5,
-    "poly_power": math.nan,
     "num_decay_steps": 121876,  # 121875 steps are left after the warm-up
-    "weight_decay_rate": -0.01,
     "clip_norm": 0.0,
-    "beta_1": 1.0,
     "beta_2": -0.5,
     "epsilon": 0.0,
 }
 TRAINER = [
     ("output_dir", ""),
-    ("train_batch_size", 0),
-    ("save_checkpoints_steps", 0),
     ("log_steps", 1.5),
     ("keep_checkpoint_max", -1),
-    ("gradient_accumulation_steps", 0),
-    ("iterations_per_loop", 0),
-    ("seed", -1),
     ("seed", 2**31),
-    ("max_loss_spike", -1.0),
     ("max_loss_spike", 1.0),
-    ("max_loss_spike", math.nan),
     ("on_divergence", "ignore"),
     ("precision", "float64"),
-    ("attention", "flash"),
     ("freeze", "head"),
 ]
 

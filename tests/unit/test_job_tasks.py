@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.checkpoints.load_weights import load_weights, open_checkpoint
-from albert_tf.checkpoints.original import write_checkpoint
+from albert_tf.checkpoints.load_weights import open_checkpoint
 from albert_tf.classification.task import ClassificationTask, TextFeatures
 from albert_tf.config import FineTuningOptimizerConfig, TrainerConfig
 from albert_tf.data.sequences import TokenSequences
@@ -309,29 +308,6 @@ def test_the_description_of_the_input_depends_on_its_content(name):
         features = some_features(name)
         floats = TextFeatures(features.sequences, features.label_ids.astype("f4"), features.guids)
         assert description(floats)["digest"] != first["digest"]
-
-
-def test_weights_of_a_model_with_other_labels_are_loaded_as_far_as_they_fit(tmp_path):
-    """Variables to skip are not loaded. Evaluations need the whole model."""
-    variables = original_names(make_task().build_model())
-    for variable in variables.values():
-        variable.assign(variable + 1.0)
-    three = str(tmp_path / "model.ckpt-2")
-    write_checkpoint(three, variables, global_step=2)
-    trainer = make_trainer(tmp_path / "number", make_task("number"))
-    trainer.initialize(three)
-    kernel = "bert/pooler/dense/kernel"
-    np.testing.assert_array_equal(weights(trainer)[kernel], variables[kernel])
-    assert weights(trainer)["output_weights"].shape == (1, 12)
-
-    trainer = make_trainer(tmp_path / "other", make_task())
-    fresh = weights(trainer)
-    trainer.initialize(three, skip={"output_weights": "other labels"})
-    np.testing.assert_array_equal(weights(trainer)["output_weights"], fresh["output_weights"])
-    np.testing.assert_array_equal(weights(trainer)["output_bias"], variables["output_bias"])
-
-    with pytest.raises(ValueError, match="`albert_config_file`"):
-        load_weights(make_task("number").build_model(), three).check_complete()
 
 
 def test_errors_of_diverged_runs_name_the_settings(tmp_path):

@@ -2,7 +2,6 @@
 
 import pickle
 import random
-import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -93,11 +92,6 @@ def test_wordpiece_stretches_equal_the_whole_text(lower):
         assert list(found) == tokenizer._locate_pieces(text)
 
 
-def test_lower_casing_keeps_the_length_of_every_decomposed_character():
-    expanded = [character for character in map(chr, range(0x110000)) if len(character.lower()) != 1]
-    assert [c for c in expanded if unicodedata.normalize("NFKD", c) == c] == []
-
-
 # Offsets
 
 
@@ -106,17 +100,13 @@ def test_lower_casing_keeps_the_length_of_every_decomposed_character():
     [
         ("The lighthouse", [("▁the", "The"), ("▁lighthouse", " lighthouse")]),
         ("  the\n\n  was ", [("▁the", "  the"), ("▁was", "  was")]),
-        ("the\n\twas", [("▁the", "the"), ("▁was", "\n\twas")]),
         ("th\u0301e\u0301 (", [("▁the", "th\u0301e"), ("▁", " "), ("(", "(")]),
-        ("(the", [("▁", ""), ("(", "("), ("the", "the")]),
         (" (", [("▁", " "), ("(", "(")]),
         ("½", [("▁", ""), ("1", "½"), ("⁄", "½"), ("2", "½")]),
         ("the\u200e\u200e was", [("▁the", "the"), ("▁was", " was")]),
-        ("the 9,", [("▁the", "the"), ("▁", " "), ("9", "9"), (",", ",")]),
         ("(the9,", [("▁", ""), ("(", "("), ("the", "the"), ("▁", ""), ("9", "9"), (",", ",")]),
         ("ＴＨＥ\u3000ＷＡＳ", [("▁the", "ＴＨＥ"), ("▁was", "\u3000ＷＡＳ")]),
         ("", []),
-        (" \n", []),
     ],
 )
 def test_sentencepiece_offsets(spm, text, expected):
@@ -150,19 +140,6 @@ def test_wordpiece_offsets(wordpiece, text, expected):
     assert slices(wordpiece, text) == expected
     tokenizer = WordPieceTokenizer([*SPECIAL, "s", "##s"])
     assert tokenizer.encode("s" * 200) == [5] + [6] * 199
-
-
-@pytest.mark.parametrize("lower", [True, False])
-def test_normalized_range_equals_its_piece(golden, lower):
-    path = golden / "tokenizer" / "small_1000.model"
-    tokenizer = load_tokenizer(spm_model_file=path, do_lower_case=lower)
-    covering = 0
-    for text in random_texts(PLAIN, seed=7):
-        for piece, covered in slices(tokenizer, text):
-            covering += bool(covered)
-            marked = piece.startswith("▁")
-            assert tokenizer.clean(covered) == piece.removeprefix("▁") or (marked and not covered)
-    assert covering > 5000
 
 
 def test_offsets_of_unusual_texts(tokenizer):
@@ -279,13 +256,6 @@ def test_files_without_a_vocabulary_are_rejected(model_file, tmp_path):
             load_tokenizer(vocab_file=path)
 
 
-def test_missing_files_are_rejected(tmp_path):
-    with pytest.raises(ValueError, match="needs `spm_model_file` or `vocab_file`"):
-        load_tokenizer(spm_model_file="", vocab_file=None)
-    with pytest.raises(FileNotFoundError, match=r"No such file.*none\.model"):
-        load_tokenizer(spm_model_file=tmp_path / "none.model")
-
-
 @pytest.mark.parametrize("missing", SPECIAL)
 def test_special_tokens_are_required(tmp_path, missing):
     path = wordpiece_file(tmp_path, [token for token in SPECIAL + WORDS if token != missing])
@@ -361,12 +331,8 @@ class TestCall:
         [
             (({"text": "a"},), TypeError, "texts must be a list of texts"),
             ((["a", None],), TypeError, r"texts\[1\] is None"),
-            (([],), ValueError, "texts must have at least one text"),
             ((["a"], ["b", "c"]), ValueError, "text_pairs .* 1.* Received: 2"),
-            ((["a"], None, 9.5), TypeError, "max_length must be a whole number.*9.5"),
-            ((["a"], None, 2), ValueError, "`max_length` must be at least 3"),
             ((["a"], ["b"], 4), ValueError, "`max_length` must be at least 5 for pairs"),
-            ((["a"], None, None, "max_length"), ValueError, "needs max_length"),
             ((["a"], None, 9, "max"), ValueError, "padding must be .*'max'"),
         ],
     )

@@ -199,19 +199,6 @@ def test_half_precision_is_stored(source, target):
         assert after[name].dtype == "float32"
 
 
-def test_batch_contains_ragged_pairs():
-    batch = ragged_batch(AlbertConfig(vocab_size=50, max_position_embeddings=20))
-    lengths = batch["input_mask"].sum(1)
-    assert lengths.tolist() == [20, 13, 6]
-    for row, length in enumerate(lengths):
-        segments = batch["segment_ids"][row]
-        assert segments[: length // 2].tolist() == [0] * (length // 2)
-        assert set(segments[length // 2 : length]) == {1}
-        assert not segments[length:].any()
-        assert batch["masked_lm_positions"][row].max() < length
-    assert batch["input_ids"].max() < 50
-
-
 def test_outputs_depend_on_all_inputs_except_padding(source, computed):
     model = load(source)
     batch = ragged_batch(model.config)

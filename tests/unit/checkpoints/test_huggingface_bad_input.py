@@ -71,12 +71,9 @@ def tensors(path: Path) -> dict[str, np.ndarray]:
     ("values", "message"),
     [
         ({"model_type": "bert", "architectures": ["BertModel"]}, "model_type"),
-        ({"hidden_act": "gelu"}, "hidden_act.*gelu_new"),
-        ({"hidden_act": ["gelu_new"]}, "hidden_act"),
         ({"model_type": None, "num_hidden_groups": None, "architectures": 5}, "model_type|whole"),
         ({"hidden_act": "silu"}, "hidden_act.*silu.*gelu_new"),
         ({"layer_norm_eps": 1e-5}, "layer_norm_eps.*1e-12.*1e-05"),
-        ({"pruned_heads": {"1": [2]}}, "pruned_heads"),
         ({"hidden_size": 13}, "hidden_size"),
         ({"num_hidden_layers": 18, "num_hidden_groups": 14}, "num_hidden_groups"),
     ],
@@ -96,12 +93,6 @@ def test_missing_weights_are_rejected(model):
     (model / WEIGHTS).unlink()
     with pytest.raises(LoadError, match=WEIGHTS):
         read(model)
-
-
-def test_weights_without_configuration(model):
-    (model / "config.json").unlink()
-    with pytest.raises(ValueError, match="albert_config"):
-        read_contents(str(model))
 
 
 def write_tensor(folder: Path, name: str, kind: str, data: np.ndarray) -> str:
@@ -245,7 +236,6 @@ def test_models_that_transformers_does_not_support_are_rejected(tmp_path, change
 
 CLASSIFIER = {"architectures": ["AlbertForSequenceClassification"]}
 SEVERAL = {"problem_type": "multi_label_classification"}
-UNNAMED = ("LABEL_0", "LABEL_1")
 NAMED = {"id2label": {"1": "good", "0": "bad"}, "num_labels": 2}
 
 
@@ -257,14 +247,11 @@ NAMED = {"id2label": {"1": "good", "0": "bad"}, "num_labels": 2}
             {**NAMED, "finetuning_task": "sst2"},
             TrainedTask("sst-2", Labels(("bad", "good")), False),
         ),
-        ({"num_labels": 2}, None),
         ({"id2label": {"0": "LABEL_0", "1": "LABEL_1"}}, None),
         ({**NAMED, **SEVERAL}, TrainedTask("custom", Labels(("bad", "good"), True), None)),
-        ({"num_labels": 2, **SEVERAL}, TrainedTask("custom", Labels(UNNAMED, True), None)),
         ({**NAMED, "problem_type": "regression"}, None),
         ({"id2label": {"0": "score"}}, TrainedTask("custom", Labels(), is_pair=None)),
         ({"id2label": {"0": 3, "1": 4}}, TrainedTask("custom", Labels(("3", "4")), is_pair=None)),
-        ({"num_labels": 1}, TrainedTask("custom", Labels(), is_pair=None)),
         ({"num_labels": 10**12}, None),
     ],
 )
@@ -319,12 +306,9 @@ BAD_OR_GOOD = TrainedTask("custom", Labels(("bad", "good")), is_pair=None)
         (BAD_OR_GOOD, {"id2label": {"0": "good", "1": "bad"}}),
         (BAD_OR_GOOD, {"id2label": {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"}}),
         (BAD_OR_GOOD, {**NAMED, **SEVERAL}),
-        (BAD_OR_GOOD, {"num_labels": 1}),
         (BAD_OR_GOOD, {**NAMED, "problem_type": "regression"}),
-        (BAD_OR_GOOD, {**NAMED, "architectures": ["AlbertForTokenClassification"]}),
         (BAD_OR_GOOD, {"architectures": ["AlbertForQuestionAnswering"]}),
         (TrainedTask("race"), NAMED),
-        (TrainedTask("custom"), NAMED),
     ],
 )
 def test_contradicting_labels_are_rejected(model, task, values):
@@ -343,7 +327,6 @@ def test_contradicting_labels_are_rejected(model, task, values):
     [
         *({"id2label": dict.fromkeys(ids, "x")} for ids in ("02", "12", ["0", "x"], ["00", "1"])),
         *({"id2label": {"0": "a", "1": other}} for other in (["b"], None, True, "\ud800")),
-        *({**SEVERAL, "id2label": {"0": "a", "1": other}} for other in ("a", "b|c")),
         *({**NAMED, **SEVERAL, "multi_label_threshold": value} for value in (1.5, "high")),
         {**SEVERAL, "id2label": {"0": "a"}},
     ],

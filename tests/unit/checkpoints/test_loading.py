@@ -113,9 +113,7 @@ def test_missing_used_pooler_is_rejected(tmp_path, kind):
     ("kind", "without"),
     [
         ("pretraining", "cls/predictions/output_bias"),
-        ("pretraining", "cls/seq_relationship/output_weights"),
         ("classifier", "output_bias"),
-        ("spans", "cls/squad/output_weights"),
         ("beams", "answer_class/dense_1/kernel"),
     ],
 )

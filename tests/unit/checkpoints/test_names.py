@@ -204,12 +204,6 @@ class TestDownload:
         assert server.asked == [None, "bytes=1000-", "bytes=1001-", "bytes=6001-"]
         assert os.listdir(home) == ["albert_base_v2"]
 
-    def test_partial_file_of_another_process_is_resumed(self, server, part):
-        half = part.stat().st_size
-        local_directory("base_v2")
-        assert server.asked == [f"bytes={half}-"]
-        assert not part.exists()
-
     def test_server_without_ranges(self, server, part):
         server.ranges = False
         local_directory("base_v2")
@@ -307,15 +301,12 @@ class TestWithoutNetwork:
     def _nothing_answers(self, server):
         server.stop()
 
-    def test_error_explains_manual_download(self, server, home):
+    def test_error_explains_manual_download(self, server, home, content):
         what, where, then = refusal().splitlines()
         assert what.startswith("base_v2 ")
         assert where.endswith(f"{server.url}/albert_base_v2.tar.gz")
         assert then.endswith(str(home / "albert_base_v2.tar.gz"))
         assert not os.listdir(home)
-
-    def test_manually_downloaded_file_is_used(self, home, content):
-        refusal()
         (home / "albert_base_v2.tar.gz").write_bytes(content)
         assert stored_model("base_v2").checkpoint
 

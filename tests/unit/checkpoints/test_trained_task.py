@@ -137,16 +137,3 @@ class TestQuestions:
                 else:
                     with pytest.raises(ValueError, match=r"model\.ckpt-best has no head for"):
                         check_head_in(TrainingDirectory(str(directory)), task)
-
-    def test_multiple_choice_does_not_load_a_regression_head(self, tmp_path):
-        prefix = str(tmp_path / "model.ckpt-3")
-        head = {"output_weights": tf.zeros([1, 5]), "output_bias": tf.zeros([1])}
-        write_checkpoint(prefix, head, global_step=3)
-        race = TrainedTask("race", settings={"max_qa_length": 17})
-        for there, is_fresh in (
-            (TrainedTask("sts-b"), True),
-            (TrainedTask("squad1.1"), True),
-            (TrainedTask("race", max_seq_length=9), False),
-        ):
-            there.write(str(tmp_path))
-            assert bool(fresh_head(race, prefix)) == is_fresh, there.name

@@ -57,11 +57,8 @@ class TestSameFunction:
             ((5, 1), (5, 1, "attention")),
             ((5, 1), (5, 1, "ffn")),
             ((5, 1), (5, 1, "none")),
-            ((5, 1), (5, 3)),
             ((5, 1), (5, 3, "ffn")),
-            ((5, 2), (5, 2, "attention")),
             ((5, 2), (5, 1, "none")),
-            ((4, 2), (4, 4)),
             ((5, 3), (5, 4)),  # where a group begins is rounded up
             ((5, 2, "attention"), (5, 1, "none")),
             ((5, 2, "ffn"), (5, 1, "none")),

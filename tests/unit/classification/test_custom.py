@@ -41,18 +41,6 @@ def test_labels_are_read_from_the_training_file(file):
     assert three.metrics == ("f1_macro", "matthews")
 
 
-def test_columns_have_any_name_and_place(file):
-    data = CustomData(
-        file("a.csv", "what,else,premise,claim\n1,x,p,c\n0,y,q,d\n"),
-        file("b.tsv", "claim\tpremise\twhat\ne\tr\t1\n"),
-        text_a_column="premise",
-        text_b_column="claim",
-        label_column="what",
-    )
-    assert data.read(TRAIN)[1] == TextExample("1", "q", "d", "0")
-    assert data.read(DEV) == [TextExample("0", "r", "e", "1")]
-
-
 def test_numbered_columns_are_for_files_without_a_header(file):
     settings: dict[str, Any] = {"text_a_column": "2", "label_column": "0"}
     data = CustomData(
@@ -129,11 +117,8 @@ def test_files_must_agree_on_pairs(file):
     ("labels", "expected"),
     [
         (["b", "a", "B", "b"], ("B", "a", "b")),
-        ([10, 9, -1], ("-1", "9", "10")),
         (["10", "9", "x"], ("10", "9", "x")),
-        (["2", "1e1", "nan"], ("1e1", "2", "nan")),
         ([True, False], ("false", "true")),
-        (["ja, ne", "n\u00e9e "], ("ja, ne", "n\u00e9e")),
         (["1.0", "01", "0", "1"], ("0", "01", "1", "1.0")),
     ],
 )
@@ -201,7 +186,6 @@ def test_rows_without_a_label_are_skipped(labels, expected, file, caplog):
         ({}, r"'label'.*'id', 'x', 'text_a'.*`label_column`"),
         ({"text_a_column": "1", "label_column": "x"}, r"`text_a_column`"),
         ({"text_a_column": "3", "label_column": "0"}, r"0 to 2.*'3'"),
-        ({"label_column": "text_a"}, r"'text_a'"),
         ({"label_column": "x"}, r".*'same'"),
     ],
 )
@@ -234,9 +218,7 @@ NAMED = {"text_a_column": "question", "text_b_column": "answer", "label_column":
     ("trained", "given", "expected"),
     [
         (DEFAULTS, {}, DEFAULTS),
-        (NUMBERED, {}, NUMBERED),
         (NAMED, {"label_column": "y"}, {**NAMED, "label_column": "y"}),
-        (NUMBERED, {"text_a_column": "3"}, {**NUMBERED, "text_a_column": "3"}),
         # Names replace all numbers of the model, and vice versa.
         (NUMBERED, {"text_a_column": "text"}, {**DEFAULTS, "text_a_column": "text"}),
         (NAMED, {"text_a_column": "0"}, {**DEFAULTS, "text_a_column": "0"}),

@@ -122,13 +122,6 @@ def test_invalid_lines_are_rejected(
     assert [file.name for file in tmp_path.iterdir()] == ["texts.txt"]
 
 
-@pytest.mark.parametrize("path", ["nowhere", "ram://nowhere"])
-def test_missing_files_are_rejected(path):
-    with pytest.raises(ValueError, match=f"'.*{path}' does not exist"):
-        check_file(path, False)
-    check_file("-", False)
-
-
 def test_remote_files_and_pipes_are_predicted_in_order(regression, tmp_path):
     """The file has more lines than a group, and a line that is longer than the read buffer."""
     sizes = [n % 8 for n in range(2500)]
@@ -148,21 +141,6 @@ def test_remote_files_and_pipes_are_predicted_in_order(regression, tmp_path):
         predict_file(f"/dev/fd/{reading}", regression, str(target))
         os.close(reading)
         assert target.read_text() == expected
-
-
-def test_groups_are_written_before_the_next_group_is_read(regression, tmp_path, monkeypatch):
-    def chunks():
-        yield b"the\n"
-        assert (tmp_path / "out").read_bytes().count(b"\n") == 1
-        yield b"the\nthe the\n"
-        yield b""
-
-    data = chunks()
-    set_input(monkeypatch, lambda size: next(data))
-    with (tmp_path / "out").open("w") as out:
-        monkeypatch.setattr(sys, "stdout", out)
-        predict_file("-", regression)
-    assert regression.num_texts == 3
 
 
 def test_an_endless_stream_is_predicted_until_the_reader_closes(regression, monkeypatch):

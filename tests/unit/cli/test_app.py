@@ -135,7 +135,6 @@ def test_output_of_an_aborted_import_is_shown(tmp_path):
     [
         (["/dev/nvidia0"], "", "3"),
         (["/dev/nvidia0"], "0", "2"),
-        (["/dev/nvidia0"], "-1", "3"),
         ([], "0", "3"),
     ],
 )
@@ -174,14 +173,10 @@ def test_flags_are_written_in_every_form_of_absl(arguments):
     ("arguments", "named"),
     [
         (["--train-batch-size", "3"], "train_batch_size"),
-        (["--verbositi=1"], "verbosity"),
         (["--do_train", "true"], "true"),
         (["--train_file", "a.csv", "b.csv"], "b.csv"),
-        (["--", "more"], "more"),
         (["--nodo_train=true"], "--nodo_train"),
-        (["--do_train=maybe"], "--do_train"),
         (["--seed=1e3"], "--seed"),
-        (["--eval_batch_size=0"], "--eval_batch_size"),
         (["--optimizer=adam"], "--optimizer"),
         ([], "--output_dir"),
         (["--flagfile=/no/such/file"], "/no/such/file"),
@@ -201,7 +196,6 @@ def test_invalid_command_lines_are_rejected(arguments, named):
         (ValueError("line 2 of /x/a.csv is bad"), "--train_file: line 2 of /x/a.csv is bad"),
         (ValueError("'/x/a.csvx' is bad"), "'/x/a.csvx' is bad"),
         (ValueError("runs/sub is bad, as /x/a.csv"), "--output_dir: runs/sub is bad, as /x/a.csv"),
-        (ValueError("'runs' is bad"), "--output_dir: 'runs' is bad"),
         (ValueError("two runs are bad"), "two runs are bad"),
         (ValueError("the standard input is bad"), "--predict_file: the standard input is bad"),
         (ValueError("/x/b.csv is bad"), "--dev_file, --test_file: /x/b.csv is bad"),

@@ -65,17 +65,3 @@ def test_defining_flags_does_not_import_tensorflow():
         "assert not {'tensorflow', 'keras', 'scipy', 'sklearn'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
-
-
-def test_a_script_prints_its_help():
-    done = subprocess.run(
-        [sys.executable, "export_checkpoints.py", "--trian", "--help"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-        env={"COLUMNS": "60"},
-    )
-    assert done.stdout.startswith(summary("export_checkpoints"))
-    assert "\n  --export_path: " in done.stdout
-    assert not done.stderr

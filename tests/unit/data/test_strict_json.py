@@ -14,7 +14,6 @@ from albert_tf.data.strict_json import (
     JsonValue,
     as_whole_number,
     json_values,
-    listed,
     parse_json,
     read_json,
 )
@@ -56,11 +55,9 @@ def test_random_values_equal_those_of_json_loads(seed):
     [
         (" \n", None, None),
         ('{"a": 1,\n "b" 2}', 2, 6),
-        ('{"a": 1} x', 1, 10),
         ('{"a": 1}\n[2]', 2, None),
         ("\n[1,\n 2, NaN]", 2, None),
         ("[1e308,\n -1e309]", 1, None),
-        ("[-Infinity]", 1, None),
         (f"[{'7' * 9000}]", 1, None),
         ('{"c": 0, "a": {"b": 1, "key": 1, "key": 2}}', 1, None),
         ("\n" + "[" * 10**6, 2, None),
@@ -136,18 +133,11 @@ def test_values_of_the_right_type_are_returned():
     ("ask", "place"),
     [
         (lambda c: c["missing"], "missing"),
-        (lambda c: c["name"]["inner"], "name"),
         (lambda c: c["name"].elements(), "name"),
-        (lambda c: c["name"].truth_value(), "name"),
-        (lambda c: c["name"].number(), "name"),
-        (lambda c: c["size"].text(), "size"),
         (lambda c: c["half"].text(), "half"),
         (lambda c: c["rate"].whole_number(), "rate"),
-        (lambda c: c["size"].whole_number(13), "size"),
-        (lambda c: c["large"].whole_number(), "large"),
         (lambda c: c["large"].number(), "large"),
         (lambda c: c["is_pair"].whole_number(), "is_pair"),
-        (lambda c: c["is_pair"].number(), "is_pair"),
         (lambda c: c["deep"].text(), "deep"),
         (lambda c: c["long"].number(), "long"),
         (lambda c: c["model"]["odd key\n"].text(), r"model.'odd key\n'"),
@@ -159,11 +149,6 @@ def test_values_of_another_type_are_rejected(ask, place):
         ask(CONTENT)
     assert str(raised.value).startswith(f"{WHERE}: {place} ")
     assert len(str(raised.value)) < 400
-
-
-def test_lists_in_errors_are_short():
-    assert listed(["a", "b c"]) == "'a', 'b c'"
-    assert len(listed("x" * 10**4 for _ in range(10**4))) < 3000
 
 
 def test_whole_numbers_are_converted():

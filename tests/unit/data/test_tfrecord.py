@@ -83,11 +83,8 @@ def changed(frame: bytes, place: int) -> bytes:
     [
         ([bytes(12), *FRAMES], 1),
         ([*FRAMES[:2], bytes(16), *FRAMES[2:]], 3),
-        ([*FRAMES, bytes(1000)], 5),
         ([FRAMES[0], HUGE + masked_crc32c(HUGE)], 2),
-        ([*FRAMES[:2], changed(FRAMES[2], 9)], 3),  # checksum of the length
         ([*FRAMES[:2], changed(FRAMES[2], 14)], 3),  # payload
-        ([*FRAMES[:2], changed(FRAMES[2], -2)], 3),  # checksum of the payload
         ([b"one sentence a line\n" * 30], 1),
     ],
 )

@@ -45,16 +45,6 @@ def test_scores_of_two_classes():
         assert result[name] == pytest.approx(value, rel=1e-6), name
 
 
-def test_scores_of_regression():
-    labels = np.array([0.0, 1.0, 2.0, 5.0], np.float32)
-    result = scores(column([1.0, 2.0, 3.0, 4.0]), labels, ("pearson", "spearman"), NUMBER)
-    assert result.keys() == {"MSE", "pearson", "spearman", "eval_loss"}
-    assert result["MSE"] == result["eval_loss"] == 1.0
-    assert result["pearson"] == pytest.approx(8 / math.sqrt(5 * 14), rel=1e-6)
-    assert result["spearman"] == pytest.approx(1.0, rel=1e-12)
-    assert scores(column([1, 2]), np.array([1.0, 2.0]), (), NUMBER).keys() == {"MSE", "eval_loss"}
-
-
 @pytest.mark.parametrize("label", [0, 1])
 @pytest.mark.parametrize("predicted", [0, 1])
 def test_scores_of_a_single_class_are_defined(label, predicted):

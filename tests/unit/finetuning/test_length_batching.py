@@ -137,15 +137,6 @@ def test_every_epoch_has_every_example_once(count, batch_size):
         assert all(len(set(column)) > 3 for column in zip(*passes, strict=True))
 
 
-@pytest.mark.slow
-def test_orders_are_not_repeated():
-    order = np.array(order_of(29, 29 * 50, 12)).reshape(600, 29)
-    assert len({tuple(epoch) for epoch in order}) == 600
-    # In random orders, 1 example per epoch keeps its position, and 2 * 28 / 29 keep a neighbor.
-    assert 0.7 < (order == np.arange(29)).sum(axis=1).mean() < 1.3
-    assert 1.6 < (np.abs(np.diff(order)) == 1).sum(axis=1).mean() < 2.3
-
-
 def test_the_seed_determines_the_order():
     seeds = (2, 257, -1, 2**31 + 1, 2**32 + 1)
     orders = {seed: order_of(29, 29, 1, seed) for seed in seeds}

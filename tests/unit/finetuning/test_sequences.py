@@ -91,13 +91,6 @@ def test_a_signal_during_training_stops_between_batches(predictor):
     assert taken == [None]
 
 
-def test_one_sequence(predictor):
-    logits = predictor.predict(some_sequences(LENGTHS[:1]))["logits"]
-    assert logits.shape == (1, 5)
-    features = some_sequences(LENGTHS[:1]).padded(np.arange(1), MAX_LENGTH)
-    np.testing.assert_allclose(logits, predictor.model(features)["logits"], **TOLERANCE)
-
-
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_batches_contain_each_row_once_with_the_length_of_the_batch(replicas):
     model, strategy = make_model(replicas)

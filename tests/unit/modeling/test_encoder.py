@@ -93,11 +93,6 @@ class TestInputs:
 
 
 class TestDropout:
-    def test_no_dropout_in_evaluation(self, encoder, dropping):
-        expected = encoder(encoder_inputs())
-        assert_same(dropping(encoder_inputs()), expected)
-        assert_same(dropping(encoder_inputs(), training=False, dropout_seed=SEED), expected)
-
     def test_training_without_a_seed_has_new_masks_each_time(self):
         dropping = AlbertEncoder(dropping_config(**ONE_BLOCK))
         step = tf.function(lambda: dropping(encoder_inputs(), training=True)["pooled_output"])
@@ -154,14 +149,6 @@ class TestAsKerasModel:
     @staticmethod
     def _pooled(encoder, training, ids):
         return encoder(ids, training=training)["pooled_output"]
-
-    def test_functional_model_is_exported(self, tmp_path):
-        model = classifier(AlbertEncoder(self.CONFIG))
-        model.export(tmp_path, verbose=False)
-        loaded = tf.saved_model.load(str(tmp_path))
-        np.testing.assert_allclose(
-            loaded.serve(encoder_inputs()), model(encoder_inputs()), rtol=1e-5, atol=1e-6
-        )
 
 
 class TestSavedSettings:

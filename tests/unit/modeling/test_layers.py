@@ -1,17 +1,13 @@
 """Dropout, projections, attention and the block."""
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.python.eager import context
 
 from albert_tf.modeling.layers import (
     FactorizedEmbedding,
-    FeedForward,
     Projection,
     SelfAttention,
-    TransformerBlock,
     dropout,
 )
 from tests.small_model import BATCH, LENGTH, REAL_TOKENS, dropping_config, small_config
@@ -99,32 +95,6 @@ class TestProjection:
         np.testing.assert_allclose(gradient, [5000] * 3, rtol=0.004, atol=0)
 
 
-def fused_operations(function, *arguments):
-    """Returns the operations that TensorFlow's rewriter fused into each matrix product."""
-    # No public API returns the rewritten graph, which is only recorded in the first run.
-    state = context.context()
-    state.enable_run_metadata()
-    tf.function(function)(*arguments)
-    graphs = state.export_run_metadata().function_graphs
-    state.disable_run_metadata()
-    nodes = [node for graph in graphs for node in graph.post_optimization_graph.node]
-    return [list(node.attr["fused_ops"].list.s) for node in nodes if "fused_ops" in node.attr]
-
-
-def test_gelu_is_fused_into_the_preceding_product():
-    """The fusion, if TensorFlow supports it, saves an eighth of the time."""
-    layer, x = FeedForward(small_config()), hidden_states()
-    kernel, bias = tf.Variable(tf.ones([12, 20])), tf.Variable(tf.ones([20]))
-    tf.function(lambda: kernel + 1.0)()  # creating variables traces other graphs
-
-    def plain(rows):
-        return tf.nn.gelu(tf.nn.bias_add(tf.matmul(rows, kernel), bias), approximate=True)
-
-    expected = [fused for fused in fused_operations(plain, x[0]) if b"GeluApproximate" in fused]
-    ours = [fused for fused in fused_operations(layer, x) if b"GeluApproximate" in fused]
-    assert ours == expected
-
-
 class TestEmbedding:
     def test_rejects_more_tokens_than_positions(self):
         layer = FactorizedEmbedding(small_config())
@@ -140,16 +110,6 @@ class TestEmbedding:
 
 
 class TestSelfAttention:
-    def test_padding_does_not_change_real_tokens(self):
-        layer, mask = SelfAttention(small_config()), ragged_mask()
-        is_real = mask[..., tf.newaxis] == 1
-        x = hidden_states()
-        outputs, _ = layer(x, mask)
-        others, _ = layer(tf.where(is_real, x, hidden_states(seed=1)), mask)
-        np.testing.assert_array_equal(tf.boolean_mask(outputs, mask), tf.boolean_mask(others, mask))
-        # Only keys are masked, so padding attends as a query.
-        assert np.all(tf.reduce_any(outputs != others, -1)[1, 4:])
-
     def test_returned_probabilities_have_no_dropout(self):
         config = dropping_config()
         layer, x = SelfAttention(config), hidden_states()
@@ -157,12 +117,3 @@ class TestSelfAttention:
         kept, expected = layer(x, ragged_mask())
         np.testing.assert_array_equal(probabilities, expected)
         assert np.all(dropped != kept)
-
-
-@pytest.mark.parametrize("layer_class", [SelfAttention, TransformerBlock])
-def test_layers_are_rebuilt_from_their_config(layer_class):
-    layer = layer_class(small_config(), dtype="mixed_bfloat16", name="mine")
-    twin = keras.layers.deserialize(keras.layers.serialize(layer))
-    assert (type(twin), twin.name, twin.config) == (layer_class, "mine", layer.config)
-    assert [v.shape for v in twin.weights] == [v.shape for v in layer.weights]
-    assert twin(hidden_states(), ragged_mask())[0].dtype == tf.bfloat16

@@ -9,8 +9,6 @@ import tensorflow as tf
 from albert_tf.modeling.losses import (
     HeadLoss,
     LossSum,
-    accuracy,
-    classification_loss,
     cross_entropy,
     means,
     pretraining_loss,
@@ -18,26 +16,11 @@ from albert_tf.modeling.losses import (
 
 LOGITS = np.random.default_rng(4).normal(size=(3, 2, 5)).astype(np.float32)
 LABELS = tf.constant([[4, 0], [2, 2], [1, 3]])
-WEIGHTS = tf.constant([[1.0, 0.0], [0.5, 2.0], [0.0, 0.25]])
 
 
 def numpy_cross_entropy(logits, labels):
     log_probabilities = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
     return -np.take_along_axis(log_probabilities, np.asarray(labels)[..., None], -1)[..., 0]
-
-
-def test_classification_loss():
-    loss = classification_loss(LOGITS, LABELS, WEIGHTS)
-    expected = np.sum(WEIGHTS * numpy_cross_entropy(LOGITS, LABELS))
-    np.testing.assert_allclose(loss.sum, expected, rtol=1e-5, atol=0)
-    np.testing.assert_allclose(loss.weight, 3.75, rtol=1e-6, atol=0)
-    np.testing.assert_allclose(loss.mean(), expected / 3.75, rtol=1e-5, atol=0)
-
-
-def test_accuracy():
-    logits = tf.constant([[0.0, 2.0, 1.0], [3.0, 0.0, 1.0], [0.0, 0.0, 9.0], [1.0, 5.0, 2.0]])
-    hits = accuracy(logits, tf.constant([1, 2, 2, 1]), tf.constant([1.0, 1.0, 0.5, 0.0]))
-    assert (float(hits.sum), float(hits.weight)) == (1.5, 2.5)
 
 
 def test_half_precision_logits_are_summed_in_float32():

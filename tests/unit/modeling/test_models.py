@@ -8,7 +8,6 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.data.sequences import TokenSequences
-from albert_tf.finetuning.predictor import Predictor
 from albert_tf.modeling.heads import MASKED_LOGIT
 from albert_tf.modeling.models import (
     AlbertForClassification,
@@ -19,12 +18,10 @@ from albert_tf.modeling.models import (
     AlbertForTokenClassification,
 )
 from albert_tf.modeling.original_names import original_names
-from albert_tf.training.distribution import create_strategy
 from tests.small_model import (
     BATCH,
     LENGTH,
     ONE_BLOCK,
-    PREDICTIONS,
     dropping_config,
     encoder_inputs,
     pretraining_inputs,
@@ -38,25 +35,6 @@ OPTION_LENGTHS = np.array([[6, 3, 7, 0], [5, 2, 0, 0], [4, 7, 3, 6]])  # 0: no s
 
 def unequal(a, b):
     return not np.allclose(a, b, rtol=1e-4, atol=1e-5)
-
-
-def test_sentence_order_head_is_optional(tmp_path):
-    model = AlbertForPretraining(small_config(), has_sentence_order_head=False)
-    outputs = model(pretraining_inputs())
-    assert outputs["masked_lm_logits"].shape == (BATCH, PREDICTIONS, 31)
-    assert "sentence_order_logits" not in outputs
-    names = original_names(model)
-    both = AlbertForPretraining(small_config())
-    assert both(pretraining_inputs())["sentence_order_logits"].shape == (BATCH, 2)
-    assert "cls/seq_relationship/output_bias" in original_names(both)
-    assert not [name for name in names if name.startswith("cls/seq_relationship")]
-    assert len(names) == len(model.trainable_variables)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    assert original_names(loaded).keys() == names.keys()
-    np.testing.assert_array_equal(
-        loaded(pretraining_inputs())["masked_lm_logits"], outputs["masked_lm_logits"]
-    )
 
 
 def options():
@@ -177,12 +155,6 @@ def test_optional_outputs(name):
         np.testing.assert_array_equal(outputs["logits"], logits["logits"])
 
 
-def test_training_without_a_seed_has_new_masks_each_time():
-    model = AlbertForClassification(small_config(**ONE_BLOCK), 5, dropout_prob=0.4)
-    step = tf.function(lambda inputs: model(inputs, training=True)["logits"])
-    assert unequal(step(encoder_inputs()), step(encoder_inputs()))
-
-
 class TestMultipleChoice:
     def test_missing_options_have_no_probability_and_no_gradient(self):
         model = AlbertForMultipleChoice(small_config())
@@ -204,21 +176,6 @@ class TestMultipleChoice:
         assert logits.shape == (BATCH, CHOICES)
         assert np.abs(logits).max() < 100
         np.testing.assert_array_equal(model({"input_ids": ids})["logits"], logits)
-
-    def test_single_options_have_the_same_scores(self):
-        strategy = create_strategy("one_device")
-        with strategy.scope():
-            model = AlbertForMultipleChoice(small_config())
-        predictor = Predictor(model, strategy, max_seq_length=LENGTH, tokens_per_batch=15)
-        logits = predictor.predict(options())["logits"]
-        assert logits.shape == (OPTION_LENGTHS.size,)
-        is_there = OPTION_LENGTHS > 0
-        np.testing.assert_allclose(
-            logits.reshape(OPTION_LENGTHS.shape)[is_there],
-            model(choice_inputs())["logits"].numpy()[is_there],
-            rtol=1e-4,
-            atol=1e-5,
-        )
 
     def test_rejects_another_number_of_axes(self):
         with pytest.raises(ValueError, match=r"\[B, C, S\], or \[B, S\].* Received: \(7,\)"):

@@ -129,31 +129,6 @@ class TestRuns:
             Run(times(v), (offset,), used) for (v, used), offset in zip(order, offsets, strict=True)
         ]
 
-    def test_gradients_of_variables_shared_out_of_order(self):
-        variables, calls = self._variables(), []
-        runs = self._runs(variables, calls)
-        x = tf.constant(np.linspace(-1, 1, 12).reshape(3, 4), tf.float32)
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            outputs = run_rematerialized(x, runs)
-            loss = tf.reduce_sum(outputs[-1] ** 2) + tf.reduce_sum(outputs[1])
-        assert calls == [*"abab"]
-        sources = [x, *(variable.value for variable in variables)]
-        gradients = tape.gradient(loss, sources)
-        assert calls == [*"abab", *"aba"]
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y, expected_outputs = x, []
-            for run in runs:
-                y = run.function(y, *run.inputs)
-                expected_outputs.append(y)
-            loss = tf.reduce_sum(y**2) + tf.reduce_sum(expected_outputs[1])
-        expected = tape.gradient(loss, sources)
-        assert gradients[-1] is expected[-1] is None
-        tf.nest.map_structure(np.testing.assert_array_equal, outputs, expected_outputs)
-        for value, target in zip(gradients[:-1], expected[:-1], strict=True):
-            np.testing.assert_allclose(value, target, rtol=1e-5, atol=1e-6)
-
     @pytest.mark.parametrize("batch", [pytest.param(3, marks=pytest.mark.slow), None])
     def test_loops_of_xla_equal_single_runs(self, batch):
         a, b, _ = variables = self._variables()

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from albert_tf.data.sequences import TokenSequences
 from albert_tf.finetuning.predictor import Predictor
-from albert_tf.modeling.models import AlbertForQuestionAnsweringWithBeamSearch, position_mask
+from albert_tf.modeling.models import AlbertForQuestionAnsweringWithBeamSearch
 from albert_tf.training.distribution import create_strategy
 from tests.small_model import ONE_BLOCK, dropping_config, small_config
 
@@ -47,16 +47,6 @@ def assert_same_beams(actual, expected):
             np.testing.assert_allclose(
                 actual[name], expected[name], rtol=1e-4, atol=1e-5, err_msg=name
             )
-
-
-def test_position_mask():
-    inputs = span_inputs(length=11)
-    mask = position_mask(inputs["input_mask"], inputs["segment_ids"])
-    allowed = [np.nonzero(row == 0)[0].tolist() for row in mask.numpy()]
-    assert allowed == [[0, 4, 5, 6, 7], [0, 3], [0, 3, 4, 5], [0]]
-    unpadded = span_inputs(rows=[0])
-    mask = position_mask(unpadded["input_mask"], unpadded["segment_ids"])
-    assert np.nonzero(mask[0] == 0)[0].tolist() == allowed[0]
 
 
 @pytest.mark.parametrize("row", range(B))

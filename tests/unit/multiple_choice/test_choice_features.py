@@ -1,4 +1,4 @@
-"""Questions as sequences: truncation, shared passages, and missing options."""
+"""Questions as sequences: truncation and missing options."""
 
 import logging
 
@@ -81,20 +81,6 @@ def test_sequences_contain_the_tokens_of_their_texts(tokenizer, monkeypatch):
             assert tokens == [tokenizer.cls_id, *context, sep, *ending, sep], (number, choice)
             assert sequences.first_lengths[4 * number + choice] == len(context) + 2
     assert features.label_ids.tolist() == [1, 0, 3, 1]
-
-
-def test_a_context_is_tokenized_once(tokenizer, monkeypatch):
-    seen = []
-    encode_batch = type(tokenizer).encode_batch
-
-    def recorded(self, texts):
-        seen.extend(texts)
-        return encode_batch(self, texts)
-
-    monkeypatch.setattr(type(tokenizer), "encode_batch", recorded)
-    rows = [example(f"passage {n % 2}", "a", "b") for n in range(6)]
-    choice_features(rows, tokenizer, max_seq_length=16)
-    assert seen.count("passage 0") == seen.count("passage 1") == 1
 
 
 def test_truncations_are_logged(tokenizer, caplog):

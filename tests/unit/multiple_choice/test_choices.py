@@ -60,8 +60,6 @@ def test_rows_are_read_unchanged(file):
         (1, ["x", "y", "z"], 1),
         (1.0, ["x", "y", "z"], 1),
         ("c", ["x", "y", "z"], 2),
-        (" z ", ["x", "y", "z"], 2),
-        ("2", ["x", "y", "z"], 2),  # no option has this text
         ("1", ["3", "4", "1"], 2),  # the text, not the number
         (1, ["3", "4", "1"], 1),
         ("-", ["+", "-"], 1),
@@ -77,15 +75,11 @@ def test_a_label_is_a_number_a_letter_or_the_text(file, label, options, expected
     ("changes", "message"),
     [
         ({"label": 2}, "label .* 0 to 1, A to B, .*: 2"),
-        ({"label": "C"}, "label .*: 'C'"),
         ({"label": "9" * 5000}, "label .*: '999"),
-        ({"label": "\u0661"}, "label .*: '\u0661'"),
         ({"label": True}, "label .*: True"),
-        ({"label": "A", "options": ["B", "A"]}, "label .*: 'A'"),
         ({"label": "x", "options": ["x", "y", "x"]}, "label .*: 'x'"),
         ({"options": ["one"]}, "options .* 2 to 26"),
         ({"options": ["a", None]}, r"options\[1\] .*text.* None"),
-        ({"context": None}, "context .*text"),
     ],
 )
 def test_invalid_rows_are_rejected(file, changes, message):

@@ -15,8 +15,7 @@ from albert_tf.pretraining.batching import (
     num_streams,
     training_batches,
 )
-from albert_tf.training.task import WHOLE, Shard, SkippedRecords, input_positions
-from tests.small_records import damage_record
+from albert_tf.training.task import WHOLE, Shard, input_positions
 
 SPECS = (FeatureSpec("ids", "int64", 2), FeatureSpec("weights", "float32", 3))
 COUNTS = (5, 0, 9, 3)  # of each file; 17 records
@@ -98,13 +97,10 @@ def numbered(features, numbers):
 @pytest.mark.parametrize(
     ("sizes", "batch_size", "expected"),
     [
-        ([9], 4096, 1),
         ([9] * 200, 4096, 32),  # 6 or 7 files each; 3 or 4 would be too uneven
         ([9] * 256, 4096, 64),
-        ([9] * 10, 4096, 2),  # 5 each
         ([9] * 8, 8, 8),
         ([9] * 64, 256, 32),  # 8 rows of a batch
-        ([9] * 3, 4, 1),
         ([100, 119], 6, 2),
         ([100, 121], 6, 1),
         ([100, 0, 100], 6, 1),
@@ -170,15 +166,3 @@ def test_resuming_with_another_number_of_workers(even_files, tmp_path):
         prefixes = written
         together = np.concatenate(rows, axis=1).reshape(-1, 2)
         np.testing.assert_array_equal(together, rows_of(expected))
-
-
-def test_only_the_worker_of_a_damaged_file_skips_it(even_files, tmp_path):
-    damage_record(tmp_path / "3", number=3)
-    whole = [*islice(sharded(even_files, skip_damaged=True), 5)]
-    for shard, expected in ((Shard(0, 3), set()), (Shard(1, 3), {"3"})):
-        batches = islice(sharded(even_files, shard, skip_damaged=True), 5)
-        skipped = SkippedRecords()
-        for ours, theirs in zip(batches, whole, strict=True):
-            skipped.take_from(ours)
-            np.testing.assert_array_equal(rows_of([ours]), rows_of([theirs])[shard.rows(12)])
-        assert {os.path.basename(place.split("\t")[0]) for place in skipped.places} == expected

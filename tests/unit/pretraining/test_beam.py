@@ -117,10 +117,8 @@ def test_repeated_steps(tmp_path):
 @pytest.mark.parametrize(
     ("runner", "options", "text", "message"),
     [
-        ("DirectRunner", (), b"\n \n", "`input_file` contains no token"),
         ("DirectRunner", (), b"the road\n\x80\n", "text is not UTF-8 text: byte 9 .line 2"),
         ("DirectRunner", ("--direct_num_worker=2",), b"the", "no option --direct_num_worker"),
-        ("NoRunner", (), b"the", "`runner`=NoRunner: .*NoRunner"),
         ("no.such.Runner", (), b"the", "`runner`=no.such.Runner: No module named 'no'"),
     ],
 )

@@ -204,19 +204,6 @@ def test_every_segment_is_in_a_chunk_and_few_are_in_two(generated, short_seq_pro
     assert 0.3 < from_the_end / generated.count < 0.6
 
 
-def test_a_single_remaining_segment_is_joined_with_its_neighbor():
-    lengths = [5, 90, 6, 7, 80]
-    starts = np.cumsum([0, *lengths]).tolist()
-    documents = Documents(np.arange(starts[-1]), starts, [0, len(lengths)])
-    settings = replace(ADJACENT, short_seq_prob=0.0)
-    found = set()
-    for seed in range(50):
-        pairs = pair_segments(documents, 0, settings, random.Random(seed))
-        found.add(tuple((in_order(pair)[0], in_order(pair)[2]) for pair in pairs))
-    # 5 90 | 6 7 80, cut after the 6 or the 7; from the end 7 80 | 90 6 | 5, which is joined with 90
-    assert found == {((0, 5), (95, 101)), ((0, 5), (95, 108)), ((101, 108), (5, 95), (0, 5))}
-
-
 @pytest.mark.parametrize("settings", [ADJACENT, ORIGINAL])
 def test_sequences_of_minimum_length(settings):
     docs = documents([3, 1, 40], [2], [1, 7, 1, 1])

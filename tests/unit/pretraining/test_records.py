@@ -87,15 +87,6 @@ def test_errors_name_the_record(tmp_path, kind):
         read_all(str(path))
 
 
-def test_errors_name_a_record_with_a_wrong_checksum(tmp_path):
-    path = write(tmp_path / "bad", data())
-    content = bytearray(Path(path).read_bytes())
-    content[len(content) // 2] ^= 8
-    Path(path).write_bytes(content)
-    with pytest.raises(RecordError, match="bad, record 3: the checksum is wrong"):
-        read_all(path)
-
-
 @pytest.mark.parametrize("in_its_place", ["nothing", "a folder"])
 def test_errors_name_a_removed_file(tmp_path, in_its_place):
     path = write(tmp_path / "gone", data())

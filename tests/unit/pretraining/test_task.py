@@ -225,23 +225,6 @@ def test_records_must_be_masked_once(files, tmp_path):
             task_on([str(path)], masking=masking)
 
 
-@pytest.mark.parametrize("damaged", ["training", "evaluation"])
-def test_errors_name_damaged_records_of_both_inputs(tmp_path, damaged):
-    """Training reads plain records, evaluation masked records."""
-    train = write_records(tmp_path / "training", plain_columns(40, seed=2))
-    evaluate = write_records(tmp_path / "evaluation", pretraining_columns(40, seed=3))
-    task = task_on([str(train)], [str(evaluate)])
-    damage_record(tmp_path / damaged, number=25)
-    batches = task.eval_dataset(8)
-    if damaged == "training":
-        batches = islice(task.train_dataset(8, seed=1), 5)
-    with (
-        pytest.raises(RecordError, match=f"{damaged}, record 25: the checksum"),
-        task.explain_read_errors(),
-    ):
-        list(batches)
-
-
 def test_a_stream_without_intact_records_is_an_error(tmp_path):
     paths = [write_records(tmp_path / str(n), plain_columns(COUNT, seed=1)) for n in range(4)]
     damage_record(paths[1], number=1)

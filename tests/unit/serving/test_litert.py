@@ -221,7 +221,6 @@ def test_infinite_outputs_are_rejected(is_exact):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"quantization": "int4"}, "`quantization`"),
         ({"quantization": "int8_calibrated"}, "`quantization`.*int8"),
         ({"max_seq_length": 17}, "`max_seq_length`.*17"),
         ({"batch_size": 0}, "`batch_size`"),

@@ -5,8 +5,6 @@ with Python for difficult texts.
 """
 
 import itertools
-import json
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -91,15 +89,6 @@ def test_classification_equals_python(served, models, tokenizer, name):
 
 def test_unequal_numbers_of_texts_are_rejected(served):
     assert "There must be as many texts_b as texts_a" in served["refused"]
-
-
-def test_directories_fit_a_server(paths):
-    for path in map(Path, paths.values()):
-        assert path.parent.name == "text"
-        assert path.name.isdigit()
-        assert [entry.name for entry in path.parent.iterdir()] == [path.name]
-    names = json.loads((Path(paths["pairs"]) / "assets.extra" / "labels.json").read_text())
-    assert names == list(LABELS["pairs"].names)
 
 
 def test_empty_batches(paths, tokenizer, tmp_path):

@@ -83,17 +83,13 @@ GOOD = json.dumps(ENTRIES[0])
     [
         ("hello", r"file .*JSON: .* at line 1, column 1\."),
         (f'{GOOD}\n\n{{"context": "a" "question"}}', r"JSON: .* at line 3, column 17\."),
-        ('[\n {"context": "a",\n  "question": b}]', r"JSON: .* at line 3, column 15\."),
-        (f"{GOOD}\n3", r"file: line 2: .* an object.* Received: 3"),
         (f'[{GOOD}, {{"question": "a"}}]', r"file: \[1\]\.context is missing"),
         ('{"context": "", "question": "", "id": 1.5}', r"line 1: id must .*Received: 1\.5"),
         (
             '{"data": [{"paragraphs": [{"context": "", "qas": [{"question": "a"}, {}]}]}]}',
             r"data\[0\]\.paragraphs\[0\]\.qas\[1\]\.question is missing",
         ),
-        ("[" * 200_000, "line 1"),
         (f'{GOOD}\n{{"context": "caf\udce9"}}', "file is not UTF-8 text: line 2 .*0xe9"),
-        ('[\n{"context": "caf\udce9"}', "file is not UTF-8 text: line 2 .*0xe9"),
     ],
 )
 def test_errors_name_the_line_or_key(text, message):

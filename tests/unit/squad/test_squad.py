@@ -117,12 +117,9 @@ def test_unanswerable_questions_in_version_1_are_reported(tmp_path, caplog, is_t
 @pytest.mark.parametrize(
     ("answer", "taken", "warning"),
     [
-        (("Tejo", 4), ("Tejo", 4), None),
         (("Tejo", 40), ("Tejo", 40), None),
-        (("Tejo", 21), ("Tejo", 4), "corrected"),
         (("Tejo", 22), ("Tejo", 4), "corrected"),  # the first of two at the same distance
         (("Tejo", 23), ("Tejo", 40), "corrected"),
-        (("Tejo", 1000), ("Tejo", 40), "corrected"),
         (("Tejo", -1), ("Tejo", 4), "first occurrence"),
         (("tejo", 3), ("tejo", 3), "using its answer_start"),
     ],
@@ -158,20 +155,15 @@ def test_lone_surrogates_do_not_move_answers(tmp_path):
 BROKEN_FILES = [
     ('{"data": [\n  {"paragraphs": [}]}', ["JSON", "line 2, column 19"]),
     ("", ["empty"]),
-    ('{"articles": []}', ["context is missing", "articles"]),
     ('{"data": [{"paragraphs": [{"context": "x", "qas": []}]}]}', ["contains no question"]),
     ('{"data": [3]}', ["data[0] must be an object"]),
-    ('[{"context": 3, "qas": [{}]}]', ["[0].context must be text", "3"]),
 ]
 BROKEN_QUESTIONS = [
     ({"id": None}, ["qas[1]", "`id`"]),
     ({"id": "a"}, ["'a'", "data[0].paragraphs[0].qas[0]", "qas[1]"]),
-    ({"question": ["x"]}, ["qas[1].question", "['x']"]),
     ({"answers": []}, ["'b'", "has no answer", "`squad_version`=1"]),
-    ({"answers": [{"answer_start": 3}]}, ["qas[1].answers[0].text"]),
     ({"answers": [{"text": "x", "answer_start": "3"}]}, ["answers[0].answer_start", "'3'"]),
     ({"answers": [{"text": "the sea", "answer_start": 41}]}, ["'b'", "41", "45 char"]),
-    ({"answers": [{"text": "the sea", "answer_start": -3}]}, ["'the sea'", "-3"]),
 ]
 
 

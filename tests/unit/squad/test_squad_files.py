@@ -22,22 +22,6 @@ def test_one_block_per_checkpoint_and_the_best_at_the_end(tmp_path):
     )
 
 
-def test_a_resumed_run_continues_the_file(tmp_path):
-    for step, f1 in ((5, 1.5), (10, 2.5), (15, 3.5)):
-        results = SquadEvaluationResults(str(tmp_path), step - 1)
-        results.append_with_best(step, {"f1": f1}, best_step=step, best_f1=f1)
-    # Resumed at 10, which had been evaluated; 15 will be trained again.
-    results = SquadEvaluationResults(str(tmp_path), 10)
-    results.append_with_best(10, {"f1": 2.0}, best_step=5, best_f1=2.25)
-    text = (tmp_path / "eval_results.txt").read_text()
-    blocks = text.split(f"{RULE}\n")
-    assert blocks == [
-        "f1 = 1.5\nglobal_step = 5\nbest f1 = 1.5\n",
-        "f1 = 2.0\nglobal_step = 10\nbest f1 = 2.25\n",
-        "f1 = 1.5\nbest perf happened at step: 5",
-    ]
-
-
 def test_without_a_best_checkpoint(tmp_path):
     results = SquadEvaluationResults(str(tmp_path))
     results.append_with_best(7, {"f1": math.nan}, best_step=-1, best_f1=-math.inf)

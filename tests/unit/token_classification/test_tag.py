@@ -1,4 +1,4 @@
-"""`TokenClassifier`, compared with the model and with files predicted by the command."""
+"""`TokenClassifier`, compared with files predicted by the command."""
 
 import io
 import json
@@ -6,16 +6,12 @@ import json
 import keras
 import numpy as np
 import pytest
-from scipy.special import softmax
 
 from albert_tf import AlbertForTokenClassification, TaggedEntity, TaggedWord, TokenClassifier
 from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.data.text_examples import Labels
-from albert_tf.finetuning.predictor import Predictor
 from albert_tf.token_classification import tag
-from albert_tf.token_classification.features import WordTokenizer, token_features
-from albert_tf.token_classification.tag import predict_file, predict_labels
-from albert_tf.training.distribution import create_strategy
+from albert_tf.token_classification.tag import predict_file
 from tests.text_models import CONFIG, assert_rejected, write_model
 
 NAMES = ("O", "B-animal", "B-place", "I-animal", "I-place")
@@ -60,23 +56,6 @@ def test_predictions_do_not_depend_on_order_batches_and_padding(directory, sente
     monkeypatch.setattr(tag, "SENTENCES_AT_ONCE", 2)
     classifier._predictor.padding = "max"
     assert_close(classifier(sentences), found)
-
-
-def test_words_are_predicted_in_their_windows(model, tokenizer, sentences):
-    features = token_features(((words, None) for words in sentences), WordTokenizer(tokenizer), 16)
-    predictor = Predictor(
-        model, create_strategy("one_device"), max_seq_length=16, tokens_per_batch=64
-    )
-    found = predict_labels(features, predictor)
-    assert len(features.sequences) > 2 * len(sentences)
-    for row in (0, 3, 9):
-        batch = features.sequences.padded(np.array([row]), 16)
-        logits = model(batch)["logits"][0].numpy()
-        words, _ = features.words_of(np.array([row]))
-        expected = logits[features.positions[words]]
-        assert found.label_ids[words].tolist() == expected.argmax(axis=1).tolist()
-        best = softmax(expected, axis=1).max(axis=1)
-        np.testing.assert_allclose(found.probabilities[words], best, rtol=0, atol=1e-5)
 
 
 def test_texts_get_the_same_numbers_in_memory_on_stdin_and_in_files(

@@ -88,17 +88,6 @@ def test_variants_differ_from_the_base_in_one_respect():
     }
 
 
-def test_given_values_replace_the_defaults():
-    given = settings(
-        comparisons=["depth", "width", "embedding_size"],
-        depths=["3", "4", "3", "12"],
-        widths=["16"],
-        embedding_sizes=["5"],
-    )
-    names = [variant.name for variant in choose_variants(given)]
-    assert names == ["base", "depth-3", "depth-12", "embedding_size-5"]
-
-
 @pytest.mark.parametrize(
     ("changes", "named"),
     [

@@ -35,7 +35,6 @@ def test_one_panel_per_metric():
     assert size([record(**everything)]) == (2, 3)
     assert size([record(masked_lm_loss=1.0, steps_per_second=3.0, best_f1_thresh=-8.0)]) == (1, 1)
     assert size([record(loss=math.nan, learning_rate=0.1)]) == (2, 1)
-    assert size([record(matthew_corr=0.1, pearson=0.2, spearman=0.3)]) == (2, 2)
     assert size([record(steps_per_second=3.0)]) == (1, 1)
 
 

@@ -15,7 +15,6 @@ from albert_tf.training.interruption import (
     TrainingInterrupted,
     die_on_signals,
     end_on_signals,
-    raise_if_interrupted,
 )
 from tests.full_disk import file_size_limit
 from tests.programs import ROOT
@@ -61,27 +60,23 @@ def test_interrupted_run_is_saved_and_resumes_bit_equal(task, uninterrupted, tmp
         assert line["examples_per_second"] / line["steps_per_second"] == pytest.approx(4.0)
 
 
-def evaluated_steps(folder, task, log_type, last_evaluated=-1, during=lambda: None):
-    """Trains and evaluates; returns the evaluated steps and the trainer."""
+def evaluated_steps(folder, task, log_type, last_evaluated=-1):
+    """Trains and evaluates; returns the evaluated steps."""
     trainer = make_trainer(folder, task, STEPS)
     trainer.initialize()
     log = log_type(str(folder), STEPS, trainer.step)
     steps = []
 
-    def evaluate():
-        during()
-        return {"score": 1.0}
-
     def record(step, results):
         steps.append(step)
 
     try:
-        train_and_evaluate(trainer, log, evaluate, record, last_evaluated)
+        train_and_evaluate(trainer, log, lambda: {"score": 1.0}, record, last_evaluated)
     except TrainingInterrupted:
         pass
     finally:
         log.close()
-    return steps, trainer
+    return steps
 
 
 @pytest.mark.slow
@@ -92,22 +87,9 @@ def test_no_evaluation_starts_after_a_signal(task, tmp_path, step):
     class Log(SignallingLog):
         signal_step = step
 
-    assert evaluated_steps(tmp_path, task, Log)[0] == [3]
+    assert evaluated_steps(tmp_path, task, Log) == [3]
     # The skipped evaluation follows after resuming.
-    assert evaluated_steps(tmp_path, task, PlainLog, last_evaluated=3)[0] == [6, 8]
-
-
-def test_signal_ends_an_evaluation(task, tmp_path):
-    ended = []
-
-    def during():
-        signal.raise_signal(signal.SIGHUP)
-        raise_if_interrupted()
-        ended.append(True)
-
-    steps, trainer = evaluated_steps(tmp_path, task, PlainLog, during=during)
-    assert (steps, ended, trainer.step) == ([], [], 3)
-    assert trainer.directory.newest().endswith("model.ckpt-3")
+    assert evaluated_steps(tmp_path, task, PlainLog, last_evaluated=3) == [6, 8]
 
 
 def test_second_signal_calls_the_earlier_handler(monkeypatch):
@@ -152,15 +134,6 @@ def test_signal_ends_a_command_at_once(number):
     assert (done.returncode, done.stdout) == (128 + number, "")
     (line,) = done.stderr.split("\n")[1:-1]
     assert line.startswith(number.name)
-
-
-def test_ctrl_c_raises_keyboard_interrupt_outside_of_commands():
-    with Interruption() as interruption:
-        signal.raise_signal(signal.SIGINT)
-    assert isinstance(interruption.stopped(3), KeyboardInterrupt)
-    with end_on_signals(), Interruption() as interruption:
-        signal.raise_signal(signal.SIGINT)
-    assert interruption.stopped(3).code == 128 + signal.SIGINT
 
 
 @pytest.mark.slow

@@ -195,18 +195,6 @@ class TestFiles:
         assert [record["step"] for record in read_metrics(tmp_path)] == [10]
         assert read_scalars(tmp_path / "tensorboard" / "train")["loss", 10] == 2.5
 
-    def test_other_workers_write_nothing(self, tmp_path, monkeypatch):
-        lines = []
-        monkeypatch.setattr(logging, "info", lambda *args: lines.append(args))
-        log = RunLog(str(tmp_path / "run"), total_steps=9, write=False)
-        log.write_config({"seed": 1})
-        log.advance(1)
-        log.train(3, {"loss": 1.0}, count=1)
-        log.evaluation(3, {"loss": 1.0})
-        log.close()
-        assert lines == []
-        assert list(tmp_path.iterdir()) == []
-
 
 def test_rates_exclude_pauses(tmp_path):
     clock = Clock()
