@@ -59,9 +59,9 @@ class AlbertConfig:
         max_position_embeddings: largest length of a sequence.
         type_vocab_size: entries of the segment (token type) table.
         initializer_range: standard deviation of the truncated normal initializer.
-        parameter_sharing: what the layers of a group share: "all" parameters, only those of
-            "attention", only those of the feed-forward layers ("ffn"), or "none", which sets
-            `num_hidden_groups` to L.
+        parameter_sharing: what the layers of a group share: "all" parameters, only the
+            "attention" parameters, or only the feed-forward parameters ("ffn"). With "none",
+            nothing is shared, and `num_hidden_groups` becomes L.
         extra: keys of the JSON file that the model does not use, such as `net_structure_type`;
             written back unchanged.
 
@@ -184,8 +184,9 @@ class AlbertConfig:
     def replace(self, **changes: Any) -> AlbertConfig:
         """Returns a copy with changed fields.
 
-        If `parameter_sharing` is "none", and the number of layers or the sharing mode changes, the
-        copy has one group by default.
+        If `parameter_sharing` is "none", `num_hidden_groups` is adapted: if the sharing mode
+        changes, the copy has one group by default; if only the number of layers changes, the copy
+        has one group per layer.
         """
         if self.parameter_sharing == "none" and {"num_hidden_layers", "parameter_sharing"} & {
             *changes
@@ -378,7 +379,7 @@ class FineTuningOptimizerConfig(OptimizerConfig):
 
 @dataclasses.dataclass(frozen=True)
 class SquadOptimizerConfig(FineTuningOptimizerConfig):
-    """`FineTuningOptimizerConfig` with the flags of SQuAD, which set epochs and a warm-up share."""
+    """`FineTuningOptimizerConfig` for SQuAD, whose flags set epochs and a warm-up proportion."""
 
     STEPS_FLAG: ClassVar[str] = "`num_train_epochs`"
     WARMUP_FLAG: ClassVar[str] = "`warmup_proportion`"

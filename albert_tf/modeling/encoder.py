@@ -41,7 +41,7 @@ _FOREIGN_NAMES = {
 
 
 def _checkpoints(module: str) -> ModuleType:
-    """Returns a module of the layer above, which `load` and `.keras` files import when needed."""
+    """Imports a module of `albert_tf.checkpoints` on first use, to avoid circular imports."""
     return importlib.import_module(f"albert_tf.checkpoints.{module}")
 
 

@@ -30,7 +30,7 @@ _MIN_CAPABILITY = (8, 0)
 _MAX_HEAD_SIZE = 128  # of backward passes on GPUs before Hopper
 MASKED_SCORE = -10000.0  # added to the attention scores of padding keys
 # Largest difference between a kernel and plain attention in float32, relative to the norm. Rounding
-# to bfloat16 causes a quarter of it, a wrong mask or scale ten times as much.
+# to bfloat16 causes a quarter of this limit. A wrong mask or scale causes ten times as much.
 TOLERANCE = 0.01
 
 # Maps (query, key, value, lengths of the keys) to (context, statistics): float [B, N, S, D] each,
@@ -128,8 +128,8 @@ class CompiledAttention:
     ) -> tf.Tensor:
         """Returns the context for any mask; for the other arguments see `FusedAttention`.
 
-        Probabilities are dropped if `dropout_rate` is positive and `dropout_seed`, int32 [2], is
-        not `None`: with a probability of `kernels.byte_threshold(dropout_rate)[0] / 256`.
+        Dropout is applied if `dropout_rate` is positive and `dropout_seed`, int32 [2], is not
+        `None`. The exact rate is `kernels.byte_threshold(dropout_rate)[0] / 256`.
         """
         lowered = MASKED_SCORE * (1.0 - tf.cast(attention_mask, tf.float32))[:, None, None, :]
         drops = dropout_seed is not None and dropout_rate > 0.0
@@ -376,8 +376,9 @@ def disagreement(
 ) -> str | None:
     """Compares kernels with plain attention on random numbers; returns the problem or `None`.
 
-    Values and gradients of a full sequence, a padded one, and one of padding only must agree with
-    plain attention in float32 within `TOLERANCE`. `shape` is [N, S, D].
+    The batch contains a full sequence, a padded sequence, and a sequence of only padding. Values
+    and gradients must agree with plain attention in float32 within `TOLERANCE`. `shape` is
+    [N, S, D].
     """
     S = shape[1]
     query, key, value, upstream = (

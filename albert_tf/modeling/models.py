@@ -226,8 +226,8 @@ class LabelModel(EncoderAndHead):
         Args:
             path: see `albert_tf.load`.
             labels: names of the classes. If `None`, the labels of the stored model are used. A
-                stored head is kept if it has these labels in this order, or as many classes without
-                names.
+                stored head is kept if it has these labels in this order, or if its classes have no
+                names and their number matches.
             num_labels: number of classes without names; 1 for a regression.
             new_head: whether to replace a stored head by a head with random weights.
             rename_labels: whether to keep a stored head and rename its classes to `labels`.

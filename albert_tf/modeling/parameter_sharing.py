@@ -37,7 +37,7 @@ class BlockPlace(NamedTuple):
 
     @property
     def layer(self) -> tuple[int, int]:
-        """The first layer that runs this block: its group, and its number in the group, from 1."""
+        """Group of the first layer that runs this block, and its number in the group, from 1."""
         return self.group, max(self.attention, self.feed_forward)
 
 

@@ -41,7 +41,7 @@ _MAX_STREAMS = 64
 _MIN_ROWS = 8  # per stream and batch if there are more than 8 streams, because streams are slow
 _MAX_UNEVENNESS = 1.2  # size of the largest stream relative to the smallest stream
 _MAX_OPEN_FILES = 16  # of all streams; files are interleaved to separate neighboring records
-_RECORDS_TO_CHECK = 16  # a masked record may have no prediction, but rarely
+_RECORDS_TO_CHECK = 16  # more than 1, because a masked record can lack predictions
 
 # TensorFlow raises UnicodeDecodeError if a message contains a part of a damaged record.
 _READ_ERRORS = (tf.errors.DataLossError, tf.errors.InvalidArgumentError, UnicodeDecodeError)
@@ -312,8 +312,8 @@ def num_streams(file_sizes: Sequence[int], batch_size: int) -> int:
     G does not depend on the number of workers. It divides the batch size, and is at most 64 and at
     most the number of files. If G is above 8, a stream provides at least 8 rows of a batch. The
     largest stream has at most 1.2 times the bytes of the smallest stream, so that examples are read
-    about equally often. Among these numbers, the number with the most divisors is selected, then
-    the number with the largest power of two as a divisor.
+    about equally often. Among these numbers, the number with the most divisors is selected. In case
+    of a tie, the number that is divisible by the largest power of two is selected.
     """
 
     def is_even(count: int) -> bool:

@@ -193,7 +193,7 @@ def _write_parts(
     seed: int,
     scratch: Sequence[str],
 ) -> Iterator[tuple[int, str]]:
-    """Shuffles a chunk and writes a part of each file. Yields the numbers of files, and paths."""
+    """Shuffles a chunk and writes a part of each file. Yields file numbers and paths of parts."""
     number, jobs = chunk
     ordered = sorted(jobs, key=itemgetter(0))
     records = list(chain.from_iterable(records for _, records in ordered))

@@ -120,7 +120,7 @@ class MaskingDraws(NamedTuple):
     """All random numbers for masking. P is `max_predictions_per_seq`."""
 
     masked: NgramDraws
-    replacement_draw: np.ndarray  # float [B, P]; below 0.8, use [MASK], from 0.9 on, a random token
+    replacement_draw: np.ndarray  # float [B, P]; < 0.8: [MASK]; < 0.9: unchanged; else random
     random_ids: np.ndarray  # int64 [B, P]; the random tokens
     permuted: NgramDraws | None = None  # `None` without permutation
     permutation_keys: np.ndarray | None = None  # float [B, P]; sort keys of the permuted tokens

@@ -71,7 +71,7 @@ _EVALUATION = "evaluation"  # key in run_config.json
 class PretrainingSettings(TrainingSettings):
     """Settings of `run_pretraining`, named after the flags of the command.
 
-    `output_dir` and `input_file` (records) are required. A new training requires
+    `output_dir` and `input_file` (records) are required. A new run requires
     `albert_config_file`, or an `init_checkpoint` with a configuration. `max_seq_length` and
     `max_predictions_per_seq` must match the records. For all flags see docs/flags.md, for errors
     `ClassificationSettings`.
@@ -207,7 +207,7 @@ def run_pretraining(
 
 
 def _model_settings(settings: PretrainingSettings) -> ModelSettings:
-    """Returns the model-related settings. A resumed training ignores `init_checkpoint`."""
+    """Returns the model-related settings. A resumed run ignores `init_checkpoint`."""
     directory = TrainingDirectory(settings.output_dir)
     resumes = directory.newest() or directory.best()
     evaluates = not settings.do_train and settings.eval_checkpoint not in CHOICES

@@ -224,7 +224,7 @@ class PretrainingTask:
 
 
 def trained_sentence_loss(directory: str) -> str | None:
-    """Returns the sentence loss of the last training in a directory, `None` if it is unknown."""
+    """Returns the sentence loss of the last run in a directory, `None` if it is unknown."""
     known = read_run_config(directory).get(SENTENCE_LOSS_KEY)
     return known if known in SENTENCE_LOSSES else None
 

@@ -30,7 +30,7 @@ from albert_tf.serving.tokenizer_graph import GraphTokenizer, Offsets
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 
-_FORMATS = {"tf2": "tf2_hub", "tf1_hub": "tf1_hub"}  # names of `albert_tf.convert` by `format`
+_FORMATS = {"tf2": "tf2_hub", "tf1_hub": "tf1_hub"}  # for `albert_tf.convert`, by `format`
 _LENGTH = 128  # default `seq_length`, as on TF-Hub, unless the model has fewer positions
 _TEXTS = tf.TensorSpec([None], tf.string, name="sentences")
 _LENGTH_SPEC = tf.TensorSpec([], tf.int32, name="seq_length")

@@ -39,8 +39,8 @@ class Encoding(NamedTuple):
     * In SentencePiece, the blank before a word belongs to the first token of the word. Of several
       blanks, only the first is covered; other white space is covered only if there is no blank.
     * Characters that normalization removes are only covered between characters of one token.
-    * If normalization replaces a character by several ("½" by "1⁄2"), each of their tokens covers
-      the character.
+    * If normalization replaces a character by several characters ("½" by "1⁄2"), each token of
+      the replacement covers the original character.
     * A token without characters, such as a word start without a blank, has an empty range at the
       start of the next token.
 
@@ -202,7 +202,7 @@ class Tokenizer(abc.ABC):
         ids = self.encode(first)
         for token, part in zip(rest[::2], rest[1::2], strict=True):
             part_ids = self.encode(part)
-            # A text starts with a word, but the part after "[MASK]" in "[MASK]." does not.
+            # SentencePiece adds a word start, but "." in "[MASK]." does not start a word.
             if part_ids and part[:1].strip() and self.tokens[part_ids[0]] == WORD_START:
                 del part_ids[0]
             ids += [self._ids[token], *part_ids]

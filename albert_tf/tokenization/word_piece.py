@@ -124,7 +124,7 @@ CONTINUATION = "##"
 MAX_WORD_LENGTH = 200
 _CACHED_WORDS = 1 << 17
 
-# A frequent character that is a word or white space, or a stretch between such characters.
+# Matches a blank, a punctuation character or a common ideograph, or a run of other characters.
 _STRETCH = re.compile("[ !-/:-@\\[-`{-~\u4e00-\u9fff，。]|[^ !-/:-@\\[-`{-~\u4e00-\u9fff，。]+")
 
 

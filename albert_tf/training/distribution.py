@@ -148,7 +148,7 @@ def create_strategy(
 ) -> tf.distribute.Strategy:
     """Creates the strategy `name`, one of `config.STRATEGIES`.
 
-    The other arguments are settings of these names, see docs/flags.md. With several workers, this
+    The other arguments are described in docs/flags.md. With several workers, this
     must be called before TensorFlow computes anything. Raises ValueError if a device is missing.
     """
     name = resolve_strategy(name)
@@ -169,12 +169,15 @@ def _local(name: str) -> tf.distribute.Strategy:
 
 @cache
 def _mirrored(devices: tuple[str, ...]) -> tf.distribute.MirroredStrategy:
-    """Creates the strategy once per process, because a second one would reuse its keys."""
+    """Creates the strategy once per process. A second strategy would reuse its reduction keys."""
     return tf.distribute.MirroredStrategy(devices)
 
 
 def communication_options(all_reduce: str) -> tf.distribute.experimental.CommunicationOptions:
-    """Returns how workers add gradients: "ring" (gRPC), "nccl", or NCCL on GPUs for "auto"."""
+    """Returns the options for summing gradients: gRPC for "ring", NCCL for "nccl".
+
+    "auto" selects NCCL if there are GPUs, otherwise gRPC.
+    """
     has_gpus = bool(tf.config.list_physical_devices("GPU"))
     if all_reduce == "nccl" and not has_gpus:
         raise UserError(
@@ -430,11 +433,11 @@ def split_batch(
 
 @contextmanager
 def process_state_kept() -> Iterator[None]:
-    """Context manager of a job that restores random states and the settings of `strategy_of`.
+    """Context manager for a job. Restores random states and the settings of `strategy_of`.
 
-    TensorFlow cannot undo the initialization and splitting of devices or the connections of workers
-    and TPUs, and the random sequence of its global seed starts again. Raises RuntimeError if
-    another job is running.
+    TensorFlow cannot undo the initialization and splitting of devices, or the connections of
+    workers and TPUs. The random sequence of TensorFlow's global seed restarts. Raises RuntimeError
+    if another job is running.
     """
     if not _is_running.acquire(blocking=False):
         raise RuntimeError(

@@ -158,8 +158,8 @@ def write_results(output_dir: str, step: int, results: Mapping[str, float]) -> N
 class EvaluationResults:
     """`eval_results.txt`: a block of `key = value` lines for every evaluated checkpoint.
 
-    Earlier blocks are kept up to `step`, from which the run resumes. If it is `None`, all earlier
-    blocks are removed.
+    Earlier blocks are kept up to `step`, from which the run resumes. If `step` is `None`, all
+    earlier blocks are removed.
     """
 
     def __init__(self, output_dir: str, step: int | None = None) -> None:
@@ -167,7 +167,7 @@ class EvaluationResults:
         self._path = os.path.join(output_dir, RESULTS_FILE)
         self._blocks: dict[int, str] = {}
         if step is not None and tf.io.gfile.exists(self._path):
-            # The part after the last rule summarizes all checkpoints, and is written again.
+            # The part after the last separator summarizes all checkpoints, and is written again.
             for block in read_utf8(self._path).split(_RULE)[:-1]:
                 match = re.search(r"^global_step = ([0-9]{1,18})$", block, re.MULTILINE)
                 if (number := int(match[1]) if match else -1) <= step:
@@ -312,8 +312,8 @@ def train_and_evaluate(
 ) -> None:
     """Trains, and evaluates every checkpoint. Only the chief calls `record`.
 
-    The trainer must be initialized. `last_evaluated` is the step of the last evaluation before this
-    start, or -1. For `should_stop` see `Trainer.train`.
+    The trainer must be initialized. `last_evaluated` is the step of the last evaluation before the
+    run was resumed, or -1. For `should_stop` see `Trainer.train`.
     """
 
     def on_checkpoint(step: int) -> None:
@@ -323,7 +323,7 @@ def train_and_evaluate(
             record(step, results)
 
     if trainer.step > 0 and trainer.is_checkpoint(trainer.step) and last_evaluated != trainer.step:
-        on_checkpoint(trainer.step)  # the earlier start ended before this evaluation
+        on_checkpoint(trainer.step)  # the run was interrupted before this evaluation
     trainer.train(log, on_checkpoint, should_stop)
 
 

@@ -119,7 +119,7 @@ class Interruption:
             _evaluating = None
 
     def stopped(self, step: int) -> BaseException:
-        """Returns the exception that ends the training after `step` was saved, and logs this.
+        """Logs that training stops after the saved `step`, and returns the exception that ends it.
 
         The exception is KeyboardInterrupt for Ctrl-C in Python, otherwise TrainingInterrupted.
         """

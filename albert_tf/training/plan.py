@@ -1,4 +1,4 @@
-"""The plan of a training: its steps, memory and disk space, logged before it starts."""
+"""The plan of a training run: its steps, memory and disk space, logged before it starts."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class TrainingPlan:
 
     @cached_property
     def available_memory(self) -> int | None:
-        """Available memory in bytes of the same device; `None` if unknown."""
+        """Memory in bytes of the device that `memory_bytes` describes; `None` if unknown."""
         if is_tpu(self.trainer.strategy):
             return tpu_memory(self.trainer.strategy.extended.num_replicas_per_host)
         return gpu_memory() if _has_gpu() else machine_memory()

@@ -58,10 +58,10 @@ def run_training(
     dry_run: bool = False,
     on_log: OnLog | None = None,
 ) -> JobResult:
-    """Starts or resumes a training, evaluates every checkpoint and keeps the best.
+    """Starts or resumes a run, evaluates every checkpoint and keeps the best.
 
     Args:
-        plan: the plan with the trainer.
+        plan: the plan, which contains the trainer.
         initialize: initializes the trainer. Called while the output directory is locked.
         start: writes other files. Returns the settings of the run for `run_config.json`.
         best_metric: the score that the best checkpoint maximizes.

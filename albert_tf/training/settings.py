@@ -247,7 +247,7 @@ class JobResult:
             known answers. If the training was already finished, the recorded scores.
         best_checkpoint: prefix of `model.ckpt-best` in `output_dir`; `None` if there is none.
         history: records with `step`, `phase` ("train", "eval" or "roll_back"), `time` and metrics.
-            After a training, these are the records of the whole run, including earlier calls, as in
+            After training, these are the records of the whole run, including earlier calls, as in
             `metrics.jsonl`. Otherwise, they are the evaluations of this call.
     """
 

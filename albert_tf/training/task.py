@@ -91,8 +91,9 @@ class Task(Protocol):
     def train_dataset(
         self, batch_size: int, seed: int, shard: Shard = WHOLE
     ) -> tf.data.Dataset | StreamIterator:
-        """Returns the rows of `shard` of endless batches, in an order that depends on the seed.
+        """Returns endless batches. Each batch contains only the rows of `shard`.
 
+        The order of the examples depends on the seed.
         The position of an iterator or stream must not depend on the shard, because a run can be
         resumed with another number of workers.
         """
@@ -111,7 +112,7 @@ class Task(Protocol):
         ...
 
     def loss_weights(self, features: Features) -> dict[str, tf.Tensor]:
-        """Returns the total weight of each loss in a batch, which divides the sum of the loss."""
+        """Returns the total weight of each loss in a batch, by which the sum is divided."""
         ...
 
     def losses(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:

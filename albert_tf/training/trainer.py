@@ -42,7 +42,7 @@ from albert_tf.training.workers import (
     wait_for_workers,
 )
 
-# Keys of other state in the stored description of the input.
+# Keys of the trainer's state, which is stored in the description of the input.
 _GUARD, _SKIPPED, _LOSS_SCALE = "divergence", "skipped_records", "loss_scale"
 _WINDOW = 100  # maximum number of previous losses, with whose median a loss is compared
 _MIN_WINDOW = 10
@@ -333,7 +333,7 @@ class Trainer:
     def _save_other_positions(
         self, positions: Mapping[str, Any] | None, skipped: SkippedRecords
     ) -> list[dict[str, Any]]:
-        """Saves the input position of this worker. Returns the positions of others on the chief."""
+        """Saves this worker's input position. The chief returns the positions of other workers."""
         shard = worker_shard(self.strategy)
         # Without positions, reading has failed, and other workers do not reach this point.
         if shard.count == 1 or positions is None:

@@ -61,7 +61,7 @@ def is_any_worker(strategy: tf.distribute.Strategy, condition: bool) -> bool:
 
 
 def wait_for_workers(strategy: tf.distribute.Strategy) -> None:
-    """Waits for all workers before one ends, which would be an error for the others."""
+    """Waits for all workers, because a worker that ends early causes errors on the others."""
     values_of_workers(strategy, 0)
     # A worker could end while others still wait for its part of the first reduction. The second
     # reduction completes only after all workers have completed the first one.

@@ -179,9 +179,10 @@ class CharacterTable(tf.Module):
     def replace(
         self, text: Characters, entries: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor
     ) -> tuple[Characters, tf.Tensor]:
-        """Replaces N characters by the texts of entries, int32 [N], with these byte ranges.
+        """Replaces N characters by the texts of `entries`, int32 [N].
 
-        Returns M new characters, and the index of the old character of each, int32 [M].
+        `starts` and `ends`, int32 [N], are the byte ranges of the characters in the raw text.
+        Returns M new characters, and for each of them the index of the old character, int32 [M].
         """
         first, after = tf.gather(self._starts, entries), tf.gather(self._ends, entries)
         places = tf.ragged.range(first, after, row_splits_dtype=tf.int32)
