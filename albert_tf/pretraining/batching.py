@@ -57,7 +57,7 @@ _FILE_ERRORS = (
 
 
 def parse_batch(serialized: tf.Tensor, specs: Sequence[FeatureSpec]) -> Features:
-    """Parses serialized `tf.train.Example`s, string [B], to int32 or float32 [B, length] by name.
+    """Parses serialized `tf.train.Example` records, string [B], to int32 or float32 [B, length].
 
     The operations raise `tf.errors.InvalidArgumentError` if a feature is missing, has another
     length, or contains a value outside [0, limit).
