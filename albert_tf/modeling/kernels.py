@@ -131,8 +131,8 @@ def in_xla() -> bool:
 def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor) -> tf.Tensor:
     """Zeroes entries of x with a probability of `rate`, in [0, 1), and scales the others.
 
-    `rate` is rounded to a multiple of 1 / 65536 below 1; on TPUs, see `byte_threshold`. The mask
-    depends only on the seed, int32 [2], and on the number of entries.
+    `rate` is rounded to a multiple of 1 / 65536 below 1. The mask depends only on the seed,
+    int32 [2], and on the number of entries. For TPUs, see `byte_threshold` and `random_bytes`.
     """
     threshold = min(round(rate * 65536), 65535)
     scale = 65536 / (65536 - threshold)

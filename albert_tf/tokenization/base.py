@@ -174,7 +174,7 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def clean(self, text: str) -> str:
-        """Returns the normalized text; `tokenize` and `encode` begin with this step."""
+        """Returns the normalized text."""
 
     @abc.abstractmethod
     def tokenize(self, text: str) -> list[str]:

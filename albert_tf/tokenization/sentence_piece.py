@@ -43,10 +43,10 @@ def clean_text(text: str, do_lower_case: bool, collapse_blanks: bool = True) -> 
 
 
 def align_clean_text(text: str, do_lower_case: bool) -> tuple[str, list[tuple[int, int]] | None]:
-    """Returns the result of `clean_text`, and the half-open range of each character in `text`.
+    """Returns the result of `clean_text`, and for each of its characters the range in `text`.
 
-    The ranges are `None` if every character has the same position in both texts. See `blank_range`
-    for blanks.
+    Ranges are half-open. They are `None` if every character has the same position in both texts.
+    See `blank_range` for blanks.
     """
     is_collapsed = text == " ".join(text.split())
     if is_collapsed and all(len(_CLEAN_CHARACTERS[character]) == 1 for character in set(text)):
@@ -171,7 +171,7 @@ class SentencePieceTokenizer(Tokenizer):
         return self._split_pieces(self._encode_clean(self.clean(text), out_type=int))
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Returns the ids of each raw text, with one call of SentencePiece."""
+        """Returns the ids of each raw text. Large batches use only one call of SentencePiece."""
         if len(texts) < _MIN_BATCH:
             return [self.encode(text) for text in texts]
         cleaned = [clean_text(text, self.do_lower_case) for text in texts]

@@ -93,9 +93,8 @@ class Task(Protocol):
     ) -> tf.data.Dataset | StreamIterator:
         """Returns endless batches. Each batch contains only the rows of `shard`.
 
-        The order of the examples depends on the seed.
-        The position of an iterator or stream must not depend on the shard, because a run can be
-        resumed with another number of workers.
+        The order of the examples depends on the seed. The position of an iterator or stream must
+        not depend on the shard, because a run can be resumed with another number of workers.
         """
         ...
 
