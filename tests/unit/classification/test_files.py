@@ -28,6 +28,22 @@ def test_each_checkpoint_has_a_block(tmp_path):
     )
 
 
+def test_resumed_runs_keep_earlier_blocks(tmp_path):
+    (tmp_path / "eval_results.txt").write_text("of another program")
+
+    def append(step, resumed_at, loss=0.5):
+        """Returns the steps in the file after an evaluation."""
+        EvaluationResults(str(tmp_path), *resumed_at).append(step, {"loss": loss}, 0.25)
+        lines = results_file(tmp_path).splitlines()
+        return [int(line.split(" = ")[1]) for line in lines if line.startswith("global_step")]
+
+    assert [append(step, [step - 1]) for step in (5, 10, 15)] == [[5], [5, 10], [5, 10, 15]]
+    # Resumed at 10, which had been evaluated; 15 will be trained again.
+    assert append(10, [10], 0.75) == [5, 10]
+    assert "loss = 0.75" in results_file(tmp_path).split(RULE)[1]
+    assert append(7, []) == [7]
+
+
 @pytest.mark.parametrize(
     ("scores", "names", "numbers", "submitted"),
     [
