@@ -1,8 +1,8 @@
 """Returns local directories of models that are named by a URL or a name, or stored in a tar file.
 
-Archives may come from untrusted sources. Without links, checking names is enough to keep all files
-inside the target directory, so only regular files and directories are extracted. The headers are
-parsed here, because `tarfile` reads headers of any size into memory.
+Archives may come from untrusted sources. Only regular files and directories are extracted, because
+links could lead out of the target directory. The headers are parsed here, because `tarfile` reads
+headers of any size into memory.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from albert_tf.data.files import (
 
 _MAX_ENTRIES = 10_000  # headers, and files and directories to create
 _MAX_HEADER = 64 << 10  # bytes of one extended header
-_MAX_NAME, _MAX_PART = 1024, 255  # bytes of a path, and of a name in it
+_MAX_NAME, _MAX_PART = 1024, 255  # bytes of a path, and of a path component
 _MAX_DEPTH = 32  # directories
 _CHUNK = 1 << 20  # bytes
 

@@ -45,8 +45,7 @@ from albert_tf.tokenization.base import Tokenizer
 TOLERANCE = 1e-5  # largest difference, relative if the largest value exceeds 1
 _ROWS, _LENGTH, _PREDICTIONS = 3, 24, 2
 
-# Outputs that a conversion must preserve. For SQuAD 2.0, ends are scored for the
-# start positions in the batch.
+# Outputs that a conversion must preserve. For SQuAD 2.0, ends are scored given `start_positions`.
 _OUTPUTS = (
     "sequence_output",
     "pooled_output",

@@ -29,8 +29,8 @@ class DirectoryLockedError(OSError):
 def locked(path: str, *kinds: str) -> Iterator[None]:
     """Context manager that locks a directory against other runs of these kinds.
 
-    If the file system does not support locks, a warning is logged once. The directory is created if
-    necessary, and removed if it is empty at the end. Raises `DirectoryLockedError` if another run,
+    If the file system does not support locks, a warning is logged once. A missing directory is
+    created, and removed if it is empty at the end. Raises `DirectoryLockedError` if another run,
     in this process or another, has one of the locks.
     """
     if is_remote(path):
@@ -60,7 +60,7 @@ def check_unlocked(path: str, kind: str) -> None:
 
 @contextmanager
 def _locked_file(path: str, kind: str, *, create: bool = True) -> Iterator[None]:
-    """Context manager for the lock of one kind; removes a file that it has created."""
+    """Context manager for the lock of one kind; with `create`, removes the file at the end."""
     name = os.path.join(path, f".{kind}.lock")
     try:
         file = open_locked(name, os.O_CREAT if create else 0)
@@ -82,7 +82,7 @@ def _locked_file(path: str, kind: str, *, create: bool = True) -> Iterator[None]
         if create:
             since = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
             holder = f"host={socket.gethostname()} pid={os.getpid()} since={since}\n"
-            with suppress(OSError):  # such as a full disk; the name is only for messages
+            with suppress(OSError):  # such as a full disk; `holder` is only for messages
                 os.ftruncate(file, 0)
                 os.write(file, holder.encode())
         yield

@@ -36,7 +36,7 @@ class FormatModule(Protocol):
         """Returns a reader of `StoredModel.checkpoint`. Raises `LoadError` if it cannot be read."""
 
     def unsupported_weights(self, contents: ModelContents) -> list[str]:
-        """Returns the names of unsupported weights; logs a warning about other changes.
+        """Returns the names of unsupported weights; logs a warning about unsupported parts.
 
         Raises `ValueError` if the format does not support the model.
         """
@@ -94,7 +94,7 @@ class Location:
 
     given: str  # the path or name that was given
     format: str  # name of the format
-    path: str  # the directory, or the prefix of a checkpoint in the original format
+    path: str  # the directory, the `.keras` file, or the prefix of an original checkpoint
     weights: str | None = None  # file of weights, if `given` names one
 
 

@@ -45,7 +45,7 @@ class StoredHead:
     """A head, or an encoder without a head."""
 
     model_class: type[ConfiguredModel]
-    tasks: tuple[str, ...] = ()  # names of the tasks, if other heads have the same weights
+    tasks: tuple[str, ...] = ()  # task names, if other heads have the same variables
     # Returns arguments of the constructor for the shapes of all weights
     settings: Settings = lambda config, shapes, task: {}
     # Returns the task of a model in memory. `None` if the weights determine the task.

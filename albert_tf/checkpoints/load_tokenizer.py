@@ -26,7 +26,7 @@ def load_tokenizer(
 
     Args:
         path: a model of any format, see `load`; or a SentencePiece model or vocabulary whose name
-            ends in .model, .spm, .vocab or .txt. Excludes the next two arguments.
+            ends in .model, .spm, .vocab or .txt. If given, omit the next two arguments.
         spm_model_file: a SentencePiece model.
         vocab_file: a vocabulary.
         do_lower_case: whether to lower-case text. If `None`, the value stored with the model is

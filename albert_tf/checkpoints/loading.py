@@ -302,7 +302,7 @@ class FoundModel(NamedTuple):
 def find_model(
     path: object, name: str = "path", *, do_lower_case: bool | None = None
 ) -> FoundModel:
-    """Finds a model with a tokenizer, given its path or name in the argument `name`.
+    """Finds a model with a tokenizer, given its path or name. Errors call the argument `name`.
 
     Raises:
         TypeError: `path` is not a path or name.

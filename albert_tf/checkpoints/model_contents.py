@@ -84,8 +84,8 @@ def remove_identity_projection(weights: dict[str, Any], reader: WeightsReader, p
 class StoredModel:
     """The parts of a stored model. Missing parts are `None` or empty."""
 
-    path: str  # the directory
-    format: str  # name of the format, one of `formats.FORMAT_NAMES`
+    path: str  # the directory, or the `.keras` file
+    format: str  # name of the format: "keras", or one of `formats.FORMAT_NAMES`
     checkpoint: str  # file of the weights, or prefix of TensorFlow's files
     config: AlbertConfig | None = None  # configuration of the model
     config_file: str | None = None  # file of the configuration

@@ -69,8 +69,7 @@ class ModelSource:
     config_file: str | None  # file of the configuration
     tokenizer: Tokenizer | None  # has `config.vocab_size` tokens
     do_lower_case: bool  # whether text is lower-cased
-    # Weights, see `StoredModel`. `None` for random weights, or the weights of the training in
-    # `output_dir`.
+    # Weights, see `StoredModel`. If `None`, weights are random or restored from `output_dir`.
     checkpoint: str | None
 
     @property
@@ -140,7 +139,7 @@ def resolve_model(settings: ModelSettings, model: StoredModel | None = None) -> 
 
 
 def stored_model(path: str, *, is_handle: bool = False) -> StoredModel:
-    """Opens a model of any format. If `is_handle`, checkpoints and files are rejected."""
+    """Opens a model of any format. `is_handle` rejects checkpoints, and files except tar files."""
     if is_handle and not (tf.io.gfile.isdir(path) or is_indirect(path)):
         raise UserError(
             f"{path} is not a directory. Pass the directory or the URL of a TF-Hub module, or a "

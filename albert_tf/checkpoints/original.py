@@ -114,7 +114,7 @@ def named_checkpoint(directory: str) -> str | None:
 
 def prefixes_in(directory: str) -> list[str]:
     """Returns the prefixes of all checkpoints in a directory, sorted."""
-    # Not found by a glob pattern, because the path may contain brackets, as in "runs [old]".
+    # A glob pattern would fail for a path with brackets, such as "runs [old]".
     return sorted(
         os.path.join(directory, name.removesuffix(".index"))
         for name in folder_names(directory)

@@ -1,4 +1,4 @@
-"""Errors, and the report on the variables when weights are loaded."""
+"""Errors of loading and saving, and the report on loaded weights."""
 
 from __future__ import annotations
 

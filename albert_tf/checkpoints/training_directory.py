@@ -325,7 +325,7 @@ class TrainingDirectory:
 
         Args:
             prefix: the checkpoint.
-            positions: any subset of the iterators that all workers saved, by name.
+            positions: new iterators by name, for some or all of the saved iterators.
             input_description: see `save`.
 
         Raises:

@@ -217,7 +217,7 @@ DEVICES: Groups = {
     },
     "Accepted without effect": {Flag("master"): "No effect: TensorFlow 2 has no session masters."},
 }
-# Numbers of steps, in epochs.
+# Length of the training in epochs.
 EPOCHS: Groups = {
     "Optimizer": {
         Flag("num_train_epochs", float): "Number of passes over the training examples, instead of "

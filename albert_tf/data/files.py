@@ -62,7 +62,7 @@ def _system_errors() -> tuple[type[Exception], ...]:
 def raise_write_errors(path: str, written: str = "") -> Iterator[None]:
     """Converts file errors of Python and TensorFlow inside the block into a `WriteError`.
 
-    If `written` is given, errors about paths that do not contain it are re-raised unchanged.
+    If `written` is given, errors about paths without this text are re-raised unchanged.
     """
     try:
         yield

@@ -25,7 +25,7 @@ from albert_tf.data.files import decode_utf8, encoding_error, file_exists, read_
 from albert_tf.data.strict_json import JsonError, listed, parse_json, shown, whole_characters
 from albert_tf.data.text_examples import LABEL_SEPARATOR
 
-Cells = list[str | None]  # `None`: the value in JSON Lines is missing or not text
+Cells = list[str | None]  # `None`: missing, null, a list or an object in JSON Lines
 Row = tuple[int, Cells]  # number of its first line, from 1, and its cells
 
 _TSV, _CSV, JSON_LINES = "TSV", "CSV", "JSON Lines"
@@ -47,7 +47,7 @@ _LOCATIONS_SHOWN = 5
 class DataIssues:
     """Counts malformed rows of a file or directory by kind.
 
-    `locations` contains the numbers or names of the rows. `unit` is their name in messages.
+    `locations` contains the numbers or names of the rows. Messages call a row `unit`.
     """
 
     def __init__(self, path: str, unit: str = "line") -> None:

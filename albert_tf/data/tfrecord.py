@@ -1,7 +1,7 @@
 """TFRecord files of `tf.train.Example` protos, read and written without TensorFlow.
 
 A record consists of its length (uint64), a checksum of the length, the payload, and a checksum of
-the payload, all little-endian. The checksum is CRC-32C, rotated and shifted by a constant. An
+the payload, all little-endian. The checksum is CRC-32C, rotated and increased by a constant. An
 Example contains a map from names to Features, each of which is one packed list.
 """
 

@@ -314,7 +314,8 @@ def _labels(contents: ModelContents) -> dict[str, Any]:
 def _trained_task(values: Mapping[str, Any], where: str) -> TrainedTask | None:
     """Returns the task in a `config.json`, or `None` if it is unknown.
 
-    Default labels (LABEL_0) are ignored. `is_pair` is only known for GLUE tasks.
+    The task of single-label texts with default labels (LABEL_0) is unknown. `is_pair` of texts is
+    only known for GLUE tasks.
     """
     architecture = _architecture_of(values)
     if architecture in (_QUESTIONS, _CHOICE):
@@ -349,7 +350,7 @@ def _trained_task(values: Mapping[str, Any], where: str) -> TrainedTask | None:
 
 
 def _check_same_task(task: TrainedTask, values: Mapping[str, Any], where: str) -> None:
-    """Rejects a `labels.json` that contradicts `config.json`, which transformers may change."""
+    """Rejects a `labels.json` that contradicts a `config.json` changed later."""
     architecture, kind = _architecture_of(values), values.get("problem_type")
     if architecture in _TASKS:
         is_same = task.name in _TASKS[architecture]

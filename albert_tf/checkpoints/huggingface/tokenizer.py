@@ -321,7 +321,7 @@ def tokenizer_json(tokenizer: SentencePieceTokenizer) -> dict[str, Any]:
 
 
 def _kind(content: JsonValue) -> str:
-    """Returns the type of the model, which old files do not contain."""
+    """Returns the type of the model. Recognizes WordPiece in old files without a type."""
     model = content.get("model")
     if model is None:
         return "missing"

@@ -59,7 +59,7 @@ _SIZES = {
     "type_vocab_size": "num_segments",
 }
 
-# Key of `metadata.json`, which KerasHub ignores: `do_lower_case` and the rest of the configuration.
+# Key in `metadata.json` for `do_lower_case` and the rest of the configuration. KerasHub ignores it.
 _OUR_KEY = "albert_tf"
 
 # KerasHub's paths of variables, or of their scopes, and the original's names.
@@ -176,7 +176,7 @@ def open_weights(checkpoint: str) -> WeightsReader:
 
 
 def unsupported_weights(contents: ModelContents) -> list[str]:
-    """Returns the names of unsupported weights; logs a warning about other changes."""
+    """Returns the names of unsupported weights; logs a warning about unsupported parts."""
     config = contents.config
     _, absent = _model_of(contents, None)
     if config.hidden_dropout_prob != config.attention_probs_dropout_prob:
