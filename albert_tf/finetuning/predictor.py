@@ -191,7 +191,7 @@ def _finish(rows: np.ndarray, outputs: Mapping[str, tf.Tensor]) -> Batch:
             bad = rows[~is_finite]
             raise UserError(
                 f"The model's {name} are not finite for {len(bad)} of the {len(rows)} examples of "
-                f"a batch. The first is number {bad.min() + 1} of the input. The weights are "
+                f"a batch. The first of them is example {bad.min() + 1}. The weights are "
                 "damaged, or their training diverged."
             )
     return rows, values

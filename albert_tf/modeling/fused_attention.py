@@ -56,8 +56,8 @@ class FusedAttention:
         is_known = query.shape.is_fully_defined()
         if not is_known and self._is_required:
             raise UserError(
-                "`attention`=cudnn needs batches of one padded length, which fine-tuning has with "
-                f"`padding`=max. Received: queries of shape {query.shape}"
+                "`attention`=cudnn requires that all batches have the same padded length. In "
+                f"fine-tuning, use `padding`=max. Received: queries of shape {query.shape}"
             )
         name = "cudnn" if is_known else "plain, as batches have several padded lengths"
         if name != self._logged:

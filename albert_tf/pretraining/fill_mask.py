@@ -152,8 +152,8 @@ class FillMask:
             num_truncated += len(kept) < len(ids)
             if tokenizer.mask_id in ids[len(kept) :]:
                 raise UserError(
-                    f"texts[{index}] contains {MASK} after the first {longest} tokens, the maximum "
-                    "length of the model. Pass a shorter text."
+                    f"texts[{index}] contains {MASK} after the first {longest - 2} tokens, the "
+                    "maximum length without special tokens. Pass a shorter text."
                 )
             rows.append([tokenizer.cls_id, *kept, tokenizer.sep_id])
         log_truncated(num_truncated, len(texts), longest)

@@ -51,8 +51,8 @@ def check_labels(model: keras.Model, labels: Labels) -> None:
     """Raises `ValueError` if a classifier has another number of labels."""
     if labels.num_outputs != model.num_labels:
         raise UserError(
-            f"The model has {model.num_labels} outputs, the labels need {labels.num_outputs}: "
-            f"{', '.join(labels.names) or 'one number'}"
+            f"`labels` require {labels.num_outputs} outputs, but the model has {model.num_labels}. "
+            f"Received: {', '.join(labels.names) or 'one number'}"
         )
 
 

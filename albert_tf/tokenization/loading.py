@@ -79,7 +79,7 @@ def existing_files(
     used = file_of_model or (None if "spm_model_file" in missing else paths.get("spm_model_file"))
     if used:
         for name in missing:
-            logging.warning("there is no file %s; %s is used", paths.pop(name), used)
+            logging.warning("The file %s does not exist, so %s is used", paths.pop(name), used)
     return paths
 
 

@@ -318,7 +318,7 @@ def with_xla(settings: T, num_lengths: int = 1) -> T:
     elif is_half_on_gpu:
         logging.info(
             "`xla` is disabled, because it would compile for each of %d padded lengths. Without "
-            "it, `precision`=%s is hardly faster. Use `padding`=max for a single length",
+            "XLA, `precision`=%s is hardly faster. Use `padding`=max for a single length",
             num_lengths,
             settings.precision,
         )

@@ -455,10 +455,11 @@ class DivergenceGuard:
         if not has_checkpoint:
             return ""
         if self._repeats:
-            return f" Training diverged again after rolling back to it {self._repeats} times."
-        flag = "`on_divergence`=rollback"
+            return f" Training diverged again after {self._repeats} rollbacks to this checkpoint."
+        if self._rolls_back:
+            return ""
         return (
-            "" if self._rolls_back else f" {flag} returns to it and skips the batches since then."
+            " `on_divergence`=rollback returns to this checkpoint and skips the batches after it."
         )
 
     def state(self) -> dict[str, Any]:

@@ -77,7 +77,7 @@ def test_records_of_two_files(corpus: dict, tmp_path: Path, no_tensorflow: str) 
     assert len(list((tmp_path / "records").iterdir())) == 3
     _, log = run(no_tensorflow, **flags)
     assert match_files(f"{tmp_path}/records/*") == outputs
-    assert log.count(f"] there is no file {flags['vocab_file']};") == 1
+    assert log.count(f"] The file {flags['vocab_file']} does not exist") == 1
     assert "asks for 10 predictions in 64 tokens, but" in log
     assert "documents=60" in log
     assert "creating: " in log

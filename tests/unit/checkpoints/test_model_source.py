@@ -91,7 +91,7 @@ def test_command_line_of_the_original_script(hub, warnings):
     assert source.checkpoint.endswith("module/variables/variables")
     assert source.tokenizer.files[0].endswith("module/assets/30k-clean.model")
     assert len(warnings) == 2
-    assert "there is no file /absent/vocab.txt" in warnings[1]
+    assert "The file /absent/vocab.txt does not exist" in warnings[1]
 
 
 def test_from_tf_hub_selects_the_tokenizer_of_the_module(hub, other_tokenizer):

@@ -273,6 +273,6 @@ def test_a_single_label_is_logged_as_a_warning(report, found, labels):
 def test_many_classes_are_logged_as_a_warning(report):
     names = [str(number / 4) for number in range(21)]
     info, (warning,) = report(names, Labels(tuple(names)))
-    assert "--regression" in warning
+    assert "`regression`" in warning
     assert info.endswith("4.75: 1 (4.8%), and 1 more")
     assert not report(names * 2, Labels(tuple(names)))[1]

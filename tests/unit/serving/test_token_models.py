@@ -219,7 +219,9 @@ def test_invalid_arguments_are_rejected_before_writing(tmp_path):
     model, path = new_model("classes", layers=1), tmp_path / "exports"
     with pytest.raises(ValueError, match=r"`max_seq_length` must be in 1\.\.16.*17"):
         export_classifier(model, CLASSES, str(path), 17)
-    with pytest.raises(ValueError, match=r"has 3 outputs, the labels need 2: yes, no"):
+    with pytest.raises(
+        ValueError, match=r"require 2 outputs, but the model has 3\. Received: yes, no"
+    ):
         export_classifier(model, Labels(("yes", "no")), str(path), LENGTH)
     assert not path.exists()
     path.write_text("a file")
