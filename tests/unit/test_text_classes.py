@@ -213,7 +213,7 @@ def test_long_texts_are_truncated_with_one_warning(kind, settings, caplog):
 
 
 def test_truncated_masks_are_rejected():
-    with pytest.raises(ValueError, match=r"texts\[1\].*512 tokens"):
+    with pytest.raises(ValueError, match=r"texts\[1\].*510 tokens"):
         albert_tf.FillMask.load("mini")(["[MASK]", "word " * 3000 + "[MASK]"])
 
 

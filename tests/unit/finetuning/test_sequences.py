@@ -146,6 +146,6 @@ def test_outputs_that_are_not_finite_are_rejected(predictor):
         bad = good.copy()
         bad[30] = value
         table.assign(bad)
-        with pytest.raises(ValueError, match=r"logits are not finite for 1 of .* number 7 "):
+        with pytest.raises(ValueError, match=r"logits are not finite for 1 of .* example 7\."):
             predictor.predict(sequences)
         table.assign(good)

@@ -85,7 +85,7 @@ def test_invalid_inputs(filler, tokenizer, tmp_path):
     CONFIG.to_json_file(str(tmp_path / "albert_config.json"))
     assert_rejected([
         (lambda: filler(["[MASK]", "none"]), ValueError, r"\[MASK\].*texts\[1\]='none'"),
-        (lambda: filler(["the " * 15 + "[MASK]"]), ValueError, r"texts\[0\].*16 tokens"),
+        (lambda: filler(["the " * 15 + "[MASK]"]), ValueError, r"texts\[0\].*14 tokens"),
         (lambda: FillMask.load(str(tmp_path)), ValueError, re.escape(str(tmp_path))),
         (lambda: filler(["[MASK]"], top_k=0), ValueError, "top_k must be at least 1"),
         (lambda: filler(["[MASK]"], top_k=2.0), TypeError, "top_k must be a whole number"),
