@@ -51,7 +51,7 @@ class ChosenOption(NamedTuple):
 class MultipleChoice:
     """Chooses one of several options for each question about a context.
 
-    The probabilities equal those of `run_race --do_predict`.
+    `run_race --do_predict` predicts the same probabilities.
 
     Args:
         model: a multiple-choice model.

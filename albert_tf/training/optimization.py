@@ -238,7 +238,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         return decayed, excluded
 
     def exclude_from_weight_decay(self, var_list: Any = None, var_names: Any = None) -> None:
-        """Raises NotImplementedError for all `var_list` and `var_names`."""
+        """Not supported: raises NotImplementedError. Pass `exclude` to the constructor instead."""
         raise NotImplementedError("Pass exclude= to the constructor instead.")
 
     def slots(self, variable: keras.Variable) -> dict[str, keras.Variable]:

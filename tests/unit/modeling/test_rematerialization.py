@@ -95,8 +95,8 @@ class TestEncoder:
             return step.experimental_get_compiler_ir(SEED)(stage="optimized_hlo")
 
         plain, program = both_ways(model, compute)
-        # One of two blocks is recomputed, with eight products, of which the output projections may
-        # be unnecessary.
+        # One of two blocks is recomputed. It has eight products, but the two output projections
+        # may be unnecessary.
         assert _products(program) >= _products(plain) + 6
 
 
