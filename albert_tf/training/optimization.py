@@ -238,7 +238,10 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         return decayed, excluded
 
     def exclude_from_weight_decay(self, var_list: Any = None, var_names: Any = None) -> None:
-        """Not supported: raises NotImplementedError. Pass `exclude` to the constructor instead."""
+        """Raises NotImplementedError for any `var_list` and `var_names`.
+
+        Pass `exclude` to the constructor instead.
+        """
         raise NotImplementedError("Pass exclude= to the constructor instead.")
 
     def slots(self, variable: keras.Variable) -> dict[str, keras.Variable]:
