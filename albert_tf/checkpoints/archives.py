@@ -39,7 +39,7 @@ from albert_tf.data.files import (
     temporary_folder,
 )
 
-_MAX_ENTRIES = 10_000  # headers, and files and directories to create
+_MAX_ENTRIES = 10_000  # headers, plus the components of all paths
 _MAX_HEADER = 64 << 10  # bytes of one extended header
 _MAX_NAME, _MAX_PART = 1024, 255  # bytes of a path, and of a path component
 _MAX_DEPTH = 32  # directories
@@ -210,7 +210,7 @@ def _extract(source: _Source, directory: str) -> None:
                 ) from error
             records = {}
         if entries > _MAX_ENTRIES:
-            raise ValueError(f"it has more than {_MAX_ENTRIES} members")
+            raise ValueError(f"it has more than {_MAX_ENTRIES} headers and path components")
     while source.read_up_to(_CHUNK):
         pass  # gzip compares the checksum at the end
 

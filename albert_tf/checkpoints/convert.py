@@ -110,7 +110,7 @@ class ConversionReport:
             yield f"optimizer slots in the source: {slots}"
         yield f"tokenizer: {'the same' if self.has_tokenizer else 'none'}"
         yield "largest difference of each output, computed from the written files in a new process"
-        yield "(of an output larger than 1, as a share of its largest value):"
+        yield "(divided by the largest absolute value of the output if this is above 1):"
         for name, difference in self.differences.items():
             yield f"  {name}: {difference:.2e}"
 
@@ -210,7 +210,11 @@ def check_target(output_dir: str, has_checkpoint: bool = True) -> None:
 
 @contextmanager
 def new_directory(output_dir: str) -> Iterator[str]:
-    """Context manager for a temporary directory that is renamed to `output_dir` at the end."""
+    """Context manager for a temporary directory, which becomes `output_dir` at the end.
+
+    A local directory is renamed; its files are copied to a remote directory. If the block raises an
+    error, `output_dir` is left unchanged.
+    """
     target = real_name(output_dir).rstrip("/")
     if is_remote(target):
         with tempfile.TemporaryDirectory() as made:

@@ -1,4 +1,4 @@
-"""Reads the `.keras` files that `model.save` of Keras writes, and their tokenizer and labels."""
+"""Reads `.keras` files, which `model.save` of Keras writes; stores tokenizer and labels in them."""
 
 from __future__ import annotations
 

@@ -39,8 +39,9 @@ def load(path: str | os.PathLike, *, albert_config_file: str | None = None) -> k
 
     Args:
         path: a directory of any format that `convert_checkpoint.py` supports, a checkpoint, a
-            released tar file, the URL of a TF-Hub module, the name of a released model, such as
-            "base_v2" or "albert/albert-base-v2", or "mini", the model bundled with this package.
+            `.keras` file, a released tar file, the URL of a TF-Hub module, the name of a released
+            model, such as "base_v2" or "albert/albert-base-v2", or "mini", the model bundled with
+            this package.
         albert_config_file: the configuration, if the path does not contain one.
 
     Returns:

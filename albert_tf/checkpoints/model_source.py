@@ -230,7 +230,7 @@ def _compare_configs(chosen: StoredModel, stored: StoredModel) -> None:
         _report(
             stored,
             f"{stored.config_file} and {chosen.config_file} describe different models: "
-            f"{'; '.join(differences)}. Omit the second to use the configuration of the model.",
+            f"{'; '.join(differences)}. To use {stored.config_file}, omit {chosen.given}.",
         )
 
 

@@ -1,8 +1,9 @@
 """Checks training on this machine and writes a report.
 
-It lists the devices, compares training steps of a small model with recorded numbers in every
-precision, with and without XLA, on one and on all devices, times ALBERT-base, and trains 200 steps.
-Please attach the report to bug reports. The exit status is 0 if all checks passed.
+It lists the devices and compares training steps of a small model with recorded numbers: in each
+precision, with and without XLA, on one device and on all devices. It then times ALBERT-base on GPUs
+or TPUs, and trains a small model for 200 steps (20 on a CPU). Please attach the report to bug
+reports. The exit status is 0 if all checks passed.
 
     albert_tf check_accelerator --output_dir=report
 """
@@ -16,7 +17,7 @@ from albert_tf.data.errors import UserError
 FLAGS: Groups = {
     "Devices": {
         Flag("use_tpu", False): "Check the TPU of this machine.",
-        Flag("full", False): "Also time ALBERT-base on a CPU.",
+        Flag("full", False): "Also time ALBERT-base if there is only a CPU.",
     },
     "Output": {Flag("output_dir", required=True): "Required. Directory for the report."},
 }

@@ -14,6 +14,7 @@ from albert_tf.cli.flags import LOWER_CASE, Flag, Groups, lower_case_from_flags
 
 FLAGS: Groups = {
     "Data": {
+        # Without a period, because absl appends "; repeat this option to ...".
         Flag("text", list): "Text with one or more [MASK] to fill in. Default: texts from the "
         "standard input, one per line",
     },

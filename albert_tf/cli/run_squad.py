@@ -53,8 +53,8 @@ _OWN: Groups = {
     },
     "Prediction": {
         Flag("n_best_size", 20, at_least=1): "Number of candidate answers to write per question. "
-        "In version 1 also the number of start and end positions that are combined, so a small "
-        "number may leave no answer.",
+        "In version 1, candidates combine this number of best start and best end positions of each "
+        "window. If the number is too small, none of the combinations may be a valid answer.",
         Flag("max_answer_length", 30, at_least=1): "Maximum number of tokens of an answer.",
         Flag("start_n_top", 5, at_least=1): "Number of start positions to consider; only for "
         "version 2.",

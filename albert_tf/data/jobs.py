@@ -82,7 +82,7 @@ def _run_ahead(
 
 @contextmanager
 def _isolated_workers() -> Iterator[None]:
-    """Starts worker processes without importing `__main__`, and blocks signals to the group."""
+    """Context manager. Processes started in it do not import `__main__`, and block signals."""
     # `multiprocessing` imports the calling script in each process. A script without a `__main__`
     # guard would start its work again.
     program = sys.modules["__main__"]

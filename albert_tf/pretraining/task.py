@@ -62,7 +62,8 @@ class PretrainingTask:
 
     Raises:
         ValueError: the sequences are longer than the model allows.
-        RecordError: the first record of a file does not match the other arguments.
+        RecordError: there is no record, or a checked record is damaged or does not match the other
+            arguments.
     """
 
     config: AlbertConfig

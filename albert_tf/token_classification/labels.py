@@ -96,8 +96,8 @@ def recognize_scheme(sentences: Iterable[Sentence]) -> str:
             iob2 = pair
     if iobes and unclosed:
         raise UserError(
-            f"The labels follow two schemes: no E- follows {place(unclosed, 0)}, as in IOB1 and "
-            f"IOB2, but {place(iobes)} is IOBES. {_REMEDY}"
+            f"The labels follow two schemes: {place(unclosed, 0)} ends an entity, as in IOB1 "
+            f"and IOB2, but {place(iobes)} is only used in IOBES. {_REMEDY}"
         )
     if iob1 and iob2 and not iobes:
         raise UserError(

@@ -29,7 +29,7 @@ BASE = "base"
 # Title of each comparison, and the configuration fields that take the compared value.
 COMPARISONS = {
     "embedding_size": ("embedding size E", ["embedding_size"]),
-    "sharing": ("what layers share", ["parameter_sharing"]),
+    "sharing": ("parameter sharing", ["parameter_sharing"]),
     "sentence_loss": ("sentence loss", []),
     "dropout": ("dropout", ["hidden_dropout_prob", "attention_probs_dropout_prob"]),
     "depth": ("layers L", ["num_hidden_layers"]),

@@ -88,7 +88,7 @@ class Evaluator:
         """Returns the weighted means of all losses and metrics, and `loss`.
 
         As in the original release, `loss` is the unweighted mean of the losses of the batches.
-        Raises ValueError if there is no example, or if the workers read different examples.
+        Raises ValueError if there is no example, or if workers read different numbers of batches.
         """
         shard = worker_shard(self.strategy) if self.shares else WHOLE
         own: dict[int, Mapping[str, Any]] = {}  # sums, on the device, by the number of the batch
@@ -116,8 +116,8 @@ class Evaluator:
                 count += 1
         if shard.count > 1 and len(set(values_of_workers(self.strategy, count))) > 1:
             raise UserError(
-                "The workers do not read the same evaluation examples. Use the same files on all "
-                f"workers. This worker has {count} batches."
+                "The workers read different numbers of evaluation batches. Use the same files on "
+                f"all workers. This worker read {count} batches."
             )
         if not count:
             raise UserError("There are no evaluation examples.")

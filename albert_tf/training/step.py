@@ -44,8 +44,8 @@ SumsAndGradients = tuple[Any, list[tf.Tensor | None]]
 class LossScale:
     """The adaptive loss scale of float16. Must be created in the scope of a strategy.
 
-    `scale`, float32 [], is at least 1. `good_steps`, int64 [], is the number of updates since the
-    scale changed.
+    `scale`, float32 [], is at least 1. `good_steps`, int64 [], counts consecutive steps with
+    finite gradients. At `GROWTH_STEPS`, the scale is doubled and the count starts again.
     """
 
     def __init__(self) -> None:

@@ -217,7 +217,7 @@ def test_results_have_scores_at_the_last_step_curves_and_the_spread_of_seeds(tmp
     assert header[5:] == ["masked-LM loss", "masked-LM accuracy", "sentence order", "examples/s"]
     spreads = ("3.250 (3.250 to 3.250)", "18.8 (12.5 to 25.0)", "75.0 (75.0 to 75.0)")
     assert rows[0][4:] == ["2", *spreads, "8.0 (8.0 to 8.0)"]
-    assert rows[1][0] == "what layers share"
+    assert rows[1][0] == "parameter sharing"
     assert rows[1][4:] == ["1", "3.250", "50.0", "-", "8.0"]
     content = json.loads((tmp_path / "ablations.json").read_text())
     assert [run["seed"] for run in content] == [0, 5, 0]

@@ -157,7 +157,7 @@ class TestEvaluator:
     def test_rejects_workers_with_other_examples(self, evaluator, monkeypatch):
         monkeypatch.setattr(evaluation, "worker_shard", lambda _: Shard(0, 2))
         monkeypatch.setattr(evaluation, "values_of_workers", lambda _, count: [count, count + 1])
-        with pytest.raises(ValueError, match="workers do not read the same"):
+        with pytest.raises(ValueError, match="workers read different numbers"):
             evaluator.evaluate()
 
     def test_compiled_results_are_equal(self, task, model, evaluator):
