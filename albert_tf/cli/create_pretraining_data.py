@@ -2,7 +2,7 @@ r"""Creates pretraining records from text, on all cores or with Apache Beam.
 
 The text has one sentence per line and an empty line between documents. It is cut into segments and
 masked --dupe_factor times. With --masked_lm_prob=0, masking happens during training. With --runner,
-Apache Beam creates the same records on many machines; options of Beam follow after --.
+Apache Beam creates the same records on many machines. Pass options of Beam after --.
 
     albert_tf create_pretraining_data --input_file='text/*.txt' \
         --output_file=records/train.tfrecord@8 --spm_model_file=vocab/30k.model \
@@ -49,8 +49,8 @@ FLAGS: Groups = {
         Flag("max_predictions_per_seq", 20): "Maximum number of tokens to mask in a sequence; "
         "should be at least --masked_lm_prob times --max_seq_length.",
         **NGRAMS,
-        Flag("do_permutation", False): "Also permute and predict as many other tokens as are "
-        "masked. This doubles the number of prediction slots in the records.",
+        Flag("do_permutation", False): "Also select as many other tokens as are masked, permute "
+        "them, and predict them. This doubles the number of prediction slots in the records.",
     },
     "Model": {
         Flag("spm_model_file"): "SentencePiece model (English models).",
@@ -67,7 +67,7 @@ FLAGS: Groups = {
         Flag("num_workers", int, at_least=1): "Number of processes. Default: one per processor "
         "core. Does not change the records.",
         Flag("runner"): "Apache Beam runner that creates the same records, such as DataflowRunner, "
-        "FlinkRunner, SparkRunner or DirectRunner. Options of Beam follow after --. Default: "
+        "FlinkRunner, SparkRunner or DirectRunner. Pass options of Beam after --. Default: "
         "processes on this machine, without Beam.",
     },
     "Accepted without effect": {

@@ -30,7 +30,7 @@ FLAGS: Groups = {
         Flag(
             "comparisons",
             ("embedding_size", "sharing", "sentence_loss", "dropout", "depth", "width"),
-        ): "Comparisons, all by default.",
+        ): "Comparisons to run. Default: all.",
         Flag("embedding_sizes", ()): "Embedding sizes. Default: E/2, 2E and H of the base model.",
         Flag("depths", ()): "Numbers of layers. Default: 1, L/2 and 2L of the base model.",
         Flag("widths", ()): "Hidden sizes. Default: H/2 and 2H of the base model.",

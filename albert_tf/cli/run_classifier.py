@@ -64,8 +64,8 @@ _OWN: Groups = {
         "truncated. If not set, a trained model keeps the length used in training.",
     },
     "Export": {
-        Flag("threshold_to_export", math.nan): "Number that the exported model returns as the "
-        "output threshold. nan: the model has no such output.",
+        Flag("threshold_to_export", math.nan): "Number that the exported model returns in an "
+        "additional output, named threshold. nan: no such output.",
     },
     "Training": CLASSIFIER_TRAINING,
     "Accepted without effect": unneeded("cached_dir"),

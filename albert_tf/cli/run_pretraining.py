@@ -38,8 +38,8 @@ _OWN: Groups = {
         **DRY_RUN,
     },
     "Data": {
-        Flag("input_file", required=True): "Required. Records to train on, and to evaluate on "
-        "without --eval_input_file: comma-separated files or globs.",
+        Flag("input_file", required=True): "Required. Records to train on: comma-separated "
+        "files or globs. Without --eval_input_file, they are also used for evaluation.",
         Flag("eval_input_file"): "Records to evaluate on: comma-separated files or globs. Default: "
         "--input_file.",
         Flag("max_seq_length", 512): "Number of tokens of a sequence in the records.",
@@ -72,8 +72,8 @@ _OWN: Groups = {
         "best is kept as model.ckpt-best, as during training. If --output_dir has none, "
         "--init_checkpoint is used.",
         Flag("watch_secs", 0.0): "With --eval_checkpoint=all: wait for new checkpoints of a "
-        "running training until the checkpoint of --num_train_steps exists, but at most this "
-        "number of seconds after the last new checkpoint. 0: do not wait.",
+        "training run in progress until the checkpoint of --num_train_steps exists, but at most "
+        "this number of seconds after the last new checkpoint. 0: do not wait.",
     },
     "Model": {
         Flag("albert_config_file"): "Model configuration (albert_config.json). Default: the "

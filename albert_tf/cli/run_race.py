@@ -32,7 +32,7 @@ _OPTIMIZER = FineTuningOptimizerConfig(
 _OWN: Groups = {
     "Actions": {
         Flag("do_predict", False): "Write the selected options for the test set to "
-        "predictions.tsv, and if it has labels, the scores to predict_results.txt.",
+        "predictions.tsv. If the test set has labels, write its scores to predict_results.txt.",
         **DRY_RUN,
     },
     "Data": {
