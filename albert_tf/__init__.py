@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from albert_tf.data.import_hook import wrap_import
 from albert_tf.version import __version__ as __version__
 
 if TYPE_CHECKING:
     # `as` marks a name as public for type checkers.
     from albert_tf.checkpoints.convert import convert as convert
     from albert_tf.checkpoints.load_tokenizer import load_tokenizer as load_tokenizer
-    from albert_tf.checkpoints.load_weights import load_weights as load_weights
     from albert_tf.checkpoints.loading import load as load
+    from albert_tf.checkpoints.loading import load_weights as load_weights
     from albert_tf.checkpoints.original import write_checkpoint as write_checkpoint
     from albert_tf.checkpoints.save import save as save
     from albert_tf.classification.predict_texts import TextPrediction as TextPrediction
@@ -79,8 +80,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "checkpoints.convert": ("convert",),
     "checkpoints.load_tokenizer": ("load_tokenizer",),
-    "checkpoints.load_weights": ("load_weights",),
-    "checkpoints.loading": ("load",),
+    "checkpoints.loading": ("load", "load_weights"),
     "checkpoints.original": ("write_checkpoint",),
     "checkpoints.save": ("save",),
     "classification.predict_texts": ("TextPrediction",),
@@ -128,6 +128,27 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+def wrap_import(name: str, run: Callable[[Callable[[ModuleType], None], ModuleType], None]) -> None:
+    """Calls `run` when a package is imported for the first time.
+
+    `run` receives the function that executes the package, which it must call once, and the module.
+    """
+
+    class Finder(MetaPathFinder):
+        def find_spec(
+            self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+        ) -> ModuleSpec | None:
+            spec = PathFinder.find_spec(fullname, path, target) if fullname == name else None
+            if spec is not None and spec.loader is not None:
+                execute = spec.loader.exec_module
+                spec.loader.exec_module = lambda module: run(  # type: ignore[method-assign]
+                    execute, module
+                )
+            return spec
+
+    sys.meta_path.insert(0, Finder())
 
 
 class _LazyClass:

@@ -11,7 +11,7 @@ from typing import Any
 from absl import flags
 
 from albert_tf.cli.app import explain, is_user_error
-from albert_tf.cli.flags import define, dry_run_context
+from albert_tf.cli.flags import define, report_dry_run
 from albert_tf.data.errors import UserError
 from tests.programs import command_line
 
@@ -31,9 +31,10 @@ def given(module: ModuleType, values: Mapping[str, Any]) -> Iterator[None]:
 
 def run_here(module: ModuleType, values: Mapping[str, Any], *arguments: Any) -> None:
     """Runs a command in this process. Its errors have the messages that the command shows."""
-    with given(module, values), dry_run_context(flags.FLAGS):
+    with given(module, values):
         try:
             module.run(*arguments)
+            report_dry_run(flags.FLAGS)
         except Exception as error:
             if is_user_error(error):
                 raise UserError(explain(error, flags.FLAGS)) from error

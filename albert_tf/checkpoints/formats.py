@@ -48,26 +48,18 @@ class FormatModule(Protocol):
         """
 
 
-@dataclasses.dataclass(frozen=True)
-class _Format:
-    module: str
-    weights: str  # regular expression for the paths of weights
-
-    def load(self) -> FormatModule:
-        return cast(FormatModule, importlib.import_module(f"albert_tf.checkpoints.{self.module}"))
-
-
 _SAVED_MODEL_VARIABLES = r"(^|/)variables/variables$"
 _KERAS_FILE = r"\.keras$"
 
-# In the order of detection. The original's format has priority.
+# Regular expressions for the paths of weights, in the order of detection. The original's format has
+# priority.
 _FORMATS = {
-    ORIGINAL: _Format("original", r"$^"),
-    "keras_hub": _Format("keras_hub", r"(^|/)(model|task)\.weights\.(h5|json)$"),
-    "huggingface": _Format("huggingface", r"(\.safetensors|pytorch_model\.bin)(\.index\.json)?$"),
-    "tf2_hub": _Format("tf2_hub", _SAVED_MODEL_VARIABLES),
-    "tf1_hub": _Format("tf1_hub", _SAVED_MODEL_VARIABLES),
-    "keras": _Format("keras_file", _KERAS_FILE),
+    ORIGINAL: r"$^",
+    "keras_hub": r"(^|/)(model|task)\.weights\.(h5|json)$",
+    "huggingface": r"(\.safetensors|pytorch_model\.bin)(\.index\.json)?$",
+    "tf2_hub": _SAVED_MODEL_VARIABLES,
+    "tf1_hub": _SAVED_MODEL_VARIABLES,
+    "keras": _KERAS_FILE,
 }
 
 # Directory formats, which can be written.
@@ -76,7 +68,8 @@ FORMAT_NAMES = tuple(_FORMATS)[:-1]
 
 def format_module(name: str) -> FormatModule:
     """Returns the module of a format."""
-    return _FORMATS[name].load()
+    module = "keras_file" if name == "keras" else name
+    return cast(FormatModule, importlib.import_module(f"albert_tf.checkpoints.{module}"))
 
 
 def writer_of(format_name: str) -> FormatModule:
@@ -108,10 +101,8 @@ def locate(path: str) -> Location:
         # A shard is not the whole model; the index in the directory lists all shards.
         is_whole = tf.io.gfile.exists(found) and "-of-" not in found
         return Location(path, name, _directory_of(found), found if is_whole else None)
-    for name, entry in _FORMATS.items():
-        if entry.load().is_here(found):
-            return Location(path, name, found)
-    return Location(path, ORIGINAL, found)
+    name = next((name for name in _FORMATS if format_module(name).is_here(found)), ORIGINAL)
+    return Location(path, name, found)
 
 
 def open_model(location: Location) -> StoredModel:
@@ -121,7 +112,9 @@ def open_model(location: Location) -> StoredModel:
     lower_case = stored.do_lower_case
     if lower_case is None and stored.config is not None:
         lower_case = stored.config.extra.get(LOWER_CASE_KEY)
-    stored = dataclasses.replace(stored, do_lower_case=lower_case, given=location.given)
+    stored = dataclasses.replace(
+        stored, format=location.format, do_lower_case=lower_case, given=location.given
+    )
     checkpoint = location.weights or stored.checkpoint
     if checkpoint != stored.checkpoint or stored.open_reader is None:
         open_reader = partial(module.open_weights, checkpoint)
@@ -140,7 +133,7 @@ def open_weights(path: str) -> StoredModel:
     if weights is None:
         return open_model(location)
     open_reader = partial(format_module(location.format).open_weights, weights)
-    return StoredModel(location.path, location.format, weights, open_reader=open_reader, given=path)
+    return StoredModel(location.path, weights, location.format, open_reader=open_reader, given=path)
 
 
 def find_weights(path: str) -> str:
@@ -164,8 +157,9 @@ def trained_task(checkpoint: str, name: str = "") -> TrainedTask | None:
 
 def format_of_weights(checkpoint: str) -> str:
     """Returns the name of the format of a `StoredModel.checkpoint`."""
-    for name, entry in _FORMATS.items():
-        if re.search(entry.weights, checkpoint) and entry.load().is_here(_directory_of(checkpoint)):
+    directory = _directory_of(checkpoint)
+    for name, weights in _FORMATS.items():
+        if re.search(weights, checkpoint) and format_module(name).is_here(directory):
             return name
     return ORIGINAL
 

@@ -56,7 +56,6 @@ def read(path: str) -> StoredModel:
     tokenizer = model.tokenizer
     return StoredModel(
         path=path,
-        format="keras",
         checkpoint=path,
         config=model.config,
         config_file=path,

@@ -85,8 +85,8 @@ class StoredModel:
     """The parts of a stored model. Missing parts are `None` or empty."""
 
     path: str  # the directory, or the `.keras` file
-    format: str  # name of the format: "keras", or one of `formats.FORMAT_NAMES`
     checkpoint: str  # file of the weights, or prefix of TensorFlow's files
+    format: str = ""  # "keras", or one of `formats.FORMAT_NAMES`; set by `formats.open_model`
     config: AlbertConfig | None = None  # configuration of the model
     config_file: str | None = None  # file of the configuration
     # The first file is used; the others must contain the same tokens.

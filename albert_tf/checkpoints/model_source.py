@@ -14,7 +14,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.checkpoints.archives import is_indirect
-from albert_tf.checkpoints.formats import ORIGINAL, locate, open_model
+from albert_tf.checkpoints.formats import locate, open_model
 from albert_tf.checkpoints.huggingface import read_config
 from albert_tf.checkpoints.model_contents import StoredModel
 from albert_tf.checkpoints.model_directory import (
@@ -169,7 +169,6 @@ def _without_weights(given: str, config_file: str) -> StoredModel:
     config = read_config(config_file) if is_there else None
     return StoredModel(
         given,
-        ORIGINAL,
         "",
         config=config,
         config_file=config_file if config else None,

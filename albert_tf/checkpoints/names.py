@@ -211,23 +211,19 @@ def fetch(name: str) -> str:
 
 
 @functools.cache
-def _snapshot(repository: str) -> str:
-    """Downloads a model into the cache of Hugging Face; returns its directory."""
-    from huggingface_hub import snapshot_download
-
-    directory = snapshot_download(repository, allow_patterns=[*_FILES], ignore_patterns="*/*")
-    if not any(file.endswith(_WEIGHTS) for file in folder_names(directory)):
-        snapshot_download(repository, allow_patterns=[*_TORCH_FILES])
-    return directory
-
-
 def _from_hugging_face(repository: str, name: str) -> str:
-    endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
-    equal = _HUGGING_FACE.get(repository)
-    otherwise = f"The same model of the original release is {equal!r}." if equal else ""
+    """Downloads a model into the cache of Hugging Face; returns its directory."""
     try:
-        return _snapshot(repository)
+        from huggingface_hub import snapshot_download
+
+        directory = snapshot_download(repository, allow_patterns=[*_FILES], ignore_patterns="*/*")
+        if not any(file.endswith(_WEIGHTS) for file in folder_names(directory)):
+            snapshot_download(repository, allow_patterns=[*_TORCH_FILES])
+        return directory
     except Exception as error:  # of many classes
+        endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
+        equal = _HUGGING_FACE.get(repository)
+        otherwise = f"The same model of the original release is {equal!r}." if equal else ""
         raise LoadError(
             f"{name!r} is not an existing path, and cannot be downloaded from Hugging Face: "
             f"{reason_of(error)}\n"
@@ -240,7 +236,12 @@ def _download(url: str, path: str, given: str) -> str:
     """Downloads a tar file, or resumes its download; other processes wait until it is complete."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     part = path + _PART
-    with os.fdopen(_open_part(part), "r+b") as file:
+    try:
+        descriptor = open_locked(part, os.O_CREAT)
+    except BlockingIOError:
+        logging.info("Another process is downloading %s: waiting for it", part)
+        descriptor = open_locked(part, os.O_CREAT, waits=True)
+    with os.fdopen(descriptor, "r+b") as file:
         try:
             if any(map(os.path.exists, (path, path.removesuffix(TAR)))):
                 return path  # another process has downloaded or unpacked it
@@ -259,15 +260,6 @@ def _download(url: str, path: str, given: str) -> str:
         finally:
             if not os.fstat(file.fileno()).st_size:
                 remove(part)  # while it is locked, so that no other process uses it
-
-
-def _open_part(part: str) -> int:
-    """Returns the descriptor of a `.part` file, which is locked against other processes."""
-    try:
-        return open_locked(part, os.O_CREAT)
-    except BlockingIOError:
-        logging.info("Another process is downloading %s: waiting for it", part)
-        return open_locked(part, os.O_CREAT, waits=True)
 
 
 def _receive(url: str, file: IO[bytes], path: str, given: str) -> str | None:

@@ -42,7 +42,6 @@ from albert_tf.data.files import (
 from albert_tf.modeling.original_names import is_slot, original_names
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer, piece_list
 
-FORMAT = "original"
 CHECKPOINT = "model.ckpt"  # step checkpoints are called model.ckpt-<step>
 BEST = "model.ckpt-best"  # name of the checkpoint with the best scores
 
@@ -226,7 +225,6 @@ def read(path: str) -> StoredModel:
     config = AlbertConfig.from_json_file(config_file) if tf.io.gfile.exists(config_file) else None
     return StoredModel(
         path=directory,
-        format=FORMAT,
         checkpoint=checkpoint,
         config=config,
         config_file=config_file if config else None,

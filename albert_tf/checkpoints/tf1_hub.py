@@ -98,7 +98,6 @@ def read(path: str) -> StoredModel:
     config_file = _asset(path, CONFIG_FILE)
     return StoredModel(
         path=path,
-        format="tf1_hub",
         checkpoint=checkpoint,
         config=AlbertConfig.from_json_file(config_file) if config_file else None,
         config_file=config_file,

@@ -26,7 +26,7 @@ from absl import logging
 
 from albert_tf.checkpoints.directory_lock import check_unlocked, locked
 from albert_tf.checkpoints.formats import find_weights
-from albert_tf.checkpoints.load_weights import open_checkpoint
+from albert_tf.checkpoints.loading import open_checkpoint
 from albert_tf.checkpoints.original import (
     BEST,
     CHECKPOINT,
@@ -241,7 +241,10 @@ class TrainingDirectory:
         damages: list[str] = []
         for prefix in reversed(self.checkpoints()):
             try:
-                self._check_train_states(prefix)
+                description = self.input_description(prefix) or {}
+                for state, _, expected in self._states(prefix, description):
+                    if expected is not None and _checksum(state) != expected:
+                        raise DamagedError(f"{state!r} is damaged: its checksum differs.")
                 return prefix, self.restore(prefix, model, optimizer)
             except DamagedError as error:
                 damages.append(str(error))
@@ -256,12 +259,6 @@ class TrainingDirectory:
                 "scratch, use a new `output_dir`. " + " ".join(damages)
             )
         return None
-
-    def _check_train_states(self, prefix: str) -> None:
-        """Raises `DamagedError` if a train state is damaged."""
-        for state, _, expected in self._states(prefix, self.input_description(prefix) or {}):
-            if expected is not None and _checksum(state) != expected:
-                raise DamagedError(f"{state!r} is damaged: its checksum differs.")
 
     def restore(
         self, prefix: str, model: keras.Model, optimizer: keras.optimizers.Optimizer

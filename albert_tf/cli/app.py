@@ -19,11 +19,11 @@ from types import ModuleType
 
 from absl import app, flags, logging
 
+from albert_tf import wrap_import
 from albert_tf.checkpoints.directory_lock import DirectoryLockedError
-from albert_tf.cli.flags import GROUPS, Groups, define, dry_run_context, log_flags_without_effect
+from albert_tf.cli.flags import GROUPS, Groups, define, log_flags_without_effect, report_dry_run
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import WriteError, is_missing_file_system
-from albert_tf.data.import_hook import wrap_import
 from albert_tf.data.streams import (
     STANDARD_INPUT,
     discard_standard_output,
@@ -88,8 +88,8 @@ def command(
             log_flags_without_effect()
             if devices:
                 _log_devices(devices)
-            with dry_run_context(flags.FLAGS):
-                run(argv[1:]) if takes_arguments or takes_paths else run()
+            run(argv[1:]) if takes_arguments or takes_paths else run()
+            report_dry_run(flags.FLAGS)
             flush_standard_output()
         except BrokenPipeError:
             raise

@@ -7,8 +7,7 @@ commands. Modules that define flags must not import TensorFlow, so that `--help`
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeVar, cast
 
 from absl import flags, logging
@@ -228,10 +227,8 @@ EPOCHS: Groups = {
 }
 
 
-@contextmanager
-def dry_run_context(values: flags.FlagValues) -> Iterator[None]:
-    """Context manager that reports the success of a --dry_run."""
-    yield
+def report_dry_run(values: flags.FlagValues) -> None:
+    """Prints that all checks of a --dry_run passed."""
     if "dry_run" in values and values.dry_run:
         print(DRY_RUN_PASSED)
 

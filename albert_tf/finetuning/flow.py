@@ -15,7 +15,7 @@ from absl import logging
 from albert_tf.checkpoints.directory_lock import EVALUATION, TRAINING, check_unlocked
 from albert_tf.checkpoints.formats import find_weights, trained_task
 from albert_tf.checkpoints.heads import CLASSIFIER, SPAN_HEADS
-from albert_tf.checkpoints.load_weights import open_checkpoint
+from albert_tf.checkpoints.loading import open_checkpoint
 from albert_tf.checkpoints.model_directory import LOWER_CASE_KEY, ModelDirectory
 from albert_tf.checkpoints.model_source import ModelSettings, resolve_model
 from albert_tf.checkpoints.trained_task import QUESTION_TASKS, TrainedTask, described

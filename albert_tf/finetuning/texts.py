@@ -12,8 +12,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints.load_weights import load_weights
-from albert_tf.checkpoints.loading import check_model, find_model
+from albert_tf.checkpoints.loading import check_model, find_model, load_weights
 from albert_tf.data.arguments import renamed_arguments, texts_and_pairs
 from albert_tf.data.errors import UserError
 from albert_tf.data.jobs import progress

@@ -11,8 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.checkpoints.heads import MASKED_LM_HEAD, heads_in
-from albert_tf.checkpoints.load_weights import load_weights
-from albert_tf.checkpoints.loading import check_model, find_model, without_scope
+from albert_tf.checkpoints.loading import check_model, find_model, load_weights, without_scope
 from albert_tf.data.arguments import as_texts, check_whole_number, renamed_arguments
 from albert_tf.data.errors import UserError
 from albert_tf.data.jobs import progress

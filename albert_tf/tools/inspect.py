@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
@@ -55,24 +55,15 @@ _RECORD_KINDS = {  # by a feature that identifies the kind
 }
 
 
-class _Sample(NamedTuple):
-    """Texts for the sample output of a model."""
-
-    texts: tuple[str, str]
-    masked: str
-    question: str
-    context: str
-    options: tuple[str, str]
-
-
-_ENGLISH = _Sample(
+# Texts for sample outputs: two sentences, a masked text, a question, its context and its options.
+_ENGLISH = (
     ("The film was a joy from start to end.", "I would watch it again."),
     "The capital of France is the [MASK] of Paris.",
     "Who wrote the book?",
     "The book was written by Anna in 1921.",
     ("Anna", "Paul"),
 )
-_CHINESE = _Sample(
+_CHINESE = (
     ("这部电影从头到尾都很好看。", "我还想再看一次。"),
     "北京是中国的首[MASK]。",
     "这本书是谁写的？",
@@ -95,8 +86,7 @@ def describe(path: str) -> Iterator[str]:
         yield from [""] * (number > 0)
         yield title
         if isinstance(content, Mapping):
-            texts = {k: f"{v:,}" if type(v) is int else v for k, v in content.items()}
-            content = [f"{name:28}  {text}" for name, text in texts.items()]
+            content = [f"{k:28}  {f'{v:,}' if type(v) is int else v}" for k, v in content.items()]
         yield from (f"  {line}" for line in content)
 
 
@@ -114,11 +104,10 @@ def compare_vocabularies(paths: Sequence[str]) -> Iterator[str]:
 
 
 def _sections(path: str) -> Iterator[Section]:
-    if is_indirect(path) or not tf.io.gfile.exists(path):
-        yield from _model(path)
-    elif not tf.io.gfile.isdir(path):
+    is_found = not is_indirect(path) and tf.io.gfile.exists(path)
+    if is_found and not tf.io.gfile.isdir(path):
         yield from describe_file(path) or _model(path)
-    elif saved_model := find_saved_model(path):
+    elif is_found and (saved_model := find_saved_model(path)):
         yield from describe_saved_model(saved_model)
         try:
             open_model(locate(saved_model))
@@ -226,7 +215,8 @@ def _tokenizer(path: str) -> Iterator[Section]:
     yield "Tokenizer", _tokenizer_facts(tokenizer)
     ids = {name: getattr(tokenizer, f"{name}_id") for name in ("pad", "unk", "cls", "sep", "mask")}
     yield "Special tokens", {name: f"{i} {tokenizer.tokens[i]}" for name, i in ids.items()}
-    yield "Sample output", {_ENGLISH.texts[0]: " ".join(tokenizer.tokenize(_ENGLISH.texts[0]))}
+    text = _ENGLISH[0][0]
+    yield "Sample output", {text: " ".join(tokenizer.tokenize(text))}
 
 
 def _tokenizer_facts(tokenizer: Tokenizer) -> dict[str, object]:
@@ -304,30 +294,30 @@ def _sample_output(model: Any) -> list[str]:
     """Returns a text in the language of the model, and the output for this text."""
     tokens, positions = model.tokenizer.tokens, model.config.max_position_embeddings
     is_chinese = 3 * sum(any("一" <= c <= "鿿" for c in token) for token in tokens) > len(tokens)
-    sample = _CHINESE if is_chinese else _ENGLISH
+    sentences, masked, question, context, options = _CHINESE if is_chinese else _ENGLISH
     size: dict[str, Any] = {"max_seq_length": min(128, positions), "batch_size": 1}
     if isinstance(model, albert_tf.AlbertForPretraining):
-        candidates = albert_tf.FillMask(model)([sample.masked])[0][0]
-        return [sample.masked, _shares((c.token, c.probability) for c in candidates)]
+        candidates = albert_tf.FillMask(model)([masked])[0][0]
+        return [masked, _shares((c.token, c.probability) for c in candidates)]
     if isinstance(model, albert_tf.AlbertForClassification):
         classifier = albert_tf.TextClassifier(model, labels=_labels(model), **size)
-        texts = sample.texts if classifier.pairs else sample.texts[:1]
+        texts = sentences if classifier.pairs else sentences[:1]
         (prediction,) = classifier(*([text] for text in texts))
         number = "" if prediction.value is None else f"  {prediction.value:.3f}"
         return ["  ".join(texts), number + _shares(prediction.probabilities.items())]
     if isinstance(model, albert_tf.AlbertForTokenClassification):
         tag = albert_tf.TokenClassifier(model, labels=_labels(model), **size)
-        words = tag(sample.texts[0]).words
-        return [sample.texts[0], "  " + "  ".join(f"{word.text}/{word.label}" for word in words)]
+        words = tag(sentences[0]).words
+        return [sentences[0], "  " + "  ".join(f"{word.text}/{word.label}" for word in words)]
     if isinstance(model, albert_tf.AlbertEncoder):
-        vectors = albert_tf.TextEncoder(model, pooling="pooled", **size)(sample.texts)
+        vectors = albert_tf.TextEncoder(model, pooling="pooled", **size)(sentences)
         cosine = -keras.losses.cosine_similarity(*vectors)
-        return ["  ".join(sample.texts), f"  cosine of their pooled outputs {cosine:.3f}"]
-    asked = f"{sample.question}  {sample.context}"
-    given = {"questions": [sample.question], "contexts": [sample.context]}
+        return ["  ".join(sentences), f"  cosine of their pooled outputs {cosine:.3f}"]
+    asked = f"{question}  {context}"
+    given = {"questions": [question], "contexts": [context]}
     if isinstance(model, albert_tf.AlbertForMultipleChoice):
-        (chosen,) = albert_tf.MultipleChoice(model, **size)(**given, options=[sample.options])
-        return [asked, _shares(zip(sample.options, chosen.probabilities, strict=True))]
+        (chosen,) = albert_tf.MultipleChoice(model, **size)(**given, options=[options])
+        return [asked, _shares(zip(options, chosen.probabilities, strict=True))]
     size |= {"max_query_length": min(64, positions // 2), "null_score_diff_threshold": math.inf}
     (answer,) = albert_tf.QuestionAnswerer(model, **size)(**given)
     odds = "" if answer.null_odds is None else f"  (null odds {answer.null_odds:.2f})"

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints.load_weights import load_weights, read_global_step
+from albert_tf.checkpoints.loading import load_weights, read_global_step
 from albert_tf.checkpoints.model_directory import warn_of_another_config
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.training_directory import TrainingDirectory

@@ -25,7 +25,7 @@ def npz(tmp_path, monkeypatch):
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, NAME, module)
     spec.loader.exec_module(module)
-    for name, value in eval("{" + row + "}", {"_Format": formats._Format}).items():
+    for name, value in eval("{" + row + "}").items():
         monkeypatch.setitem(formats._FORMATS, name, value)
     return module
 

@@ -30,7 +30,7 @@ from albert_tf.checkpoints.huggingface.tokenizer import (
     tokens_in,
 )
 from albert_tf.checkpoints.huggingface.weights import HuggingFaceWeights, open_tensors
-from albert_tf.checkpoints.load_weights import open_checkpoint
+from albert_tf.checkpoints.loading import open_checkpoint
 from albert_tf.checkpoints.names import check_sums
 from albert_tf.checkpoints.original import find_checkpoint, read_variables
 from albert_tf.checkpoints.trained_task import TrainedTask

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.checkpoints.load_weights import load_weights
+from albert_tf.checkpoints.loading import load_weights
 from albert_tf.config import AlbertConfig
 from albert_tf.modeling.losses import cross_entropy
 from albert_tf.modeling.models import AlbertForPretraining

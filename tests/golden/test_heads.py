@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.checkpoints.load_weights import load_weights
+from albert_tf.checkpoints.loading import load_weights
 from albert_tf.classification.export import export_classifier
 from albert_tf.classification.task import ClassificationTask
 from albert_tf.config import AlbertConfig

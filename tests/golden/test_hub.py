@@ -9,7 +9,7 @@ from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
 from albert_tf.checkpoints import tf1_hub
 from albert_tf.checkpoints.convert import export_weights
-from albert_tf.checkpoints.load_weights import load_weights, open_checkpoint
+from albert_tf.checkpoints.loading import load_weights, open_checkpoint
 from albert_tf.checkpoints.model_contents import ModelContents
 from albert_tf.config import AlbertConfig
 from albert_tf.modeling.models import AlbertForPretraining

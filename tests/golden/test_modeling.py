@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.checkpoints.load_weights import match_names
+from albert_tf.checkpoints.loading import match_names
 from albert_tf.config import AlbertConfig
 from albert_tf.modeling import kernels
 from albert_tf.modeling.layers import ACTIVATIONS

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.checkpoints.load_weights import load_weights
+from albert_tf.checkpoints.loading import load_weights
 from albert_tf.config import AlbertConfig
 from albert_tf.modeling.losses import classification_loss
 from albert_tf.modeling.models import AlbertForPretraining

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from scipy import special
 
-from albert_tf.checkpoints.load_weights import load_weights
+from albert_tf.checkpoints.loading import load_weights
 from albert_tf.config import AlbertConfig
 from albert_tf.data.text_examples import Labels
 from albert_tf.finetuning.metrics import predictions, probabilities

@@ -5,7 +5,7 @@ import functools
 import numpy as np
 import pytest
 
-from albert_tf.checkpoints.load_weights import load_weights
+from albert_tf.checkpoints.loading import load_weights
 from albert_tf.modeling.original_names import original_names
 from albert_tf.pretraining.task import PretrainingTask
 from albert_tf.training.distribution import split_batch

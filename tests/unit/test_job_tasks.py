@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.checkpoints.load_weights import open_checkpoint
+from albert_tf.checkpoints.loading import open_checkpoint
 from albert_tf.classification.task import ClassificationTask, TextFeatures
 from albert_tf.config import FineTuningOptimizerConfig, TrainerConfig
 from albert_tf.data.sequences import TokenSequences

@@ -9,8 +9,7 @@ import pytest
 
 import albert_tf
 from albert_tf.checkpoints.formats import FORMAT_NAMES, find_weights, format_module
-from albert_tf.checkpoints.load_weights import load_weights
-from albert_tf.checkpoints.loading import read_contents
+from albert_tf.checkpoints.loading import load_weights, read_contents
 from albert_tf.checkpoints.model_contents import ModelContents
 from albert_tf.checkpoints.model_directory import essential_differences
 from albert_tf.checkpoints.model_source import stored_model

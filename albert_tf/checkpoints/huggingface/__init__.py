@@ -31,7 +31,7 @@ from albert_tf.checkpoints.huggingface.weights import (
     unsupported_names,
     write_weights,
 )
-from albert_tf.checkpoints.model_contents import ModelContents, StoredModel, WeightsReader
+from albert_tf.checkpoints.model_contents import ModelContents, StoredModel
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.trained_task import (
     LABELS_FILE,
@@ -56,7 +56,7 @@ from albert_tf.modeling.models import (
     AlbertForTokenClassification,
 )
 
-FORMAT = "huggingface"
+open_weights = HuggingFaceWeights
 CONFIG_FILE = "config.json"
 _KEYS_OF_CONFIG = ("model_type", "architectures", "transformers_version", "num_hidden_groups")
 
@@ -125,7 +125,13 @@ def read(path: str) -> StoredModel:
     where = f"{path}: {CONFIG_FILE}"
     values = read_content(config_file).value if file_exists(config_file) else None
     config = _albert_config(values, where) if values is not None else None
-    checkpoint = _find_weights(path)
+    found = [name for name in WEIGHTS_FILES if file_exists(os.path.join(path, name))]
+    if not found:
+        raise LoadError(
+            f"{path} is an incomplete model: it contains a {CONFIG_FILE}, but no weights. Expected "
+            f"one of {', '.join(WEIGHTS_FILES)}."
+        )
+    checkpoint = os.path.join(path, found[0])
     tensors = open_tensors(checkpoint)  # detects damaged files early
     task = TrainedTask.read(path)
     if values:
@@ -135,7 +141,6 @@ def read(path: str) -> StoredModel:
         task = task or stated
     return StoredModel(
         path=path,
-        format=FORMAT,
         checkpoint=checkpoint,
         config=config,
         config_file=config_file if config else None,
@@ -144,11 +149,6 @@ def read(path: str) -> StoredModel:
         task=task,
         open_reader=partial(HuggingFaceWeights, checkpoint, tensors),
     )
-
-
-def open_weights(checkpoint: str) -> WeightsReader:
-    """Returns a reader of a file of weights, or of an index of several files."""
-    return HuggingFaceWeights(checkpoint)
 
 
 def unsupported_weights(contents: ModelContents) -> list[str]:
@@ -171,16 +171,6 @@ def write(directory: str, contents: ModelContents) -> None:
     if contents.task is not None:
         contents.task.write(directory)
     write_weights(os.path.join(directory, SAFETENSORS), contents.weights)
-
-
-def _find_weights(path: str) -> str:
-    for name in WEIGHTS_FILES:
-        if file_exists(os.path.join(path, name)):
-            return os.path.join(path, name)
-    raise LoadError(
-        f"{path} is an incomplete model: it contains a {CONFIG_FILE}, but no weights. Expected one "
-        f"of {', '.join(WEIGHTS_FILES)}."
-    )
 
 
 def _architecture_of(values: Mapping[str, Any]) -> str | None:

@@ -36,7 +36,6 @@ from albert_tf.modeling.parameter_sharing import TRANSFORMER_SCOPE
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 
-FORMAT = "keras_hub"
 CONFIG_FILE = "config.json"
 METADATA_FILE = "metadata.json"
 TASK_FILE = "task.json"
@@ -131,7 +130,6 @@ def read(path: str) -> StoredModel:
     weights_files = [name for name in WEIGHTS_FILES if _has(path, name)] or WEIGHTS_FILES
     return StoredModel(
         path=path,
-        format=FORMAT,
         checkpoint=os.path.join(path, weights_files[0]),
         config=config,
         config_file=os.path.join(path, CONFIG_FILE),

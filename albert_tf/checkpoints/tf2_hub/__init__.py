@@ -18,7 +18,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2, trackable_object_graph_pb2
 
 from albert_tf.checkpoints import tf1_hub
-from albert_tf.checkpoints.model_contents import StoredModel, WeightsReader
+from albert_tf.checkpoints.model_contents import StoredModel
 from albert_tf.checkpoints.original import open_tensorflow_checkpoint, read_variables
 from albert_tf.checkpoints.report import DamagedError, LoadError
 from albert_tf.checkpoints.tf1_hub import GRAPH_FILE, OBJECT_GRAPH, VARIABLES
@@ -34,7 +34,6 @@ from albert_tf.data.files import read_file, reason_of
 from albert_tf.data.strict_json import JsonError, json_values, shown
 
 __all__ = ["compute", "is_here", "open_weights", "read", "unsupported_weights", "write"]
-FORMAT = "tf2_hub"
 
 _VALUE = "VARIABLE_VALUE"
 
@@ -119,7 +118,6 @@ def _read(path: str) -> StoredModel:
         do_lower_case = True  # TF-Hub's exporter stores the setting only for WordPiece
     return StoredModel(
         path=path,
-        format=FORMAT,
         checkpoint=checkpoint,
         config=config,
         config_file=config_file,
@@ -128,11 +126,6 @@ def _read(path: str) -> StoredModel:
         task=TrainedTask.read(os.path.join(path, EXTRA_TASK)),
         open_reader=lambda: weights,
     )
-
-
-def open_weights(checkpoint: str) -> WeightsReader:
-    """Returns a reader of the variables by the original's names."""
-    return _Weights(checkpoint)
 
 
 def compute(directory: str, batch: Mapping[str, np.ndarray]) -> dict[str, tf.Tensor]:
@@ -211,6 +204,9 @@ class _Weights:
     def _key(self, number: int) -> str | None:
         attributes = self._objects.nodes[number].attributes
         return next((a.checkpoint_key for a in attributes if a.name == _VALUE), None)
+
+
+open_weights = _Weights
 
 
 def _children(graph: Any, number: int) -> dict[str, int]:

@@ -10,8 +10,7 @@ from safetensors.numpy import load_file
 
 from albert_tf.checkpoints import convert as conversion
 from albert_tf.checkpoints.convert import convert, export_weights, model_outputs, ragged_batch
-from albert_tf.checkpoints.load_weights import open_checkpoint
-from albert_tf.checkpoints.loading import load
+from albert_tf.checkpoints.loading import load, open_checkpoint
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.config import AlbertConfig
 from albert_tf.data.files import WriteError

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from albert_tf.checkpoints.formats import find_weights
-from albert_tf.checkpoints.load_weights import open_checkpoint
+from albert_tf.checkpoints.loading import open_checkpoint
 from albert_tf.checkpoints.model_source import stored_model
 from albert_tf.checkpoints.report import LoadError
 

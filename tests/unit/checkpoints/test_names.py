@@ -107,7 +107,7 @@ def home(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     monkeypatch.setenv("ALBERT_TF_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("TFHUB_CACHE_DIR", str(tmp_path / "modules"))
-    names._snapshot.cache_clear()
+    names._from_hugging_face.cache_clear()
     return tmp_path / "home" / "released"
 
 

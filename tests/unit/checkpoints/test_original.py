@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.checkpoints.load_weights import load_weights, open_checkpoint, read_global_step
+from albert_tf.checkpoints.loading import load_weights, open_checkpoint, read_global_step
 from albert_tf.checkpoints.original import find_checkpoint, write_checkpoint
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.data.files import WriteError

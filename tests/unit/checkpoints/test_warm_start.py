@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from albert_tf.checkpoints.load_weights import load_weights
+from albert_tf.checkpoints.loading import load_weights
 from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.modeling.encoder import AlbertEncoder

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.checkpoints.load_weights import open_checkpoint
+from albert_tf.checkpoints.loading import open_checkpoint
 from albert_tf.config import FineTuningOptimizerConfig, TrainerConfig
 from albert_tf.modeling import kernels
 from albert_tf.modeling.original_names import original_names

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.checkpoints.load_weights import load_weights
+from albert_tf.checkpoints.loading import load_weights
 from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.config import PRECISIONS
 from albert_tf.modeling.encoder import AlbertEncoder

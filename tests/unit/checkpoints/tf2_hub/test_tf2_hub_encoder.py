@@ -11,8 +11,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.checkpoints import tf2_hub
-from albert_tf.checkpoints.load_weights import load_weights
-from albert_tf.checkpoints.loading import read_contents
+from albert_tf.checkpoints.loading import load_weights, read_contents
 from albert_tf.checkpoints.model_contents import ModelContents
 from albert_tf.checkpoints.tf2_hub.writing import next_seed
 from albert_tf.modeling.encoder import AlbertEncoder
