@@ -27,7 +27,7 @@ class DirectoryLockedError(OSError):
 
 @contextmanager
 def locked(path: str, *kinds: str) -> Iterator[None]:
-    """Context manager that locks a directory against other runs of these kinds.
+    """Context manager that locks a directory against other runs of the given `kinds`.
 
     If the file system does not support locks, a warning is logged once. A missing directory is
     created, and removed if it is empty at the end. Raises `DirectoryLockedError` if another run,

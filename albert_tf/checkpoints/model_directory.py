@@ -23,7 +23,7 @@ WORDPIECE_FILE = "vocab.txt"
 # Key of albert_config.json; no other file of the original format contains this setting.
 LOWER_CASE_KEY = "do_lower_case"
 
-# Keys that change the training, but not the model.
+# Keys that affect training, but not the outputs of the trained model.
 _TRAINING_KEYS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
 
 

@@ -52,7 +52,7 @@ class ModelSettings:
     albert_hub_module_handle: str | None = None
     init_checkpoint: str | None = None  # the same, or the prefix or a file of a checkpoint
     eval_checkpoint: str | None = None  # the same as `init_checkpoint`, for evaluation
-    output_dir: str | None = None  # output directory of a training; need not exist
+    output_dir: str | None = None  # output directory of a training run; need not exist
     # SentencePiece model; "from_tf_hub" selects the tokenizer of the handle or checkpoint
     spm_model_file: str | None = None
     vocab_file: str | None = None  # WordPiece vocabulary

@@ -45,7 +45,7 @@ class TextClassifier(TextPredictor):
         tokenizer: the tokenizer. Default: `model.tokenizer`.
         labels: names of the K classes in the order of the model's outputs; empty for regression.
             Default: `model.labels`.
-        pairs: whether inputs are pairs of texts. Default: as in the training. If this is unknown,
+        pairs: whether inputs are pairs of texts. Default: as in training. If that is unknown,
             both are accepted.
         max_seq_length: number of tokens to which sequences are truncated. Default: the value used
             in training; otherwise the smaller of 512 and the model's number of positions.

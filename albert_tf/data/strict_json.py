@@ -175,7 +175,7 @@ class JsonValue:
         return self._checked("text without lone surrogates", is_right)
 
     def whole_text(self) -> str:
-        """Returns a text; replaces lone surrogates by U+FFFD."""
+        """Returns a text; replaces lone surrogates with U+FFFD."""
         return whole_characters(self._checked("text", isinstance(self.value, str)))
 
     def whole_number(self, at_least: int = _INT64.start) -> int:

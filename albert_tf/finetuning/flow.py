@@ -168,7 +168,7 @@ def _checkpoint_elsewhere(settings: FineTuningSettings) -> str | None:
     if not settings.do_train:
         path = path or settings.init_checkpoint
         return find_weights(path) if path else None
-    # Otherwise a wrong path would be detected only after the training.
+    # Otherwise, a wrong path would be detected only after training.
     own = os.path.abspath(settings.output_dir)
     if path and own not in (os.path.abspath(path), os.path.dirname(os.path.abspath(path))):
         raise UserError(
@@ -188,7 +188,7 @@ def _check_data(job: Job[S]) -> None:
         check_head_in(context.output, job.task)
     if settings.do_train and settings.early_stopping and not job.evaluates:
         raise UserError(
-            f"`early_stopping`={settings.early_stopping} needs evaluations during the training. "
+            f"`early_stopping`={settings.early_stopping} needs evaluations during training. "
             f"Add {job.EVALUATING}."
         )
 
@@ -239,7 +239,7 @@ def _write_output(job: Job[S]) -> None:
 
 
 def _train(job: Job[S], trainer: Trainer, task: InMemoryTask, on_log: OnLog | None) -> JobResult:
-    """Starts or resumes a training, and evaluates every checkpoint."""
+    """Starts or resumes training, and evaluates every checkpoint."""
     settings, checkpoint = job.settings, job.context.checkpoint
     data = task.describe_input()
 
@@ -312,7 +312,7 @@ def _chosen(job: Job[S], choice: str | None) -> str:
 
     By default, the best checkpoint is chosen, or the newest if there is no best checkpoint.
     """
-    # After a training, its initial checkpoint must not be chosen.
+    # After training, the initial checkpoint must not be chosen.
     other = None if job.settings.do_train else job.settings.init_checkpoint
     return choose_checkpoint(job.context.output, choice, other, name="checkpoint")
 

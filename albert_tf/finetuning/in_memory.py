@@ -41,8 +41,8 @@ def fit_rows(
     """Trains a model, sets its weights and its `trained_task`, and returns its scores on `dev`.
 
     `train` and `dev` are the rows of `train_file` and `dev_file`; without `dev`, there are no
-    scores. `run` runs the job in `output_dir`, or in a temporary directory if it is `None`. Errors
-    in `train_batch_size` and `num_train_epochs` name the arguments of the public methods,
+    scores. `run` runs the job in `output_dir`, or in a temporary directory if that is `None`.
+    Errors in `train_batch_size` and `num_train_epochs` name the arguments of the public methods,
     `batch_size` and `epochs`.
     """
     check_whole_number("batch_size", settings["train_batch_size"], 1)

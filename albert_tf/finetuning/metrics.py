@@ -72,7 +72,7 @@ def per_example_losses(logits: np.ndarray, label_ids: np.ndarray, labels: Labels
 
 
 def batch_mean_loss(losses: np.ndarray, batch_size: int) -> float:
-    """Averages losses [N], in the order of the file, per batch, then over the batches."""
+    """Averages losses [N], in the order of the file, over each batch, then over the batches."""
     batches = np.split(losses, range(batch_size, len(losses), batch_size))
     return float(np.mean([batch.mean(dtype=np.float64) for batch in batches]))
 

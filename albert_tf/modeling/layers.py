@@ -205,7 +205,7 @@ class ConfiguredLayer(SavedSettings, keras.layers.Layer):
 class FactorizedEmbedding(ConfiguredLayer):
     """Sum of word, segment and position embeddings of width E, normalized; paper section 3.1.
 
-    `use_one_hot_embeddings` replaces lookups by matrix products with the same result, which are
+    `use_one_hot_embeddings` replaces lookups with matrix products with the same result, which are
     faster on TPUs.
     """
 

@@ -229,7 +229,7 @@ class LabelModel(EncoderAndHead):
                 stored head is kept if it has these labels in this order, or if its classes have no
                 names and their number matches.
             num_labels: number of classes without names; 1 for a regression.
-            new_head: whether to replace a stored head by a head with random weights.
+            new_head: whether to replace a stored head with a head with random weights.
             rename_labels: whether to keep a stored head and rename its classes to `labels`.
             albert_config_file: see `AlbertEncoder.load`.
             allow_partial: see `AlbertEncoder.load`.

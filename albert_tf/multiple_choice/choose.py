@@ -60,7 +60,7 @@ class MultipleChoice:
             truncated. Default: the value used in training; otherwise the smaller of 512 and the
             model's number of positions.
         max_qa_length: maximum number of tokens of a question with an option. The start of a longer
-            text is truncated. Default: the value of the training, otherwise 128.
+            text is truncated. Default: the value used in training, otherwise 128.
         batch_size: number of questions per batch if their sequences have `max_seq_length` tokens;
             batches of shorter sequences are larger.
 

@@ -224,10 +224,10 @@ class QuestionAnswerer(Answerer):
         tokenizer: the tokenizer. Default: `model.tokenizer`.
         max_seq_length: maximum number of tokens of a window with its question. Default: the value
             used in training; otherwise the smaller of 384 and the model's number of positions.
-        doc_stride: number of tokens between the starts of two windows. Default: the value of the
+        doc_stride: number of tokens between the starts of two windows. Default: the value used in
             training, otherwise 128.
-        max_query_length: number of tokens to which questions are truncated. Default: the value of
-            the training, otherwise 64.
+        max_query_length: number of tokens to which questions are truncated. Default: the value used
+            in training, otherwise 64.
         n_best_size: maximum number of candidates per question.
         max_answer_length: maximum number of tokens of an answer.
         null_score_diff_threshold: minimum null odds of unanswered questions, only for SQuAD 2.0.

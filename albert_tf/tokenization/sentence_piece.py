@@ -266,7 +266,7 @@ def _characters_of_bytes(text: str) -> Sequence[int]:
 def _limit_blanks(piece: str, text: str, start: int, end: int) -> tuple[int, int]:
     """Limits the range of a "▁" to one blank.
 
-    SentencePiece also replaces other characters, such as U+200E, by blanks and collapses them.
+    SentencePiece also replaces other characters, such as U+200E, with blanks and collapses them.
     """
     blank = text.find(" ", start, end)
     if blank < 0 or not piece.startswith(WORD_START):

@@ -28,7 +28,7 @@ _IDEOGRAPHS = (
 
 
 def _cleaned(code: int) -> str:
-    """Removes a control character, replaces white space by " ", and isolates an ideograph."""
+    """Removes a control character, replaces white space with " ", and isolates an ideograph."""
     character = chr(code)
     category = unicodedata.category(character)
     if character in "\t\n\r" or category == "Zs":

@@ -227,7 +227,7 @@ def _jobs(
 def read_run(variant: Variant, path: str) -> dict[str, Any]:
     """Returns the variant of a run with the results in its directory, which need not exist.
 
-    `steps` is the last evaluated step, or 0. `scores` includes the median speed of the training.
+    `steps` is the last evaluated step, or 0. `scores` includes the median training speed.
     `curve` is the held-out masked-LM accuracy by step.
     """
     evaluations = read_evaluations(path)

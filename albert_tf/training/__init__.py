@@ -1,1 +1,1 @@
-"""Training: the step, the loop around it, and what both need."""
+"""Training: the step, the loop, devices, evaluation of checkpoints, and logs."""

@@ -303,7 +303,7 @@ class StepProfiler:
         self._directory = os.path.join(output_dir, TENSORBOARD_FOLDER)
         self._is_recording = False
         self._is_done = False
-        self._trace = ExitStack()  # of the running step
+        self._trace = ExitStack()  # ends the trace of the current step
 
     def before_step(self, step: int, num_steps: int = 1) -> None:
         """Starts recording if one of the next `num_steps` steps, from `step` on, is selected."""

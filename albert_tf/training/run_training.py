@@ -1,4 +1,4 @@
-"""The sequence of every training: lock, initialize, plan, train, evaluate, return the result."""
+"""The sequence of a training run: lock, initialize, plan, train, evaluate, return the result."""
 
 from __future__ import annotations
 

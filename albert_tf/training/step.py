@@ -61,7 +61,7 @@ class LossScale:
         """Updates the scale after a step, given the global norm of all unscaled gradients.
 
         Must be called once per step, in replica context. Returns whether to skip the update, bool
-        []. With a scale of 1, the update is not skipped, so that the training ends with an error.
+        []. With a scale of 1, the update is not skipped, so that training ends with an error.
         """
         scale = tf.convert_to_tensor(self.scale)
         is_good = tf.math.is_finite(gradient_norm)

@@ -129,7 +129,7 @@ class Trainer:
             on_checkpoint: called with the step after each checkpoint. Workers without this argument
                 wait in their next step.
             should_stop: called before the first step and after `on_checkpoint`. If it returns True
-                on any worker, the training ends on all workers. Either all workers must pass this
+                on any worker, training ends on all workers. Either all workers must pass this
                 argument, or no worker.
 
         Raises:
