@@ -10,7 +10,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import os
-import re
 import tarfile
 import zlib
 from contextlib import suppress
@@ -53,6 +52,7 @@ _EXTENDED = (
     tarfile.GNUTYPE_LONGLINK,
 )
 _REGULAR = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE)
+_WEB = ("http://", "https://")
 _GZIP = b"\x1f\x8b"  # first bytes of a file
 _GZIP_ERRORS = (gzip.BadGzipFile, zlib.error, EOFError)
 
@@ -62,13 +62,9 @@ _MAX_RATIO, _MAX_EXTRA_BYTES = 100, 100 << 20
 
 def is_indirect(path: str) -> bool:
     """Returns whether a path is a URL, a tar file, or the name of a model."""
-    if _is_url(path) or is_bundled(path) or is_released(path):
+    if path.startswith(_WEB) or is_bundled(path) or is_released(path):
         return True
     return path.endswith(ENDINGS) and file_exists(path)
-
-
-def _is_url(path: str) -> bool:
-    return re.match(r"https?://", path) is not None
 
 
 def local_directory(path: str) -> str:
@@ -92,7 +88,7 @@ def local_directory(path: str) -> str:
 
 def _fetched(path: str) -> str:
     """Downloads and unpacks a model if necessary; returns its directory."""
-    if not (is_released(path) or _is_url(path)):
+    if not (is_released(path) or path.startswith(_WEB)):
         return _unpacked(path, cached("unpacked", _cache_name(path)))
     found = fetch(path)
     if not found.endswith(TAR):
@@ -169,22 +165,14 @@ class _Source:
     def __init__(self, file: IO[bytes] | gzip.GzipFile, max_bytes: int) -> None:
         self._file, self._max, self._left = file, max_bytes, max_bytes
 
-    def read(self, size: int) -> bytes:
-        self.check(size)
-        data = self.read_up_to(size)
-        if len(data) < size:
+    def read(self, size: int, *, is_exact: bool = True) -> bytes:
+        data = self._file.read(size)
+        self._left -= len(data)
+        if self._left < 0:
+            raise ValueError(f"it has more than {self._max} bytes after decompression")
+        if is_exact and len(data) < size:
             raise ValueError("it ends too early")
         return data
-
-    def read_up_to(self, size: int) -> bytes:
-        data = self._file.read(size)
-        self.check(len(data))
-        self._left -= len(data)
-        return data
-
-    def check(self, size: int) -> None:
-        if size > self._left:
-            raise ValueError(f"it has more than {self._max} bytes after decompression")
 
 
 def _extract(source: _Source, directory: str) -> None:
@@ -211,7 +199,7 @@ def _extract(source: _Source, directory: str) -> None:
             records = {}
         if entries > _MAX_ENTRIES:
             raise ValueError(f"it has more than {_MAX_ENTRIES} headers and path components")
-    while source.read_up_to(_CHUNK):
+    while source.read(_CHUNK, is_exact=False):
         pass  # gzip compares the checksum at the end
 
 
@@ -260,7 +248,6 @@ def _checked_parts(name: str, member: tarfile.TarInfo) -> list[str]:
 
 
 def _write(source: _Source, size: int, directory: str, parts: list[str]) -> None:
-    source.check(size)
     if size < 0:
         raise ValueError(f"its member {'/'.join(parts)[:100]!r} has {size} bytes")
     is_skipped = parts[-1].startswith("._")

@@ -91,16 +91,10 @@ class ModelDirectory:
         self.path = path
         self.config = config
         self.tokenizer = tokenizer
-        if tf.io.gfile.exists(self._config_path):
-            self._check_same_model(AlbertConfig.from_json_file(self._config_path))
-            self._check_same_tokenizer(find_tokenizer(path))
-
-    @property
-    def _config_path(self) -> str:
-        return os.path.join(self.path, CONFIG_FILE)
-
-    def _check_same_model(self, there: AlbertConfig) -> None:
-        changes, essential = _changes(there, self.config)
+        self._config_path = os.path.join(path, CONFIG_FILE)
+        if not tf.io.gfile.exists(self._config_path):
+            return
+        changes, essential = _changes(AlbertConfig.from_json_file(self._config_path), config)
         if essential:
             raise UserError(
                 f"`output_dir` belongs to another model: {self._config_path} differs from "
@@ -109,12 +103,11 @@ class ModelDirectory:
             )
         for change in changes.values():
             logging.warning("%s changes: %s", self._config_path, change)
-
-    def _check_same_tokenizer(self, there: Tokenizer | None) -> None:
-        if there and self.tokenizer and there.tokens != self.tokenizer.tokens:
+        there = find_tokenizer(path)
+        if there and tokenizer and there.tokens != tokenizer.tokens:
             raise UserError(
                 f"`output_dir` belongs to another model: its vocabulary {there.files[0]} differs "
-                f"from {self.tokenizer.files[0]}. Use a new `output_dir` or the same vocabulary."
+                f"from {tokenizer.files[0]}. Use a new `output_dir` or the same vocabulary."
             )
 
     def write(self) -> None:

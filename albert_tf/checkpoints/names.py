@@ -71,7 +71,7 @@ BUNDLED = ("mini",)  # names of the models in albert_tf/pretrained
 CHECKSUMS = "SHA256SUMS"
 CARD = "README.md"
 _FOLDER = os.path.join(os.path.dirname(os.path.dirname(__file__)), "pretrained")
-_LINE = re.compile(r"([0-9a-f]{64}) [ *]([^/\0]+)")
+_LINE = re.compile(r"^([0-9a-f]{64}) [ *]([^/\0\n]+)$", re.MULTILINE)
 
 
 def cached(*names: str) -> str:
@@ -137,22 +137,15 @@ def bundled_directory(name: str) -> str:
 def check_sums(directory: str) -> None:
     """Raises `DamagedError` if a file differs from the list that `sha256sum` wrote."""
     path = os.path.join(directory, CHECKSUMS)
-    sums = {}
-    for line in _read(path).decode("utf-8", "replace").splitlines():
-        found = _LINE.fullmatch(line)
-        if found is None:
-            raise DamagedError(f"{path}: {line[:80]!r} must be a SHA-256 and a file name.")
-        sums[found[2]] = found[1]
+    text = _read(path).decode("utf-8", "replace")
+    sums = {name: expected for expected, name in _LINE.findall(text)}
     names = {name for name in os.listdir(directory) if not name.startswith(".")}
-    unlisted = names - {CARD, CHECKSUMS, *sums}
-    if unlisted:
-        raise DamagedError(f"{path} contains no checksum of {', '.join(sorted(unlisted))}.")
-    for name, expected in sums.items():
+    for name in sorted(names - {CARD, CHECKSUMS}) + sorted(sums.keys() - names):
         received = hashlib.sha256(_read(os.path.join(directory, name))).hexdigest()
-        if received != expected:
+        if received != sums.get(name):
             raise DamagedError(
                 f"{os.path.join(directory, name)} is not the file that was released: expected "
-                f"SHA-256 {expected}, received {received}."
+                f"SHA-256 {sums.get(name)} ({path}), received {received}."
             )
 
 

@@ -143,7 +143,7 @@ class TrainingDirectory:
             SaveError: the checkpoint cannot be written.
         """
         prefix = self._prefix(step)
-        try:
+        with self._raise_save_errors(step):
             tf.io.gfile.makedirs(self._train_states)
             if positions is not None:
                 # Without the JSON file, a train state is ignored.
@@ -156,18 +156,20 @@ class TrainingDirectory:
             if self.keep_checkpoint_max:
                 kept = kept[-self.keep_checkpoint_max :]
             name_newest(self.path, [os.path.basename(prefix) for prefix in kept])
-        except (OSError, tf.errors.OpError) as error:
-            raise self._not_saved(step, error) from error
         self._damaged.discard(prefix)
         self._remove_all_but(kept)
         return prefix
 
-    def _not_saved(self, step: int, error: Exception) -> SaveError:
-        return SaveError(
-            f"Step {step} could not be saved in {self.path!r}: {reason_of(error)}. The newest "
-            f"checkpoint is {self.newest()}. Free disk space, or keep fewer checkpoints with "
-            "`keep_checkpoint_max`."
-        )
+    @contextmanager
+    def _raise_save_errors(self, step: int) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, UserError, tf.errors.OpError) as error:
+            raise SaveError(
+                f"Step {step} could not be saved in {self.path!r}: {reason_of(error)}. The newest "
+                f"checkpoint is {self.newest()}. Free disk space, or keep fewer checkpoints with "
+                "`keep_checkpoint_max`."
+            ) from error
 
     def save_positions(
         self, step: int, worker: int, positions: Mapping[str, Any], notes: Mapping[str, Any]
@@ -177,12 +179,10 @@ class TrainingDirectory:
         `worker` is at least 1, and `notes` is JSON for the chief. Raises `SaveError` if the state
         cannot be written.
         """
-        try:
+        with self._raise_save_errors(step):
             tf.io.gfile.makedirs(self._train_states)
             state = self._write_positions(step, worker, positions)
             self._write_description(step, worker, {**notes, **state})
-        except (OSError, tf.errors.OpError) as error:
-            raise self._not_saved(step, error) from error
 
     def saved_positions(self, step: int, worker: int) -> dict[str, Any]:
         """Returns the JSON that `save_positions` wrote for a worker, to be passed to `save`.
@@ -190,10 +190,8 @@ class TrainingDirectory:
         Raises `SaveError` if the file cannot be read.
         """
         path = self._train_state(step, worker) + ".json"
-        try:
+        with self._raise_save_errors(step):
             content: dict[str, Any] = read_json(path, repr(path))
-        except (OSError, ValueError, tf.errors.OpError) as error:
-            raise self._not_saved(step, error) from error
         return content
 
     def _write_positions(

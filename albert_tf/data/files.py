@@ -133,11 +133,10 @@ def _temporary(path: str, *, is_folder: bool, is_shared: bool = False) -> Iterat
     target = real_name(path)
     temporary, lock = random_name(target), None
     with raise_write_errors(path):
-        make_parent_folder(target)
-        if is_remote(target):
-            if is_folder:  # a file is created when it is opened
-                _gfile().makedirs(temporary)
+        if is_remote(target):  # a file is created when it is opened
+            _gfile().makedirs(temporary if is_folder else os.path.dirname(target))
         else:
+            os.makedirs(os.path.dirname(target), exist_ok=True)
             os.mkdir(temporary) if is_folder else open(temporary, "xb").close()
             if not is_shared:
                 remove_leftovers(*os.path.split(target))
@@ -314,15 +313,6 @@ def expand_shards(names: str) -> list[str]:
             raise UserError(f"The number after the @ must be at least 1. Received: {name!r}")
         paths += [f"{sharded[1]}-{number:05d}-of-{count:05d}" for number in range(count)]
     return paths
-
-
-def make_parent_folder(path: str) -> None:
-    """Creates the parent directory of `path` if it does not exist."""
-    folder = os.path.dirname(path)
-    if is_remote(path):
-        _gfile().makedirs(folder)
-    elif folder:
-        os.makedirs(folder, exist_ok=True)
 
 
 def rename(source: str, target: str) -> None:

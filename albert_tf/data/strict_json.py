@@ -10,6 +10,7 @@ import json
 import math
 import re
 import reprlib
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from albert_tf.data.files import decode_utf8, read_file
 
 _INT64 = range(-(2**63), 2**63)
 _VALUE = re.compile(r"[^ \t\n\r]")  # the first character of a value
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _SHORT = reprlib.Repr()
 _SHORT.maxlevel = 2
 _SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 60
@@ -110,21 +112,13 @@ def as_whole_number(value: Any) -> int | None:
 
 def is_number(value: Any) -> bool:
     """Returns whether a value is a finite number, and not true or false."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # a whole number too large for a float
-        return False
+    is_real = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_real and abs(value) <= sys.float_info.max
 
 
 def is_encodable(text: str) -> bool:
     """Returns whether UTF-8 can represent a text. Lone surrogates only exist in JSON."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return _SURROGATE.search(text) is None
 
 
 def whole_characters(text: str) -> str:

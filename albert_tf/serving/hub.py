@@ -1,15 +1,7 @@
 """Exports a model for TF-Hub: an encoder with its text preprocessor, or a module of TensorFlow 1.
 
-A preprocessor is a SavedModel, which requires tensorflow_text:
-
-* `preprocessor(texts)` maps string [B] to `input_word_ids`, `input_mask` and `input_type_ids`,
-  int32 [B, seq_length]; `seq_length` is an optional argument;
-* `preprocessor.tokenize(texts)` returns ids without special tokens, int32 [B, (tokens)];
-* `preprocessor.tokenize.get_special_tokens_dict()` returns the ids of the special tokens;
-* `preprocessor.tokenize_with_offsets(texts)` returns ids and their byte ranges in the texts;
-* `preprocessor.bert_pack_inputs([segment])` or `([first, second])` maps ids to the three inputs of
-  an encoder; `seq_length` is an optional argument;
-* the signature `serving_default` has the input `sentences`.
+A preprocessor is a SavedModel, which requires tensorflow_text. docs/exporting.md describes its
+functions.
 """
 
 from __future__ import annotations
@@ -116,7 +108,7 @@ def write_preprocessor(directory: str, tokenizer: Tokenizer, seq_length: int) ->
 
 
 class Preprocessor(tf.Module):
-    """Maps texts to the inputs of an encoder; the module docstring lists its functions."""
+    """Maps texts to the inputs of an encoder; see docs/exporting.md."""
 
     def __init__(self, tokenizer: Tokenizer, seq_length: int) -> None:
         super().__init__()

@@ -219,7 +219,8 @@ def sentencepiece_model(content: JsonValue) -> bytes:
             kind = CONTROL
         elif score == 0:  # trained pieces have negative scores
             kind = USER_DEFINED
-        model.pieces.add(piece=piece, score=_without_penalty(piece, score), type=kind)
+        restored = _penalty(piece) if score < -_PENALTY else 0.0
+        model.pieces.add(piece=piece, score=score + restored, type=kind)
     places = {piece: i for i, (piece, _) in enumerate(pieces)}
     spec = model.trainer_spec
     spec.model_type, spec.vocab_size = UNIGRAM, len(pieces)
@@ -292,7 +293,7 @@ def tokenizer_json(tokenizer: SentencePieceTokenizer) -> dict[str, Any]:
     The only exception is that transformers recognizes special tokens in texts.
     """
     proto = parse_model(tokenizer.model_proto, next(iter(tokenizer.files), "The tokenizer"))
-    vocabulary = [[piece.piece, _with_penalty(piece.piece, piece.score)] for piece in proto.pieces]
+    vocabulary = [[piece.piece, piece.score - _penalty(piece.piece)] for piece in proto.pieces]
     normalizers: list[dict[str, Any]] = [{"type": "NFKD"}, {"type": "StripAccents"}]
     if tokenizer.do_lower_case:
         normalizers.append({"type": "Lowercase"})
@@ -352,17 +353,9 @@ def _charsmap(content: JsonValue) -> bytes:
     return b""
 
 
-def _ends_in_digit_comma(piece: str) -> bool:
-    return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
-
-
-def _with_penalty(piece: str, score: float) -> float:
-    return score - _PENALTY if _ends_in_digit_comma(piece) else score
-
-
-def _without_penalty(piece: str, score: float) -> float:
-    has_penalty = _ends_in_digit_comma(piece) and score < -_PENALTY
-    return score + _PENALTY if has_penalty else score
+def _penalty(piece: str) -> float:
+    ends_in_digit_comma = len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
+    return _PENALTY if ends_in_digit_comma else 0.0
 
 
 def _added_tokens(tokenizer: Tokenizer) -> Iterator[dict[str, Any]]:

@@ -163,7 +163,9 @@ class _Weights:
                 for attribute in node.attributes
                 if attribute.name == _VALUE
             }
-            keys = self._keys_of_weights() or _without_slots(self.keys)
+            # Only exports of this package have the attribute `WEIGHTS`.
+            of_weights = _children(self._objects, 0).get(WEIGHTS)
+            keys = self._keys_in(of_weights) or _without_slots(self.keys)
             self.variables = {
                 _original_name(name): _Variable(
                     key, tuple(shapes[key]), _original_shape(name, tuple(shapes[key]))
@@ -189,21 +191,18 @@ class _Weights:
 
     def attribute(self, name: str) -> Any:
         """Returns the value of a variable by the name of its attribute, or `None`."""
-        number = _children(self._objects, 0).get(name)
-        key = None if number is None else self._key(number)
+        key = self._keys_in(0).get(name)
         return None if key is None else self.value(key)
 
-    def _keys_of_weights(self) -> dict[str, str]:
-        """Returns the keys of weights by name; empty if another program wrote the SavedModel."""
-        number = _children(self._objects, 0).get(WEIGHTS)
-        if number is None:
-            return {}
-        keys = {name: self._key(node) for name, node in _children(self._objects, number).items()}
-        return {name: key for name, key in keys.items() if key is not None}
-
-    def _key(self, number: int) -> str | None:
-        attributes = self._objects.nodes[number].attributes
-        return next((a.checkpoint_key for a in attributes if a.name == _VALUE), None)
+    def _keys_in(self, number: int | None) -> dict[str, str]:
+        """Returns the keys of an object's variables by the names of their attributes."""
+        children = {} if number is None else _children(self._objects, number)
+        return {
+            name: attribute.checkpoint_key
+            for name, child in children.items()
+            for attribute in self._objects.nodes[child].attributes
+            if attribute.name == _VALUE
+        }
 
 
 open_weights = _Weights
