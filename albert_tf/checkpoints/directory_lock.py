@@ -26,13 +26,18 @@ class DirectoryLockedError(OSError):
 
 
 @contextmanager
-def locked(path: str, *kinds: str) -> Iterator[None]:
+def locked(path: str, *kinds: str, dry_run: bool = False) -> Iterator[None]:
     """Context manager that locks a directory against other runs of the given `kinds`.
 
     If the file system does not support locks, a warning is logged once. A missing directory is
-    created, and removed if it is empty at the end. Raises `DirectoryLockedError` if another run,
-    in this process or another, has one of the locks.
+    created, and removed if it is empty at the end. A dry run only checks the locks. Raises
+    `DirectoryLockedError` if another run, in this process or another, has one of the locks.
     """
+    if dry_run:
+        for kind in kinds:
+            check_unlocked(path, kind)
+        yield
+        return
     if is_remote(path):
         _warn(path, "remote directories have no locks")
         yield

@@ -320,12 +320,7 @@ class FoundModel(NamedTuple):
 def find_model(
     path: object, name: str = "path", *, do_lower_case: bool | None = None
 ) -> FoundModel:
-    """Finds a model with a tokenizer, given its path or name. Errors call the argument `name`.
-
-    Raises:
-        TypeError: `path` is not a path or name.
-        ValueError: there is no model, or it is incomplete or has no tokenizer.
-    """
+    """Finds a model, which must have a tokenizer. `name` is the argument that contains `path`."""
     check_choice("do_lower_case", do_lower_case)
     found = _find(as_path(name, path), ModelSettings(do_lower_case=do_lower_case))
     if found.source.tokenizer is None:
@@ -338,9 +333,7 @@ def find_model(
 def check_model(model: Any, kinds: Any, tokenizer: object) -> Tokenizer:
     """Checks the arguments `model` and `tokenizer`; returns the tokenizer or `model.tokenizer`.
 
-    Raises:
-        TypeError: the model is not an instance of `kinds`, or there is no tokenizer.
-        ValueError: the tokenizer has another vocabulary than the model.
+    Raises `TypeError` for wrong types, `ValueError` for the vocabulary of another model.
     """
     if not isinstance(model, kinds):
         names = [kind.__name__ for kind in (kinds if isinstance(kinds, tuple) else (kinds,))]

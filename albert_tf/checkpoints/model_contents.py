@@ -12,7 +12,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from albert_tf.checkpoints.names import is_bundled
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.config import AlbertConfig
@@ -109,8 +108,3 @@ class StoredModel:
         assert self.open_reader is not None, self.format
         reader = self.open_reader()
         return reader, dict(sorted(reader.get_variable_to_shape_map().items()))
-
-    @property
-    def is_fixed(self) -> bool:
-        """Whether every other configuration and vocabulary is rejected."""
-        return self.is_handle or is_bundled(self.given)

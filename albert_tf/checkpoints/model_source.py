@@ -23,7 +23,7 @@ from albert_tf.checkpoints.model_directory import (
     essential_differences,
     find_tokenizer_files,
 )
-from albert_tf.checkpoints.names import BUNDLED, suggestion
+from albert_tf.checkpoints.names import BUNDLED, is_bundled, suggestion
 from albert_tf.config import PRESETS, AlbertConfig
 from albert_tf.data.errors import UserError
 from albert_tf.tokenization.base import Tokenizer
@@ -235,7 +235,7 @@ def _compare_configs(chosen: StoredModel, stored: StoredModel) -> None:
 
 def _report(stored: StoredModel, contradiction: str) -> None:
     """Rejects a contradiction to a TF-Hub module or bundled model; logs it for other models."""
-    if stored.is_fixed:
+    if stored.is_handle or is_bundled(stored.given):
         raise UserError(contradiction)
     logging.warning("%s", contradiction)
 

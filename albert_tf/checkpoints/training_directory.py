@@ -24,7 +24,6 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints.directory_lock import check_unlocked, locked
 from albert_tf.checkpoints.formats import find_weights
 from albert_tf.checkpoints.loading import open_checkpoint
 from albert_tf.checkpoints.original import (
@@ -73,17 +72,6 @@ class TrainingDirectory:
         self._train_states = os.path.join(path, TRAIN_STATE)
         self._damaged: set[str] = set()  # prefixes that `restore_newest` skipped
 
-    @contextmanager
-    def locked(self, *kinds: str, dry_run: bool = False) -> Iterator[None]:
-        """Locks the directory, see `directory_lock.locked`; a dry run only checks the locks."""
-        if dry_run:
-            for kind in kinds:
-                check_unlocked(self.path, kind)
-            yield
-            return
-        with locked(self.path, *kinds):
-            yield
-
     def checkpoints(self) -> list[str]:
         """Returns the prefixes of complete step checkpoints, oldest first."""
         steps = {
@@ -130,17 +118,10 @@ class TrainingDirectory:
     ) -> str:
         """Writes everything that resuming needs; returns the checkpoint's prefix.
 
-        Args:
-            step: number of finished steps.
-            model: the model to save.
-            optimizer: the optimizer whose moments to save.
-            positions: the `tf.data` iterators of the input by name. If `None`, a resumed run reads
-                its input from the start.
-            input_description: JSON that identifies the input.
-            other_positions: results of `saved_positions` for the other workers.
-
-        Raises:
-            SaveError: the checkpoint cannot be written.
+        `positions` are the `tf.data` iterators of the input by name. If `None`, a resumed run reads
+        its input from the start. `input_description` is JSON that identifies the input, and
+        `other_positions` are the results of `saved_positions` for the other workers. Raises
+        `SaveError` if the checkpoint cannot be written.
         """
         prefix = self._prefix(step)
         with self._raise_save_errors(step):
@@ -316,15 +297,9 @@ class TrainingDirectory:
     ) -> bool:
         """Moves new iterators to the saved position; returns whether they were moved.
 
-        If no position was saved or the input has changed, a warning is logged instead.
-
-        Args:
-            prefix: the checkpoint.
-            positions: new iterators by name, for some or all of the saved iterators.
-            input_description: see `save`.
-
-        Raises:
-            LoadError: the position cannot be read.
+        If no position was saved or the input has changed, a warning is logged instead. `positions`
+        are new iterators by name, for some or all of the saved iterators. Raises `LoadError` if the
+        position cannot be read.
         """
         stored = self.input_description(prefix)
         if stored is None:
@@ -392,13 +367,11 @@ def choose_checkpoints(
     Args:
         directory: the directory of the run.
         choice: "newest", "best" or "all" of the directory, or the path of a checkpoint.
-        init_checkpoint: used if the directory has no such checkpoint.
+        init_checkpoint: used if the directory has no such checkpoint. If both have none,
+            `ValueError` is raised.
         name: the argument that contains `choice`, for messages.
         last_step: "all" ends with the checkpoint of this step.
         watch_secs: number of seconds that "all" waits for the next checkpoint.
-
-    Raises:
-        ValueError: there is no checkpoint.
     """
     newest, best = directory.newest(), directory.best()
     is_all = choice == "all" and bool(newest or watch_secs > 0)

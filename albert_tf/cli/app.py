@@ -86,8 +86,12 @@ def command(
             _hide_other_logs()
         try:
             log_flags_without_effect()
+            if devices == "cpu":  # the two models of a conversion must compute on the same device
+                os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
             if devices:
-                _log_devices(devices)
+                from albert_tf.training.distribution import log_devices
+
+                log_devices()
             run(argv[1:]) if takes_arguments or takes_paths else run()
             report_dry_run(flags.FLAGS)
             flush_standard_output()
@@ -118,14 +122,6 @@ def command(
     if module == "__main__":
         main()
     return main
-
-
-def _log_devices(devices: str) -> None:
-    if devices == "cpu":  # the two models of a conversion must compute on the same device
-        os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
-    from albert_tf.training.distribution import log_devices
-
-    log_devices()
 
 
 def is_user_error(error: Exception) -> bool:

@@ -112,13 +112,9 @@ def write_file(path: str, content: str | bytes) -> None:
 def temporary_folder(path: str, *, is_shared: bool = False) -> Iterator[str]:
     """Creates an empty directory next to `path`, and removes it unless the block renamed it.
 
-    Args:
-        path: the final name of the directory, or of a file that is written in it.
-        is_shared: whether other machines also write to the directory. It is then never removed as
-            a leftover.
-
-    Raises:
-        WriteError: the directory, or a file in it, cannot be written.
+    `path` is the final name of the directory, or of a file that is written in it. If `is_shared`,
+    other machines also write to the directory, and it is never removed as a leftover. Raises
+    WriteError if the directory, or a file in it, cannot be written.
     """
     with (
         _temporary(path, is_folder=True, is_shared=is_shared) as temporary,

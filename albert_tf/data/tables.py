@@ -136,14 +136,10 @@ def read_table(
     rows with an empty cell.
 
     Args:
-        path: the file.
+        path: the file. ValueError is raised if it is missing or malformed.
         is_header: returns whether the first row contains the column names. Ignored for JSON Lines.
         list_column: a column of JSON Lines that may contain lists of labels, which are joined by
             "|".
-
-    Raises:
-        ValueError: the file is missing, empty, not UTF-8 text, or has an unknown extension, or JSON
-            or CSV is malformed.
     """
     kind = format_of(path)
     if kind is None:

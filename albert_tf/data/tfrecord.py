@@ -45,12 +45,8 @@ class FeatureSpec:
 def encode_examples(columns: Mapping[str, np.ndarray], specs: Sequence[FeatureSpec]) -> list[bytes]:
     """Serializes one `tf.train.Example` per row; equal columns give equal bytes.
 
-    Args:
-        columns: an array [B, length] per feature; int64 features have values in [0, 2**56).
-        specs: the features in the order of writing.
-
-    Raises:
-        ValueError: a column differs from its specification, or an integer is out of range.
+    `columns` contains an array [B, length] per feature; int64 features have values in [0, 2**56).
+    Features are written in the order of `specs`. Raises ValueError for other shapes and values.
     """
     features = [_encode_column(columns[spec.name], spec) for spec in specs]
     examples = []

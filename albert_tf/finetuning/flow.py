@@ -12,7 +12,7 @@ from typing import Any
 
 from absl import logging
 
-from albert_tf.checkpoints.directory_lock import EVALUATION, TRAINING, check_unlocked
+from albert_tf.checkpoints.directory_lock import EVALUATION, TRAINING, check_unlocked, locked
 from albert_tf.checkpoints.formats import find_weights, trained_task
 from albert_tf.checkpoints.heads import CLASSIFIER, SPAN_HEADS
 from albert_tf.checkpoints.loading import open_checkpoint
@@ -290,7 +290,7 @@ def _evaluate(job: Job[S], on_log: OnLog | None) -> JobResult:
     If all checkpoints in `output_dir` are evaluated, the best checkpoint is kept.
     """
     context, settings = job.context, job.settings
-    with context.output.locked(EVALUATION, dry_run=settings.dry_run):
+    with locked(settings.output_dir, EVALUATION, dry_run=settings.dry_run):
         best = BestCheckpoint(context.output, job.best_metric)
         choice = settings.checkpoint or ("all" if context.is_own else None)
         if choice == "all":

@@ -13,7 +13,7 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints.directory_lock import EVALUATION
+from albert_tf.checkpoints.directory_lock import EVALUATION, locked
 from albert_tf.checkpoints.model_directory import ModelDirectory, find_tokenizer, make_output_dir
 from albert_tf.checkpoints.model_source import ModelSettings, resolve_model
 from albert_tf.checkpoints.training_directory import CHOICES, TrainingDirectory, choose_checkpoints
@@ -386,7 +386,7 @@ def _evaluate(
     evaluator = Evaluator(task, model, strategy, *limits, jit_compile=settings.xla)
     directory = TrainingDirectory(settings.output_dir)
     check_folder(settings.output_dir)
-    with directory.locked(EVALUATION, dry_run=settings.dry_run):
+    with locked(settings.output_dir, EVALUATION, dry_run=settings.dry_run):
         prefixes = choose_checkpoints(
             directory,
             settings.eval_checkpoint,

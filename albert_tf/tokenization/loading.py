@@ -23,12 +23,7 @@ def load_tokenizer(
     Each path may be a SentencePiece model, the .vocab file next to a model, or a WordPiece
     vocabulary (one token per line; further columns are ignored). If both paths are passed, the
     SentencePiece model is used, and the other file must contain the same tokens; see
-    `existing_files` if a file is missing.
-
-    Raises:
-        FileNotFoundError: a file does not exist.
-        ValueError: no path is passed; a file is empty, has another format or lacks a special token;
-            or the files contain different tokens.
+    `existing_files` if a file is missing. Raises FileNotFoundError or ValueError.
     """
     paths = existing_files(spm_model_file, vocab_file)
     if not paths:

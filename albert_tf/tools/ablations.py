@@ -148,10 +148,8 @@ def run_ablations(settings: AblationSettings, *, dry_run: bool = False) -> None:
     """Trains missing or incomplete runs, updates the results after each run, prints the table.
 
     A dry run makes a dry run of `run_pretraining` for each sentence loss, and writes nothing.
-
-    Raises:
-        ValueError: the settings are invalid or differ from earlier runs in the directory, or a run
-            failed. The other runs are not affected.
+    Raises `ValueError` if the settings are invalid or differ from earlier runs in the directory,
+    or, at the end, if a run failed.
     """
     variants, output_dir = choose_variants(settings), settings.output_dir
     common = {

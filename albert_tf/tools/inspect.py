@@ -73,14 +73,9 @@ _CHINESE = (
 
 
 def describe(path: str) -> Iterator[str]:
-    """Yields lines that describe a path.
+    """Yields lines that describe a model of any format, records, a tokenizer or a configuration.
 
-    Args:
-        path: a model of any format (see `albert_tf.load`), a SavedModel, a LiteRT model, a file of
-            records, a tokenizer, or a configuration.
-
-    Raises:
-        ValueError: the path does not exist or cannot be read. Readable parts are yielded first.
+    Readable parts are yielded before `ValueError` is raised for a damaged or missing file.
     """
     for number, (title, content) in enumerate(_sections(path)):
         yield from [""] * (number > 0)

@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from albert_tf.checkpoints.directory_lock import EVALUATION, TRAINING
+from albert_tf.checkpoints.directory_lock import EVALUATION, TRAINING, locked
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.config import OptimizerConfig, TrainerConfig
 from albert_tf.training.distribution import is_chief
@@ -74,8 +74,8 @@ def run_training(
     """
     trainer, output_dir = plan.trainer, plan.trainer.config.output_dir
     kinds = (TRAINING,) if evaluate is None else (TRAINING, EVALUATION)
-    locked = trainer.directory.locked(*kinds, dry_run=dry_run)
-    with locked if trainer.is_chief else nullcontext():
+    lock = locked(output_dir, *kinds, dry_run=dry_run)
+    with lock if trainer.is_chief else nullcontext():
         initialize()
         best = BestCheckpoint(trainer.directory, best_metric)
         if trainer.is_chief:

@@ -23,10 +23,6 @@ class GraphTokenizer(tf.Module):
     A word of more than 50,000 characters without white space (in SentencePiece graphs, after
     decomposition) raises `tf.errors.InvalidArgumentError`. Programs that load a SavedModel with
     this tokenizer must import tensorflow_text first.
-
-    Attributes:
-        cls_id, sep_id, pad_id, mask_id: ids of the special tokens.
-        vocab_size: number of tokens, V.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
