@@ -5,8 +5,6 @@ links could lead out of the target directory. The headers are parsed here, becau
 headers of any size into memory.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import os

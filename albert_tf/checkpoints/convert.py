@@ -5,8 +5,6 @@ As a program, this module computes the outputs of a converted model in a new pro
     python -m albert_tf.checkpoints.convert FORMAT DIRECTORY BATCH.npz OUTPUTS.npz
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import subprocess

@@ -4,8 +4,6 @@ A lock is an `flock` on a file with the host and process of its holder. The syst
 when the process ends.
 """
 
-from __future__ import annotations
-
 import datetime
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """The table of model formats: detects the format of a path and opens the model."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 import os

@@ -1,7 +1,5 @@
 """The heads of models: detects the head of stored weights, and maps heads to tasks and back."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

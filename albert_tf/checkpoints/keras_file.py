@@ -1,7 +1,5 @@
 """Reads `.keras` files, which `model.save` of Keras writes; stores tokenizer and labels in them."""
 
-from __future__ import annotations
-
 import os
 from functools import partial
 

@@ -3,8 +3,6 @@
 Weights have the names of the original release; every format module maps its own names to them.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property

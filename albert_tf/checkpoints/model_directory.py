@@ -1,7 +1,5 @@
 """Configuration and tokenizer in a model directory, with the file names of the original release."""
 
-from __future__ import annotations
-
 import os
 import shutil
 

@@ -4,8 +4,6 @@ A location is a directory of any format, an output directory, or a single file. 
 compared, because the shapes of weights do not show attention heads, activation and vocabulary.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Sequence

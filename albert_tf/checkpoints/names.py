@@ -5,8 +5,6 @@ A model of the original release is a tar file, which can be given by a name ("ba
 Models on Hugging Face, such as "albert/albert-base-v2", are stored by huggingface_hub.
 """
 
-from __future__ import annotations
-
 import base64
 import difflib
 import functools

@@ -4,8 +4,6 @@ Checkpoints are called model.ckpt-best or model.ckpt-<step>; the file `checkpoin
 of the newest checkpoint. They are name-based: `tf.train.Checkpoint` would silently restore nothing.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

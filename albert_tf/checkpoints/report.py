@@ -1,7 +1,5 @@
 """Errors of loading and saving, and the report on loaded weights."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import re

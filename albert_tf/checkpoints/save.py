@@ -1,7 +1,5 @@
 """Saves models in memory as directories: `save(model, directory)`."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import shutil

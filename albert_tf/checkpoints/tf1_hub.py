@@ -6,8 +6,6 @@ original's names, and graphs, which are not run when the module is read. The gra
 consist of operations of TensorFlow 1.15, so that `hub.Module` can read them.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain

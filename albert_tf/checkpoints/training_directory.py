@@ -9,8 +9,6 @@ The order of writing is: train states, their description `<step>.json`, checkpoi
 new files are ignored, so a run can be killed at any time.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -3,8 +3,6 @@
 This module must not import TensorFlow, so that `--help` is fast. Commands import it when they run.
 """
 
-from __future__ import annotations
-
 import glob
 import inspect
 import logging as python_logging

@@ -4,8 +4,6 @@ Flags are defined when a command runs, not on import, so that one process can im
 commands. Modules that define flags must not import TensorFlow, so that `--help` is fast.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeVar, cast

@@ -1,7 +1,5 @@
 """Checks of the arguments of public functions."""
 
-from __future__ import annotations
-
 import functools
 import os
 import reprlib

@@ -1,7 +1,5 @@
 """The error that commands report to their users."""
 
-from __future__ import annotations
-
 
 class UserError(ValueError):
     """Raised if an argument, a file or a setting of the user is wrong.

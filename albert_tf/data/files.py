@@ -8,8 +8,6 @@ system releases the lock, and the next process that writes `NAME` removes the le
 remote stores and on network file systems without locks are not removed.
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import glob

@@ -1,7 +1,5 @@
 """Standard input, standard output, pipes, and lines of text."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -7,8 +7,6 @@ The file name extension determines the format:
 * `.jsonl`, `.ndjson`, `.json`: one JSON object per line; its keys are the columns.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

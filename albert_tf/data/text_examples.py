@@ -1,7 +1,5 @@
 """Labeled texts and pairs of texts, and the tasks of GLUE."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ A preprocessor is a SavedModel, which requires tensorflow_text. docs/exporting.m
 functions.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 

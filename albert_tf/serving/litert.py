@@ -4,8 +4,6 @@ The weights become constants of the graph, so that LiteRT stores the weights of 
 and uses its fast kernels. The result is compared with the model before it is written.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import os

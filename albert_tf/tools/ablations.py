@@ -3,8 +3,6 @@
 `run_pretraining` trains one variant after the other. The results are a table and a figure.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -5,8 +5,6 @@ with numbers that were recorded on a CPU in float32. cuDNN attention is checked 
 processes, because a crash of its kernels must not stop the other checks.
 """
 
-from __future__ import annotations
-
 import glob
 import itertools
 import os

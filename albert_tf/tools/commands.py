@@ -1,7 +1,5 @@
 """Runs the commands of this package in separate processes; reads and tabulates their results."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -5,8 +5,6 @@ the topics of the manual (`pydoc_data.topics`) and the docstrings of the standar
 classifier predicts the chapter of the documentation.
 """
 
-from __future__ import annotations
-
 import ast
 import csv
 import inspect

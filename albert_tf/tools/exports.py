@@ -1,7 +1,5 @@
 """Public functions that export and inspect models."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -3,8 +3,6 @@
 A run is a directory `<task>-seed<seed>`. Its scores are the scores of its best checkpoint.
 """
 
-from __future__ import annotations
-
 import io
 import math
 import os

@@ -1,7 +1,5 @@
 """Describes files: models, including a sample of their output, exported models and records."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -5,8 +5,6 @@
 transformers is not needed, and PyTorch only to read `pytorch_model.bin`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

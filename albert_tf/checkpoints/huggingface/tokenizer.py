@@ -7,8 +7,6 @@ SentencePiece's own message classes may require a newer protobuf than TensorFlow
 therefore declares the fields of sentencepiece_model.proto that it needs.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import os

@@ -5,8 +5,6 @@ A preset is a directory of JSON and HDF5 files with an `AlbertBackbone`, `Albert
 of 1e-12; otherwise the outputs are the same.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -5,8 +5,6 @@ other names and layouts of weights, and no configuration file: the configuration
 shapes, Keras metadata and the number of encoder outputs.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import re

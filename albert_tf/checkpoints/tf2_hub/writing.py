@@ -6,8 +6,6 @@ of this package. All functions call the same encoder function, because a copy pe
 multiply the size of the SavedModel.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Tokenizers as TensorFlow graphs that return the ids of the Python tokenizers."""
 
-from __future__ import annotations
-
 import tensorflow as tf
 
 from albert_tf.data.errors import UserError

@@ -4,8 +4,6 @@ Replacements are looked up in tables, which contain the results of the Python to
 graphs return the same results as Python and do not depend on the Unicode version of TensorFlow.
 """
 
-from __future__ import annotations
-
 import sys
 import unicodedata
 from collections.abc import Callable
