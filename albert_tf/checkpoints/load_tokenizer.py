@@ -1,16 +1,10 @@
 """Loads the tokenizer of a model of any format, or of tokenizer files."""
 
-from __future__ import annotations
-
 import os
-from typing import TYPE_CHECKING
 
 from albert_tf.data.errors import UserError
 from albert_tf.tokenization import loading
-
-if TYPE_CHECKING:
-    from albert_tf.tokenization.base import Tokenizer
-
+from albert_tf.tokenization.base import Tokenizer
 
 _FILE_ENDINGS = (".model", ".spm", ".vocab", ".txt")
 

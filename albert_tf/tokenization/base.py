@@ -176,9 +176,9 @@ class Tokenizer(abc.ABC):
     def clean(self, text: str) -> str:
         """Returns the normalized text."""
 
-    @abc.abstractmethod
     def tokenize(self, text: str) -> list[str]:
         """Returns the tokens of a raw text."""
+        return [self.tokens[i] for i in self.encode(text)]
 
     @abc.abstractmethod
     def encode(self, text: str) -> list[int]:

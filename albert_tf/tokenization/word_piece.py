@@ -156,10 +156,6 @@ class WordPieceTokenizer(Tokenizer):
         """Returns the text without surrounding white space."""
         return text.strip()
 
-    def tokenize(self, text: str) -> list[str]:
-        """Returns the tokens of a raw text."""
-        return [self.tokens[i] for i in self.encode(text)]
-
     def encode(self, text: str) -> list[int]:
         """Returns the ids of a raw text, without special tokens."""
         words = split_words(text, self.do_lower_case)

@@ -110,8 +110,6 @@ def export_litert(
     if max_seq_length is None:
         trained = task.max_seq_length if task else None
         max_seq_length = trained or min(_LITERT_LENGTH, config.max_position_embeddings)
-    if max_seq_length:
-        config.check_sequence_length(max_seq_length)
     export = LiteRTExport(
         build_model(contents),
         as_path("output_file", output_file, "path of a file"),
