@@ -25,8 +25,7 @@ from albert_tf.pretraining.instances import plain_feature_specs, pretraining_fea
 from albert_tf.pretraining.masking import MaskingSettings, OnlineMasking
 from albert_tf.pretraining.task import PretrainingTask
 from albert_tf.training.distribution import create_strategy, split_batch
-from albert_tf.training.task import SkippedRecords
-from albert_tf.training.training_input import TrainingInput
+from albert_tf.training.task import SkippedRecords, TrainingInput
 
 flags.DEFINE_list("shapes", ["4096x128", "4096x512"], "Examples x positions of a batch.")
 flags.DEFINE_integer("records", 8192, "Number of records of the file, which is read repeatedly.")

@@ -48,7 +48,6 @@ from albert_tf.training.evaluation import (
     write_results,
 )
 from albert_tf.training.plan import TrainingPlan
-from albert_tf.training.precision import build_model
 from albert_tf.training.run_records import read_run_config
 from albert_tf.training.run_training import finish, new_trainer, run_training
 from albert_tf.training.settings import (
@@ -60,6 +59,7 @@ from albert_tf.training.settings import (
     resolve,
     unless_given,
 )
+from albert_tf.training.step import build_model
 from albert_tf.training.trainer import Trainer
 
 PAPER_BATCH_SIZE = 4096  # of the published learning rate of LAMB, 0.00176

@@ -262,17 +262,14 @@ def scored_result(
     evaluated = {record["step"]: record for record in reported if record["phase"] == "eval"}
     chosen = next((r for r in history if (r["phase"], r["step"]) == ("eval", best.step)), None)
     if chosen is None and evaluated:
-        chosen = max(evaluated.values(), key=lambda record: _comparable(record[best.metric]))
+        # NaN is the worst score.
+        chosen = max(evaluated.values(), key=lambda r: np.nan_to_num(r[best.metric], nan=-np.inf))
     if chosen is not None:
         scores = {name: value for name, value in chosen.items() if isinstance(value, float)}
         return JobResult(output_dir, chosen["step"], scores, history=history)
     if best.step >= 0:
         return JobResult(output_dir, best.step, {best.metric: best.value}, history=history)
     return JobResult(output_dir, history=history)
-
-
-def _comparable(score: float) -> float:
-    return -math.inf if math.isnan(score) else score
 
 
 def should_stop_early(log: RunLog, metric: str, patience: int) -> bool:

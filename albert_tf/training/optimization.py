@@ -216,7 +216,9 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         Raises ValueError if a variable has no name, or if some variables are vectors but no
         variable is excluded.
         """
-        names = [_own_name(variable) for variable in variables]
+        # The last part of a path, such as "bias" for "encoder/dense/bias".
+        paths = [getattr(variable, "path", variable.name) for variable in variables]
+        names = [path.rsplit("/", 1)[-1].split(":")[0] for path in paths]
         unnamed = [name for name in names if name.rstrip("_0123456789").lower() == "variable"]
         if unnamed:
             raise UserError(
@@ -376,9 +378,3 @@ class Lamb(AdamWeightDecay):
         weight_norm, update_norm = tf.norm(weight), tf.norm(update)
         both = tf.logical_and(weight_norm > 0.0, update_norm > 0.0)
         return tf.where(both, weight_norm / update_norm, 1.0)
-
-
-def _own_name(variable: keras.Variable | tf.Variable) -> str:
-    """Returns the last part of a variable's path, such as "bias" for "encoder/dense/bias"."""
-    path = getattr(variable, "path", variable.name)
-    return path.rsplit("/", 1)[-1].split(":")[0]

@@ -206,7 +206,11 @@ class RunLog:
     ) -> None:
         record = new_record(phase, step, metrics, self.clock())
         values = _metrics(record)
-        self._log_line(phase, step, {**values, **(shown_only or {})})
+        shown = {**values, **(shown_only or {})}.items()
+        pairs = " ".join(f"{name}={value:.6g}" for name, value in shown)
+        self._bar.clear()  # otherwise the line is appended to the bar
+        logging.info("phase=%s step=%d/%d %s", phase, step, self.total_steps, pairs)
+        self._bar.refresh()
         is_repeated = (phase, step) in self._records
         self._records[phase, step] = record
         self.reported.append(record)
@@ -219,12 +223,6 @@ class RunLog:
         self._write_summaries(phase, step, values)
         if self.on_log:
             self.on_log(dict(record))
-
-    def _log_line(self, phase: str, step: int, values: Mapping[str, float]) -> None:
-        pairs = " ".join(f"{name}={value:.6g}" for name, value in values.items())
-        self._bar.clear()  # otherwise the line is appended to the bar
-        logging.info("phase=%s step=%d/%d %s", phase, step, self.total_steps, pairs)
-        self._bar.refresh()
 
     def _write_summaries(self, phase: str, step: int, values: Mapping[str, float]) -> None:
         folder = self._path(TENSORBOARD_FOLDER, phase)

@@ -97,17 +97,10 @@ class _Signature:
     def __get__(self, settings: Any, kind: type) -> inspect.Signature:
         parameters = []
         for field in dataclasses.fields(cast(Any, kind)):
-            default = default_of(field)
-            if default is dataclasses.MISSING:
-                default = inspect.Parameter.empty
-            parameters.append(
-                inspect.Parameter(
-                    field.name,
-                    inspect.Parameter.KEYWORD_ONLY,
-                    default=default,
-                    annotation=_types(kind)[field.name],
-                )
-            )
+            parameter = inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY)
+            if (default := default_of(field)) is not dataclasses.MISSING:
+                parameter = parameter.replace(default=default)
+            parameters.append(parameter.replace(annotation=_types(kind)[field.name]))
         return inspect.Signature(parameters)
 
 

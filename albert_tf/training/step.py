@@ -8,6 +8,10 @@ float16 represents numbers from 6e-8 to 65504. Therefore the loss is multiplied 
 the loss scale, and the gradients are divided by it in float32. After an overflow, the update is
 skipped and the scale is halved. After many steps without overflow, the scale is doubled. A skipped
 step counts as a step, so that a step number has the same meaning in every run.
+
+Half precision is a Keras policy, `mixed_bfloat16` or `mixed_float16`: variables are float32, and
+activations and the factors of matrix products are rounded. Moments, losses, softmax and layer
+normalization are float32 in every precision.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ import random
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import keras
 import numpy as np
@@ -24,21 +28,55 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.config import BFLOAT16, FLOAT16, FLOAT32, OptimizerConfig, TrainerConfig
+from albert_tf.data.errors import UserError
 from albert_tf.modeling import fused_attention, kernels
 from albert_tf.modeling.losses import LossSum
 from albert_tf.modeling.original_names import original_names
 from albert_tf.modeling.parameter_sharing import ENCODER_PREFIX
 from albert_tf.training.distribution import is_tpu
 from albert_tf.training.optimization import clip_by_global_norm, create_optimizer
-from albert_tf.training.precision import build_model, device_type
 from albert_tf.training.task import Features, Task
 
 INITIAL_SCALE = 2.0**15
 MAX_SCALE = 2.0**24  # 1 / the smallest number of float16
 GROWTH_STEPS = 2000
+_POLICIES = {BFLOAT16: "mixed_bfloat16", FLOAT16: "mixed_float16"}
 
 # Sums of any structure, and the gradient of each variable, or `None`.
 SumsAndGradients = tuple[Any, list[tf.Tensor | None]]
+Model = TypeVar("Model", bound=keras.Model)
+
+
+def build_model(
+    build: Callable[[], Model], precision: str, strategy: tf.distribute.Strategy
+) -> Model:
+    """Builds a model in one of `config.PRECISIONS`; "float32" keeps the current Keras policy.
+
+    Raises ValueError if the devices of the strategy do not support the precision.
+    """
+    device = device_type(strategy)
+    if precision == FLOAT16 and device == "TPU":
+        raise UserError("TPUs do not support float16. Use `precision`=bfloat16.")
+    if precision == BFLOAT16 and device == "CPU":
+        logging.warning(
+            "`precision`=bfloat16 is several times slower than float32 on CPUs without "
+            "instructions for bfloat16 (avx512_bf16 or amx_bf16)"
+        )
+    if precision == FLOAT16 and device == "CPU":
+        logging.warning("`precision`=float16 is intended for GPUs, and very slow on CPUs")
+    before = keras.config.dtype_policy()
+    if precision in _POLICIES:
+        keras.config.set_dtype_policy(_POLICIES[precision])
+    try:
+        with strategy.scope():
+            return build()
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
+def device_type(strategy: tf.distribute.Strategy) -> str:
+    """Returns the type of the devices that compute: CPU, GPU or TPU."""
+    return str(tf.DeviceSpec.from_string(strategy.extended.worker_devices[0]).device_type)
 
 
 class LossScale:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -17,6 +19,8 @@ from albert_tf.modeling.losses import LossSum
 # Feature of every batch: 1 for an example, 0 for padding of the batch.
 EXAMPLE_WEIGHTS = "example_weights"
 Features = Mapping[str, tf.Tensor]
+# Converts the next batches to the argument of a step.
+Prepare = Callable[[Sequence[Features]], Any]
 
 # Feature, string [B]: the damaged records that were skipped before each example. It consists of
 # lines `file TAB first record TAB last record`. The last record is -1 for the rest of the file.
@@ -169,3 +173,90 @@ class SkippedRecords:
         """Number of skipped records. The rest of a file, whose size is unknown, counts as one."""
         spans = [map(int, line.split("\t")[1:]) for line in self.places]
         return sum(1 if last == REST_OF_FILE else last - first + 1 for first, last in spans)
+
+
+@dataclass
+class TrainingInput:
+    """The source of batches: an endless `tf.data` iterator or a `StreamIterator`.
+
+    The trainer does not read beyond the next checkpoint, so it can save the position of `iterator`
+    unless reading has failed (`is_broken`). A resumed run compares the `description`.
+    """
+
+    iterator: Any
+    description: Mapping[str, Any]
+    skipped: SkippedRecords
+    is_broken: bool = False
+
+    def __post_init__(self) -> None:
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="training_input")
+        self._ahead: tuple[int, Future[tuple[list[Features], Any]]] | None = None
+        self._returned: deque[Features] = deque()  # read before a rollback, but not used
+
+    def read_ahead(self, count: int, prepare: Prepare) -> None:
+        """Starts reading batches for a call of `take` with the same arguments."""
+        assert self._ahead is None
+        self._ahead = count, self._thread.submit(self._read, count, prepare)
+
+    def take(self, count: int, prepare: Prepare) -> Any:
+        """Returns the result of `prepare` for the next `count` batches, without `SKIPPED`.
+
+        Logs skipped records. Raises the errors of reading, including reading ahead.
+        """
+        self.is_broken = True
+        if self._ahead and self._ahead[0] != count:  # training has rolled back
+            self._returned.extend(self._ahead[1].result()[0])
+            self._ahead = None
+        if self._ahead is None:
+            self.read_ahead(count, prepare)
+        assert self._ahead is not None
+        batches, prepared = self._ahead[1].result()
+        self._ahead = None
+        self.is_broken = False
+        for batch in batches:
+            self.skipped.take_from(batch)
+        return prepared
+
+    def _read(self, count: int, prepare: Prepare) -> tuple[list[Features], Any]:
+        batches = [
+            self._returned.popleft() if self._returned else next(self.iterator)
+            for _ in range(count)
+        ]
+        features = [{n: v for n, v in batch.items() if n != SKIPPED} for batch in batches]
+        return batches, prepare(features)
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether batches were read ahead, or are being read ahead."""
+        return self._ahead is not None or bool(self._returned)
+
+    def close(self) -> None:
+        """Waits until the thread ends, because it may run Python code, such as masking."""
+        self._thread.shutdown(cancel_futures=True)
+
+    @property
+    def has_one_shape(self) -> bool:
+        """Whether all batches have the same shape."""
+        return all(spec.shape.is_fully_defined() for spec in self.iterator.element_spec.values())
+
+    def prepared_spec(self, prepare: Prepare, *, is_several: bool) -> dict[str, tf.TypeSpec]:
+        """Returns the spec of the results of `prepare` for batches of any length.
+
+        If `is_several` is true, the number of batches is also variable.
+        """
+
+        def prepare_zeros(unknown: int) -> Any:
+            zeros = {
+                name: tf.zeros([unknown if n is None else n for n in spec.shape], spec.dtype)
+                for name, spec in self.iterator.element_spec.items()
+                if name != SKIPPED
+            }
+            return prepare([zeros] * (unknown if is_several else 1))
+
+        one, other = prepare_zeros(1), prepare_zeros(2)
+        return {
+            name: tf.type_spec_from_value(one[name]).most_specific_common_supertype(
+                [tf.type_spec_from_value(other[name])]
+            )
+            for name in one
+        }

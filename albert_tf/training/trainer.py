@@ -31,8 +31,14 @@ from albert_tf.training.distribution import (
 from albert_tf.training.interruption import Interruption
 from albert_tf.training.run_log import RunLog, StepProfiler
 from albert_tf.training.step import TrainingStep
-from albert_tf.training.task import Features, SkippedRecords, StreamIterator, Task, input_positions
-from albert_tf.training.training_input import TrainingInput
+from albert_tf.training.task import (
+    Features,
+    SkippedRecords,
+    StreamIterator,
+    Task,
+    TrainingInput,
+    input_positions,
+)
 from albert_tf.training.workers import (
     check_same_settings,
     check_same_step,

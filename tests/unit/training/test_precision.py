@@ -13,8 +13,8 @@ from albert_tf.config import PRECISIONS
 from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.modeling.original_names import original_names
-from albert_tf.training import precision as module
-from albert_tf.training.precision import build_model
+from albert_tf.training import step as module
+from albert_tf.training.step import build_model
 from tests import small_training
 from tests.small_model import encoder_inputs, small_config
 from tests.small_records import pretraining_batch
