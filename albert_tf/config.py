@@ -169,11 +169,9 @@ class AlbertConfig:
         return layer * self.num_hidden_groups // self.num_hidden_layers
 
     def check_sequence_length(self, length: int, name: str = "`max_seq_length`") -> None:
-        """Raises ValueError unless there is a position embedding for every token.
+        """Raises ValueError unless there is a position embedding for each of `length` tokens.
 
-        Args:
-            length: number of tokens of the longest sequence.
-            name: name of the argument in the message.
+        The message contains `name`.
         """
         if not 1 <= length <= self.max_position_embeddings:
             raise UserError(

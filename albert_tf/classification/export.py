@@ -126,8 +126,8 @@ def export_text_classifier(
     signature `tokens` of `export_classifier`, but `threshold` is float32 [B].
 
     Raises:
-        ValueError: the labels or `max_seq_length` do not match the model, the tokenizer is not
-            supported in a graph, or the directory cannot be written.
+        ValueError: the labels or `max_seq_length` do not match the model, or the directory cannot
+            be written.
     """
     check_labels(model, labels)
     check_room(is_pair, max_seq_length)

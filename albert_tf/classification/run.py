@@ -39,10 +39,8 @@ from albert_tf.finetuning.metrics import (
     probabilities,
     rounded,
     scores,
-    write_confusion_matrix,
 )
 from albert_tf.finetuning.task import class_weights
-from albert_tf.training.evaluation import BestCheckpoint
 from albert_tf.training.settings import JobResult, check_arguments, unless_given
 
 _HEADER = ("index", "prediction")
@@ -217,22 +215,11 @@ class ClassifierJob(Job[ClassificationSettings]):
         assert label_ids is not None, "rows without a label are skipped"
         predictor = self.predictor(batch_size)
         logits = predictor.predict(features.sequences, "evaluating")["logits"]
-        self._evaluated = logits, label_ids
-        return rounded(scores(logits, label_ids, self.data.metrics, self.labels, batch_size))
-
-    def record(
-        self, step: int, results: Mapping[str, float], best: BestCheckpoint, *, keeps_best: bool
-    ) -> None:
-        """See `Job`; draws the confusion matrix of the best or last checkpoint."""
-        logits, label_ids = self._evaluated
-        arrays = {}
         if self.labels.is_regression:
-            arrays = {"label_ids": label_ids, "pred": predictions(logits, self.labels)}
-        self.results.append(step, {**results, **arrays}, best.value)
-        is_shown = not keeps_best or best.offer(step, results, self.model)
-        if is_shown and not (self.labels.is_regression or self.labels.multi_label):
-            counts = confusion_matrix(logits, label_ids, self.labels.num_outputs)
-            write_confusion_matrix(self.settings.output_dir, counts, self.labels.names)
+            self.arrays = {"label_ids": label_ids, "pred": predictions(logits, self.labels)}
+        elif not self.labels.multi_label:
+            self.confusions = confusion_matrix(logits, label_ids, self.labels.num_outputs)
+        return rounded(scores(logits, label_ids, self.data.metrics, self.labels, batch_size))
 
     def apply(self, step: int) -> None:
         """See `Job`."""

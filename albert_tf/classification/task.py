@@ -10,7 +10,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.data.errors import UserError
 from albert_tf.data.sequences import TokenSequences
 from albert_tf.data.text_examples import Labels, TextExample, given_labels
 from albert_tf.finetuning.task import LOSS, LabelTask
@@ -48,11 +47,7 @@ class ClassificationTask(LabelTask):
     """The training task of `run_classifier.py`; see `LabelTask`."""
 
     def _columns(self) -> dict[str, np.ndarray]:
-        label_ids, count = self.train.label_ids, len(self.train.sequences)
-        if label_ids is None or not count:
-            what = "examples" if label_ids is not None else "examples without labels"
-            raise UserError(f"Training needs examples with labels. Received: {count} {what}")
-        return {"label_ids": label_ids}
+        return {"label_ids": self.train.label_ids}
 
     def build_model(self) -> keras.Model:
         """See `Task`."""

@@ -126,8 +126,7 @@ class TextClassifier(TextPredictor):
             head: dict[str, Any] = {"new_head": new_head, "rename_labels": rename_labels}
             is_regression = isinstance(labels, list | tuple) and not labels
             head |= {"num_labels": 1} if is_regression else {"labels": labels}
-            if multi_label:
-                head["multi_label"] = True
+            head |= {"multi_label": True} if multi_label else {}
             model = load_found(AlbertForClassification, found, head)
         names = found.task.labels.names if labels is None and found.task else None
         return cls(model, labels=names, max_seq_length=max_seq_length, batch_size=batch_size)

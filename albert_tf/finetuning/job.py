@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeVar
 
 import keras
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
@@ -20,6 +21,7 @@ from albert_tf.config import FREEZES, FineTuningOptimizerConfig, OptimizerConfig
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import check_file, real_name
 from albert_tf.data.sequences import PADDINGS
+from albert_tf.finetuning.metrics import write_confusion_matrix
 from albert_tf.finetuning.predictor import Predictor
 from albert_tf.finetuning.recipes import RECIPES
 from albert_tf.finetuning.task import InMemoryTask
@@ -115,6 +117,8 @@ class Job(ABC, Generic[S]):
     model: keras.Model  # set by `use`
     results: EvaluationResults  # set before checkpoints are evaluated
     scores_of_answers: Mapping[str, float] = MappingProxyType({})  # set by `apply` if known
+    arrays: Mapping[str, np.ndarray] = MappingProxyType({})  # printed in `eval_results.txt`
+    confusions: np.ndarray | None = None  # set by `evaluate` if the task has exclusive classes
 
     @classmethod
     def check(cls, settings: S) -> None:
@@ -188,10 +192,15 @@ class Job(ABC, Generic[S]):
     def record(
         self, step: int, results: Mapping[str, float], best: BestCheckpoint, *, keeps_best: bool
     ) -> None:
-        """Writes the results of a checkpoint. If `keeps_best`, saves it if it is the best."""
-        self.results.append(step, results, best.value)
-        if keeps_best:
-            best.offer(step, results, self.model)
+        """Writes the results of a checkpoint. If `keeps_best`, saves it if it is the best.
+
+        Draws the confusion matrix of the best or last checkpoint.
+        """
+        self.results.append(step, {**results, **self.arrays}, best.value)
+        is_shown = not keeps_best or best.offer(step, results, self.model)
+        if is_shown and self.confusions is not None:
+            names = self.task.labels.names
+            write_confusion_matrix(self.settings.output_dir, self.confusions, names)
 
     @abstractmethod
     def apply(self, step: int) -> None:

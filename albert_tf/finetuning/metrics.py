@@ -171,10 +171,6 @@ def write_confusion_matrix(output_dir: str, counts: np.ndarray, names: Sequence[
     write_file(os.path.join(output_dir, "confusion_matrix.png"), png(figure))
 
 
-def _f1(label_ids: np.ndarray, predicted: np.ndarray) -> float:
-    return metrics.f1_score(label_ids == 1, predicted == 1, zero_division=0.0)
-
-
 def _correlation(measure: Callable[..., tuple[float, float]]) -> _Score:
     def score(label_ids: np.ndarray, predicted: np.ndarray) -> float:
         if len(label_ids) < 2:
@@ -185,7 +181,7 @@ def _correlation(measure: Callable[..., tuple[float, float]]) -> _Score:
 
 
 _SCORES: dict[str, _Score] = {
-    "f1": _f1,
+    "f1": lambda ids, predicted: metrics.f1_score(ids == 1, predicted == 1, zero_division=0.0),
     "f1_macro": partial(metrics.f1_score, average="macro", zero_division=0.0),
     "f1_micro": partial(metrics.f1_score, average="micro", zero_division=0.0),
     "matthews": metrics.matthews_corrcoef,

@@ -34,13 +34,13 @@ class InMemoryTask(Task, ABC):
 
     Args:
         config: configuration of the model.
-        train: training features, with N * C `sequences`. If `None`, the task cannot be trained.
+        train: features with labels and N * C `sequences`. If `None`, the task cannot be trained.
         max_seq_length: maximum length S of a sequence.
         padding: see `padded_length`.
         use_one_hot_embeddings: see `FactorizedEmbedding`.
 
     Raises:
-        ValueError: `max_seq_length` exceeds the positions of the model, or `train` has no labels.
+        ValueError: `max_seq_length` exceeds the positions of the model.
     """
 
     sequences_per_example = 1  # C
@@ -60,12 +60,10 @@ class InMemoryTask(Task, ABC):
         self.max_seq_length = max_seq_length
         self.padding = padding
         self.use_one_hot_embeddings = use_one_hot_embeddings
-        if train is not None:
-            self._columns()
 
     @abstractmethod
     def _columns(self) -> dict[str, np.ndarray]:
-        """Returns labels by name, [N, ...] each. May raise ValueError if there are none."""
+        """Returns labels by name, [N, ...] each."""
 
     @property
     def num_examples(self) -> int:
@@ -92,11 +90,13 @@ class InMemoryTask(Task, ABC):
     def describe_input(self) -> dict[str, Any]:
         """See `Task`."""
         sequences, columns = self.train.sequences, self._columns().values()
+        digest = hashlib.sha256()
+        for array in (sequences.tokens, sequences.starts, sequences.first_lengths, *columns):
+            digest.update(f"{array.dtype.str}{array.shape}".encode())
+            digest.update(np.ascontiguousarray(array).data)
         return {
             "examples": self.num_examples,
-            "digest": _digest(
-                sequences.tokens, sequences.starts, sequences.first_lengths, *columns
-            ),
+            "digest": digest.hexdigest(),
             "max_seq_length": self.max_seq_length,
             "padding": self.padding,
         }
@@ -162,15 +162,6 @@ class LabelTask(InMemoryTask):
         if self.class_weights is not None:
             weights *= tf.gather(tf.constant(self.class_weights), label_ids)
         return label_ids, weights
-
-
-def _digest(*arrays: np.ndarray) -> str:
-    """Returns the SHA-256 of the values, types and shapes of arrays."""
-    digest = hashlib.sha256()
-    for array in arrays:
-        digest.update(f"{array.dtype.str}{array.shape}".encode())
-        digest.update(np.ascontiguousarray(array).data)
-    return digest.hexdigest()
 
 
 def padded_length(longest: int, max_seq_length: int, padding: str) -> int:
@@ -241,7 +232,13 @@ def training_batches(
     @tf.autograph.experimental.do_not_convert  # conversion takes a second and is not needed
     def make(number: tf.Tensor) -> Features:
         positions = number * batch_size + tf.range(batch_size, dtype=tf.int64)
-        examples = _shuffled(positions, count, seed)
+        # tf.random.experimental.index_shuffle accepts only one seed for all indices.
+        examples = tf.raw_ops.RandomIndexShuffle(
+            index=positions % count,
+            seed=_order_keys(positions // count, seed),
+            max_index=tf.constant(count - 1, tf.int64),
+            rounds=_SHUFFLE_ROUNDS,
+        )
         batch = {name: tf.gather(values, examples[rows]) for name, values in constants.items()}
         return {**padded(examples, rows), **batch, EXAMPLE_WEIGHTS: tf.ones(num_rows)}
 
@@ -250,17 +247,6 @@ def training_batches(
     options.experimental_symbolic_checkpoint = True  # saves the position, not prefetched batches
     batches = tf.data.Dataset.counter().map(make, num_parallel_calls=tf.data.AUTOTUNE)
     return batches.prefetch(2).with_options(options)
-
-
-def _shuffled(positions: tf.Tensor, count: int, seed: int) -> tf.Tensor:
-    """Returns the example at each position of the endless input, int64 [B]."""
-    # tf.random.experimental.index_shuffle accepts only one seed for all indices.
-    return tf.raw_ops.RandomIndexShuffle(
-        index=positions % count,
-        seed=_order_keys(positions // count, seed),
-        max_index=tf.constant(count - 1, tf.int64),
-        rounds=_SHUFFLE_ROUNDS,
-    )
 
 
 def _order_keys(epochs: tf.Tensor, seed: int) -> tf.Tensor:

@@ -238,8 +238,12 @@ class AlbertEncoder(ConfiguredModel):
         else:
             # Fused attention does not return probabilities.
             attention = None if output_attentions else fused_attention.present()
+            encoder_outputs, attention_probs = [], []
             with fused_attention.attending(attention):
-                encoder_outputs, attention_probs = self._run(x, attention_mask, block_seeds)
+                for block, seed in zip(self._blocks_in_order(), block_seeds, strict=True):
+                    x, probabilities = block(x, attention_mask, seed)
+                    encoder_outputs.append(x)
+                    attention_probs.append(probabilities)
         x = encoder_outputs[-1]
 
         outputs = {"pooled_output": tf.tanh(self.pooler(x[:, 0])), "sequence_output": x}
@@ -266,16 +270,6 @@ class AlbertEncoder(ConfiguredModel):
                 dtype=self.dtype_policy,
             )
         return list(blocks.values())
-
-    def _run(
-        self, x: tf.Tensor, attention_mask: tf.Tensor, seeds: Sequence[tf.Tensor | None]
-    ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-        encoder_outputs, attention_probs = [], []
-        for block, seed in zip(self._blocks_in_order(), seeds, strict=True):
-            x, probabilities = block(x, attention_mask, seed)
-            encoder_outputs.append(x)
-            attention_probs.append(probabilities)
-        return encoder_outputs, attention_probs
 
     def _runs(self, attention_mask: tf.Tensor, seeds: Sequence[tf.Tensor | None]) -> list[Run]:
         functions = [lambda *args, block=block: block(*args)[0] for block in self.blocks]

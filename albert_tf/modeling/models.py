@@ -103,8 +103,7 @@ class AlbertForPretraining(EncoderAndHead):
     With the sentence-order head, a call also returns `sentence_order_logits`, float32 [B, 2].
 
     Args:
-        config: the model's configuration.
-        use_one_hot_embeddings: see `FactorizedEmbedding`.
+        config, use_one_hot_embeddings: see `AlbertEncoder`.
         has_sentence_order_head: whether the model has a head with two classes for pairs of
             segments: their order or, in next-sentence prediction, their adjacency.
     """
@@ -184,7 +183,11 @@ class LabelModel(EncoderAndHead):
     ) -> None:
         super().__init__(config, use_one_hot_embeddings, **kwargs)
         if labels is not None:
-            labels = _label_names(labels)
+            labels = tuple(as_texts("labels", labels))
+            if len(labels) < 2 or len(set(labels)) < len(labels):
+                raise UserError(
+                    f"labels must be a list of at least two different texts. Received: {labels}"
+                )
             num_labels = len(labels) if num_labels is None else num_labels
             if num_labels != len(labels):
                 raise UserError(
@@ -246,13 +249,6 @@ class LabelModel(EncoderAndHead):
         )
 
 
-def _label_names(labels: Sequence[str]) -> tuple[str, ...]:
-    names = tuple(as_texts("labels", labels))
-    if len(names) < 2 or len(set(names)) < len(names):
-        raise UserError(f"labels must be a list of at least two different texts. Received: {names}")
-    return names
-
-
 @register
 class AlbertForClassification(LabelModel):
     """The encoder with a classifier or regression on its pooled output.
@@ -260,8 +256,7 @@ class AlbertForClassification(LabelModel):
     A call returns `logits`, float32 [B, K].
 
     Args:
-        config: the model's configuration.
-        use_one_hot_embeddings: see `FactorizedEmbedding`.
+        config, use_one_hot_embeddings: see `AlbertEncoder`.
         num_labels: K, number of classes; 1 for a regression. Default: the number of `labels`.
         dropout_prob: dropout of the pooled output in training.
         labels: names of the classes, in the order of their ids; `None` if they have no names.
@@ -338,8 +333,7 @@ class AlbertForMultipleChoice(EncoderAndHead):
     outputs of the encoder have B * C sequences.
 
     Args:
-        config: the model's configuration.
-        use_one_hot_embeddings: see `FactorizedEmbedding`.
+        config, use_one_hot_embeddings: see `AlbertEncoder`.
         dropout_prob: dropout of the pooled output in training.
 
     Source: race_utils.py of the original release, create_model.
@@ -398,11 +392,7 @@ class AlbertForQuestionAnswering(EncoderAndHead):
     """The encoder with scores for the start and the end of the answer, as in SQuAD 1.1.
 
     A call returns `start_logits` and `end_logits`, float32 [B, S]. As in the original, the question
-    and padding are not masked.
-
-    Args:
-        config: the model's configuration.
-        use_one_hot_embeddings: see `FactorizedEmbedding`.
+    and padding are not masked. For `config` and `use_one_hot_embeddings` see `AlbertEncoder`.
     """
 
     uses_pooler = False
@@ -436,8 +426,7 @@ class AlbertForQuestionAnsweringWithBeamSearch(EncoderAndHead):
     A call returns the outputs of `SpanBeamHead.call`. They do not depend on padding.
 
     Args:
-        config: the model's configuration.
-        use_one_hot_embeddings: see `FactorizedEmbedding`.
+        config, use_one_hot_embeddings: see `AlbertEncoder`.
         start_n_top: K, number of best starts for which ends are scored.
         end_n_top: M, number of best ends per start.
         dropout_prob: dropout before the score for no answer, in training.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 import keras
 
@@ -41,17 +42,7 @@ def original_names(model: keras.Model) -> dict[str, keras.Variable]:
     """
     if isinstance(model, AlbertEncoder):
         return dict(_encoder(model))
-    names = dict(_encoder(model.encoder))
-    for layer in model.layers:
-        if isinstance(layer, MaskedLmHead):
-            names.update(_masked_lm_head(layer))
-        elif isinstance(layer, ClassificationHead):
-            scope = _HEAD_SCOPES.get(layer.name, "")
-            names[f"{scope}output_weights"] = layer.output_weights
-            names[f"{scope}output_bias"] = layer.output_bias
-        elif isinstance(layer, SpanBeamHead):
-            names.update(_span_beam_head(layer))
-    return names
+    return dict([*_encoder(model.encoder), *chain.from_iterable(map(_head, model.layers))])
 
 
 def _encoder(encoder: AlbertEncoder) -> NamedVariables:
@@ -85,19 +76,22 @@ def _block(place: BlockPlace, block: TransformerBlock) -> NamedVariables:
     yield from _layer_norm(f"{scope}/{name}", block.feed_forward_norm)
 
 
-def _masked_lm_head(head: MaskedLmHead) -> NamedVariables:
-    yield from _projection("cls/predictions/transform/dense", head.transform)
-    yield from _layer_norm("cls/predictions/transform/LayerNorm", head.layer_norm)
-    yield "cls/predictions/output_bias", head.output_bias
-
-
-def _span_beam_head(head: SpanBeamHead) -> NamedVariables:
-    yield from _projection("start_logits/dense", head.start_dense)
-    yield from _projection("end_logits/dense_0", head.end_dense_0)
-    yield from _layer_norm("end_logits/LayerNorm", head.end_layer_norm)
-    yield from _projection("end_logits/dense_1", head.end_dense_1)
-    yield from _projection("answer_class/dense_0", head.answer_dense_0)
-    yield "answer_class/dense_1/kernel", head.answer_weights
+def _head(layer: keras.layers.Layer) -> NamedVariables:
+    if isinstance(layer, MaskedLmHead):
+        yield from _projection("cls/predictions/transform/dense", layer.transform)
+        yield from _layer_norm("cls/predictions/transform/LayerNorm", layer.layer_norm)
+        yield "cls/predictions/output_bias", layer.output_bias
+    elif isinstance(layer, ClassificationHead):
+        scope = _HEAD_SCOPES.get(layer.name, "")
+        yield f"{scope}output_weights", layer.output_weights
+        yield f"{scope}output_bias", layer.output_bias
+    elif isinstance(layer, SpanBeamHead):
+        yield from _projection("start_logits/dense", layer.start_dense)
+        yield from _projection("end_logits/dense_0", layer.end_dense_0)
+        yield from _layer_norm("end_logits/LayerNorm", layer.end_layer_norm)
+        yield from _projection("end_logits/dense_1", layer.end_dense_1)
+        yield from _projection("answer_class/dense_0", layer.answer_dense_0)
+        yield "answer_class/dense_1/kernel", layer.answer_weights
 
 
 def _projection(scope: str, layer: Projection) -> NamedVariables:

@@ -102,12 +102,9 @@ class MultipleChoice:
     ) -> MultipleChoice:
         """Loads a fine-tuned model.
 
-        Args:
-            path: a model of any format, see `load`. In a training directory, the best checkpoint
-                is used, otherwise the newest.
-            max_seq_length: see `MultipleChoice`.
-            max_qa_length: see `MultipleChoice`.
-            batch_size: see `MultipleChoice`.
+        `path` is a model of any format, see `load`. In a training directory, the best checkpoint is
+        used, otherwise the newest. For `max_seq_length`, `max_qa_length` and `batch_size` see
+        `MultipleChoice`.
 
         Raises:
             TypeError: an argument has the wrong type.

@@ -191,7 +191,9 @@ def read_race(data_dir: str, split: str, *, levels: Sequence[str] = LEVELS) -> l
     Raises:
         ValueError: there are no passages, or a passage is malformed.
     """
-    folder = _split_folder(data_dir, split)
+    folder, own = os.path.join(data_dir, "RACE", split), os.path.join(data_dir, split)
+    if not folder_names(folder) and folder_names(own):
+        folder = own
     issues = DataIssues(folder, "passage")
     rows: list[tuple[str, ChoiceExample]] = []
     for level in filter(levels.__contains__, LEVELS):
@@ -201,12 +203,6 @@ def read_race(data_dir: str, split: str, *, levels: Sequence[str] = LEVELS) -> l
             if not examples:
                 issues.add("no question", location)
     return _finish(rows, split, issues)
-
-
-def _split_folder(data_dir: str, split: str) -> str:
-    inner = os.path.join(data_dir, "RACE", split)
-    own = os.path.join(data_dir, split)
-    return own if not folder_names(inner) and folder_names(own) else inner
 
 
 def _passages(folder: str, level: str, data_dir: str) -> Iterator[tuple[str, JsonValue]]:

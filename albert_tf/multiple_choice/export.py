@@ -57,8 +57,7 @@ def export_text_choice(
     `questions`, string [B], and `options`, string [B, C], UTF-8. Missing options are "" (an
     existing option without text is " "). In addition to the outputs of `export_choice`, it returns
     `predicted_options`, string [B], the most probable options. Returns the path of the
-    subdirectory. Raises ValueError if a length is too small, or the tokenizer is not supported in a
-    graph.
+    subdirectory. Raises ValueError if a length is too small.
     """
     check_lengths(max_seq_length, max_qa_length)
     copy = float32_copy(model)

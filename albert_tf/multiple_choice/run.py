@@ -207,9 +207,8 @@ def run_multiple_choice(
 ) -> JobResult:
     """Trains, evaluates and applies a multiple-choice model, as `run_race.py` does.
 
-    Args:
-        settings: the settings, named after the command's flags.
-        on_log: see `run_classification`, also for the result and the errors.
+    For `settings` see `MultipleChoiceSettings`; for `on_log`, the result and the errors
+    `run_classification`.
     """
     check_arguments(settings, MultipleChoiceSettings, on_log)
     return flow.run(MultipleChoiceJob, settings, on_log)

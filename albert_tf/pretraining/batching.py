@@ -163,26 +163,23 @@ def _check_record(payload: bytes, specs: Sequence[FeatureSpec], path: str, numbe
                 f"{place}: feature {spec.name!r} is missing. The record contains "
                 f"{listed(sorted(features))}. Was the file created for another task?"
             )
-        _check_values(features[spec.name], spec, place)
-
-
-def _check_values(feature: tf.train.Feature, spec: FeatureSpec, place: str) -> None:
-    stored = {"int64": feature.int64_list, "float32": feature.float_list}[spec.dtype].value
-    if feature.WhichOneof("kind") != ("int64_list" if spec.dtype == "int64" else "float_list"):
-        raise RecordError(f"{place}: feature {spec.name!r} must contain {spec.dtype} values.")
-    if len(stored) != spec.length:
-        advice = f" Set `{spec.length_name}` to match, or create the records again."
-        raise RecordError(
-            f"{place}: feature {spec.name!r} contains {len(stored)} values, but "
-            f"{spec.length} were expected.{advice if spec.length_name else ''}"
-        )
-    if spec.limit is not None and not 0 <= min(stored) <= max(stored) < spec.limit:
-        worst = min(stored) if min(stored) < 0 else max(stored)
-        source = f", the limit set by {spec.limit_source}" if spec.limit_source else ""
-        raise RecordError(
-            f"{place}: feature {spec.name!r} contains {worst}, but values must be in "
-            f"[0, {spec.limit}){source}."
-        )
+        kind = {"int64": "int64_list", "float32": "float_list"}[spec.dtype]
+        if features[spec.name].WhichOneof("kind") != kind:
+            raise RecordError(f"{place}: feature {spec.name!r} must contain {spec.dtype} values.")
+        stored = getattr(features[spec.name], kind).value
+        if len(stored) != spec.length:
+            advice = f" Set `{spec.length_name}` to match, or create the records again."
+            raise RecordError(
+                f"{place}: feature {spec.name!r} contains {len(stored)} values, but "
+                f"{spec.length} were expected.{advice if spec.length_name else ''}"
+            )
+        if spec.limit is not None and not 0 <= min(stored) <= max(stored) < spec.limit:
+            worst = min(stored) if min(stored) < 0 else max(stored)
+            source = f", the limit set by {spec.limit_source}" if spec.limit_source else ""
+            raise RecordError(
+                f"{place}: feature {spec.name!r} contains {worst}, but values must be in "
+                f"[0, {spec.limit}){source}."
+            )
 
 
 def are_masked(path: str) -> bool | None:

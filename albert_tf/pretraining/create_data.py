@@ -64,29 +64,24 @@ class PretrainingDataSettings(Settings):
     dry_run: bool = False
 
     def instances(self) -> InstanceSettings:
-        """Returns the settings of the instances. Raises ValueError if a value is out of range."""
+        """Returns the settings of the instances. Raises ValueError if a value is invalid."""
         segments, masking = (
             {field.name: getattr(self, field.name) for field in fields(kind)}
             for kind in (SegmentSettings, MaskingSettings)
         )
-        segments["sentence_loss"] = self._sentence_loss()
+        is_random = self.random_next_sentence
+        loss = segments["sentence_loss"] = self.sentence_loss or (NSP if is_random else SOP)
+        if is_random is not None and is_random != (loss == NSP):
+            raise UserError(
+                f"`random_next_sentence`={is_random} contradicts `sentence_loss`={loss}. "
+                f"`random_next_sentence` is true only for {NSP}. Pass `sentence_loss` only."
+            )
         return InstanceSettings(
             SegmentSettings(**segments),
             MaskingSettings(**masking),
             self.dupe_factor,
             self.random_seed,
         )
-
-    def _sentence_loss(self) -> str:
-        """Returns the sentence loss. Raises ValueError if `random_next_sentence` contradicts it."""
-        is_random = self.random_next_sentence
-        loss = self.sentence_loss or (NSP if is_random else SOP)
-        if is_random is not None and is_random != (loss == NSP):
-            raise UserError(
-                f"`random_next_sentence`={is_random} contradicts `sentence_loss`={loss}. "
-                f"`random_next_sentence` is true only for {NSP}. Pass `sentence_loss` only."
-            )
-        return loss
 
 
 def create_pretraining_data(settings: PretrainingDataSettings) -> CreationReport:

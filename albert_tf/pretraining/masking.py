@@ -316,22 +316,11 @@ def _permute(
 
 @dataclass(frozen=True)
 class OnlineMasking:
-    """Masks batches of plain records during training.
-
-    Raises ValueError if the settings mask nothing, or permute tokens.
-    """
+    """Masks batches of plain records during training, without permutation."""
 
     settings: MaskingSettings
     mask_id: int
     vocab_size: int
-
-    def __post_init__(self) -> None:
-        if self.settings.masked_lm_prob == 0:
-            raise UserError(
-                "`masked_lm_prob` must be above 0 for masking during training. Received: 0"
-            )
-        if self.settings.do_permutation:
-            raise UserError("`do_permutation` is not supported for masking during training.")
 
     def describe(self) -> dict[str, Any]:
         """Returns the settings of the masks, except the seed, as JSON."""

@@ -17,7 +17,7 @@ from albert_tf.checkpoints.directory_lock import EVALUATION, locked
 from albert_tf.checkpoints.model_directory import ModelDirectory, find_tokenizer, make_output_dir
 from albert_tf.checkpoints.model_source import ModelSettings, resolve_model
 from albert_tf.checkpoints.training_directory import CHOICES, TrainingDirectory, choose_checkpoints
-from albert_tf.config import AlbertConfig, OptimizerConfig
+from albert_tf.config import OptimizerConfig
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import check_folder, match_files
 from albert_tf.data.tfrecord import estimate_records
@@ -171,12 +171,8 @@ def run_pretraining(
 ) -> JobResult:
     """Pretrains and evaluates a model, as `run_pretraining.py` does.
 
-    Args:
-        settings: settings, named after the command's flags.
-        on_log: see `run_classification`, also for errors.
-
-    Returns:
-        The scores, the best checkpoint and the logged records.
+    For `settings` see `PretrainingSettings`; for `on_log`, the result and the errors
+    `run_classification`.
     """
     check_arguments(settings, PretrainingSettings, on_log)
     if not (settings.do_train or settings.do_eval):
@@ -190,7 +186,20 @@ def run_pretraining(
     config = model.config
     model_directory = ModelDirectory(settings.output_dir, config, model.tokenizer)
     tokenizer = model_directory.tokenizer or find_tokenizer(settings.output_dir)
-    task = _task(settings, config, _masking(settings, tokenizer), strategy)
+    masking = _masking(settings, tokenizer)
+    eval_input_file = settings.eval_input_file or settings.input_file
+    task = PretrainingTask(
+        config,
+        train_files=match_files(settings.input_file) if settings.do_train else (),
+        eval_files=match_files(eval_input_file) if settings.do_eval else (),
+        max_seq_length=settings.max_seq_length,
+        max_predictions_per_seq=settings.max_predictions_per_seq,
+        shuffle_buffer_size=settings.shuffle_buffer_size,
+        sentence_loss=settings.sentence_loss,
+        skip_damaged_records=settings.skip_damaged_records,
+        masking=masking,
+        use_one_hot_embeddings=is_tpu(strategy),
+    )
     check_vocabulary([*task.train_files, *task.eval_files], tokenizer)
     if settings.do_train:
         trainer = new_trainer(
@@ -272,27 +281,6 @@ def _optimizer_config(settings: PretrainingSettings) -> OptimizerConfig:
     return used
 
 
-def _task(
-    settings: PretrainingSettings,
-    config: AlbertConfig,
-    masking: OnlineMasking | None,
-    strategy: tf.distribute.Strategy,
-) -> PretrainingTask:
-    flag = "eval_input_file" if settings.eval_input_file else "input_file"
-    return PretrainingTask(
-        config,
-        train_files=match_files(settings.input_file) if settings.do_train else (),
-        eval_files=match_files(getattr(settings, flag)) if settings.do_eval else (),
-        max_seq_length=settings.max_seq_length,
-        max_predictions_per_seq=settings.max_predictions_per_seq,
-        shuffle_buffer_size=settings.shuffle_buffer_size,
-        sentence_loss=settings.sentence_loss,
-        skip_damaged_records=settings.skip_damaged_records,
-        masking=masking,
-        use_one_hot_embeddings=is_tpu(strategy),
-    )
-
-
 def _train(
     settings: PretrainingSettings,
     task: PretrainingTask,
@@ -324,7 +312,16 @@ def _train(
         if trainer.is_chief:
             model_directory.write()
         if settings.do_eval:
-            evaluation = _evaluation_input(task, evaluation, best)
+            earlier, evaluation = evaluation, task.describe_evaluation()
+            is_other = earlier is not None and json.dumps(earlier) != json.dumps(evaluation)
+            if is_other and best.step >= 0:
+                logging.warning(
+                    "The best checkpoint (step %d) was selected on other examples "
+                    "(`eval_input_file`, their length or masking). The next evaluated checkpoint "
+                    "replaces it",
+                    best.step,
+                )
+                best.forget()
         return {
             "model": task.config.to_dict(),
             SENTENCE_LOSS_KEY: task.sentence_loss,
@@ -355,22 +352,6 @@ def _train(
         dry_run=settings.dry_run,
         on_log=on_log,
     )
-
-
-def _evaluation_input(
-    task: PretrainingTask, earlier: dict[str, Any] | None, best: BestCheckpoint
-) -> dict[str, Any]:
-    """Describes the evaluation examples. If they have changed, discards the best checkpoint."""
-    now = task.describe_evaluation()
-    is_other = earlier is not None and json.dumps(earlier) != json.dumps(now)
-    if is_other and best.step >= 0:
-        logging.warning(
-            "The best checkpoint (step %d) was selected on other examples (`eval_input_file`, "
-            "their length or masking). The next evaluated checkpoint replaces it",
-            best.step,
-        )
-        best.forget()
-    return now
 
 
 def _evaluate(

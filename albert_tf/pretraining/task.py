@@ -190,18 +190,8 @@ class PretrainingTask:
 
     def losses(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
         """See `Task`."""
-        losses = {
-            "masked_lm_loss": classification_loss(
-                outputs["masked_lm_logits"],
-                features["masked_lm_ids"],
-                features["masked_lm_weights"],
-            )
-        }
-        if self._sentence:
-            losses[f"{self._sentence}_loss"] = classification_loss(
-                outputs["sentence_order_logits"], features[_LABELS][:, 0], features[EXAMPLE_WEIGHTS]
-            )
-        return losses
+        targets = self._targets(outputs, features).items()
+        return {f"{name}_loss": classification_loss(*target) for name, target in targets}
 
     def total_loss(self, losses: Mapping[str, LossSum]) -> Any:
         """See `Task`."""
@@ -210,18 +200,17 @@ class PretrainingTask:
 
     def metrics(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
         """See `Task`."""
-        metrics = {
-            "masked_lm_accuracy": accuracy(
-                outputs["masked_lm_logits"],
-                features["masked_lm_ids"],
-                features["masked_lm_weights"],
-            )
-        }
+        targets = self._targets(outputs, features).items()
+        return {f"{name}_accuracy": accuracy(*target) for name, target in targets}
+
+    def _targets(self, outputs: Mapping[str, Any], features: Features) -> dict[str, tuple]:
+        """Returns logits, labels and weights, by the first part of the names of scores."""
+        weights = features["masked_lm_weights"]
+        targets = {"masked_lm": (outputs["masked_lm_logits"], features["masked_lm_ids"], weights)}
         if self._sentence:
-            metrics[f"{self._sentence}_accuracy"] = accuracy(
-                outputs["sentence_order_logits"], features[_LABELS][:, 0], features[EXAMPLE_WEIGHTS]
-            )
-        return metrics
+            labels, weights = features[_LABELS][:, 0], features[EXAMPLE_WEIGHTS]
+            targets[self._sentence] = (outputs["sentence_order_logits"], labels, weights)
+        return targets
 
 
 def trained_sentence_loss(directory: str) -> str | None:

@@ -120,12 +120,11 @@ class LiteRTExport:
         """
         if self.exported is not self.model:
             logging.info("The encoder of the pretrained model is exported, without its heads.")
-        length, batch_size = self.max_seq_length, self.batch_size
         with tf.device("/CPU:0"):  # accelerators may round products
             copy = float32_copy(self.exported)
             compute = outputs_of(copy, self.labels)
-            converted = _convert(copy, compute, self.quantization, length, batch_size)
-            batches = _check_batches(copy.config, batch_size, length)
+            converted = self._convert(copy, compute)
+            batches = self._check_batches(copy.config)
             is_exact = self.quantization == NONE
             agreements = check(run(converted, batches), compute, batches, is_exact=is_exact)
         with write_then_rename(self.output_file) as file:
@@ -138,6 +137,47 @@ class LiteRTExport:
         for name, near in agreements.items():
             logging.info("%s: %s", name, near)
         return agreements
+
+    def _convert(self, model: keras.Model, compute: Compute) -> bytes:
+        shape = [self.batch_size, self.max_seq_length]
+        specs = [tf.TensorSpec(shape, tf.int32, name) for name in INPUTS]
+        weights = [(variable, variable.numpy()) for variable in original_names(model).values()]
+
+        def from_tokens(*inputs: tf.Tensor) -> Outputs:
+            if None in shape:
+                # Prevents broadcasting.
+                inputs = tuple(tf.reshape(values, tf.shape(inputs[0])) for values in inputs)
+            constants = [(variable, tf.constant(values)) for variable, values in weights]
+            with keras.StatelessScope(state_mapping=constants):
+                return compute(dict(zip(INPUTS, inputs, strict=True)))
+
+        function = tf.function(from_tokens, specs, autograph=False).get_concrete_function()
+        converter = tf.lite.TFLiteConverter.from_concrete_functions([function], tf.Module())
+        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
+        if self.quantization != NONE:
+            converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        if self.quantization == FLOAT16:
+            converter.target_spec.supported_types = [tf.float16]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # TensorFlow warns about its interpreter
+            return converter.convert()
+
+    def _check_batches(self, config: AlbertConfig) -> list[Arrays]:
+        """Returns random batches with more and more padding. The first row has no padding."""
+        random = np.random.default_rng(3)
+        rows = self.batch_size or _ROWS
+        batches = []
+        for number, longest in enumerate(_LENGTHS):
+            columns = self.max_seq_length or min(longest, config.max_position_embeddings)
+            share = 1 - (number * rows + np.arange(rows)) / (len(_LENGTHS) * rows)
+            lengths = np.maximum(np.round(share * columns), 1)[:, None]
+            positions = np.arange(columns)
+            mask = positions < lengths
+            segments = (positions >= lengths // 2) & mask & (config.type_vocab_size > 1)
+            ids = random.integers(0, config.vocab_size, mask.shape) * mask
+            arrays = {"input_ids": ids, "input_mask": mask, "segment_ids": segments}
+            batches.append({name: values.astype(np.int32) for name, values in arrays.items()})
+        return batches
 
 
 def labels_file(output_file: str) -> str:
@@ -179,56 +219,6 @@ def outputs_of(model: keras.Model, labels: Labels | None = None) -> Compute:
     return compute
 
 
-def _convert(
-    model: keras.Model,
-    compute: Compute,
-    quantization: str,
-    length: int | None,
-    batch_size: int | None,
-) -> bytes:
-    specs = [tf.TensorSpec([batch_size, length], tf.int32, name) for name in INPUTS]
-    weights = [(variable, variable.numpy()) for variable in original_names(model).values()]
-
-    def from_tokens(*inputs: tf.Tensor) -> Outputs:
-        if None in (batch_size, length):
-            # Prevents broadcasting.
-            inputs = tuple(tf.reshape(values, tf.shape(inputs[0])) for values in inputs)
-        constants = [(variable, tf.constant(values)) for variable, values in weights]
-        with keras.StatelessScope(state_mapping=constants):
-            return compute(dict(zip(INPUTS, inputs, strict=True)))
-
-    function = tf.function(from_tokens, specs, autograph=False).get_concrete_function()
-    converter = tf.lite.TFLiteConverter.from_concrete_functions([function], tf.Module())
-    converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
-    if quantization != NONE:
-        converter.optimizations = [tf.lite.Optimize.DEFAULT]
-    if quantization == FLOAT16:
-        converter.target_spec.supported_types = [tf.float16]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # TensorFlow warns about its interpreter
-        return converter.convert()
-
-
-def _check_batches(
-    config: AlbertConfig, batch_size: int | None, length: int | None
-) -> list[Arrays]:
-    """Returns random batches with more and more padding. The first row has no padding."""
-    random = np.random.default_rng(3)
-    rows = batch_size or _ROWS
-    batches = []
-    for number, longest in enumerate(_LENGTHS):
-        columns = length or min(longest, config.max_position_embeddings)
-        share = 1 - (number * rows + np.arange(rows)) / (len(_LENGTHS) * rows)
-        lengths = np.maximum(np.round(share * columns), 1)[:, None]
-        positions = np.arange(columns)
-        mask = positions < lengths
-        segments = (positions >= lengths // 2) & mask & (config.type_vocab_size > 1)
-        ids = random.integers(0, config.vocab_size, mask.shape) * mask
-        arrays = {"input_ids": ids, "input_mask": mask, "segment_ids": segments}
-        batches.append({name: values.astype(np.int32) for name, values in arrays.items()})
-    return batches
-
-
 def run(converted: bytes, batches: Sequence[Arrays]) -> list[Arrays]:
     """Returns the outputs of a LiteRT model per batch, or raises `ValueError` if it fails."""
     with warnings.catch_warnings():
@@ -262,7 +252,6 @@ def check(
         values, wanted = (
             np.concatenate(side).astype(np.float64) for side in zip(*parts, strict=True)
         )
-
         scale = np.linalg.norm(values) * np.linalg.norm(wanted)
         agreements[name] = near = Agreement(
             difference=float(np.abs(values - wanted).max()),

@@ -264,19 +264,13 @@ class QuestionAnswerer(Answerer):
             batch_size=batch_size,
             longest=AnswerSettings.max_seq_length,
         )
-        given = {
-            "doc_stride": doc_stride,
-            "max_query_length": max_query_length,
-            THRESHOLD: null_score_diff_threshold,
-        }
-        known: dict[str, Any] = {
-            "doc_stride": AnswerSettings.doc_stride,
-            "max_query_length": AnswerSettings.max_query_length,
-            THRESHOLD: None if version == 1 else 0.0,
-            **trained.settings,
-            **{name: value for name, value in given.items() if value is not None},
-        }
-        threshold = known[THRESHOLD]
+        lengths: dict[str, Any] = {"doc_stride": doc_stride, "max_query_length": max_query_length}
+        for name, value in lengths.items():
+            default = trained.settings.get(name, getattr(AnswerSettings, name))
+            lengths[name] = default if value is None else value
+        threshold = null_score_diff_threshold
+        if threshold is None:
+            threshold = trained.settings.get(THRESHOLD, None if version == 1 else 0.0)
         if threshold is not None and (not isinstance(threshold, Real) or math.isnan(threshold)):
             raise UserError(f"{THRESHOLD} must be a number. Received: {threshold!r}")
         if version == 1 and threshold is not None:
@@ -285,11 +279,10 @@ class QuestionAnswerer(Answerer):
         settings = AnswerSettings(
             version,
             predictor.max_seq_length,
-            known["doc_stride"],
-            known["max_query_length"],
-            n_best_size,
-            max_answer_length,
-            threshold,
+            n_best_size=n_best_size,
+            max_answer_length=max_answer_length,
+            threshold=threshold,
+            **lengths,
         )
         for name in ("doc_stride", "max_query_length", "n_best_size", "max_answer_length"):
             check_whole_number(name, getattr(settings, name), 1)
@@ -303,11 +296,8 @@ class QuestionAnswerer(Answerer):
     ) -> QuestionAnswerer:
         """Loads a fine-tuned model.
 
-        Args:
-            path: a model of any format, see `load`. In a training directory, the best checkpoint
-                is used, otherwise the newest.
-            batch_size: see `QuestionAnswerer`.
-            **settings: other arguments of `QuestionAnswerer`.
+        `path` is a model of any format, see `load`. In a training directory, the best checkpoint is
+        used, otherwise the newest. For `batch_size` and other arguments see `QuestionAnswerer`.
 
         Raises:
             TypeError: an argument is unknown or has the wrong type.

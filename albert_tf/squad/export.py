@@ -91,8 +91,7 @@ def export_text_spans(
 
     The SavedModel answers like `squad.ask.QuestionAnswerer`, and needs the operations of TensorFlow
     Text. Its signature `serving_default` takes `questions` and `contexts`, UTF-8 string [B] each;
-    docs/exporting.md lists the outputs. Returns the path of the subdirectory. Raises ValueError if
-    the tokenizer is not supported in a graph.
+    docs/exporting.md lists the outputs. Returns the path of the subdirectory.
     """
     copy = float32_copy(model)
     graph_tokenizer = GraphTokenizer(tokenizer)

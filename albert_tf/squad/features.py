@@ -16,7 +16,7 @@ from absl import logging
 
 from albert_tf.data.errors import UserError
 from albert_tf.data.jobs import OrderedMap, progress, worker_processes
-from albert_tf.data.sequences import TokenSequences
+from albert_tf.data.sequences import TokenSequences, starts_of
 from albert_tf.data.tables import DataIssues
 from albert_tf.squad.data import Question, SquadData
 from albert_tf.tokenization.base import Tokenizer
@@ -55,9 +55,9 @@ def _tokens(
         ids,
         starts,
         ends,
-        _offsets(lengths),
+        starts_of(lengths),
         _flat(kept),
-        _offsets(np.fromiter(map(len, kept), np.int64)),
+        starts_of(np.fromiter(map(len, kept), np.int64)),
         [index for index, row in enumerate(asked_ids) if len(row) > max_query_length],
     )
 
@@ -83,11 +83,6 @@ def _encode_contexts(tokenizer: Tokenizer, texts: Sequence[str]) -> tuple[np.nda
 
 def _flat(lists: Sequence[list[int]]) -> np.ndarray:
     return np.fromiter(chain.from_iterable(lists), np.int32)
-
-
-def _offsets(lengths: np.ndarray) -> np.ndarray:
-    """Returns the cumulative sum of lengths, starting with 0."""
-    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +113,11 @@ def cut_windows(context_lengths: np.ndarray, rooms: np.ndarray, doc_stride: int)
 def _answer_tokens(questions: Sequence[Question], tokens: _Tokens) -> tuple[np.ndarray, np.ndarray]:
     """Returns the indices of the first and last tokens of answers, int64 [Q]; -1 if missing."""
     paragraphs = np.array([question.paragraph for question in questions], np.int64)
-    ranges = np.array([_first_and_last_character(question) for question in questions], np.int64)
+    ranges = np.full((len(questions), 2), -1)  # first and last characters
+    for row, question in zip(ranges, questions, strict=True):
+        if question.answers and not question.is_impossible:
+            text, start = question.answers[0]
+            row[:] = start, start + len(text) - 1
     offsets = tokens.paragraph_offsets
     # Characters of all contexts are numbered in one sequence, so that one search is enough.
     width = 2 + max(int(tokens.ends.max(initial=0)), int(ranges.max(initial=0)))
@@ -134,13 +133,6 @@ def _answer_tokens(questions: Sequence[Question], tokens: _Tokens) -> tuple[np.n
     has_none = (ranges[:, 0] < 0) | (counts == 0)
     first[has_none] = last[has_none] = -1
     return first, last
-
-
-def _first_and_last_character(question: Question) -> tuple[int, int]:
-    if question.is_impossible or not question.answers:
-        return -1, -1
-    text, start = question.answers[0]
-    return start, start + len(text) - 1
 
 
 @dataclass(frozen=True, eq=False)

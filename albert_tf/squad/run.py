@@ -47,19 +47,19 @@ class SquadEvaluationResults(EvaluationResults):
         self,
         step: int,
         results: Mapping[str, float],
-        *,
-        best_step: int,
-        best_f1: float,
-        name: str = "f1",
+        metric: str,
+        best: tuple[int, float] = (-1, -math.inf),
     ) -> None:
-        """Adds or replaces the block of a step; `name` is the metric of `best_f1`."""
+        """Adds or replaces the block of a step; `best` is the earlier best step and `metric`."""
+        best_step, best_score = (step, results[metric]) if results[metric] > best[1] else best
         lines = [f"{key} = {value}" for key, value in sorted(results.items())]
         best_lines = lines
         if best_step != step:
             best_lines = [li for li in self.lines(best_step) if not li.startswith((_STEP, _BEST))]
         ending = [*best_lines, f"best perf happened at step: {best_step}"]
-        best = best_f1 if math.isfinite(best_f1) else -1
-        block = [*lines, f"{_STEP}{step}", f"{_BEST}{name} = {best}"]
+        shown = best_score if math.isfinite(best_score) else -1
+        name = metric.removeprefix("best_")
+        block = [*lines, f"{_STEP}{step}", f"{_BEST}{name} = {shown}"]
         self.append_lines(step, block, "\n".join(ending))
 
 
@@ -155,7 +155,6 @@ class SquadJob(Job[SquadSettings]):
         self.best_metric = "f1" if self.version == 1 else "best_f1"
         if self.version == 1 and is_chinese(questions):  # SQuAD's F1 splits words at spaces
             self.best_metric = "char_f1"
-        self._score_name = self.best_metric.removeprefix("best_")  # in `eval_results.txt`
         self.has_references = has_references(questions, self.version)
         self.evaluates = self.has_references and (settings.do_train or settings.checkpoint == "all")
         self._written_step: int | None = None  # step of the answers in the files
@@ -268,13 +267,8 @@ class SquadJob(Job[SquadSettings]):
         self, step: int, results: Mapping[str, float], best: BestCheckpoint, *, keeps_best: bool
     ) -> None:
         """See `Job`; the model is written last, so an interrupted run repeats the evaluation."""
-        score = results[self.best_metric]
-        is_best = score > best.value
-        best_step, best_score = (step, score) if is_best else (best.step, best.value)
-        self.results.append_with_best(
-            step, results, best_step=best_step, best_f1=best_score, name=self._score_name
-        )
-        if is_best:
+        self.results.append_with_best(step, results, self.best_metric, (best.step, best.value))
+        if results[self.best_metric] > best.value:
             self._write(step, self._evaluated, results)
             if "best_f1_thresh" in results:
                 kept = {**self.task.settings, THRESHOLD: results["best_f1_thresh"]}
@@ -319,10 +313,7 @@ class SquadJob(Job[SquadSettings]):
             logging.info(line)
         if scores and not self.evaluates:
             self.results = SquadEvaluationResults(self.settings.output_dir)
-            best = scores[self.best_metric]
-            self.results.append_with_best(
-                step, scores, best_step=step, best_f1=best, name=self._score_name
-            )
+            self.results.append_with_best(step, scores, self.best_metric)
 
 
 def run_squad(
@@ -330,9 +321,8 @@ def run_squad(
 ) -> JobResult:
     """Trains, evaluates and applies a question-answering model, as `run_squad.py` does.
 
-    Args:
-        settings: the settings, named after the command's flags.
-        on_log: see `run_classification`, also for the result and the errors.
+    For `settings` see `SquadSettings`; for `on_log`, the result and the errors
+    `run_classification`.
     """
     check_arguments(settings, SquadSettings, on_log)
     return flow.run(SquadJob, settings, on_log)

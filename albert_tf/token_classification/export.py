@@ -95,8 +95,7 @@ def export_text_token_classifier(
         Path of the subdirectory.
 
     Raises:
-        ValueError: the labels or `max_seq_length` do not match the model, or the tokenizer is not
-            supported in a graph.
+        ValueError: the labels or `max_seq_length` do not match the model.
     """
     check_labels(model, labels)
     check_room(False, max_seq_length)

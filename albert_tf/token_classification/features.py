@@ -8,7 +8,6 @@ from itertools import chain, islice
 
 import numpy as np
 
-from albert_tf.data.errors import UserError
 from albert_tf.data.sequences import TokenSequences, starts_of
 from albert_tf.tokenization.base import Tokenizer
 
@@ -77,12 +76,9 @@ def token_features(
     Windows that predict no word are dropped.
 
     Args:
-        sentences: the words of each sentence and their label ids, which may be `None`.
+        sentences: the words of each sentence and their label ids, which may be `None` for all.
         tokenize: splits words into pieces.
         max_seq_length: maximum number of tokens of a window, at least 3.
-
-    Raises:
-        ValueError: only some words have labels.
     """
     room = max_seq_length - SPECIAL_TOKENS
     sequences, columns = [], []
@@ -108,8 +104,6 @@ def token_features(
         np.concatenate([np.zeros(0, np.int32), *(column[index] for column in columns)])
         for index in range(4)
     )
-    if 0 < len(labels) < len(positions):
-        raise UserError(f"Only {len(labels)} of {len(positions)} words have labels.")
     return TokenFeatures(
         TokenSequences.concatenate(sequences),
         starts_of(answered),

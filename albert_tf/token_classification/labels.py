@@ -177,16 +177,13 @@ def best_metric(scheme: str) -> str:
 def scores(
     gold: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]], scheme: str
 ) -> dict[str, float]:
-    """Compares the predicted labels of all sentences with the correct labels, `gold`.
+    """Compares the predicted labels of at least one word with the correct labels, `gold`.
 
     Returns:
         Numbers from 0 to 1; 0 if the denominator of a score is 0. `eval_accuracy` is the share of
         words with the correct label. Unless labels are plain, `precision`, `recall` and `f1` are
         scores of entities. An entity is correct if its type and range are correct. `precision_X`,
         `recall_X` and `f1_X` are scores of each type or plain label X that occurs.
-
-    Raises:
-        ValueError: there are no words, or the numbers of labels differ.
 
     Source: conlleval.pl (CoNLL-2000), which reports percentages.
     """
@@ -207,8 +204,6 @@ def scores(
         wanted.update(entity.type for entity in of_gold)
         found.update(entity.type for entity in of_labels)
         right.update(entity.type for entity in {*of_gold} & {*of_labels})
-    if not num_words:
-        raise UserError("There are no words to score.")
     scored = {"eval_accuracy": num_right / num_words}
     if scheme != PLAIN:
         scored |= _scores(right.total(), found.total(), wanted.total())

@@ -21,7 +21,6 @@ from albert_tf.data.strict_json import listed, shown
 from albert_tf.data.text_examples import DEV, TEST, TRAIN, Labels, warn_of_doubtful_labels
 from albert_tf.finetuning import flow
 from albert_tf.finetuning.job import Job, RunContext, StepSettings, check_predictions
-from albert_tf.finetuning.metrics import write_confusion_matrix
 from albert_tf.finetuning.task import class_weights
 from albert_tf.token_classification.data import read_sentences, write_predictions
 from albert_tf.token_classification.export import (
@@ -44,7 +43,6 @@ from albert_tf.token_classification.tag import (
     predict_labels,
 )
 from albert_tf.token_classification.task import TokenClassificationTask
-from albert_tf.training.evaluation import BestCheckpoint
 from albert_tf.training.settings import JobResult, check_arguments, unless_given
 
 _ACTIONS = {TRAIN: "do_train", DEV: "do_eval", TEST: "do_predict"}  # the action for each split
@@ -228,18 +226,10 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
         features = self.features[DEV]
         predictor = self.predictor(self.settings.eval_batch_size)
         predicted = predict_labels(features, predictor, "evaluating")
-        self._confusions = metrics.confusion_matrix(
+        self.confusions = metrics.confusion_matrix(
             features.label_ids, predicted.label_ids, labels=range(len(self.labels.names))
         )
         return evaluation_scores(features, predicted, self.labels, self.scheme)
-
-    def record(
-        self, step: int, results: Mapping[str, float], best: BestCheckpoint, *, keeps_best: bool
-    ) -> None:
-        """See `Job`; draws the confusion matrix of the best or last checkpoint."""
-        self.results.append(step, results, best.value)
-        if not keeps_best or best.offer(step, results, self.model):
-            write_confusion_matrix(self.settings.output_dir, self._confusions, self.labels.names)
 
     def apply(self, step: int) -> None:
         """See `Job`."""
@@ -280,9 +270,8 @@ def run_token_classification(
 ) -> JobResult:
     """Trains, evaluates and applies a token classifier, as `run_token_classifier.py` does.
 
-    Args:
-        settings: see `TokenClassificationSettings`.
-        on_log: see `run_classification`, also for the result and errors.
+    For `settings` see `TokenClassificationSettings`; for `on_log`, the result and the errors
+    `run_classification`.
     """
     check_arguments(settings, TokenClassificationSettings, on_log)
     return flow.run(TokenClassificationJob, settings, on_log)

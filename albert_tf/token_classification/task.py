@@ -9,7 +9,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.data.errors import UserError
 from albert_tf.finetuning.task import LabelTask
 from albert_tf.modeling.models import AlbertForTokenClassification
 from albert_tf.token_classification.features import TokenFeatures
@@ -24,8 +23,6 @@ class TokenClassificationTask(LabelTask):
     train: TokenFeatures
 
     def _columns(self) -> dict[str, np.ndarray]:
-        if self.train.label_ids is None or not len(self.train.sequences):
-            raise UserError("Training needs sentences with labels. Received none.")
         return {_ROWS: np.arange(len(self.train.sequences))}
 
     def train_dataset(self, batch_size: int, seed: int, shard: Shard = WHOLE) -> tf.data.Dataset:

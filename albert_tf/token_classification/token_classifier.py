@@ -97,10 +97,7 @@ class TokenClassifier(WordTagger):
             max_seq_length: see `TokenClassifier`.
             batch_size: see `TokenClassifier`.
 
-        Raises:
-            TypeError: an argument has the wrong type.
-            ValueError: there is no model, it has no tokenizer, labels are missing, or `labels`
-                differ from the labels of the stored classifier.
+        For errors see `TextClassifier.load`.
         """
         found = find_model(path)
         if labels is None:
@@ -130,12 +127,10 @@ class TokenClassifier(WordTagger):
             labels: N lists of labels, a label per word.
             validation_data: sentences and labels to evaluate after every epoch; the best weights
                 are kept. If `None`, the last weights are kept.
-            epochs: number of passes over the sentences. The learning rate increases during the
-                first tenth and then decays to 0.
+            epochs: see `TextClassifier.fit`.
             batch_size: number of sentences per step.
-            learning_rate: highest learning rate. Default: the default of `run_token_classifier`.
-            output_dir: directory for checkpoints and logs. Repeating the call with the same
-                directory resumes training. Default: a temporary directory.
+            learning_rate: see `TextClassifier.fit`.
+            output_dir: see `TextClassifier.fit`.
             **settings: further `TokenClassificationSettings`, such as `seed` or `precision`.
 
         Returns:

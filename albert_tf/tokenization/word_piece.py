@@ -184,16 +184,11 @@ class WordPieceTokenizer(Tokenizer):
         for word in align_words(text, self.do_lower_case):
             end = 0
             for i in self._word_ids(word.text):
-                start, end = end, end + self._covered(i, word.text, end)
+                start, prefix = end, CONTINUATION if end else ""
+                end += len(word.text) if i == self.unk_id else len(self.tokens[i]) - len(prefix)
                 positions = word.positions[start:end]
                 located.append((i, min(positions), max(positions) + 1))
         return located
-
-    def _covered(self, token_id: int, word: str, start: int) -> int:
-        """Returns the number of characters of `word` that the token at `start` covers."""
-        if token_id == self.unk_id:
-            return len(word)
-        return len(self.tokens[token_id]) - (len(CONTINUATION) if start else 0)
 
     def _match_pieces(self, word: str) -> tuple[int, ...]:
         """Returns the ids of a word, which are found by matching the longest token repeatedly."""

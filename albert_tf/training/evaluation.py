@@ -27,6 +27,8 @@ from albert_tf.training.distribution import (
     is_tpu,
     local_replicas,
     split_batch,
+    sum_over_workers,
+    values_of_workers,
     worker_shard,
 )
 from albert_tf.training.interruption import raise_if_interrupted
@@ -36,7 +38,6 @@ from albert_tf.training.run_records import Record as LoggedRecord
 from albert_tf.training.settings import JobResult, OnLog
 from albert_tf.training.task import WHOLE, EvaluatedTask, Features
 from albert_tf.training.trainer import Trainer
-from albert_tf.training.workers import sum_over_workers, values_of_workers
 
 RESULTS_FILE = "eval_results.txt"
 _RULE = "=" * 50 + "\n"
@@ -88,7 +89,7 @@ class Evaluator:
         """Returns the weighted means of all losses and metrics, and `loss`.
 
         As in the original release, `loss` is the unweighted mean of the losses of the batches.
-        Raises ValueError if there is no example, or if workers read different numbers of batches.
+        Raises ValueError if workers read different numbers of batches.
         """
         shard = worker_shard(self.strategy) if self.shares else WHOLE
         own: dict[int, Mapping[str, Any]] = {}  # sums, on the device, by the number of the batch
@@ -119,8 +120,6 @@ class Evaluator:
                 "The workers read different numbers of evaluation batches. Use the same files on "
                 f"all workers. This worker read {count} batches."
             )
-        if not count:
-            raise UserError("There are no evaluation examples.")
         # Fetched once, because fetching after every batch would stall the device.
         rows = np.zeros([count, len(tf.nest.flatten(outputs))])
         if own:

@@ -13,7 +13,7 @@ import tensorflow as tf
 from albert_tf.checkpoints.directory_lock import EVALUATION, TRAINING, locked
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.config import OptimizerConfig, TrainerConfig
-from albert_tf.training.distribution import is_chief
+from albert_tf.training.distribution import is_chief, values_of_workers, wait_for_workers
 from albert_tf.training.evaluation import (
     BestCheckpoint,
     Evaluate,
@@ -26,7 +26,6 @@ from albert_tf.training.run_log import RunLog, create_profiler
 from albert_tf.training.settings import JobResult, OnLog
 from albert_tf.training.task import Task
 from albert_tf.training.trainer import Trainer
-from albert_tf.training.workers import values_of_workers, wait_for_workers
 
 RecordBest = Callable[[int, Mapping[str, float], BestCheckpoint], None]
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast, get_args, get_type_hints
 import numpy as np
 from absl import logging
 
-from albert_tf.config import ALL_REDUCES, OptimizerConfig, TrainerConfig
+from albert_tf.config import ALL_REDUCES, STRATEGIES, OptimizerConfig, TrainerConfig
 from albert_tf.data.errors import UserError
 
 _DEFAULT, _AT_LEAST, _CHOICES = "default", "at_least", "choices"  # keys of a field's metadata
@@ -176,7 +176,7 @@ class TrainingSettings(Settings):
     attention: str = TrainerConfig.attention
     tf32: bool = False
     deterministic: bool = False
-    distribution_strategy: str = "auto"
+    distribution_strategy: str = limited("auto", choices=STRATEGIES)
     all_reduce: str = limited("auto", choices=ALL_REDUCES)
     num_logical_cpu_devices: int = limited(1, at_least=1)
     use_tpu: bool = False

@@ -21,11 +21,17 @@ from albert_tf.data.errors import UserError
 from albert_tf.modeling.losses import means
 from albert_tf.training.distribution import (
     check_batch_size,
+    check_same_settings,
+    check_same_step,
+    explain_lost_workers,
+    is_any_worker,
     is_chief,
     is_tpu,
     local_replicas,
     num_workers,
     split_batch,
+    values_of_workers,
+    wait_for_workers,
     worker_shard,
 )
 from albert_tf.training.interruption import Interruption
@@ -38,14 +44,6 @@ from albert_tf.training.task import (
     Task,
     TrainingInput,
     input_positions,
-)
-from albert_tf.training.workers import (
-    check_same_settings,
-    check_same_step,
-    explain_lost_workers,
-    is_any_worker,
-    values_of_workers,
-    wait_for_workers,
 )
 
 # Keys of the trainer's state, which is stored in the description of the input.

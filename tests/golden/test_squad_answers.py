@@ -201,6 +201,6 @@ def test_results_file_of_predictions_of_the_original_version_2(second, tmp_path)
     names = ("exact", "f1", "null_score_diff_threshold", "total")
     results = {name: scores[name] for name in names}
     file = SquadEvaluationResults(str(tmp_path))
-    file.append_with_best(17, results, best_step=17, best_f1=scores["f1"])
+    file.append_with_best(17, results, "f1")
     *_, ending = (tmp_path / "eval_results.txt").read_text().split("=" * 50 + "\n")
     assert ending == (folder / "eval_results.txt").read_text()

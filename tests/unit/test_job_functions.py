@@ -20,8 +20,8 @@ import tensorflow as tf
 from tensorflow.python.framework.config import is_op_determinism_enabled
 
 import albert_tf
-from albert_tf.classification import run
 from albert_tf.data.tfrecord import count_records
+from albert_tf.finetuning import job
 from albert_tf.training.run_log import RunLog
 from tests.classifier_run import ClassifierRun, blocks
 from tests.pretraining_run import PretrainingRun
@@ -67,7 +67,7 @@ def logged(folder):
 def fewer_pictures(monkeypatch):
     """Skips pictures, which take longer than the runs."""
     monkeypatch.setattr(RunLog, "_draw_curves", lambda log: None)
-    monkeypatch.setattr(run, "write_confusion_matrix", lambda *_: None)
+    monkeypatch.setattr(job, "write_confusion_matrix", lambda *_: None)
 
 
 @pytest.fixture(scope="module")

@@ -317,12 +317,6 @@ def test_errors_of_diverged_runs_name_the_settings(tmp_path):
         train(tmp_path, make_task("number", features), last_step=2)
 
 
-def test_features_without_labels_are_rejected():
-    features = TextFeatures(texts(LABELS["classes"]).sequences, None, ["x"] * 29)
-    with pytest.raises(ValueError, match="29 examples without labels"):
-        make_task("classes", features)
-
-
 def test_lengths_beyond_the_positions_of_the_model_are_rejected():
     with pytest.raises(ValueError, match="`max_seq_length`"):
         MultipleChoiceTask(PLAIN, max_seq_length=17)

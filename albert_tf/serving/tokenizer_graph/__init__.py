@@ -2,7 +2,6 @@
 
 import tensorflow as tf
 
-from albert_tf.data.errors import UserError
 from albert_tf.serving.tokenizer_graph.characters import ragged
 from albert_tf.serving.tokenizer_graph.sentence_piece import SentencePieceGraph
 from albert_tf.serving.tokenizer_graph.word_piece import WordPieceGraph
@@ -24,18 +23,13 @@ class GraphTokenizer(tf.Module):
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        """Converts a SentencePiece or WordPiece tokenizer; ValueError for other classes."""
         super().__init__()
         self._graph: SentencePieceGraph | WordPieceGraph
         if isinstance(tokenizer, SentencePieceTokenizer):
             self._graph = SentencePieceGraph(tokenizer)
-        elif isinstance(tokenizer, WordPieceTokenizer):
-            self._graph = WordPieceGraph(tokenizer)
         else:
-            raise UserError(
-                "A graph can only contain SentencePiece and WordPiece tokenizers. Received: "
-                f"{type(tokenizer).__name__}"
-            )
+            assert isinstance(tokenizer, WordPieceTokenizer)
+            self._graph = WordPieceGraph(tokenizer)
         self.cls_id = tokenizer.cls_id
         self.sep_id = tokenizer.sep_id
         self.pad_id = tokenizer.pad_id

@@ -73,12 +73,6 @@ def test_invalid_settings(name, value):
         MaskingSettings(**{name: value})
 
 
-@pytest.mark.parametrize(("name", "value"), [("masked_lm_prob", 0), ("do_permutation", True)])
-def test_invalid_settings_of_online_masking(name, value):
-    with pytest.raises(ValueError, match=f"`{name}`"):
-        OnlineMasking(MaskingSettings(**{name: value}), MASK, V)
-
-
 def test_text_is_found_without_ids():
     features, is_text, _ = sequences(2, rows=29)
     found = find_text(features["input_mask"].numpy(), features["segment_ids"].numpy())

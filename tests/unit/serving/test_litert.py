@@ -184,7 +184,7 @@ def test_labels_are_written(all_exported):
 
 def test_full_disk_leaves_nothing(all_exported, tmp_path, monkeypatch):
     model, path = all_exported["int8"].model, str(tmp_path / "classes.tflite")
-    monkeypatch.setattr(litert, "_convert", lambda *_: b"a model" * 200)
+    monkeypatch.setattr(LiteRTExport, "_convert", lambda *_: b"a model" * 200)
     monkeypatch.setattr(litert, "run", lambda *_: [])
     monkeypatch.setattr(litert, "check", lambda *_, **__: {})
     # The disk has space for the labels.
@@ -199,7 +199,7 @@ def test_different_results_are_not_written(all_exported, tmp_path, monkeypatch, 
     path.write_bytes(b"existing")
     with open(all_exported["none"].path, "rb") as file:
         converted = file.read() if content == "of another model" else b"invalid"
-    monkeypatch.setattr(litert, "_convert", lambda *_: converted)
+    monkeypatch.setattr(LiteRTExport, "_convert", lambda *_: converted)
     model = new_model(AlbertEncoder)
     model.pooler.bias.assign_add([3e-4] * 48)
     message = "pooled_output" if len(converted) > 99 else "does not run"

@@ -10,9 +10,9 @@ RULE = "=" * 50
 def test_one_block_per_checkpoint_and_the_best_at_the_end(tmp_path):
     results = SquadEvaluationResults(str(tmp_path))
     first = {"f1": 100 / 3, "exact_match": 20.0}
-    results.append_with_best(5, first, best_step=5, best_f1=100 / 3)
+    results.append_with_best(5, first, "f1")
     second = {"f1": 30.25, "exact_match": 20.5}
-    results.append_with_best(10, second, best_step=5, best_f1=100 / 3)
+    results.append_with_best(10, second, "f1", (5, 100 / 3))
     best = "exact_match = 20.0\nf1 = 33.333333333333336\n"
     assert (tmp_path / "eval_results.txt").read_text() == (
         f"{best}global_step = 5\nbest f1 = 33.333333333333336\n{RULE}\n"
@@ -24,7 +24,7 @@ def test_one_block_per_checkpoint_and_the_best_at_the_end(tmp_path):
 
 def test_without_a_best_checkpoint(tmp_path):
     results = SquadEvaluationResults(str(tmp_path))
-    results.append_with_best(7, {"f1": math.nan}, best_step=-1, best_f1=-math.inf)
+    results.append_with_best(7, {"f1": math.nan}, "f1")
     assert (tmp_path / "eval_results.txt").read_text() == (
         f"f1 = nan\nglobal_step = 7\nbest f1 = -1\n{RULE}\nbest perf happened at step: -1"
     )

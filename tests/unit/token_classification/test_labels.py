@@ -138,8 +138,8 @@ def test_scores_without_entities():
 
 
 @pytest.mark.parametrize(
-    ("gold", "predicted"), [([], []), ([["O"]], []), ([["O"]], [["O", "O"]]), ([["O", "O"]], [[]])]
+    ("gold", "predicted"), [([["O"]], []), ([["O"]], [["O", "O"]]), ([["O", "O"]], [[]])]
 )
 def test_missing_predictions_are_rejected(gold, predicted):
-    with pytest.raises(ValueError, match=r"no word|zip"):
+    with pytest.raises(ValueError, match="zip"):
         scores(gold, predicted, "IOB2")

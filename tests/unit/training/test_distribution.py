@@ -11,7 +11,7 @@ import tensorflow as tf
 from tensorflow.python.framework.config import is_op_determinism_enabled
 
 from albert_tf.data.errors import UserError
-from albert_tf.training import distribution, workers
+from albert_tf.training import distribution
 from albert_tf.training.distribution import (
     TF_CONFIG,
     Cluster,
@@ -19,6 +19,7 @@ from albert_tf.training.distribution import (
     cluster_from_environment,
     communication_options,
     create_strategy,
+    explain_lost_workers,
     process_state_kept,
     resolve_strategy,
     split_batch,
@@ -26,7 +27,6 @@ from albert_tf.training.distribution import (
     with_xla,
 )
 from albert_tf.training.settings import TrainingSettings
-from albert_tf.training.workers import explain_lost_workers
 
 
 def test_models_of_two_sizes_can_be_mirrored_in_one_process():
@@ -223,7 +223,7 @@ def test_wait_for_workers_ignores_a_worker_that_ends_after_all_arrived(monkeypat
             raise LostWorkerError("another worker ended")
         return [value, value]
 
-    monkeypatch.setattr(workers, "values_of_workers", values_of_workers)
+    monkeypatch.setattr(distribution, "values_of_workers", values_of_workers)
     with pytest.raises(LostWorkerError) if lost_at == 1 else nullcontext():
-        workers.wait_for_workers(None)
+        distribution.wait_for_workers(None)
     assert len(calls) == lost_at

@@ -105,7 +105,7 @@ def test_workers_with_different_checkpoints_or_settings_are_rejected(tmp_path, m
 
     def another_worker_has(value):
         monkeypatch.setattr(
-            "albert_tf.training.workers.values_of_workers",
+            "albert_tf.training.distribution.values_of_workers",
             lambda _, own: [values.append(own) or own, value],
         )
 
