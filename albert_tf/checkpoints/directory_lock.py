@@ -5,7 +5,6 @@ when the process ends.
 """
 
 import datetime
-import fcntl
 import os
 import socket
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from contextlib import ExitStack, contextmanager, suppress
 
 from absl import logging
 
-from albert_tf.data.files import is_remote
+from albert_tf.data.files import is_at, is_remote, missing_folders, open_locked
 
 TRAINING = "training"
 EVALUATION = "evaluation"
@@ -40,7 +39,7 @@ def locked(path: str, *kinds: str, dry_run: bool = False) -> Iterator[None]:
         _warn(path, "remote directories have no locks")
         yield
         return
-    created = _missing_folders(path)
+    created = missing_folders(path)
     os.makedirs(path, exist_ok=True)
     try:
         with ExitStack() as stack:
@@ -90,44 +89,10 @@ def _locked_file(path: str, kind: str, *, create: bool = True) -> Iterator[None]
                 os.write(file, holder.encode())
         yield
     finally:
-        if create and _is_at(file, name):
+        if create and is_at(file, name):
             with suppress(OSError):
                 os.remove(name)  # while it is locked, so that no other run uses it
         os.close(file)
-
-
-def open_locked(name: str, flags: int, *, waits: bool = False) -> int:
-    """Locks a file; returns its descriptor.
-
-    Raises `BlockingIOError` if another run has locked the file, unless `waits`.
-    """
-    while True:
-        file = os.open(name, os.O_RDWR | flags, 0o666)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
-            if _is_at(file, name):  # otherwise another run has removed the file
-                return file
-        except OSError:
-            os.close(file)
-            raise
-        os.close(file)
-
-
-def _is_at(descriptor: int, path: str) -> bool:
-    """Returns whether a path still refers to an open file."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), os.stat(path))
-    except OSError:
-        return False
-
-
-def _missing_folders(path: str) -> list[str]:
-    """Returns the missing directories of a path, innermost first."""
-    path, missing = os.path.abspath(path), []
-    while not os.path.lexists(path):
-        missing.append(path)
-        path = os.path.dirname(path)
-    return missing
 
 
 def _warn(path: str, reason: str) -> None:

@@ -18,13 +18,13 @@ from typing import IO, Any
 
 from absl import logging
 
-from albert_tf.checkpoints.directory_lock import open_locked
 from albert_tf.checkpoints.report import DamagedError, LoadError
 from albert_tf.config import PRESETS
 from albert_tf.data.files import (
     WriteError,
     file_exists,
     folder_names,
+    open_locked,
     raise_write_errors,
     reason_of,
     remove,

@@ -135,7 +135,7 @@ def _temporary(path: str, *, is_folder: bool, is_shared: bool = False) -> Iterat
             if not is_shared:
                 remove_leftovers(*os.path.split(target))
                 with suppress(OSError):  # a file system without locks
-                    lock = _lock(temporary)
+                    lock = open_locked(temporary)
         if lock is not None:
             unlocked, temporary = temporary, f"{target}.tmp-{_HOST}-{uuid.uuid4().hex[:12]}"
             os.rename(unlocked, temporary)
@@ -177,16 +177,31 @@ def random_name(path: str) -> str:
     return f"{path}.tmp-{uuid.uuid4().hex[:12]}"
 
 
-def _lock(path: str) -> int:
-    """Locks a path and returns its descriptor; raises BlockingIOError if it is already locked."""
+def open_locked(path: str, flags: int = 0, *, waits: bool = False) -> int:
+    """Locks a file or directory; returns its descriptor.
+
+    Raises `BlockingIOError` if it is already locked, unless `waits`.
+    """
     # Some network file systems can lock only files that are open for writing, and no directories.
-    descriptor = os.open(path, os.O_RDONLY if os.path.isdir(path) else os.O_RDWR)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    flags |= os.O_RDONLY if os.path.isdir(path) else os.O_RDWR
+    while True:
+        descriptor = os.open(path, flags, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
+            if is_at(descriptor, path):  # otherwise another process has removed the file
+                return descriptor
+        except OSError:
+            os.close(descriptor)
+            raise
         os.close(descriptor)
-        raise
-    return descriptor
+
+
+def is_at(descriptor: int, path: str) -> bool:
+    """Returns whether a path still refers to an open file."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except OSError:
+        return False
 
 
 def remove_leftovers(folder: str, name: str | None = None) -> None:
@@ -199,7 +214,7 @@ def remove_leftovers(folder: str, name: str | None = None) -> None:
         for found in filter(pattern.fullmatch, os.listdir(folder or os.curdir)):
             path = os.path.join(folder, found)
             with suppress(OSError):  # a running process holds the lock
-                lock = _lock(path)
+                lock = open_locked(path)
                 try:
                     shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
                 finally:
@@ -397,12 +412,19 @@ def _system_error(number: int, path: str) -> OSError:
     return OSError(number, os.strerror(number), path)
 
 
+def missing_folders(path: str) -> list[str]:
+    """Returns the path and its parents that do not exist, innermost first."""
+    path, missing = os.path.abspath(path), []
+    while not os.path.lexists(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    return missing
+
+
 def _existing_folder(path: str) -> str:
     """Returns the path if it exists, otherwise its nearest existing parent."""
-    path = os.path.abspath(path)
-    while not os.path.lexists(path):
-        path = os.path.dirname(path)
-    return path
+    missing = missing_folders(path)
+    return os.path.dirname(missing[-1]) if missing else os.path.abspath(path)
 
 
 def free_bytes(path: str) -> int | None:
