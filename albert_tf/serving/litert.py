@@ -66,7 +66,7 @@ class Agreement(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LiteRTExport:
-    """An export of a model to a LiteRT file. The constructor checks all arguments.
+    """An export of a model to a LiteRT file. The constructor checks its arguments (`ValueError`).
 
     The file contains only built-in operations and has one signature with the inputs `input_ids`,
     `input_mask` (1 = real token, 0 = padding) and `segment_ids`, int32 [B, S]. Outputs:
@@ -78,10 +78,6 @@ class LiteRTExport:
       contain the number, float32 [B, 1] and [B];
     * token classifier: the same outputs per token, [B, S, K] and [B, S];
     * SQuAD 1.1: the logits `start_log_prob` and `end_log_prob`, float32 [B, S], without masks.
-
-    Raises:
-        ValueError: a value is out of range, the model is not supported or too large, or the file
-            cannot be written.
 
     Source: run_squad_v1.py of the original release, main.
     Differs: the original writes only float32, SQuAD 1.1 and one sequence of a fixed length.

@@ -78,9 +78,8 @@ def _best_scores(path: str) -> Mapping[str, float]:
 def write_results(results_dir: str, runs: Runs, model: str | None = None) -> str:
     """Writes `glue_results.md`, `.json` and `.png`. Returns the Markdown table.
 
-    Runs without scores are listed below the table. If the runs started from a released model, whose
-    path or name is `model`, the table also contains its published scores. Raises `ValueError` if
-    the model does not exist.
+    Runs without scores are listed below the table. If `model` is the path or name of a released
+    model, the table also contains its published scores.
     """
     name = _released_model(model) if model else None
     header = ["task", "metric", "median", "min to max", "seeds"]
@@ -134,8 +133,7 @@ def write_submission(
     """Writes the zip file for the GLUE server. Returns the files of predictions in it.
 
     It contains the predictions of the best seed of each task. MNLI-mm and AX use the seed of MNLI,
-    because one model predicts all three. Raises `ValueError` if predictions are missing, unless
-    `allow_missing` is set.
+    because one model predicts all three. Missing predictions are an error, unless `allow_missing`.
     """
 
     def file_of(task: str, seed: int) -> str:
