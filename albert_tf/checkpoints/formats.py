@@ -79,41 +79,33 @@ def writer_of(format_name: str) -> FormatModule:
     return format_module(format_name)
 
 
-@dataclasses.dataclass(frozen=True)
-class Location:
-    """Path and format of a model."""
+def _locate(path: str) -> tuple[str, str, str | None]:
+    """Returns the format of a model, its path, and the file of weights if `path` names one.
 
-    given: str  # the path or name that was given
-    format: str  # name of the format
-    path: str  # the directory, the `.keras` file, or the prefix of an original checkpoint
-    weights: str | None = None  # file of weights, if `given` names one
-
-
-def locate(path: str) -> Location:
-    """Detects the format of a model; see `load` for the supported paths and names."""
+    The returned path is a directory, a `.keras` file, or the prefix of an original checkpoint.
+    """
     found = local_directory(path) if is_indirect(path) else path
-    if not tf.io.gfile.isdir(found):
-        name = format_of_weights(found)
-        if name in (ORIGINAL, "keras"):
-            return Location(path, name, found)
-        # A shard is not the whole model; the index in the directory lists all shards.
-        is_whole = tf.io.gfile.exists(found) and "-of-" not in found
-        return Location(path, name, _directory_of(found), found if is_whole else None)
-    name = next((name for name in _FORMATS if format_module(name).is_here(found)), ORIGINAL)
-    return Location(path, name, found)
+    if tf.io.gfile.isdir(found):
+        name = next((name for name in _FORMATS if format_module(name).is_here(found)), ORIGINAL)
+        return name, found, None
+    name = format_of_weights(found)
+    if name in (ORIGINAL, "keras"):
+        return name, found, None
+    # A shard is not the whole model; the index in the directory lists all shards.
+    is_whole = tf.io.gfile.exists(found) and "-of-" not in found
+    return name, _directory_of(found), found if is_whole else None
 
 
-def open_model(location: Location) -> StoredModel:
-    """Reads a model, except the values of its weights. Raises `LoadError` if it is damaged."""
-    module = format_module(location.format)
-    stored = module.read(location.path)
+def open_model(path: str) -> StoredModel:
+    """Opens a model, see `load` for paths and names. Raises `LoadError` if it is damaged."""
+    name, directory, weights = _locate(path)
+    module = format_module(name)
+    stored = module.read(directory)
     lower_case = stored.do_lower_case
     if lower_case is None and stored.config is not None:
         lower_case = stored.config.extra.get(LOWER_CASE_KEY)
-    stored = dataclasses.replace(
-        stored, format=location.format, do_lower_case=lower_case, given=location.given
-    )
-    checkpoint = location.weights or stored.checkpoint
+    stored = dataclasses.replace(stored, format=name, do_lower_case=lower_case, given=path)
+    checkpoint = weights or stored.checkpoint
     if checkpoint != stored.checkpoint or stored.open_reader is None:
         open_reader = partial(module.open_weights, checkpoint)
         stored = dataclasses.replace(stored, checkpoint=checkpoint, open_reader=open_reader)
@@ -121,17 +113,16 @@ def open_model(location: Location) -> StoredModel:
 
 
 def open_weights(path: str) -> StoredModel:
-    """Opens the weights of a model, see `locate`. Other files are only read if necessary."""
-    location = locate(path)
-    weights = location.weights
-    if location.format == ORIGINAL:
+    """Opens the weights of a model, see `load`. Other files are only read if necessary."""
+    name, directory, weights = _locate(path)
+    if name == ORIGINAL:
         from albert_tf.checkpoints.original import find_checkpoint
 
-        weights = find_checkpoint(location.path)
+        weights = find_checkpoint(directory)
     if weights is None:
-        return open_model(location)
-    open_reader = partial(format_module(location.format).open_weights, weights)
-    return StoredModel(location.path, weights, location.format, open_reader=open_reader, given=path)
+        return open_model(path)
+    open_reader = partial(format_module(name).open_weights, weights)
+    return StoredModel(directory, weights, name, open_reader=open_reader, given=path)
 
 
 def find_weights(path: str) -> str:

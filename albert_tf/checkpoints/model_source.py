@@ -12,7 +12,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.checkpoints.archives import is_indirect
-from albert_tf.checkpoints.formats import locate, open_model
+from albert_tf.checkpoints.formats import open_model
 from albert_tf.checkpoints.huggingface import read_config
 from albert_tf.checkpoints.model_contents import StoredModel
 from albert_tf.checkpoints.model_directory import (
@@ -144,7 +144,7 @@ def stored_model(path: str, *, is_handle: bool = False) -> StoredModel:
             f"directory with {CONFIG_FILE}, tokenizer and checkpoint. Pass the prefix of a "
             f"checkpoint as `init_checkpoint`. {suggestion(path)}"
         )
-    return dataclasses.replace(open_model(locate(path)), is_handle=is_handle)
+    return dataclasses.replace(open_model(path), is_handle=is_handle)
 
 
 def model_in(albert_directory: str, checkpoint_name: str, is_named: bool) -> str:

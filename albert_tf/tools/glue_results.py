@@ -14,7 +14,7 @@ from typing import Any
 
 from absl import logging
 
-from albert_tf.checkpoints.formats import locate, open_model
+from albert_tf.checkpoints.formats import open_model
 from albert_tf.config import PRESETS
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_exists, folder_names, read_file, write_file
@@ -106,7 +106,7 @@ def write_results(results_dir: str, runs: Runs, model: str | None = None) -> str
 
 def _released_model(model: str) -> str | None:
     """Returns the name of a released English model, such as "base_v2". `None` for other models."""
-    config = PRESETS.get(model) or open_model(locate(model)).config
+    config = PRESETS.get(model) or open_model(model).config
     name = model if model in PRESETS else released_name(config) if config else None
     return name if name and name.endswith(VERSIONS) else None
 

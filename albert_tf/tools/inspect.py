@@ -13,7 +13,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 import albert_tf
 from albert_tf.checkpoints.archives import is_indirect
-from albert_tf.checkpoints.formats import locate, open_model
+from albert_tf.checkpoints.formats import open_model
 from albert_tf.checkpoints.heads import heads_in
 from albert_tf.checkpoints.load_tokenizer import load_tokenizer as load_model_tokenizer
 from albert_tf.checkpoints.loading import without_scope
@@ -103,7 +103,7 @@ def _sections(path: str) -> Iterator[Section]:
     elif is_found and (saved_model := find_saved_model(path)):
         yield from describe_saved_model(saved_model)
         try:
-            open_model(locate(saved_model))
+            open_model(saved_model)
         except LoadError as error:
             yield f"No command can load it: {error}", ()
         else:
@@ -236,7 +236,7 @@ def _records(path: str, first: bytes) -> Iterator[Section]:
 
 
 def _model(path: str) -> Iterator[Section]:
-    stored = open_model(locate(path))
+    stored = open_model(path)
     yield f"{path}: {_KINDS[stored.format]} ({stored.format})", ()
     yield "Weights", _weights(stored)
     config = stored.config
