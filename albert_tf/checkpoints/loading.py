@@ -5,8 +5,6 @@ of the model then takes its parameters from layer l * n // L of the n distinct l
 checkpoint. A part that the checkpoint shares among all layers is used for all layers.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import re
@@ -49,6 +47,48 @@ HUB_SCOPE = "module/"  # scope of the encoder if the original trains a TF-Hub mo
 # Group, inner group, part and number of a block variable.
 _NUMBERED_PART = re.compile(r"/group_(\d+)/inner_group_(\d+)/(attention|ffn)_(\d+)/")
 _PART_SCOPE = re.compile(r"group_\d+/inner_group_\d+/\w+/")
+
+
+class FoundModel(NamedTuple):
+    """A model whose weights have not been read yet."""
+
+    source: ModelSource  # configuration and tokenizer
+    stored: StoredModel  # weights and task
+
+    @property
+    def path(self) -> str:
+        """The path or name that was given."""
+        return self.stored.given
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer. Raises `ValueError` if there is none."""
+        return self.source.required_tokenizer
+
+    @property
+    def task(self) -> TrainedTask | None:
+        """The task that the model was trained for. `None` if unknown."""
+        return self.stored.task
+
+    def load(
+        self, kinds: type | tuple[type, ...], wanted: str, task: TrainedTask | None = None
+    ) -> Any:
+        """Returns the model of the stored head with its weights.
+
+        Raises `ValueError` if its class is not in `kinds`, which `wanted` describes. If no task is
+        stored, `task` is used.
+        """
+        shapes = without_scope(self.stored.weights[1])
+        if not issubclass(head_in(shapes, self.task or task).model_class, kinds):
+            heads = ", ".join(heads_in(shapes)) or "none"
+            of_task = f" and was trained for the task {self.task.name!r}" if self.task else ""
+            raise UserError(
+                f"path must be {wanted}. Received: {self.path!r}, which has the heads: "
+                f"{heads}{of_task}"
+            )
+        model, report = build(self, task)
+        report.check_complete()
+        return model
 
 
 def load(path: str | os.PathLike, *, albert_config_file: str | None = None) -> keras.Model:
@@ -273,48 +313,6 @@ def _read_slots(report: LoadReport, stored: StoredModel) -> dict[str, np.ndarray
     }
     values = read_variables(reader, report.source, names.values())
     return {name: values[there] for name, there in names.items()}
-
-
-class FoundModel(NamedTuple):
-    """A model whose weights have not been read yet."""
-
-    source: ModelSource  # configuration and tokenizer
-    stored: StoredModel  # weights and task
-
-    @property
-    def path(self) -> str:
-        """The path or name that was given."""
-        return self.stored.given
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """The tokenizer. Raises `ValueError` if there is none."""
-        return self.source.required_tokenizer
-
-    @property
-    def task(self) -> TrainedTask | None:
-        """The task that the model was trained for. `None` if unknown."""
-        return self.stored.task
-
-    def load(
-        self, kinds: type | tuple[type, ...], wanted: str, task: TrainedTask | None = None
-    ) -> Any:
-        """Returns the model of the stored head with its weights.
-
-        Raises `ValueError` if its class is not in `kinds`, which `wanted` describes. If no task is
-        stored, `task` is used.
-        """
-        shapes = without_scope(self.stored.weights[1])
-        if not issubclass(head_in(shapes, self.task or task).model_class, kinds):
-            heads = ", ".join(heads_in(shapes)) or "none"
-            of_task = f" and was trained for the task {self.task.name!r}" if self.task else ""
-            raise UserError(
-                f"path must be {wanted}. Received: {self.path!r}, which has the heads: "
-                f"{heads}{of_task}"
-            )
-        model, report = build(self, task)
-        report.check_complete()
-        return model
 
 
 def find_model(

@@ -1,7 +1,5 @@
 """Reads and writes the weights of Hugging Face's ALBERT: safetensors or PyTorch files."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -122,6 +120,13 @@ def hugging_face_name(name: str, has_heads: bool) -> str | None:
     return found and scope + found
 
 
+class Tensors(NamedTuple):
+    """Stored tensors: their shapes, and a function that reads a tensor by name."""
+
+    shapes: dict[str, list[int]]
+    get: Callable[[str], np.ndarray]
+
+
 class HuggingFaceWeights:
     """Reads a file of weights in float32; see `WeightsReader`. `tensors` is the open file, if any.
 
@@ -209,13 +214,6 @@ def read_content(path: str) -> JsonValue:
     except ValueError as error:
         raise DamagedError(str(error)) from error
     return content
-
-
-class Tensors(NamedTuple):
-    """Stored tensors: their shapes, and a function that reads a tensor by name."""
-
-    shapes: dict[str, list[int]]
-    get: Callable[[str], np.ndarray]
 
 
 def open_tensors(path: str) -> Tensors:
