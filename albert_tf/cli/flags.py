@@ -178,7 +178,6 @@ NGRAMS: Flags = {
     "to 1/n. If false, longer runs are more likely.",
     Flag("do_whole_word_mask", True): "Mask either all pieces of a word or none of them.",
 }
-# Devices and precision, including the TPU flags of the original.
 DEVICES: Groups = {
     "Devices": {
         Flag("precision", FLOAT32, choices=PRECISIONS): "Precision of matrix products in training, "
@@ -214,7 +213,6 @@ DEVICES: Groups = {
     },
     "Accepted without effect": {Flag("master"): "No effect: TensorFlow 2 has no session masters."},
 }
-# Length of the training in epochs.
 EPOCHS: Groups = {
     "Optimizer": {
         Flag("num_train_epochs", float): "Number of passes over the training examples, instead of "

@@ -252,8 +252,6 @@ def wordpiece_tokens(content: JsonValue) -> list[str]:
 
     Raises `ValueError` if ids are missing, or a token cannot be stored as a line of a file.
     """
-    if not is_wordpiece(content):
-        raise UserError(f"{content.where}: its model is {_kind(content)}, not WordPiece.")
     vocabulary = content["model"]["vocab"]
     ids = {i.whole_number(): token for token, i in vocabulary.members().items()}
     if sorted(ids) != list(range(len(vocabulary.members()))):
