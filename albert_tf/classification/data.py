@@ -46,18 +46,11 @@ def read_examples(
 ) -> list[TextExample]:
     """Reads all rows of a file. Train and dev rows without a label are skipped and counted.
 
-    Args:
-        table: the rows.
-        columns: indices of the columns. `widths` must have one element.
-        split: "train", "dev" or "test". Test examples have no label.
-        labels: the allowed labels. If `None`, all classes are allowed.
-        is_glue: whether examples have the ids of the original. Malformed rows are then counted,
-            and skipped except in test files. Otherwise ids are row numbers from 0, and malformed
-            rows are rejected.
-        multi_label: whether a row has any number of classes, see `Labels`.
-
-    Raises:
-        ValueError: a row or a label is rejected, or most rows are malformed.
+    `columns.widths` must have one element. The examples of the split "test" have no label. If
+    `labels` is `None`, all classes are allowed. If `is_glue` is true, examples have the ids of the
+    original, and malformed rows are counted, and skipped except in test files. Otherwise, ids are
+    row numbers from 0, and malformed rows are rejected. Raises ValueError if a row or a label is
+    rejected, or if most rows are malformed.
     """
     rows = _usable_rows(table, columns, split, is_glue)
     names: list[str | None] = [None] * len(rows)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -68,22 +67,18 @@ def export_classifier(
     model.config.check_sequence_length(max_seq_length)
     copy = float32_copy(model)
     outputs = partial(_outputs, copy, labels, threshold)
-    signatures = {
-        DEFAULT_SIGNATURE: _examples_function(outputs, max_seq_length),
-        TOKENS_SIGNATURE: tokens_function(lambda inputs: _with_names(outputs(inputs), labels)),
-    }
-    return write_saved_model(copy, signatures, export_dir, {LABELS_FILE: labels_json(labels)})
-
-
-def _examples_function(outputs: Callable[[Outputs], Outputs], length: int) -> Callable:
-    """Returns the signature for serialized examples."""
 
     def from_examples(serialized: tf.Tensor) -> Outputs:
-        row = tf.io.FixedLenFeature([length], tf.int64)
+        row = tf.io.FixedLenFeature([max_seq_length], tf.int64)
         features = tf.io.parse_example(serialized, dict.fromkeys(INPUTS, row))
         return outputs({name: tf.cast(ids, tf.int32) for name, ids in features.items()})
 
-    return tf.function(from_examples, [tf.TensorSpec([None], tf.string, "input")], autograph=False)
+    spec = [tf.TensorSpec([None], tf.string, "input")]
+    signatures = {
+        DEFAULT_SIGNATURE: tf.function(from_examples, spec, autograph=False),
+        TOKENS_SIGNATURE: tokens_function(lambda inputs: _with_names(outputs(inputs), labels)),
+    }
+    return write_saved_model(copy, signatures, export_dir, {LABELS_FILE: labels_json(labels)})
 
 
 def _outputs(

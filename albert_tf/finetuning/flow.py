@@ -39,9 +39,8 @@ from albert_tf.training.distribution import (
     with_xla,
 )
 from albert_tf.training.evaluation import BestCheckpoint, evaluate_checkpoints, load_complete
-from albert_tf.training.plan import TrainingPlan
 from albert_tf.training.run_log import EvaluationLog
-from albert_tf.training.run_training import finish, new_trainer, run_training
+from albert_tf.training.run_training import TrainingPlan, finish, new_trainer, run_training
 from albert_tf.training.settings import JobResult, OnLog, missing, resolve
 from albert_tf.training.step import build_model
 from albert_tf.training.trainer import Trainer

@@ -32,15 +32,9 @@ _SHUFFLE_ROUNDS = 8  # with TensorFlow's default of 4, too many examples keep th
 class InMemoryTask(Task, ABC):
     """A task with N training examples in memory, by default with the cross entropy of the logits.
 
-    Args:
-        config: configuration of the model.
-        train: features with labels and N * C `sequences`. If `None`, the task cannot be trained.
-        max_seq_length: maximum length S of a sequence.
-        padding: see `padded_length`.
-        use_one_hot_embeddings: see `FactorizedEmbedding`.
-
-    Raises:
-        ValueError: `max_seq_length` exceeds the positions of the model.
+    `train` contains labels and N * C `sequences`; if it is `None`, the task cannot be trained. For
+    `padding` see `padded_length`, for `use_one_hot_embeddings` `FactorizedEmbedding`. Raises
+    ValueError if `max_seq_length` exceeds the positions of the model.
     """
 
     sequences_per_example = 1  # C
@@ -127,15 +121,10 @@ class InMemoryTask(Task, ABC):
 
 
 class LabelTask(InMemoryTask):
-    """A task that predicts labels of texts or of words.
+    """A task that predicts labels of texts or of words; see `InMemoryTask`.
 
-    Args:
-        config: configuration of the model.
-        labels: the labels to predict.
-        train: training features. If `None`, the task cannot be trained.
-        classifier_dropout_prob: dropout rate of the input of the head.
-        class_weights: float32 [K], weights of the classes in the loss. If `None`, all are 1.
-        **inputs: further arguments of `InMemoryTask`.
+    `classifier_dropout_prob` is the dropout rate of the input of the head. `class_weights`, float32
+    [K], are the weights of the classes in the loss. If `None`, all are 1.
     """
 
     def __init__(
@@ -208,15 +197,9 @@ def training_batches(
     The examples of batch n depend only on seed and n, so a restored iterator continues with the
     same batches. A batch may contain examples of two epochs.
 
-    Args:
-        sequences: N * C sequences; the C sequences of an example are adjacent.
-        columns: other values of the examples, each [N, ...].
-        batch_size: B, a multiple of the number of workers.
-        seed: determines the order.
-        max_seq_length: maximum length of a sequence.
-        padding: see `padded_length`.
-        sequences_per_example: C.
-        shard: the rows of this worker; S is the same for all workers.
+    The C `sequences` of an example are adjacent. `columns` are other values of the examples, each
+    [N, ...]. `batch_size`, B, is a multiple of the number of workers. `shard` selects the rows of
+    this worker; S, see `padded_length`, is the same for all workers.
 
     Returns:
         `input_ids`, `input_mask`, `segment_ids` int32 [B, S], or [B, C, S] if C > 1; each column

@@ -64,16 +64,8 @@ def create_records(
     """Writes the pretraining records of a corpus. Returns the counts of `count_instances`.
 
     Records are written to the output files in turn. A fingerprint of the vocabulary is stored next
-    to each file.
-
-    Args:
-        input_files: text files with one sentence per line and empty lines between documents.
-        output_files: record files.
-        tokenizer: the tokenizer.
-        settings: settings of the instances.
-        num_workers: number of processes. If `None`, all cores are used.
-        block_bytes: size of the text of a job.
-        shuffle_bytes: size of the records that are shuffled together.
+    to each file. If `num_workers` is `None`, all cores are used. The text of a job has about
+    `block_bytes` bytes; the records that are shuffled together have at least `shuffle_bytes` bytes.
 
     Raises:
         ValueError: an input file is not text, or an output file cannot be written.

@@ -47,9 +47,8 @@ from albert_tf.training.evaluation import (
     load_complete,
     write_results,
 )
-from albert_tf.training.plan import TrainingPlan
 from albert_tf.training.run_records import read_run_config
-from albert_tf.training.run_training import finish, new_trainer, run_training
+from albert_tf.training.run_training import TrainingPlan, finish, new_trainer, run_training
 from albert_tf.training.settings import (
     JobResult,
     OnLog,

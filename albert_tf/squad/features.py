@@ -222,15 +222,9 @@ def squad_features(
 ) -> SquadFeatures:
     """Tokenizes questions and contexts, and splits contexts into windows.
 
-    Args:
-        data: the questions.
-        tokenizer: the tokenizer.
-        max_seq_length: maximum number of tokens of a window with its question.
-        doc_stride: number of tokens between the starts of two windows.
-        max_query_length: number of tokens to which questions are truncated.
-        is_training: whether to compute positions of answers.
-        num_workers: number of tokenizer processes.
-        is_logged: whether to log counts and truncated questions.
+    For the lengths see `AnswerSettings`. Positions of answers are computed if `is_training` is
+    true; counts and truncated questions are logged if `is_logged` is true. `num_workers` is the
+    number of tokenizer processes.
 
     Raises:
         ValueError: the lengths leave no room for the context, or in training no window contains a

@@ -123,11 +123,9 @@ def v2_scores(
 ) -> dict[str, float]:
     """Scores answers and unanswered questions as defined by SQuAD 2.0.
 
-    Args:
-        questions: questions. Questions without references count as unanswerable.
-        answers: best answer by id, before applying a threshold.
-        null_odds: null odds by id, higher if an answer is less likely.
-        threshold: minimum null odds of unanswered questions. Default: `best_f1_thresh`.
+    Questions without references count as unanswerable. `answers` contains the best answer by id,
+    before a threshold is applied. `threshold` is the minimum of the `null_odds` of unanswered
+    questions. If `None`, `best_f1_thresh` is used.
 
     Returns:
         - `exact`, `f1` and `total` at the threshold, also prefixed by `HasAns_` and `NoAns_` for

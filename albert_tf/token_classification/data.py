@@ -332,12 +332,8 @@ def write_predictions(
     in CoNLL-U). If columns are separated by blanks, blanks in labels are replaced by `_`. Objects
     with `tokens` get `predicted_labels`; others get `predicted_entities`, see `text_entities`.
 
-    Args:
-        path: the file.
-        output: a binary file.
-        predict: returns the labels and probabilities of the words of several sentences.
-        scheme: scheme of the labels.
-        token_column: see `read_sentences`, also for errors.
+    `predict` returns the labels and probabilities of the words of several sentences. For
+    `token_column` and errors see `read_sentences`.
     """
     parts = _parts(path, token_column, None)
     while group := list(islice(parts, SENTENCES_AT_ONCE)):

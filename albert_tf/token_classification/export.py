@@ -297,12 +297,9 @@ class GraphTagger(tf.Module):
 def windows(
     counts: tf.Tensor, splits: tf.Tensor, room: int
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Splits texts into windows like `token_features`.
+    """Splits texts into windows like `token_features`, of at most `room` pieces.
 
-    Args:
-        counts: number of pieces of each word, int64 [W].
-        splits: see `GraphWords`.
-        room: maximum number of pieces per window.
+    `counts` are the numbers of pieces of the words, int64 [W]. For `splits` see `GraphWords`.
 
     Returns:
         The first piece and the number of pieces of each window, int64 [N], and the window of each

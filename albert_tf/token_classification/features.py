@@ -75,10 +75,8 @@ def token_features(
     predicted by the window whose middle is nearest to its first piece. Ties go to the first window.
     Windows that predict no word are dropped.
 
-    Args:
-        sentences: the words of each sentence and their label ids, which may be `None` for all.
-        tokenize: splits words into pieces.
-        max_seq_length: maximum number of tokens of a window, at least 3.
+    `sentences` are the words of each sentence and their label ids, which may be `None` for all.
+    `max_seq_length` is the maximum number of tokens of a window, at least 3.
     """
     room = max_seq_length - SPECIAL_TOKENS
     sequences, columns = [], []

@@ -4,10 +4,10 @@ import dataclasses
 
 import pytest
 
-from albert_tf.training import plan as plan_module
+from albert_tf.training import run_training as plan_module
 from albert_tf.training import trainer as trainer_module
 from albert_tf.training.memory import TrainingSetting, estimate_memory
-from albert_tf.training.plan import TrainingPlan
+from albert_tf.training.run_training import TrainingPlan
 from tests.small_records import PREDICTIONS, pretraining_columns, write_records
 from tests.small_training import make_task, make_trainer, train
 
