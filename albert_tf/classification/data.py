@@ -186,9 +186,7 @@ class GlueData:
     order is assumed. Rows are named as in the original: by the first column, or `<split>-<row>` in
     train and dev of CoLA, MRPC and SST-2, where the first row of a file is row 0.
 
-    Args:
-        task_name: name of the task in any case.
-        data_dir: GLUE's download directory, or the directory of the task.
+    `data_dir` is GLUE's download directory, or the directory of the task.
 
     Attributes:
         name: the task in lower case.

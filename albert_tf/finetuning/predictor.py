@@ -34,14 +34,10 @@ class Predictor:
 
     The model is traced once for all shapes, or on a TPU once per padded length.
 
-    Args:
-        model: takes `input_ids`, `input_mask` and `segment_ids` and returns a dictionary.
-        strategy: the replicas. The local replicas share the rows of each batch.
-        outputs: names of the outputs to return.
-        max_seq_length: maximum length of a sequence.
-        tokens_per_batch: positions per batch, including padding, over all local replicas.
-        padding: one of `data.sequences.PADDINGS`. On a TPU, "longest" becomes "buckets".
-        jit_compile: whether XLA compiles the model once per length. Ignored with "longest".
+    `model` takes `input_ids`, `input_mask` and `segment_ids` and returns a dictionary. The local
+    replicas of `strategy` share the `tokens_per_batch` positions of each batch, including padding.
+    `padding` is one of `data.sequences.PADDINGS`; on a TPU, "longest" becomes "buckets". With
+    `jit_compile`, XLA compiles the model once per length, except with "longest".
     """
 
     def __init__(

@@ -294,16 +294,10 @@ def _padder(
 def class_weights(setting: str, labels: Sequence[str], counts: np.ndarray) -> np.ndarray:
     """Returns and logs the weights of the K classes in the training loss, float32 [K].
 
-    Args:
-        setting: comma-separated entries `label=weight`, such as "a=2,b=0.5", with weight 1 for
-            other labels; or "balanced" for N / (K * count), as in scikit-learn. N is the sum of the
-            counts.
-        labels: names of the classes.
-        counts: int [K], number of training labels per class.
-
-    Raises:
-        ValueError: a label is unknown or repeated, a weight is not a number above 0, or
-            `setting` is "balanced" and a class has no example.
+    `setting` consists of comma-separated entries `label=weight`, such as "a=2,b=0.5", with weight 1
+    for other labels; or it is "balanced" for N / (K * count), as in scikit-learn. N is the sum of
+    `counts`, int [K], the numbers of training labels. Raises ValueError if a label is unknown or
+    repeated, if a weight is not a number above 0, or if "balanced" finds a class without examples.
     """
     if setting == "balanced":
         if absent := [name for name, count in zip(labels, counts, strict=True) if not count]:

@@ -272,8 +272,7 @@ class AlbertEncoder(ConfiguredModel):
         return list(blocks.values())
 
     def _runs(self, attention_mask: tf.Tensor, seeds: Sequence[tf.Tensor | None]) -> list[Run]:
-        functions = [lambda *args, block=block: block(*args)[0] for block in self.blocks]
-        of_block = dict(zip(self.blocks, functions, strict=True))
+        of_block = {b: lambda *args, block=b: block(*args)[0] for b in self.blocks}
         runs = []
         for block, seed in zip(self._blocks_in_order(), seeds, strict=True):
             inputs = (attention_mask,) if seed is None else (attention_mask, seed)

@@ -47,18 +47,11 @@ class EncoderAndHead(ConfiguredModel):
         output_hidden_states: bool = False,
         output_attentions: bool = False,
     ) -> dict[str, Any]:
-        """Runs the encoder and the head.
+        """Runs the encoder and the head. Returns the outputs that the class describes.
 
-        Args:
-            inputs: the inputs of the encoder, see `AlbertEncoder.call`, and the further inputs that
-                the class describes.
-            training: whether to apply dropout.
-            dropout_seed: see `AlbertEncoder.call`.
-            output_hidden_states: whether to return all outputs of the encoder.
-            output_attentions: see `AlbertEncoder.call`.
-
-        Returns:
-            The outputs that the class describes, and outputs of the encoder, if requested.
+        `inputs` are the inputs of the encoder, and the further inputs that the class describes. For
+        the other arguments see `AlbertEncoder.call`. With `output_hidden_states`, all outputs of
+        the encoder are also returned.
         """
         inputs = self._prepare(named_inputs(inputs), training)
         head_seed = None

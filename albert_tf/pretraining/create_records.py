@@ -13,7 +13,7 @@ import random
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import groupby, tee
 from operator import itemgetter
@@ -81,12 +81,17 @@ def create_records(
     counts: Counter[str] = Counter()
     with ExitStack() as stack:
         writers = [stack.enter_context(write_then_rename(path)) for path in output_files]
-        folder = stack.enter_context(_token_folder(output_files[0], settings.dupe_factor))
+        folder = None  # of tokenized blocks, which later passes read again
+        if settings.dupe_factor > 1:
+            local = os.path.join(os.path.dirname(os.path.abspath(output_files[0])), "tokens")
+            is_local = not is_remote(output_files[0])
+            made = temporary_folder(local) if is_local else tempfile.TemporaryDirectory()
+            folder = stack.enter_context(made)
         maker = RecordMaker(tokenizer, settings, folder)
         run = stack.enter_context(worker_processes(processes, maker))
         jobs = shuffled_jobs(blocks, settings)
-        made = _count_results(jobs, run(RecordMaker.make, jobs), counts)
-        for number, record in enumerate(shuffled(made, shuffle_bytes, settings.random_seed)):
+        records = _count_results(jobs, run(RecordMaker.make, jobs), counts)
+        for number, record in enumerate(shuffled(records, shuffle_bytes, settings.random_seed)):
             writers[number % len(writers)].write(record)
         if not counts["instances"]:
             raise UserError(f"{NO_RECORD} Files: {', '.join(input_files)}")
@@ -110,18 +115,6 @@ def check_outputs(input_files: Sequence[str], output_files: Sequence[str]) -> No
             )
         check_file(path)
         seen.add(name)
-
-
-@contextmanager
-def _token_folder(output_file: str, passes: int) -> Iterator[str | None]:
-    """Creates a temporary directory for tokenized blocks, if there are several passes."""
-    if passes == 1:
-        yield None
-        return
-    local = os.path.join(os.path.dirname(os.path.abspath(output_file)), "tokens")
-    is_local = not is_remote(output_file)
-    with temporary_folder(local) if is_local else tempfile.TemporaryDirectory() as folder:
-        yield folder
 
 
 class Job(NamedTuple):

@@ -63,7 +63,18 @@ def export_hub_module(
     if not preprocessor_path:
         return export()
     preprocessor_path = os.fspath(preprocessor_path)
-    _check_preprocessor(preprocessor_path, format, export_path)
+    if format != "tf2":
+        raise UserError(
+            "`preprocessor_path` requires `format`=tf2. TF1 modules take token ids and contain the "
+            f"tokenizer as a file. Received: `format`={format}"
+        )
+    targets = [os.path.abspath(target) for target in (preprocessor_path, export_path)]
+    if os.path.commonpath(targets) in targets:
+        raise UserError(
+            "`preprocessor_path` and `export_path` must be different, and not inside each other. "
+            f"Received: {preprocessor_path} and {export_path}"
+        )
+    check_target(preprocessor_path)
     tokenizer = load_tokenizer(path, do_lower_case=do_lower_case)
     config = stored_model(path).config
     length = min(_LENGTH, config.max_position_embeddings) if config else _LENGTH
@@ -72,21 +83,6 @@ def export_hub_module(
     with new_directory(preprocessor_path) as directory:
         write_preprocessor(directory, tokenizer, length)
         return export()  # if this fails, the preprocessor is removed
-
-
-def _check_preprocessor(path: str, format_name: str, export_path: str) -> None:
-    if format_name != "tf2":
-        raise UserError(
-            "`preprocessor_path` requires `format`=tf2. TF1 modules take token ids and contain the "
-            f"tokenizer as a file. Received: `format`={format_name}"
-        )
-    targets = [os.path.abspath(target) for target in (path, export_path)]
-    if os.path.commonpath(targets) in targets:
-        raise UserError(
-            "`preprocessor_path` and `export_path` must be different, and not inside each other. "
-            f"Received: {path} and {export_path}"
-        )
-    check_target(path)
 
 
 def write_preprocessor(directory: str, tokenizer: Tokenizer, seq_length: int) -> None:

@@ -91,14 +91,28 @@ class LiteRTExport:
     labels: Labels | None = None  # of a classifier; their names are written next to the file
 
     def __post_init__(self) -> None:
-        _check_model(self.exported, self.labels)
+        model = self.exported
+        if not isinstance(model, (AlbertEncoder, LabelModel, AlbertForQuestionAnswering)):
+            raise UserError(
+                "LiteRT files support encoders, pretrained models, classifiers and models of SQuAD "
+                f"1.1. Received: {type(model).__name__}. For SQuAD 2.0 and multiple choice, write "
+                "SavedModels with `export_dir` of run_squad.py and run_race.py."
+            )
+        if self.labels is not None and isinstance(model, LabelModel):
+            check_labels(model, self.labels)
+        size = 4 * sum(math.prod(variable.shape) for variable in original_names(model).values())
+        if size > _LARGEST_MODEL:
+            raise UserError(
+                "`model` must have at most 2 GB of weights, a limit of LiteRT's converter. "
+                f"Received: {size / 1e9:.1f} GB. Models that share their parameters are smaller."
+            )
         if self.quantization not in QUANTIZATIONS:
             raise UserError(
                 f"`quantization` must be one of {', '.join(QUANTIZATIONS)}. Received: "
                 f"{self.quantization!r}"
             )
         if self.max_seq_length is not None:
-            self.exported.config.check_sequence_length(self.max_seq_length)
+            model.config.check_sequence_length(self.max_seq_length)
         if self.batch_size is not None and self.batch_size < 1:
             raise UserError(f"`batch_size` must be at least 1. Received: {self.batch_size}")
         check_file(self.output_file)
@@ -179,23 +193,6 @@ class LiteRTExport:
 def labels_file(output_file: str) -> str:
     """Returns the path of the JSON file with the names of the classes."""
     return f"{os.path.splitext(output_file)[0]}.labels.json"
-
-
-def _check_model(model: keras.Model, labels: Labels | None) -> None:
-    if not isinstance(model, (AlbertEncoder, LabelModel, AlbertForQuestionAnswering)):
-        raise UserError(
-            "LiteRT files support encoders, pretrained models, classifiers and models of SQuAD "
-            f"1.1. Received: {type(model).__name__}. For SQuAD 2.0 and multiple choice, write "
-            "SavedModels with `export_dir` of run_squad.py and run_race.py."
-        )
-    if labels is not None and isinstance(model, LabelModel):
-        check_labels(model, labels)
-    size = 4 * sum(math.prod(variable.shape) for variable in original_names(model).values())
-    if size > _LARGEST_MODEL:
-        raise UserError(
-            "`model` must have at most 2 GB of weights, a limit of LiteRT's converter. Received: "
-            f"{size / 1e9:.1f} GB. Models that share their parameters are smaller."
-        )
 
 
 def outputs_of(model: keras.Model, labels: Labels | None = None) -> Compute:

@@ -164,7 +164,12 @@ class AnswerSelector:
             for texts in found
         ]
         ids = [question.qas_id for question in questions]
-        return SquadAnswers(ids, candidates, self._null_odds())
+        odds = None  # minimum over the windows of each question
+        if self.settings.version == 2:
+            odds = np.full(len(questions), _NO_WINDOW_ODDS)
+            if "null_odds" in self._kept:
+                np.minimum.at(odds, self.features.question_indices, self._kept["null_odds"])
+        return SquadAnswers(ids, candidates, odds)
 
     def _distinct(
         self, context: str, spans: Iterable[tuple]
@@ -234,15 +239,6 @@ class AnswerSelector:
             features.token_ends[base + end],
             *means,
         )
-
-    def _null_odds(self) -> np.ndarray | None:
-        """Returns the minimum of the null odds of the windows of each question, float64 [Q]."""
-        if self.settings.version == 1:
-            return None
-        odds = np.full(len(self.data.questions), _NO_WINDOW_ODDS)
-        if "null_odds" in self._kept:
-            np.minimum.at(odds, self.features.question_indices, self._kept["null_odds"])
-        return odds
 
 
 def _softmax(values: np.ndarray, bounds: np.ndarray) -> np.ndarray:

@@ -205,11 +205,8 @@ class Answerer:
             n_best = [candidate for candidate in answers.candidates[number] if candidate.start >= 0]
             odds = None if answers.null_odds is None else float(answers.null_odds[number])
             threshold = settings.threshold
-            has_answer = bool(n_best)
-            if odds is not None and threshold is not None:
-                has_answer &= odds < threshold
             best: tuple[str, Any, Any, Any] = ("", None, None, None)
-            if has_answer:
+            if n_best and (odds is None or threshold is None or odds < threshold):
                 text, probability, *_, start, end = n_best[0]
                 best = text, probability, start, end
             found.append(QuestionAnswer(*best, odds, n_best))

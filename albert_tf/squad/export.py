@@ -7,7 +7,7 @@ number of questions, N the number of windows and T the number of possible spans.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -155,11 +155,18 @@ class GraphAnswerer:
         settings = self._settings
         inputs = windows.sequences.rows(rows).padded()
         outputs = self._model(inputs)
-        if settings.version == 1:
-            beams = _logit_beams(outputs, inputs["input_mask"], settings.n_best_size)
+        if settings.version == 1:  # K = M = `n_best_size`
+            mask, count = inputs["input_mask"], settings.n_best_size
+            starts, start_scores = _best(outputs["start_logits"], mask, count)
+            ends, end_scores = _best(outputs["end_logits"], mask, count)
+            beams = _Beams(starts, start_scores, ends[:, None], end_scores[:, None])
             odds = tf.zeros_like(rows, tf.float32)
-        else:
-            beams, odds = _model_beams(outputs), outputs["cls_logits"]
+        else:  # see `SpanBeamHead.call`
+            starts, start_scores = outputs["start_top_index"], outputs["start_top_log_probs"]
+            shape = tf.concat([tf.shape(starts), [-1]], axis=0)
+            names = ("end_top_index", "end_top_log_probs")
+            ends = (tf.reshape(outputs[name], shape) for name in names)
+            beams, odds = _Beams(starts, start_scores, *ends), outputs["cls_logits"]
         return (*_possible_spans(beams, windows, rows, contexts, settings.max_answer_length), odds)
 
 
@@ -257,31 +264,12 @@ class _Beams(NamedTuple):
     end_scores: tf.Tensor  # float32, the same shape
 
 
-def _logit_beams(outputs: Mapping[str, tf.Tensor], mask: tf.Tensor, n_best_size: int) -> _Beams:
-    """Returns the K = M = `n_best_size` best starts and ends of logits [n, S] of SQuAD 1.1."""
-    starts, start_scores = _best(outputs["start_logits"], mask, n_best_size)
-    ends, end_scores = _best(outputs["end_logits"], mask, n_best_size)
-    return _Beams(starts, start_scores, ends[:, None], end_scores[:, None])
-
-
 def _best(logits: tf.Tensor, mask: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
     logits = tf.where(mask > 0, logits, -float("inf"))
     missing = tf.maximum(0, count - tf.shape(logits)[1])
     logits = tf.pad(logits, [[0, 0], [0, missing]], constant_values=-float("inf"))
     scores, places = tf.math.top_k(logits, count)
     return tf.where(tf.math.is_finite(scores), places, -1), scores
-
-
-def _model_beams(outputs: Mapping[str, tf.Tensor]) -> _Beams:
-    """Returns the beams of a SQuAD 2.0 model; see `SpanBeamHead.call`."""
-    starts = outputs["start_top_index"]
-    shape = tf.concat([tf.shape(starts), [-1]], axis=0)
-    return _Beams(
-        starts,
-        outputs["start_top_log_probs"],
-        tf.reshape(outputs["end_top_index"], shape),
-        tf.reshape(outputs["end_top_log_probs"], shape),
-    )
 
 
 def _possible_spans(

@@ -58,16 +58,10 @@ def read_sentences(
 ) -> Iterator[Sentence]:
     """Reads a file sentence by sentence; skips sentences without words.
 
-    Args:
-        path: the file, or "-" for the standard input.
-        token_column: column of the words, from 0, or backwards from -1.
-        label_column: column of the labels, likewise. A file without this column, or with a single
-            column, has no labels. If `None`, labels are not read.
-        needs_labels: whether to reject sentences without labels.
-
-    Raises:
-        ValueError: the file is missing, malformed or contains no words, or a label is missing. The
-            message contains the file and the line.
+    `path` is "-" for the standard input. Columns are numbered from 0, or backwards from -1. A file
+    without `label_column`, or with a single column, has no labels. If `label_column` is `None`,
+    labels are not read. Raises ValueError, with the file and the line, if the file is missing,
+    malformed or contains no words, or if `needs_labels` is true and a label is missing.
     """
     is_empty = True
     for _, sentence in _parts(path, token_column, label_column):

@@ -25,26 +25,20 @@ def draw_curves(records: Sequence[Mapping[str, Any]]) -> bytes:
     """Returns a PNG image of the records of `metrics.jsonl`, with one panel per metric."""
     from matplotlib.figure import Figure  # slow to import
 
-    panels = _panels(records)
+    names = {name for record in records for name in record if _rank(name) is not None}
+    panels: dict[str, list[str]] = {}  # names of metrics by title
+    for name in sorted(names, key=lambda name: (_rank(name), name.removeprefix("eval_"))):
+        panels.setdefault(_title(name), []).append(name)
     columns = min(max(len(panels), 1), _COLUMNS)
     lines = -(-max(len(panels), 1) // columns)
     figure = Figure(figsize=(4.6 * columns, 3 * lines), layout="constrained")
     places = list(figure.subplots(lines, columns, squeeze=False).flat)
-    for axes, (title, names) in zip(places, panels.items(), strict=False):
-        _draw_panel(axes, names, records)
+    for axes, (title, members) in zip(places, panels.items(), strict=False):
+        _draw_panel(axes, members, records)
         axes.set(xlabel="step", ylabel=title)
     for axes in places[len(panels) :]:
         axes.set_visible(False)
     return png(figure)
-
-
-def _panels(records: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
-    """Returns the names of the metrics of each panel, by title."""
-    names = {name for record in records for name in record if _rank(name) is not None}
-    panels: dict[str, list[str]] = {}
-    for name in sorted(names, key=lambda name: (_rank(name), name.removeprefix("eval_"))):
-        panels.setdefault(_title(name), []).append(name)
-    return panels
 
 
 def _rank(name: str) -> int | None:

@@ -214,21 +214,20 @@ class BestCheckpoint:
         self.metric = metric
         self._name = metric if metric in _NAMED_METRICS else None  # in `best_trial.txt`
         self._path = os.path.join(directory.path, BEST_FILE)
-        self.last_step, self.step, self.value = self._read()
-
-    def _read(self) -> tuple[int, int, float]:
-        if self.directory.best() is None or not tf.io.gfile.exists(self._path):
-            return -1, -1, -math.inf
+        self.last_step, self.step, self.value = -1, -1, -math.inf
+        if directory.best() is None or not tf.io.gfile.exists(self._path):
+            return
         found = BestTrial.read(self._path)
+        self.last_step = found.last_step
         if found.metric == self._name:
-            return found.last_step, found.step, found.value
-        logging.warning(
-            "%s: the best checkpoint was not selected by %s. The next evaluated checkpoint "
-            "replaces it",
-            self._path,
-            self.metric,
-        )
-        return found.last_step, -1, -math.inf
+            self.step, self.value = found.step, found.value
+        else:
+            logging.warning(
+                "%s: the best checkpoint was not selected by %s. The next evaluated checkpoint "
+                "replaces it",
+                self._path,
+                metric,
+            )
 
     def forget(self) -> None:
         """Discards the best score, so that the next evaluated checkpoint becomes the best."""

@@ -50,24 +50,15 @@ _PHASES = ("train", "eval", "roll_back")
 
 @dataclasses.dataclass(eq=False)
 class RunLog:
-    """The log of one run.
-
-    Args:
-        output_dir: directory of the run; created if missing.
-        total_steps: step at which training ends.
-        start_step: step from which the run resumes.
-        write: whether to write and show anything; False on all workers except the chief.
-        on_log: called with each record after it is written.
-        clock: returns the time in seconds since 1970.
-    """
+    """The log of one run, which creates `output_dir` if it is missing."""
 
     output_dir: str
-    total_steps: int
-    start_step: int = 0
+    total_steps: int  # step at which training ends
+    start_step: int = 0  # step from which the run resumes
     _: dataclasses.KW_ONLY
-    write: bool = True
-    on_log: OnLog | None = None
-    clock: Callable[[], float] = time.time
+    write: bool = True  # whether to write and show anything; only on the chief
+    on_log: OnLog | None = None  # called with each record after it is written
+    clock: Callable[[], float] = time.time  # seconds since 1970
 
     def __post_init__(self) -> None:
         self._interval_step = self.start_step

@@ -231,8 +231,7 @@ class TrainingStep:
         plain = "fused TensorFlow operations" if self.fuses else "TensorFlow operations"
         program = "compiled by XLA" if self.compiles else plain
         is_cudnn = isinstance(self.attention, fused_attention.FusedAttention)
-        attention = "cudnn" if is_cudnn else "plain"
-        return f"{program}, {self._config.precision}, attention={attention}"
+        return f"{program}, {self._config.precision}, attention={'cudnn' if is_cudnn else 'plain'}"
 
     def _fuses(self) -> bool:
         """Returns whether this is a large step on a CPU, for which fused operations are faster."""

@@ -315,21 +315,13 @@ class Trainer:
             raise self._diverged(f"Step {self.step}: the updated weights are not finite")
         positions = None if source.is_broken else input_positions(source.iterator)
         others = self._save_other_positions(positions, source.skipped)
-        loss_scale = self._training.loss_scale
-        scaling = {} if loss_scale is None else {_LOSS_SCALE: loss_scale.state()}
+        state = {_GUARD: self._guard.state(), _SKIPPED: list(source.skipped.places)}
+        if self._training.loss_scale is not None:
+            state[_LOSS_SCALE] = self._training.loss_scale.state()
         if self.is_chief:
+            description = {**source.description, **state}
             self.directory.save(
-                self.step,
-                self.model,
-                self.optimizer,
-                positions,
-                {
-                    **source.description,
-                    _GUARD: self._guard.state(),
-                    _SKIPPED: list(source.skipped.places),
-                    **scaling,
-                },
-                others,
+                self.step, self.model, self.optimizer, positions, description, others
             )
         self._saved_step = self.step
         self._guard.saved()
