@@ -109,7 +109,7 @@ def _task_of_tokens(model: AlbertForTokenClassification) -> TrainedTask:
 
 
 def _loaded_task(model: ConfiguredModel, labels: Labels) -> TrainedTask | None:
-    """Returns the task that a model was loaded with, if it has the same labels."""
+    """Returns the task with which a model was loaded, or `None` if its labels differ."""
     task: TrainedTask | None = model.trained_task
     return task if task is not None and task.labels == labels else None
 

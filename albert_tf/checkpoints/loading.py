@@ -422,7 +422,7 @@ def load_weights(
     Args:
         model: an `AlbertEncoder` or a model with an encoder and heads.
         path: a path or name, see `load`, or an open model.
-        init_from_group0: whether the model may share less or be deeper than the checkpoint.
+        init_from_group0: whether the model may share fewer parameters or have more layers.
         allow_partial: whether encoder variables may be missing in the checkpoint, and blocks of the
             checkpoint may be missing in the model.
         skip: variables to leave unchanged, and the reason, as in
@@ -430,7 +430,7 @@ def load_weights(
 
     Raises:
         LoadError: the checkpoint is missing, damaged, does not fill the encoder, or belongs to a
-            model that shares less. The model is left unchanged.
+            model that shares fewer parameters. The model is left unchanged.
     """
     source = path if isinstance(path, StoredModel) else open_weights(path)
     prefix, (reader, shapes) = source.checkpoint, source.weights

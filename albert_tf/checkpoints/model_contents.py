@@ -57,7 +57,7 @@ class LoadedWeights(dict[str, np.ndarray]):
 
 
 def identity_projection(size: int) -> dict[str, np.ndarray]:
-    """Returns the projection that other libraries, unlike the original, have if E equals H."""
+    """Returns the projection of embeddings for E = H, which only other libraries store."""
     return {_KERNEL: np.eye(size, dtype=np.float32), _BIAS: np.zeros(size, np.float32)}
 
 

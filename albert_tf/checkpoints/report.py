@@ -94,8 +94,8 @@ class LoadReport:
                 f"{self.source} does not fill the encoder: {len(unfilled)} of its variables would "
                 "keep random values. Pass the configuration of this checkpoint as "
                 "`albert_config_file`. In commands that train, `init_from_group0` fills models "
-                "that share less or have more layers, and `allow_partial_checkpoint` accepts "
-                f"missing variables.\n{self.summary()}"
+                "that share fewer parameters or have more layers, and `allow_partial_checkpoint` "
+                f"accepts missing variables.\n{self.summary()}"
             )
 
     def check_no_block_is_left(self) -> None:
@@ -106,10 +106,10 @@ class LoadReport:
         left = [name for name in self.ignored if TRANSFORMER_SCOPE in name]
         if left:
             raise LoadError(
-                f"{self.source} belongs to a model that shares less: {len(left)} variables of its "
-                f"blocks do not exist in the model, such as {left[0]}. Pass a configuration with "
-                "its num_hidden_groups, inner_group_num and parameter_sharing as "
-                "`albert_config_file`. In commands that train, `init_from_group0` initializes "
+                f"{self.source} belongs to a model that shares fewer parameters: {len(left)} "
+                f"variables of its blocks do not exist in the model, such as {left[0]}. Pass a "
+                "configuration with its num_hidden_groups, inner_group_num and parameter_sharing "
+                "as `albert_config_file`. In commands that train, `init_from_group0` initializes "
                 "each layer from the checkpoint at the same relative depth, and "
                 "`allow_partial_checkpoint` uses only the variables with the same names."
             )

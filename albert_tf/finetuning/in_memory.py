@@ -46,7 +46,7 @@ def fit_rows(
     `batch_size` and `epochs`.
     """
     check_whole_number("batch_size", settings["train_batch_size"], 1)
-    epochs = settings["num_train_epochs"]  # `None` with `train_step` in `settings`
+    epochs = settings["num_train_epochs"]  # `None` if `settings` contain `train_step`
     if epochs is not None and not 0 < as_type("epochs", epochs, float) < math.inf:
         raise UserError(f"`epochs` must be above 0. Received: {epochs}")
     with tempfile.TemporaryDirectory(prefix="albert_tf_") as folder:

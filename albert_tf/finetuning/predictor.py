@@ -34,8 +34,8 @@ class Predictor:
 
     The model is traced once for all shapes, or on a TPU once per padded length.
 
-    `model` takes `input_ids`, `input_mask` and `segment_ids` and returns a dictionary. The local
-    replicas of `strategy` share the `tokens_per_batch` positions of each batch, including padding.
+    `model` takes `input_ids`, `input_mask` and `segment_ids` and returns a dictionary.
+    `tokens_per_batch` limits the positions of a batch, with padding, on all replicas of a process.
     `padding` is one of `data.sequences.PADDINGS`; on a TPU, "longest" becomes "buckets". With
     `jit_compile`, XLA compiles the model once per length, except with "longest".
     """

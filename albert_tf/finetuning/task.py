@@ -32,8 +32,8 @@ _SHUFFLE_ROUNDS = 8  # with TensorFlow's default of 4, too many examples keep th
 class InMemoryTask(Task, ABC):
     """A task with N training examples in memory, by default with the cross entropy of the logits.
 
-    `train` contains labels and N * C `sequences`; if it is `None`, the task cannot be trained. For
-    `padding` see `padded_length`, for `use_one_hot_embeddings` `FactorizedEmbedding`. Raises
+    `train` contains labels and N * C `sequences`; if it is `None`, the task cannot be trained.
+    `padded_length` describes `padding`, `FactorizedEmbedding` `use_one_hot_embeddings`. Raises
     ValueError if `max_seq_length` exceeds the positions of the model.
     """
 
@@ -156,10 +156,10 @@ class LabelTask(InMemoryTask):
 def padded_length(longest: int, max_seq_length: int, padding: str) -> int:
     """Returns the length S of a training batch, longest <= S <= max_seq_length.
 
-    The length is rounded up depending on `padding`: with "longest" to multiples of 8 (up to 64),
-    16, 32 and 64 (above 256), with "buckets" to powers of 2 from 32, and with "max" to
-    `max_seq_length`. "buckets" is for devices that compile once per shape. Raises ValueError if a
-    sequence is longer than `max_seq_length`.
+    If `padding` is "longest", S is a multiple of 8, or for longer sequences of 16, 32 or 64 (see
+    `_STEPS`). If it is "buckets", for devices that compile once per shape, S is a power of 2 from
+    32 on. If it is "max", S is `max_seq_length`. Raises ValueError if a sequence is longer than
+    `max_seq_length`.
     """
     if longest > max_seq_length:
         raise UserError(

@@ -480,7 +480,7 @@ def sum_over_workers(strategy: tf.distribute.Strategy, values: np.ndarray) -> np
 
 @cache
 def _sum(strategy: tf.distribute.Strategy) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Returns the same graph for all calls; workers match reductions by the number of the graph."""
+    """Returns a function with one graph, because workers match reductions by graph numbers."""
     replicas = local_replicas(strategy)
 
     def summed(values: tf.Tensor) -> tf.Tensor:

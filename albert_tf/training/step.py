@@ -143,8 +143,8 @@ class TrainingStep:
         attention: the attention of the steps, see `fused_attention`; `None` for plain attention.
         update: a `tf.function` that makes one update. It takes a batch from `split_batch` and
             returns `sums` of losses and metrics, `gradient_norm`, `learning_rate` and, in float16,
-            `loss_scale` and `is_skipped`. With a second argument, float32 [], it also returns the
-            sum of this argument over all replicas, `stop_requests`, on the host.
+            `loss_scale` and `is_skipped`. With a second argument, float32 [], it also returns
+            `stop_requests`, the sum of this argument over all replicas, on the host.
         updates: the same for N stacked batches, [N, ...], and with results [N].
         compiles: whether XLA compiles the step, once per shape.
     """

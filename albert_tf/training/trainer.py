@@ -48,7 +48,7 @@ from albert_tf.training.task import (
 
 # Keys of the trainer's state, which is stored in the description of the input.
 _GUARD, _SKIPPED, _LOSS_SCALE = "divergence", "skipped_records", "loss_scale"
-_WINDOW = 100  # maximum number of previous losses, with whose median a loss is compared
+_WINDOW = 100  # a loss is compared with the median of at most this many previous losses
 _MIN_WINDOW = 10
 _MAX_ROLL_BACKS = 3  # to the same checkpoint
 
@@ -331,7 +331,7 @@ class Trainer:
     ) -> list[dict[str, Any]]:
         """Saves this worker's input position. The chief returns the positions of other workers."""
         shard = worker_shard(self.strategy)
-        # Without positions, reading has failed, and other workers do not reach this point.
+        # `None` means that reading has failed. Other workers then do not reach this point.
         if shard.count == 1 or positions is None:
             return []
         if shard.index:

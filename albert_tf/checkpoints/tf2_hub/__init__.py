@@ -193,7 +193,7 @@ class _Weights:
         return None if key is None else self.value(key)
 
     def _keys_in(self, number: int | None) -> dict[str, str]:
-        """Returns the keys of an object's variables by the names of their attributes."""
+        """Maps the attributes of an object that are variables to their checkpoint keys."""
         children = {} if number is None else _children(self._objects, number)
         return {
             name: attribute.checkpoint_key
@@ -316,7 +316,7 @@ def _derived_config(
 
 
 def _keras_settings(path: str, content: bytes) -> Mapping[str, Any]:
-    """Returns the encoder's arguments from Keras metadata (in older models, the graph file)."""
+    """Returns the encoder's arguments from the metadata file of Keras, or from the graph file."""
     file = os.path.join(path, _KERAS_METADATA)
     if tf.io.gfile.exists(file):
         content = read_file(file)
