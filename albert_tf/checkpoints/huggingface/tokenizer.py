@@ -260,7 +260,7 @@ def wordpiece_tokens(content: JsonValue) -> list[str]:
     if wrong := [t for t in tokens if (t.split() or [t]) != [t] or not is_encodable(t)]:
         raise vocabulary.error(f"tokens without blanks, line ends and surrogates, not {wrong[0]!a}")
     if tokens.count(" ") > 1:
-        raise vocabulary.error("at most one blank token")
+        raise vocabulary.error("a vocabulary with at most one blank token")
     return tokens
 
 
