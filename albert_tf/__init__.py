@@ -4,8 +4,6 @@ Public names are imported on first use, so `import albert_tf` is fast, and proce
 prepare data never import TensorFlow.
 """
 
-from __future__ import annotations
-
 import importlib
 import sys
 from collections.abc import Callable, Sequence

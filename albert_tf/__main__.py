@@ -4,8 +4,6 @@
 `python -m albert_tf.cli.run_squad ...` are equivalent.
 """
 
-from __future__ import annotations
-
 import ast
 import difflib
 import importlib

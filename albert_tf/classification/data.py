@@ -1,7 +1,5 @@
 """Labeled texts: files of GLUE, or custom TSV, CSV or JSON Lines files."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """SavedModels of classifiers that take token ids or texts."""
 
-from __future__ import annotations
-
 import math
 import re
 from functools import partial

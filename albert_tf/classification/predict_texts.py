@@ -5,8 +5,6 @@ the label, then `name=probability` for each class; for regression only the numbe
 by `label_cell`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 

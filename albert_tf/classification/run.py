@@ -1,7 +1,5 @@
 """The job of `run_classifier`: training, evaluation, prediction and export."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Features of labeled texts, and the training task of classification."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

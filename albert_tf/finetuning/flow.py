@@ -3,8 +3,6 @@
 All checks run before the first file is written.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from functools import partial

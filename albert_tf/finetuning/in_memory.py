@@ -1,7 +1,5 @@
 """Trains models on examples in memory, with the same jobs as the command line."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """The interface of fine-tuning jobs: settings, context, and the steps that differ between jobs."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from abc import ABC, abstractmethod

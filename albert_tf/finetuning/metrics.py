@@ -3,8 +3,6 @@
 Except for `loss`, scores are computed over all examples at once, not per batch.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import warnings

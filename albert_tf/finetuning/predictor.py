@@ -1,7 +1,5 @@
 """Model outputs of many token sequences, with little padding and in the original order."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any

@@ -5,8 +5,6 @@ README and the GLUE script of the original release. Only the settings for RACE d
 v2.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable, Mapping
 from operator import attrgetter

@@ -1,7 +1,5 @@
 """Training tasks with token sequences in memory, their batches, and class weights."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from abc import ABC, abstractmethod

@@ -8,8 +8,6 @@ The kernels take lengths, so a mask must be ones followed by zeros, as in all tr
 any other mask the context is NaN, so the step fails visibly.
 """
 
-from __future__ import annotations
-
 import contextvars
 import json
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """The heads of the models. Scores are float32 in every precision."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 import tensorflow as tf

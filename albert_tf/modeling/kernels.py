@@ -15,8 +15,6 @@ them into one pass over memory, and its gradient into another. Matrix products a
 because TensorFlow's are faster than XLA's on a CPU.
 """
 
-from __future__ import annotations
-
 import contextvars
 import functools
 from collections.abc import Callable, Iterator

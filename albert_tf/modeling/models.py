@@ -1,7 +1,5 @@
 """Models: an encoder with the heads of one task."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from typing import Any, ClassVar, TypeAlias, TypeVar

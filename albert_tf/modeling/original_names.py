@@ -1,7 +1,5 @@
 """The original release's names of variables, to which all other formats are mapped."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import chain
 

@@ -11,8 +11,6 @@ parameters. In the k-th layer of a group, `parameter_sharing` selects the number
 - "none": both have the number 1, and every layer is a separate group.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import NamedTuple
 

@@ -11,8 +11,6 @@ With XLA, consecutive runs of one function form a loop, forward and backward, so
 and compilation does not depend on their number.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple

@@ -9,8 +9,6 @@ split and level, such as `RACE/train/middle`, contains one file per passage, as 
 file `all.txt` with one passage per line, as the original release requires.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """SavedModels of multiple-choice models, which take token ids or texts."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """The job of `run_race`: training, evaluation, predictions and export."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Features of questions with options, one sequence per option, and the training task."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -4,8 +4,6 @@ With `skip_damaged`, records that cannot be parsed are skipped. After a wrong ch
 the file is skipped, because the start of the next record is unknown.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial

@@ -5,8 +5,6 @@ order. Their records are grouped into chunks that fit in memory, and shuffled. T
 depend on the number of processes.
 """
 
-from __future__ import annotations
-
 import os
 import pickle
 import random

@@ -1,7 +1,5 @@
 """Pretrains and evaluates a model: `run_pretraining`."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

@@ -1,7 +1,5 @@
 """The pretraining task: masked-LM and, on pairs of segments, sentence-order prediction."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Selects the best answers from the model outputs of all windows."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Questions about contexts, from JSON files in the format of SQuAD 1.1, SQuAD 2.0 or CMRC 2018."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

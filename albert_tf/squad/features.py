@@ -3,8 +3,6 @@
 In training, a window has an answer if it contains the whole answer; otherwise it is unanswerable.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Scores of answers as defined by SQuAD 1.1, SQuAD 2.0 and CMRC 2018, in percent."""
 
-from __future__ import annotations
-
 import re
 import string
 from collections import Counter

@@ -1,7 +1,5 @@
 """The job of `run_squad`: training, evaluation, answers and export."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import os

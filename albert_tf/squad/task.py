@@ -1,7 +1,5 @@
 """The training task of question answering."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

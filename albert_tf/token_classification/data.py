@@ -20,8 +20,6 @@ All other files contain one word per line, and blank lines between sentences.
   words. Additional columns, such as predictions, contain `_` in these lines.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from bisect import bisect_left, bisect_right

@@ -1,7 +1,5 @@
 """Splits sentences into overlapping windows, and assigns each word to one window."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice

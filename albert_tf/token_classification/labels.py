@@ -8,8 +8,6 @@
 The type follows the first hyphen. If there is only one type, all labels may omit it: `B`, `I`, `O`.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The job of `run_token_classifier`: training, evaluation, prediction and export."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Predicts labels of words, and entities of texts."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise

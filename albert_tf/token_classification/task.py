@@ -1,7 +1,5 @@
 """The training task of token classification. The first piece of a word predicts its label."""
 
-from __future__ import annotations
-
 import hashlib
 from typing import Any
 

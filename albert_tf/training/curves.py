@@ -1,7 +1,5 @@
 """Draws the curves of a run: one panel per metric, with one color per data set."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -6,8 +6,6 @@ the chief, writes shared files. TF_CONFIG contains the addresses of all workers 
 this process. No other module uses the strategy classes of TensorFlow.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -1,7 +1,5 @@
 """Evaluation of the checkpoints of a run, their results, and the best checkpoint."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import os

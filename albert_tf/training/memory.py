@@ -4,8 +4,6 @@ The estimate is for one replica. On a CPU, it is the peak memory of the process.
 b examples of a micro-batch, S sequence, P predictions, and the sizes of the configuration.
 """
 
-from __future__ import annotations
-
 import bisect
 import dataclasses
 import glob

@@ -5,8 +5,6 @@ The output directory contains `run_config.json` (settings, versions, devices, co
 resumes from a step or rolls back to it, later records are removed.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

@@ -3,8 +3,6 @@
 The plan, which is logged before the training, contains its steps, memory and disk space.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext

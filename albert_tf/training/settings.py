@@ -1,7 +1,5 @@
 """Settings and results of jobs. Settings are named after the flags of the commands."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 import numbers

@@ -14,8 +14,6 @@ activations and the factors of matrix products are rounded. Moments, losses, sof
 normalization are float32 in every precision.
 """
 
-from __future__ import annotations
-
 import random
 import sys
 from collections.abc import Callable, Mapping, Sequence
