@@ -45,11 +45,11 @@ from albert_tf.training.distribution import (
 REPORT_FILE = "accelerator_report.md"
 # Golden steps on a CPU in float32.
 RECORDED = {
-    "loss": [10.994068, 11.701693, 9.472420],
-    "gradient_norm": [17.344320, 16.148156, 4.575213],
+    "loss": [12.534491, 12.327499, 10.085327],
+    "gradient_norm": [30.412512, 20.277136, 7.470147],
 }
 # Maximum relative errors of gradient norms. For losses, a tenth of these values is the limit. On a
-# CPU the largest errors of gradient norms were 1e-7 (float32) and 1.4e-3 (bfloat16). A missing mask
+# CPU the largest errors of gradient norms were 2e-6 (float32) and 8e-3 (bfloat16). A missing mask
 # causes 1e-1. TF32 rounds like float16.
 TOLERANCES = {FLOAT32: 1e-4, BFLOAT16: 5e-2, FLOAT16: 5e-3}
 _GOLDEN_BATCH, _GOLDEN_LENGTH = 8, 64
