@@ -57,7 +57,7 @@ from albert_tf.config import (
 )
 from albert_tf.modeling import fused_attention
 from albert_tf.pretraining.task import PretrainingTask
-from albert_tf.training import precision, step
+from albert_tf.training import step
 from albert_tf.training.distribution import create_strategy
 from albert_tf.training.evaluation import Evaluator
 from benchmarks.compiled_program import kernels, product_operations
@@ -135,7 +135,7 @@ def export_evaluation(target: str, config: AlbertConfig, B: int, S: int, P: int)
     """Returns the evaluation of a batch; for the arguments see `export_step`."""
     with _pretended_device(target, 1):
         task, strategy = _task(target, config, S, P), create_strategy("one_device")
-        model = precision.build_model(task.build_model, BFLOAT16, strategy)
+        model = step.build_model(task.build_model, BFLOAT16, strategy)
         evaluator = Evaluator(task, model, strategy, B)
         return _export(evaluator._sums_of_replica, random_batch(config, B, S, P))
 
@@ -144,7 +144,7 @@ def export_prediction(target: str, config: AlbertConfig, B: int, S: int, P: int)
     """Returns the outputs of the encoder for a batch; for the arguments see `export_step`."""
     with _pretended_device(target, 1):
         task, strategy = _task(target, config, S, P), create_strategy("one_device")
-        model = precision.build_model(task.build_model, BFLOAT16, strategy)
+        model = step.build_model(task.build_model, BFLOAT16, strategy)
         batch = random_batch(config, B, S, P)
         inputs = {name: batch[name] for name in ("input_ids", "input_mask", "segment_ids")}
         return _export(lambda features: model.encoder(features)["pooled_output"], inputs)
@@ -283,7 +283,6 @@ def _pretended_device(target: str, replicas: int) -> Iterator[None]:
     """Patches the package so that it treats this machine as the target."""
     kind = "GPU" if target == "h200" else "TPU"
     patches = [
-        mock.patch.object(precision, "device_type", return_value=kind),
         mock.patch.object(step, "device_type", return_value=kind),
         mock.patch.object(fused_attention, "compute_capabilities", return_value=[(9, 0)]),
         mock.patch.object(fused_attention, "disagreement", return_value=None),

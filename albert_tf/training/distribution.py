@@ -414,7 +414,7 @@ def split_batch(
     if strategy.num_replicas_in_sync == 1:
         return features
 
-    def rows(context: tf.distribute.ValueContext, values: tf.Tensor) -> tf.Tensor:
+    def rows(context: tf.distribute.experimental.ValueContext, values: tf.Tensor) -> tf.Tensor:
         share = values.shape[0] // replicas
         start = context.replica_id_in_sync_group % replicas * share
         return values[start : start + share]

@@ -128,7 +128,7 @@ def test_without_positions_all_tokens_are_scored():
     model = albert_tf.load("mini")
     x = model.tokenizer(TEXTS)
     everything = model.predict(x, verbose=0)
-    assert everything.keys() == {"masked_lm_logits"}
+    assert everything.keys() == {"masked_lm_logits", "sentence_order_logits"}
     assert everything["masked_lm_logits"].shape == (*x["input_ids"].shape, 8000)
     positions = np.array([[1, 3], [5, 2], [1, 0]])
     some = model({**x, "masked_lm_positions": positions})["masked_lm_logits"]
