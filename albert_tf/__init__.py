@@ -175,7 +175,7 @@ def _import_keras(execute: Callable[[ModuleType], None], module: ModuleType) -> 
     _register_classes(module)
 
 
-# `keras.models.load_model` only finds registered classes, and importing them imports TensorFlow.
+# `keras.models.load_model` only finds registered classes. `_LazyClass` defers their imports.
 if "keras" in sys.modules:
     _register_classes(sys.modules["keras"])
 else:

@@ -32,7 +32,7 @@ FREEZES = ("encoder", "embeddings")
 REQUIRED_KEYS = ("vocab_size", "num_hidden_layers", "num_attention_heads")
 
 # Key of `AlbertConfig.extra`: the released version ("v1" or "v2") that a model was fine-tuned from.
-# Released configurations differ only in dropout, which fine-tuning may change.
+# It cannot be detected, because the versions differ only in dropout, which fine-tuning may change.
 VERSION_KEY = "pretrained_version"
 
 MAX_SIZE = 2**31 - 1  # largest dimension of a tensor
@@ -93,7 +93,7 @@ class AlbertConfig:
             object.__setattr__(self, "hidden_act", "")
         for name in _SIZES:
             value = getattr(self, name)
-            size = as_whole_number(value)  # files also contain 12.0
+            size = as_whole_number(value)  # some files contain 12.0 instead of 12
             is_valid = size is not None and 1 <= size <= MAX_SIZE
             expected = f"a whole number from 1 to {MAX_SIZE}"
             _require(is_valid, f"AlbertConfig.{name}", expected, value)
@@ -326,7 +326,7 @@ class OptimizerConfig:
     num_warmup_steps: int = 3125
     start_warmup_step: int = 0  # the rate is 0 before this step
     poly_power: float = 1.0  # exponent of the polynomial decay
-    weight_decay_rate: float = 0.01  # per unit of the learning rate
+    weight_decay_rate: float = 0.01  # decay per step, multiplied by the learning rate
     clip_norm: float = 1.0  # largest global norm of the gradients
     beta_1: float = 0.9  # decay of the first moment
     beta_2: float = 0.999  # decay of the second moment

@@ -31,7 +31,7 @@ from albert_tf.modeling.rematerialization import Run, run_rematerialized
 M = TypeVar("M", bound="ConfiguredModel")
 
 _ALIASES = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}  # Hugging Face's names
-# Unsupported names of other libraries. A model without its mask would attend to padding.
+# Rejected names of other libraries. If a mask were ignored, the model would attend to padding.
 _FOREIGN_NAMES = {
     "input_word_ids": "input_ids",
     "token_ids": "input_ids",
@@ -56,7 +56,7 @@ class ConfiguredModel(SavedSettings, keras.Model):
 
     tokenizer: Any = None  # stored with the model, set by `load`
     trained_task: Any = None  # the `TrainedTask` of the heads, set by `load`
-    has_new_head = False  # whether `load` found no weights for the head and initialized it randomly
+    has_new_head = False  # whether `load` initialized the head randomly
     uses_pooler = True  # whether an output depends on the pooler
     # The original's names of the head's variables, or of their scopes (with "/").
     head_weights: ClassVar[tuple[str, ...]] = ()

@@ -41,7 +41,7 @@ Gradient = Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor, tf.Tensor]]
 
 
 class FusedAttention:
-    """Attention by a pair of kernels. If `is_required`, unsupported shapes are an error."""
+    """Attention by a pair of kernels. If `is_required`, shapes unknown in tracing are an error."""
 
     def __init__(self, forward: Forward, backward: Backward, *, is_required: bool = False) -> None:
         self._forward = forward
@@ -79,8 +79,8 @@ class FusedAttention:
             key: as `query`, not scaled.
             value: as `key`.
             attention_mask: [B, S] of any number type; 1 = a key to attend to, 0 = padding. A row of
-                zeros attends as a row of ones. The result is NaN for a sequence whose mask is not
-                ones followed by zeros.
+                zeros has the same effect as a row of ones. For any other mask that is not ones
+                followed by zeros, the result for this sequence is NaN.
             dropout_rate: must be 0.
             dropout_seed: ignored.
         """
@@ -104,8 +104,8 @@ class CompiledAttention:
 
     XLA keeps the exponentials of a softmax in float32, and reads and writes them several times.
     Here they are rounded once. The context is divided by the sums of the exponentials, so that the
-    probabilities are not computed. TPUs compute the sums together with the exponentials. On GPUs,
-    the sums are part of the product with the values, through a column of ones.
+    probabilities are not computed. TPUs compute the sums together with the exponentials. On GPUs
+    without dropout, the product with the values also yields the sums, through a column of ones.
 
     Dropout is only efficient on TPUs. The exponentials of dropped probabilities are stored as
     negative numbers, so that the mask needs no memory.
@@ -145,7 +145,7 @@ class CompiledAttention:
                 is_kept = kernels.random_bytes(shape, dropout_seed) >= threshold
                 is_kept = tf.transpose(is_kept, [0, 1, 3, 2])
                 exponentials = tf.where(is_kept, exponentials, -exponentials)
-            # Without the barrier, XLA would keep them in float32 as well.
+            # Without the barrier, XLA would also store the float32 exponentials.
             (signed,) = xla.optimization_barrier(tf.cast(exponentials, query.dtype))
             kept = tf.nn.relu(signed) if drops else signed
             if drops or kernels.on_tpu():
@@ -208,10 +208,10 @@ def present() -> Attention | None:
 
 
 def key_lengths(attention_mask: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the lengths of sequences, int32 [B], and whether they define the mask, bool [B].
+    """Returns the length of each sequence, int32 [B], and whether its mask is valid, bool [B].
 
-    The mask is [B, S] of any number type. A row of zeros has length S: all its scores are lowered
-    equally, as in the original.
+    The mask is [B, S] of any number type. It is valid if it is ones followed by zeros. A row of
+    zeros has length S: as in the original, all its scores are lowered equally.
     """
     mask, length = tf.cast(attention_mask, tf.float32), tf.shape(attention_mask)[1]
     count = tf.reduce_sum(tf.cast(tf.equal(mask, 1.0), tf.int32), axis=1)
@@ -311,7 +311,7 @@ def _call(
 def choose(
     name: str, config: AlbertConfig, precision: str, length: int, *, jit_compile: bool
 ) -> FusedAttention | None:
-    """Returns the attention of training steps, `None` for plain attention, and logs the choice.
+    """Returns the attention of training steps. If it is plain, logs this and returns `None`.
 
     "auto" is "cudnn" if it is supported. The kernels are first compared with plain attention on the
     device. If they differ or fail, a warning is logged, and plain attention is used. Raises

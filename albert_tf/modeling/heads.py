@@ -53,7 +53,7 @@ class MaskedLmHead(ConfiguredLayer):
 
 @register
 class ClassificationHead(ConfiguredLayer):
-    """Scores K labels of texts or tokens: classes, a number (K = 1), or the order of segments.
+    """Maps a vector of a text or token to K scores; K is 1 for regression and multiple choice.
 
     `initializer_range` is the standard deviation of the initial weights, 0.02 in the original.
 
@@ -106,7 +106,7 @@ class ClassificationHead(ConfiguredLayer):
 class SpanHead(ClassificationHead):
     """Scores every token as the start and as the end of an answer.
 
-    `.keras` files contain the name of this class.
+    Do not rename this class: `.keras` files contain its name.
 
     Source: squad_utils.py of the original release, create_v1_model.
     """

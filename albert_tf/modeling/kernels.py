@@ -129,8 +129,9 @@ def in_xla() -> bool:
 def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor) -> tf.Tensor:
     """Zeroes entries of x with a probability of `rate`, in [0, 1), and scales the others.
 
-    `rate` is rounded to a multiple of 1 / 65536 below 1. The mask depends only on the seed,
-    int32 [2], and on the number of entries. For TPUs, see `byte_threshold` and `random_bytes`.
+    `rate` is rounded to a multiple of 1 / 65536 below 1. The mask depends only on the rate,
+    the seed, int32 [2], and the number of entries. For TPUs, see `byte_threshold` and
+    `random_bytes`.
     """
     threshold = min(round(rate * 65536), 65535)
     scale = 65536 / (65536 - threshold)
@@ -155,7 +156,7 @@ def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor) -> tf.Tensor:
 
 
 def _dropout_mask(x: tf.Tensor, threshold: int, seed: tf.Tensor) -> Callable[[], tf.Tensor]:
-    """Returns a function that returns the mask, bool of the shape of x, from few stored bytes."""
+    """Returns a function that computes the mask, bool with the shape of x. It stores few bytes."""
     if not tf.compat.v1.executing_eagerly_outside_functions():
         # Graphs of TensorFlow 1 (TF-Hub modules) cannot draw integers.
         is_kept = tf.random.stateless_uniform(tf.shape(x), seed) >= threshold / 65536

@@ -7,8 +7,8 @@ Layers create their variables in the constructor, so weights can be loaded befor
 Each variable corresponds to one variable of the original release.
 
 With a mixed-precision policy, matrix products are in half precision; softmax, layer normalization,
-GELU and all sums over a batch are in float32. Variables that are only used in such sums
-(`autocast=False`: biases, layer norms, small tables) are not rounded.
+GELU and all sums over a batch are in float32. Variables that are only used in float32 (biases,
+layer norms, small tables) have `autocast=False`, so they are not rounded.
 
 Dropout is stateless: the mask depends only on `dropout_seed`, int32 [2]. `None` disables dropout.
 """
@@ -74,7 +74,7 @@ def rows_of(x: tf.Tensor) -> tf.Tensor:
 
 
 def keeps_axes(x: tf.Tensor) -> bool:
-    """Returns whether products keep all axes of x: on TPUs in bfloat16.
+    """Returns whether products keep all axes of x. They do on TPUs in bfloat16.
 
     XLA selects the memory layouts. If projections merged axes, XLA would copy their results to
     another layout for the products of attention heads.
@@ -259,7 +259,7 @@ class FactorizedEmbedding(ConfiguredLayer):
 
     def _checked_length(self, input_ids: tf.Tensor) -> int | tf.Tensor:
         if input_ids.shape[1] is not None:
-            self.config.check_sequence_length(input_ids.shape[1], "The sequence length")
+            self.config.check_sequence_length(input_ids.shape[1], "`input_ids.shape[1]`")
             return input_ids.shape[1]
         length = tf.shape(input_ids)[1]
         positions = self.config.max_position_embeddings

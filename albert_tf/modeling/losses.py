@@ -126,8 +126,8 @@ class HeadLoss(keras.losses.Loss):
     def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
         """Returns a loss for each label, float32 [...].
 
-        Invalid class ids raise an error; with XLA, their loss is NaN. The loss of binary labels
-        below 0 or above 1 is NaN.
+        Invalid class ids raise an error on CPUs. On GPUs and with XLA, their loss is NaN. The loss
+        of binary labels below 0 or above 1 is NaN.
         """
         labels = self._check_shape(y_true, y_pred)
         if self.kind == "cross_entropy":

@@ -20,7 +20,7 @@ from albert_tf.modeling.heads import (
 from albert_tf.modeling.layers import ConfigLike, Inputs, Seed, register
 from albert_tf.modeling.losses import HeadLoss
 
-_HEAD = 1  # folded into the dropout seed for the head; the encoder splits the seed
+_HEAD = 1  # folded into the dropout seed, so that head and encoder have different seeds
 C = TypeVar("C", bound="LabelModel")
 Tensors: TypeAlias = dict[str, Any]
 
@@ -95,8 +95,8 @@ class AlbertForPretraining(EncoderAndHead):
 
     Args:
         config, use_one_hot_embeddings: see `AlbertEncoder`.
-        has_sentence_order_head: whether the model has a head with two classes for pairs of
-            segments: their order or, in next-sentence prediction, their adjacency.
+        has_sentence_order_head: whether the model has a head that predicts whether two segments are
+            in the original order or, in next-sentence prediction, whether they are adjacent.
     """
 
     SETTINGS = ("config", "use_one_hot_embeddings", "has_sentence_order_head")
@@ -293,7 +293,7 @@ class AlbertForTokenClassification(LabelModel):
 
     A call returns `logits`, float32 [B, S, K], also for padding and special tokens. The labels of
     the loss are class ids [B, S]. Tokens without a label need a valid class id, such as 0, and a
-    sample weight of 0 in the sample weights [B, S].
+    weight of 0 in the sample weights [B, S].
 
     Args:
         config, use_one_hot_embeddings, labels: see `AlbertForClassification`.
@@ -410,11 +410,11 @@ class AlbertForQuestionAnswering(EncoderAndHead):
 class AlbertForQuestionAnsweringWithBeamSearch(EncoderAndHead):
     """The encoder with the best spans and a score for no answer, as in SQuAD 2.0.
 
-    Further inputs of a call are the true `start_positions`, int32 [B], for which ends are scored
-    (required in training), and `p_mask`, int32 [B, S]; 1 = no answer starts or ends here. By
+    A call has two more inputs. `start_positions`, int32 [B], are the true starts for which ends are
+    scored; training requires them. `p_mask`, int32 [B, S], is 1 where no answer starts or ends. By
     default, answers are in segment 1 without its last token, or at the first token.
 
-    A call returns the outputs of `SpanBeamHead.call`. They do not depend on padding.
+    A call returns the outputs of `SpanBeamHead.call`, which do not depend on padding.
 
     Args:
         config, use_one_hot_embeddings: see `AlbertEncoder`.

@@ -35,7 +35,7 @@ class BlockPlace(NamedTuple):
 
     @property
     def layer(self) -> tuple[int, int]:
-        """Group of the first layer that runs this block, and its number in the group, from 1."""
+        """The first layer that runs this block: its group, and its number in the group, from 1."""
         return self.group, max(self.attention, self.feed_forward)
 
 

@@ -1,4 +1,4 @@
-"""Chooses options for questions in memory."""
+"""Python interface for multiple choice: chooses an option for each question."""
 
 from __future__ import annotations
 
@@ -102,9 +102,9 @@ class MultipleChoice:
     ) -> MultipleChoice:
         """Loads a fine-tuned model.
 
-        `path` is a model of any format, see `load`. In a training directory, the best checkpoint is
-        used, otherwise the newest. For `max_seq_length`, `max_qa_length` and `batch_size` see
-        `MultipleChoice`.
+        `path` is a model of any format, see `albert_tf.load`. In a training directory, the best
+        checkpoint is used, otherwise the newest. For `max_seq_length`, `max_qa_length` and
+        `batch_size` see `MultipleChoice`.
 
         Raises:
             TypeError: an argument has the wrong type.

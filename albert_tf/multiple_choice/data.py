@@ -51,9 +51,8 @@ class ChoiceExample:
     def endings(self, clean: Callable[[str], str] | None = None) -> tuple[str, ...]:
         """Returns one text per option: the question with the option inserted at each "_".
 
-        If the question contains no "_", the option is appended after a space.
-
-        Question and options are cleaned first, because cleaning converts similar characters to "_".
+        If the question contains no "_", the option is appended after a space. `clean` is applied to
+        the question and the options first, because it converts similar characters to "_".
 
         Source: race_utils.py of the original release, read_examples.
         """

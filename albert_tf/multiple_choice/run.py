@@ -37,8 +37,8 @@ class MultipleChoiceSettings(StepSettings):
     """Settings of `run_multiple_choice`, named after the flags of `run_race.py`.
 
     `output_dir` is required. The actions are `do_train` and `do_eval`, both True by default,
-    `do_predict` and `export_dir`. They need data: `data_dir` for RACE, otherwise `train_choices`,
-    `dev_choices` and `test_choices`. Training also needs an initial model:
+    `do_predict` and `export_dir`. All except `export_dir` need data: `data_dir` for RACE, otherwise
+    `train_choices`, `dev_choices` and `test_choices`. Training also needs an initial model:
     `albert_hub_module_handle`, or `init_checkpoint` with its files. docs/flags.md describes all
     settings. For errors see `ClassificationSettings`.
     """

@@ -36,7 +36,7 @@ Transform = Callable[[Features, tf.Tensor], Features]
 
 _FRAME_BYTES = 16  # length and checksums of a record
 _MAX_STREAMS = 64
-_MIN_ROWS = 8  # per stream and batch if there are more than 8 streams, because streams are slow
+_MIN_ROWS = 8  # per stream and batch if there are more than 8 streams; each stream takes time
 _MAX_UNEVENNESS = 1.2  # size of the largest stream relative to the smallest stream
 _MAX_OPEN_FILES = 16  # of all streams; files are interleaved to separate neighboring records
 _RECORDS_TO_CHECK = 16  # more than 1, because a masked record can lack predictions
@@ -199,7 +199,7 @@ def are_masked(path: str) -> bool | None:
 
 
 def check_masking(files: Sequence[str], *, masked: bool) -> None:
-    """Raises RecordError unless all records are masked or, if `masked` is False, plain."""
+    """Raises RecordError if the first records of a file do not match `masked`."""
     for path in files:
         answer = are_masked(path)
         if answer and not masked:

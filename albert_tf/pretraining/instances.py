@@ -49,8 +49,8 @@ class SegmentSettings:
             half of the pairs, B is from another document (next-sentence prediction). "none": single
             segments instead of pairs.
         sentence_pairs: "original": if a chunk has only one segment, B is from another document, so
-            lengths reveal the label. "adjacent": only pairs of adjacent segments, whose lengths do
-            not depend on the label; not supported with "nsp".
+            a model can often infer the label from lengths. "adjacent": only pairs of adjacent
+            segments, whose lengths do not depend on the label; not supported with "nsp".
 
     Raises:
         ValueError: a number is out of range, or "adjacent" is combined with "nsp".
@@ -181,8 +181,8 @@ def pair_segments(
 ) -> Iterator[Pair]:
     """Cuts document `index` into pairs, or into single segments.
 
-    Segments are joined up to a target length, and split into two parts at a random segment. Random
-    numbers are drawn in the same order as in the original.
+    Segments are joined until they reach a target length, and divided into two parts at a random
+    segment start. Random numbers are drawn in the same order as in the original.
 
     Source: `create_instances_from_document` of the original.
     """

@@ -40,9 +40,9 @@ class Words(NamedTuple):
 def find_words(is_text: np.ndarray, starts_word: np.ndarray | None) -> Words:
     """Groups tokens into words.
 
-    `is_text`, bool [B, S], is False for special tokens and padding. A token without `starts_word`,
-    bool [B, S], belongs to the previous word, even across [SEP], unless it is the first text token.
-    If `starts_word` is `None`, every text token is a word.
+    `is_text`, bool [B, S], is False for special tokens and padding. If `starts_word`, bool [B, S],
+    is False for a token, it belongs to the previous word, even across [SEP]. The first text token
+    always starts a word. If `starts_word` is `None`, every text token is a word.
 
     Source: `create_masked_lm_predictions` of the original.
     """
@@ -153,7 +153,7 @@ def masking_limit_warning(length: int, masking: MaskingSettings) -> str | None:
     return (
         f"`masked_lm_prob`={fraction:g} asks for {wanted} predictions in {length} tokens, but "
         f"`max_predictions_per_seq`={limit} allows only {limit}, so {limit / length:.1%} of the "
-        "tokens will be masked, as for the released models. To mask the requested fraction, pass "
+        "tokens will be masked. To mask the requested fraction, pass "
         f"`max_predictions_per_seq`={wanted}."
     )
 
@@ -323,7 +323,7 @@ class OnlineMasking:
     vocab_size: int
 
     def describe(self) -> dict[str, Any]:
-        """Returns the settings of the masks, except the seed, as JSON."""
+        """Returns the settings of the masks, except the seed, as a dictionary for JSON."""
         return asdict(self)
 
     def __call__(

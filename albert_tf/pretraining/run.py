@@ -127,8 +127,8 @@ def scaling_report(
 ) -> list[str]:
     """Returns lines that list and explain the scaled settings."""
     lines = [
-        f"The settings are for {_SCALE}={reference} and are scaled to "
-        f"`train_batch_size`={batch_size}. Without {_SCALE} they are used unchanged:",
+        f"The settings were chosen for {_SCALE}={reference} and are now scaled to "
+        f"`train_batch_size`={batch_size}. To use them unchanged, omit {_SCALE}",
         f"`learning_rate`={given.learning_rate:g} becomes {used.learning_rate:g}: multiplied by "
         f"the square root of {batch_size}/{reference}, the rule for LAMB",
     ]

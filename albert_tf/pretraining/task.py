@@ -202,7 +202,7 @@ class PretrainingTask:
         return {f"{name}_accuracy": accuracy(*target) for name, target in targets}
 
     def _targets(self, outputs: Mapping[str, Any], features: Features) -> dict[str, tuple]:
-        """Returns logits, labels and weights, by the first part of the names of scores."""
+        """Returns logits, labels and weights, by the prefix of the names of losses and metrics."""
         weights = features["masked_lm_weights"]
         targets = {"masked_lm": (outputs["masked_lm_logits"], features["masked_lm_ids"], weights)}
         if self._sentence:

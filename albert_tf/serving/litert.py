@@ -60,8 +60,8 @@ class Agreement(NamedTuple):
     """Comparison of one output of two models, without padding."""
 
     difference: float  # largest absolute difference
-    cosine: float  # of the angle between all values of both models
-    largest: float  # largest absolute value of the original model
+    cosine: float  # cosine similarity of the values of both models
+    largest: float  # largest absolute value of the original model's output
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -1,6 +1,6 @@
 """Functions that all exports share.
 
-Exported models take token ids: `input_ids`, `input_mask` (1 = real token, 0 = padding) and
+SavedModels take texts or token ids: `input_ids`, `input_mask` (1 = real token, 0 = padding) and
 `segment_ids`, int32, of any number of examples and any length up to `max_position_embeddings`.
 They compute in float32 without dropout.
 
@@ -132,10 +132,10 @@ def write_saved_model(
 ) -> str:
     """Writes a SavedModel into a new subdirectory of `export_dir`, atomically; returns its path.
 
-    The subdirectory is named after the time in seconds. It contains the weights by the original's
-    names and, in `assets.extra`, the configuration and `extra_files`, texts by file name, so
-    `albert_tf.load` can read it. `signatures` are TensorFlow functions that use the variables of
-    `model` and `tokenizer`. Raises `WriteError` if the directory cannot be written.
+    The subdirectory is named after the time in seconds. `albert_tf.load` can read it, because it
+    contains the weights by the original's names and, in `assets.extra`, the configuration.
+    `extra_files` are further texts by file name. `signatures` are TensorFlow functions that use the
+    variables of `model` and `tokenizer`. Raises `WriteError` if the directory cannot be written.
     """
     root = tf.Module()
     root.weights = {name: variable.value for name, variable in original_names(model).items()}

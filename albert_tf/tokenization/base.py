@@ -38,7 +38,7 @@ class Encoding(NamedTuple):
 
     * In SentencePiece, the blank before a word belongs to the first token of the word. Of several
       blanks, only the first is covered; other white space is covered only if there is no blank.
-    * Characters that normalization removes are only covered between characters of one token.
+    * Characters that normalization removes are covered only between two characters of a token.
     * If normalization replaces a character with several characters ("½" by "1⁄2"), each token of
       the replacement covers the original character.
     * A token without characters, such as a word start without a blank, has an empty range at the

@@ -1,4 +1,4 @@
-"""Loads tokenizers; the content of a file determines its format, not its name."""
+"""Loads tokenizers. The content of a file, not its name, determines its format."""
 
 import errno
 import os

@@ -292,9 +292,9 @@ def train_sentence_piece(
 ) -> None:
     """Trains a unigram vocabulary and writes `<model_prefix>.model` and `<model_prefix>.vocab`.
 
-    At most 10 million of the sentences are sampled. `vocab_size` includes the special tokens, which
-    come first: <pad>, <unk>, [CLS], [SEP] and [MASK]. Raises ValueError if there is no text, or if
-    `vocab_size` does not fit the text.
+    Of more than 10 million sentences, a sample is used. `vocab_size` includes the special tokens,
+    which come first: <pad>, <unk>, [CLS], [SEP] and [MASK]. Raises ValueError if there is no text,
+    or if `vocab_size` does not fit the text.
 
     Source: the training command in the README of the original release.
     """

@@ -124,21 +124,21 @@ def segment_ids(splits: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
 
 
 def utf8_positions(codes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the first byte of each character in UTF-8, int32 [N + 1], and the reverse map."""
+    """Returns the UTF-8 start of each character, int32 [N + 1], and the character of each byte."""
     lengths = 1 + sum(tf.cast(codes >= bound, tf.int32) for bound in (0x80, 0x800, 0x10000))
     starts = tf.concat([[0], tf.cumsum(lengths)], 0)
     return starts, segment_ids(starts, starts[-1] + 1)
 
 
 def first_from(mask: tf.Tensor) -> tf.Tensor:
-    """Returns the first position in `mask` at or after each of N positions, or N."""
+    """Returns the index of the first True at or after each of N positions; N if there is none."""
     size = tf.size(mask)
     places = tf.cast(tf.where(mask)[:, 0], tf.int32)
     return tf.gather(tf.concat([places, [size]], 0), tf.cumsum(tf.cast(mask, tf.int32), 0, True))
 
 
 def last_before(mask: tf.Tensor) -> tf.Tensor:
-    """Returns the last position in `mask` before each of N positions, or -1."""
+    """Returns the index of the last True before each of N positions; -1 if there is none."""
     places = tf.cast(tf.where(mask)[:, 0], tf.int32)
     return tf.gather(tf.concat([[-1], places], 0), tf.cumsum(tf.cast(mask, tf.int32), 0, True))
 
@@ -201,7 +201,7 @@ class SigmaLowering(tf.Module):
     """Lower-cases capital sigmas, whose lower case depends on the characters around them."""
 
     def __init__(self, is_dropped: Callable[[str], bool] | None = None) -> None:
-        """Creates the table; `is_dropped` selects characters that the tokenizer removes first."""
+        """Creates the table; `is_dropped` selects characters to remove before lower-casing."""
         super().__init__()
         classes = _case_classes()
         if is_dropped:

@@ -88,7 +88,7 @@ class CommaRule(tf.Module):
     def _locate_parts(
         self, located: Located, rows: tf.Tensor, places: tf.Tensor, codes: tf.Tensor
     ) -> Located:
-        """Replaces the ranges of parts, which still are the ranges of whole pieces."""
+        """Replaces the ranges of whole pieces by the ranges of their parts."""
         is_part = tf.where(rows > 0)
         columns = (rows, places, located.starts, located.ends)
         rows, places, starts, ends = (tf.gather_nd(column, is_part) for column in columns)
@@ -170,7 +170,7 @@ class SentencePieceGraph(tf.Module):
         return self._sigmas(clean) if self._lowers else clean
 
     def _locate(self, clean: Characters) -> Located:
-        """Returns the pieces of normalized texts and their ranges of normalized characters."""
+        """Returns the pieces of normalized texts and their ranges, in normalized characters."""
         ids, starts, ends = self._model.tokenize_with_offsets(
             limit_words(encode(clean.codes, clean.splits))
         )
@@ -192,7 +192,7 @@ class SentencePieceGraph(tf.Module):
         return pieces._replace(starts=starts, ends=ends)
 
     def _with_leading_blanks(self, pieces: Located, raw: Characters, gaps: _Gaps) -> Located:
-        """Adds white space at the start of a text to the first piece, if it begins with "▁"."""
+        """Adds leading white space of a text to the range of the first piece if it has a "▁"."""
         has_pieces = pieces.splits[1:] > pieces.splits[:-1]
         rows = tf.where(has_pieces)[:, 0]
         first, begin = tf.gather(pieces.splits, rows), tf.gather(raw.splits, rows)

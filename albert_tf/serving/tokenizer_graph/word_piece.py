@@ -33,7 +33,7 @@ from albert_tf.tokenization.word_piece import (
     spread_words,
 )
 
-_NO_WORD = "\0"  # matches no token, because texts cannot contain it
+_NO_WORD = "\0"  # matches no token, because vocabulary files cannot contain it
 
 _CLASSES = 256  # canonical combining classes
 
@@ -120,7 +120,7 @@ class _Words(NamedTuple):
 
 
 class _MarkOrder(tf.Module):
-    """Sorts combining marks other than accents, which are removed, into canonical order."""
+    """Sorts combining marks into canonical order, except accents, which are already removed."""
 
     def __init__(self) -> None:
         super().__init__()
