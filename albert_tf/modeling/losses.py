@@ -108,7 +108,8 @@ class HeadLoss(keras.losses.Loss):
             logits [B] and labels 0 or 1 [B]; "multi_label", the mean over K binary cross entropies
             of logits and labels [B, K]; or "squared_error" of predictions [B, 1] and numbers [B].
         factor: factor of this loss in the total loss.
-        name, **kwargs: see `keras.losses.Loss`.
+        name: see `keras.losses.Loss`.
+        **kwargs: see `keras.losses.Loss`.
     """
 
     def __init__(
