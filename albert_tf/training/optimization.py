@@ -154,7 +154,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
 
     Args:
         learning_rate: a number, a schedule, or a callable without arguments.
-        weight_decay_rate: decay per unit of learning rate.
+        weight_decay_rate: weight decay, multiplied by the learning rate in each step.
         beta_1: b1, decay of the first moment.
         beta_2: b2, decay of the second moment.
         epsilon: added to the root of the second moment.
