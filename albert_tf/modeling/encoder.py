@@ -308,7 +308,7 @@ def named_inputs(inputs: Inputs) -> dict[str, tf.Tensor]:
 def _check_token_ids(inputs: Mapping[str, tf.Tensor]) -> None:
     if "input_ids" not in inputs:
         raise UserError(f"The encoder needs 'input_ids'. Received: {sorted(inputs)}")
-    # A mixed-precision policy would round ids in floating point.
+    # With mixed precision, Keras would round floating-point ids to half precision.
     dtype = tf.convert_to_tensor(inputs["input_ids"]).dtype
     if not dtype.is_integer:
         raise UserError(

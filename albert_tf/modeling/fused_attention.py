@@ -28,11 +28,11 @@ _MIN_CAPABILITY = (8, 0)
 _MAX_HEAD_SIZE = 128  # of backward passes on GPUs before Hopper
 MASKED_SCORE = -10000.0  # added to the attention scores of padding keys
 # Largest difference between a kernel and plain attention in float32, relative to the norm. Rounding
-# to bfloat16 causes a quarter of this limit. A wrong mask or scale causes ten times as much.
+# to bfloat16 reaches a quarter of it. A wrong mask or scale causes ten times the limit.
 TOLERANCE = 0.01
 
-# Maps (query, key, value, lengths of the keys) to (context, statistics): float [B, N, S, D] each,
-# int32 [B] in 1..S, and float32 [B, N, S].
+# Maps (query, key, value, lengths of the keys) to (context, statistics). Query, key, value and
+# context are float [B, N, S, D], lengths int32 [B] in 1..S, and statistics float32 [B, N, S].
 Forward = Callable[[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
 # Maps (query, key, value, lengths, context, statistics, gradient of the context) to the gradients
 # of query, key and value.
@@ -79,8 +79,8 @@ class FusedAttention:
             key: as `query`, not scaled.
             value: as `key`.
             attention_mask: [B, S] of any number type; 1 = a key to attend to, 0 = padding. A row of
-                zeros has the same effect as a row of ones. For any other mask that is not ones
-                followed by zeros, the result for this sequence is NaN.
+                zeros has the same effect as a row of ones. Other rows must be ones followed by
+                zeros; otherwise, the result for the sequence is NaN.
             dropout_rate: must be 0.
             dropout_seed: ignored.
         """
@@ -140,7 +140,7 @@ class CompiledAttention:
             exponentials = tf.exp(scores - tf.reduce_max(scores, axis=-1, keepdims=True))
             total = tf.reduce_sum(exponentials, axis=-1, keepdims=True)
             if drops:
-                # TPUs select this order of axes for the scores.
+                # On TPUs, XLA stores the scores in this order of axes.
                 shape = tf.gather(tf.shape(scores), [0, 1, 3, 2])
                 is_kept = kernels.random_bytes(shape, dropout_seed) >= threshold
                 is_kept = tf.transpose(is_kept, [0, 1, 3, 2])

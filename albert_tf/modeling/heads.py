@@ -170,13 +170,13 @@ class SpanBeamHead(ConfiguredLayer):
         """Scores ends for given starts, int32 [B], or searches for the best spans.
 
         `sequence_output` is float [B, S, H]; for a search, S is at least K and M. `p_mask` [B, S]
-        is 1 where no answer starts or ends.
+        is 1 where an answer must not start or end.
 
         Returns:
             `cls_logits`, float32 [B], higher if there is no answer. With `start_positions` also
-            `start_log_probs` and `end_log_probs`, float32 [B, S]. Otherwise `start_top_log_probs`,
-            float32, and `start_top_index`, int32 [B, K], best first, and `end_top_log_probs` and
-            `end_top_index` [B, K * M], M entries per start, best first.
+            `start_log_probs` and `end_log_probs`, float32 [B, S]. Otherwise, best first,
+            `start_top_log_probs` and `start_top_index` [B, K], and `end_top_log_probs` and
+            `end_top_index` [B, K * M], M per start. Log-probabilities are float32, indices int32.
         """
         p_mask = tf.cast(p_mask, tf.float32)
         start_log_probs = _masked_log_softmax(

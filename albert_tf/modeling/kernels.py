@@ -156,7 +156,7 @@ def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor) -> tf.Tensor:
 
 
 def _dropout_mask(x: tf.Tensor, threshold: int, seed: tf.Tensor) -> Callable[[], tf.Tensor]:
-    """Returns a function that computes the mask, bool with the shape of x. It stores few bytes."""
+    """Returns a function that computes the bool mask of x. In XLA, it stores one bit per entry."""
     if not tf.compat.v1.executing_eagerly_outside_functions():
         # Graphs of TensorFlow 1 (TF-Hub modules) cannot draw integers.
         is_kept = tf.random.stateless_uniform(tf.shape(x), seed) >= threshold / 65536

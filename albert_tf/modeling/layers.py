@@ -140,7 +140,7 @@ class Projection(SavedSettings, keras.layers.Layer):
         product = self.product(x)
         if self._activate is kernels.gelu:
             return kernels.biased_gelu(product, self.bias)
-        # Not tf.nn.bias_add: its gradient, in bfloat16 on a CPU, stops growing after 512 rows.
+        # Not tf.nn.bias_add: on a CPU, its gradient sums the rows in bfloat16, which loses rows.
         return self._activate(kernels.add_bias(product, self.bias))
 
     def product(self, x: tf.Tensor) -> tf.Tensor:
@@ -178,7 +178,7 @@ class LayerNorm(SavedSettings, keras.layers.Layer):
         return kernels.layer_norm(x, gamma, beta, LAYER_NORM_EPSILON)
 
     def of_sum(self, x: tf.Tensor, rows: tf.Tensor, bias: keras.Variable) -> tf.Tensor:
-        """Returns the norm of x [B, S, H] + rows + bias [H]; rows are [B * S, H] or like x."""
+        """Normalizes x + rows + bias: x [B, S, H], rows [B * S, H] or [B, S, H], bias [H]."""
         return kernels.residual_norm(x, rows, bias, self.gamma, self.beta, LAYER_NORM_EPSILON)
 
 

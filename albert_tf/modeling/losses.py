@@ -86,7 +86,7 @@ def regression_loss(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) ->
 
 
 def accuracy(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> LossSum:
-    """Returns the share of labels, int32 [...], that have the highest of the logits [..., K]."""
+    """Returns the fraction of labels, int32 [...], whose logit is the highest of [..., K]."""
     is_right = tf.equal(tf.argmax(logits, axis=-1, output_type=tf.int32), labels)
     return LossSum.of(tf.cast(is_right, weights.dtype), weights)
 
@@ -125,7 +125,7 @@ class HeadLoss(keras.losses.Loss):
         self.factor = factor
 
     def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
-        """Returns a loss for each label, float32 [...].
+        """Returns a loss for each example or token, float32 [...].
 
         Invalid class ids raise an error on CPUs. On GPUs and with XLA, their loss is NaN. The loss
         of binary labels below 0 or above 1 is NaN.

@@ -411,8 +411,8 @@ class AlbertForQuestionAnsweringWithBeamSearch(EncoderAndHead):
     """The encoder with the best spans and a score for no answer, as in SQuAD 2.0.
 
     A call has two more inputs. `start_positions`, int32 [B], are the true starts for which ends are
-    scored; training requires them. `p_mask`, int32 [B, S], is 1 where no answer starts or ends. By
-    default, answers are in segment 1 without its last token, or at the first token.
+    scored; training requires them. `p_mask`, int32 [B, S], is 1 where an answer must not start or
+    end. By default, answers are in segment 1 without its last token, or at the first token.
 
     A call returns the outputs of `SpanBeamHead.call`, which do not depend on padding.
 
@@ -486,8 +486,8 @@ class AlbertForQuestionAnsweringWithBeamSearch(EncoderAndHead):
     def default_loss(self) -> dict[str, HeadLoss]:
         """See `EncoderAndHead`.
 
-        The labels are `start_positions`, `end_positions` [B] and, for `cls_logits`, 1 if there is
-        no answer, else 0 [B]. `start_positions` are also an input.
+        `start_positions` [B] are labels and an input, `end_positions` [B] are labels. The label of
+        `cls_logits` [B] is 1 if there is no answer, otherwise 0.
         """
         losses = {name: HeadLoss(factor=0.5) for name in ("start_log_probs", "end_log_probs")}
         return {**losses, "cls_logits": HeadLoss("binary", factor=0.5)}

@@ -19,7 +19,7 @@ from albert_tf.modeling.parameter_sharing import (
 NamedVariables = Iterator[tuple[str, keras.Variable]]
 SLOT_NAMES = ("adam_m", "adam_v")
 PRETRAINING_HEADS = ("cls/predictions/", "cls/seq_relationship/")
-# Scopes of `ClassificationHead`s by their names. Classifiers have no scope.
+# Scopes of `ClassificationHead` layers by layer name. Layers named "classifier" have no scope.
 _HEAD_SCOPES = {"sentence_order_head": "cls/seq_relationship/", "span_head": "cls/squad/"}
 
 

@@ -1,7 +1,7 @@
 """Parameter sharing between layers, and the numbers of parameters.
 
 A layer runs the blocks of its group, one per inner group. A block consists of an attention part and
-a feed-forward part, each with the following layer norm. Parts are named as in the original:
+a feed-forward part, each including the layer norm after it. Parts are named as in the original:
 `group_<g>/inner_group_<i>/attention_<n>` and `.../ffn_<n>`. Parts with the same name share their
 parameters. In the k-th layer of a group, `parameter_sharing` selects the number n of each part:
 

@@ -29,14 +29,14 @@ from albert_tf.training.task import (
     StreamIterator,
 )
 
-# Changes a batch. The second argument, int64 [B], contains the number of each example in the
-# sequence of all examples of all workers.
+# A `Transform` changes a batch. Its second argument, int64 [B], contains the number of each example
+# in the sequence of all examples of all workers.
 Features = dict[str, tf.Tensor]
 Transform = Callable[[Features, tf.Tensor], Features]
 
 _FRAME_BYTES = 16  # length and checksums of a record
 _MAX_STREAMS = 64
-_MIN_ROWS = 8  # per stream and batch if there are more than 8 streams; each stream takes time
+_MIN_ROWS = 8  # rows of a batch per stream, if there are more than 8 streams; limits the overhead
 _MAX_UNEVENNESS = 1.2  # size of the largest stream relative to the smallest stream
 _MAX_OPEN_FILES = 16  # of all streams; files are interleaved to separate neighboring records
 _RECORDS_TO_CHECK = 16  # more than 1, because a masked record can lack predictions

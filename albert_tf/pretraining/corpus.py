@@ -186,7 +186,7 @@ def _continuing_characters(tokenizer: Tokenizer) -> frozenset[str]:
 def _mark_unknown_pieces(
     tokenizer: Tokenizer, continuing: frozenset[str], line: str, ids: list[int]
 ) -> list[int]:
-    """Returns the ids after replacing unknown pieces that do not start a word by V."""
+    """Returns the ids, with V in place of each unknown piece that does not start a word."""
     if tokenizer.unk_id not in ids or continuing.isdisjoint(tokenizer.clean(line)):
         return ids
     return [

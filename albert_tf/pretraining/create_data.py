@@ -37,7 +37,7 @@ class PretrainingDataSettings(Settings):
 
     `input_file`, `output_file`, and `spm_model_file` or `vocab_file` are required. `beam_options`
     are options of Apache Beam and require `runner`; the command takes them after `--`. For all
-    flags see docs/flags.md, for errors `ClassificationSettings`.
+    flags, see docs/flags.md. For errors, see `ClassificationSettings`.
     """
 
     input_file: str

@@ -69,7 +69,7 @@ class FillMask:
                 of the model is used. If the model has no such setting, the default is True.
 
         Raises:
-            TypeError: an argument has another type.
+            TypeError: an argument has the wrong type.
             ValueError: there is no model, or the model has no masked-LM head or no matching
                 tokenizer.
         """
@@ -162,7 +162,7 @@ class FillMask:
 def read_model(
     path: object, name: str, do_lower_case: bool | None = None
 ) -> tuple[AlbertForPretraining, Tokenizer]:
-    """Loads a model and its tokenizer for `FillMask`. `name` is the argument in errors."""
+    """Loads a model and its tokenizer for `FillMask`. Errors call the path argument `name`."""
     found = find_model(path, name, do_lower_case=do_lower_case)
     shapes = without_scope(found.stored.weights[1])
     if not any(weight.startswith(MASKED_LM_HEAD) for weight in shapes):

@@ -70,7 +70,7 @@ class MaskingSettings:
         favor_shorter_ngram: whether length n has a probability proportional to 1/n. If False, the
             probabilities are reversed.
         do_whole_word_mask: whether whole words are masked. If False, every token is a word.
-        do_permutation: whether to permute and predict the same number of other tokens.
+        do_permutation: whether to also permute and predict other tokens, as many as are masked.
 
     Raises:
         ValueError: a value is out of range.

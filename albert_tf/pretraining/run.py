@@ -70,8 +70,8 @@ class PretrainingSettings(TrainingSettings):
 
     `output_dir` and `input_file` (records) are required. A new run requires
     `albert_config_file`, or an `init_checkpoint` with a configuration. `max_seq_length` and
-    `max_predictions_per_seq` must match the records. For all flags see docs/flags.md, for errors
-    `ClassificationSettings`.
+    `max_predictions_per_seq` must match the records. For all flags, see docs/flags.md. For errors,
+    see `ClassificationSettings`.
     """
 
     input_file: str
@@ -168,7 +168,7 @@ def run_pretraining(
 ) -> JobResult:
     """Pretrains and evaluates a model, as `run_pretraining.py` does.
 
-    For `settings` see `PretrainingSettings`; for `on_log`, the result and the errors
+    For `settings`, see `PretrainingSettings`. For `on_log`, the result and the errors, see
     `run_classification`.
     """
     check_arguments(settings, PretrainingSettings, on_log)
@@ -313,9 +313,9 @@ def _train(
             is_other = earlier is not None and json.dumps(earlier) != json.dumps(evaluation)
             if is_other and best.step >= 0:
                 logging.warning(
-                    "The best checkpoint (step %d) was selected on other examples "
-                    "(`eval_input_file`, their length or masking). The next evaluated checkpoint "
-                    "replaces it",
+                    "The best checkpoint (step %d) was selected on other evaluation examples "
+                    "(`eval_input_file`, sequence length or masking). The next evaluated "
+                    "checkpoint replaces it",
                     best.step,
                 )
                 best.forget()
@@ -359,7 +359,7 @@ def _evaluate(
     last_step: int,
     on_log: OnLog | None,
 ) -> JobResult:
-    """Evaluates existing checkpoints. If all are evaluated, keeps the best."""
+    """Evaluates existing checkpoints. With `eval_checkpoint`=all, also keeps the best one."""
     limits = settings.eval_batch_size, settings.max_eval_steps
     evaluator = Evaluator(task, model, strategy, *limits, jit_compile=settings.xla)
     directory = TrainingDirectory(settings.output_dir)

@@ -55,7 +55,7 @@ def train_sentencepiece(
         dry_run: whether to only check the arguments and the text.
 
     Raises:
-        TypeError: an argument has another type.
+        TypeError: an argument has the wrong type.
         ValueError: a file is not UTF-8, there is no text, or `vocab_size` does not fit the text.
     """
     input_file = as_type("input_file", input_file, str)

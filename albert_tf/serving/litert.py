@@ -45,8 +45,8 @@ _LARGEST_MODEL = 2**31 - 2**24  # bytes; a graph with its constants is limited t
 # Sizes of the batches for the comparison.
 _ROWS, _LENGTHS = 3, (24, 7, 16)
 
-# Largest difference in float32, relative if the largest value exceeds 1. ALBERT-xlarge reaches a
-# third of this limit, because sums of thousands of terms are computed in another order.
+# Largest accepted difference in float32; relative to the largest value if it exceeds 1.
+# ALBERT-xlarge reaches a third of this limit, because long sums are computed in another order.
 _TOLERANCE = 3e-5
 
 # A quantized model is rejected if its cosine is too small and its difference too large.

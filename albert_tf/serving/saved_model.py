@@ -1,4 +1,4 @@
-"""Functions that all exports share.
+"""Functions that the SavedModel and LiteRT exports share.
 
 SavedModels take texts or token ids: `input_ids`, `input_mask` (1 = real token, 0 = padding) and
 `segment_ids`, int32, of any number of examples and any length up to `max_position_embeddings`.
@@ -134,7 +134,7 @@ def write_saved_model(
 
     The subdirectory is named after the time in seconds. `albert_tf.load` can read it, because it
     contains the weights by the original's names and, in `assets.extra`, the configuration.
-    `extra_files` are further texts by file name. `signatures` are TensorFlow functions that use the
+    `extra_files` maps file names to contents. `signatures` are TensorFlow functions that use the
     variables of `model` and `tokenizer`. Raises `WriteError` if the directory cannot be written.
     """
     root = tf.Module()

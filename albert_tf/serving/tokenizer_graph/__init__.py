@@ -16,7 +16,7 @@ Offsets = tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]
 class GraphTokenizer(tf.Module):
     """Maps texts to ids with operations of TensorFlow and tensorflow-text.
 
-    Ids and byte ranges equal the results of the Python tokenizer. Invalid UTF-8 is read as U+FFFD.
+    Ids and ranges equal the Python results, with ranges in bytes. Invalid UTF-8 is read as U+FFFD.
     A word of more than 50,000 characters without white space (in SentencePiece graphs, after
     decomposition) raises `tf.errors.InvalidArgumentError`. Programs that load a SavedModel with
     this tokenizer must import tensorflow_text first.

@@ -201,7 +201,7 @@ class SigmaLowering(tf.Module):
     """Lower-cases capital sigmas, whose lower case depends on the characters around them."""
 
     def __init__(self, is_dropped: Callable[[str], bool] | None = None) -> None:
-        """Creates the table; `is_dropped` selects characters to remove before lower-casing."""
+        """Creates the table; characters with `is_dropped` are ignored, as if they were removed."""
         super().__init__()
         classes = _case_classes()
         if is_dropped:

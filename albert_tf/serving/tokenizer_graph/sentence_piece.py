@@ -103,7 +103,7 @@ class CommaRule(tf.Module):
     def _follow(
         self, rows: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor, codes: tf.Tensor
     ) -> tf.Tensor:
-        """Returns where the prefixes of A pieces end, relative to `starts`, int32 [A, longest + 1].
+        """Returns the end of each prefix of P pieces, relative to `starts`, int32 [P, longest + 1].
 
         Characters that are missing in the text, such as a "▁" without a blank, are skipped.
         """

@@ -146,7 +146,7 @@ class _MarkOrder(tf.Module):
 
 @cache
 def _mark_orders() -> tuple[np.ndarray, np.ndarray]:
-    """Returns combining classes of kept marks, and whether raw characters start a run of marks."""
+    """Returns combining classes of kept marks, and whether characters separate runs of marks."""
     orders = np.zeros(sys.maxunicode + 1, np.int32)
     begins = np.ones_like(orders)
     for code in possible_codes():
