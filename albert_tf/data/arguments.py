@@ -68,9 +68,7 @@ def as_list(name: str, values: object, what: str) -> list:
         raise TypeError(f"{name} must be a list of {what}. Received: {reprlib.repr(values)}")
     found = list(values)
     if not found:
-        raise UserError(
-            f"{name} must have at least one {what.removesuffix('s')}. Received: {found}"
-        )
+        raise UserError(f"{name} must be a non-empty list of {what}. Received: {found}")
     return found
 
 
