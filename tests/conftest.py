@@ -12,6 +12,7 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
 with contextlib.suppress(ImportError):
     import triton  # noqa: F401  (of PyTorch: imported after TensorFlow, it crashes the process)
+import keras
 import pytest
 import tensorflow as tf
 
@@ -38,6 +39,11 @@ gc.freeze()
 
 def pytest_sessionfinish():
     gc.unfreeze()
+
+
+def pytest_runtest_setup():
+    """Makes the random weights and inputs of a test the same in every run."""
+    keras.utils.set_random_seed(1)
 
 
 @pytest.fixture(scope="session")

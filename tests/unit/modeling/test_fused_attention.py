@@ -359,13 +359,15 @@ def test_blocks_in_bfloat16_with_compiled_attention():
 
         return attend(*tensors)
 
+    # The exact gradient of the key bias is 0; its rounding errors are small if the weights are.
+    config = small_config(initializer_range=0.1)
     block, float32_block = (
-        TransformerBlock(small_config(), dtype=dtype) for dtype in ("mixed_bfloat16", "float32")
+        TransformerBlock(config, dtype=dtype) for dtype in ("mixed_bfloat16", "float32")
     )
     float32_block.set_weights(block.get_weights())
     tensors = [tf.random.stateless_normal([B, S, H], [0, n], dtype="bfloat16") for n in (1, 2)]
     for ours, theirs in zip(run(block, *tensors), run(float32_block, *wide(*tensors)), strict=True):
-        assert np.linalg.norm(ours - theirs) < 0.03 * max(np.linalg.norm(theirs), 0.3)
+        assert np.linalg.norm(ours - theirs) < 0.03 * max(np.linalg.norm(theirs), 0.2)
 
 
 def test_use_of_compiled_attention():
