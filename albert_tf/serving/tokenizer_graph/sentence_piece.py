@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import unicodedata
 from itertools import accumulate, chain, pairwise
 from typing import NamedTuple
@@ -9,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 import tensorflow_text
+from tensorflow_text.python.ops.sentencepiece_tokenizer import gen_sentencepiece_tokenizer
 
 from albert_tf.serving.tokenizer_graph.characters import (
     BLANK,
@@ -122,6 +124,18 @@ class CommaRule(tf.Module):
         return tf.stack(found, 1)
 
 
+def _sentencepiece_model(proto: bytes) -> tensorflow_text.SentencepieceTokenizer:
+    """Returns a tokenizer of tensorflow-text that works after `tf.random.set_seed`.
+
+    That function deletes eager kernels, and with them all resources without a shared name.
+    """
+    model = tensorflow_text.SentencepieceTokenizer(proto)
+    model._model_resource._resource_handle = gen_sentencepiece_tokenizer.sentencepiece_op(
+        model=proto, shared_name=f"sentencepiece_{hashlib.sha256(proto).hexdigest()}"
+    )
+    return model
+
+
 class SentencePieceGraph(tf.Module):
     """`SentencePieceTokenizer` in TensorFlow."""
 
@@ -130,7 +144,7 @@ class SentencePieceGraph(tf.Module):
         self._lowers = tokenizer.do_lower_case
         self._characters = CharacterTable(_replace, tokenizer.do_lower_case)
         self._sigmas = SigmaLowering()
-        self._model = tensorflow_text.SentencepieceTokenizer(tokenizer.model_proto)
+        self._model = _sentencepiece_model(tokenizer.model_proto)
         self._comma_rule = CommaRule(tokenizer)
         self._mark_id = tokenizer.convert_tokens_to_ids([WORD_START])[0]
         is_split = tokenizer.digit_comma_parts

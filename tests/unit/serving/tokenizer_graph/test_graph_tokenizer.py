@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
+import keras
 import pytest
 import sentencepiece
 import tensorflow as tf
@@ -135,6 +136,15 @@ def test_pipelines_and_empty_batches(make, kind):
     nothing = tf.zeros([0], tf.string)
     assert graph.tokenize(nothing).to_list() == []
     assert [part.to_list() for part in graph.tokenize_with_offsets(nothing)] == [[], [], []]
+
+
+@EVERY_KIND
+def test_seeds_and_cleared_sessions_keep_the_tokenizer(make, kind):
+    _, graph = make(kind)
+    ids = graph.tokenize(["light"]).to_list()
+    for forget in (lambda: keras.utils.set_random_seed(1), keras.backend.clear_session):
+        forget()
+        assert graph.tokenize(["light"]).to_list() == ids
 
 
 @EVERY_KIND
