@@ -131,7 +131,8 @@ def __dir__() -> list[str]:
 def wrap_import(name: str, run: Callable[[Callable[[ModuleType], None], ModuleType], None]) -> None:
     """Calls `run` when a package is imported for the first time.
 
-    `run` receives the function that executes the package, which it must call once, and the module.
+    The arguments of `run` are a function that executes the package, and the module to pass to it.
+    `run` must call this function once.
     """
 
     class Finder(MetaPathFinder):

@@ -47,7 +47,7 @@ class AlbertConfig:
         vocab_size: V, entries of the vocabulary.
         embedding_size: E, width of the three embedding tables.
         hidden_size: H, width of the Transformer; a multiple of `num_attention_heads`.
-        num_hidden_layers: L, applications of a group of blocks.
+        num_hidden_layers: L, number of layers. Each layer applies one group of blocks.
         num_hidden_groups: G in 1..L; layers `l` with the same `l * G // L` share parameters.
         num_attention_heads: N.
         intermediate_size: F, width between the two feed-forward projections.
@@ -125,7 +125,7 @@ class AlbertConfig:
         self._resolve_sharing()
 
     def _resolve_sharing(self) -> None:
-        """Sets the number of groups if nothing is shared, and checks it otherwise."""
+        """Checks the number of groups, and sets it to L if nothing is shared."""
         mode = self.parameter_sharing
         groups, layers = self.num_hidden_groups, self.num_hidden_layers
         _require_choice("AlbertConfig.parameter_sharing", mode, SHARING_MODES)
@@ -283,9 +283,10 @@ def _require_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
 def _presets() -> dict[str, AlbertConfig]:
     """Returns the configurations of the released models.
 
-    All have F = 4H and E = 128. Version 1 was trained with a dropout of 0.1, except xxlarge;
-    version 2 without dropout. According to their author, the Chinese models use ReLU, and xxlarge
-    has 16 heads; their dropout (0 here) and the heads of smaller models (H / 64 here) are unknown.
+    All have F = 4H and E = 128. Version 1 was trained with a dropout of 0.1, except xxlarge.
+    Version 2 was trained without dropout. According to the author of the Chinese models, they use
+    ReLU, and the Chinese xxlarge has 16 heads. The dropout of the Chinese models and the number of
+    heads of the smaller ones are unknown; they are 0 and H / 64 here.
     """
     presets = {}
     sizes = {"base": (768, 12), "large": (1024, 24), "xlarge": (2048, 24), "xxlarge": (4096, 12)}
@@ -335,7 +336,7 @@ class OptimizerConfig:
     # If `None`, it decays from step 0 on, as in the original.
     num_decay_steps: int | None = None
 
-    # Flags of the command, for messages.
+    # Names of the flags that set these fields, for error messages.
     STEPS_FLAG: ClassVar[str] = "`num_train_steps`"
     WARMUP_FLAG: ClassVar[str] = "`num_warmup_steps`"
 
@@ -400,13 +401,13 @@ class TrainerConfig:
     remat: bool = False  # whether inner tensors of blocks are recomputed in the backward pass
     # "rollback" restores the newest checkpoint, skips the batches read since, and continues.
     on_divergence: str = "stop"
-    # A loss above this multiple of the median of previous losses also counts as divergence; above
-    # 1, or 0 to disable the check.
+    # A loss above this multiple of the median of previous losses also counts as divergence. The
+    # value must be above 1, or 0 to disable the check.
     max_loss_spike: float = 0.0
     precision: str = FLOAT32  # of matrix products
     attention: str = "plain"
-    # Steps per call of a function on the devices, if all batches have the same shape. Logs and
-    # checkpoints are written between calls.
+    # Number of training steps in one call of the compiled training function; 1 if batches differ in
+    # shape. Logs and checkpoints are written between calls.
     iterations_per_loop: int = 1
     # Number of evaluations without a better score after which training ends. If `None`, all steps
     # are trained.

@@ -181,7 +181,7 @@ class GlueData:
     """The files of a GLUE task.
 
     Columns are found by name, in any order. If the header contains no name of GLUE, GLUE's column
-    order is assumed. Rows are named as in the original: by the first column, or `<split>-<row>` in
+    order is assumed. As in the original, the id of a row is its first column, or `<split>-<row>` in
     train and dev of CoLA, MRPC and SST-2, where the first row of a file is row 0.
 
     `data_dir` is GLUE's download directory, or the directory of the task.
@@ -439,7 +439,8 @@ class CustomData:
         def is_header(cells: Cells) -> bool:
             if not is_column_number(self._text_a):
                 return True
-            # pandas writes such a header. If it also writes an index, the first name is empty.
+            # pandas names columns without names 0, 1, ... If it writes an index, the first cell of
+            # the header is empty.
             names = cells[1:] if cells[:1] == [""] else cells
             if len(names) > 1 and names == [str(number) for number in range(len(names))]:
                 raise UserError(

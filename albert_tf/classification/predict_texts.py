@@ -24,7 +24,8 @@ from albert_tf.finetuning.predictor import Predictor
 from albert_tf.finetuning.texts import text_sequences
 from albert_tf.tokenization.base import Tokenizer
 
-TEXTS_AT_ONCE = 1024  # for lists and files, so that both give the same batches and numbers
+# The same value for lists and files, so that both have the same batches and rounding errors.
+TEXTS_AT_ONCE = 1024
 
 
 class TextPrediction(NamedTuple):

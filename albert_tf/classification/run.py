@@ -49,7 +49,7 @@ _COLUMNS = ("text_a_column", "text_b_column", "label_column")
 class ClassificationSettings(StepSettings):
     """Settings of `run_classification`, named after the flags in docs/flags.md.
 
-    Required are `output_dir` and at least one action: `do_train`, `do_eval`, `do_predict`,
+    `output_dir` and at least one action are required: `do_train`, `do_eval`, `do_predict`,
     `predict_file` or `export_dir`. Training also needs `task_name`, the data (`data_dir` for a GLUE
     task, or `train_file`, `dev_file` and `test_file` for "custom"), and a model to start from:
     `albert_hub_module_handle`, or `init_checkpoint` with its files.
@@ -286,8 +286,8 @@ def run_classification(
         The scores, the best checkpoint and the logged records.
 
     Raises:
-        ValueError: settings or data are missing, wrong or contradictory, and nothing was written;
-            or training diverged.
+        ValueError: settings or data are missing, invalid or contradictory, which is detected before
+            anything is written; or training diverged.
         OSError: another run uses `output_dir`, or a file cannot be read or written.
         KeyboardInterrupt: Ctrl-C, or the stop button of a notebook. The finished steps are saved,
             and the same call resumes. Other signals raise `SystemExit` after saving. Signals are

@@ -206,7 +206,9 @@ class TextClassifier(TextPredictor):
         dev = self._rows(*validation_data) if validation_data is not None else []
         is_pair = TEXT_B in train[0]
         if dev and (TEXT_B in dev[0]) != is_pair:
-            raise UserError("`validation_data` must contain second texts if `pairs` is given.")
+            raise UserError(
+                "`validation_data` must contain second texts if and only if `pairs` is given."
+            )
         columns: dict[str, str | None] = {
             "text_a_column": TEXT_A,
             "text_b_column": TEXT_B * is_pair,

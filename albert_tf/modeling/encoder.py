@@ -58,7 +58,7 @@ class ConfiguredModel(SavedSettings, keras.Model):
     trained_task: Any = None  # the `TrainedTask` of the heads, set by `load`
     has_new_head = False  # whether `load` initialized the head randomly
     uses_pooler = True  # whether an output depends on the pooler
-    # The original's names of the head's variables, or of their scopes (with "/").
+    # Names of the head's variables in the original release. A name that ends in "/" is a scope.
     head_weights: ClassVar[tuple[str, ...]] = ()
     input_rank: ClassVar[int] = 2  # 2 for inputs [B, S], 3 for [B, C, S]
 
@@ -209,9 +209,10 @@ class AlbertEncoder(ConfiguredModel):
 
         Returns:
             A dictionary of float tensors: `pooled_output` [B, H] and `sequence_output` [B, S, H].
-            With `output_hidden_states` also `encoder_outputs`, the outputs [B, S, H] of the L *
-            inner_group_num runs of blocks, and `embedding_output` and `word_embedding_output` [B,
-            S, E]. With `output_attentions` also `attention_probs` [B, N, S, S] of each run.
+            With `output_hidden_states` also `encoder_outputs`, a list with the output [B, S, H] of
+            each of the L * inner_group_num applications of blocks, and `embedding_output` and
+            `word_embedding_output` [B, S, E]. With `output_attentions` also `attention_probs`, a
+            list with the probabilities [B, N, S, S] of each application.
 
         Raises:
             ValueError: `input_ids` are missing, not integers, or longer than the position table;
@@ -294,7 +295,10 @@ class AlbertEncoder(ConfiguredModel):
 
 
 def named_inputs(inputs: Inputs) -> dict[str, tf.Tensor]:
-    """Returns inputs by the original's names; ValueError for unsupported or duplicate names."""
+    """Returns the inputs by their names in the original release.
+
+    Raises ValueError if a name is unsupported, or if an input is passed twice.
+    """
     if not isinstance(inputs, Mapping):
         return {"input_ids": inputs}
     for name in inputs:

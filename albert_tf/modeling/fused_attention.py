@@ -161,7 +161,7 @@ class CompiledAttention:
                 scaled = tf.cast(scaled * scale, query.dtype)
                 to_kept = tf.cast(tf.matmul(scaled, value, transpose_b=True), tf.float32)
                 wide = tf.cast(signed, tf.float32)
-                # The sign of a dropped exponential makes its product with the mean negative.
+                # A dropped exponential e is stored as -e. Its result is e * (0 - mean).
                 factor = tf.where(wide > 0.0, to_kept - mean, mean) if drops else to_kept - mean
                 (to_scores,) = xla.optimization_barrier(tf.cast(wide * factor, query.dtype))
                 return (
@@ -268,7 +268,7 @@ def _call(
     results: Sequence[tf.TensorSpec],
     contracted: dict[str, tuple[int, int]],
 ) -> list[tf.Tensor]:
-    """Calls cuDNN. The last result is its working memory, which XLA enlarges.
+    """Calls cuDNN. The last result is an empty workspace, which XLA enlarges.
 
     `contracted` contains, for each matrix product of the kernel, the axes of the left and of the
     right factor that are summed over.
@@ -343,7 +343,7 @@ def unsupported(
     *,
     jit_compile: bool,
 ) -> list[str]:
-    """Returns the reasons why GPUs with these capabilities do not support cuDNN's attention."""
+    """Returns the reasons why GPUs with these capabilities cannot use cuDNN's attention."""
     size, rate = config.head_size, config.attention_probs_dropout_prob
     conditions = {
         "it needs NVIDIA GPUs of compute capability 8.0 or higher": bool(capabilities)

@@ -9,7 +9,7 @@ from albert_tf.data.errors import UserError
 from albert_tf.modeling import kernels
 from albert_tf.modeling.layers import ConfigLike, ConfiguredLayer, Seed, dropout, register, rows_of
 
-MASKED_LOGIT = -1e30  # score of masked positions; only float32 can represent it
+MASKED_LOGIT = -1e30  # score of masked positions; float16 cannot represent it
 
 
 @register
@@ -122,7 +122,7 @@ class SpanBeamHead(ConfiguredLayer):
     """Scores starts, ends given a start, and the absence of an answer.
 
     Scores `end_n_top` (M) ends for each of the `start_n_top` (K) best starts. `dropout_prob` is the
-    dropout before the score for no answer.
+    dropout rate before the score for no answer.
 
     Source: squad_utils.py of the original release, create_v2_model.
     """

@@ -5,7 +5,8 @@ input for the backward pass; the custom gradients store one or two. The custom g
 embedding lookup is dense. TensorFlow's gradient is sparse, and its global norm is wrong if ids are
 repeated.
 
-All operations compute in float32: a sum in bfloat16 stops growing at 256 times the added number.
+Activations, softmax, normalization, losses and sums over rows are computed in float32, because a
+sum in bfloat16 stops growing at 256 times the added number.
 
 Arguments that a gradient uses are copied by `tf.identity`, because inside `tf.cond` they may belong
 to the outer graph.
@@ -66,7 +67,7 @@ def gelu(x: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
 
 
 def add_bias(x: tf.Tensor, bias: tf.Tensor | keras.Variable) -> tf.Tensor:
-    """Returns x [..., K] + bias [K], added in float32, in the precision of x."""
+    """Adds a bias [K] to x [..., K] in float32, and converts the sum to the dtype of x."""
     return tf.cast(as_float32(x) + as_float32(bias), x.dtype)
 
 
@@ -324,11 +325,12 @@ def _row_mean(x: tf.Tensor) -> tf.Tensor:
 
 
 def _column_sum(x: tf.Tensor) -> tf.Tensor:
-    """Returns the sums of columns, [R, K] -> [K], without writing `x` to memory."""
+    """Returns the sums of columns, [R, K] -> [K]."""
     rows = x.shape[0]
     if rows is None or rows % 16:
         return tf.reduce_sum(x, axis=0)
-    # The factor, which is exact, prevents XLA from merging the two sums.
+    # XLA computes x inside the first of two sums, but stores x if there is only one sum. The exact
+    # factor prevents XLA from merging the two sums.
     partial = tf.reduce_sum(tf.reshape(x, [16, rows // 16, x.shape[1]]), axis=0) / 16.0
     return tf.reduce_sum(partial, axis=0) * 16.0
 

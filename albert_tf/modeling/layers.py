@@ -74,7 +74,7 @@ def rows_of(x: tf.Tensor) -> tf.Tensor:
 
 
 def keeps_axes(x: tf.Tensor) -> bool:
-    """Returns whether products keep all axes of x. They do on TPUs in bfloat16.
+    """Returns whether projections multiply x without reshaping it to rows: on TPUs in bfloat16.
 
     XLA selects the memory layouts. If projections merged axes, XLA would copy their results to
     another layout for the products of attention heads.
@@ -88,7 +88,7 @@ class SavedSettings:
     SETTINGS: ClassVar[tuple[str, ...]] = ()
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments; the model's configuration as a dictionary."""
+        """Returns the constructor's arguments. `config` is a dictionary."""
         own = {name: getattr(self, name) for name in self.SETTINGS}
         if "config" in own:
             own["config"] = own["config"].to_dict()
@@ -140,7 +140,8 @@ class Projection(SavedSettings, keras.layers.Layer):
         product = self.product(x)
         if self._activate is kernels.gelu:
             return kernels.biased_gelu(product, self.bias)
-        # Not tf.nn.bias_add: on a CPU, its gradient sums the rows in bfloat16, which loses rows.
+        # Not tf.nn.bias_add: on a CPU, its gradient sums the rows in bfloat16, which loses small
+        # summands.
         return self._activate(kernels.add_bias(product, self.bias))
 
     def product(self, x: tf.Tensor) -> tf.Tensor:

@@ -412,7 +412,8 @@ class AlbertForQuestionAnsweringWithBeamSearch(EncoderAndHead):
 
     A call has two more inputs. `start_positions`, int32 [B], are the true starts for which ends are
     scored; training requires them. `p_mask`, int32 [B, S], is 1 where an answer must not start or
-    end. By default, answers are in segment 1 without its last token, or at the first token.
+    end. By default, an answer starts and ends at the first token, or in segment 1 before its last
+    token, [SEP].
 
     A call returns the outputs of `SpanBeamHead.call`, which do not depend on padding.
 
@@ -420,7 +421,7 @@ class AlbertForQuestionAnsweringWithBeamSearch(EncoderAndHead):
         config, use_one_hot_embeddings: see `AlbertEncoder`.
         start_n_top: K, number of best starts for which ends are scored.
         end_n_top: M, number of best ends per start.
-        dropout_prob: dropout before the score for no answer, in training.
+        dropout_prob: dropout rate before the score for no answer, in training.
 
     Raises:
         ValueError: a beam is wider than the position table. In a call: an input is missing.

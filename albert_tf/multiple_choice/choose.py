@@ -124,7 +124,8 @@ class MultipleChoice:
         """Chooses an option for each question.
 
         Args:
-            questions: N questions. An option replaces each "_" of the question, or follows it.
+            questions: N questions. An option replaces each "_" of its question. If there is none,
+                the option is appended to the question.
             contexts: N texts that the questions are about.
             options: N lists of 2 to 26 texts. Their lengths may differ.
 

@@ -180,10 +180,11 @@ def chosen_levels(high_only: bool, middle_only: bool) -> tuple[str, ...]:
 
 
 def read_race(data_dir: str, split: str, *, levels: Sequence[str] = LEVELS) -> list[ChoiceExample]:
-    """Reads a split of RACE: middle before high, and the files of passages by number.
+    """Reads a split of RACE.
 
-    If a level has an `all.txt`, only this file is read. The ids of questions are the ids of their
-    passages. Questions without an answer are handled as in `read_choices`.
+    The level "middle" is read before "high". The files of a level are read in the order of their
+    numbers; if there is an `all.txt`, only this file is read. The ids of questions are the ids of
+    their passages. Questions without an answer are handled as in `read_choices`.
 
     Raises:
         ValueError: there are no passages, or a passage is malformed.

@@ -36,7 +36,7 @@ _ACTIONS = {TRAIN: "do_train", DEV: "do_eval", TEST: "do_predict"}
 class MultipleChoiceSettings(StepSettings):
     """Settings of `run_multiple_choice`, named after the flags of `run_race.py`.
 
-    `output_dir` is required. The actions are `do_train` and `do_eval`, both True by default,
+    `output_dir` is required. The actions are `do_train` and `do_eval` (both True by default),
     `do_predict` and `export_dir`. All except `export_dir` need data: `data_dir` for RACE, otherwise
     `train_choices`, `dev_choices` and `test_choices`. Training also needs an initial model:
     `albert_hub_module_handle`, or `init_checkpoint` with its files. docs/flags.md describes all
@@ -205,8 +205,8 @@ def run_multiple_choice(
 ) -> JobResult:
     """Trains, evaluates and applies a multiple-choice model, as `run_race.py` does.
 
-    For `settings` see `MultipleChoiceSettings`; for `on_log`, the result and the errors
-    `run_classification`.
+    `settings` are described in `MultipleChoiceSettings`; `on_log`, the result and the errors are
+    those of `run_classification`.
     """
     check_arguments(settings, MultipleChoiceSettings, on_log)
     return flow.run(MultipleChoiceJob, settings, on_log)

@@ -347,8 +347,8 @@ def training_batches(
 ) -> StreamIterator:
     """Returns endless batches in a random order, which is different in each pass.
 
-    The files are read as `num_streams` streams. Each stream is shuffled separately, and provides
-    the same rows of every batch. The worker `shard` reads only some of the streams.
+    The files are read as `num_streams` streams. Each stream is shuffled separately, and fills
+    the same row positions in every batch. The worker `shard` reads only some of the streams.
 
     Batches contain the features of `specs`, [B / workers, length], and `example_weights`, float32
     [B / workers], where B is `batch_size`. `shuffle_buffer_size` is the number of records in the

@@ -162,7 +162,7 @@ class FillMask:
 def read_model(
     path: object, name: str, do_lower_case: bool | None = None
 ) -> tuple[AlbertForPretraining, Tokenizer]:
-    """Loads a model and its tokenizer for `FillMask`. Errors call the path argument `name`."""
+    """Loads a model and its tokenizer for `FillMask`. `name` names `path` in error messages."""
     found = find_model(path, name, do_lower_case=do_lower_case)
     shapes = without_scope(found.stored.weights[1])
     if not any(weight.startswith(MASKED_LM_HEAD) for weight in shapes):

@@ -28,8 +28,8 @@ SENTENCE_PAIRS = ORIGINAL, ADJACENT = "original", "adjacent"
 # Features of masked records only. The last feature is 0 in unused slots.
 PREDICTION_FEATURES = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
 NO_RECORD = (
-    f"`input_file` contains no token or, with `sentence_pairs`={ADJACENT}, no document with two "
-    "lines."
+    f"`input_file` contains no token or, with `sentence_pairs`={ADJACENT}, no document with "
+    "at least two lines."
 )
 
 _SPECIAL_TOKENS = 3  # [CLS] A [SEP] B [SEP]

@@ -70,7 +70,8 @@ class MaskingSettings:
         favor_shorter_ngram: whether length n has a probability proportional to 1/n. If False, the
             probabilities are reversed.
         do_whole_word_mask: whether whole words are masked. If False, every token is a word.
-        do_permutation: whether to also permute and predict other tokens, as many as are masked.
+        do_permutation: whether to also permute other tokens and predict them. The maximum number of
+            permuted tokens is that of masked tokens.
 
     Raises:
         ValueError: a value is out of range.
@@ -391,7 +392,7 @@ class OnlineMasking:
 
 
 def find_text(input_mask: np.ndarray, segment_ids: np.ndarray) -> np.ndarray:
-    """Returns whether each token is text, not padding, [CLS] or [SEP], bool [B, S]."""
+    """Returns whether each token is text, bool [B, S]. Padding, [CLS] and [SEP] are not text."""
     is_token = input_mask > 0
     ahead = np.full_like(segment_ids, -1)
     ahead[:, :-1] = np.where(is_token, segment_ids, -1)[:, 1:]

@@ -155,7 +155,7 @@ class GraphAnswerer:
         settings = self._settings
         inputs = windows.sequences.rows(rows).padded()
         outputs = self._model(inputs)
-        if settings.version == 1:  # K = M = `n_best_size`
+        if settings.version == 1:  # K and M of `_Beams` are both `n_best_size`
             mask, count = inputs["input_mask"], settings.n_best_size
             starts, start_scores = _best(outputs["start_logits"], mask, count)
             ends, end_scores = _best(outputs["end_logits"], mask, count)
@@ -308,8 +308,8 @@ def _cut_out(
     offsets = tf.gather(tf.gather(contexts.starts.row_starts(), questions), owners)
     starts = tf.gather(contexts.starts.flat_values, offsets + tf.cast(first, tf.int64))
     ends = tf.gather(contexts.ends.flat_values, offsets + tf.cast(last, tf.int64))
-    # As in the original, a token without characters ends before it starts. At the start of the
-    # context, it contains the first character.
+    # As in the original, the last character of a token without characters is the one before it. At
+    # the start of the context, it is the first character.
     lengths = tf.strings.length(tf.strings.substr(texts, 0, 1, unit="UTF8_CHAR"))
     ends = tf.where(ends == 0, tf.gather(lengths, owners), ends)
     count = tf.shape(questions)[0]

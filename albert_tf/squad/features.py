@@ -171,9 +171,10 @@ class SquadFeatures:
     def is_max_context(self, rows: np.ndarray, positions: np.ndarray) -> np.ndarray:
         """Returns whether tokens have more context in a window than in other windows, bool [n, m].
 
-        The amount of context is the number of tokens before or after, whichever is smaller. Among
-        equal windows the longest is preferred, then the first. `rows`, int [n], are indices of
-        windows, and `positions`, int [n, m], positions in these windows.
+        The context of a token is the number of context tokens before or after it in the window,
+        whichever is smaller, plus 0.01 times the length of the window's context. Among equal
+        windows, the first is preferred. `rows`, int [n], are indices of windows, and `positions`,
+        int [n, m], positions in these windows.
         """
         rows = rows[:, None]
         tokens = positions + (self.window_starts - self.first_context_position)[rows]

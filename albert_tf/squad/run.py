@@ -48,7 +48,7 @@ class SquadEvaluationResults(EvaluationResults):
         metric: str,
         best: tuple[int, float] = (-1, -math.inf),
     ) -> None:
-        """Adds or replaces the block of a step; `best` is the earlier best step and `metric`."""
+        """Adds or replaces the block of a step. `best`: the best earlier step and its `metric`."""
         best_step, best_score = (step, results[metric]) if results[metric] > best[1] else best
         lines = [f"{key} = {value}" for key, value in sorted(results.items())]
         best_lines = lines
@@ -319,7 +319,7 @@ def run_squad(
 ) -> JobResult:
     """Trains, evaluates and applies a question-answering model, as `run_squad.py` does.
 
-    For `settings` see `SquadSettings`; for `on_log`, the result and the errors
+    `settings` are described in `SquadSettings`; `on_log`, the result and the errors are those of
     `run_classification`.
     """
     check_arguments(settings, SquadSettings, on_log)

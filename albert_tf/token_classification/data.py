@@ -37,7 +37,8 @@ from albert_tf.token_classification.labels import OUTSIDE, Sentence, entities
 from albert_tf.tokenization.base import FilledTable
 from albert_tf.tokenization.word_piece import spread_words
 
-SENTENCES_AT_ONCE = 1024  # for lists and files, so that both give the same batches and numbers
+# The same value for lists and files, so that both have the same batches and rounding errors.
+SENTENCES_AT_ONCE = 1024
 Prediction = tuple[Sequence[str], Sequence[float]]  # labels and probabilities of words
 _DOCUMENT = "-DOCSTART-"
 _NO_WORD = re.compile(r"[0-9]+[-.][0-9]+")  # ids of multiword and empty-node rows in CoNLL-U
@@ -67,7 +68,7 @@ def read_sentences(
             continue
         is_empty = False
         if needs_labels and sentence.labels is None:
-            missing = f"no column `label_column`={label_column} next to its words"
+            missing = f"no labels in column `label_column`={label_column}"
             if format_of(path) == JSON_LINES:
                 missing = 'no "labels"' if sentence.text is None else 'no "entities"'
             raise UserError(f"{sentence.guid} has {missing}. Label all sentences of this file.")

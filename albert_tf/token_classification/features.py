@@ -25,9 +25,9 @@ class TokenFeatures:
     sentence_starts: np.ndarray  # int64 [M + 1]; the first word of each sentence, and W
 
     def words_of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the words, [m], that the windows `rows`, [n], predict.
+        """Returns the indices, [m], of the words that the windows `rows`, [n], predict.
 
-        Also returns the index in `rows` of the window of each word, [m].
+        The second array, [m], contains the position in `rows` of the window of each of these words.
         """
         counts = np.diff(self.word_starts)[rows]
         owners = np.repeat(np.arange(len(rows)), counts)

@@ -119,7 +119,7 @@ def _malformed(names: Collection[str]) -> list[str] | None:
 
 
 def scheme_of(names: Sequence[str]) -> str:
-    """Returns "plain", or "IOB2" for labels of a model in IOB1, IOB2 or IOBES.
+    """Returns "plain", or "IOB2" if the labels of a model follow IOB1, IOB2 or IOBES.
 
     Labels follow a scheme with types if any label starts with `B-` or `I-`, or if all labels except
     `O` start with `S-`. They follow a scheme without types if all labels are `B`, `I`, `E`, `S` or
@@ -175,7 +175,7 @@ def best_metric(scheme: str) -> str:
 def scores(
     gold: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]], scheme: str
 ) -> dict[str, float]:
-    """Compares the predicted labels of at least one word with the correct labels, `gold`.
+    """Compares predicted labels with the correct labels, `gold`; there must be a word.
 
     Returns:
         Numbers from 0 to 1; 0 if the denominator of a score is 0. `eval_accuracy` is the share of

@@ -52,7 +52,7 @@ _LABELS_SHOWN = 20
 class TokenClassificationSettings(StepSettings):
     """Settings of `run_token_classification`, named after the flags in docs/flags.md.
 
-    Required are `output_dir` and at least one action: `do_train`, `do_eval`, `do_predict`,
+    `output_dir` and at least one action are required: `do_train`, `do_eval`, `do_predict`,
     `predict_file` or `export_dir`. Training also needs `train_file` and a model to start from:
     `albert_hub_module_handle`, or `init_checkpoint` with its files. For errors see
     `ClassificationSettings`.
@@ -268,8 +268,8 @@ def run_token_classification(
 ) -> JobResult:
     """Trains, evaluates and applies a token classifier, as `run_token_classifier.py` does.
 
-    For `settings` see `TokenClassificationSettings`; for `on_log`, the result and the errors
-    `run_classification`.
+    `settings` are described in `TokenClassificationSettings`; `on_log`, the result and the errors
+    are those of `run_classification`.
     """
     check_arguments(settings, TokenClassificationSettings, on_log)
     return flow.run(TokenClassificationJob, settings, on_log)

@@ -49,7 +49,7 @@ class TaggedEntity(NamedTuple):
 
     Attributes:
         type: type, such as "person".
-        text: text of the entity. Given words are separated by blanks.
+        text: text of the entity. If words were passed, they are joined by blanks.
         start, end: see `TaggedWord`.
         probability: mean probability of the labels of its words.
     """
@@ -206,7 +206,7 @@ class WordTagger:
 
 
 def as_words(name: str, value: object) -> list[str]:
-    """Returns an argument as a list of words; raises TypeError if it has another type."""
+    """Returns an argument as a list of words; raises TypeError if it is of another type."""
     return as_texts(name, value) if not isinstance(value, list | tuple) or value else []
 
 

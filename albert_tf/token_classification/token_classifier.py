@@ -31,9 +31,9 @@ from albert_tf.tokenization.base import Tokenizer
 class TokenClassifier(WordTagger):
     """Predicts labels of words and finds entities, and can be trained.
 
-    Texts are split into words at blanks and punctuation. Given words are not changed. Long inputs
-    are split into overlapping windows, and each word is predicted in the window with the most
-    context. Predictions equal the output of `run_token_classifier --predict_file`.
+    Texts are split into words at blanks and punctuation. Words that are passed as lists are not
+    split. Long inputs are split into overlapping windows, and each word is predicted in the window
+    with the most context. Predictions equal the output of `run_token_classifier --predict_file`.
 
     Args:
         model: a token classifier.
@@ -138,8 +138,8 @@ class TokenClassifier(WordTagger):
 
         Raises:
             TypeError: an argument has the wrong type.
-            ValueError: there is no sentence, the numbers of sentences, words and labels differ, or
-                a label is unknown.
+            ValueError: there is no sentence, `labels` does not have one list per sentence and one
+                label per word, or a label is unknown.
         """
         columns = {"token_column": "0", "label_column": "-1"}
         length = self._predictor.max_seq_length

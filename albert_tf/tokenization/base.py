@@ -36,13 +36,15 @@ class Encoding(NamedTuple):
 
     Token i covers `text[starts[i]:ends[i]]`; `starts` never decreases.
 
-    * In SentencePiece, the blank before a word belongs to the first token of the word. Of several
-      blanks, only the first is covered; other white space is covered only if there is no blank.
+    * In SentencePiece, the white space before a word belongs to the first token of the word. The
+      range of this token starts at the first blank (U+0020, or a character that NFKD maps to it),
+      or at the first white space if there is no blank. A separate "▁" covers only this blank, or
+      all white space if there is no blank.
     * Characters that normalization removes are covered only between two characters of a token.
     * If normalization replaces a character with several characters ("½" by "1⁄2"), each token of
       the replacement covers the original character.
-    * A token without characters, such as a word start without a blank, has an empty range at the
-      start of the next token.
+    * A token that covers no characters, such as a "▁" at the start of a text, has an empty range at
+      the start of the next token.
 
     Differs: the original release extends empty ranges to their neighbors.
     """
@@ -116,7 +118,7 @@ class Tokenizer(abc.ABC):
             end of each token in characters; 0, 0 for special tokens and padding.
 
         Raises:
-            TypeError: an argument has another type.
+            TypeError: an argument has the wrong type.
             ValueError: the arguments contradict each other, there is no text, `max_length` is too
                 small, or a sequence is too long and `truncation` is `False`.
         """

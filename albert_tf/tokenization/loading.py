@@ -65,8 +65,8 @@ def existing_files(
     """Returns the paths by argument, without missing files that are not needed.
 
     Scripts for the original release may name files that it never opened: a vocabulary in addition
-    to a SentencePiece model, and any file in addition to a TF-Hub module, whose tokenizer is
-    `file_of_model`. A warning is logged for each missing file.
+    to a SentencePiece model, and any file in addition to a TF-Hub module. `file_of_model` is the
+    tokenizer file of this module. A warning is logged for each missing file.
     """
     given = {"spm_model_file": spm_model_file, "vocab_file": vocab_file}
     paths = {name: os.fspath(path) for name, path in given.items() if path}

@@ -69,9 +69,10 @@ def align_clean_text(text: str, do_lower_case: bool) -> tuple[str, list[tuple[in
 
 
 def blank_range(text: str, start: int, end: int) -> tuple[int, int]:
-    """Returns the range of the blank to which the white space `text[start:end]` is collapsed.
+    """Returns the range in `text` of the blank that replaces the white space `text[start:end]`.
 
-    This is the first character that NFKD maps to U+0020, or the whole range if there is none.
+    The range contains the first character that NFKD maps to U+0020 or, if there is none, all white
+    space.
     """
     for position in range(start, end):
         if unicodedata.normalize("NFKD", text[position]) == " ":
@@ -218,7 +219,7 @@ class SentencePieceTokenizer(Tokenizer):
         if "".join(map(self._texts.__getitem__, ids)) != f" {text}":
             located = list(self._locate_in_proto(text))
             return Encoding(*([row[column] for row in located] for column in range(3)))
-        # The pieces cover the whole text after one additional blank, at the position -1.
+        # Together, the pieces are the text after one leading blank, which has the position -1.
         lengths = chain.from_iterable(map(self._lengths.__getitem__, ids))
         starts = list(accumulate(lengths, initial=-1))
         starts[0], ends = 0, starts[1:]
@@ -292,9 +293,9 @@ def train_sentence_piece(
 ) -> None:
     """Trains a unigram vocabulary and writes `<model_prefix>.model` and `<model_prefix>.vocab`.
 
-    Of more than 10 million sentences, a sample is used. `vocab_size` includes the special tokens,
-    which come first: <pad>, <unk>, [CLS], [SEP] and [MASK]. Raises ValueError if there is no text,
-    or if `vocab_size` does not fit the text.
+    If there are more than 10 million sentences, a random sample of them is used. `vocab_size`
+    includes the special tokens, which come first: <pad>, <unk>, [CLS], [SEP] and [MASK]. Raises
+    ValueError if there is no text, or if `vocab_size` does not fit the text.
 
     Source: the training command in the README of the original release.
     """

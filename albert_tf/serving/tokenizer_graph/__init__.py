@@ -17,9 +17,9 @@ class GraphTokenizer(tf.Module):
     """Maps texts to ids with operations of TensorFlow and tensorflow-text.
 
     Ids and ranges equal the Python results, with ranges in bytes. Invalid UTF-8 is read as U+FFFD.
-    A word of more than 50,000 characters without white space (in SentencePiece graphs, after
-    decomposition) raises `tf.errors.InvalidArgumentError`. Programs that load a SavedModel with
-    this tokenizer must import tensorflow_text first.
+    More than 50,000 characters without white space raise `tf.errors.InvalidArgumentError`. In
+    SentencePiece graphs, this limit also applies to normalized texts, which may be longer. Programs
+    that load a SavedModel with this tokenizer must import tensorflow_text first.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:

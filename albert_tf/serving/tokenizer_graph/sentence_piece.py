@@ -80,7 +80,7 @@ class CommaRule(tf.Module):
         )
 
     def _parts(self, ids: tf.Tensor, splits: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        """Returns part ids, their splits, their indices in the tables, and their pieces."""
+        """Returns part ids, their splits, and the indices of their rows and of their pieces."""
         first, after = tf.gather(self._starts, ids), tf.gather(self._ends, ids)
         places = tf.ragged.range(first, after, row_splits_dtype=tf.int32)
         sources = segment_ids(places.row_splits, tf.size(places.values))
@@ -105,9 +105,11 @@ class CommaRule(tf.Module):
     def _follow(
         self, rows: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor, codes: tf.Tensor
     ) -> tf.Tensor:
-        """Returns the end of each prefix of P pieces, relative to `starts`, int32 [P, longest + 1].
+        """Finds the characters of P pieces in the text.
 
-        Characters that are missing in the text, such as a "▁" without a blank, are skipped.
+        Entry [p, k] of the result, int32 [P, longest + 1], is the end of the first k characters of
+        piece p, relative to `starts[p]`. Characters that are missing in the text, such as a "▁"
+        without a blank, are skipped.
         """
         columns = tf.range(tf.reduce_max(ends - starts))
         places = starts[:, None] + columns
@@ -228,8 +230,10 @@ class _Gaps(NamedTuple):
 
     is_white: tf.Tensor  # bool [N]
     entries: tf.Tensor  # int32 [N]; of the character table, `NOTHING` for removed blanks
-    starts: tf.Tensor  # int32 [N]; first raw byte of each character, or of the blank of a gap
-    ends: tf.Tensor  # int32 [N], exclusive
+    # First raw byte of each character, and the byte after its last, int32 [N]. The first character
+    # of a gap has the range of the first blank in the gap or, without a blank, of the whole gap.
+    starts: tf.Tensor
+    ends: tf.Tensor
 
     @classmethod
     def find(cls, raw: Characters, entries: tf.Tensor) -> _Gaps:
