@@ -103,7 +103,9 @@ class AlbertConfig:
         _require(blocks <= MAX_BLOCKS, name, f"at most {MAX_BLOCKS}", blocks)
         known = sorted(set(self.extra) & set(_ALBERT_FIELDS))
         if known:
-            raise UserError(f"AlbertConfig.extra must not contain fields. Received: {known}")
+            raise UserError(
+                f"AlbertConfig.extra must not contain names of fields. Received: {known}"
+            )
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
             _require_rate(f"AlbertConfig.{name}", getattr(self, name))
         is_known = str(self.hidden_act).lower() in ACTIVATION_NAMES
@@ -353,8 +355,8 @@ class OptimizerConfig:
             if warm + self.num_decay_steps > self.num_train_steps:
                 raise UserError(
                     f"`num_decay_steps` must be at most {self.num_train_steps - warm}, the number "
-                    f"of steps of {self.STEPS_FLAG}={self.num_train_steps} after the warm-up "
-                    f"(`start_warmup_step`, {self.WARMUP_FLAG}). Received: {self.num_decay_steps}"
+                    f"of steps after the warm-up ({self.STEPS_FLAG} - `start_warmup_step` - "
+                    f"{self.WARMUP_FLAG}). Received: {self.num_decay_steps}"
                 )
         _require_not_negative("OptimizerConfig.weight_decay_rate", self.weight_decay_rate)
         _require_positive("OptimizerConfig.clip_norm", self.clip_norm)
@@ -406,8 +408,8 @@ class TrainerConfig:
     max_loss_spike: float = 0.0
     precision: str = FLOAT32  # of matrix products
     attention: str = "plain"
-    # Number of training steps in one call of the compiled training function; 1 if batches differ in
-    # shape. Logs and checkpoints are written between calls.
+    # Number of training steps in one call of the compiled training function. Ignored if batches
+    # differ in shape. Logs and checkpoints are written between calls.
     iterations_per_loop: int = 1
     # Number of evaluations without a better score after which training ends. If `None`, all steps
     # are trained.

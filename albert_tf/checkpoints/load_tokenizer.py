@@ -19,7 +19,7 @@ def load_tokenizer(
     """Loads the tokenizer of a model, or of files.
 
     Args:
-        path: a model of any format, see `load`; or a SentencePiece model or vocabulary whose name
+        path: a model of any format (see `load`), or a SentencePiece model or vocabulary whose name
             ends in .model, .spm, .vocab or .txt. If given, omit the next two arguments.
         spm_model_file: a SentencePiece model.
         vocab_file: a vocabulary.

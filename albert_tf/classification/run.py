@@ -52,7 +52,8 @@ class ClassificationSettings(StepSettings):
     `output_dir` and at least one action are required: `do_train`, `do_eval`, `do_predict`,
     `predict_file` or `export_dir`. Training also needs `task_name`, the data (`data_dir` for a GLUE
     task, or `train_file`, `dev_file` and `test_file` for "custom"), and a model to start from:
-    `albert_hub_module_handle`, or `init_checkpoint` with its files.
+    `albert_hub_module_handle`, or `init_checkpoint` with the settings for its configuration and
+    tokenizer.
 
     Raises:
         TypeError: a name is unknown, or a value has the wrong type.

@@ -94,13 +94,13 @@ class TextClassifier(TextPredictor):
         """Loads a model for predictions or for `fit`.
 
         Args:
-            path: a model of any format, see `load`. In a training directory, the best checkpoint
-                is used, otherwise the newest.
+            path: a model of any format; see `albert_tf.load`. Of a training directory, the best
+                checkpoint is used or, if there is none, the newest.
             labels: names of the classes; empty for a regression. If `None`, the labels of the
                 stored classifier are used. If the model has no classifier, it gets a new head with
                 random weights for `labels`.
             multi_label: whether a new head predicts any number of labels per text.
-            new_head: whether to replace a stored classifier that has other labels.
+            new_head: whether to replace a stored classifier with a new head with random weights.
             rename_labels: whether to keep a stored classifier and rename its classes to `labels`.
             max_seq_length: see `TextClassifier`.
             batch_size: see `TextClassifier`.

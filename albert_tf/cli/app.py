@@ -227,11 +227,8 @@ def _hide_other_logs() -> None:
 
 
 def _import_quietly(execute: Callable[[ModuleType], None], module: ModuleType) -> None:
-    """Imports TensorFlow with C++ logs limited to errors.
-
-    Without a GPU, they are limited to fatal errors, because TensorFlow logs a missing GPU as an
-    error.
-    """
+    """Imports TensorFlow with C++ logs limited to errors or, without a GPU, to fatal errors."""
+    # TensorFlow logs a missing GPU as an error.
     has_gpu = glob.glob("/dev/nvidia*") or os.path.exists("/dev/dxg")  # WSL has dxg
     is_hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
     os.environ[_CPP_LOG_LEVEL] = "2" if has_gpu and not is_hidden else "3"

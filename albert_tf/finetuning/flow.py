@@ -282,10 +282,7 @@ def _train(job: Job[S], trainer: Trainer, task: InMemoryTask, on_log: OnLog | No
 
 
 def _evaluate(job: Job[S], on_log: OnLog | None) -> JobResult:
-    """Evaluates existing checkpoints.
-
-    If all checkpoints in `output_dir` are evaluated, the best checkpoint is kept.
-    """
+    """Evaluates existing checkpoints. If all in `output_dir` are evaluated, the best is kept."""
     context, settings = job.context, job.settings
     with locked(settings.output_dir, EVALUATION, dry_run=settings.dry_run):
         best = BestCheckpoint(context.output, job.best_metric)
@@ -305,10 +302,7 @@ def _evaluate(job: Job[S], on_log: OnLog | None) -> JobResult:
 
 
 def _chosen(job: Job[S], choice: str | None) -> str:
-    """Returns the prefix of the chosen checkpoint.
-
-    By default, the best checkpoint is chosen, or the newest if there is no best checkpoint.
-    """
+    """Returns the prefix of a checkpoint, by default of the best or, without one, the newest."""
     # After training, the initial checkpoint must not be chosen.
     other = None if job.settings.do_train else job.settings.init_checkpoint
     return choose_checkpoint(job.context.output, choice, other, name="checkpoint")

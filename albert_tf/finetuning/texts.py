@@ -145,9 +145,9 @@ class TextEncoder:
     ) -> TextEncoder:
         """Loads the encoder of any model.
 
-        `path` is a model of any format, see `load`. In a training directory, the best checkpoint is
-        used, otherwise the newest. For `pooling`, `max_seq_length` and `batch_size` see
-        `TextEncoder`.
+        `path` is a model of any format; see `albert_tf.load`. Of a training directory, the best
+        checkpoint is used or, if there is none, the newest. For `pooling`, `max_seq_length` and
+        `batch_size` see `TextEncoder`.
 
         Raises:
             TypeError: an argument has the wrong type.

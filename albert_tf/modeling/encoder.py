@@ -179,10 +179,10 @@ class AlbertEncoder(ConfiguredModel):
         )
         self.blocks = self._create_blocks()  # in the order of `block_places`
         for block in self.blocks:
-            setattr(self, block.name, block)  # tf.train.Checkpoint ignores lists
+            setattr(self, block.name, block)  # tf.train.Checkpoint ignores Keras's lists
         self.pooler = Projection(H, H, std, name="pooler", dtype=dtype)
         self.dropout_seeds = keras.random.SeedGenerator()
-        # TensorFlow saves a training function only if this variable is an attribute.
+        # A `tf.function` with dropout can only be exported if its seed variable is an attribute.
         self._dropout_state = self.dropout_seeds.state.value
         self.built = True
 
@@ -200,7 +200,8 @@ class AlbertEncoder(ConfiguredModel):
             inputs: `input_ids`, int32 [B, S], or a dictionary with `input_ids` and optionally
                 `input_mask` (int32 [B, S]; 1 = real token, 0 = padding; default: ones) and
                 `segment_ids` (int32 [B, S]; default: zeros). Hugging Face's names,
-                `attention_mask` and `token_type_ids`, are accepted. Other keys are ignored.
+                `attention_mask` and `token_type_ids`, are accepted. Names of other libraries,
+                such as `padding_mask`, are rejected. Other keys are ignored.
             training: whether to apply dropout.
             dropout_seed: int32 [2]; determines every dropout mask of this call. If `None`, a
                 training call takes the next seed of the encoder's generator.
@@ -216,7 +217,7 @@ class AlbertEncoder(ConfiguredModel):
 
         Raises:
             ValueError: `input_ids` are missing, not integers, or longer than the position table;
-                or an input is passed twice, or under an unsupported name.
+                or an input is passed twice, or under the name of another library.
         """
         inputs = named_inputs(inputs)
         _check_token_ids(inputs)
@@ -295,10 +296,7 @@ class AlbertEncoder(ConfiguredModel):
 
 
 def named_inputs(inputs: Inputs) -> dict[str, tf.Tensor]:
-    """Returns the inputs by their names in the original release.
-
-    Raises ValueError if a name is unsupported, or if an input is passed twice.
-    """
+    """Returns inputs by their names in the original release. Rejects names of other libraries."""
     if not isinstance(inputs, Mapping):
         return {"input_ids": inputs}
     for name in inputs:

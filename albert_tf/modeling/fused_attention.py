@@ -25,7 +25,7 @@ from albert_tf.data.errors import UserError
 from albert_tf.modeling import kernels
 
 _MIN_CAPABILITY = (8, 0)
-_MAX_HEAD_SIZE = 128  # of backward passes on GPUs before Hopper
+_MAX_HEAD_SIZE = 128  # limit of cuDNN's backward kernel before Hopper; applied to all GPUs
 MASKED_SCORE = -10000.0  # added to the attention scores of padding keys
 # Largest difference between a kernel and plain attention in float32, relative to the norm. Rounding
 # to bfloat16 reaches a quarter of it. A wrong mask or scale causes ten times the limit.
@@ -161,7 +161,7 @@ class CompiledAttention:
                 scaled = tf.cast(scaled * scale, query.dtype)
                 to_kept = tf.cast(tf.matmul(scaled, value, transpose_b=True), tf.float32)
                 wide = tf.cast(signed, tf.float32)
-                # A dropped exponential e is stored as -e. Its result is e * (0 - mean).
+                # A dropped exponential e is stored as -e. The gradient of its score is -e * mean.
                 factor = tf.where(wide > 0.0, to_kept - mean, mean) if drops else to_kept - mean
                 (to_scores,) = xla.optimization_barrier(tf.cast(wide * factor, query.dtype))
                 return (

@@ -121,8 +121,8 @@ class SpanHead(ClassificationHead):
 class SpanBeamHead(ConfiguredLayer):
     """Scores starts, ends given a start, and the absence of an answer.
 
-    Scores `end_n_top` (M) ends for each of the `start_n_top` (K) best starts. `dropout_prob` is the
-    dropout rate before the score for no answer.
+    A search returns the `end_n_top` (M) best ends of each of the `start_n_top` (K) best starts.
+    `dropout_prob` is the dropout rate before the score for no answer.
 
     Source: squad_utils.py of the original release, create_v2_model.
     """

@@ -33,9 +33,9 @@ from albert_tf.config import AlbertConfig
 TWO_ROOT_TWO_OVER_PI = 1.5957691216057308
 CUBIC = 0.044715
 
-# Operations are fused if the feed-forward layers of a step have at least this number of elements.
-# Fusion saves 20 ns of CPU time per element, so twenty steps of this size save the time of
-# compilation, one to two seconds.
+# Operations are fused if the feed-forward activations of all layers have at least this number of
+# elements in a micro-batch. Fusion saves 20 ns of CPU time per element, so twenty micro-batches of
+# this size save the time of compilation, one to two seconds.
 _MIN_ELEMENTS = 1 << 22
 
 _is_fusing: contextvars.ContextVar[bool] = contextvars.ContextVar("fused", default=False)
@@ -306,10 +306,7 @@ def _fused(
     *constants: Any,
     num_stored: int,
 ) -> Callable[..., tf.Tensor]:
-    """Returns `function` with a custom gradient.
-
-    `gradient` takes the first `num_stored` tensors and the upstream gradient.
-    """
+    """Returns `function` with a gradient of its first `num_stored` tensors and the upstream one."""
 
     @tf.custom_gradient
     def apply(*tensors: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
@@ -329,8 +326,8 @@ def _column_sum(x: tf.Tensor) -> tf.Tensor:
     rows = x.shape[0]
     if rows is None or rows % 16:
         return tf.reduce_sum(x, axis=0)
-    # XLA computes x inside the first of two sums, but stores x if there is only one sum. The exact
-    # factor prevents XLA from merging the two sums.
+    # XLA computes x inside the first of two sums, but stores x if there is only one sum. The
+    # factors of 16, which are exact, prevent XLA from merging the two sums.
     partial = tf.reduce_sum(tf.reshape(x, [16, rows // 16, x.shape[1]]), axis=0) / 16.0
     return tf.reduce_sum(partial, axis=0) * 16.0
 

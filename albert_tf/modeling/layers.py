@@ -44,7 +44,7 @@ register = keras.saving.register_keras_serializable(package="albert_tf")
 
 
 def as_config(config: ConfigLike) -> AlbertConfig:
-    """Returns a configuration; saved models contain it as a dictionary."""
+    """Returns a configuration, which may be given as the dictionary of a saved model."""
     if isinstance(config, AlbertConfig):
         return config
     if isinstance(config, Mapping):

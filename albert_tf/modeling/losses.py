@@ -86,7 +86,7 @@ def regression_loss(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) ->
 
 
 def accuracy(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> LossSum:
-    """Returns the fraction of labels, int32 [...], whose logit is the highest of [..., K]."""
+    """Returns the fraction of labels, int32 [...], that have the highest of K logits, [..., K]."""
     is_right = tf.equal(tf.argmax(logits, axis=-1, output_type=tf.int32), labels)
     return LossSum.of(tf.cast(is_right, weights.dtype), weights)
 
@@ -133,7 +133,7 @@ class HeadLoss(keras.losses.Loss):
         labels = self._check_shape(y_true, y_pred)
         if self.kind == "cross_entropy":
             ids = tf.cast(labels, tf.int32)
-            # Replaces fractional labels by -1, which is rejected. The cast only truncates them.
+            # The cast truncates fractional labels. They become -1, an invalid class id.
             ids = tf.where(tf.cast(ids, labels.dtype) == labels, ids, -1)
             return self.factor * cross_entropy(y_pred, ids)
         if self.kind == "multi_label":

@@ -410,10 +410,10 @@ class AlbertForQuestionAnswering(EncoderAndHead):
 class AlbertForQuestionAnsweringWithBeamSearch(EncoderAndHead):
     """The encoder with the best spans and a score for no answer, as in SQuAD 2.0.
 
-    A call has two more inputs. `start_positions`, int32 [B], are the true starts for which ends are
-    scored; training requires them. `p_mask`, int32 [B, S], is 1 where an answer must not start or
-    end. By default, an answer starts and ends at the first token, or in segment 1 before its last
-    token, [SEP].
+    A call accepts two more inputs. `start_positions`, int32 [B], are the true starts for which ends
+    are scored; training requires them. `p_mask`, int32 [B, S], is 1 where an answer must not start
+    or end. By default, an answer may start and end at the first token, and at the tokens of segment
+    1 except the last [SEP].
 
     A call returns the outputs of `SpanBeamHead.call`, which do not depend on padding.
 

@@ -39,8 +39,8 @@ class MultipleChoiceSettings(StepSettings):
     `output_dir` is required. The actions are `do_train` and `do_eval` (both True by default),
     `do_predict` and `export_dir`. All except `export_dir` need data: `data_dir` for RACE, otherwise
     `train_choices`, `dev_choices` and `test_choices`. Training also needs an initial model:
-    `albert_hub_module_handle`, or `init_checkpoint` with its files. docs/flags.md describes all
-    settings. For errors see `ClassificationSettings`.
+    `albert_hub_module_handle`, or `init_checkpoint` with the settings for its configuration and
+    tokenizer. docs/flags.md describes all settings. For errors see `ClassificationSettings`.
     """
 
     task_name: str = MULTIPLE_CHOICE
@@ -205,8 +205,8 @@ def run_multiple_choice(
 ) -> JobResult:
     """Trains, evaluates and applies a multiple-choice model, as `run_race.py` does.
 
-    `settings` are described in `MultipleChoiceSettings`; `on_log`, the result and the errors are
-    those of `run_classification`.
+    For `settings` see `MultipleChoiceSettings`. For `on_log`, the result and the errors see
+    `run_classification`.
     """
     check_arguments(settings, MultipleChoiceSettings, on_log)
     return flow.run(MultipleChoiceJob, settings, on_log)

@@ -293,8 +293,9 @@ class QuestionAnswerer(Answerer):
     ) -> QuestionAnswerer:
         """Loads a fine-tuned model.
 
-        `path` is a model of any format, see `load`. In a training directory, the best checkpoint is
-        used, otherwise the newest. For `batch_size` and other arguments see `QuestionAnswerer`.
+        `path` is a model of any format; see `albert_tf.load`. Of a training directory, the best
+        checkpoint is used or, if there is none, the newest. For `batch_size` and other arguments
+        see `QuestionAnswerer`.
 
         Raises:
             TypeError: an argument is unknown or has the wrong type.

@@ -175,10 +175,8 @@ def v2_scores(
 def _best_threshold(
     name: str, if_none: float, gains: np.ndarray, odds: np.ndarray
 ) -> dict[str, float]:
-    """Returns the best score and its threshold.
-
-    `if_none` is the sum of scores if no question is answered; each answer adds one of `gains`.
-    """
+    """Returns the best score and its threshold."""
+    # `if_none` is the sum of scores if no question is answered; each answer adds one of `gains`.
     order = np.argsort(odds, kind="stable")
     # Entry n: only the n most answerable questions are answered.
     totals = np.cumsum(np.concatenate([[if_none], gains[order]]))

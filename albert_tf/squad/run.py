@@ -67,8 +67,8 @@ class SquadSettings(FineTuningSettings):
 
     `output_dir` and at least one action are required: `do_train`, `do_predict`, `predict_json` or
     `export_dir`. Training also needs `squad_version`, `train_file` and an initial model:
-    `albert_hub_module_handle`, or `init_checkpoint` with its files. For errors see
-    `ClassificationSettings`.
+    `albert_hub_module_handle`, or `init_checkpoint` with the settings for its configuration and
+    tokenizer. For errors see `ClassificationSettings`.
     """
 
     squad_version: int | None = None
@@ -319,7 +319,7 @@ def run_squad(
 ) -> JobResult:
     """Trains, evaluates and applies a question-answering model, as `run_squad.py` does.
 
-    `settings` are described in `SquadSettings`; `on_log`, the result and the errors are those of
+    For `settings` see `SquadSettings`. For `on_log`, the result and the errors see
     `run_classification`.
     """
     check_arguments(settings, SquadSettings, on_log)

@@ -16,8 +16,8 @@ All other files contain one word per line, and blank lines between sentences.
 * A line that starts with `#` before the first word of a sentence is a comment if its number of
   columns differs from the rows, or if it is a CoNLL-U comment: `# newdoc`, `# newpar` or
   `# key = value`. Other lines that start with `#` are rows.
-* Files with at least 10 columns are CoNLL-U. Lines with `1-2` or `1.1` in the first column are not
-  words. Additional columns, such as predictions, contain `_` in these lines.
+* Files with at least 10 columns and tabs are CoNLL-U. Lines with `1-2` or `1.1` in the first column
+  are not words if all columns after the tenth, such as predictions, contain `_`.
 """
 
 import json

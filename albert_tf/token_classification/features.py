@@ -25,9 +25,9 @@ class TokenFeatures:
     sentence_starts: np.ndarray  # int64 [M + 1]; the first word of each sentence, and W
 
     def words_of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the indices, [m], of the words that the windows `rows`, [n], predict.
+        """Returns two int arrays [m] for the words that the windows `rows`, [n], predict.
 
-        The second array, [m], contains the position in `rows` of the window of each of these words.
+        They contain the index of each word, and the index in `rows` of the window that predicts it.
         """
         counts = np.diff(self.word_starts)[rows]
         owners = np.repeat(np.arange(len(rows)), counts)

@@ -54,8 +54,8 @@ class TokenClassificationSettings(StepSettings):
 
     `output_dir` and at least one action are required: `do_train`, `do_eval`, `do_predict`,
     `predict_file` or `export_dir`. Training also needs `train_file` and a model to start from:
-    `albert_hub_module_handle`, or `init_checkpoint` with its files. For errors see
-    `ClassificationSettings`.
+    `albert_hub_module_handle`, or `init_checkpoint` with the settings for its configuration and
+    tokenizer. For errors see `ClassificationSettings`.
     """
 
     train_file: str | None = None
@@ -268,8 +268,8 @@ def run_token_classification(
 ) -> JobResult:
     """Trains, evaluates and applies a token classifier, as `run_token_classifier.py` does.
 
-    `settings` are described in `TokenClassificationSettings`; `on_log`, the result and the errors
-    are those of `run_classification`.
+    For `settings` see `TokenClassificationSettings`. For `on_log`, the result and the errors see
+    `run_classification`.
     """
     check_arguments(settings, TokenClassificationSettings, on_log)
     return flow.run(TokenClassificationJob, settings, on_log)

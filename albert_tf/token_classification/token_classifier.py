@@ -87,18 +87,20 @@ class TokenClassifier(WordTagger):
         """Loads a model for predictions or for `fit`.
 
         Args:
-            path: a model of any format, see `load`. In a training directory, the best checkpoint
-                is used, otherwise the newest.
+            path: a model of any format; see `albert_tf.load`. Of a training directory, the best
+                checkpoint is used or, if there is none, the newest.
             labels: names of the labels, such as `["O", "B-person", "I-person"]`. If `None`, the
                 labels of the stored classifier are used. If the model has no token classifier, it
                 gets a new head with random weights for `labels`.
-            new_head: whether to replace a stored classifier that has other labels.
+            new_head: whether to replace a stored classifier with a new head with random weights.
             rename_labels: whether to keep a stored classifier and rename its labels to `labels`.
             max_seq_length: see `TokenClassifier`.
             batch_size: see `TokenClassifier`.
 
         For errors see `TextClassifier.load`.
         """
+        if labels is None and (new_head or rename_labels):
+            raise UserError("new_head and rename_labels require labels. Received: labels=None")
         found = find_model(path)
         if labels is None:
             model = found.load(AlbertForTokenClassification, "a model that classifies tokens")
@@ -199,7 +201,8 @@ class TokenClassifier(WordTagger):
             for name in names:
                 if name not in self._labels.names:
                     raise UserError(
-                        f"labels[{index}] must be {self._labels.allowed}. Received: {name!r}"
+                        f"labels[{index}] contains an unknown label. Expected one of "
+                        f"{self._labels.allowed}. Received: {name!r}"
                     )
             rows.append({"tokens": words, "labels": names})
         return rows

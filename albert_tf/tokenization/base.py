@@ -40,7 +40,8 @@ class Encoding(NamedTuple):
       range of this token starts at the first blank (U+0020, or a character that NFKD maps to it),
       or at the first white space if there is no blank. A separate "▁" covers only this blank, or
       all white space if there is no blank.
-    * Characters that normalization removes are covered only between two characters of a token.
+    * A character that normalization removes is covered only if it is between two characters of the
+      same token.
     * If normalization replaces a character with several characters ("½" by "1⁄2"), each token of
       the replacement covers the original character.
     * A token that covers no characters, such as a "▁" at the start of a text, has an empty range at

@@ -219,7 +219,7 @@ class SentencePieceTokenizer(Tokenizer):
         if "".join(map(self._texts.__getitem__, ids)) != f" {text}":
             located = list(self._locate_in_proto(text))
             return Encoding(*([row[column] for row in located] for column in range(3)))
-        # Together, the pieces are the text after one leading blank, which has the position -1.
+        # The joined pieces equal the text with one more blank in front, at the position -1.
         lengths = chain.from_iterable(map(self._lengths.__getitem__, ids))
         starts = list(accumulate(lengths, initial=-1))
         starts[0], ends = 0, starts[1:]
@@ -265,10 +265,8 @@ def _characters_of_bytes(text: str) -> Sequence[int]:
 
 
 def _limit_blanks(piece: str, text: str, start: int, end: int) -> tuple[int, int]:
-    """Limits the range of a "▁" to one blank.
-
-    SentencePiece also replaces other characters, such as U+200E, with blanks and collapses them.
-    """
+    """Limits the range of a "▁" to one blank."""
+    # SentencePiece also replaces other characters, such as U+200E, with blanks and collapses them.
     blank = text.find(" ", start, end)
     if blank < 0 or not piece.startswith(WORD_START):
         return start, end

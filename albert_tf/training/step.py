@@ -325,10 +325,7 @@ class TrainingStep:
     def _loss_sums_and_gradients(
         self, features: Features, weights: Mapping[str, tf.Tensor], dropout_seed: tf.Tensor
     ) -> SumsAndGradients:
-        """Returns the sums of this replica, and its part of the gradient.
-
-        `weights` are sums over all replicas and micro-batches.
-        """
+        """Returns the sums and the gradient of this replica; `weights` are sums over all replicas."""
         num_steps = self._config.gradient_accumulation_steps
 
         def micro_step(part: Features, number: tf.Tensor) -> SumsAndGradients:

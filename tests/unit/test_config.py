@@ -65,7 +65,10 @@ class TestAlbertConfig:
             ({"num_attention_heads": 5}, "hidden_size=12, num_attention_heads=5"),
             ({"parameter_sharing": "some"}, "must be one of all, attention, ffn, none. Received"),
             ({"parameter_sharing": "none", "num_hidden_groups": 3}, "Omit num_hidden_groups"),
-            ({"extra": {"hidden_size": 9}}, "must not contain fields. Received: ['hidden_size']"),
+            (
+                {"extra": {"hidden_size": 9}},
+                "must not contain names of fields. Received: ['hidden_size']",
+            ),
         ],
     )
     def test_rejects_invalid_values(self, changes, message):

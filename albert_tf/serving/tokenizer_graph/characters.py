@@ -264,10 +264,8 @@ def _replacements(replace: Replacement, do_lower_case: bool) -> tuple[np.ndarray
 
 @cache
 def _case_classes() -> np.ndarray:
-    """Returns the effect of each character on a sigma next to it, int32 [0x110000].
-
-    Python skips ignorable characters, and then checks whether the next character is cased.
-    """
+    """Returns the effect of each character on a sigma next to it, int32 [0x110000]."""
+    # Python skips ignorable characters, and then checks whether the next character is cased.
     classes = np.zeros(_CODES, np.int32)
     for code in possible_codes():
         character = chr(code)
