@@ -325,7 +325,7 @@ class TrainingStep:
     def _loss_sums_and_gradients(
         self, features: Features, weights: Mapping[str, tf.Tensor], dropout_seed: tf.Tensor
     ) -> SumsAndGradients:
-        """Returns the sums and the gradient of this replica; `weights` are sums over all replicas."""
+        """Returns the sums and the gradient of this replica. `weights` are sums of all replicas."""
         num_steps = self._config.gradient_accumulation_steps
 
         def micro_step(part: Features, number: tf.Tensor) -> SumsAndGradients:
