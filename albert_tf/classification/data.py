@@ -145,7 +145,7 @@ def _problem(table: Table, columns: Columns, cells: Cells) -> str:
 
 
 def log_labels(path: str, split: str, examples: Sequence[TextExample], labels: Labels) -> None:
-    """Logs the counts of classes, or range and mean of numbers. Warns of one or many classes."""
+    """Logs counts of classes, or range and mean of numbers. Warns of one or too many classes."""
     found = [example.label for example in examples if example.label is not None]
     counts = Counter(found)
     if labels.multi_label:
@@ -180,9 +180,10 @@ _LABEL_NAMES = ("gold_label", "label", "score", "quality", "is_duplicate")
 class GlueData:
     """The files of a GLUE task.
 
-    Columns are found by name, in any order. If the header contains no name of GLUE, GLUE's column
-    order is assumed. As in the original, the id of a row is its first column, or `<split>-<row>` in
-    train and dev of CoLA, MRPC and SST-2, where the first row of a file is row 0.
+    Columns are found by name, in any order. If the header names no text column of GLUE, GLUE's
+    column order is assumed. As in the original, the id of a row is its first column, or
+    `<split>-<row>` in train and dev of CoLA, MRPC and SST-2, where the first row of a file is row
+    0.
 
     `data_dir` is GLUE's download directory, or the directory of the task.
 
@@ -236,8 +237,8 @@ class GlueData:
         if not file_exists(path):
             raise UserError(
                 f"there is no file {path!r}, the {split} data of `task_name`={self.name}. "
-                f"`data_dir` must be the directory that contains {self._task.folder}/, or that "
-                f"directory itself. Received: {self.data_dir!r}"
+                f"`data_dir` must be {self._task.folder}/ or the directory that contains it. "
+                f"Received: {self.data_dir!r}"
             )
         table, columns = self._table(path, split)
         if self._task.cuts_long_rows and split != TEST:
@@ -332,7 +333,7 @@ class CustomData:
     Args:
         train_file, dev_file, test_file: paths. Only files that are read are needed.
         text_a_column, text_b_column, label_column: names or numbers of columns. If `text_b_column`
-            is `None`, the column "text_b" is used if it exists. "" reads single texts.
+            is `None`, the column "text_b" is used if it exists. Pass "" to read single texts.
         regression: whether labels are numbers.
         labels: labels of a trained model. If `None`, the classes are read from the training file,
             and sorted as numbers if all are numbers, otherwise by code points.

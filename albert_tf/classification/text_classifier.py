@@ -94,7 +94,7 @@ class TextClassifier(TextPredictor):
         """Loads a model for predictions or for `fit`.
 
         Args:
-            path: a model of any format; see `albert_tf.load`. Of a training directory, the best
+            path: a model of any format; see `albert_tf.load`. For a training directory, the best
                 checkpoint is used or, if there is none, the newest.
             labels: names of the classes; empty for a regression. If `None`, the labels of the
                 stored classifier are used. If the model has no classifier, it gets a new head with

@@ -145,7 +145,7 @@ class TextEncoder:
     ) -> TextEncoder:
         """Loads the encoder of any model.
 
-        `path` is a model of any format; see `albert_tf.load`. Of a training directory, the best
+        `path` is a model of any format; see `albert_tf.load`. For a training directory, the best
         checkpoint is used or, if there is none, the newest. For `pooling`, `max_seq_length` and
         `batch_size` see `TextEncoder`.
 

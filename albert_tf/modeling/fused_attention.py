@@ -27,8 +27,8 @@ from albert_tf.modeling import kernels
 _MIN_CAPABILITY = (8, 0)
 _MAX_HEAD_SIZE = 128  # limit of cuDNN's backward kernel before Hopper; applied to all GPUs
 MASKED_SCORE = -10000.0  # added to the attention scores of padding keys
-# Largest difference between a kernel and plain attention in float32, relative to the norm. Rounding
-# to bfloat16 reaches a quarter of it. A wrong mask or scale causes ten times the limit.
+# Largest allowed difference between a kernel and plain attention in float32, relative to the norm.
+# Rounding to bfloat16 reaches a quarter of it. A wrong mask or scale causes ten times the limit.
 TOLERANCE = 0.01
 
 # Maps (query, key, value, lengths of the keys) to (context, statistics). Query, key, value and

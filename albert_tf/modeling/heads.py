@@ -35,7 +35,7 @@ class MaskedLmHead(ConfiguredLayer):
         masked_lm_positions: tf.Tensor | None,
         word_embeddings: tf.Tensor,
     ) -> tf.Tensor:
-        """Returns logits, float32 [B, P, V], for positions, int32 [B, P], which are 0 for padding.
+        """Returns logits, float32 [B, P, V], for positions, int32 [B, P]. Unused slots contain 0.
 
         If `masked_lm_positions` is `None`, all positions are scored: [B, S, V]. `sequence_output`
         is float [B, S, H], `word_embeddings` float [V, E].
@@ -122,7 +122,7 @@ class SpanBeamHead(ConfiguredLayer):
     """Scores starts, ends given a start, and the absence of an answer.
 
     A search returns the `end_n_top` (M) best ends of each of the `start_n_top` (K) best starts.
-    `dropout_prob` is the dropout rate before the score for no answer.
+    `dropout_prob` is the dropout rate of the hidden layer of the no-answer score.
 
     Source: squad_utils.py of the original release, create_v2_model.
     """
@@ -174,9 +174,9 @@ class SpanBeamHead(ConfiguredLayer):
 
         Returns:
             `cls_logits`, float32 [B], higher if there is no answer. With `start_positions` also
-            `start_log_probs` and `end_log_probs`, float32 [B, S]. Otherwise, best first,
-            `start_top_log_probs` and `start_top_index` [B, K], and `end_top_log_probs` and
-            `end_top_index` [B, K * M], M per start. Log-probabilities are float32, indices int32.
+            `start_log_probs` and `end_log_probs`, float32 [B, S]. Otherwise also
+            `start_top_log_probs` and `start_top_index` [B, K], best first, and `end_top_log_probs`
+            and `end_top_index` [B, K * M]: M per start, best first. Indices are int32.
         """
         p_mask = tf.cast(p_mask, tf.float32)
         start_log_probs = _masked_log_softmax(

@@ -35,7 +35,7 @@ CUBIC = 0.044715
 
 # Operations are fused if the feed-forward activations of all layers have at least this number of
 # elements in a micro-batch. Fusion saves 20 ns of CPU time per element, so twenty micro-batches of
-# this size save the time of compilation, one to two seconds.
+# this size repay the compilation, which takes one to two seconds.
 _MIN_ELEMENTS = 1 << 22
 
 _is_fusing: contextvars.ContextVar[bool] = contextvars.ContextVar("fused", default=False)
@@ -97,7 +97,7 @@ def _split_heads(x: tf.Tensor, heads: int) -> tf.Tensor:
 
 
 def masked_softmax(scores: tf.Tensor, attention_mask: tf.Tensor, masked_score: float) -> tf.Tensor:
-    """Returns the softmax of scores, float [B, N, S, T], over the keys, in the same precision.
+    """Returns the softmax of scores, float [B, N, S, T], over the keys, in their dtype.
 
     `masked_score` is added to the scores of padding, which has 0 in `attention_mask` [B, T]. In
     half precision, only the rounded probabilities are stored for the backward pass.
@@ -306,7 +306,7 @@ def _fused(
     *constants: Any,
     num_stored: int,
 ) -> Callable[..., tf.Tensor]:
-    """Returns `function` with a gradient of its first `num_stored` tensors and the upstream one."""
+    """Returns `function` with the gradient `gradient(*tensors[:num_stored], upstream)`."""
 
     @tf.custom_gradient
     def apply(*tensors: tf.Tensor) -> tuple[tf.Tensor, Gradient]:

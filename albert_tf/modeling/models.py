@@ -421,7 +421,7 @@ class AlbertForQuestionAnsweringWithBeamSearch(EncoderAndHead):
         config, use_one_hot_embeddings: see `AlbertEncoder`.
         start_n_top: K, number of best starts for which ends are scored.
         end_n_top: M, number of best ends per start.
-        dropout_prob: dropout rate before the score for no answer, in training.
+        dropout_prob: dropout rate of the hidden layer of the no-answer score, in training.
 
     Raises:
         ValueError: a beam is wider than the position table. In a call: an input is missing.

@@ -205,8 +205,7 @@ def run_multiple_choice(
 ) -> JobResult:
     """Trains, evaluates and applies a multiple-choice model, as `run_race.py` does.
 
-    For `settings` see `MultipleChoiceSettings`. For `on_log`, the result and the errors see
-    `run_classification`.
+    See `MultipleChoiceSettings` for `settings`, and `run_classification` for the rest.
     """
     check_arguments(settings, MultipleChoiceSettings, on_log)
     return flow.run(MultipleChoiceJob, settings, on_log)

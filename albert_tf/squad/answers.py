@@ -250,8 +250,8 @@ def write_answers(output_dir: str, answers: SquadAnswers, threshold: float | Non
     """Writes `predictions.json`, `nbest_predictions.json` and, for SQuAD 2.0, `null_odds.json`.
 
     Each file contains an object with the question ids as keys. `predictions.json` contains the
-    texts of `SquadAnswers.predictions`, and `nbest_predictions.json` lists of objects with `text`,
-    `probability`, `start_log_prob` and `end_log_prob`.
+    texts of `SquadAnswers.predictions`. `nbest_predictions.json` contains lists of objects with
+    `text`, `probability`, `start_log_prob` and `end_log_prob`.
     """
     names = AnswerCandidate._fields[:4]
     n_best = [

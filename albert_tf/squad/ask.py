@@ -293,7 +293,7 @@ class QuestionAnswerer(Answerer):
     ) -> QuestionAnswerer:
         """Loads a fine-tuned model.
 
-        `path` is a model of any format; see `albert_tf.load`. Of a training directory, the best
+        `path` is a model of any format; see `albert_tf.load`. For a training directory, the best
         checkpoint is used or, if there is none, the newest. For `batch_size` and other arguments
         see `QuestionAnswerer`.
 

@@ -177,7 +177,7 @@ class _Windows(NamedTuple):
     questions: tf.Tensor  # int32 [N]; index of the question, never decreasing
     starts: tf.Tensor  # int32 [N]; index of the first token in the context
     lengths: tf.Tensor  # int32 [N]; number of context tokens
-    most_overlaps: int  # maximum index difference of windows of a question that share a token
+    most_overlaps: int  # maximum distance of the rows of two windows that share a token
 
     def context_tokens(self, rows: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
         """Converts positions, int32 [n, ...], in windows [n] to token indices in contexts."""
@@ -308,8 +308,8 @@ def _cut_out(
     offsets = tf.gather(tf.gather(contexts.starts.row_starts(), questions), owners)
     starts = tf.gather(contexts.starts.flat_values, offsets + tf.cast(first, tf.int64))
     ends = tf.gather(contexts.ends.flat_values, offsets + tf.cast(last, tf.int64))
-    # As in the original, the last character of a token without characters is the one before it. At
-    # the start of the context, it is the first character.
+    # As in the original, a span whose last token has no characters ends before this token. At the
+    # start of the context, it ends after the first character.
     lengths = tf.strings.length(tf.strings.substr(texts, 0, 1, unit="UTF8_CHAR"))
     ends = tf.where(ends == 0, tf.gather(lengths, owners), ends)
     count = tf.shape(questions)[0]

@@ -96,7 +96,8 @@ def cut_windows(context_lengths: np.ndarray, rooms: np.ndarray, doc_stride: int)
     """Splits contexts of `context_lengths` tokens into windows of `rooms` tokens, int [Q] each.
 
     Consecutive windows start `doc_stride` tokens apart, or `rooms` tokens apart if that is less.
-    Each question has at least one window.
+    Each question has at least one window. Its windows are consecutive. Without context tokens, the
+    second [SEP] is missing. The columns of answers are `None` except for training.
     """
     steps = np.minimum(rooms, doc_stride)
     rest = np.maximum(context_lengths - rooms, 0)
@@ -137,8 +138,8 @@ def _answer_tokens(questions: Sequence[Question], tokens: _Tokens) -> tuple[np.n
 class SquadFeatures:
     """The windows of all questions: [CLS] question [SEP] part of the context [SEP].
 
-    The windows of a question, at least one, are adjacent. Without context tokens, the second [SEP]
-    is missing. The columns of answers are `None` except for training.
+    Each question has at least one window. Its windows are consecutive. Without context tokens, the
+    second [SEP] is missing. The columns of answers are `None` except for training.
     """
 
     sequences: TokenSequences  # N windows
@@ -199,7 +200,7 @@ class SquadFeatures:
 
     @cached_property
     def _most_overlaps(self) -> int:
-        """Maximum index difference of two windows of a question that share a token."""
+        """Maximum distance of the rows of two windows that share a token of the context."""
         rows = np.arange(len(self))
         ends = self.window_starts + self.context_lengths(rows)
         width = 1 + int(ends.max(initial=0))

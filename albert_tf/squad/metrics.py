@@ -131,8 +131,8 @@ def v2_scores(
           1.0 are always unanswered.
         - `predictions_exact` and `predictions_f1`: at the threshold, without this limit.
         - `best_exact`, `best_exact_thresh`, `best_f1` and `best_f1_thresh`: the best scores and
-          their thresholds, 0 if all questions are unanswered. For these scores, questions with null
-          odds equal to the threshold are answered.
+          their thresholds, which are 0 if answering no question is best. For these scores,
+          questions with null odds equal to the threshold are answered.
         - `null_score_diff_threshold`: the threshold.
 
     Source: squad_utils.py of the original release, evaluate_v2, and the official script.

@@ -319,8 +319,7 @@ def run_squad(
 ) -> JobResult:
     """Trains, evaluates and applies a question-answering model, as `run_squad.py` does.
 
-    For `settings` see `SquadSettings`. For `on_log`, the result and the errors see
-    `run_classification`.
+    See `SquadSettings` for `settings`, and `run_classification` for the rest.
     """
     check_arguments(settings, SquadSettings, on_log)
     return flow.run(SquadJob, settings, on_log)

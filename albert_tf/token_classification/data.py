@@ -267,7 +267,7 @@ def _entity_labels(
         kind = _label(value["label"])
         if not 0 <= start < end <= len(text):
             raise value.error(
-                f"in the text of {len(text)} characters, 0 <= start < end <= {len(text)}"
+                f"an entity with 0 <= start < end <= {len(text)}, the length of its text"
             )
         first = bisect_right(offsets, start, key=lambda word: word[1])
         last = bisect_left(offsets, end, key=lambda word: word[0])
@@ -361,7 +361,7 @@ def _labelled_objects(
     probabilities: Sequence[float],
     scheme: str,
 ) -> Iterator[str]:
-    """Adds predictions to objects. Only the last object contains words."""
+    """Adds predictions to the objects in `lines`. Only the last line can contain words."""
     for line in lines:
         value = line.content
         if value is None:

@@ -144,12 +144,12 @@ class GraphWords(NamedTuple):
         return tf.strings.unicode_encode(codes, "UTF-8")
 
     def by_text(self, column: tf.Tensor, missing: object) -> tf.Tensor:
-        """Reshapes a column [W] to [B, most words], padded with `missing`."""
+        """Reshapes a column [W] to [B, maximum number of words], padded with `missing`."""
         rows = tf.RaggedTensor.from_row_splits(column, self.splits, validate=False)
         return rows.to_tensor(missing)
 
     def outputs(self, name: str) -> Outputs:
-        """Returns the ranges of the words in characters and bytes, int32 [B, most words]."""
+        """Returns the character and byte ranges of words, int32; see `by_text` for the shape."""
         begins = tf.gather(self.characters.row_starts(), self.firsts)
         columns = {
             "start": self.firsts - begins,
@@ -259,7 +259,7 @@ class GraphTagger(tf.Module):
     def _entities(
         self, words: GraphWords, label_ids: tf.Tensor, probabilities: tf.Tensor
     ) -> Outputs:
-        """Finds entities like `labels.entities`."""
+        """Finds the same entities as `entities` in labels.py."""
         texts = tf.ragged.row_splits_to_segment_ids(words.splits)
         is_inside = tf.gather(self._is_outside, label_ids) == 0
         types = tf.gather(self._type_ids, label_ids)

@@ -108,7 +108,7 @@ def recognize_scheme(sentences: Iterable[Sentence]) -> str:
 
 
 def _malformed(names: Collection[str]) -> list[str] | None:
-    """Returns labels without prefix or type if others have both; `None` if labels are plain."""
+    """Returns the labels that lack the prefix or type of others. `None` if labels are plain."""
     starts = {name[:2] for name in names}
     is_typed = bool(starts & {"B-", "I-"}) or starts in ({"S-"}, {"S-", OUTSIDE})
     if not is_typed:

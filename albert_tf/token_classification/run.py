@@ -268,8 +268,7 @@ def run_token_classification(
 ) -> JobResult:
     """Trains, evaluates and applies a token classifier, as `run_token_classifier.py` does.
 
-    For `settings` see `TokenClassificationSettings`. For `on_log`, the result and the errors see
-    `run_classification`.
+    See `TokenClassificationSettings` for `settings`, and `run_classification` for the rest.
     """
     check_arguments(settings, TokenClassificationSettings, on_log)
     return flow.run(TokenClassificationJob, settings, on_log)

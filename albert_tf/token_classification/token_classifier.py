@@ -87,7 +87,7 @@ class TokenClassifier(WordTagger):
         """Loads a model for predictions or for `fit`.
 
         Args:
-            path: a model of any format; see `albert_tf.load`. Of a training directory, the best
+            path: a model of any format; see `albert_tf.load`. For a training directory, the best
                 checkpoint is used or, if there is none, the newest.
             labels: names of the labels, such as `["O", "B-person", "I-person"]`. If `None`, the
                 labels of the stored classifier are used. If the model has no token classifier, it
