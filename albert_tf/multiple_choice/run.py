@@ -205,7 +205,7 @@ def run_multiple_choice(
 ) -> JobResult:
     """Trains, evaluates and applies a multiple-choice model, as `run_race.py` does.
 
-    See `MultipleChoiceSettings` for `settings`, and `run_classification` for the rest.
+    See `MultipleChoiceSettings`, and `run_classification` for `on_log`, the result and errors.
     """
     check_arguments(settings, MultipleChoiceSettings, on_log)
     return flow.run(MultipleChoiceJob, settings, on_log)

@@ -319,7 +319,7 @@ def run_squad(
 ) -> JobResult:
     """Trains, evaluates and applies a question-answering model, as `run_squad.py` does.
 
-    See `SquadSettings` for `settings`, and `run_classification` for the rest.
+    See `SquadSettings`, and `run_classification` for `on_log`, the result and errors.
     """
     check_arguments(settings, SquadSettings, on_log)
     return flow.run(SquadJob, settings, on_log)

@@ -268,7 +268,7 @@ def run_token_classification(
 ) -> JobResult:
     """Trains, evaluates and applies a token classifier, as `run_token_classifier.py` does.
 
-    See `TokenClassificationSettings` for `settings`, and `run_classification` for the rest.
+    See `TokenClassificationSettings`, and `run_classification` for `on_log`, the result and errors.
     """
     check_arguments(settings, TokenClassificationSettings, on_log)
     return flow.run(TokenClassificationJob, settings, on_log)

@@ -199,7 +199,7 @@ def _entities(*spans: tuple) -> str:
         ('{"tokens"', ["not valid JSON"]),
         (_entities((0, 8, "LOC")), ["entities[0]", "'New York'", "'Yorkers'", "4 to 11"]),
         (_entities((0, 11, "A"), (4, 11, "B")), ["entities[1]", "overlap"]),
-        (_entities((0, 17, "A")), ["entities[0]", "16 characters"]),
+        (_entities((0, 17, "A")), ["entities[0]", "end <= 16"]),
         (_entities((3, 4, "A")), ["entities[0]", "unlike ' '"]),
         (_entities((0, 3, "")), ["entities[0].label", "empty"]),
     ],
