@@ -205,7 +205,7 @@ def run_multiple_choice(
 ) -> JobResult:
     """Trains, evaluates and applies a multiple-choice model, as `run_race.py` does.
 
-    See `MultipleChoiceSettings`, and `run_classification` for `on_log`, the result and errors.
+    For `settings` see `MultipleChoiceSettings`. For `on_log` and the result see `run_classification`.
     """
     check_arguments(settings, MultipleChoiceSettings, on_log)
     return flow.run(MultipleChoiceJob, settings, on_log)

@@ -319,7 +319,7 @@ def run_squad(
 ) -> JobResult:
     """Trains, evaluates and applies a question-answering model, as `run_squad.py` does.
 
-    See `SquadSettings`, and `run_classification` for `on_log`, the result and errors.
+    For `settings` see `SquadSettings`. For `on_log` and the result see `run_classification`.
     """
     check_arguments(settings, SquadSettings, on_log)
     return flow.run(SquadJob, settings, on_log)

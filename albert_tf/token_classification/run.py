@@ -268,7 +268,8 @@ def run_token_classification(
 ) -> JobResult:
     """Trains, evaluates and applies a token classifier, as `run_token_classifier.py` does.
 
-    See `TokenClassificationSettings`, and `run_classification` for `on_log`, the result and errors.
+    For `settings` see `TokenClassificationSettings`. For `on_log` and the result see
+    `run_classification`.
     """
     check_arguments(settings, TokenClassificationSettings, on_log)
     return flow.run(TokenClassificationJob, settings, on_log)
