@@ -205,7 +205,8 @@ def run_multiple_choice(
 ) -> JobResult:
     """Trains, evaluates and applies a multiple-choice model, as `run_race.py` does.
 
-    For `settings` see `MultipleChoiceSettings`. For `on_log` and the result see `run_classification`.
+    For `settings` see `MultipleChoiceSettings`. For `on_log` and the result see
+    `run_classification`.
     """
     check_arguments(settings, MultipleChoiceSettings, on_log)
     return flow.run(MultipleChoiceJob, settings, on_log)

@@ -144,8 +144,6 @@ class LiteRTExport:
                 write_file(labels_file(self.output_file), labels_json(self.labels))
         size = len(converted) / 1e6
         logging.info("Exported %s: %s %.1f MB", self.output_file, self.quantization, size)
-        for name, near in agreements.items():
-            logging.info("%s: %s", name, near)
         return agreements
 
     def _convert(self, model: keras.Model, compute: Compute) -> bytes:
