@@ -10,7 +10,7 @@ from itertools import accumulate, chain
 from typing import Any
 
 import sentencepiece
-from sentencepiece.sentencepiece_pb2 import SentencePieceText  # type: ignore[attr-defined]
+from sentencepiece.sentencepiece_pb2 import SentencePieceText
 
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import write_file
