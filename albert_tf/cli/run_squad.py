@@ -77,8 +77,8 @@ _OWN: Groups = {
         Flag("warmup_proportion", 0.1): "Fraction of the training steps used for the warm-up.",
     },
     "Training": {
-        Flag("dropout_prob", 0.1): "Dropout rate before the no-answer score during training; only "
-        "for version 2.",
+        Flag("dropout_prob", 0.1): "Dropout rate of the hidden layer of the no-answer score in "
+        "training; only for version 2.",
     },
     "Accepted without effect": {
         **unneeded("train_feature_file", "predict_feature_file", "predict_feature_left_file"),
