@@ -58,15 +58,6 @@ def key(target: str, preset: str, remat: bool, layers: int, B: int) -> str:
     return f"{target} {preset} {layers} x {B}{' remat' if remat else ''}"
 
 
-def recorded_settings(recorded: dict[str, list[float]], target: str, preset: str) -> list[bool]:
-    """Returns the values of `--remat` whose steps are all recorded."""
-    return [
-        remat
-        for remat in (False, True)
-        if all(key(target, preset, remat, *point) in recorded for point in points(preset, remat))
-    ]
-
-
 def estimate(
     recorded: dict[str, list[float]], target: str, preset: str, remat: bool, B: int
 ) -> list[float]:
@@ -99,27 +90,25 @@ def _name(preset: str) -> str:
 
 def tables(recorded: dict[str, list[float]]) -> str:
     """Returns both tables in Markdown, without devices whose steps are not recorded."""
-    known = {
-        (target, preset): remats
-        for target in MEMORY
-        for preset in PRESETS
-        if (remats := recorded_settings(recorded, target, preset))
-    }
-    targets = [target for target in MEMORY if any(target == name for name, _ in known)]
+
+    def is_known(target: str, preset: str) -> bool:
+        names = [key(target, preset, r, *p) for r in (False, True) for p in points(preset, r)]
+        return all(name in recorded for name in names)
+
+    targets = [t for t in MEMORY if any(is_known(t, preset) for preset in PRESETS)]
     columns = [(target, memory) for target in targets for memory in MEMORY[target]]
     titles = [f"{'GPU' if t == 'h200' else f'TPU {t}'}, {memory} GB" for t, memory in columns]
     lines = [f"| largest batch | {' | '.join(titles)} |", f"|---|{'---:|' * len(titles)}"]
     for preset in PRESETS:
         cells = []
         for target, memory in columns:
-            remats = known.get((target, preset), [])
-            batches = [
-                str(largest_batch(recorded, target, preset, remat, memory))
-                if remat in remats
-                else "?"
-                for remat in (False, True)
-            ]
-            cells.append(" / ".join(batches) if remats else "")
+            if is_known(target, preset):
+                batches = [
+                    largest_batch(recorded, target, preset, r, memory) for r in (False, True)
+                ]
+                cells.append(" / ".join(str(B) for B in batches))
+            else:
+                cells.append("")
         lines.append(f"| {_name(preset)} | {' | '.join(cells)} |")
     lines += [
         "",
@@ -127,19 +116,16 @@ def tables(recorded: dict[str, list[float]]) -> str:
         "| hours on 8 devices |",
         "|---|---|---|---:|---:|---:|---:|",
     ]
-    lines += [
-        _fastest(recorded, target, preset)
-        for preset in PRESETS
-        for target in targets
-        if (target, preset) in known
+    known = [
+        (preset, target) for preset in PRESETS for target in targets if is_known(target, preset)
     ]
-    return "\n".join(lines)
+    return "\n".join([*lines, *(_fastest(recorded, target, preset) for preset, target in known)])
 
 
 def _fastest(recorded: dict[str, list[float]], target: str, preset: str) -> str:
     """Returns the row of the setting with the highest throughput."""
     choices = []
-    for remat in recorded_settings(recorded, target, preset):
+    for remat in (False, True):
         B = largest_batch(recorded, target, preset, remat, MEMORY[target][-1])
         if B:
             _, shortest, longest = estimate(recorded, target, preset, remat, B)
@@ -174,7 +160,7 @@ def main(_: list[str]) -> None:
         text = f"{start}\n{tables(data)}\n{end}"
         page.write_text(re.sub(f"{start}.*{end}", lambda _: text, page.read_text(), flags=re.S))
         return
-    for remat in (False, True):
+    for remat in (True, False):
         for layers, B in points(FLAGS.preset, remat):
             name = key(FLAGS.target, FLAGS.preset, remat, layers, B)
             if name not in data:
