@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import os
+import random
 import signal
 from pathlib import Path
 
@@ -12,7 +13,7 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
 with contextlib.suppress(ImportError):
     import triton  # noqa: F401  (of PyTorch: imported after TensorFlow, it crashes the process)
-import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -42,8 +43,13 @@ def pytest_sessionfinish():
 
 
 def pytest_runtest_setup():
-    """Makes the random weights and inputs of a test the same in every run."""
-    keras.utils.set_random_seed(1)
+    """Makes the random weights and inputs of a test the same in every run.
+
+    Keras draws the seeds of weights from `random`. TensorFlow's seed is not set, because this deletes
+    all kernels, which takes time.
+    """
+    random.seed(1)
+    np.random.seed(1)
 
 
 @pytest.fixture(scope="session")
