@@ -45,8 +45,8 @@ def pytest_sessionfinish():
 def pytest_runtest_setup():
     """Makes the random weights and inputs of a test the same in every run.
 
-    Keras draws the seeds of weights from `random`. TensorFlow's seed is not set, because this deletes
-    all kernels, which takes time.
+    Keras draws the seeds of weights from `random`. TensorFlow's seed is not set, because that would
+    delete all kernels, which takes time.
     """
     random.seed(1)
     np.random.seed(1)
