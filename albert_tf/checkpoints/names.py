@@ -254,7 +254,7 @@ def _download(url: str, path: str, given: str) -> str:
 
 
 def _receive(url: str, file: IO[bytes], path: str, given: str) -> str | None:
-    """Downloads the rest of a file in several requests. Returns the server's MD5 or `None`."""
+    """Downloads the rest of a file. Returns the MD5 (base64) that the server reports, or `None`."""
     left = file.seek(0, os.SEEK_END)  # by an earlier process
     reason = f"the connection was lost {_MAX_REQUESTS} times"
     for _ in range(_MAX_REQUESTS):

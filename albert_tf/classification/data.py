@@ -182,8 +182,7 @@ class GlueData:
 
     Columns are found by name, in any order. If the header names no text column of GLUE, GLUE's
     column order is assumed. As in the original, the id of a row is its first column, or
-    `<split>-<row>` in train and dev of CoLA, MRPC and SST-2, where the first row of a file is row
-    0.
+    `<split>-<row>` in train and dev of CoLA, MRPC and SST-2, with rows counted from 0.
 
     `data_dir` is GLUE's download directory, or the directory of the task.
 

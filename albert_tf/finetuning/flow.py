@@ -302,7 +302,7 @@ def _evaluate(job: Job[S], on_log: OnLog | None) -> JobResult:
 
 
 def _chosen(job: Job[S], choice: str | None) -> str:
-    """Returns the prefix of a checkpoint, by default of the best or, without one, the newest."""
+    """Returns the prefix of a checkpoint. The default is the best one, or else the newest."""
     # After training, the initial checkpoint must not be chosen.
     other = None if job.settings.do_train else job.settings.init_checkpoint
     return choose_checkpoint(job.context.output, choice, other, name="checkpoint")

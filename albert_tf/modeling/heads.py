@@ -173,10 +173,10 @@ class SpanBeamHead(ConfiguredLayer):
         is 1 where an answer must not start or end.
 
         Returns:
-            `cls_logits`, float32 [B], higher if there is no answer. With `start_positions` also
-            `start_log_probs` and `end_log_probs`, float32 [B, S]. Otherwise also
+            Indices in int32, all else in float32. `cls_logits` [B], higher if there is no answer.
+            With `start_positions` also `start_log_probs` and `end_log_probs` [B, S]. Otherwise also
             `start_top_log_probs` and `start_top_index` [B, K], best first, and `end_top_log_probs`
-            and `end_top_index` [B, K * M]: M per start, best first. Indices are int32.
+            and `end_top_index` [B, K * M]: M per start, best first.
         """
         p_mask = tf.cast(p_mask, tf.float32)
         start_log_probs = _masked_log_softmax(

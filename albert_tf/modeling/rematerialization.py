@@ -112,7 +112,7 @@ def _rematerialized(run: Run, is_used_later: Sequence[bool]) -> Callable[..., li
 
 
 def _looped(runs: Sequence[Run], is_used_later: Sequence[bool]) -> Callable[..., list[tf.Tensor]]:
-    """Returns a function like that of `_rematerialized`, but for several runs.
+    """Does the same as `_rematerialized` for several runs, in one loop.
 
     The returned function also returns the stacked inputs x of all runs. `_after` is not needed,
     because XLA does not merge the forward loop and the backward loop.

@@ -70,8 +70,8 @@ class MaskingSettings:
         favor_shorter_ngram: whether length n has a probability proportional to 1/n. If False, the
             probabilities are reversed.
         do_whole_word_mask: whether whole words are masked. If False, every token is a word.
-        do_permutation: whether to also permute other tokens and predict them. The maximum number of
-            permuted tokens is that of masked tokens.
+        do_permutation: whether to also permute other tokens and predict them. Permuted and masked
+            tokens have the same maximum number.
 
     Raises:
         ValueError: a value is out of range.

@@ -140,7 +140,9 @@ def scaling_report(
                 "the same number of examples"
             )
     if given.num_warmup_steps:
-        lines.append(f"`num_warmup_steps`={given.num_warmup_steps} is kept, the rule for LAMB")
+        lines.append(
+            f"`num_warmup_steps`={given.num_warmup_steps} is kept, following the rule for LAMB"
+        )
     if given.optimizer != "lamb":
         lines.append(f"No rule was published for `optimizer`={given.optimizer}; check the loss")
     return lines

@@ -107,7 +107,7 @@ def write_text_model(
 ) -> str:
     """Writes a SavedModel that takes texts into `export_dir`/text; see `write_saved_model`.
 
-    `compute` maps texts to outputs, both by name. `ranks` are those of the inputs.
+    `compute` maps texts to outputs, both by name. `ranks` maps each input to its rank.
     """
     names = list(ranks)
 
