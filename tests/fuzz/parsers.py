@@ -26,9 +26,9 @@ from albert_tf.checkpoints.archives import local_directory
 from albert_tf.checkpoints.huggingface.tokenizer import (
     find_lower_case,
     find_tokenizer_files,
-    tokenizer_json,
     tokens_in,
 )
+from albert_tf.checkpoints.huggingface.tokenizer_writing import tokenizer_json
 from albert_tf.checkpoints.huggingface.weights import HuggingFaceWeights, open_tensors
 from albert_tf.checkpoints.loading import open_checkpoint
 from albert_tf.checkpoints.names import check_sums

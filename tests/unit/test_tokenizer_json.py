@@ -4,17 +4,19 @@ import json
 
 import pytest
 
-from albert_tf.checkpoints.huggingface.tokenizer import (
+from albert_tf.checkpoints.huggingface.sentencepiece_messages import (
     CONTROL,
     NORMAL,
     UNKNOWN,
     USER_DEFINED,
-    lower_cases,
     parse_model,
+)
+from albert_tf.checkpoints.huggingface.tokenizer import (
+    lower_cases,
     sentencepiece_model,
-    tokenizer_json,
     wordpiece_tokens,
 )
+from albert_tf.checkpoints.huggingface.tokenizer_writing import tokenizer_json
 from albert_tf.data.strict_json import JsonError, JsonValue
 from albert_tf.tokenization.loading import load_tokenizer
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer

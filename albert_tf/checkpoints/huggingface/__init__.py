@@ -15,11 +15,8 @@ from typing import Any
 import numpy as np
 
 from albert_tf.checkpoints.heads import SENTENCE_ORDER_HEAD, head_in
-from albert_tf.checkpoints.huggingface.tokenizer import (
-    find_lower_case,
-    find_tokenizer_files,
-    write_tokenizer,
-)
+from albert_tf.checkpoints.huggingface.tokenizer import find_lower_case, find_tokenizer_files
+from albert_tf.checkpoints.huggingface.tokenizer_writing import write_tokenizer
 from albert_tf.checkpoints.huggingface.weights import (
     SAFETENSORS,
     WEIGHTS_FILES,
