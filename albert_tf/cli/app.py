@@ -124,7 +124,7 @@ def command(
 
 def is_user_error(error: Exception) -> bool:
     """Returns whether the user can correct the cause of an error."""
-    if isinstance(error, (UserError, WriteError, DirectoryLockedError)):
+    if isinstance(error, (UserError, WriteError, ChildProcessError, DirectoryLockedError)):
         return True
     is_from_system = isinstance(error, OSError) and (error.filename or error.errno) is not None
     return is_from_system or is_missing_file_system(error)

@@ -86,8 +86,8 @@ def create_records(
             made = temporary_folder(local) if is_local else tempfile.TemporaryDirectory()
             folder = stack.enter_context(made)
         maker = RecordMaker(tokenizer, settings, folder)
-        run = stack.enter_context(worker_processes(processes, maker))
         jobs = shuffled_jobs(blocks, settings)
+        run = stack.enter_context(worker_processes(min(processes, len(jobs)), maker))
         records = _count_results(jobs, run(RecordMaker.make, jobs), counts)
         for number, record in enumerate(shuffled(records, shuffle_bytes, settings.random_seed)):
             writers[number % len(writers)].write(record)

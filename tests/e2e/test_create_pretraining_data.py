@@ -1,6 +1,7 @@
 """The commands that create vocabularies and records, in processes without TensorFlow."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -83,6 +84,41 @@ def test_records_of_two_files(corpus: dict, tmp_path: Path, no_tensorflow: str) 
     assert "creating: " in log
     check_record_files(outputs, pretraining_feature_specs(64, 5, 1000))
     assert count_records(outputs) > 500
+
+
+@pytest.mark.parametrize("moment", ["start", "work"])
+def test_a_killed_worker_process_ends_the_command(
+    corpus: dict, tmp_path: Path, no_tensorflow: str, moment: str
+) -> None:
+    output = tmp_path / "records"
+    output.write_text("before")
+    # A pipe does not hold these arguments.
+    texts = ",".join([str(corpus["input_file"])] * (100_000 // len(str(corpus["input_file"]))))
+    flags = {**corpus, "input_file": texts, "output_file": output, "dupe_factor": 9}
+    process = start(no_tensorflow, **flags, num_workers=2)
+    while not (workers := worker_ids(process.pid)) or (
+        moment == "work" and not list(tmp_path.glob("tokens.tmp-*/*"))
+    ):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.001)
+    os.kill(workers[-1], signal.SIGKILL)
+    _, log = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "Traceback" not in log
+    assert log.count("error:") == 1
+    assert log.endswith("use a smaller --num_workers.\n")
+    assert output.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [output]
+
+
+def worker_ids(process_id: int) -> list[int]:
+    """Returns the ids of the worker processes of a process."""
+    (children,) = Path(f"/proc/{process_id}/task/{process_id}").glob("children")
+    return [
+        int(child)
+        for child in children.read_text().split()
+        if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()
+    ]
 
 
 def test_beam_writes_the_same_files(corpus: dict, tmp_path: Path, no_tensorflow: str) -> None:

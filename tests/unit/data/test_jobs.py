@@ -1,6 +1,12 @@
 import os
+import resource
+import signal
 import subprocess
 import sys
+import threading
+import time
+import traceback
+from multiprocessing import active_children
 from pathlib import Path
 
 import pytest
@@ -24,13 +30,73 @@ def test_errors_of_processes_are_raised():
             list(results)
 
 
-def die(shared: int, item: int) -> None:
-    os._exit(shared + item)
+def end(shared: bytes, item: tuple[int, str]) -> str:
+    """Ends this process at the item whose number is the length of `shared`."""
+    number, way = item
+    if number == len(shared):
+        os._exit(3) if way == "exit" else os.kill(os.getpid(), signal.SIGKILL)
+    return way
 
 
-def test_a_killed_process_is_an_error():
-    with pytest.raises(OSError, match="`num_workers`"), worker_processes(2, 1) as run:
-        list(run(die, range(9)))
+@pytest.mark.parametrize("way", ["exit", "kill"])
+@pytest.mark.parametrize("number", [0, 7])
+def test_a_process_that_ends_is_an_error(way, number):
+    advice = {"exit": "exit code 3", "kill": "`num_workers`"}[way]
+    items = [(k, way) for k in range(9)]
+    with (
+        pytest.raises(ChildProcessError, match=advice),
+        worker_processes(2, bytes(number)) as run,
+    ):
+        list(run(end, items))
+    assert not active_children()
+
+
+@pytest.mark.parametrize("delay", [0, 0.1])
+def test_a_process_that_is_killed_while_it_starts_is_an_error(delay):
+    """A pipe does not hold the shared object and the items."""
+    with worker_processes(3, bytes(1 << 20)) as run:
+        time.sleep(delay)
+        active_children()[0].kill()
+        with pytest.raises(ChildProcessError):
+            list(run(bytes.count, [bytes(1 << 20)] * 9))
+    assert not active_children()
+
+
+def test_a_killed_process_does_not_wait_for_stopped_processes():
+    with worker_processes(2, bytes(1 << 20)) as run:
+        stopped, killed = active_children()
+        os.kill(stopped.pid, signal.SIGSTOP)
+        threading.Timer(0.1, killed.kill).start()
+        with pytest.raises(ChildProcessError):
+            list(run(bytes.count, [b"a"] * 9))
+    assert not active_children()
+
+
+def test_processes_that_cannot_be_started_are_an_error():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = len(os.listdir("/dev/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used + 20, hard))
+    try:
+        with (
+            pytest.raises(ChildProcessError, match=r"Too many open files.*`num_workers`"),
+            worker_processes(40, 1),
+        ):
+            pass
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert not active_children()
+    assert len(os.listdir("/dev/fd")) <= used + 1  # the resource tracker
+
+
+def divide(shared: int, item: int) -> float:
+    return shared / item  # the failing line
+
+
+def test_unexpected_errors_contain_the_stack_trace_of_the_process():
+    with worker_processes(2, 1) as run, pytest.raises(ZeroDivisionError) as raised:
+        list(run(divide, [3, 0]))
+    lines = "".join(traceback.format_exception(raised.value))
+    assert lines.count("the failing line") == 1
 
 
 @pytest.mark.parametrize("script", ["create_pretraining_data.py", "run_squad.py"])
