@@ -34,6 +34,7 @@ from albert_tf.data.files import (
     reason_of,
     remove,
     rename,
+    sync,
     temporary_folder,
     write_file,
 )
@@ -196,6 +197,8 @@ def new_checkpoint(prefix: str) -> Iterator[str]:
     with temporary_folder(prefix) as folder:
         temporary = os.path.join(folder, os.path.basename(prefix))
         yield temporary
+        for suffix in (DATA_SUFFIX, ".index"):
+            sync(temporary + suffix)
         # Without an index, readers ignore a data file.
         for suffix in (".index", DATA_SUFFIX):
             remove(prefix + suffix)

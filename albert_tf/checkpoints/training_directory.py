@@ -45,6 +45,7 @@ from albert_tf.data.files import (
     reason_of,
     remove,
     remove_leftovers,
+    sync,
     write_file,
 )
 from albert_tf.data.strict_json import JsonValue, read_json
@@ -135,6 +136,8 @@ class TrainingDirectory:
             if self.keep_checkpoint_max:
                 kept = kept[-self.keep_checkpoint_max :]
             name_newest(self.path, [os.path.basename(prefix) for prefix in kept])
+            for folder in (self._train_states, self.path):
+                sync(folder)
         self._damaged.discard(prefix)
         self._remove_all_but(kept)
         return prefix

@@ -16,7 +16,7 @@ from albert_tf.classification.export import export_classifier, export_text_class
 from albert_tf.classification.predict_texts import TextPredictor, check_file, predict_file
 from albert_tf.classification.task import ClassificationTask, text_features
 from albert_tf.data.errors import UserError
-from albert_tf.data.files import write_file
+from albert_tf.data.files import write_files
 from albert_tf.data.sequences import check_room
 from albert_tf.data.tables import is_column_number
 from albert_tf.data.text_examples import (
@@ -248,7 +248,8 @@ class ClassifierJob(Job[ClassificationSettings]):
         if self.data.submission_file:
             path = os.path.join(output_dir, self.data.submission_file)
             submitted = clip_similarity(logits[:, 0]) if labels.is_regression else names
-            _write_rows(path, [_HEADER, *zip(features.guids, submitted, strict=True)])
+            rows = [_HEADER, *zip(features.guids, submitted, strict=True)]
+            write_files({path: _table(rows)})
 
 
 def write_predictions(
@@ -259,9 +260,9 @@ def write_predictions(
     `scores` are probabilities, float [N, K], or numbers of a regression, [N, 1].
     """
     numbers = [list(map(str, row)) for row in scores.astype(np.float32)]
-    _write_rows(os.path.join(output_dir, "test_results.tsv"), numbers)
     rows = [_HEADER, *zip(guids, map(label_cell, predictions), strict=True)]
-    _write_rows(os.path.join(output_dir, "submit_results.tsv"), rows)
+    tables = {"test_results.tsv": _table(numbers), "submit_results.tsv": _table(rows)}
+    write_files({os.path.join(output_dir, name): text for name, text in tables.items()})
 
 
 def clip_similarity(values: np.ndarray) -> list[str]:
@@ -269,8 +270,8 @@ def clip_similarity(values: np.ndarray) -> list[str]:
     return [f"{value:.3f}" for value in np.clip(values, 0.0, 5.0)]
 
 
-def _write_rows(path: str, rows: Iterable[Iterable[str]]) -> None:
-    write_file(path, "".join("\t".join(row) + "\n" for row in rows))
+def _table(rows: Iterable[Iterable[str]]) -> str:
+    return "".join("\t".join(row) + "\n" for row in rows)
 
 
 def run_classification(

@@ -19,8 +19,8 @@ import shutil
 import stat
 import sys
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from typing import IO, Any
 
 from albert_tf.data.errors import UserError
@@ -34,10 +34,14 @@ class WriteError(OSError):
     """Raised if a file or directory cannot be written. Existing files are left unchanged."""
 
 
-def write_error(path: str, error: BaseException) -> WriteError:
-    """Returns the error for a file or directory, given its final path."""
+def write_error(path: str, error: BaseException, num_replaced: int = 0) -> WriteError:
+    """Returns the error for a file or directory, given its final path.
+
+    `num_replaced` is the number of files of the same output that were already replaced.
+    """
+    others = f"Files already replaced: {num_replaced}" if num_replaced else ""
     return WriteError(
-        f"{path} cannot be written: {reason_of(error)}. Existing files are unchanged."
+        f"{path} cannot be written: {reason_of(error)}. {others or 'Existing files are unchanged'}."
     )
 
 
@@ -76,34 +80,54 @@ def raise_write_errors(path: str, written: str = "") -> Iterator[None]:
 
 @contextmanager
 def write_then_rename(path: str) -> Iterator[IO[bytes]]:
-    """Opens a file that replaces `path` when the block ends without an error.
+    """Opens a file that replaces `path` when the block ends; see `write_all_then_rename`."""
+    with write_all_then_rename([path]) as (file,):
+        yield file
 
-    Creates missing parent directories, follows symbolic links, and keeps the mode of an existing
-    file. Devices and named pipes are written directly. Raises WriteError if the file cannot be
-    written; other errors in the block are re-raised unchanged.
+
+@contextmanager
+def write_all_then_rename(paths: Iterable[str]) -> Iterator[list[IO[bytes]]]:
+    """Opens files that replace `paths` when the block ends without an error.
+
+    No file is replaced before all files are complete on disk. Creates missing parent directories,
+    follows symbolic links, and keeps the modes of existing files. Devices and named pipes are
+    written directly. Raises WriteError if a file cannot be written; other errors in the block are
+    re-raised unchanged.
     """
-    mode = None
-    if not is_remote(path):
-        with suppress(OSError):
-            mode = os.stat(path).st_mode
-    if mode is not None and not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        with io.BufferedWriter(_Output(path, path)) as file:
-            yield file
-        return
-    with _temporary(path, is_folder=False) as temporary:
-        with io.BufferedWriter(_Output(temporary, path)) as file:
-            if mode is not None:
-                os.chmod(temporary, stat.S_IMODE(mode))
-            yield file
-        with raise_write_errors(path):
-            rename(temporary, real_name(path))
+    files: list[IO[bytes]] = []
+    outputs: list[_Output] = []
+    with ExitStack() as stack:
+        for path in paths:
+            mode = None
+            if not is_remote(path):
+                with suppress(OSError):
+                    mode = os.stat(path).st_mode
+            name = path
+            if mode is None or stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+                name = stack.enter_context(_temporary(path, is_folder=False))
+            outputs.append(_Output(name, path))
+            files.append(stack.enter_context(io.BufferedWriter(outputs[-1])))
+            if mode is not None and name != path:
+                os.chmod(name, stat.S_IMODE(mode))
+        yield files
+        for file, output in zip(files, outputs, strict=True):
+            file.flush()
+            output.sync()
+            file.close()
+        for number, output in enumerate(outputs):
+            output.rename(number)
 
 
 def write_file(path: str, content: str | bytes) -> None:
     """Writes a file, text in UTF-8; see `write_then_rename`."""
-    data = content.encode() if isinstance(content, str) else content
-    with write_then_rename(path) as file:
-        file.write(data)
+    write_files({path: content})
+
+
+def write_files(contents: Mapping[str, str | bytes]) -> None:
+    """Writes files, given their contents by path; see `write_all_then_rename`."""
+    with write_all_then_rename(contents) as files:
+        for file, content in zip(files, contents.values(), strict=True):
+            file.write(content.encode() if isinstance(content, str) else content)
 
 
 @contextmanager
@@ -152,7 +176,7 @@ class _Output(io.RawIOBase):
     """A local or remote file. Its errors contain the final path."""
 
     def __init__(self, name: str, path: str) -> None:
-        self._path, self._is_remote = path, is_remote(name)
+        self._name, self._path, self._is_remote = name, path, is_remote(name)
         with raise_write_errors(path):
             self._file: Any = open_binary(name, "wb") if self._is_remote else io.FileIO(name, "w")
         self.write(b"")  # TensorFlow creates the file at the first write
@@ -165,11 +189,43 @@ class _Output(io.RawIOBase):
             written = self._file.write(bytes(data) if self._is_remote else data)
         return len(data) if written is None else written
 
+    def sync(self) -> None:
+        """Writes the content to the disk."""
+        if not self._is_remote:
+            with raise_write_errors(self._path):
+                _sync(self._file.fileno())
+
     def close(self) -> None:
         if not self.closed:
             super().close()
             with raise_write_errors(self._path):
                 self._file.close()
+
+    def rename(self, num_replaced: int) -> None:
+        """Replaces the file at `path`, after `num_replaced` other files."""
+        if self._name != self._path:
+            try:
+                rename(self._name, real_name(self._path))
+            except _system_errors() as error:
+                raise write_error(self._path, error, num_replaced) from error
+
+
+def sync(path: str) -> None:
+    """Writes a local file or directory to the disk, so that it survives a power failure."""
+    if not is_remote(path):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            _sync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _sync(descriptor: int) -> None:
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a device or a pipe
+            raise
 
 
 def random_name(path: str) -> str:

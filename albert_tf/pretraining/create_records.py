@@ -25,6 +25,7 @@ from albert_tf.data.files import (
     is_remote,
     real_name,
     temporary_folder,
+    write_all_then_rename,
     write_then_rename,
 )
 from albert_tf.data.jobs import available_cores, worker_processes
@@ -78,7 +79,7 @@ def create_records(
     blocks = check_text(input_files, processes, block_bytes)
     counts: Counter[str] = Counter()
     with ExitStack() as stack:
-        writers = [stack.enter_context(write_then_rename(path)) for path in output_files]
+        writers = stack.enter_context(write_all_then_rename(output_files))
         folder = None  # of tokenized blocks, which later passes read again
         if settings.dupe_factor > 1:
             local = os.path.join(os.path.dirname(os.path.abspath(output_files[0])), "tokens")

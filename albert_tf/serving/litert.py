@@ -18,7 +18,7 @@ from absl import logging
 
 from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
-from albert_tf.data.files import check_file, write_file, write_then_rename
+from albert_tf.data.files import check_file, write_files
 from albert_tf.data.text_examples import Labels
 from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.models import (
@@ -137,11 +137,10 @@ class LiteRTExport:
             batches = self._check_batches(copy.config)
             is_exact = self.quantization == NONE
             agreements = check(run(converted, batches), compute, batches, is_exact=is_exact)
-        with write_then_rename(self.output_file) as file:
-            file.write(converted)
-            file.flush()  # if the disk is full, this fails before the labels are written
-            if self.labels and self.labels.names and isinstance(copy, LabelModel):
-                write_file(labels_file(self.output_file), labels_json(self.labels))
+        files: dict[str, str | bytes] = {self.output_file: converted}
+        if self.labels and self.labels.names and isinstance(copy, LabelModel):
+            files[labels_file(self.output_file)] = labels_json(self.labels)
+        write_files(files)
         size = len(converted) / 1e6
         logging.info("Exported %s: %s %.1f MB", self.output_file, self.quantization, size)
         return agreements

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from albert_tf.data.files import write_file
+from albert_tf.data.files import write_files
 from albert_tf.squad.data import SquadData
 from albert_tf.squad.features import SquadFeatures
 
@@ -264,5 +264,9 @@ def write_answers(output_dir: str, answers: SquadAnswers, threshold: float | Non
     }
     if answers.null_odds is not None:
         contents["null_odds.json"] = answers.null_odds_by_id()
-    for name, content in contents.items():
-        write_file(os.path.join(output_dir, name), json.dumps(content, indent=4) + "\n")
+    write_files(
+        {
+            os.path.join(output_dir, name): json.dumps(content, indent=4) + "\n"
+            for name, content in contents.items()
+        }
+    )

@@ -13,7 +13,7 @@ import sentencepiece
 from sentencepiece.sentencepiece_pb2 import SentencePieceText
 
 from albert_tf.data.errors import UserError
-from albert_tf.data.files import write_file
+from albert_tf.data.files import write_files
 from albert_tf.tokenization.base import WORD_START, Encoding, FilledTable, Tokenizer
 
 _WORD = re.compile(r"\S+")
@@ -324,8 +324,7 @@ def train_sentence_piece(
             f"Cannot train a vocabulary with `vocab_size`={vocab_size}: {error}"
         ) from error
     model_file, list_file = model_files(model_prefix)
-    write_file(model_file, model.getvalue())
-    write_file(list_file, piece_list(model.getvalue()))
+    write_files({model_file: model.getvalue(), list_file: piece_list(model.getvalue())})
 
 
 def model_files(model_prefix: str | os.PathLike) -> tuple[str, str]:

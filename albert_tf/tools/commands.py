@@ -13,7 +13,7 @@ from typing import IO, Any
 
 import albert_tf
 from albert_tf.data.errors import UserError
-from albert_tf.data.files import file_exists, read_utf8, write_file
+from albert_tf.data.files import file_exists, read_utf8, write_files
 from albert_tf.training.run_records import NUMBER, STEP
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
@@ -95,6 +95,5 @@ def write_table(
     lines = [header, ["---"] * 2 + ["---:"] * (len(header) - 2), *others]
     table = "\n".join([*(f"| {' | '.join(line)} |" for line in lines), "", *notes]) + "\n"
     text = json.dumps(content, indent=2) + "\n"
-    for ending, data in (("md", table), ("json", text), ("png", figure)):
-        write_file(f"{path}.{ending}", data)
+    write_files({f"{path}.md": table, f"{path}.json": text, f"{path}.png": figure})
     return table

@@ -17,7 +17,7 @@ from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.modeling.original_names import original_names
 from albert_tf.training.optimization import Lamb
-from tests.full_disk import file_size_limit
+from tests.full_disk import file_size_limit, record_writes
 from tests.killed_writer import Writer
 from tests.small_model import small_config
 
@@ -360,6 +360,22 @@ class TestWorkers:
     def test_damaged_position_of_a_worker_is_detected(self, saved, blank, suffix, damage):
         damage(f"{saved.path}/train_state/7.1{suffix}")
         assert saved.restore_newest(blank.model, blank.optimizer)[1] == 4
+
+
+def test_checkpoints_are_on_disk_before_older_ones_are_removed(directory, two, monkeypatch):
+    old = {os.stat(path).st_ino for path in pathlib.Path(directory.path).rglob("*4.*")}
+    assert len(old) == 5
+    events = record_writes(monkeypatch)
+    two.save(directory)
+    saved = events[: min(events.index(("remove", number)) for number in old)]
+    assert {number for name, number in saved if name == "remove"}.isdisjoint(old)
+    for index, (name, number) in enumerate(saved):
+        assert name != "replace" or ("fsync", number) in saved[:index]
+    for folder in (directory.path, f"{directory.path}/train_state"):
+        assert ("fsync", os.stat(folder).st_ino) in saved
+    renamed = list(pathlib.Path(directory.path).rglob("*12.*"))
+    assert len(renamed) == 5
+    assert all(("replace", path.stat().st_ino) in saved for path in renamed)
 
 
 class TestFullDisk:

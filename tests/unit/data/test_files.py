@@ -20,10 +20,12 @@ from albert_tf.data.files import (
     raise_write_errors,
     remove_folder,
     temporary_folder,
+    write_all_then_rename,
     write_error,
+    write_files,
     write_then_rename,
 )
-from tests.full_disk import file_size_limit
+from tests.full_disk import file_size_limit, record_writes
 
 both_schemes = pytest.mark.parametrize("scheme", ["", "file://"])
 
@@ -131,6 +133,39 @@ def test_a_full_disk_leaves_existing_files(tmp_path, scheme, size):
     assert [name for name in os.listdir(tmp_path) if name != "other"] == ["out"]
     # Worker processes pickle their errors.
     assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)
+
+
+@both_schemes
+def test_no_file_is_replaced_before_all_are_complete(tmp_path, scheme):
+    """The buffers are written when the files are closed."""
+    paths = [f"{scheme}{tmp_path}/{number}" for number in range(4)]
+    write_files(dict.fromkeys(paths, "before"))
+    for large in range(4):
+        contents = {path: b"x" * (6000 if k == large else 7) for k, path in enumerate(paths)}
+        with (
+            file_size_limit(5000),
+            pytest.raises(WriteError, match=f"{paths[large]} .*Existing files are unchanged"),
+        ):
+            write_files(contents)
+    assert [path.read_text() for path in sorted(tmp_path.iterdir())] == ["before"] * 4
+
+
+def test_replaced_files_are_reported(tmp_path):
+    paths = [str(tmp_path / name) for name in "abc"]
+    with (
+        pytest.raises(WriteError, match=f"{paths[1]} .*Files already replaced: 1") as raised,
+        write_all_then_rename(paths),
+    ):
+        os.mkdir(paths[1])
+    assert "unchanged" not in str(raised.value)
+    assert sorted(os.listdir(tmp_path)) == ["a", "b"]
+
+
+def test_files_are_synced_before_they_are_renamed(tmp_path, monkeypatch):
+    events = record_writes(monkeypatch)
+    write_files({str(tmp_path / name): name for name in "ab"})
+    assert [name for name, _ in events] == ["fsync", "fsync", "replace", "replace"]
+    assert [number for _, number in events[:2]] == [number for _, number in events[2:]]
 
 
 def test_write_errors_name_the_final_path(tmp_path):
