@@ -17,8 +17,12 @@ from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_exists, write_file
 from albert_tf.data.strict_json import as_whole_number, is_number, read_json, shown
 
-# Names of `hidden_act` (case is ignored); an empty name means no activation.
-ACTIVATION_NAMES = ("gelu", "relu", "tanh", "linear", "")
+# Names of `hidden_act` (case is ignored); an empty name means no activation. The original and
+# transformers have no activation of the name `EXACT_GELU`, so neither reads it as another function.
+EXACT_GELU = "gelu_exact"
+ACTIVATION_NAMES = ("gelu", EXACT_GELU, "relu", "tanh", "linear", "")
+# Keys of a configuration of transformers, in which "gelu" is the exact function.
+TRANSFORMERS_KEYS = ("model_type", "architectures", "transformers_version")
 SHARING_MODES = ("all", "attention", "ffn", "none")  # see parameter_sharing.py
 ON_DIVERGENCE = ("stop", "rollback")
 PRECISIONS = (FLOAT32, BFLOAT16, FLOAT16) = ("float32", "bfloat16", "float16")
@@ -53,7 +57,8 @@ class AlbertConfig:
         intermediate_size: F, width between the two feed-forward projections.
         inner_group_num: blocks that run one after the other inside a group.
         hidden_act: activation of the feed-forward layer and of the masked-LM head: "gelu" (the
-            tanh approximation), "relu", "tanh", "linear" or "".
+            tanh approximation), "gelu_exact" (not supported by the original), "relu", "tanh",
+            "linear" or "".
         hidden_dropout_prob: rate in [0, 1) after the embeddings and each output projection.
         attention_probs_dropout_prob: rate in [0, 1) on the attention probabilities.
         max_position_embeddings: largest length of a sequence.
@@ -225,6 +230,13 @@ class AlbertConfig:
             if not isinstance(values, dict):
                 raise UserError(f"expected a JSON object, received {shown(values)}")
             require_keys(values)
+            found = [key for key in TRANSFORMERS_KEYS if key in values]
+            if found and str(values.get("hidden_act")).lower() == "gelu":
+                raise UserError(
+                    "hidden_act 'gelu' is ambiguous, because the keys of transformers' config.json "
+                    f"({', '.join(found)}) are in the file of the original. If transformers "
+                    f"trained the model, write {EXACT_GELU!r}. Otherwise, delete these keys."
+                )
             return cls.from_dict(values)
         except ValueError as error:
             raise UserError(f"{path!r} is not a usable ALBERT configuration: {error}") from error

@@ -27,7 +27,7 @@ from albert_tf.checkpoints.model_directory import (
 from albert_tf.checkpoints.names import suggestion
 from albert_tf.checkpoints.report import DamagedError, LoadError
 from albert_tf.checkpoints.trained_task import TrainedTask
-from albert_tf.config import AlbertConfig
+from albert_tf.config import EXACT_GELU, AlbertConfig
 from albert_tf.data.files import (
     folder_names,
     is_pattern_to_tensorflow,
@@ -236,6 +236,11 @@ def read(path: str) -> StoredModel:
 
 def unsupported_weights(contents: ModelContents) -> list[str]:
     """Returns an empty list: this format supports all models."""
+    if contents.config.hidden_act.lower() == EXACT_GELU:
+        logging.warning(
+            "The programs of the original release have no exact GELU. They reject hidden_act %r.",
+            EXACT_GELU,
+        )
     return []
 
 

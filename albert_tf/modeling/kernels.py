@@ -18,6 +18,7 @@ because TensorFlow's are faster than XLA's on a CPU.
 
 import contextvars
 import functools
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -49,21 +50,33 @@ def as_float32(x: tf.Tensor | keras.Variable) -> tf.Tensor:
     return tf.cast(x, tf.float32) if x.dtype in (tf.bfloat16, tf.float16) else x
 
 
-@tf.custom_gradient
-def gelu(x: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
-    """Gaussian error linear unit in its tanh approximation, element-wise.
+def gelu(x: tf.Tensor, exact: bool = False) -> tf.Tensor:
+    """Gaussian error linear unit, element-wise: in its tanh approximation, or `exact`."""
 
-    In float32 without a gradient, TensorFlow fuses `tf.nn.gelu` into the preceding matrix product.
-    """
-    inner_x = tf.identity(x)
+    @tf.custom_gradient
+    def activate(x: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
+        inner_x = tf.identity(x)
 
-    def gradient(upstream: tf.Tensor) -> tf.Tensor:
-        return upstream * tf.cast(gelu_slope(as_float32(inner_x)), x.dtype)
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
+            return upstream * tf.cast(gelu_slope(as_float32(inner_x), exact), x.dtype)
 
-    # TensorFlow's graph rewriter sorts factors by name and detects GELU only if x comes first. The
+        return tf.cast(_gelu(as_float32(x), exact), x.dtype), gradient
+
+    return activate(x)
+
+
+def _gelu(x: tf.Tensor, exact: bool) -> tf.Tensor:
+    if exact:  # twice as fast as `tf.nn.gelu` on a CPU
+        return 0.5 * x * (1.0 + tf.math.erf(x * math.sqrt(0.5)))
+    # In float32 without a gradient, TensorFlow fuses `tf.nn.gelu` into the preceding matrix
+    # product. Its graph rewriter sorts factors by name and detects GELU only if x comes first. The
     # name of x, "intermediate/...", sorts before "tanh_gelu", but after the default name "Gelu".
-    result = tf.nn.gelu(as_float32(x), approximate=True, name="tanh_gelu")
-    return tf.cast(result, x.dtype), gradient
+    return tf.nn.gelu(x, approximate=True, name="tanh_gelu")
+
+
+def exact_gelu(x: tf.Tensor) -> tf.Tensor:
+    """Returns x * Phi(x), element-wise, where Phi is the normal distribution function."""
+    return gelu(x, exact=True)
 
 
 def add_bias(x: tf.Tensor, bias: tf.Tensor | keras.Variable) -> tf.Tensor:
@@ -71,12 +84,12 @@ def add_bias(x: tf.Tensor, bias: tf.Tensor | keras.Variable) -> tf.Tensor:
     return tf.cast(as_float32(x) + as_float32(bias), x.dtype)
 
 
-def biased_gelu(x: tf.Tensor, bias: tf.Tensor | keras.Variable) -> tf.Tensor:
-    """Returns `gelu(x + bias)`; see `gelu` and `add_bias`."""
+def biased_gelu(x: tf.Tensor, bias: tf.Tensor | keras.Variable, exact: bool = False) -> tf.Tensor:
+    """Returns `gelu(x + bias, exact)`; see `gelu` and `add_bias`."""
     if fuses():
-        fused = _fused(_biased_gelu, _biased_gelu_gradient, num_stored=2)
+        fused = _fused(_biased_gelu, _biased_gelu_gradient, exact, num_stored=2)
         return fused(x, tf.convert_to_tensor(bias))
-    return gelu(add_bias(x, bias))
+    return gelu(add_bias(x, bias), exact)
 
 
 def biased_heads(
@@ -333,22 +346,25 @@ def _column_sum(x: tf.Tensor) -> tf.Tensor:
 
 
 @_pass
-def _biased_gelu(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
-    return tf.cast(tf.nn.gelu(as_float32(x) + bias, approximate=True), x.dtype)
+def _biased_gelu(x: tf.Tensor, bias: tf.Tensor, exact: bool) -> tf.Tensor:
+    return tf.cast(_gelu(as_float32(x) + bias, exact), x.dtype)
 
 
 @_pass
 def _biased_gelu_gradient(
-    x: tf.Tensor, bias: tf.Tensor, upstream: tf.Tensor
+    x: tf.Tensor, bias: tf.Tensor, upstream: tf.Tensor, exact: bool
 ) -> tuple[tf.Tensor, tf.Tensor]:
     biased = as_float32(x) + bias
-    to_biased = as_float32(upstream) * gelu_slope(biased)
+    to_biased = as_float32(upstream) * gelu_slope(biased, exact)
     return tf.cast(to_biased, x.dtype), tf.reduce_sum(to_biased, axis=0)
 
 
-def gelu_slope(x: tf.Tensor) -> tf.Tensor:
+def gelu_slope(x: tf.Tensor, exact: bool = False) -> tf.Tensor:
     """Returns the derivative of `gelu`, float32 with the shape of x."""
     x_squared = tf.square(x)
+    if exact:
+        density = tf.exp(-0.5 * x_squared) * (1.0 / math.sqrt(2.0 * math.pi))
+        return 0.5 * (1.0 + tf.math.erf(x * math.sqrt(0.5))) + x * density
     gate = tf.sigmoid(x * (TWO_ROOT_TWO_OVER_PI * (1.0 + CUBIC * x_squared)))
     slope = TWO_ROOT_TWO_OVER_PI * (1.0 + 3.0 * CUBIC * x_squared)
     return gate + x * slope * gate * (1.0 - gate)

@@ -22,7 +22,7 @@ import keras
 import tensorflow as tf
 from keras.initializers import TruncatedNormal
 
-from albert_tf.config import AlbertConfig
+from albert_tf.config import EXACT_GELU, AlbertConfig
 from albert_tf.modeling import fused_attention, kernels
 from albert_tf.modeling.fused_attention import MASKED_SCORE
 
@@ -34,6 +34,7 @@ Seed: TypeAlias = tf.Tensor | None  # dropout seed, int32 [2]; `None` disables d
 
 ACTIVATIONS = {
     "gelu": kernels.gelu,
+    EXACT_GELU: kernels.exact_gelu,
     "relu": tf.nn.relu,
     "tanh": tf.tanh,
     "linear": tf.identity,
@@ -138,8 +139,8 @@ class Projection(SavedSettings, keras.layers.Layer):
 
     def _project(self, x: tf.Tensor) -> tf.Tensor:
         product = self.product(x)
-        if self._activate is kernels.gelu:
-            return kernels.biased_gelu(product, self.bias)
+        if self._activate in (kernels.gelu, kernels.exact_gelu):
+            return kernels.biased_gelu(product, self.bias, self._activate is kernels.exact_gelu)
         # Not tf.nn.bias_add: on a CPU, its gradient sums the rows in bfloat16, which loses small
         # summands.
         return self._activate(kernels.add_bias(product, self.bias))

@@ -15,6 +15,7 @@ import albert_tf
 from albert_tf.checkpoints.archives import is_indirect
 from albert_tf.checkpoints.formats import open_model
 from albert_tf.checkpoints.heads import heads_in
+from albert_tf.checkpoints.huggingface import read_config
 from albert_tf.checkpoints.load_tokenizer import load_tokenizer as load_model_tokenizer
 from albert_tf.checkpoints.loading import without_scope
 from albert_tf.checkpoints.model_contents import StoredModel
@@ -195,7 +196,7 @@ def _litert(path: str) -> Iterator[Section]:
 
 
 def _config(path: str) -> Iterator[Section]:
-    config = albert_tf.AlbertConfig.from_json_file(path)
+    config = read_config(path)
     counts = parameter_counts(config)
     yield f"{path}: a configuration", ()
     yield "Configuration", config.to_dict()

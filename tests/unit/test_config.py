@@ -59,7 +59,7 @@ class TestAlbertConfig:
             ({"num_hidden_layers": 10**6}, "at most 10000. Received: 2000000"),
             ({"type_vocab_size": True}, "type_vocab_size must be a whole number"),
             ({"hidden_dropout_prob": math.nan}, "hidden_dropout_prob must be a rate in [0, 1)"),
-            ({"hidden_act": "swish"}, "hidden_act must be one of 'gelu', 'relu', 'tanh', 'linear'"),
+            ({"hidden_act": "swish"}, "hidden_act must be one of 'gelu', 'gelu_exact', 'relu'"),
             ({"hidden_act": ["x" * 10**6]}, "hidden_act must be one of"),
             ({"initializer_range": 0.0}, "initializer_range must be a number above 0"),
             ({"num_attention_heads": 5}, "hidden_size=12, num_attention_heads=5"),

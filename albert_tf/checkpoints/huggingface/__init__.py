@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from absl import logging
 
 from albert_tf.checkpoints.heads import SENTENCE_ORDER_HEAD, head_in
 from albert_tf.checkpoints.huggingface.tokenizer import find_lower_case, find_tokenizer_files
@@ -38,7 +39,7 @@ from albert_tf.checkpoints.trained_task import (
     TrainedTask,
     described,
 )
-from albert_tf.config import VERSION_KEY, AlbertConfig, require_keys
+from albert_tf.config import EXACT_GELU, TRANSFORMERS_KEYS, VERSION_KEY, AlbertConfig, require_keys
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_exists, write_file
 from albert_tf.data.strict_json import JsonError, JsonValue, is_number, listed, read_json, shown
@@ -53,11 +54,13 @@ from albert_tf.modeling.models import (
 
 open_weights = HuggingFaceWeights
 CONFIG_FILE = "config.json"
-_KEYS_OF_CONFIG = ("model_type", "architectures", "transformers_version", "num_hidden_groups")
+_KEYS_OF_CONFIG = (*TRANSFORMERS_KEYS, "num_hidden_groups")
 
-# The tanh approximation, which the original calls "gelu", has several names.
+# The tanh approximation, which the original calls "gelu", has several names. "gelu" is exact.
 _TANH_GELU = "gelu_new"
 _ACTIVATIONS = {
+    "gelu": EXACT_GELU,
+    "gelu_python": EXACT_GELU,
     _TANH_GELU: "gelu",
     "gelu_pytorch_tanh": "gelu",
     "gelu_python_tanh": "gelu",
@@ -67,7 +70,6 @@ _ACTIVATIONS = {
     "tanh": "tanh",
     "linear": "linear",
 }
-_EXACT_GELU = ("gelu", "gelu_python")
 _SAME_NAMES = tuple(
     field.name
     for field in dataclasses.fields(AlbertConfig)
@@ -82,6 +84,7 @@ _FIXED: Mapping[str, Any] = {
     "quantization_config": None,
     "pruned_heads": {},
 }
+_KEYS_OF_ORIGINAL = ("net_structure_type", "down_scale_factor")  # ignored by transformers
 
 _DROPOUT, _USUAL_DROPOUT = "classifier_dropout_prob", 0.1  # only used by transformers
 _MULTI_LABEL = "multi_label_classification"
@@ -178,7 +181,7 @@ def _architecture_of(values: Mapping[str, Any]) -> str | None:
 def read_config(path: str) -> AlbertConfig:
     """Reads the configuration in a `config.json` of transformers or an `albert_config.json`."""
     values = read_json(path, repr(path)) if file_exists(path) else None
-    if isinstance(values, dict) and "model_type" in values:
+    if isinstance(values, dict) and any(key in values for key in TRANSFORMERS_KEYS):
         return _albert_config(values, path)
     return AlbertConfig.from_json_file(path)
 
@@ -203,6 +206,13 @@ def _albert_config(values: Mapping[str, Any], where: str) -> AlbertConfig:
     if extra.get(_DROPOUT) == _USUAL_DROPOUT:
         del extra[_DROPOUT]
     activation = _activation(values.get("hidden_act", _TANH_GELU), where)
+    if activation == EXACT_GELU and any(key in values for key in _KEYS_OF_ORIGINAL):
+        logging.warning(
+            "%s: 'gelu' is read as the exact GELU, as in transformers. The file also contains keys "
+            "of the original, in which 'gelu' is the tanh approximation. If the model was trained "
+            "with the original, replace 'gelu' with 'gelu_new' in a copy.",
+            where,
+        )
     try:
         require_keys(known)
         config = AlbertConfig(**known, hidden_act=activation, extra=extra)
@@ -215,12 +225,6 @@ def _albert_config(values: Mapping[str, Any], where: str) -> AlbertConfig:
 def _activation(name: Any, where: str) -> str:
     if isinstance(name, str) and name in _ACTIVATIONS:
         return _ACTIVATIONS[name]
-    if name in _EXACT_GELU:
-        raise LoadError(
-            f"{where}: hidden_act {name!r} is the exact GELU (erf), which is not supported. The "
-            f"original uses the tanh approximation, {_TANH_GELU!r}. If the model was converted "
-            f"from the original, write {_TANH_GELU!r} into a copy of its config.json."
-        )
     raise LoadError(
         f"{where}: hidden_act {shown(name)} is not one of {', '.join(map(repr, _ACTIVATIONS))}."
     )
@@ -255,7 +259,7 @@ def _config_json(contents: ModelContents) -> dict[str, Any]:
         "architectures": [architecture],
         "model_type": "albert",
         **{name: getattr(config, name) for name in _SAME_NAMES},
-        "hidden_act": _TANH_GELU if activation == "gelu" else activation,
+        "hidden_act": {"gelu": _TANH_GELU, EXACT_GELU: "gelu"}.get(activation, activation),
         "layer_norm_eps": _FIXED["layer_norm_eps"],
         "position_embedding_type": _FIXED["position_embedding_type"],
         _DROPOUT: config.extra.get(_DROPOUT, _USUAL_DROPOUT),

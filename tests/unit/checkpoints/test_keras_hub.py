@@ -237,6 +237,7 @@ def test_token_classifier_becomes_an_encoder(tmp_path):
     ("changes", "value"),
     [
         ({"hidden_act": "relu"}, "relu"),
+        ({"hidden_act": "gelu_exact"}, "gelu_exact"),
         ({"parameter_sharing": "attention"}, "attention"),
         ({"num_hidden_layers": 5}, "5"),
     ],

@@ -20,6 +20,10 @@ MASK = tf.sequence_mask([12, 9, 1, 4], S, tf.int32)
 # Functions and their arguments; biases and parameters of norms are float32.
 FUNCTIONS = {
     "biased_gelu": (kernels.biased_gelu, lambda dtype: [draw(B * S, F, dtype=dtype), draw(F)]),
+    "biased_exact_gelu": (
+        lambda x, bias: kernels.biased_gelu(x, bias, exact=True),
+        lambda dtype: [draw(B * S, F, dtype=dtype), draw(F)],
+    ),
     "biased_heads": (
         lambda x, bias: kernels.biased_heads(x, bias, 0.3, N),
         lambda dtype: [draw(B, S, H, dtype=dtype), draw(H)],
