@@ -54,7 +54,7 @@ _KERAS_FILE = r"\.keras$"
 _FORMATS = {
     ORIGINAL: r"$^",
     "keras_hub": r"(^|/)(model|task)\.weights\.(h5|json)$",
-    "huggingface": r"(\.safetensors|pytorch_model\.bin)(\.index\.json)?$",
+    "huggingface": r"(\.safetensors|pytorch_model\.bin|tf_model\.h5)(\.index\.json)?$",
     "tf2_hub": _SAVED_MODEL_VARIABLES,
     "tf1_hub": _SAVED_MODEL_VARIABLES,
     "keras": _KERAS_FILE,

@@ -53,10 +53,10 @@ _ID = re.compile(
     r"(?!.*(ckpt|\.(bin|gz|h5|index|json|model|safetensors|tar|tgz)$))"
     r"[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9][A-Za-z0-9_.-]*"
 )
-# Top-level files of a repository; pytorch_model.bin only if there are no safetensors.
-_WEIGHTS = ".safetensors"
-_FILES = ("*.json", "*.model", "*.txt", f"*{_WEIGHTS}")
-_TORCH_FILES = ("pytorch_model*.bin", "pytorch_model.bin.index.json")
+# Top-level files of a repository; the older formats only if there is no newer format.
+_FILES = ("*.json", "*.model", "*.txt", "*.safetensors")
+_OLDER_FILES = ("pytorch_model*.bin", "tf_model*.h5")
+_WEIGHTS = (".safetensors", ".bin")
 
 _PARTIAL, _NOT_SATISFIABLE = 206, 416  # HTTP status
 _TIMEOUT = 30  # seconds without a byte
@@ -208,8 +208,9 @@ def _from_hugging_face(repository: str, name: str) -> str:
         from huggingface_hub import snapshot_download
 
         directory = snapshot_download(repository, allow_patterns=[*_FILES], ignore_patterns="*/*")
-        if not any(file.endswith(_WEIGHTS) for file in folder_names(directory)):
-            snapshot_download(repository, allow_patterns=[*_TORCH_FILES])
+        for pattern in _OLDER_FILES:
+            if not any(file.endswith(_WEIGHTS) for file in folder_names(directory)):
+                snapshot_download(repository, allow_patterns=[pattern])
         return directory
     except Exception as error:  # of many classes
         endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co")

@@ -1,4 +1,4 @@
-"""Reads and writes the weights of Hugging Face's ALBERT: safetensors or PyTorch files."""
+"""Reads and writes the weights of Hugging Face's ALBERT: safetensors, PyTorch or HDF5 files."""
 
 import os
 import re
@@ -13,6 +13,8 @@ import tensorflow as tf
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from albert_tf.checkpoints.huggingface import tensorflow_classes
+from albert_tf.checkpoints.huggingface.tensorflow_classes import HDF5_FILE, torch_name
 from albert_tf.checkpoints.model_contents import identity_projection, remove_identity_projection
 from albert_tf.checkpoints.report import DamagedError, LoadError
 from albert_tf.data.files import file_exists, is_remote, open_binary, reason_of, write_file
@@ -28,12 +30,15 @@ WEIGHTS_FILES = (
     SAFETENSORS + INDEX_ENDING,
     "pytorch_model.bin",
     "pytorch_model.bin" + INDEX_ENDING,
+    HDF5_FILE,
+    HDF5_FILE + INDEX_ENDING,
 )
 WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
 OUTPUT_BIAS = "cls/predictions/output_bias"
 
 # Copies of other variables, which older versions store.
-TIED = {"predictions.decoder.weight": WORD_EMBEDDINGS, "predictions.decoder.bias": OUTPUT_BIAS}
+TIED = {"predictions.decoder.weight": WORD_EMBEDDINGS}
+DECODER_BIAS = "predictions.decoder.bias"  # has priority; TensorFlow classes train only this bias
 ENCODER_PREFIX = "albert."
 _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 
@@ -75,6 +80,7 @@ _OUTSIDE = {
     "embeddings.word_embeddings.weight": WORD_EMBEDDINGS,
     "embeddings.token_type_embeddings.weight": "bert/embeddings/token_type_embeddings",
     "embeddings.position_embeddings.weight": "bert/embeddings/position_embeddings",
+    DECODER_BIAS: OUTPUT_BIAS,
     "predictions.bias": OUTPUT_BIAS,
     "sop_classifier.classifier.weight": "cls/seq_relationship/output_weights",
     "sop_classifier.classifier.bias": "cls/seq_relationship/output_bias",
@@ -141,6 +147,8 @@ class HuggingFaceWeights:
         copies = {}
         for name in self._shapes:
             plain = name.removeprefix(ENCODER_PREFIX)
+            if plain == "predictions.bias" and DECODER_BIAS in self._shapes:
+                continue
             if plain in TIED:
                 copies[name] = TIED[plain]
             elif plain not in _BUFFERS:
@@ -217,14 +225,20 @@ def read_content(path: str) -> JsonValue:
 
 
 def open_tensors(path: str) -> Tensors:
-    """Opens a file of weights (.safetensors, .bin), or an index of several files (.index.json).
+    """Opens a file of weights (.safetensors, .bin, .h5), or an index of files (.index.json).
 
     Raises `LoadError` if a file cannot be read, `DamagedError` if it is damaged.
     """
     if path.endswith(INDEX_ENDING):
         return _open_shards(path)
     try:
-        return _open_safetensors(path) if path.endswith(".safetensors") else _open_torch(path)
+        if path.endswith(".h5"):
+            found = tensorflow_classes.open_hdf5(path)
+        elif path.endswith(".safetensors"):
+            found = _open_safetensors(path)
+        else:
+            return _open_torch(path)
+        return Tensors(*tensorflow_classes.with_torch_names(path, *found))
     except LoadError:
         raise
     except (OSError, tf.errors.OpError) as error:
@@ -240,7 +254,7 @@ def _open_shards(path: str) -> Tensors:
     folder = os.path.dirname(path)
     try:
         entries = read_content(path)["weight_map"].members()
-        files = {name: file.text() for name, file in entries.items()}
+        files = {torch_name(name): file.text() for name, file in entries.items()}
     except JsonError as error:
         raise DamagedError(str(error)) from error
     shards = {}
