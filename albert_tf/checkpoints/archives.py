@@ -27,6 +27,7 @@ from albert_tf.checkpoints.names import (
 )
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.data.files import (
+    advice_on,
     file_exists,
     file_size,
     is_remote,
@@ -79,8 +80,8 @@ def local_directory(path: str) -> str:
         if error.filename == path:
             raise LoadError(f"{path} cannot be read: {error.strerror}") from error
         raise LoadError(
-            f"{path} cannot be stored in {cached()!r}: {reason_of(error)}. Free disk space "
-            f"there, or set the environment variable {CACHE_VARIABLE} to another directory."
+            f"{path} cannot be stored in {cached()!r}: {reason_of(error)}. {advice_on(error)}, or "
+            f"set the environment variable {CACHE_VARIABLE} to another directory."
         ) from error
 
 

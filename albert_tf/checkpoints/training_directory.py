@@ -40,6 +40,7 @@ from albert_tf.checkpoints.original import (
 from albert_tf.checkpoints.report import DamagedError, LoadError, SaveError
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import (
+    advice_on,
     folder_names,
     open_binary,
     reason_of,
@@ -149,8 +150,8 @@ class TrainingDirectory:
         except (OSError, UserError, tf.errors.OpError) as error:
             raise SaveError(
                 f"Step {step} could not be saved in {self.path!r}: {reason_of(error)}. The newest "
-                f"checkpoint is {self.newest()}. Free disk space, or keep fewer checkpoints with "
-                "`keep_checkpoint_max`."
+                f"checkpoint is {self.newest()}. {advice_on(error)}. `keep_checkpoint_max` limits "
+                "the number of checkpoints."
             ) from error
 
     def save_positions(

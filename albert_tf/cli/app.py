@@ -21,7 +21,7 @@ from albert_tf import wrap_import
 from albert_tf.checkpoints.directory_lock import DirectoryLockedError
 from albert_tf.cli.flags import GROUPS, Groups, define, log_flags_without_effect, report_dry_run
 from albert_tf.data.errors import UserError
-from albert_tf.data.files import WriteError, is_missing_file_system
+from albert_tf.data.files import WriteError, advice_on, is_missing_file_system
 from albert_tf.data.streams import (
     STANDARD_INPUT,
     discard_standard_output,
@@ -141,7 +141,7 @@ def explain(error: Exception, values: flags.FlagValues) -> str:
     found = [(p, f"--{name}") for name in present for p in _places(values[name].value, message)]
     named = [flag for place, flag in found if place == min(found)[0]]
     if isinstance(error, WriteError):
-        message += " Free disk space or make the path writable, and run the same command again."
+        message += f" {advice_on(error)}, and run the same command again."
     elif is_missing_file_system(error):
         message += ". Use a local path or gs://."
     prefix = ", ".join(dict.fromkeys(flag for flag in named if flag not in message))

@@ -6,11 +6,15 @@ The settings are the same as for the released English models.
         --vocab_size=30000
 """
 
+from concurrent.futures import ThreadPoolExecutor, wait
+
 from absl import flags
 
 from albert_tf.cli.app import command
 from albert_tf.cli.flags import DRY_RUN, Flag, Groups
 from albert_tf.pretraining.vocabulary import train_sentencepiece
+
+_SECONDS_BETWEEN_SIGNALS = 0.2
 
 FLAGS: Groups = {
     "Data": {
@@ -30,13 +34,19 @@ FLAGS: Groups = {
 
 def run() -> None:
     values = flags.FLAGS
-    train_sentencepiece(
-        values.input_file,
-        values.model_prefix,
-        values.vocab_size,
-        values.do_lower_case,
-        dry_run=values.dry_run,
-    )
+    # Signals are handled in the main thread, but only while it runs Python code.
+    with ThreadPoolExecutor(1) as thread:
+        training = thread.submit(
+            train_sentencepiece,
+            values.input_file,
+            values.model_prefix,
+            values.vocab_size,
+            values.do_lower_case,
+            dry_run=values.dry_run,
+        )
+        while not wait([training], _SECONDS_BETWEEN_SIGNALS).done:
+            pass
+    training.result()
 
 
 main = command(__name__, __doc__, FLAGS, run)

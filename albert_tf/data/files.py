@@ -28,6 +28,15 @@ from albert_tf.data.errors import UserError
 # Locks may be invisible to other machines, so only leftovers of this machine are removed.
 _HOST = hashlib.sha256(os.uname().nodename.encode()).hexdigest()[:8]
 _LONGEST_REASON = 300  # characters
+# By the texts of system errors, which errors of TensorFlow contain as well.
+_ADVICE = {
+    os.strerror(errno.ENOSPC): "Free disk space",
+    os.strerror(errno.EDQUOT): "Free space in your disk quota",
+    os.strerror(errno.EFBIG): "Raise the limit of file sizes (ulimit -f)",
+    os.strerror(errno.EMFILE): "Raise the limit of open files (ulimit -n), or write fewer files",
+    os.strerror(errno.ENFILE): "Close other programs, which have opened too many files",
+    os.strerror(errno.EROFS): "Choose a path that is not on a read-only file system",
+}
 
 
 class WriteError(OSError):
@@ -53,6 +62,12 @@ def reason_of(error: BaseException) -> str:
     text = re.sub(r"\{\{.*?\}\}|\[Op:.*?\]( name:)?", "", str(error))
     line = " ".join(text.split())
     return line if len(line) <= _LONGEST_REASON else f"{line[:_LONGEST_REASON]}..."
+
+
+def advice_on(error: BaseException) -> str:
+    """Returns what to do about a file that cannot be written, without a full stop."""
+    text = f"{error} {error.__cause__}"
+    return next((_ADVICE[key] for key in _ADVICE if key in text), "Make the path writable")
 
 
 def _system_errors() -> tuple[type[Exception], ...]:
@@ -460,8 +475,10 @@ def why_not_writable(folder: str) -> OSError | None:
     existing = _existing_folder(folder)
     if not os.path.isdir(existing):  # a file or a dangling link
         return _system_error(errno.ENOTDIR, existing)
-    is_writable = os.access(existing, os.W_OK | os.X_OK)
-    return None if is_writable else _system_error(errno.EACCES, existing)
+    if os.access(existing, os.W_OK | os.X_OK):
+        return None
+    is_read_only = os.statvfs(existing).f_flag & os.ST_RDONLY
+    return _system_error(errno.EROFS if is_read_only else errno.EACCES, existing)
 
 
 def _system_error(number: int, path: str) -> OSError:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
@@ -23,7 +24,7 @@ from absl import logging
 from albert_tf.checkpoints.model_directory import CONFIG_FILE
 from albert_tf.checkpoints.tf2_hub.writing import DEFAULT_SIGNATURE
 from albert_tf.data.errors import UserError
-from albert_tf.data.files import temporary_folder, write_file
+from albert_tf.data.files import folder_names, temporary_folder, write_file
 from albert_tf.data.text_examples import Labels
 from albert_tf.modeling.models import EncoderAndHead
 from albert_tf.modeling.original_names import original_names
@@ -132,10 +133,11 @@ def write_saved_model(
 ) -> str:
     """Writes a SavedModel into a new subdirectory of `export_dir`, atomically; returns its path.
 
-    The subdirectory is named after the time in seconds. `albert_tf.load` can read it, because it
-    contains the weights by the original's names and, in `assets.extra`, the configuration.
-    `extra_files` maps file names to contents. `signatures` are TensorFlow functions that use the
-    variables of `model` and `tokenizer`. Raises `WriteError` if the directory cannot be written.
+    The subdirectory is named after the time in seconds, but its number is always larger than the
+    numbers of earlier exports. `albert_tf.load` can read it, because it contains the weights by the
+    original's names and, in `assets.extra`, the configuration. `extra_files` maps file names to
+    contents. `signatures` are TensorFlow functions that use the variables of `model` and
+    `tokenizer`. Raises `WriteError` if the directory cannot be written.
     """
     root = tf.Module()
     root.weights = {name: variable.value for name, variable in original_names(model).items()}
@@ -147,13 +149,17 @@ def write_saved_model(
         tf.saved_model.save(root, temporary, dict(signatures))
         for name, text in {CONFIG_FILE: config, **(extra_files or {})}.items():
             write_file(os.path.join(temporary, _EXTRA_FOLDER, name), text)
-        second = int(time.time())
-        while tf.io.gfile.exists(os.path.join(export_dir, str(second))):
-            second += 1
-        path = os.path.join(export_dir, str(second))
+        path = os.path.join(export_dir, next_version(export_dir))
         tf.io.gfile.rename(temporary, path)
     logging.info("Exported the model to %s", path)
     return path
+
+
+def next_version(export_dir: str) -> str:
+    """Returns the name of the next export: the time in seconds, but larger than all others."""
+    # Servers use the largest number, and the clock may have been set back.
+    versions = filter(re.compile("[0-9]+").fullmatch, folder_names(export_dir))
+    return str(max([int(time.time()), *(int(name) + 1 for name in versions)]))
 
 
 class Sequences(NamedTuple):

@@ -206,6 +206,12 @@ def _multi_worker(all_reduce: str) -> tf.distribute.MultiWorkerMirroredStrategy:
             f"Several workers must connect before TensorFlow is used in this process: {error}"
         ) from error
     except tf.errors.OpError as error:
+        if "start gRPC server" in str(error):
+            raise UserError(
+                f"This worker cannot listen on the port of {cluster.workers[cluster.index]}, its "
+                f"address in {TF_CONFIG}. Another process probably uses the port. End that process,"
+                " or choose another port."
+            ) from error
         raise LostWorkerError(
             f"The workers of {TF_CONFIG} ({', '.join(cluster.workers)}) did not connect to each "
             f"other: {_first_line(error)}"

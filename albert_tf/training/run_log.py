@@ -56,7 +56,7 @@ class RunLog:
     _: dataclasses.KW_ONLY
     write: bool = True  # whether to write and show anything; only on the chief
     on_log: OnLog | None = None  # called with each record after it is written
-    clock: Callable[[], float] = time.time  # seconds since 1970
+    clock: Callable[[], float] = time.monotonic  # for rates; unlike the time, never set back
 
     def __post_init__(self) -> None:
         self._interval_step = self.start_step
@@ -106,7 +106,7 @@ class RunLog:
             for name in changes:
                 logging.warning(text, name, step, before[name], now[name])
         content = {
-            "time": iso_time(self.clock()),
+            "time": iso_time(),
             "start_step": self._interval_step,
             "command_line": sys.argv,
             "versions": {
@@ -193,7 +193,7 @@ class RunLog:
         metrics: Mapping[str, float],
         shown_only: Mapping[str, float] | None = None,
     ) -> None:
-        record = new_record(phase, step, metrics, self.clock())
+        record = new_record(phase, step, metrics)
         values = _metrics(record)
         shown = {**values, **(shown_only or {})}.items()
         pairs = " ".join(f"{name}={value:.6g}" for name, value in shown)
@@ -273,7 +273,7 @@ class EvaluationLog:
 
     def evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
         """Reports an evaluation of the weights after `step` steps."""
-        self.reported.append(new_record("eval", step, metrics, time.time()))
+        self.reported.append(new_record("eval", step, metrics))
         if self._on_log:
             self._on_log(dict(self.reported[-1]))
 

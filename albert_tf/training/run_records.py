@@ -44,15 +44,15 @@ def read_run_config(output_dir: str) -> dict[str, Any]:
     return config if isinstance(config, dict) else {}  # a file of another program
 
 
-def new_record(phase: str, step: int, metrics: Mapping[str, float], seconds: float) -> Record:
-    """Returns the record of metrics that were measured at `seconds` since the epoch."""
+def new_record(phase: str, step: int, metrics: Mapping[str, float]) -> Record:
+    """Returns the record of metrics that were measured now."""
     values = {name: float(value) for name, value in metrics.items()}
-    return {"step": step, "phase": phase, "time": iso_time(seconds), **values}
+    return {"step": step, "phase": phase, "time": iso_time(), **values}
 
 
-def iso_time(seconds: float) -> str:
-    """Returns the local time of a number of seconds since the epoch."""
-    return datetime.datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="seconds")
+def iso_time() -> str:
+    """Returns the local time."""
+    return datetime.datetime.now().astimezone().isoformat(timespec="seconds")
 
 
 def to_line(record: Mapping[str, Any]) -> str:

@@ -1,11 +1,13 @@
 """Signals outside of training steps: one line, status 128 + number, and no partial files."""
 
 import os
+import random
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from string import ascii_lowercase
 
 import pytest
 
@@ -72,6 +74,24 @@ def test_a_signal_during_the_import_of_tensorflow(tmp_path):
     printed, _ = program.communicate(timeout=60)
     assert_stopped(program.returncode, printed, signal.SIGINT)
     assert not output.exists()
+
+
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+)
+def test_a_signal_stops_the_training_of_a_vocabulary(tmp_path, number):
+    draw = random.Random(2)
+    words = ["".join(draw.choices(ascii_lowercase, k=draw.randint(2, 9))) for _ in range(30_000)]
+    lines = (" ".join(draw.choices(words, k=12)) for _ in range(20_000))
+    (tmp_path / "text.txt").write_text("\n".join(lines))
+    flags = {"input_file": tmp_path / "text.txt", "model_prefix": tmp_path / "vocabulary"}
+    program = start("-m", "albert_tf.cli.train_sentencepiece", *command_line(flags))
+    # The trainer starts 16 threads, but then it needs 5 more seconds on an idle machine.
+    wait_until(lambda: len(os.listdir(f"/proc/{program.pid}/task")) > 8, program)
+    program.send_signal(number)
+    printed, _ = program.communicate(timeout=2)
+    assert_stopped(program.returncode, printed, number)
+    assert os.listdir(tmp_path) == ["text.txt"]
 
 
 @pytest.mark.parametrize(

@@ -204,7 +204,7 @@ def test_invalid_command_lines_are_rejected(arguments, named):
             "--test_file: --dev_file is not `x`. See",
         ),
         (FileNotFoundError(2, "No such file", "/x/a.csv"), "--train_file: [Errno 2] No such file"),
-        (WriteError("runs/a cannot be written."), "--output_dir: runs/a cannot be written. Free"),
+        (WriteError("runs/a cannot be written."), "--output_dir: runs/a cannot be written. Make"),
     ],
 )
 def test_errors_name_the_flags_of_their_paths(error, explained):

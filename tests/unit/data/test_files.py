@@ -1,14 +1,19 @@
+import errno
 import os
 import pickle
 import re
+import resource
 import shutil
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import tensorflow as tf
 
 from albert_tf.data.files import (
     WriteError,
+    advice_on,
     check_file,
     check_folder,
     expand_shards,
@@ -20,6 +25,7 @@ from albert_tf.data.files import (
     raise_write_errors,
     remove_folder,
     temporary_folder,
+    why_not_writable,
     write_all_then_rename,
     write_error,
     write_files,
@@ -168,6 +174,39 @@ def test_files_are_synced_before_they_are_renamed(tmp_path, monkeypatch):
     assert [number for _, number in events[:2]] == [number for _, number in events[2:]]
 
 
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [
+        (errno.ENOSPC, "Free disk space"),
+        (errno.EDQUOT, "quota"),
+        (errno.EMFILE, "ulimit -n"),
+        (errno.EROFS, "read-only"),
+        (errno.EACCES, "writable"),
+    ],
+)
+def test_advice_fits_the_error(number, advice):
+    error = OSError(number, os.strerror(number))
+    long = write_error("a" * 400, error)
+    long.__cause__ = error
+    from_tensorflow = tf.errors.UnknownError(None, None, f"a; {os.strerror(number)}")
+    for one in (error, long, from_tensorflow):
+        assert advice in advice_on(one)
+        assert ("disk space" in advice_on(one)) is (number == errno.ENOSPC)
+
+
+def test_too_many_open_files_leave_nothing(tmp_path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    paths = [str(tmp_path / str(number)) for number in range(40)]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/dev/fd")) + 20, hard))
+    try:
+        with pytest.raises(WriteError) as raised, write_all_then_rename(paths):
+            pass
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert "ulimit -n" in advice_on(raised.value)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_write_errors_name_the_final_path(tmp_path):
     folder = str(tmp_path / "folder")
     with (
@@ -208,6 +247,10 @@ def test_missing_permissions_are_detected(tmp_path, monkeypatch):
     monkeypatch.setattr(
         os, "access", lambda path, mode: str(path) != str(tmp_path) and real(path, mode)
     )
+    assert why_not_writable("a").errno == errno.EACCES
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_flag=os.ST_RDONLY))
+        assert why_not_writable("a").errno == errno.EROFS
     for path, check in (("a/b", check_folder), ("name", check_file), ("own", check_file)):
         with pytest.raises(ValueError, match=path):
             check(path)

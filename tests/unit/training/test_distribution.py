@@ -2,7 +2,9 @@
 
 import dataclasses
 import json
+import os
 import socket
+import subprocess
 import time
 from contextlib import nullcontext
 
@@ -27,6 +29,7 @@ from albert_tf.training.distribution import (
     with_xla,
 )
 from albert_tf.training.settings import TrainingSettings
+from tests.programs import warm_python
 
 
 def test_models_of_two_sizes_can_be_mirrored_in_one_process():
@@ -143,6 +146,29 @@ def test_several_workers_must_connect_first(monkeypatch):
     set_cluster(monkeypatch, 1)
     with pytest.raises(ValueError, match="must connect before TensorFlow is used"):
         create_strategy("multi_worker")
+
+
+def test_a_port_in_use_is_named():
+    with socket.socket() as used, socket.socket() as free:
+        for one in (used, free):
+            one.bind(("127.0.0.1", 0))
+        used.listen()
+        workers = [f"127.0.0.1:{one.getsockname()[1]}" for one in (used, free)]
+        config = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": 0}}
+        code = (
+            "from albert_tf.training.distribution import create_strategy\n"
+            "try:\n    create_strategy()\nexcept ValueError as error:\n    print(error)"
+        )
+        done = subprocess.run(
+            [warm_python(), "-c", code],
+            env={**os.environ, TF_CONFIG: json.dumps(config)},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
+        )
+    assert f"port of {workers[0]}" in done.stdout
+    assert workers[1] not in done.stdout
 
 
 def test_only_failed_reductions_become_lost_worker_errors():

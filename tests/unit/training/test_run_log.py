@@ -1,6 +1,7 @@
 """Files and terminal output of a run."""
 
 import json
+import time
 
 import numpy as np
 import pytest
@@ -207,6 +208,18 @@ def test_rates_exclude_pauses(tmp_path):
     log.close()
     (record,) = read_metrics(tmp_path)
     assert (record["examples_per_second"], record["steps_per_second"]) == (6.0, 2.5)
+
+
+def test_rates_do_not_depend_on_the_time_of_day(tmp_path, monkeypatch):
+    log = RunLog(str(tmp_path), total_steps=100)
+    monkeypatch.setattr(time, "time", lambda: 1000.0)  # the clock is set back
+    with log.pause():
+        pass
+    time.sleep(0.01)
+    log.train(10, {}, count=20)
+    log.close()
+    (record,) = read_metrics(tmp_path)
+    assert 0 < record["examples_per_second"] <= 2000
 
 
 def test_one_line_per_interval_without_a_terminal(tmp_path, monkeypatch, capsys):
