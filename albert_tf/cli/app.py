@@ -87,8 +87,9 @@ def command(
             if devices == "cpu":  # the two models of a conversion must compute on the same device
                 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
             if devices:
-                from albert_tf.training.distribution import log_devices
+                from albert_tf.training.distribution import disable_tf32, log_devices
 
+                disable_tf32()
                 log_devices()
             run(argv[1:]) if takes_arguments or takes_paths else run()
             report_dry_run(flags.FLAGS)

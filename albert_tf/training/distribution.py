@@ -334,8 +334,8 @@ def strategy_of(settings: TrainingSettings) -> tf.distribute.Strategy:
     """
     name = _strategy_name(settings)
     if settings.precision == FLOAT32 and name != "tpu":
-        # TensorFlow 1.15 had no TF32. Half precision keeps TF32, because XLA's Triton kernels
-        # require it. TPUs use the same precision as with the original release.
+        # Like TensorFlow 1.15; see `disable_tf32`. Half precision keeps TF32, because XLA's Triton
+        # kernels require it. TPUs use the same precision as with the original release.
         tf.config.experimental.enable_tensor_float_32_execution(settings.tf32)
     if settings.deterministic:
         tf.config.experimental.enable_op_determinism()
@@ -354,6 +354,11 @@ def strategy_of(settings: TrainingSettings) -> tf.distribute.Strategy:
     log_devices(strategy)
     logging.info("replicas_in_sync=%d", strategy.num_replicas_in_sync)
     return strategy
+
+
+def disable_tf32() -> None:
+    """Computes float32 products on GPUs without TF32, which TensorFlow 1.15 did not have."""
+    tf.config.experimental.enable_tensor_float_32_execution(False)
 
 
 def log_devices(strategy: tf.distribute.Strategy | None = None) -> None:

@@ -13,7 +13,7 @@ from albert_tf.cli import app, inspect, run_classifier
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import WriteError
 from tests.command_flags import flags_of
-from tests.programs import ROOT
+from tests.programs import ROOT, run_program
 from tests.run_in_process import given, run_here
 
 # A command that imports a stub of TensorFlow. Like TensorFlow, it writes before it reads its level.
@@ -49,6 +49,18 @@ def run(texts):
 
 
 command(__name__, __doc__, {}, run, takes_paths=True)
+"""
+TF32_COMMAND = """
+from albert_tf.cli.app import command
+
+
+def run():
+    import tensorflow as tf
+
+    print("TF32", tf.config.experimental.tensor_float_32_execution_enabled())
+
+
+command(__name__, __doc__, {}, run, devices="all")
 """
 TENSORFLOW = 'import os\nos.write(2, b"WARNING: at its start\\n")\n'
 
@@ -270,3 +282,11 @@ command(__name__, __doc__, {}, run)
     assert "Traceback" in result.stderr
     assert "KeyError: 'missing'" in result.stderr
     assert "report it" in result.stderr.splitlines()[-1]
+
+
+def test_commands_compute_float32_without_tf32(tmp_path):
+    """On an H100, TF32 changed the probabilities of fill_mask by up to 1.6e-4."""
+    (tmp_path / "program.py").write_text(TF32_COMMAND)
+    result = run_program(str(tmp_path / "program.py"), tmp_path, {})
+    assert result.code == 0
+    assert "TF32 False" in result.output

@@ -24,6 +24,21 @@ def test_a_cpu_reproduces_the_recorded_numbers():
         np.testing.assert_allclose(values, module.RECORDED[name], rtol=1e-5, atol=0, err_msg=name)
 
 
+def test_golden_steps_in_float16_are_within_the_limits():
+    """On an H100, the gradients of golden steps with a larger learning rate overflowed."""
+    assert "loss differs by" in module._check_golden("one_device", "float16", False, "plain")[0]
+
+
+def test_a_skipped_step_is_an_error(monkeypatch):
+    records = [
+        {"step": 1, "loss": 12.5, "gradient_norm": 30.4, "skipped_steps": 0.0},
+        {"step": 2, "loss_scale": 16384.0, "skipped_steps": 1.0},
+    ]
+    monkeypatch.setattr(module, "_train", lambda *_, **__: records)
+    with pytest.raises(ValueError, match="the gradients of step 2 are not finite"):
+        module.golden_numbers("one_device", "float16", False, "plain")
+
+
 @pytest.mark.parametrize("name", module.RECORDED)
 @pytest.mark.parametrize("number", range(3))
 def test_each_recorded_number_counts(monkeypatch, name, number):
