@@ -57,6 +57,7 @@ _POLL_SECONDS = 2.0
 TRAIN_STATE = "train_state"
 # Keys of `<step>.json`. The checksums prevent crashes of TensorFlow on damaged train states.
 _STATES, _CHECKSUM, _ITERATORS = "states", "sha256", "iterators"
+DIGESTS = "digests"  # of input files by path; earlier versions did not store them
 
 
 class TrainingDirectory:
@@ -309,7 +310,14 @@ class TrainingDirectory:
                 "no input position was saved with %s: reading the input from the start", prefix
             )
             return False
-        changed = [key for key, value in input_description.items() if stored.get(key) != value]
+        known = stored.get(DIGESTS, {})
+        digests = input_description.get(DIGESTS, {}).items()
+        changed = [
+            key
+            for key, value in input_description.items()
+            if key != DIGESTS and stored.get(key) != value
+        ]
+        changed += [f"{path} was replaced" for path, new in digests if known.get(path, new) != new]
         if changed:
             logging.warning(
                 "The input has changed since %s was saved (%s): reading it from the start",

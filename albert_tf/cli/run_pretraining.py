@@ -28,7 +28,7 @@ from albert_tf.cli.flags import (
     trainer_flags,
 )
 from albert_tf.config import OptimizerConfig, TrainerConfig
-from albert_tf.pretraining.instances import SENTENCE_LOSSES, SOP
+from albert_tf.pretraining.instances import SENTENCE_LOSSES
 
 _OWN: Groups = {
     "Actions": {
@@ -47,9 +47,10 @@ _OWN: Groups = {
         "records. For records created with --do_permutation, this is twice the value that was "
         "passed to create_pretraining_data. With --masked_lm_prob: maximum number of tokens to "
         "mask in a sequence.",
-        Flag("sentence_loss", SOP, choices=SENTENCE_LOSSES): "Loss on pairs of segments, which "
-        "must match the records. sop: which segment comes first. nsp: whether the second segment "
-        "follows the first. none: no such loss and no sentence-order head.",
+        Flag("sentence_loss", choices=SENTENCE_LOSSES): "Loss on pairs of segments, which must "
+        "match the records. sop: which segment comes first. nsp: whether the second segment "
+        "follows the first. none: no such loss and no sentence-order head. Default: the loss for "
+        "which the records were created; sop if the records do not contain it.",
         Flag("shuffle_buffer_size", 1000, at_least=1): "Number of records from which the next "
         "training example is drawn at random.",
         Flag("skip_damaged_records", False): "During training, skip records of --input_file that "

@@ -2,7 +2,7 @@
 
 Only remote paths (`gs://...`) use `tf.io.gfile`, because importing TensorFlow takes seconds.
 
-Files and directories are written under a temporary name, `NAME.tmp-<host>-<random>`, and renamed
+Files and directories are written under a temporary name, `.NAME.tmp-<host>-<random>`, and renamed
 when they are complete. The writing process locks the temporary file. When a process is killed, the
 system releases the lock, and the next process that writes `NAME` removes the leftover. Leftovers on
 remote stores and on network file systems without locks are not removed.
@@ -37,6 +37,7 @@ _ADVICE = {
     os.strerror(errno.ENFILE): "Close other programs, which have opened too many files",
     os.strerror(errno.EROFS): "Choose a path that is not on a read-only file system",
 }
+_TEMPORARY = re.compile(r"\.tmp-([0-9a-f]{8}-)?[0-9a-f]{12}(/|$)")
 
 
 class WriteError(OSError):
@@ -176,7 +177,7 @@ def _temporary(path: str, *, is_folder: bool, is_shared: bool = False) -> Iterat
                 with suppress(OSError):  # a file system without locks
                     lock = open_locked(temporary)
         if lock is not None:
-            unlocked, temporary = temporary, f"{target}.tmp-{_HOST}-{uuid.uuid4().hex[:12]}"
+            unlocked, temporary = temporary, random_name(target, f"{_HOST}-")
             os.rename(unlocked, temporary)
     try:
         yield temporary
@@ -243,9 +244,13 @@ def _sync(descriptor: int) -> None:
             raise
 
 
-def random_name(path: str) -> str:
-    """Returns a temporary name. Unlike names with the host, it is never removed as a leftover."""
-    return f"{path}.tmp-{uuid.uuid4().hex[:12]}"
+def random_name(path: str, host: str = "") -> str:
+    """Returns a hidden temporary name, which patterns do not match.
+
+    Only names with the host are removed as leftovers.
+    """
+    folder, name = os.path.split(path)
+    return os.path.join(folder, f".{name}.tmp-{host}{uuid.uuid4().hex[:12]}")
 
 
 def open_locked(path: str, flags: int = 0, *, waits: bool = False) -> int:
@@ -280,7 +285,8 @@ def remove_leftovers(folder: str, name: str | None = None) -> None:
 
     `name` is the final name of the files. If `None`, all such temporary files are removed.
     """
-    pattern = re.compile(rf"{re.escape(name) if name else '.+'}\.tmp-{_HOST}-[0-9a-f]{{12}}")
+    # Earlier versions created names without a leading dot.
+    pattern = re.compile(rf"\.?{re.escape(name) if name else '.+'}\.tmp-{_HOST}-[0-9a-f]{{12}}")
     with suppress(OSError):
         for found in filter(pattern.fullmatch, os.listdir(folder or os.curdir)):
             path = os.path.join(folder, found)
@@ -342,19 +348,27 @@ def folder_names(folder: str) -> list[str]:
 
 
 def _find_files(pattern: str) -> list[str]:
-    """Returns the sorted files that match a glob pattern. `*` does not match a leading dot."""
+    """Returns the sorted files that match a glob pattern.
+
+    `*` does not match a leading dot, or temporary names of earlier versions, which have no dot.
+    """
     if is_remote(pattern):
         is_hidden = os.path.basename(pattern).startswith(".")
         return sorted(
             path
             for path in _gfile().glob(pattern)
-            if os.path.basename(path).startswith(".") == is_hidden and not _gfile().isdir(path)
+            if os.path.basename(path).startswith(".") == is_hidden
+            and not (_TEMPORARY.search(path) or _gfile().isdir(path))
         )
     literal = pattern  # the part that exists, such as the directory `runs [old]`
     while literal and not os.path.lexists(literal):
         literal = os.path.dirname(literal.rstrip("/"))
     matches = glob.glob(glob.escape(literal) + pattern[len(literal) :])
-    return sorted(path for path in matches if not os.path.isdir(path))
+    return sorted(
+        path
+        for path in matches
+        if not (_TEMPORARY.search(path, len(literal)) or os.path.isdir(path))
+    )
 
 
 def match_files(patterns: str) -> list[str]:

@@ -36,8 +36,14 @@ from albert_tf.training.distribution import (
     strategy_of,
     with_xla,
 )
-from albert_tf.training.evaluation import BestCheckpoint, evaluate_checkpoints, load_complete
+from albert_tf.training.evaluation import (
+    BestCheckpoint,
+    comparable_evaluation,
+    evaluate_checkpoints,
+    load_complete,
+)
 from albert_tf.training.run_log import EvaluationLog
+from albert_tf.training.run_records import EVALUATION_KEY, write_evaluation
 from albert_tf.training.run_training import TrainingPlan, finish, new_trainer, run_training
 from albert_tf.training.settings import JobResult, OnLog, missing, resolve
 from albert_tf.training.step import build_model
@@ -250,7 +256,7 @@ def _train(job: Job[S], trainer: Trainer, task: InMemoryTask, on_log: OnLog | No
         if job.evaluates and trainer.is_chief:
             job.results = job.RESULTS(settings.output_dir, trainer.step)
 
-    def start(best: BestCheckpoint) -> dict[str, Any]:
+    def start() -> dict[str, Any]:
         if trainer.is_chief:
             _write_output(job)
         return {
@@ -261,6 +267,7 @@ def _train(job: Job[S], trainer: Trainer, task: InMemoryTask, on_log: OnLog | No
             "trainer": dataclasses.asdict(trainer.config),
             "optimizer": dataclasses.asdict(trainer.optimizer_config),
             "input": data,
+            EVALUATION_KEY: job.describe_evaluation() if job.evaluates else None,
         }
 
     return run_training(
@@ -297,7 +304,11 @@ def _evaluate(job: Job[S], on_log: OnLog | None) -> JobResult:
             return JobResult(settings.output_dir)
         _write_output(job)
         job.results = job.RESULTS(settings.output_dir)
-        record = partial(job.record, best=best, keeps_best=context.is_own and choice == "all")
+        keeps_best = context.is_own and choice == "all"
+        if keeps_best:
+            evaluation = comparable_evaluation(best, job.describe_evaluation())
+            write_evaluation(settings.output_dir, evaluation)
+        record = partial(job.record, best=best, keeps_best=keeps_best)
         return evaluate_checkpoints(prefixes, job.model, best, job.evaluate, record, on_log)
 
 

@@ -19,10 +19,11 @@ from albert_tf.config import FREEZES, FineTuningOptimizerConfig, OptimizerConfig
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import check_file, real_name
 from albert_tf.data.sequences import PADDINGS
+from albert_tf.data.text_examples import DEV
 from albert_tf.finetuning.metrics import write_confusion_matrix
 from albert_tf.finetuning.predictor import Predictor
 from albert_tf.finetuning.recipes import RECIPES
-from albert_tf.finetuning.task import InMemoryTask
+from albert_tf.finetuning.task import InMemoryTask, data_digest
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.training.distribution import is_tpu
 from albert_tf.training.evaluation import BestCheckpoint, EvaluationResults
@@ -111,6 +112,7 @@ class Job(ABC, Generic[S]):
     task: TrainedTask
     best_metric: str  # score that the best checkpoint maximizes
     evaluates: bool  # whether checkpoints are scored
+    features: Mapping[Any, Any]  # by split; set by `make_task`
     outputs: Sequence[str] = ("logits",)  # outputs of the model that are needed
     model: keras.Model  # set by `use`
     results: EvaluationResults  # set before checkpoints are evaluated
@@ -182,6 +184,14 @@ class Job(ABC, Generic[S]):
     def use(self, model: keras.Model) -> None:
         """Sets the model, before its weights are loaded and the first file is written."""
         self.model = model
+
+    def evaluation_data(self) -> tuple[Any, ...]:
+        """Returns everything except the model that determines the scores, for `data_digest`."""
+        return self.features[DEV], self.task.labels
+
+    def describe_evaluation(self) -> dict[str, Any]:
+        """Returns the metric and a digest of the evaluation data, as JSON."""
+        return {"metric": self.best_metric, "digest": data_digest(*self.evaluation_data())}
 
     @abstractmethod
     def evaluate(self) -> Mapping[str, float]:

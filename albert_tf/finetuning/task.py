@@ -1,5 +1,6 @@
 """Training tasks with token sequences in memory, their batches, and class weights."""
 
+import dataclasses
 import hashlib
 import re
 from abc import ABC, abstractmethod
@@ -82,13 +83,9 @@ class InMemoryTask(Task, ABC):
     def describe_input(self) -> dict[str, Any]:
         """See `Task`."""
         sequences, columns = self.train.sequences, self._columns().values()
-        digest = hashlib.sha256()
-        for array in (sequences.tokens, sequences.starts, sequences.first_lengths, *columns):
-            digest.update(f"{array.dtype.str}{array.shape}".encode())
-            digest.update(np.ascontiguousarray(array).data)
         return {
             "examples": self.num_examples,
-            "digest": digest.hexdigest(),
+            "digest": data_digest(sequences, *columns),
             "max_seq_length": self.max_seq_length,
             "padding": self.padding,
         }
@@ -116,6 +113,25 @@ class InMemoryTask(Task, ABC):
     def metrics(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
         """See `Task`."""
         return {"accuracy": accuracy(outputs["logits"], *self._targets(features))}
+
+
+def data_digest(*values: Any) -> str:
+    """Returns a digest of arrays, data classes and other values with a complete `repr`."""
+    digest = hashlib.sha256()
+
+    def add(value: Any) -> None:
+        if isinstance(value, np.ndarray):
+            digest.update(f"{value.dtype.str}{value.shape}".encode())
+            digest.update(np.ascontiguousarray(value).data)
+        elif dataclasses.is_dataclass(value):
+            for field in dataclasses.fields(value):
+                add(getattr(value, field.name))
+        else:
+            digest.update(repr(value).encode())
+
+    for value in values:
+        add(value)
+    return digest.hexdigest()
 
 
 class LabelTask(InMemoryTask):

@@ -4,10 +4,11 @@ With `skip_damaged`, records that cannot be parsed are skipped. After a wrong ch
 the file is skipped, because the start of the next record is unknown.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import islice
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from albert_tf.data.strict_json import listed
 from albert_tf.data.tfrecord import FeatureSpec, RecordError, frame_ends, read_records
 from albert_tf.pretraining.instances import NONE, NSP, PREDICTION_FEATURES, SOP
 from albert_tf.pretraining.masking import TOKEN_BOUNDARY
+from albert_tf.pretraining.record_facts import for_each_file
 from albert_tf.training.task import (
     EXAMPLE_WEIGHTS,
     REST_OF_FILE,
@@ -32,6 +34,7 @@ from albert_tf.training.task import (
 # A `Transform` changes a batch. Its second argument, int64 [B], contains the number of each example
 # in the sequence of all examples of all workers.
 Features = dict[str, tf.Tensor]
+Ends = Mapping[str, tuple[int, bytes]]  # see `file_ends`
 Transform = Callable[[Features, tf.Tensor], Features]
 
 _FRAME_BYTES = 16  # length and checksums of a record
@@ -39,6 +42,7 @@ _MAX_STREAMS = 64
 _MIN_ROWS = 8  # rows of a batch per stream, if there are more than 8 streams; limits the overhead
 _MAX_UNEVENNESS = 1.2  # size of the largest stream relative to the smallest stream
 _MAX_OPEN_FILES = 16  # of all streams; files are interleaved to separate neighboring records
+_END_BYTES = 16  # of a file, which contain the checksum of its last record
 _RECORDS_TO_CHECK = 16  # more than 1, because a masked record can lack predictions
 
 # TensorFlow raises UnicodeDecodeError if a message contains a part of a damaged record.
@@ -89,6 +93,8 @@ def check_record_files(
     """
     found = False
     for path in files:
+        if not file_size(path):
+            logging.warning("%s is empty", path)
         for payload in islice(read_records(path), 1):
             _check_record(payload, specs, path, 1)
             found = True
@@ -98,18 +104,51 @@ def check_record_files(
         raise RecordError(f"There is no record in the files: {', '.join(files)}")
 
 
+def file_ends(files: Sequence[str]) -> Ends:
+    """Returns the size and the last bytes of each file, which detect a change during training."""
+    return dict(zip(files, for_each_file(_file_end, files), strict=True))
+
+
+def _file_end(path: str) -> tuple[int, bytes]:
+    size = file_size(path)
+    with open_binary(path, "rb") as file:
+        file.seek(max(0, size - _END_BYTES))
+        return size, file.read(_END_BYTES)
+
+
+def _unchanged(path: tf.Tensor, ends: Ends) -> tf.Tensor:
+    """Returns the path of a file. Its evaluation raises an error if the file has another end.
+
+    Without this check, emptied files would be skipped, or read forever if all files are empty.
+    """
+    place = tf.argmax(tf.cast(tf.equal(list(ends), path), tf.int32))
+    sizes, expected = zip(*ends.values(), strict=True)
+    size = tf.gather(tf.constant(sizes, tf.int64), place)
+
+    def read_end() -> tf.Tensor:  # a file of another size has no or several such elements
+        header = size - _END_BYTES
+        end = tf.data.FixedLengthRecordDataset(path, _END_BYTES, header_bytes=header)
+        return end.get_single_element()
+
+    end = tf.cond(size < _END_BYTES, lambda: tf.io.read_file(path), read_end)
+    with tf.control_dependencies([tf.debugging.Assert(end == tf.gather(expected, place), [path])]):
+        return tf.identity(path)
+
+
 @contextmanager
-def explain_read_errors(files: Sequence[str], specs: Sequence[FeatureSpec]) -> Iterator[None]:
+def explain_read_errors(
+    files: Sequence[str], specs: Sequence[FeatureSpec], ends: Ends = MappingProxyType({})
+) -> Iterator[None]:
     """Context manager that converts reading errors of `tf.data` into a RecordError.
 
-    After an error, the files are read again to find the damaged record.
+    After an error, the files are compared with `ends`, and read again to find the damaged record.
     """
     try:
         yield
     except (*_READ_ERRORS, *_FILE_ERRORS) as error:
         try:
             for path in files:
-                _check_file(path)
+                _check_file(path, ends.get(path))
             if isinstance(error, _READ_ERRORS):
                 _check_all_records(files, specs)
         except RecordError as explained:
@@ -117,15 +156,19 @@ def explain_read_errors(files: Sequence[str], specs: Sequence[FeatureSpec]) -> I
         raise
 
 
-def _check_file(path: str) -> None:
+def _check_file(path: str, end: tuple[int, bytes] | None) -> None:
     try:
-        with open_binary(path, "rb") as file:
-            file.read(1)
+        found = _file_end(path)
     except (OSError, tf.errors.OpError) as error:
         raise RecordError(
             f"{path} can no longer be read: {reason_of(error)}. Restore the file and run the same "
             "command again."
         ) from error
+    if end is not None and found != end:
+        raise RecordError(
+            f"{path} was changed while it was in use (size {end[0]} before, {found[0]} now). "
+            "Restore or complete the file, and run the same command again."
+        )
 
 
 def _check_all_records(files: Sequence[str], specs: Sequence[FeatureSpec]) -> None:
@@ -253,8 +296,10 @@ def has_good_record(files: Sequence[str], specs: Sequence[FeatureSpec]) -> bool:
     return False
 
 
-def good_records(path: tf.Tensor, size: tf.Tensor, specs: Sequence[FeatureSpec]) -> tf.data.Dataset:
-    """Returns the intact records of a file, given its size in bytes.
+def good_records(
+    path: tf.Tensor, size: tf.Tensor, specs: Sequence[FeatureSpec], ends: Ends
+) -> tf.data.Dataset:
+    """Returns the intact records of a file, given its size in bytes and `file_ends`.
 
     The elements are a record and a line about the skipped records before it, as in `SKIPPED`. If
     records at the end of the file are skipped, their line belongs to an additional empty record,
@@ -279,10 +324,7 @@ def good_records(path: tf.Tensor, size: tf.Tensor, specs: Sequence[FeatureSpec])
         skipped = tf.where(start > end_of_last, tf.strings.join(fields, "\t"), "")
         return (record, end), (payload, skipped)
 
-    # `ignore_errors` would try to open a missing file forever.
-    found = tf.io.matching_files(tf.strings.regex_replace(path, r"[*?\[\\]", r"\\\0"))
-    with tf.control_dependencies([tf.debugging.assert_positive(tf.size(found), "no such file")]):
-        path = tf.identity(path)
+    path = _unchanged(path, ends)  # `ignore_errors` would try to open a missing file forever
     zero = tf.constant(0, tf.int64)
     end = tf.data.Dataset.from_tensors(("", tf.constant(REST_OF_FILE, tf.int64), size, size))
     records = tf.data.TFRecordDataset(path).scan((zero, zero), number).map(check).ignore_errors()
@@ -344,6 +386,7 @@ def training_batches(
     transform: Transform | None = None,
     shard: Shard = WHOLE,
     skip_damaged: bool = False,
+    ends: Ends | None = None,
 ) -> StreamIterator:
     """Returns endless batches in a random order, which is different in each pass.
 
@@ -352,9 +395,10 @@ def training_batches(
 
     Batches contain the features of `specs`, [B / workers, length], and `example_weights`, float32
     [B / workers], where B is `batch_size`. `shuffle_buffer_size` is the number of records in the
-    buffers of all streams. Raises ValueError if the number of workers does not divide the number of
-    streams.
+    buffers of all streams. Reading raises an error if a file differs from `ends`, by default its
+    current end. Raises ValueError if the number of workers does not divide the number of streams.
     """
+    ends = ends or file_ends(files)
     G = check_workers(files, batch_size, shard.count)
     streams = {}
     for number in range(G)[shard.rows(G)]:
@@ -367,6 +411,7 @@ def training_batches(
             shuffle_buffer_size=-(-shuffle_buffer_size // G),
             max_open_files=max(1, _MAX_OPEN_FILES // G),
             skip_damaged=skip_damaged,
+            ends=ends,
         )
         batches = records.enumerate().batch(batch_size // G, drop_remainder=True)
         if batch_size // G >= _MIN_ROWS * 2:  # for fewer rows, prefetching is slower
@@ -375,6 +420,9 @@ def training_batches(
         # Autotuning has no benefit here, and its threads start slowly and may never end.
         options.autotune.enabled = False
         options.experimental_optimization.apply_default_optimizations = False
+        # Otherwise, `_unchanged` would prevent saving the position.
+        policy = tf.data.experimental.ExternalStatePolicy.IGNORE
+        options.experimental_external_state_policy = policy
         # Without this, a resumed run would have another order in later passes.
         options.experimental_optimization.shuffle_and_repeat_fusion = True
         streams[number] = iter(batches.with_options(options))
@@ -400,12 +448,13 @@ def _stream(
     shuffle_buffer_size: int,
     max_open_files: int,
     skip_damaged: bool,
+    ends: Ends,
 ) -> tf.data.Dataset:
     """Returns the shuffled records of some files, repeated forever."""
-    read: Any = tf.data.TFRecordDataset
+    read: Any = partial(_records, ends=ends)
     sources: Any = list(files)
     if skip_damaged:
-        read = partial(good_records, specs=specs)
+        read = partial(good_records, specs=specs, ends=ends)
         sources = sources, tf.constant([file_size(path) for path in files], tf.int64)
     open_files = min(len(files), max_open_files)
     records = (
@@ -427,6 +476,7 @@ def evaluation_batches(
     specs: Sequence[FeatureSpec],
     batch_size: int,
     transform: Transform | None = None,
+    ends: Ends | None = None,
 ) -> tf.data.Dataset:
     """Returns every example once, in the order of the files. The last batch may be smaller.
 
@@ -443,8 +493,15 @@ def evaluation_batches(
     def parse(numbers: tf.Tensor, serialized: tf.Tensor) -> Features:
         return _parsed(serialized, numbers, specs, transform)
 
-    batches = tf.data.TFRecordDataset(list(files)).enumerate().batch(batch_size).prefetch(2)
+    records = tf.data.Dataset.from_tensor_slices(list(files)).flat_map(
+        partial(_records, ends=ends or file_ends(files))
+    )
+    batches = records.enumerate().batch(batch_size).prefetch(2)
     return batches.map(parse).with_options(options)
+
+
+def _records(path: tf.Tensor, ends: Ends) -> tf.data.Dataset:
+    return tf.data.TFRecordDataset(_unchanged(path, ends))
 
 
 def _parsed(

@@ -37,7 +37,7 @@ from albert_tf.pretraining.create_records import (
     shuffled_order,
 )
 from albert_tf.pretraining.instances import NO_RECORD, InstanceSettings
-from albert_tf.pretraining.vocabulary import write_fingerprints
+from albert_tf.pretraining.record_facts import write_facts
 from albert_tf.tokenization.base import Tokenizer
 
 # Beam's DirectRunner would first try another runner, which it downloads.
@@ -139,7 +139,7 @@ def create_records(
         raise UserError(
             f"`runner`={runner} has finished, but {lost[0]} is not on this machine. {_SHARE_OUTPUT}"
         )
-    write_fingerprints(output_files, tokenizer.tokens)
+    write_facts(output_files, tokenizer, settings.segments.sentence_loss)
     return counts
 
 

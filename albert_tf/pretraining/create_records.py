@@ -45,7 +45,7 @@ from albert_tf.pretraining.instances import (
     masking_vocabulary,
     mix_seed,
 )
-from albert_tf.pretraining.vocabulary import write_fingerprints
+from albert_tf.pretraining.record_facts import write_facts
 from albert_tf.tokenization.base import Tokenizer
 
 SHUFFLE_BYTES = 256 << 20  # about 95,000 records of 512 tokens
@@ -62,8 +62,8 @@ def create_records(
 ) -> Counter[str]:
     """Writes the pretraining records of a corpus. Returns the counts of `count_instances`.
 
-    Records are written to the output files in turn. A fingerprint of the vocabulary is stored next
-    to each file. If `num_workers` is `None`, all cores are used. The text of a job has about
+    Records are written to the output files in turn. Facts about the records are stored next to each
+    file. If `num_workers` is `None`, all cores are used. The text of a job has about
     `block_bytes` bytes; the records that are shuffled together have at least `shuffle_bytes` bytes.
 
     Raises:
@@ -94,7 +94,7 @@ def create_records(
             writers[number % len(writers)].write(record)
         if not counts["instances"]:
             raise UserError(f"{NO_RECORD} Files: {', '.join(input_files)}")
-    write_fingerprints(output_files, tokenizer.tokens)
+    write_facts(output_files, tokenizer, settings.segments.sentence_loss)
     return counts
 
 

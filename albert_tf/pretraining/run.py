@@ -1,7 +1,6 @@
 """Pretrains and evaluates a model: `run_pretraining`."""
 
 import dataclasses
-import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
@@ -13,14 +12,22 @@ from absl import logging
 
 from albert_tf.checkpoints.directory_lock import EVALUATION, locked
 from albert_tf.checkpoints.model_directory import ModelDirectory, find_tokenizer, make_output_dir
-from albert_tf.checkpoints.model_source import ModelSettings, resolve_model
+from albert_tf.checkpoints.model_source import ModelSettings, ModelSource, resolve_model
 from albert_tf.checkpoints.training_directory import CHOICES, TrainingDirectory, choose_checkpoints
 from albert_tf.config import OptimizerConfig
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import check_folder, match_files
 from albert_tf.data.tfrecord import estimate_records
-from albert_tf.pretraining.instances import SENTENCE_LOSSES, SOP
+from albert_tf.pretraining.instances import NONE, SENTENCE_LOSSES, SOP
 from albert_tf.pretraining.masking import MaskingSettings, OnlineMasking, masking_limit_warning
+from albert_tf.pretraining.record_facts import (
+    LOWER_CASE,
+    SENTENCE_LOSS,
+    VOCABULARY,
+    check_shards,
+    common_facts,
+    vocabulary_fingerprint,
+)
 from albert_tf.pretraining.task import (
     BEST_METRIC,
     SENTENCE_LOSS_KEY,
@@ -28,7 +35,6 @@ from albert_tf.pretraining.task import (
     check_continued_loss,
     warn_of_another_loss,
 )
-from albert_tf.pretraining.vocabulary import check_vocabulary
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.training.distribution import (
     is_chief,
@@ -41,11 +47,12 @@ from albert_tf.training.distribution import (
 from albert_tf.training.evaluation import (
     BestCheckpoint,
     Evaluator,
+    comparable_evaluation,
     evaluate_checkpoints,
     load_complete,
     write_results,
 )
-from albert_tf.training.run_records import read_run_config
+from albert_tf.training.run_records import EVALUATION_KEY, write_evaluation
 from albert_tf.training.run_training import TrainingPlan, finish, new_trainer, run_training
 from albert_tf.training.settings import (
     JobResult,
@@ -61,7 +68,6 @@ from albert_tf.training.trainer import Trainer
 
 PAPER_BATCH_SIZE = 4096  # of the published learning rate of LAMB, 0.00176
 _SCALE = "`scale_from_batch_size`"
-_EVALUATION = "evaluation"  # key in run_config.json
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -80,7 +86,7 @@ class PretrainingSettings(TrainingSettings):
     do_eval: bool = False
     max_seq_length: int = 512
     max_predictions_per_seq: int = 20
-    sentence_loss: str = limited(SOP, choices=SENTENCE_LOSSES)
+    sentence_loss: str | None = limited(None, choices=SENTENCE_LOSSES)
     shuffle_buffer_size: int = limited(1000, at_least=1)
     skip_damaged_records: bool = False
     masked_lm_prob: float = 0.0
@@ -182,24 +188,28 @@ def run_pretraining(
     last_step = optimizer_config.num_train_steps
     strategy = strategy_of(settings)
     model = resolve_model(_model_settings(settings))
-    config = model.config
-    model_directory = ModelDirectory(settings.output_dir, config, model.tokenizer)
-    tokenizer = model_directory.tokenizer or find_tokenizer(settings.output_dir)
+    tokenizer = model.tokenizer or find_tokenizer(settings.output_dir)
     masking = _masking(settings, tokenizer)
     eval_input_file = settings.eval_input_file or settings.input_file
+    train_files = match_files(settings.input_file) if settings.do_train else []
+    eval_files = match_files(eval_input_file) if settings.do_eval else []
+    check_shards(train_files, eval_files)
+    facts = common_facts([*train_files, *eval_files], _known_facts(settings, model, tokenizer))
+    lower_case = {LOWER_CASE: facts[LOWER_CASE]} if LOWER_CASE in facts else {}
+    config = model.config.replace(extra={**model.config.extra, **lower_case})
+    model_directory = ModelDirectory(settings.output_dir, config, model.tokenizer)
     task = PretrainingTask(
         config,
-        train_files=match_files(settings.input_file) if settings.do_train else (),
-        eval_files=match_files(eval_input_file) if settings.do_eval else (),
+        train_files=train_files,
+        eval_files=eval_files,
         max_seq_length=settings.max_seq_length,
         max_predictions_per_seq=settings.max_predictions_per_seq,
         shuffle_buffer_size=settings.shuffle_buffer_size,
-        sentence_loss=settings.sentence_loss,
+        sentence_loss=settings.sentence_loss or facts.get(SENTENCE_LOSS) or SOP,
         skip_damaged_records=settings.skip_damaged_records,
         masking=masking,
         use_one_hot_embeddings=is_tpu(strategy),
     )
-    check_vocabulary([*task.train_files, *task.eval_files], tokenizer)
     if settings.do_train:
         trainer = new_trainer(
             task, trainer_config, optimizer_config, strategy, settings.profile_steps
@@ -227,6 +237,21 @@ def _model_settings(settings: PretrainingSettings) -> ModelSettings:
         spm_model_file=settings.spm_model_file,
         vocab_file=settings.vocab_file,
     )
+
+
+def _known_facts(
+    settings: PretrainingSettings, model: ModelSource, tokenizer: Tokenizer | None
+) -> dict[str, tuple[Any, str]]:
+    """Returns the facts that the records must match, and their sources."""
+    facts: dict[str, tuple[Any, str]] = {}
+    if tokenizer is not None:
+        facts[VOCABULARY] = vocabulary_fingerprint(tokenizer.tokens), tokenizer.files[0]
+    if (lower_case := model.config.extra.get(LOWER_CASE)) is not None:
+        facts[LOWER_CASE] = bool(lower_case), str(model.config_file)
+    if settings.sentence_loss is not None:  # without this loss, the labels of pairs are ignored
+        is_any = settings.sentence_loss == NONE
+        facts[SENTENCE_LOSS] = None if is_any else settings.sentence_loss, "this run"
+    return facts
 
 
 def _masking(settings: PretrainingSettings, tokenizer: Tokenizer | None) -> OnlineMasking | None:
@@ -306,21 +331,9 @@ def _train(
             allow_partial=settings.allow_partial_checkpoint,
         )
 
-    def start(best: BestCheckpoint) -> dict[str, Any]:
-        evaluation = read_run_config(settings.output_dir).get(_EVALUATION)
+    def start() -> dict[str, Any]:
         if trainer.is_chief:
             model_directory.write()
-        if settings.do_eval:
-            earlier, evaluation = evaluation, task.describe_evaluation()
-            is_other = earlier is not None and json.dumps(earlier) != json.dumps(evaluation)
-            if is_other and best.step >= 0:
-                logging.warning(
-                    "The best checkpoint (step %d) was selected on other evaluation examples "
-                    "(`eval_input_file`, sequence length or masking). The next evaluated "
-                    "checkpoint replaces it",
-                    best.step,
-                )
-                best.forget()
         return {
             "model": task.config.to_dict(),
             SENTENCE_LOSS_KEY: task.sentence_loss,
@@ -328,7 +341,7 @@ def _train(
             "optimizer": dataclasses.asdict(trainer.optimizer_config),
             "scale_from_batch_size": settings.scale_from_batch_size,
             "input": task.describe_input(),
-            _EVALUATION: evaluation,
+            EVALUATION_KEY: _evaluation(settings, task) if settings.do_eval else None,
         }
 
     def record(step: int, results: Mapping[str, float], best: BestCheckpoint) -> None:
@@ -351,6 +364,12 @@ def _train(
         dry_run=settings.dry_run,
         on_log=on_log,
     )
+
+
+def _evaluation(settings: PretrainingSettings, task: PretrainingTask) -> dict[str, Any]:
+    limit = settings.eval_batch_size * settings.max_eval_steps
+    used = min(limit, estimate_records(task.eval_files))
+    return {**task.describe_evaluation(), "examples": used}
 
 
 def _evaluate(
@@ -383,6 +402,9 @@ def _evaluate(
                 load_complete(model, prefix)
             return JobResult(settings.output_dir)
         make_output_dir(settings.output_dir)
+        if settings.eval_checkpoint == "all":
+            evaluation = comparable_evaluation(best, _evaluation(settings, task))
+            write_evaluation(settings.output_dir, evaluation)
 
         def record(step: int, results: Mapping[str, float]) -> None:
             write_results(settings.output_dir, step, results)

@@ -4,13 +4,14 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import keras
 import tensorflow as tf
 from absl import logging
 
+from albert_tf.checkpoints.training_directory import DIGESTS
 from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_size
@@ -26,6 +27,7 @@ from albert_tf.pretraining.batching import (
     check_workers,
     evaluation_batches,
     explain_read_errors,
+    file_ends,
     has_good_record,
     readable_files,
     training_batches,
@@ -38,6 +40,7 @@ from albert_tf.pretraining.instances import (
     pretraining_feature_specs,
 )
 from albert_tf.pretraining.masking import TOKEN_BOUNDARY, OnlineMasking
+from albert_tf.pretraining.record_facts import digest, for_each_file
 from albert_tf.training.run_records import read_run_config
 from albert_tf.training.task import EXAMPLE_WEIGHTS, WHOLE, Features, Shard, StreamIterator
 
@@ -103,6 +106,7 @@ class PretrainingTask:
         if self.eval_files:
             check_record_files(self.eval_files, self.eval_specs)
         check_sentence_pairs([*to_check, *self.eval_files], self.sentence_loss)
+        self._ends = file_ends([*self.train_files, *self.eval_files])
 
     def _transform(self, seed: int) -> Transform | None:
         return partial(self.masking, seed=seed) if self.masking else None
@@ -118,6 +122,7 @@ class PretrainingTask:
             transform=self._transform(seed),
             shard=shard,
             skip_damaged=self.skip_damaged_records,
+            ends=self._ends,
         )
 
     def check_workers(self, batch_size: int, workers: int) -> None:
@@ -137,14 +142,16 @@ class PretrainingTask:
     def eval_dataset(self, batch_size: int) -> tf.data.Dataset:
         """See `Task`."""
         transform = self._transform(_EVAL_MASK_SEED) if self._masks_evaluation else None
-        return evaluation_batches(self.eval_files, self.eval_specs, batch_size, transform)
+        return evaluation_batches(
+            self.eval_files, self.eval_specs, batch_size, transform, self._ends
+        )
 
     @contextmanager
     def explain_read_errors(self) -> Iterator[None]:
         """See `Task`."""
         with (
-            explain_read_errors(self.train_files, self.specs),
-            explain_read_errors(self.eval_files, self.eval_specs),
+            explain_read_errors(self.train_files, self.specs, self._ends),
+            explain_read_errors(self.eval_files, self.eval_specs, self._ends),
         ):
             yield
 
@@ -153,6 +160,7 @@ class PretrainingTask:
         description: dict[str, Any] = {
             "pipeline": _PIPELINE,
             "files": [[path, file_size(path)] for path in self.train_files],
+            DIGESTS: {path: self._digests[path] for path in self.train_files},
             "shuffle_buffer_size": self.shuffle_buffer_size,
             "features": [[spec.name, spec.length] for spec in self.specs],
         }
@@ -163,10 +171,16 @@ class PretrainingTask:
             description["skip_damaged_records"] = True
         return description
 
+    @cached_property
+    def _digests(self) -> dict[str, str]:
+        """Digests of all files by path."""
+        return dict(zip(self._ends, for_each_file(digest, [*self._ends]), strict=True))
+
     def describe_evaluation(self) -> dict[str, Any]:
         """Returns the settings that determine the evaluation examples, for JSON."""
         return {
             "files": [[path, file_size(path)] for path in self.eval_files],
+            DIGESTS: {path: self._digests[path] for path in self.eval_files},
             "features": [[spec.name, spec.length] for spec in self.eval_specs],
             "masking": self.masking.describe() if self.masking and self._masks_evaluation else None,
         }

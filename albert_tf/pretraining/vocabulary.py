@@ -1,40 +1,15 @@
-"""Trains vocabularies, and stores their fingerprints next to the records created with them.
+"""Trains vocabularies: `train_sentencepiece`."""
 
-The fingerprint of `train.tfrecord` is stored in `.train.tfrecord.vocabulary`, which patterns such
-as `records/*` do not match. This file also contains a digest of the record file, which detects a
-replaced file. A missing fingerprint is accepted, because the original release does not write
-fingerprints.
-"""
-
-import hashlib
-import json
-import os
-import re
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from absl import logging
 
 from albert_tf.data.errors import UserError
-from albert_tf.data.files import (
-    check_file,
-    file_exists,
-    file_size,
-    match_files,
-    open_binary,
-    read_file,
-    real_name,
-    write_file,
-)
+from albert_tf.data.files import check_file, match_files, open_binary
 from albert_tf.data.jobs import available_cores
-from albert_tf.data.tfrecord import RecordError
 from albert_tf.pretraining.corpus import check_text
-from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.sentence_piece import model_files, train_sentence_piece
 from albert_tf.training.settings import as_type
-
-_DIGESTED_BYTES = 1 << 16  # at each end of a record file
-_FILES_AT_A_TIME = 16  # remote files respond slowly
 
 
 def train_sentencepiece(
@@ -82,70 +57,3 @@ def _lines(paths: Sequence[str]) -> Iterator[str]:
         with open_binary(path, "rb") as file:
             for line in file:
                 yield line.decode()
-
-
-def vocabulary_fingerprint(tokens: Sequence[str]) -> str:
-    """Returns 64 hexadecimal digits that depend only on the tokens and their order."""
-    return hashlib.sha256(json.dumps(list(tokens)).encode()).hexdigest()
-
-
-def write_fingerprints(record_files: Sequence[str], tokens: Sequence[str]) -> None:
-    """Stores the fingerprint of the vocabulary next to each record file, if possible."""
-    fingerprint = vocabulary_fingerprint(tokens)
-
-    def write(path: str) -> None:
-        if not file_exists(path):  # a device or a named pipe
-            return
-        try:
-            write_file(_fingerprint_file(path), f"{_digest(path)} {fingerprint}\n")
-        except OSError as error:
-            logging.warning("The vocabulary of %s cannot be checked later: %s", path, error)
-
-    with ThreadPoolExecutor(_FILES_AT_A_TIME) as pool:
-        list(pool.map(write, record_files))
-
-
-def stored_fingerprint(record_file: str) -> str | None:
-    """Returns the fingerprint stored for a record file, or `None` if there is no valid one."""
-    path = _fingerprint_file(record_file)
-    if not (file_exists(path) and file_exists(record_file) and file_size(record_file)):
-        return None  # the digest of an empty file cannot detect a replaced file
-    stored = re.fullmatch("([0-9a-f]{64}) ([0-9a-f]{64})\n", read_file(path).decode("latin-1"))
-    return stored[2] if stored and stored[1] == _digest(record_file) else None
-
-
-def check_vocabulary(record_files: Sequence[str], tokenizer: Tokenizer | None) -> None:
-    """Raises RecordError if record files have fingerprints of different vocabularies.
-
-    If `tokenizer` is not `None`, its vocabulary is also compared.
-    """
-    with ThreadPoolExecutor(_FILES_AT_A_TIME) as pool:
-        stored = list(pool.map(stored_fingerprint, record_files))
-    expected = vocabulary_fingerprint(tokenizer.tokens) if tokenizer is not None else None
-    source = tokenizer.files[0] if tokenizer is not None else ""
-    for path, found in zip(record_files, stored, strict=True):
-        if found is None:
-            continue
-        if expected is None:
-            expected, source = found, path
-        elif found != expected:
-            raise RecordError(
-                f"{path} was not created with the vocabulary of {source}. Use the vocabulary of "
-                "the records, or create the records again."
-            )
-
-
-def _fingerprint_file(record_file: str) -> str:
-    folder, name = os.path.split(real_name(record_file))
-    return os.path.join(folder, f".{name}.vocabulary")
-
-
-def _digest(path: str) -> str:
-    """Returns a digest of the size, the start and the end of a record file."""
-    size = file_size(path)
-    digest = hashlib.sha256(str(size).encode())
-    with open_binary(path, "rb") as file:
-        for start in (0, max(0, size - _DIGESTED_BYTES)):
-            file.seek(start)
-            digest.update(file.read(_DIGESTED_BYTES))
-    return digest.hexdigest()

@@ -256,6 +256,13 @@ class SquadJob(Job[SquadSettings]):
             logging.warning("The best threshold of the model is unknown. Using `%s`=0", THRESHOLD)
         return self.task.settings.get(THRESHOLD, 0.0)
 
+    def evaluation_data(self) -> tuple[Any, ...]:
+        """See `Job`."""
+        assert self.predict is not None
+        beam = self.settings.start_n_top, self.settings.end_n_top
+        data = self.predict.contexts, self.predict.questions
+        return self.features[False], *data, self.answering, beam
+
     def evaluate(self) -> dict[str, float]:
         """See `Job`."""
         self._evaluated = self.answers("evaluating")

@@ -30,7 +30,7 @@ from albert_tf.data.tfrecord import RecordError, count_records, read_records
 from albert_tf.modeling.original_names import is_slot
 from albert_tf.modeling.parameter_sharing import parameter_counts
 from albert_tf.pretraining.batching import example_features
-from albert_tf.pretraining.vocabulary import stored_fingerprint, vocabulary_fingerprint
+from albert_tf.pretraining.record_facts import VOCABULARY, stored_facts, vocabulary_fingerprint
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import load_tokenizer
 
@@ -86,8 +86,8 @@ def describe(path: str) -> Iterator[str]:
 
 def compare_vocabularies(paths: Sequence[str]) -> Iterator[str]:
     """Compares the vocabulary of each record file with the other paths. Yields a line per pair."""
-    stored = {path: stored_fingerprint(path) for path in paths if not is_indirect(path)}
-    records = {path: fingerprint for path, fingerprint in stored.items() if fingerprint}
+    stored = {path: stored_facts(path) for path in paths if not is_indirect(path)}
+    records = {path: facts[VOCABULARY] for path, facts in stored.items() if facts}
     for path in [path for path in paths if records and path not in records]:
         with suppress(ValueError, OSError):  # has no tokenizer
             vocabulary = vocabulary_fingerprint(load_model_tokenizer(path).tokens)
@@ -226,8 +226,8 @@ def _records(path: str, first: bytes) -> Iterator[Section]:
     features = dict(sorted(example_features(first, path, 1).items()))
     kinds = (kind for name, kind in _RECORD_KINDS.items() if name in features)
     yield f"{path}: records of {next(kinds, 'another kind')}", ()
-    vocabulary = stored_fingerprint(path) or "not stored"
-    yield "File", {"records": count_records([path]), "vocabulary": vocabulary}
+    facts = stored_facts(path) or {VOCABULARY: "not stored"}
+    yield "File", {"records": count_records([path]), **facts}
     found: dict[str, object] = {}
     for name, feature in features.items():
         kind = feature.WhichOneof("kind") or ""

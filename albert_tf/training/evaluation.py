@@ -1,6 +1,7 @@
 """Evaluation of the checkpoints of a run, their results, and the best checkpoint."""
 
 import dataclasses
+import json
 import math
 import os
 import re
@@ -31,13 +32,14 @@ from albert_tf.training.distribution import (
 )
 from albert_tf.training.interruption import raise_if_interrupted
 from albert_tf.training.run_log import EvaluationLog, RunLog
-from albert_tf.training.run_records import BEST_FILE, BestTrial
+from albert_tf.training.run_records import BEST_FILE, EVALUATION_KEY, BestTrial, read_run_config
 from albert_tf.training.run_records import Record as LoggedRecord
 from albert_tf.training.settings import JobResult, OnLog
 from albert_tf.training.task import WHOLE, EvaluatedTask, Features
 from albert_tf.training.trainer import Trainer
 
 RESULTS_FILE = "eval_results.txt"
+AFTER_STEP = "after_step"  # only later evaluations used the same data
 _RULE = "=" * 50 + "\n"
 
 # Metrics whose name is stored in `best_trial.txt`, because the original does not have them.
@@ -247,6 +249,36 @@ class BestCheckpoint:
         write_file(self._path, BestTrial(last_step, self.step, self.value, self._name).to_text())
 
 
+def comparable_evaluation(
+    best: BestCheckpoint, described: Mapping[str, Any] | None, *, is_over: bool = False
+) -> dict[str, Any]:
+    """Returns the evaluation for `run_config.json`: `described`, or the stored one if `None`.
+
+    If the evaluation data or the metric differ from the stored description, the score of the best
+    checkpoint is discarded, unless the run is over. Only evaluations after `AFTER_STEP` can be
+    compared.
+    """
+    stored = read_run_config(best.directory.path).get(EVALUATION_KEY)
+    stored = stored if isinstance(stored, dict) else {}
+    if described is None:
+        return stored
+    now = json.loads(json.dumps(described))
+    after = stored.get(AFTER_STEP, -1)
+    changed = [key for key, value in now.items() if stored.get(key, value) != value]
+    if changed and not is_over:
+        newest = best.directory.newest()
+        after = int(newest.rsplit("-", 1)[1]) if newest else -1
+        if best.step >= 0:
+            logging.warning(
+                "The best checkpoint (step %d) was selected by another evaluation (%s changed). "
+                "The next evaluated checkpoint replaces it",
+                best.step,
+                ", ".join(changed),
+            )
+            best.forget()
+    return {**now, AFTER_STEP: after}
+
+
 def scored_result(
     best: BestCheckpoint, history: Sequence[LoggedRecord], reported: Sequence[LoggedRecord]
 ) -> JobResult:
@@ -268,12 +300,15 @@ def scored_result(
     return JobResult(output_dir, history=history)
 
 
-def should_stop_early(log: RunLog, metric: str, patience: int) -> bool:
+def should_stop_early(log: RunLog, metric: str, patience: int, after_step: int = -1) -> bool:
     """Returns whether the last `patience` evaluations of a run did not improve the score.
 
-    Earlier starts of the run count, so a resumed run ends at the same step.
+    Earlier starts of the run count, so a resumed run ends at the same step. Evaluations up to
+    `after_step` do not count.
     """
-    evaluations = [r for r in log.records if r["phase"] == "eval" and metric in r]
+    evaluations = [
+        r for r in log.records if r["phase"] == "eval" and metric in r and r["step"] > after_step
+    ]
     best, best_step, stale = -math.inf, -1, 0
     for record in sorted(evaluations, key=lambda record: record["step"]):
         if record[metric] > best:

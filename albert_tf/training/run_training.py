@@ -26,8 +26,10 @@ from albert_tf.training.distribution import (
     wait_for_workers,
 )
 from albert_tf.training.evaluation import (
+    AFTER_STEP,
     BestCheckpoint,
     Evaluate,
+    comparable_evaluation,
     scored_result,
     should_stop_early,
     train_and_evaluate,
@@ -40,6 +42,7 @@ from albert_tf.training.memory import (
     tpu_memory,
 )
 from albert_tf.training.run_log import RunLog, create_profiler
+from albert_tf.training.run_records import EVALUATION_KEY
 from albert_tf.training.settings import JobResult, OnLog
 from albert_tf.training.task import Task
 from albert_tf.training.trainer import Trainer
@@ -195,7 +198,7 @@ def new_trainer(
 def run_training(
     plan: TrainingPlan,
     initialize: Callable[[], None],
-    start: Callable[[BestCheckpoint], Mapping[str, Any]],
+    start: Callable[[], Mapping[str, Any]],
     *,
     best_metric: str,
     evaluate: Evaluate | None,
@@ -208,10 +211,11 @@ def run_training(
     """Starts or resumes a run, evaluates every checkpoint and keeps the best.
 
     While the output directory is locked, `initialize` initializes the trainer, and `start` writes
-    other files and returns the settings of the run for `run_config.json`. A dry run ends before
-    `start`. `evaluate` returns the scores of the model; if it is `None`, checkpoints are not
-    evaluated. If `shares_evaluation` is true, all workers evaluate together, otherwise only the
-    chief. `record` writes the scores of a step. The best checkpoint maximizes `best_metric`.
+    other files and returns the settings of the run for `run_config.json`, including the evaluation
+    (see `comparable_evaluation`). A dry run ends before `start`. `evaluate` returns the scores of
+    the model; if it is `None`, checkpoints are not evaluated. If `shares_evaluation` is true, all
+    workers evaluate together, otherwise only the chief. `record` writes the scores of a step. The
+    best checkpoint maximizes `best_metric`.
     """
     trainer, output_dir = plan.trainer, plan.trainer.config.output_dir
     kinds = (TRAINING,) if evaluate is None else (TRAINING, EVALUATION)
@@ -223,15 +227,20 @@ def run_training(
             plan.log()
         if dry_run:
             return JobResult(output_dir)
-        config = start(best)
+        config = dict(start())
         num_train_steps = trainer.optimizer_config.num_train_steps
+        if trainer.is_chief:
+            is_over = trainer.step >= num_train_steps and best.last_step == trainer.step
+            described = config.get(EVALUATION_KEY)
+            config[EVALUATION_KEY] = comparable_evaluation(best, described, is_over=is_over)
         log = RunLog(
             output_dir, num_train_steps, trainer.step, write=trainer.is_chief, on_log=on_log
         )
         log.write_config(config)
         should_stop = None
         if early_stopping:
-            should_stop = partial(should_stop_early, log, best_metric, early_stopping)
+            after_step = config[EVALUATION_KEY].get(AFTER_STEP, -1)
+            should_stop = partial(should_stop_early, log, best_metric, early_stopping, after_step)
         try:
             if evaluate is not None and (trainer.is_chief or shares_evaluation):
                 last_evaluated = best.last_step

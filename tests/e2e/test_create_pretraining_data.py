@@ -70,7 +70,7 @@ def test_records_of_two_files(corpus: dict, tmp_path: Path, no_tensorflow: str) 
     assert printed == f"{DRY_RUN_PASSED}\n"
     assert list(tmp_path.iterdir()) == []
     process = start(no_tensorflow, **flags)
-    while not list(tmp_path.glob("records/tokens.tmp-*/*.pickle")):
+    while not list(tmp_path.glob("records/.tokens.tmp-*/*.pickle")):
         assert process.poll() is None
         time.sleep(0.001)
     process.kill()

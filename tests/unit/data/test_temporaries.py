@@ -3,12 +3,19 @@
 import errno
 import fcntl
 import os
+import shutil
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from albert_tf.data.files import remove_leftovers, temporary_folder, write_then_rename
+from albert_tf.data.files import (
+    match_files,
+    remove_leftovers,
+    temporary_folder,
+    write_then_rename,
+)
 from tests.killed_writer import Writer
 
 KINDS = ("file", "folder")
@@ -92,3 +99,20 @@ def test_concurrent_writers_leave_one_file(tmp_path):
             done.result()
     assert os.listdir(tmp_path) == ["a"]
     assert (tmp_path / "a").read_bytes() == b"whole"
+
+
+@both_kinds
+def test_patterns_do_not_match_leftovers(tmp_path, kind):
+    """Temporary names of earlier versions had no leading dot."""
+    (tmp_path / "mine.tmp-1").touch()
+    Writer(kind, tmp_path / "x.tfrecord").kill()
+    [left] = tmp_path.glob(".x.tfrecord.tmp-*")
+    files = [left] if kind == "file" else [left / "half"]
+    assert all(path.exists() for path in files)
+    earlier = tmp_path / left.name[1:]
+    shutil.copytree(left, earlier) if kind == "folder" else shutil.copy(left, earlier)
+    for pattern in ("*", "*/*", "x*", "x*/*", "x.tfrecord*", "?*"):
+        with suppress(ValueError):
+            assert match_files(f"{tmp_path}/{pattern}") == [str(tmp_path / "mine.tmp-1")]
+    write(kind, tmp_path / "x.tfrecord")
+    assert {*os.listdir(tmp_path)} == {"mine.tmp-1", "x.tfrecord"}

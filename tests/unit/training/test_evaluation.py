@@ -1,5 +1,6 @@
 """The best checkpoint, the evaluator, and the file of results."""
 
+import json
 import math
 import signal
 
@@ -11,8 +12,15 @@ from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.pretraining.task import PretrainingTask
 from albert_tf.training import evaluation
 from albert_tf.training.distribution import create_strategy
-from albert_tf.training.evaluation import BestCheckpoint, Evaluator, scored_result, write_results
+from albert_tf.training.evaluation import (
+    BestCheckpoint,
+    Evaluator,
+    comparable_evaluation,
+    scored_result,
+    write_results,
+)
 from albert_tf.training.interruption import Interruption, TrainingInterrupted
+from albert_tf.training.run_records import write_evaluation
 from albert_tf.training.task import Shard
 from tests.small_model import small_config
 from tests.small_records import pretraining_columns, write_records
@@ -167,3 +175,33 @@ class TestEvaluator:
         assert compiled.keys() == expected.keys()
         for name, value in expected.items():
             assert compiled[name] == pytest.approx(value, rel=1e-5), name
+
+
+class TestComparableEvaluation:
+    def test_other_data_discard_the_best_score(self, directory, model, tmp_path, caplog):
+        best = BestCheckpoint(directory, "accuracy")
+        first = {"digest": "a", "metric": "accuracy"}
+        assert comparable_evaluation(best, None) == {}
+        evaluation = comparable_evaluation(best, first)
+        write_evaluation(directory.path, evaluation)
+        best.offer(5, {"accuracy": 0.75}, model)
+        (tmp_path / "model.ckpt-7.index").touch()
+        assert comparable_evaluation(best, first) == comparable_evaluation(best, None) == evaluation
+        # Descriptions of earlier versions have fewer keys.
+        assert comparable_evaluation(best, {**first, "new": 3}) == {**evaluation, "new": 3}
+        assert best.value == 0.75
+        other = {**first, "digest": "b"}
+        assert comparable_evaluation(best, other, is_over=True) == {**other, "after_step": -1}
+        assert (best.step, best.value) == (5, 0.75)
+        assert not caplog.messages
+        assert comparable_evaluation(best, other) == {**other, "after_step": 7}
+        assert (best.step, best.value) == (-1, -math.inf)
+        assert "step 5) was selected by another evaluation (digest changed)" in caplog.text
+        assert BestCheckpoint(directory, "accuracy").step == -1
+
+    def test_the_other_settings_of_the_run_are_kept(self, tmp_path):
+        path = tmp_path / "run_config.json"
+        path.write_text('{"time": "now", "config": {"seed": 3, "evaluation": {"digest": "a"}}}')
+        write_evaluation(str(tmp_path), {"digest": "b"})
+        config = {"seed": 3, "evaluation": {"digest": "b"}}
+        assert json.loads(path.read_text()) == {"time": "now", "config": config}

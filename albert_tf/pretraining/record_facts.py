@@ -1,0 +1,160 @@
+"""Checks that record files belong together, by their names and by the facts stored next to them.
+
+The facts of `train.tfrecord` are the fingerprint of the vocabulary, `do_lower_case` and the
+sentence loss. They are stored in `.train.tfrecord.vocabulary`, which patterns such as `records/*`
+do not match, after a digest of the record file, which detects a replaced file. Missing facts are
+accepted, because the original release does not write them.
+"""
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from absl import logging
+
+from albert_tf.data.files import (
+    file_exists,
+    file_size,
+    open_binary,
+    read_file,
+    real_name,
+    write_file,
+)
+from albert_tf.data.strict_json import listed
+from albert_tf.data.tfrecord import RecordError
+from albert_tf.tokenization.base import Tokenizer
+
+T = TypeVar("T")
+VOCABULARY, LOWER_CASE, SENTENCE_LOSS = "vocabulary", "do_lower_case", "sentence_loss"
+_DIGESTED_BYTES = 1 << 17  # of a record file
+_FILES_AT_A_TIME = 16  # remote files respond slowly
+_SHARD = re.compile(r"(.*)-([0-9]{5,8})-of-([0-9]{5,8})(.*)", re.DOTALL)
+# Digest and facts. Earlier versions wrote only the first two.
+_STORED = re.compile("([0-9a-f]{64}) ([0-9a-f]{64})(?: (True|False) ([a-z]+))?\n")
+
+
+def check_shards(*lists: Sequence[str]) -> None:
+    """Raises RecordError if sets of shards, such as `a-00000-of-00002`, are mixed or incomplete.
+
+    The files of a set may be in different lists, but a list must not contain a file twice. A
+    warning is logged for files of a set that exist, but are in no list.
+    """
+    sets: dict[tuple[str, str], dict[str, set[int]]] = {}
+    for files in lists:
+        paths: dict[str, str] = {}  # by real name
+        for path in files:
+            if (other := paths.setdefault(real_name(path), path)) != path:
+                raise RecordError(f"{path} and {other} are the same file. Omit one of them.")
+            if match := _SHARD.fullmatch(path):
+                start, number, count, end = match.groups()
+                sets.setdefault((start, end), {}).setdefault(count, set()).add(int(number))
+    for (start, end), counts in sets.items():
+        names = [f"{start}-*-of-{count}{end}" for count in counts]
+        if len(names) > 1:
+            raise RecordError(f"{' and '.join(names)} are different sets. Use one of them.")
+        [(count, numbers)] = counts.items()
+        shards = (f"{start}-{n:0{len(count)}}-of-{count}{end}" for n in range(int(count)))
+        omitted = [shard for n, shard in enumerate(shards) if n not in numbers]
+        if missing := [shard for shard in omitted if not file_exists(shard)]:
+            raise RecordError(
+                f"{len(missing)} of the {int(count)} files {names[0]} are missing: "
+                f"{_names(missing)}. Copy or create them again."
+            )
+        if omitted:
+            logging.warning("Only a part of %s is used, without %s", names[0], _names(omitted))
+
+
+def vocabulary_fingerprint(tokens: Sequence[str]) -> str:
+    """Returns 64 hexadecimal digits that depend only on the tokens and their order."""
+    return hashlib.sha256(json.dumps(list(tokens)).encode()).hexdigest()
+
+
+def write_facts(record_files: Sequence[str], tokenizer: Tokenizer, sentence_loss: str) -> None:
+    """Stores the facts of newly created records next to each record file, if possible."""
+    fingerprint = vocabulary_fingerprint(tokenizer.tokens)
+    facts = f"{fingerprint} {tokenizer.do_lower_case} {sentence_loss}"
+
+    def write(path: str) -> None:
+        if not file_exists(path):  # a device or a named pipe
+            return
+        try:
+            write_file(_facts_file(path), f"{digest(path, 2)} {facts}\n")
+        except OSError as error:
+            logging.warning("The facts about %s cannot be checked later: %s", path, error)
+
+    for_each_file(write, record_files)
+
+
+def stored_facts(record_file: str) -> dict[str, Any]:
+    """Returns the facts stored for a record file; empty if there are no valid facts."""
+    path = _facts_file(record_file)
+    if not (file_exists(path) and file_exists(record_file) and file_size(record_file)):
+        return {}  # the digest of an empty file cannot detect a replaced file
+    stored = _STORED.fullmatch(read_file(path).decode("latin-1"))
+    if not stored or stored[1] != digest(record_file, 2):
+        logging.warning("%s is ignored, because it does not belong to %s", path, record_file)
+        return {}
+    later = {LOWER_CASE: stored[3] == "True", SENTENCE_LOSS: stored[4]}
+    return {VOCABULARY: stored[2], **(later if stored[3] else {})}
+
+
+def common_facts(
+    record_files: Sequence[str], expected: Mapping[str, tuple[Any, str]]
+) -> dict[str, Any]:
+    """Returns the facts of record files. Raises RecordError if facts contradict each other.
+
+    `expected` contains facts from other sources, with the name of the source. `None` accepts all.
+    """
+    known, unknown = dict(expected), []
+    stored = for_each_file(stored_facts, record_files)
+    for path, facts in zip(record_files, stored, strict=True):
+        unknown += [path] * (SENTENCE_LOSS not in facts)
+        for name, fact in facts.items():
+            value, source = known.setdefault(name, (fact, path))
+            if value in (None, fact):
+                continue
+            if name == VOCABULARY:
+                raise RecordError(
+                    f"{path} was not created with the vocabulary of {source}. Use the vocabulary "
+                    "of the records, or create the records again."
+                )
+            raise RecordError(
+                f"{path} was created with `{name}`={fact}, which contradicts `{name}`={value} of "
+                f"{source}. Use records that match, or create them again."
+            )
+    if unknown:
+        logging.info("Tokenizer and sentence loss are unknown, not checked: %s", _names(unknown))
+    return {name: value for name, (value, _) in known.items()}
+
+
+def for_each_file(function: Callable[[str], T], files: Sequence[str]) -> list[T]:
+    """Returns the results of a function of a file, which is called for several files at a time."""
+    with ThreadPoolExecutor(_FILES_AT_A_TIME) as pool:
+        return list(pool.map(function, files))
+
+
+def _names(paths: Sequence[str]) -> str:
+    return listed(map(os.path.basename, paths))
+
+
+def _facts_file(record_file: str) -> str:
+    folder, name = os.path.split(real_name(record_file))
+    return os.path.join(folder, f".{name}.vocabulary")
+
+
+def digest(path: str, samples: int = 8) -> str:
+    """Returns a digest of the size, the start, the end and, for more `samples`, of other parts.
+
+    At most 128 KiB are read; smaller files are read completely.
+    """
+    size, width = file_size(path), _DIGESTED_BYTES // samples
+    result = hashlib.sha256(str(size).encode())
+    with open_binary(path, "rb") as file:
+        for number in range(samples):
+            file.seek(max(0, size - width) * number // (samples - 1))
+            result.update(file.read(width))
+    return result.hexdigest()

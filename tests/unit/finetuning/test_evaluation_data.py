@@ -1,0 +1,147 @@
+"""Scores of different development files are not compared with each other."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import albert_tf
+from albert_tf.classification.run import ClassifierJob
+from albert_tf.multiple_choice.run import MultipleChoiceJob
+from albert_tf.squad.run import SquadJob
+from albert_tf.token_classification.run import TokenClassificationJob
+from albert_tf.training.run_log import RunLog
+from albert_tf.training.trainer import Trainer
+from tests.choice_run import ChoiceRun, choices, write_choices
+from tests.classifier_run import COUNTS, ClassifierRun, texts, write_csv
+from tests.squad_run import SquadRun, questions, write_squad
+from tests.token_run import TokenRun, tagged_sentences, write_conll
+
+FIRST = [0.75, 0.5, 0.5]  # the scores on the first file, by step
+OTHER = [0.25, 0.5, 0.5, 0.5]  # the scores on the other file from step 4 on
+
+
+def other_texts(path):
+    rows = texts(COUNTS["dev"], 1)
+    return write_csv(path, [(rows[number - 1][0], text) for number, (_, text) in enumerate(rows)])
+
+
+def other_choices(path):
+    rows = choices(9, 1, 5)
+    return write_choices(path, [{**row, "label": 1 - min(row["label"], 1)} for row in rows])
+
+
+def other_questions(path):
+    *rows, (context, question, _) = questions(11, 2, 1)
+    return write_squad(path, [*rows, (context, question, "The")])
+
+
+def other_words(path):
+    *rows, last = tagged_sentences(17, 1)
+    return write_conll(path, [*rows, [(word, "B-place") for word, _ in last]])
+
+
+JOBS = {
+    "classification": (ClassifierRun, ClassifierJob, albert_tf.run_classification, other_texts),
+    "squad": (SquadRun, SquadJob, albert_tf.run_squad, other_questions),
+    "race": (ChoiceRun, MultipleChoiceJob, albert_tf.run_multiple_choice, other_choices),
+    "tokens": (
+        TokenRun,
+        TokenClassificationJob,
+        albert_tf.run_token_classification,
+        other_words,
+    ),
+}
+SETTINGS = {
+    "classification": albert_tf.ClassificationSettings,
+    "squad": albert_tf.SquadSettings,
+    "race": albert_tf.MultipleChoiceSettings,
+    "tokens": albert_tf.TokenClassificationSettings,
+}
+DEV_FILE = {"squad": "predict_file", "race": "dev_choices"}
+
+
+@pytest.fixture
+def small(request, tmp_path, golden, monkeypatch):
+    """Returns a job whose steps do nothing and whose scores are given, its settings and files."""
+    make, job, run, write_other = JOBS[request.param]
+    scores = []
+
+    def train_to_checkpoint(trainer, *_):
+        trainer.step += 1
+        trainer.optimizer.iterations.assign(trainer.step)
+        return False
+
+    monkeypatch.setattr(Trainer, "_trace", lambda *_: None)
+    monkeypatch.setattr(Trainer, "_train_to_checkpoint", train_to_checkpoint)
+    monkeypatch.setattr(RunLog, "_draw_curves", lambda log: None)
+    monkeypatch.setattr(job, "evaluate", lambda self: {self.best_metric: scores.pop(0)})
+    monkeypatch.setattr(
+        job,
+        "record",
+        lambda self, step, results, best, keeps_best: (
+            best.offer(step, results, self.model) if keeps_best else None
+        ),
+    )
+    program = make(tmp_path, golden)
+    flags = {"save_checkpoints_steps": 1, "do_train": True}
+    flags["do_predict" if request.param == "squad" else "do_eval"] = True
+    if request.param == "squad":
+        flags |= {"num_train_epochs": 1.0}  # three steps
+    else:
+        flags |= {"train_step": 3, "warmup_step": 0}
+    if request.param == "race":
+        flags |= {"train_choices": tmp_path / "train.jsonl", "dev_choices": tmp_path / "dev.jsonl"}
+        flags |= {"data_dir": None, "do_predict": False}
+    settings = SETTINGS[request.param](**program.flags(**flags))
+    dev = DEV_FILE.get(request.param, "dev_file")
+    changed = {dev: str(write_other(tmp_path / f"other.{str(getattr(settings, dev))[-4:]}"))}
+    longer = {"num_train_epochs": 3.0} if request.param == "squad" else {"train_step": 9}
+    return run, settings, changed, longer, scores
+
+
+@pytest.mark.parametrize("small", JOBS, indirect=True)
+def test_another_file_starts_a_new_selection(small, caplog):
+    run, settings, changed, longer, scores = small
+    scores += FIRST
+    assert run(settings).step == 1
+    stored = json.loads((Path(settings.output_dir) / "run_config.json").read_text())
+    assert stored["config"]["evaluation"]["after_step"] == -1
+
+    # A finished run keeps its best checkpoint.
+    caplog.clear()
+    assert run(replace(settings, **changed)).step == 1
+    assert "evaluation.digest" in caplog.text
+    assert "was selected by another" not in caplog.text
+
+    scores += OTHER
+    result = run(replace(settings, **changed, **longer, early_stopping=2))
+    assert result.step == 5
+    assert 0.5 in result.scores.values()
+    assert not scores, "the scores of the first file do not count"
+    assert "(step 1) was selected by another evaluation (digest changed)" in caplog.text
+    caplog.clear()
+    scores += [0.25, 0.25]  # a resumed run continues the selection
+    result = run(replace(settings, **changed, **longer, early_stopping=4))
+    assert (result.step, scores) == (5, [])
+    assert "was selected by another" not in caplog.text
+
+
+@pytest.mark.parametrize("small", ["classification"], indirect=True)
+def test_evaluation_without_training(small, caplog):
+    run, settings, changed, longer, scores = small
+    scores += FIRST
+    run(settings)
+    only = replace(settings, do_train=False)
+    scores += [0.125, 0.375, 0.25]
+    result = run(replace(only, **changed))
+    assert (result.step, result.scores["eval_accuracy"]) == (2, 0.375)
+    assert "(step 1) was selected by another evaluation" in caplog.text
+    caplog.clear()
+    scores += [0.25, 0.25, 0.25]  # of the other file again
+    result = run(replace(settings, **changed, **longer, early_stopping=2))
+    assert (result.step, scores) == (2, [])
+    scores += [0.1]
+    run(replace(only, checkpoint="newest"))  # one checkpoint does not change the best
+    assert "was selected by another evaluation" not in caplog.text

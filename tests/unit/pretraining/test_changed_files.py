@@ -1,0 +1,137 @@
+"""Record files that change while they are read, or between two starts of a run."""
+
+import os
+import shutil
+from itertools import islice
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from albert_tf.data.tfrecord import FeatureSpec, RecordError
+from albert_tf.pretraining.batching import (
+    evaluation_batches,
+    explain_read_errors,
+    file_ends,
+    training_batches,
+)
+from albert_tf.pretraining.record_facts import digest
+from albert_tf.pretraining.run import PretrainingSettings, run_pretraining
+from tests.pretraining_run import PretrainingRun
+from tests.small_records import pretraining_columns, write_records
+
+SPECS = (FeatureSpec("input_ids", "int64", 11),)
+COUNTS = (5, 7, 0)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[str]:
+    return [
+        str(write_records(tmp_path / f"part-{seed}", pretraining_columns(count, seed)))
+        for seed, count in enumerate(COUNTS)
+    ]
+
+
+def replace_end(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-3] + b"new")
+
+
+CHANGES = {
+    "emptied": lambda path: path.write_bytes(b""),
+    "ends after a record": lambda path: write_records(path, pretraining_columns(4, 1)),
+    "ends in a record": lambda path: path.write_bytes(path.read_bytes()[:100]),
+    "twice as long": lambda path: path.write_bytes(path.read_bytes() * 2),
+    "same size": replace_end,
+    "removed": lambda path: path.unlink(),
+}
+
+
+@pytest.mark.parametrize("skip_damaged", [False, True])
+@pytest.mark.parametrize("change", CHANGES)
+def test_training_ends_with_an_error(files, change, skip_damaged):
+    settings = {"seed": 1, "shuffle_buffer_size": 2, "skip_damaged": skip_damaged}
+    batches = training_batches(files, SPECS, 2, **settings)
+    ends = file_ends(files)
+    next(batches)
+    CHANGES[change](Path(files[1]))
+    with (
+        pytest.raises(RecordError, match=f"^{files[1]} (was changed|can no longer be read)"),
+        explain_read_errors(files, SPECS, ends),
+    ):
+        for _ in islice(batches, 20):
+            pass
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_evaluation_ends_with_an_error(files, change):
+    ends = file_ends(files)
+    batches = evaluation_batches(files, SPECS, 2, ends=ends)
+    assert sum(len(batch["input_ids"]) for batch in batches) == sum(COUNTS)
+    CHANGES[change](Path(files[1]))
+    with (
+        pytest.raises(RecordError, match=f"^{files[1]} (was changed|can no longer be read)"),
+        explain_read_errors(files, SPECS, ends),
+    ):
+        list(evaluation_batches(files, SPECS, 2, ends=ends))
+
+
+def test_an_empty_file_that_gets_records_is_an_error(files):
+    batches = training_batches(files, SPECS, 2, seed=1, shuffle_buffer_size=2)
+    shutil.copy(files[0], files[2])
+    with pytest.raises(tf.errors.InvalidArgumentError, match=files[2]):
+        list(islice(batches, 20))
+
+
+def test_the_digest_covers_parts_of_large_files(tmp_path):
+    path = tmp_path / "large"
+    sizes = (0, 1, 99, 1 << 17, 3 << 20)
+    seen = set()
+    for size in sizes:
+        path.write_bytes(bytes(size))
+        seen.add(digest(str(path)))
+    data = bytearray(3 << 20)
+    for place in (0, len(data) // 7 * 3, len(data) - 1):  # the start, between, the end
+        data[place] = 1
+        path.write_bytes(data)
+        seen.add(digest(str(path)))
+    assert len(seen) == len(sizes) + 3
+
+
+def test_a_resumed_run_reads_replaced_records_from_the_start(tmp_path, caplog):
+    """The replaced file has the same size; the position in the old file has no meaning in it."""
+    run = PretrainingRun(tmp_path)
+    columns = pretraining_columns(7, seed=0)
+    first = run.files[0]
+    settings = {**run.flags(), "num_train_steps": 5, "eval_input_file": None}
+    run_pretraining(PretrainingSettings(**settings))
+    unchanged = shutil.copytree(run.output, tmp_path / "unchanged")
+    settings["num_train_steps"] = 12
+    run_pretraining(PretrainingSettings(**{**settings, "output_dir": unchanged}))
+    assert "The input has changed" not in caplog.text
+    size = first.stat().st_size
+    write_records(first, {name: values[::-1] for name, values in columns.items()})
+    assert first.stat().st_size == size
+    run_pretraining(PretrainingSettings(**settings))
+    [message] = [text for text in caplog.messages if "The input has changed" in text]
+    assert f"{first} was replaced" in message
+    assert str(run.files[1]) not in message
+    assert sorted(run.metrics()) == [4, 5, 8, 10, 12]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("skip_damaged_records", [False, True])
+def test_emptying_all_files_ends_a_run(tmp_path, skip_damaged_records):
+    """Without an error, reading would continue forever, and no signal would end the run."""
+    run = PretrainingRun(tmp_path)
+    flags = {"num_train_steps": 100_000, "skip_damaged_records": skip_damaged_records}
+    running = run.start(**flags)
+    while not (run.output / "model.ckpt-10.index").exists():
+        assert running.is_running(), running.printed()
+    for path in run.files:
+        os.truncate(path, 0)
+    result = running.wait(60)
+    assert result.code == 1
+    assert "was changed while it was in use" in result.output
+    assert "Traceback" not in result.output
+    steps = [int(path.stem.split("-")[1]) for path in run.output.glob("model.ckpt-*.index")]
+    assert max(run.metrics()) == max(steps)

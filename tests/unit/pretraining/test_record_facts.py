@@ -1,0 +1,243 @@
+"""Record files that do not belong together are rejected, by their names and stored facts."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+import albert_tf
+from albert_tf.cli import inspect
+from albert_tf.data.files import match_files
+from albert_tf.data.tfrecord import RecordError, frame_records
+from albert_tf.pretraining import beam
+from albert_tf.pretraining.create_records import create_records
+from albert_tf.pretraining.instances import InstanceSettings, SegmentSettings
+from albert_tf.pretraining.masking import MaskingSettings
+from albert_tf.pretraining.record_facts import (
+    check_shards,
+    common_facts,
+    digest,
+    stored_facts,
+    vocabulary_fingerprint,
+    write_facts,
+)
+from albert_tf.pretraining.run import PretrainingSettings, run_pretraining
+from albert_tf.tokenization.base import Tokenizer
+from albert_tf.tokenization.loading import load_tokenizer
+from tests.pretraining_run import PretrainingRun
+
+SETTINGS = InstanceSettings(
+    SegmentSettings(16), MaskingSettings(max_predictions_per_seq=3), dupe_factor=1
+)
+
+
+@pytest.fixture(scope="module")
+def tokenizers(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Tokenizer]:
+    """Two vocabularies; the order of the last two tokens differs."""
+    lines = (golden / "tokenizer" / "vocab.txt").read_text().splitlines()
+    other = tmp_path_factory.mktemp("other") / "other.txt"
+    other.write_text("\n".join([*lines[:-2], lines[-1], lines[-2]]) + "\n")
+    return [load_tokenizer(vocab_file=str(p)) for p in (golden / "tokenizer/vocab.txt", other)]
+
+
+def create(folder, tokenizer: Tokenizer, golden: Path, create=create_records) -> list[str]:
+    """Two files of records in two folders."""
+    outputs = [f"{folder}/a/a.tfrecord", f"{folder}/b/b.tfrecord"]
+    text = [str(golden / "pretraining_data" / "corpus.txt")]
+    create(text, outputs, tokenizer, SETTINGS, *([1] if create is create_records else []))
+    return outputs
+
+
+def check_facts(paths, tokenizer):
+    """Checks the facts of record files with the vocabulary of a tokenizer, or only each other."""
+    fingerprint = vocabulary_fingerprint(tokenizer.tokens) if tokenizer else None
+    return common_facts(
+        paths, {"vocabulary": (fingerprint, tokenizer.files[0])} if tokenizer else {}
+    )
+
+
+def create_with_beam(*arguments) -> None:
+    beam.create_records("DirectRunner", (), *arguments)
+
+
+@pytest.mark.parametrize(
+    ("maker", "scheme"),
+    [(create_records, ""), (create_records, "ram://"), (create_with_beam, "file://")],
+)
+def test_records_of_another_vocabulary_are_rejected(maker, scheme, tokenizers, tmp_path, golden):
+    folder = f"{scheme}{tmp_path}"
+    outputs = create(folder, tokenizers[0], golden, maker)
+    assert match_files(f"{folder}/a/*,{folder}/b/*") == outputs
+    check_facts(outputs, tokenizers[0])
+    check_facts(outputs, None)
+    for path in outputs:
+        with pytest.raises(ValueError, match=path) as error:
+            check_facts([path], tokenizers[1])
+        assert tokenizers[1].files[0] in str(error.value)
+
+
+def test_records_of_two_vocabularies_are_rejected(tokenizers, tmp_path, golden):
+    path, other = create(tmp_path, tokenizers[0], golden)
+    write_facts([other], tokenizers[1], "sop")
+    for tokenizer, wrong in zip((*tokenizers, None), (other, path, other), strict=True):
+        with pytest.raises(ValueError, match=f"^{wrong} "):
+            check_facts([path, other], tokenizer)
+
+
+def test_fingerprints_of_other_content_are_ignored(tokenizers, tmp_path, golden):
+    path, other = map(Path, create(tmp_path, tokenizers[0], golden))
+    fingerprint = vocabulary_fingerprint(tokenizers[0].tokens)
+    shutil.copytree(path.parent, tmp_path / "copied")
+    (tmp_path / "link").symlink_to(path)
+    for same in (path, tmp_path / "copied" / path.name, tmp_path / "link"):
+        assert stored_facts(str(same))["vocabulary"] == fingerprint
+    stored = path.parent / f".{path.name}.vocabulary"
+    good = stored.read_bytes()
+    for damaged in (b"", b"\xff", good[:70], b"0" + good[1:]):
+        stored.write_bytes(damaged)
+        assert stored_facts(str(path)) == {}
+    stored.write_bytes(good)
+    shutil.copyfile(other, path)  # with the name of the fingerprint, but other records
+    check_facts([str(path)], tokenizers[1])
+    path.write_bytes(b"")
+    write_facts([str(path)], tokenizers[0], "sop")
+    check_facts([str(path)], tokenizers[1])
+
+
+def test_a_fingerprint_that_cannot_be_written_is_a_warning(tokenizers, tmp_path, caplog):
+    (tmp_path / "x").write_bytes(b"records")
+    (tmp_path / ".x.vocabulary").mkdir()
+    write_facts([str(tmp_path / "x"), "/dev/null"], tokenizers[0], "sop")
+    [message] = caplog.messages
+    assert f"{tmp_path}/x" in message
+    assert stored_facts(str(tmp_path / "x")) == {}
+
+
+def test_runs_check_the_vocabulary(tokenizers, tmp_path):
+    run = PretrainingRun(tmp_path)
+    for path, action in ((run.files[1], {}), (run.eval_file, {"do_train": False, "do_eval": True})):
+        write_facts([str(path)], tokenizers[0], "sop")
+        settings = {**run.flags(), "num_train_steps": 12, **action}
+        with pytest.raises(ValueError, match=f"^{path} "):
+            run_pretraining(PretrainingSettings(**settings))
+        assert not run.output.exists()
+
+
+def test_inspect_compares_the_vocabularies(tokenizers, tmp_path, golden, capsys):
+    path, _ = create(tmp_path, tokenizers[0], golden)
+    same, other = (tokenizer.files[0] for tokenizer in tokenizers)
+    inspect.run([same, path, other])
+    *_, first, second = capsys.readouterr().out.splitlines()
+    assert first == f"{path} was created with the vocabulary of {same}"
+    assert second == f"{path} was created with a DIFFERENT vocabulary from {other}"
+    tf.io.gfile.remove(f"{tmp_path}/a/.a.tfrecord.vocabulary")
+    inspect.run([path, same])
+    assert "not stored" in capsys.readouterr().out
+
+
+def facts_of(path: Path, vocabulary: str, *later: object) -> str:
+    """Writes a record and its facts. Without the later facts, they are as in earlier versions."""
+    path.write_bytes(b"".join(frame_records([path.name.encode()])))
+    text = " ".join(map(str, [digest(str(path), 2), vocabulary, *later]))
+    (path.parent / f".{path.name}.vocabulary").write_text(f"{text}\n")
+    return str(path)
+
+
+def test_facts_must_not_contradict_each_other(tmp_path, caplog):
+    caplog.set_level("INFO", logger="absl")
+    cased = facts_of(tmp_path / "cased", "a" * 64, False, "sop")
+    lower = facts_of(tmp_path / "lower", "a" * 64, True, "sop")
+    nsp = facts_of(tmp_path / "nsp", "a" * 64, False, "nsp")
+    earlier = facts_of(tmp_path / "earlier", "a" * 64)
+    (tmp_path / "original").write_bytes(b"".join(frame_records([b"record"])))
+    facts = {"vocabulary": "a" * 64, "do_lower_case": False, "sentence_loss": "sop"}
+    assert common_facts([cased], {}) == facts
+    assert not caplog.messages
+    assert common_facts([earlier, cased, str(tmp_path / "original")], {}) == facts
+    assert caplog.messages[0].endswith("not checked: 'earlier', 'original'")
+    for files, message in (
+        ([cased, lower], f"^{lower} .*`do_lower_case`=True, .*=False of {cased}"),
+        ([cased, nsp], f"^{nsp} .*`sentence_loss`=nsp, .*=sop of {cased}"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            common_facts(files, {})
+    with pytest.raises(ValueError, match=f"^{cased} .*=False, .*=True of a model"):
+        common_facts([cased], {"do_lower_case": (True, "a model")})
+    assert common_facts([cased, nsp], {"sentence_loss": (None, "this run")})["vocabulary"]
+
+
+def test_the_model_gets_the_facts_of_its_records(tokenizers, tmp_path, golden):
+    """The later steps read `do_lower_case` in the configuration of the model."""
+    run = PretrainingRun(tmp_path, vocab_size=tokenizers[0].vocab_size, max_position_embeddings=16)
+    cased = load_tokenizer(vocab_file=tokenizers[0].files[0], do_lower_case=False)
+    text, files = [f"{golden}/pretraining_data/corpus.txt"], {}
+    for loss, tokenizer in (("nsp", cased), ("sop", tokenizers[0])):
+        segments = SegmentSettings(16, sentence_loss=loss)
+        files[loss] = f"{tmp_path}/{loss}.tfrecord"
+        settings = replace(SETTINGS, segments=segments)
+        create_records(text, [files[loss]], tokenizer, settings, 1)
+    common = {"max_seq_length": 16, "num_train_steps": 1, "num_warmup_steps": 0}
+    flags = {**run.flags(**common, vocab_file=cased.files[0]), "eval_input_file": None}
+
+    def train(**changes):
+        return run_pretraining(PretrainingSettings(**{**flags, **changes}))
+
+    train(input_file=files["nsp"])
+    config = json.loads((run.output / "albert_config.json").read_text())
+    assert config["do_lower_case"] is False
+    settings = json.loads((run.output / "run_config.json").read_text())["config"]
+    assert settings["sentence_loss"] == "nsp"
+    assert not albert_tf.load_tokenizer(run.output).do_lower_case
+    fresh = {"output_dir": tmp_path / "other"}
+    for changes, message in (
+        ({"input_file": files["nsp"], "sentence_loss": "sop"}, "=nsp, .*=sop of this run"),
+        (
+            {"input_file": files["sop"], "init_checkpoint": run.output},
+            "=True, .*=False of .*config",
+        ),
+        ({"input_file": f"{files['nsp']},{files['sop']}"}, "contradicts"),
+        ({"input_file": files["nsp"], "eval_input_file": files["sop"], "do_eval": True}, "contra"),
+    ):
+        if "init_checkpoint" in changes:
+            changes["albert_config_file"] = None
+        with pytest.raises(ValueError, match=message):
+            train(**fresh, **changes)
+        assert not (tmp_path / "other").exists()
+
+
+def shards(folder: Path, *names: str) -> list[str]:
+    for name in names:
+        (folder / name).write_bytes(b"x")
+    return [f"{folder}/{name}" for name in names]
+
+
+def test_sets_of_shards_must_be_complete(tmp_path, caplog):
+    four = shards(tmp_path, *(f"a-{n:05d}-of-00004" for n in range(4)))
+    two = shards(tmp_path, "a-00000-of-00002", "a-00001-of-00002")
+    other = shards(tmp_path, "b-00000-of-00001.tfrecord", "c.tfrecord")
+    check_shards([*other, *four], two[:0])
+    check_shards(four[:3], four[3:])  # a part of a set is used for the evaluation
+    assert not caplog.messages
+    check_shards(four[1:])
+    assert caplog.messages[0].endswith("without 'a-00000-of-00004'")
+    with pytest.raises(RecordError, match=r"a-\*-of-00004 and .*a-\*-of-00002"):
+        check_shards([*four, *two])
+    Path(four[2]).unlink()
+    with pytest.raises(RecordError, match=r"1 of the 4 files .*: 'a-00002-of-00004'\."):
+        check_shards([*four[:2], four[3]])
+    (tmp_path / "link").symlink_to(four[0])
+    for name in (f"{tmp_path}/./a-00000-of-00004", f"{tmp_path}/link"):
+        with pytest.raises(RecordError, match=f"{name} and {four[0]} are the same file"):
+            check_shards([four[0], name])
+
+
+def test_runs_check_the_shards(tmp_path):
+    run = PretrainingRun(tmp_path)
+    for number, path in enumerate(run.files):
+        path.rename(tmp_path / f"train-{number}-of-3-{number:05d}-of-00004.tfrecord")
+    with pytest.raises(RecordError, match="00003-of-00004"):
+        run_pretraining(PretrainingSettings(**run.flags()))
+    assert not run.output.exists()
