@@ -97,7 +97,7 @@ def test_a_killed_worker_process_ends_the_command(
     flags = {**corpus, "input_file": texts, "output_file": output, "dupe_factor": 9}
     process = start(no_tensorflow, **flags, num_workers=2)
     while not (workers := worker_ids(process.pid)) or (
-        moment == "work" and not list(tmp_path.glob("tokens.tmp-*/*"))
+        moment == "work" and not list(tmp_path.glob(".tokens.tmp-*/*"))
     ):
         assert process.poll() is None, process.communicate()
         time.sleep(0.001)
