@@ -343,9 +343,9 @@ def check_model(model: Any, kinds: Any, tokenizer: object) -> Tokenizer:
             "tokenizer must be created by albert_tf.load_tokenizer, or be None if the model has "
             f"a tokenizer. Received: {type(tokenizer).__name__}"
         )
-    if tokenizer.vocab_size != model.config.vocab_size:
+    if tokenizer.vocab_size > model.config.vocab_size:
         raise UserError(
-            f"tokenizer must have the vocab_size of the model, {model.config.vocab_size}. "
+            f"tokenizer must have at most the vocab_size of the model, {model.config.vocab_size}. "
             f"Received: a tokenizer of {tokenizer.vocab_size} tokens"
         )
     if own is not None and own.tokens != tokenizer.tokens:

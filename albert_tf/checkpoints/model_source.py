@@ -65,7 +65,7 @@ class ModelSource:
     # Configuration. Contains `LOWER_CASE_KEY` if a setting or location sets it.
     config: AlbertConfig
     config_file: str | None  # file of the configuration
-    tokenizer: Tokenizer | None  # has `config.vocab_size` tokens
+    tokenizer: Tokenizer | None  # has at most `config.vocab_size` tokens
     do_lower_case: bool  # whether text is lower-cased
     # Weights, see `StoredModel`. If `None`, weights are random or restored from `output_dir`.
     checkpoint: str | None
@@ -125,13 +125,23 @@ def resolve_model(settings: ModelSettings, model: StoredModel | None = None) -> 
     if settings.do_lower_case is not None or having:
         config = config.replace(extra={**config.extra, LOWER_CASE_KEY: lower_case})
     tokenizer = _choose_tokenizer(settings, lower_case, locations_of("tokenizer"))
-    if tokenizer is not None and tokenizer.vocab_size != config.vocab_size:
-        raise UserError(
-            f"The vocabulary {tokenizer.files[0]} has {tokenizer.vocab_size} entries, but "
-            f"{config_from.config_file} sets vocab_size {config.vocab_size}. "
-            "Use the vocabulary of this model (`spm_model_file`, `vocab_file`), or the "
-            f"configuration that belongs to the vocabulary (`albert_config_file`)."
-        )
+    if tokenizer is not None:
+        if tokenizer.vocab_size > config.vocab_size:
+            raise UserError(
+                f"The vocabulary {tokenizer.files[0]} has {tokenizer.vocab_size} entries, but "
+                f"{config_from.config_file} sets vocab_size {config.vocab_size}. "
+                "Use the vocabulary of this model (`spm_model_file`, `vocab_file`), or the "
+                "configuration that belongs to the vocabulary (`albert_config_file`)."
+            )
+        of_models = (path for s in locations_of("tokenizer") for path in s.tokenizer_files)
+        if tokenizer.vocab_size < config.vocab_size and tokenizer.files[0] not in of_models:
+            logging.warning(
+                "%s has %d tokens, but the model has %d word embeddings (vocab_size). Check that "
+                "the model was trained with this vocabulary.",
+                tokenizer.files[0],
+                tokenizer.vocab_size,
+                config.vocab_size,
+            )
     weights = next((s.checkpoint for s in locations_of("weights")), None) or None
     return ModelSource(config, config_from.config_file, tokenizer, lower_case, weights)
 

@@ -32,6 +32,9 @@ class Candidate(NamedTuple):
 class FillMask:
     """Predicts the tokens at each [MASK] of texts with a pretrained model.
 
+    If the model has more word embeddings than the tokenizer has tokens, embeddings without a token
+    are not candidates. Probabilities include these embeddings, as in transformers.
+
     Args:
         model: a model with a masked-LM head.
         tokenizer: the tokenizer of the model. If `None`, `model.tokenizer` is used.
@@ -120,8 +123,9 @@ class FillMask:
         logits = self.model({"input_ids": ids, "masked_lm_positions": positions})[
             "masked_lm_logits"
         ]
-        probabilities = tf.nn.softmax(tf.cast(logits, tf.float32))
-        values, tokens = tf.math.top_k(probabilities, min(top_k, self.tokenizer.vocab_size))
+        num_tokens = self.tokenizer.vocab_size  # further rows of the embedding table have no name
+        probabilities = tf.nn.softmax(tf.cast(logits, tf.float32))[..., :num_tokens]
+        values, tokens = tf.math.top_k(probabilities, min(top_k, num_tokens))
         if not np.isfinite(values).all():
             raise UserError(
                 "The model's masked_lm_logits are not finite. The weights are damaged, or the "

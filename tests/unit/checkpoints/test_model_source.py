@@ -182,11 +182,25 @@ def test_contradictions_are_rejected_or_logged(
     assert re.search(message, warning)
 
 
-def test_vocabulary_of_another_size_is_rejected(release, tmp_path):
+def test_vocabulary_without_embeddings_is_rejected(release, tmp_path):
     config = config_at(tmp_path / "config" / "mine.json", release, vocab_size=999)
     message = "1000 entries, but .*mine.json sets vocab_size 999"
     with pytest.raises(ValueError, match=message):
         resolve(albert_config_file=config, spm_model_file=str(release / "30k-clean.model"))
+
+
+def test_embeddings_without_tokens_are_accepted(release, tmp_path, warnings):
+    config = config_at(tmp_path / "config" / "mine.json", release, vocab_size=1024)
+    shutil.copy(config, release / "albert_config.json")
+    source = resolve(init_checkpoint=str(release))
+    assert (source.config.vocab_size, source.tokenizer.vocab_size) == (1024, 1000)
+    assert not warnings
+    # Another vocabulary may belong to another model.
+    vocabulary = shutil.copy(release / "30k-clean.model", tmp_path / "other.model")
+    source = resolve(albert_config_file=config, spm_model_file=str(vocabulary))
+    assert (source.config.vocab_size, source.tokenizer.vocab_size) == (1024, 1000)
+    (warning,) = warnings
+    assert re.search("other.model has 1000 tokens.*1024 word embeddings", warning)
 
 
 def test_missing_models_are_rejected(release):

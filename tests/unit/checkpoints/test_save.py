@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import albert_tf
+from albert_tf.checkpoints.formats import FORMAT_NAMES
 from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.data.text_examples import Labels
 from tests.small_model import encoder_inputs, pretraining_inputs, small_config
@@ -65,6 +66,29 @@ def test_saved_models_are_loaded(name, tmp_path, caplog):
     assert not [r for r in caplog.records if r.levelno >= logging.WARNING]
     albert_tf.save(again, tmp_path / "twice")
     assert albert_tf.load(tmp_path / "twice").trained_task == TASKS.get(name)
+
+
+@pytest.mark.parametrize("format_name", FORMAT_NAMES)
+def test_embeddings_without_tokens_are_kept(format_name, tokenizer, tmp_path):
+    model = albert_tf.AlbertForPretraining(small_config(vocab_size=tokenizer.vocab_size + 24))
+    albert_tf.save(model, tmp_path / "saved", format=format_name, tokenizer=tokenizer)
+    again = albert_tf.load(tmp_path / "saved")
+    assert again.config.vocab_size == model.config.vocab_size
+    assert again.tokenizer.tokens == tokenizer.tokens
+    np.testing.assert_array_equal(
+        again.encoder.embeddings.word_embeddings, model.encoder.embeddings.word_embeddings
+    )
+
+
+def test_training_with_embeddings_without_tokens(tokenizer, tmp_path):
+    config = small_config(vocab_size=tokenizer.vocab_size + 24)
+    model = albert_tf.AlbertForClassification(config, labels=["no", "yes"])
+    classifier = albert_tf.TextClassifier(model, tokenizer)
+    classifier.fit(["one", "two words"], ["no", "yes"], epochs=1)
+    classifier.save(tmp_path / "saved")
+    again = albert_tf.TextClassifier.load(tmp_path / "saved")
+    assert again.model.config.vocab_size == config.vocab_size
+    assert again(["a text"])[0].probabilities == classifier(["a text"])[0].probabilities
 
 
 def test_subclasses_are_saved_and_loaded(tmp_path):

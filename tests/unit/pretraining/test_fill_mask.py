@@ -54,6 +54,20 @@ def test_each_mask_gets_its_most_probable_tokens(filler, tokenizer):
         )
 
 
+def test_embeddings_without_tokens_are_not_candidates(tokenizer):
+    model = AlbertForPretraining(CONFIG.replace(vocab_size=1003))
+    variables = original_names(model)
+    variables["bert/embeddings/word_embeddings"].assign(np.zeros((1003, 8)))
+    bias = np.full(1003, -20.0)
+    bias[[100, 200, 1002]] = np.log([0.15, 0.05, 0.8])
+    variables["cls/predictions/output_bias"].assign(bias)
+    ((candidates,),) = FillMask(model, tokenizer)(["The [MASK]."], top_k=2000)
+    assert len(candidates) == 1000
+    assert [c.token for c in candidates[:2]] == [tokenizer.tokens[100], tokenizer.tokens[200]]
+    found = [c.probability for c in candidates[:2]]
+    np.testing.assert_allclose(found, [0.15, 0.05], rtol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("text", "tokens"),
     [
