@@ -6,15 +6,14 @@ The settings are the same as for the released English models.
         --vocab_size=30000
 """
 
-from concurrent.futures import ThreadPoolExecutor, wait
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 from absl import flags
 
 from albert_tf.cli.app import command
 from albert_tf.cli.flags import DRY_RUN, Flag, Groups
 from albert_tf.pretraining.vocabulary import train_sentencepiece
-
-_SECONDS_BETWEEN_SIGNALS = 0.2
 
 FLAGS: Groups = {
     "Data": {
@@ -44,8 +43,8 @@ def run() -> None:
             values.do_lower_case,
             dry_run=values.dry_run,
         )
-        while not wait([training], _SECONDS_BETWEEN_SIGNALS).done:
-            pass
+        while not training.done():
+            time.sleep(0.1)
     training.result()
 
 

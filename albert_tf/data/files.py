@@ -32,9 +32,7 @@ _LONGEST_REASON = 300  # characters
 _ADVICE = {
     os.strerror(errno.ENOSPC): "Free disk space",
     os.strerror(errno.EDQUOT): "Free space in your disk quota",
-    os.strerror(errno.EFBIG): "Raise the limit of file sizes (ulimit -f)",
     os.strerror(errno.EMFILE): "Raise the limit of open files (ulimit -n), or write fewer files",
-    os.strerror(errno.ENFILE): "Close other programs, which have opened too many files",
     os.strerror(errno.EROFS): "Choose a path that is not on a read-only file system",
 }
 _TEMPORARY = re.compile(r"\.tmp-([0-9a-f]{8}-)?[0-9a-f]{12}(/|$)")
@@ -45,10 +43,7 @@ class WriteError(OSError):
 
 
 def write_error(path: str, error: BaseException, num_replaced: int = 0) -> WriteError:
-    """Returns the error for a file or directory, given its final path.
-
-    `num_replaced` is the number of files of the same output that were already replaced.
-    """
+    """Returns the error for a file or directory, after `num_replaced` files of the same output."""
     others = f"Files already replaced: {num_replaced}" if num_replaced else ""
     return WriteError(
         f"{path} cannot be written: {reason_of(error)}. {others or 'Existing files are unchanged'}."
@@ -77,7 +72,7 @@ def _system_errors() -> tuple[type[Exception], ...]:
 
 
 @contextmanager
-def raise_write_errors(path: str, written: str = "") -> Iterator[None]:
+def raise_write_errors(path: str, written: str = "", num_replaced: int = 0) -> Iterator[None]:
     """Converts file errors of Python and TensorFlow inside the block into a `WriteError`.
 
     If `written` is given, errors about paths without this text are re-raised unchanged.
@@ -91,7 +86,7 @@ def raise_write_errors(path: str, written: str = "") -> Iterator[None]:
         is_other = not is_nameless and written not in str(error)
         if is_other or (isinstance(error, WriteError) and not written):
             raise
-        raise write_error(path, error) from error
+        raise write_error(path, error, num_replaced) from error
 
 
 @contextmanager
@@ -110,9 +105,9 @@ def write_all_then_rename(paths: Iterable[str]) -> Iterator[list[IO[bytes]]]:
     written directly. Raises WriteError if a file cannot be written; other errors in the block are
     re-raised unchanged.
     """
-    files: list[IO[bytes]] = []
-    outputs: list[_Output] = []
+    temporaries: dict[str, str] = {}  # by final path
     with ExitStack() as stack:
+        files: list[IO[bytes]] = []
         for path in paths:
             mode = None
             if not is_remote(path):
@@ -120,18 +115,19 @@ def write_all_then_rename(paths: Iterable[str]) -> Iterator[list[IO[bytes]]]:
                     mode = os.stat(path).st_mode
             name = path
             if mode is None or stat.S_ISREG(mode) or stat.S_ISDIR(mode):
-                name = stack.enter_context(_temporary(path, is_folder=False))
-            outputs.append(_Output(name, path))
-            files.append(stack.enter_context(io.BufferedWriter(outputs[-1])))
+                name = temporaries[path] = stack.enter_context(_temporary(path, is_folder=False))
+            files.append(stack.enter_context(io.BufferedWriter(_Output(name, path))))
             if mode is not None and name != path:
                 os.chmod(name, stat.S_IMODE(mode))
         yield files
-        for file, output in zip(files, outputs, strict=True):
-            file.flush()
-            output.sync()
+        for file in files:
             file.close()
-        for number, output in enumerate(outputs):
-            output.rename(number)
+        for path, name in temporaries.items():
+            with raise_write_errors(path):
+                sync(name)
+        for number, (path, name) in enumerate(temporaries.items()):
+            with raise_write_errors(path, num_replaced=number):
+                rename(name, real_name(path))
 
 
 def write_file(path: str, content: str | bytes) -> None:
@@ -192,7 +188,7 @@ class _Output(io.RawIOBase):
     """A local or remote file. Its errors contain the final path."""
 
     def __init__(self, name: str, path: str) -> None:
-        self._name, self._path, self._is_remote = name, path, is_remote(name)
+        self._path, self._is_remote = path, is_remote(name)
         with raise_write_errors(path):
             self._file: Any = open_binary(name, "wb") if self._is_remote else io.FileIO(name, "w")
         self.write(b"")  # TensorFlow creates the file at the first write
@@ -205,43 +201,25 @@ class _Output(io.RawIOBase):
             written = self._file.write(bytes(data) if self._is_remote else data)
         return len(data) if written is None else written
 
-    def sync(self) -> None:
-        """Writes the content to the disk."""
-        if not self._is_remote:
-            with raise_write_errors(self._path):
-                _sync(self._file.fileno())
-
     def close(self) -> None:
         if not self.closed:
             super().close()
             with raise_write_errors(self._path):
                 self._file.close()
 
-    def rename(self, num_replaced: int) -> None:
-        """Replaces the file at `path`, after `num_replaced` other files."""
-        if self._name != self._path:
-            try:
-                rename(self._name, real_name(self._path))
-            except _system_errors() as error:
-                raise write_error(self._path, error, num_replaced) from error
-
 
 def sync(path: str) -> None:
-    """Writes a local file or directory to the disk, so that it survives a power failure."""
+    """Writes a local file or directory to the disk, if it is readable and this is supported."""
     if not is_remote(path):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            _sync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-def _sync(descriptor: int) -> None:
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a device or a pipe
-            raise
+        with suppress(PermissionError):
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            except OSError as error:
+                if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+                    raise
+            finally:
+                os.close(descriptor)
 
 
 def random_name(path: str, host: str = "") -> str:

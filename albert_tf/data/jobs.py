@@ -1,8 +1,8 @@
 """Progress bars, and parallel work in processes with ordered results.
 
 Each worker process has a thread in this process, which sends one item at a time and waits for the
-result. If the worker is killed, its connection is closed, so the thread never waits forever. A
-`ProcessPoolExecutor` can wait forever, for example if a worker is killed while it starts.
+result. If the worker is killed, its connection is closed, so no thread waits forever. In a
+`ProcessPoolExecutor`, the thread that starts the workers would.
 """
 
 import os
@@ -17,6 +17,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from multiprocessing.resource_tracker import ensure_running
 from queue import SimpleQueue
 from types import ModuleType
 from typing import Any, TypeVar
@@ -29,7 +31,9 @@ T = TypeVar("T")
 OrderedMap = Callable[[Callable[[Any, Any], Any], Iterable[Any]], Iterator[Any]]
 _SECONDS_WITHOUT_BAR = 3
 _ITEMS_AHEAD = 2  # per process
-_SECONDS_TO_END = 5.0  # of a process that has closed its connection
+
+# A process, a connection to it, and the shared object until it is sent.
+_Worker = tuple[BaseProcess, Connection, list[bytes]]
 
 
 def progress_bar(*args: Any, hidden: bool = False, **kwargs: Any) -> tqdm:
@@ -63,101 +67,68 @@ def worker_processes(number: int, shared: Any) -> Iterator[OrderedMap]:
         return
     workers: list[_Worker] = []
     idle: SimpleQueue[_Worker] = SimpleQueue()
-    deaths: list[str] = []
+    exit_codes: list[int | None] = []
 
     def call(method: Callable[[Any, Any], Any], item: Any) -> Any:
-        request = pickle.dumps((method, item))
-        worker = idle.get()
+        process, connection, unsent = worker = idle.get()
         try:
-            reply = worker.exchange(request)
-        except (EOFError, OSError):
-            deaths.append(worker.cause_of_death())
-            for other in workers:  # an earlier item would be waited for first
-                other.process.kill()
-            raise ChildProcessError(f"One of {number} processes {deaths[0]}") from None
+            if unsent:
+                connection.send_bytes(unsent.pop())
+            connection.send((method, item))
+            result, error = connection.recv()
+        except (EOFError, ConnectionError):
+            process.join(5)  # seconds; its connection is already closed
+            exit_codes.append(process.exitcode)
+            for other, *_ in workers:  # their results may be waited for first
+                other.kill()
+            raise ChildProcessError(
+                f"One of {number} processes was killed or crashed (exit code {exit_codes[0]}). If "
+                "the memory was exhausted, use a smaller `num_workers`."
+            ) from None
         finally:
             idle.put(worker)
-        result, error = pickle.loads(reply)
         if error is not None:
             raise error
         return result
 
-    content = pickle.dumps(shared)
+    def run(method: Callable[[Any, Any], Any], items: Iterable[Any]) -> Iterator[Any]:
+        waiting: deque[Future] = deque()
+        for item in items:
+            waiting.append(threads.submit(call, method, item))
+            if len(waiting) >= number * _ITEMS_AHEAD:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+    # Spawned, because forking a process with threads, such as TensorFlow's, can deadlock.
+    context, content = get_context("spawn"), pickle.dumps(shared)
     threads = ThreadPoolExecutor(number)
     try:
         with _isolated_workers():
             for _ in range(number):
-                workers.append(_Worker(content))
+                connection, of_worker = context.Pipe()
+                process: BaseProcess = context.Process(target=_work, args=(of_worker,), daemon=True)
+                with of_worker:
+                    process.start()
+                workers.append((process, connection, [content]))
                 idle.put(workers[-1])
-        yield lambda method, items: _run_ahead(threads, call, method, items, number * _ITEMS_AHEAD)
+        yield run
     finally:
-        for worker in workers:
-            worker.process.kill()
+        for process, *_ in workers:
+            process.kill()
         threads.shutdown(cancel_futures=True)
-        for worker in workers:
-            worker.close()
-
-
-def _run_ahead(
-    threads: ThreadPoolExecutor,
-    call: Callable[[Callable[[Any, Any], Any], Any], Any],
-    method: Callable[[Any, Any], Any],
-    items: Iterable[Any],
-    limit: int,
-) -> Iterator[Any]:
-    waiting: deque[Future] = deque()
-    for item in items:
-        waiting.append(threads.submit(call, method, item))
-        if len(waiting) >= limit:
-            yield waiting.popleft().result()
-    while waiting:
-        yield waiting.popleft().result()
-
-
-class _Worker:
-    """A process that calls methods of a shared object, which is given as pickled bytes."""
-
-    def __init__(self, shared: bytes) -> None:
-        # Spawned, because forking a process with threads, such as TensorFlow's, can deadlock.
-        context = get_context("spawn")
-        self._connection, of_worker = context.Pipe()
-        # The arguments must fit in a pipe: `start` waits forever if the process is killed before it
-        # has read them.
-        self.process = context.Process(target=_work, args=(of_worker,), daemon=True)
-        self._unsent = [shared]
-        with of_worker:
-            self.process.start()
-
-    def exchange(self, request: bytes) -> bytes:
-        """Returns the reply to a request. Raises EOFError or OSError if the process has ended."""
-        for message in (*self._unsent, request):
-            self._connection.send_bytes(message)
-        self._unsent.clear()
-        return self._connection.recv_bytes()
-
-    def cause_of_death(self) -> str:
-        """Returns how the process has ended, and advice."""
-        self.process.join(_SECONDS_TO_END)
-        code = self.process.exitcode
-        if code == -signal.SIGKILL:
-            return (
-                "was killed, probably because the memory was exhausted. Free memory, or use a "
-                "smaller `num_workers`."
-            )
-        return f"ended unexpectedly with exit code {code}."
-
-    def close(self) -> None:
-        """Waits until the killed process has ended."""
-        self._connection.close()
-        self.process.join()
-        self.process.close()
+        for process, connection, _ in workers:
+            process.join()
+            connection.close()
 
 
 @contextmanager
 def _isolated_workers() -> Iterator[None]:
     """Context manager. Processes started in it do not import `__main__`, and block signals."""
+    ensure_running()  # a helper of `multiprocessing`, whose start unblocks SIGINT
     # `multiprocessing` imports the calling script in each process. A script without a `__main__`
-    # guard would start its work again. It also sends the arguments, which may not fit in a pipe.
+    # guard would start its work again. `multiprocessing` also sends the arguments. If they do not
+    # fit in a pipe, it waits forever for a process that was killed before it has read them.
     program, arguments = sys.modules["__main__"], sys.argv
     sys.modules["__main__"], sys.argv = ModuleType("__main__"), arguments[:1]
     # SIGTERM is not blocked: `multiprocessing` uses it to end processes at exit.
@@ -175,26 +146,23 @@ def _isolated_workers() -> Iterator[None]:
 
 
 def _work(connection: Connection) -> None:
-    """Replies to requests until the connection is closed."""
+    """Receives the shared object and requests, and sends results and errors."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    with suppress(EOFError, ConnectionError):  # raised if the parent has ended
+    with suppress(EOFError, ConnectionError):  # the parent has ended
         shared = pickle.loads(connection.recv_bytes())
         while True:
-            connection.send_bytes(_reply(shared, connection.recv_bytes()))
-
-
-def _reply(shared: Any, request: bytes) -> bytes:
-    """Returns the pickled result of a request, and its error."""
-    try:
-        method, item = pickle.loads(request)
-        return pickle.dumps((method(shared, item), None))
-    except Exception as error:
-        error.__notes__ = [traceback.format_exc()]  # printed below the parent's stack trace
-        return pickle.dumps((None, error))
+            request = connection.recv_bytes()
+            try:
+                method, item = pickle.loads(request)
+                reply = pickle.dumps((method(shared, item), None))
+            except Exception as error:
+                error.__notes__ = [traceback.format_exc()]  # printed after the stack trace
+                reply = pickle.dumps((None, error))
+            connection.send_bytes(reply)
 
 
 def _end_with_parent() -> None:
-    """Ends this process if its parent was killed, even during a long request."""
+    """Ends this process if its parent was killed, even during a request."""
     parent = parent_process()
     if parent is not None:
         parent.join()
