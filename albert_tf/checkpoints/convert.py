@@ -7,6 +7,7 @@ As a program, this module computes the outputs of a converted model in a new pro
 
 import dataclasses
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -60,8 +61,22 @@ _OUTPUTS = (
 _OF_TOKENS = ("sequence_output", "start_logits", "end_logits", "start_log_probs", "end_log_probs")
 _LEAST = -1e4  # smaller scores are masked
 
-# Tokenizers differ in upper case, accents, numbers with commas, and white space.
-_TEXT = "The  Élan of ``ÉCLAIRS'' in 2,005 and 12,000: ﬁne, 中文 [MASK]!"
+# Tokenizers differ in upper case, marks, compatibility characters, white space, control characters
+# and numbers with commas.
+_TEXTS = (
+    "The  Élan of ``ÉCLAIRS'' in 2,005 and 12,000: ﬁne, 中文 !",
+    "``Élan'' \"I'm\" Straße GROẞE İstanbul Iğdır ǅ ﬃ №5 ½ x² Å ñ e\u0301 ȯ\u0323",
+    "1️⃣ me ™️ it’s ‼️ 👨‍👩‍👧 👍🏽 🇩🇪 ❤️ x\ufe0f € £ – — … «x» 𝔘𝟏 𐍈 𠀀",
+    "ΟΔΟΣ Σίσυφος ΆΣ Α.Σ.Α. ΑΣ' Σ ΣΣ ᾼ · Ελληνικά Йод Ёлка Її Հայ ქართული",
+    "안녕하세요 학교에 \u1112\u1161\u11ab\u1100\u1173\u11af ᄒᆞ 日本語 ガギ ﾊﾟ が 々 中文，測試。㈱",
+    "मैं आज हूँ क़लम ज़मीन বাংলা যাচ্ছি কো কৌ தமிழ் கொ கோ കൊ ಕೋ తెలుగు ગુજરાતી ਪੰਜਾਬੀ සිංහල",
+    "ภาษาไทย น้ำ ກຳ မြန်မာ ភាសាខ្មែរ བོད་སྐད አማርኛ مرحبا حالُكَ ﷺ לא שָׁלוֹם",
+    "a\u00a0b\u3000c\u2028d\u2029e\u1680f\u200bg\u200ch\u200di\ufeffj\u2060k\u00adl\u200em\u0085n",
+    "\ta\x00b\x01c\x07d\x0be\x0cf\x1cg\x1fh\x7fi\r\nj\ufffdk\ue000l ▁m▁ ¨n ´ \u0345o  ",
+)
+_NOT_TEXT = re.compile(r"<.+>|\[.+\]")  # tokens such as [CLS] and <0x0A>
+_PIECES = 20  # per text
+_NUMBER = re.compile(r"\d,")  # see `SentencePieceTokenizer`
 Arrays = dict[str, np.ndarray]
 
 
@@ -75,7 +90,7 @@ class ConversionReport:
         output_dir: directory of the result.
         loaded: report on the weights that were read.
         unsupported_weights: weights that the format of the result does not support.
-        has_tokenizer: whether the result contains a tokenizer.
+        tokenizer: what is known about the ids of the result's tokenizer.
         differences: largest difference of each output, see `TOLERANCE`. Empty for a dry run.
     """
 
@@ -84,7 +99,7 @@ class ConversionReport:
     output_dir: str
     loaded: LoadReport
     unsupported_weights: Sequence[str]
-    has_tokenizer: bool
+    tokenizer: str
     differences: Mapping[str, float]
 
     def lines(self) -> Iterator[str]:
@@ -106,7 +121,7 @@ class ConversionReport:
                 yield f"  {name} {list(shapes[name]) if name in shapes else ''}".rstrip()
         if slots := sum(map(is_slot, shapes)):
             yield f"optimizer slots in the source: {slots}"
-        yield f"tokenizer: {'the same' if self.has_tokenizer else 'none'}"
+        yield f"tokenizer: {self.tokenizer}"
         yield "largest difference of each output, computed from the written files in a new process"
         yield "(divided by the largest absolute value of the output if this is above 1):"
         for name, difference in self.differences.items():
@@ -163,17 +178,20 @@ def convert(
     if unsupported_weights:
         logging.warning("%s does not support %s", format, ", ".join(unsupported_weights))
     differences: dict[str, float] = {}
+    tokenizer = "none" if contents.tokenizer is None else "not compared"
     if not dry_run:
         with new_directory(output_dir) as directory:
             writer.write(directory, contents)
-            differences = _differences(directory, format, contents, unsupported_weights)
+            actual, differences = _differences(directory, format, contents, unsupported_weights)
+            if contents.tokenizer is not None:
+                tokenizer = _compare_ids(contents.tokenizer, actual, format)
     return ConversionReport(
         source=path,
         format_name=format,
         output_dir=output_dir,
         loaded=loaded,
         unsupported_weights=unsupported_weights,
-        has_tokenizer=contents.tokenizer is not None,
+        tokenizer=tokenizer,
         differences=differences,
     )
 
@@ -252,8 +270,11 @@ def export_weights(model: str, export_path: str, *, dry_run: bool = False) -> li
 
 def _differences(
     directory: str, format_name: str, contents: ModelContents, unsupported_weights: Sequence[str]
-) -> dict[str, float]:
-    """Returns the largest difference of each output. Raises `ValueError` if any is too large."""
+) -> tuple[Arrays, dict[str, float]]:
+    """Returns the outputs and the largest difference of each.
+
+    Raises `ValueError` if any difference is too large.
+    """
     batch = ragged_batch(contents.config)
     with tempfile.TemporaryDirectory(prefix="albert_tf_") as folder:
         actual = outputs_in_fresh_process(format_name, directory, batch, folder)
@@ -280,18 +301,56 @@ def _differences(
             f"{', '.join(f'{name} differs by {differences[name]:.2e}' for name in wrong)}; at "
             f"most {TOLERANCE:.0e} is accepted. The model was deleted."
         )
-    texts = tokenizer_outputs(contents.tokenizer) if contents.tokenizer else {}
-    if not all(np.array_equal(values, actual.get(name, ())) for name, values in texts.items()):
+    return actual, differences
+
+
+def comparison_texts(tokenizer: Tokenizer) -> list[str]:
+    """Returns texts in many scripts, and texts that contain all pieces of the vocabulary."""
+    ids = [i for i, token in enumerate(tokenizer.tokens) if not _NOT_TEXT.fullmatch(token)]
+    pieces = [ids[start : start + _PIECES] for start in range(0, len(ids), _PIECES)]
+    # Cleaned, because the versions of Unicode decompose different characters.
+    return [*_TEXTS, *map(tokenizer.clean, map(tokenizer.decode, pieces))]
+
+
+def tokenizer_outputs(tokenizer: Tokenizer) -> Arrays:
+    """Returns all tokens, and the ids of each text for the comparison as a string."""
+    ids = tokenizer.encode_batch(comparison_texts(tokenizer))
+    return {"tokens": np.array(tokenizer.tokens), "ids": _joined(ids)}
+
+
+def _joined(rows: Sequence[Sequence[int]]) -> np.ndarray:
+    return np.array([" ".join(map(str, row)) for row in rows])
+
+
+def _compare_ids(tokenizer: Tokenizer, actual: Arrays, format_name: str) -> str:
+    """Describes the result's tokenizer. Raises `ValueError` if it returns other ids."""
+    expected = tokenizer_outputs(tokenizer)
+    if not all(np.array_equal(values, actual.get(name, ())) for name, values in expected.items()):
         raise UserError(
             f"The converted model ({format_name}) has a different tokenizer or do_lower_case than "
             "the source, or no tokenizer. The model was deleted."
         )
-    return differences
-
-
-def tokenizer_outputs(tokenizer: Tokenizer) -> Arrays:
-    """Returns all tokens, and the ids of a text."""
-    return {"tokens": np.array(tokenizer.tokens), "ids": np.array(tokenizer.encode(_TEXT))}
+    theirs = actual.get("library_ids")
+    if theirs is None:
+        return "the same"
+    if not theirs.ndim:
+        return f"the same in this package; {theirs}"
+    texts = comparison_texts(tokenizer)
+    numbers = []
+    for text, *rows in zip(texts, expected["ids"], theirs, strict=True):
+        our_ids, their_ids = (list(map(int, row.split())) for row in rows)
+        # The order of equally probable pieces depends on rounding.
+        if sorted(our_ids) == sorted(their_ids):
+            continue
+        if not _NUMBER.search(tokenizer.clean(text)):
+            raise UserError(
+                f"The tokenizers library reads the converted tokenizer ({format_name}) in another "
+                f"way: {text!r} becomes {tokenizer.convert_ids_to_tokens(their_ids)} instead of "
+                f"{tokenizer.convert_ids_to_tokens(our_ids)}. The model was deleted."
+            )
+        numbers.append(text)
+    found = f"the same ids in {len(texts) - len(numbers)} texts"
+    return found + (f"; numbers with commas differ, as in {numbers[0]!r}" if numbers else "")
 
 
 def ragged_batch(config: AlbertConfig) -> Arrays:
@@ -385,6 +444,10 @@ def main(format_name: str, directory: str, batch_file: str, outputs_file: str) -
         outputs.update(_comparable({name: own[name] for name in _OUTPUTS if name in own}, batch))
     if contents.tokenizer is not None:
         outputs.update(tokenizer_outputs(contents.tokenizer))
+        if library_ids := getattr(format_module(format_name), "library_ids", None):
+            texts = comparison_texts(contents.tokenizer)
+            found = library_ids(directory, texts)
+            outputs["library_ids"] = np.array(found) if isinstance(found, str) else _joined(found)
     _save(outputs_file, outputs)
 
 

@@ -22,6 +22,8 @@ class FormatModule(Protocol):
     """A module that reads and writes one format.
 
     If the format contains graphs, the module also has `compute(directory, batch)`, which runs them.
+    If another library tokenizes texts with the files, the module has `library_ids(directory,
+    texts)`, which returns the ids of the texts, or why they cannot be compared.
     """
 
     def is_here(self, path: str) -> bool:

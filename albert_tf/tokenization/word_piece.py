@@ -44,6 +44,12 @@ def _split_punctuation(code: int) -> str:
     return f" {character} " if is_mark else character
 
 
+def word_character(character: str) -> str:
+    """Returns what `split_words` makes of a character: nothing, itself, or a separate word."""
+    cleaned = _cleaned(ord(character))
+    return _split_punctuation(ord(character)) if cleaned == character else cleaned
+
+
 # For `str.translate`.
 _CLEAN: FilledTable[int, str] = FilledTable(_cleaned)
 _SPLIT_PUNCTUATION: FilledTable[int, str] = FilledTable(_split_punctuation)

@@ -6,6 +6,7 @@
 import functools
 import hashlib
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +49,9 @@ TEXTS = [
     "In 1999 there were `` two '' of them, and in 2005 three.",
     "A very-long-word and  two   blanks\tand a tab",
     "unfathomable \u4f60\u597d \u20ac5 \u00a37 \u2013 end",
+    "1\ufe0f\u20e3 first, me \u2122\ufe0f too; it\u2019s \u203c\ufe0f now \ue000",
+    "\u039f\u0394\u039f\u03a3 \u03a3\u03af\u03c3\u03c5\u03c6\u03bf\u03c2",
+    "\u0939\u0942\u0901 \u1112\u1161\u11ab \u0e19\u0e49\u0e33 \u09af\u09be",
 ]
 # The ids differ: the original puts the word mark before the last digit.
 DIGIT_COMMA = "In 1999, 12,000 people came; 2,005 of them left."
@@ -112,7 +116,9 @@ def digest(folder: Path) -> str:
     found = hashlib.sha256()
     for path in sorted(folder.glob("*.json")):
         if path.name != "labels.json":  # ignored by transformers
-            content = json.loads(path.read_text("utf-8"))
+            # Character classes depend on the Unicode version of Python.
+            text = re.sub(r'"Regex": "[^"]{400,}"', '"Regex": ""', path.read_text("utf-8"))
+            content = json.loads(text)
             found.update(f"{path.name} {json.dumps(content, sort_keys=True)}".encode())
     for path in (folder / "spiece.model", folder / "vocab.txt"):
         found.update(path.read_bytes() if path.exists() else b"")

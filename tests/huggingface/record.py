@@ -65,7 +65,8 @@ def _saved_tokenizer(folder: Path, name: str) -> dict:
     if ours.exists():
         pair = [files["tokenizer.json"], json.loads(ours.read_text("utf-8"))]
         for content in pair:  # scores may differ in their last digit
-            content["model"]["vocab"] = [(t, round(s, 10)) for t, s in content["model"]["vocab"]]
+            if isinstance(vocabulary := content["model"]["vocab"], list):
+                content["model"]["vocab"] = [(t, round(s, 10)) for t, s in vocabulary]
         if pair[0] == pair[1]:
             files["tokenizer.json"] = None
     return files

@@ -17,6 +17,7 @@ from absl import logging
 
 from albert_tf.checkpoints.heads import SENTENCE_ORDER_HEAD, head_in
 from albert_tf.checkpoints.huggingface.tokenizer import find_lower_case, find_tokenizer_files
+from albert_tf.checkpoints.huggingface.tokenizer_writing import library_ids as library_ids
 from albert_tf.checkpoints.huggingface.tokenizer_writing import write_tokenizer
 from albert_tf.checkpoints.huggingface.weights import (
     SAFETENSORS,

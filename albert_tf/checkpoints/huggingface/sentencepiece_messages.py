@@ -11,36 +11,25 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from albert_tf.data.errors import UserError
 
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED = 1, 2, 3, 4  # types of pieces
-UNIGRAM = 1  # type of model
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6  # types of pieces
+UNIGRAM, BPE = 1, 2  # types of models
 _PACKAGE = "albert_tf.sentencepiece"
 _Field = descriptor_pb2.FieldDescriptorProto
 
-# Fields of each message: name, number, and type or name of the message.
-_MESSAGES: dict[str, tuple[tuple[str, int, Any], ...]] = {
-    "Piece": (
-        ("piece", 1, _Field.TYPE_STRING),
-        ("score", 2, _Field.TYPE_FLOAT),
-        ("type", 3, _Field.TYPE_INT32),
-    ),
+# Fields of each message: name, type, number, and the default unless it is 0 or empty.
+_MESSAGES = {
+    "Piece": "piece string 1, score float 2, type int32 3 1",
     "Trainer": (
-        ("model_type", 3, _Field.TYPE_INT32),
-        ("vocab_size", 4, _Field.TYPE_INT32),
-        ("unk_id", 40, _Field.TYPE_INT32),
-        ("bos_id", 41, _Field.TYPE_INT32),
-        ("eos_id", 42, _Field.TYPE_INT32),
-        ("pad_id", 43, _Field.TYPE_INT32),
-        ("unk_piece", 45, _Field.TYPE_STRING),
-        ("bos_piece", 46, _Field.TYPE_STRING),
-        ("eos_piece", 47, _Field.TYPE_STRING),
-        ("pad_piece", 48, _Field.TYPE_STRING),
+        "model_type int32 3 1, vocab_size int32 4, treat_whitespace_as_suffix bool 24, "
+        "byte_fallback bool 35, unk_id int32 40, bos_id int32 41, eos_id int32 42, "
+        "pad_id int32 43, unk_piece string 45, bos_piece string 46, eos_piece string 47, "
+        "pad_piece string 48"
     ),
-    "Normalizer": (("name", 1, _Field.TYPE_STRING), ("precompiled_charsmap", 2, _Field.TYPE_BYTES)),
-    "Model": (
-        ("pieces", 1, "Piece"),
-        ("trainer_spec", 2, "Trainer"),
-        ("normalizer_spec", 3, "Normalizer"),
+    "Normalizer": (
+        "name string 1, precompiled_charsmap bytes 2, add_dummy_prefix bool 3 true, "
+        "remove_extra_whitespaces bool 4 true, escape_whitespaces bool 5 true"
     ),
+    "Model": "pieces Piece 1, trainer_spec Trainer 2, normalizer_spec Normalizer 3",
 }
 
 # transformers subtracts this from the scores of pieces like "9,", which are then never used. The
@@ -66,14 +55,14 @@ def model_class() -> Any:
     )
     for message, fields in _MESSAGES.items():
         described = file.message_type.add(name=message)
-        for name, number, kind in fields:
-            field = described.field.add(name=name, number=number, label=_Field.LABEL_OPTIONAL)
-            if isinstance(kind, str):
+        for name, kind, number, *default in map(str.split, fields.split(",")):
+            field = described.field.add(name=name, number=int(number), label=_Field.LABEL_OPTIONAL)
+            if kind in _MESSAGES:
                 field.type, field.type_name = _Field.TYPE_MESSAGE, f".{_PACKAGE}.{kind}"
             else:
-                field.type = kind
-            if name == "type":
-                field.default_value = str(NORMAL)
+                field.type = getattr(_Field, f"TYPE_{kind.upper()}")
+            if default:
+                field.default_value = default[0]
             if name == "pieces":
                 field.label = _Field.LABEL_REPEATED
     pool = descriptor_pool.DescriptorPool()

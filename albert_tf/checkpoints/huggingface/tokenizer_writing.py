@@ -1,59 +1,81 @@
-"""Writes the tokenizer of a Hugging Face directory."""
+"""Writes the tokenizer of a Hugging Face directory.
+
+The normalizers of a `tokenizer.json` use Python's tables of characters, because `StripAccents` of
+the tokenizers library also removes vowel signs, `Lowercase` has no final sigma, and `Precompiled`
+does not compose characters. Regular expressions contain the characters themselves: Python (through
+Oniguruma) and JavaScript share no escape sequence for them.
+"""
 
 import base64
 import json
 import os
-from collections.abc import Iterator
+import unicodedata
+from collections.abc import Callable, Sequence
+from itertools import chain, groupby
 from typing import Any
 
-from albert_tf.checkpoints.huggingface.sentencepiece_messages import parse_model, penalty
-from albert_tf.checkpoints.huggingface.tokenizer import (
-    CONFIG_FILE,
-    JSON_FILE,
-    SENTENCEPIECE_FILE,
-    WORDPIECE_FILE,
-    vocabulary_lines,
-)
+import sentencepiece
+from absl import logging
+
+from albert_tf.checkpoints.huggingface import sentencepiece_messages as messages
+from albert_tf.checkpoints.huggingface import tokenizer as files
 from albert_tf.config import AlbertConfig
-from albert_tf.data.files import write_file
+from albert_tf.data.errors import UserError
+from albert_tf.data.files import file_exists, write_file
 from albert_tf.tokenization.base import WORD_START, Tokenizer
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
+from albert_tf.tokenization.word_piece import MAX_WORD_LENGTH, WordPieceTokenizer, word_character
 
-_METASPACE = {
-    "type": "Metaspace",
-    "replacement": WORD_START,
-    "prepend_scheme": "always",
-    "split": True,
-}
+Rules = dict[str, Any]
+
+# The other planes of Unicode contain no punctuation, controls, marks or ideographs of WordPiece.
+_CODES = (range(0xD800), range(0xE000, 0x30000), range(0xE0000, 0xE1000))
+
+# As in `str.lower`, a capital sigma is final after a cased letter and before none. Case-ignorable
+# characters between them do not count; at most three before the sigma are recognized, because
+# some libraries need expressions of limited length there.
+_CASED, _IGNORED = r"[^\P{Cased}\p{Case_Ignorable}]", r"\p{Case_Ignorable}"
+_AFTER_CASED = "|".join(f"(?<={_CASED}{_IGNORED * count}Σ)" for count in range(4))
+_FINAL_SIGMA = f"Σ(?:{_AFTER_CASED})(?!{_IGNORED}*{_CASED})"
 
 
 def write_tokenizer(directory: str, tokenizer: Tokenizer, config: AlbertConfig) -> None:
     """Writes the files that `AutoTokenizer.from_pretrained` needs."""
+    # The AlbertTokenizer and BertTokenizer of transformers 5 would ignore the rules of the file.
+    settings: Rules = {"tokenizer_class": "PreTrainedTokenizerFast"}
     if isinstance(tokenizer, SentencePieceTokenizer):
-        write_file(os.path.join(directory, SENTENCEPIECE_FILE), tokenizer.model_proto)
-        # To read spiece.model, transformers needs a protobuf that TensorFlow may not support.
-        _write_json(directory, JSON_FILE, tokenizer_json(tokenizer))
-        # The AlbertTokenizer of transformers 5 would replace `` and '' by ".
-        settings = {"tokenizer_class": "PreTrainedTokenizerFast", "keep_accents": False}
+        write_file(os.path.join(directory, files.SENTENCEPIECE_FILE), tokenizer.model_proto)
+        settings["keep_accents"] = False
     else:
-        # In transformers, duplicate lines of a vocabulary also have ids.
-        write_file(os.path.join(directory, WORDPIECE_FILE), vocabulary_lines(tokenizer.tokens))
-        settings = {"tokenizer_class": "BertTokenizer", "strip_accents": None}
-    names = {
-        "pad_token": tokenizer.pad_id,
-        "unk_token": tokenizer.unk_id,
-        "cls_token": tokenizer.cls_id,
-        "sep_token": tokenizer.sep_id,
-        "mask_token": tokenizer.mask_id,
-    }
-    settings |= {name: tokenizer.tokens[i] for name, i in names.items()}
+        lines = files.vocabulary_lines(tokenizer.tokens)
+        write_file(os.path.join(directory, files.WORDPIECE_FILE), lines)
+        settings["strip_accents"] = None
+    try:
+        _write_json(directory, files.JSON_FILE, tokenizer_json(tokenizer))
+    except UserError as error:
+        logging.warning("%s is not written, so `AutoTokenizer` fails: %s", files.JSON_FILE, error)
+    for name in ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"):
+        settings[name] = getattr(tokenizer, name)
     settings |= {
         "do_lower_case": tokenizer.do_lower_case,
         "model_max_length": config.max_position_embeddings,
         # transformers 5 omits segment ids by default, which changes the results of pairs.
         "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
     }
-    _write_json(directory, CONFIG_FILE, settings)
+    _write_json(directory, files.CONFIG_FILE, settings)
+
+
+def library_ids(directory: str, texts: Sequence[str]) -> list[list[int]] | str:
+    """Returns the ids of texts by the tokenizers library, or why they cannot be compared."""
+    path = os.path.join(directory, files.JSON_FILE)
+    if not file_exists(path):
+        return f"no {files.JSON_FILE} was written for transformers, see the warning"
+    try:
+        import tokenizers
+    except ImportError:
+        return "ids were not compared, because the tokenizers library is not installed"
+    library = tokenizers.Tokenizer.from_file(path)
+    return [found.ids for found in library.encode_batch(texts, add_special_tokens=False)]
 
 
 def _write_json(directory: str, name: str, values: dict[str, Any]) -> None:
@@ -61,55 +83,173 @@ def _write_json(directory: str, name: str, values: dict[str, Any]) -> None:
     write_file(os.path.join(directory, name), f"{text}\n")
 
 
-def tokenizer_json(tokenizer: SentencePieceTokenizer) -> dict[str, Any]:
-    """Returns a `tokenizer.json` that produces the same ids as a SentencePiece tokenizer.
+def tokenizer_json(tokenizer: Tokenizer) -> Rules:
+    """Returns a `tokenizer.json` that produces the same ids as a tokenizer.
 
-    The only exception is that transformers recognizes special tokens in texts.
+    The exceptions are special tokens in texts, which transformers recognizes, and pieces such as
+    "9,". Raises `ValueError` if the tokenizers library cannot reproduce the ids.
     """
-    proto = parse_model(tokenizer.model_proto, next(iter(tokenizer.files), "The tokenizer"))
-    vocabulary = [[piece.piece, piece.score - penalty(piece.piece)] for piece in proto.pieces]
-    normalizers: list[dict[str, Any]] = [{"type": "NFKD"}, {"type": "StripAccents"}]
-    if tokenizer.do_lower_case:
-        normalizers.append({"type": "Lowercase"})
-    if proto.normalizer_spec.precompiled_charsmap:
-        charsmap = base64.b64encode(proto.normalizer_spec.precompiled_charsmap).decode()
-        normalizers.append({"type": "Precompiled", "precompiled_charsmap": charsmap})
+    special = {tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id}
+    special.add(tokenizer.mask_id)
+    if isinstance(tokenizer, SentencePieceTokenizer):
+        proto = messages.parse_model(tokenizer.model_proto, [*tokenizer.files, "The tokenizer"][0])
+        special |= {i for i, p in enumerate(proto.pieces) if p.type == messages.CONTROL}
+        rules = _sentencepiece(tokenizer, proto)
+    else:
+        assert isinstance(tokenizer, WordPieceTokenizer), tokenizer
+        rules = _wordpiece(tokenizer)
+    lists = {name: rules.pop(name) for name in ("normalizers", "pretokenizers", "decoders")}
+    normalizers, pretokenizers, decoders = (
+        _rule("Sequence", **{name: values}) if values else None for name, values in lists.items()
+    )
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": list(_added_tokens(tokenizer)),
-        "normalizer": {"type": "Sequence", "normalizers": normalizers},
-        "pre_tokenizer": {
-            "type": "Sequence",
-            "pretokenizers": [{"type": "WhitespaceSplit"}, _METASPACE],
-        },
+        "added_tokens": [_added_token(tokenizer, i) for i in sorted(special)],
+        "normalizer": normalizers,
+        "pre_tokenizer": pretokenizers,
         "post_processor": _template(tokenizer),
-        "decoder": _METASPACE,
-        "model": {
-            "type": "Unigram",
-            "unk_id": tokenizer.unk_id,
-            "vocab": vocabulary,
-            "byte_fallback": False,
-        },
+        "decoder": decoders,
+        **rules,
     }
 
 
-def _added_tokens(tokenizer: Tokenizer) -> Iterator[dict[str, Any]]:
-    special = (tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id)
-    for i in sorted({*special, tokenizer.mask_id}):
-        yield {
-            "id": i,
-            "content": tokenizer.tokens[i],
-            "single_word": False,
-            "lstrip": i == tokenizer.mask_id,
-            "rstrip": False,
-            "normalized": False,
-            "special": True,
-        }
+def _wordpiece(tokenizer: WordPieceTokenizer) -> Rules:
+    normalizers = [_replace(_characters(lambda c: not word_character(c)), "")]
+    if tokenizer.do_lower_case:
+        marks = _characters(lambda c: unicodedata.category(c) == "Mn")
+        normalizers += [*_LOWERCASE, _rule("NFD"), _replace(marks, "")]
+    isolated = _characters(lambda c: len(word_character(c)) > 1)
+    return {
+        "normalizers": normalizers,
+        "pretokenizers": [_isolate(isolated), _rule("WhitespaceSplit")],
+        "decoders": [_rule("WordPiece", prefix="##", cleanup=True)],
+        "model": _rule(
+            "WordPiece",
+            unk_token=tokenizer.unk_token,
+            continuing_subword_prefix="##",
+            max_input_chars_per_word=MAX_WORD_LENGTH,
+            vocab={token: i for i, token in enumerate(tokenizer.tokens)},
+        ),
+    }
 
 
-def _template(tokenizer: Tokenizer) -> dict[str, Any]:
+def _sentencepiece(tokenizer: SentencePieceTokenizer, proto: Any) -> Rules:
+    spec, options = proto.normalizer_spec, proto.trainer_spec
+    pieces = {p.piece: p.score for p in proto.pieces if p.type == messages.NORMAL}
+    symbols = [p.piece for p in proto.pieces if p.type == messages.USER_DEFINED]
+    is_bpe = options.model_type == messages.BPE
+    for option, is_used in {
+        "the model type": options.model_type not in (messages.UNIGRAM, messages.BPE),
+        "treat_whitespace_as_suffix": options.treat_whitespace_as_suffix,
+        "escape_whitespaces=false": not spec.escape_whitespaces,
+        "unused pieces": any(p.type == messages.UNUSED for p in proto.pieces),
+        "user-defined symbols of several characters in BPE": is_bpe
+        and len("".join(symbols)) > len(symbols),
+    }.items():
+        if is_used:
+            raise UserError(f"The tokenizers library does not support {option} of SentencePiece.")
+    normalize = sentencepiece.SentencePieceNormalizer(model_proto=tokenizer.model_proto).normalize
+    marks = _characters(lambda c: unicodedata.combining(c) > 0)
+    blanks = _characters(str.isspace)
+    strip = _rule("Strip", strip_left=True, strip_right=True)
+    normalizers = [_replace(f"{blanks}+", " "), strip, _rule("NFKD"), _replace(marks, "")]
+    if tokenizer.do_lower_case or "a" in normalize("A"):
+        normalizers += _LOWERCASE
+    if spec.precompiled_charsmap:
+        if "\uac00" in normalize("\u1100\u1161"):  # composes Hangul
+            normalizers.append(_rule("NFC"))
+        charsmap = base64.b64encode(spec.precompiled_charsmap).decode()
+        normalizers.append(_rule("Precompiled", precompiled_charsmap=charsmap))
+    # Whether pieces belong to one word, and whether "▁" is nothing but the start of a word.
+    is_split = WORD_START in pieces and not any(WORD_START in p[1:] for p in [*pieces, *symbols])
+    is_usual = normalize(f"{WORD_START}a") == normalize("a") == f"{WORD_START}a"
+    if is_split and is_usual and spec.remove_extra_whitespaces:
+        pretokenizers = [_rule("WhitespaceSplit"), _metaspace("always")]
+    else:
+        if spec.remove_extra_whitespaces:
+            normalizers += [_replace(" +", " "), strip]
+        if spec.add_dummy_prefix:
+            normalizers.append(_rule("Prepend", prepend=WORD_START))
+        normalizers.append(_replace(" ", WORD_START))
+        pretokenizers = [_metaspace("never")] if is_split else []
+    if is_bpe:
+        if symbols:
+            pretokenizers.append(_isolate(f"[{''.join(map(_escaped, symbols))}]"))
+        ids = {token: i for i, token in enumerate(tokenizer.tokens)}
+        merges = _merges(pieces)
+        model = _rule("BPE", unk_token=tokenizer.unk_token, fuse_unk=True, vocab=ids, merges=merges)
+    else:
+        # Pieces of bytes would be found in texts.
+        penalties = (
+            messages.PENALTY if p.type == messages.BYTE else messages.penalty(p.piece)
+            for p in proto.pieces
+        )
+        scores = [
+            [p.piece, p.score - lost] for p, lost in zip(proto.pieces, penalties, strict=True)
+        ]
+        model = _rule("Unigram", unk_id=tokenizer.unk_id, vocab=scores)
+    return {
+        "normalizers": normalizers,
+        "pretokenizers": pretokenizers,
+        "decoders": [_rule("ByteFallback")] * options.byte_fallback + [_metaspace("always")],
+        "model": {**model, "byte_fallback": options.byte_fallback},
+    }
+
+
+def _merges(scores: dict[str, float]) -> list[tuple[str, str]]:
+    """Returns all pairs of pieces that form a piece, in the order of its score."""
+    ranked = sorted(scores, key=scores.__getitem__, reverse=True)
+    pairs = (
+        (piece[:i], piece[i:])
+        for piece in ranked
+        if not messages.penalty(piece)
+        for i in range(1, len(piece))
+    )
+    return [pair for pair in pairs if scores.keys() >= {*pair}]
+
+
+def _rule(kind: str, **values: Any) -> Rules:
+    return {"type": kind, **values}
+
+
+def _replace(pattern: str, content: str) -> Rules:
+    return _rule("Replace", pattern={"Regex": pattern}, content=content)
+
+
+def _isolate(pattern: str) -> Rules:
+    return _rule("Split", pattern={"Regex": pattern}, behavior="Isolated", invert=False)
+
+
+def _metaspace(scheme: str) -> Rules:
+    return _rule("Metaspace", replacement=WORD_START, prepend_scheme=scheme, split=True)
+
+
+_LOWERCASE = (_replace(_FINAL_SIGMA, "ς"), _rule("Lowercase"))
+
+
+def _characters(has_property: Callable[[str], Any]) -> str:
+    """Returns a regular expression for all characters that have a property."""
+    codes = [code for code in chain(*_CODES) if has_property(chr(code))]
+    ranges = []
+    for _, run in groupby(enumerate(codes), key=lambda pair: pair[1] - pair[0]):
+        first, *rest = (_escaped(chr(code)) for _, code in run)
+        ranges.append(f"{first}-{rest[-1]}" if rest else first)
+    return f"[{''.join(ranges)}]"
+
+
+def _escaped(character: str) -> str:
+    return f"\\{character}" if character in r"[\]^-" else character
+
+
+def _added_token(tokenizer: Tokenizer, i: int) -> Rules:
+    no = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    is_mask = i == tokenizer.mask_id
+    return {"id": i, "content": tokenizer.tokens[i], **no, "lstrip": is_mask, "special": True}
+
+
+def _template(tokenizer: Tokenizer) -> Rules:
     """Returns [CLS] A [SEP], and [CLS] A [SEP] B [SEP] with segment 1 for B and its separator."""
     marks = [(tokenizer.tokens[i], i) for i in (tokenizer.cls_id, tokenizer.sep_id)]
     cls_a, sep_a = ({"SpecialToken": {"id": mark, "type_id": 0}} for mark, _ in marks)

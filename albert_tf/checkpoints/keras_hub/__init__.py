@@ -219,6 +219,11 @@ def write(directory: str, contents: ModelContents) -> None:
         contents.task.write(directory)
 
 
+def library_ids(_directory: str, _texts: Any) -> str:
+    """Returns why the ids of KerasHub are not compared."""
+    return "KerasHub does not normalize text"
+
+
 def _model_of(contents: ModelContents, tokenizer: Any) -> tuple[Any, list[str]]:
     """Returns KerasHub's model with its weights, and the names of unsupported weights."""
     models, config, weights = _library().models, contents.config, dict(contents.weights)

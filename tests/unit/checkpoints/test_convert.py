@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from functools import partial
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from albert_tf.checkpoints import convert as conversion
+from albert_tf.checkpoints import huggingface
 from albert_tf.checkpoints.convert import convert, export_weights, model_outputs, ragged_batch
 from albert_tf.checkpoints.loading import load, open_checkpoint
 from albert_tf.checkpoints.training_directory import TrainingDirectory
@@ -131,6 +133,66 @@ def test_missing_outputs_and_other_ids_are_rejected(module, target, proof, name,
     with pytest.raises(ValueError, match=r"masked_lm_logits|tokenizer or do_lower_case"):
         convert(module, "original", str(target))
     assert list(target.parent.iterdir()) == []
+
+
+@pytest.fixture
+def converted_ids(monkeypatch, source, target):
+    """Returns a function that converts with changed ids of the tokenizers library."""
+
+    def converted(change):
+        true_ids = huggingface.library_ids
+
+        def changed(directory, texts):
+            return change(texts, true_ids(directory, texts))
+
+        monkeypatch.setattr(huggingface, "library_ids", changed)
+        return next(
+            line
+            for line in convert(source, "huggingface", str(target)).lines()
+            if line.startswith("tokenizer: ")
+        )
+
+    return converted
+
+
+def test_ids_of_the_tokenizers_library_are_compared(converted_ids):
+    seen = {}
+
+    def unchanged(texts, ids):
+        seen.update(zip(texts, ids, strict=True))
+        return ids
+
+    line = converted_ids(unchanged)
+    assert re.match(r"tokenizer: the same ids in \d+ texts", line)
+    assert len(seen) > 40
+    assert "학교" in "".join(seen)
+
+
+def test_other_ids_of_the_tokenizers_library_are_rejected(converted_ids, target):
+    def changed(texts, ids):
+        place = next(i for i, text in enumerate(texts) if "Σίσυφος" in text)
+        ids[place] = [7, *ids[place]]
+        return ids
+
+    with pytest.raises(ValueError, match=r"Σίσυφος.*instead of"):
+        converted_ids(changed)
+    assert list(target.parent.iterdir()) == []
+
+
+def test_other_ids_of_numbers_with_commas_are_reported(converted_ids):
+    def changed(texts, ids):
+        place = next(i for i, text in enumerate(texts) if "12,000" in text)
+        ids[place] = [7, *ids[place]]
+        return ids
+
+    assert re.search(r"the same ids .*commas differ.*12,000", converted_ids(changed))
+
+
+def test_missing_tokenizers_library_is_reported(source, target, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    report = convert(source, "huggingface", str(target))
+    assert "not installed" in report.tokenizer
+    assert "the same ids" not in report.tokenizer
 
 
 def test_full_disk_leaves_no_directory(module, target):
