@@ -310,13 +310,9 @@ class TrainingDirectory:
                 "no input position was saved with %s: reading the input from the start", prefix
             )
             return False
-        known = stored.get(DIGESTS, {})
-        digests = input_description.get(DIGESTS, {}).items()
-        changed = [
-            key
-            for key, value in input_description.items()
-            if key != DIGESTS and stored.get(key) != value
-        ]
+        known, now = stored.get(DIGESTS, {}), dict(input_description)
+        digests = now.pop(DIGESTS, {}).items()
+        changed = [key for key, value in now.items() if stored.get(key) != value]
         changed += [f"{path} was replaced" for path, new in digests if known.get(path, new) != new]
         if changed:
             logging.warning(

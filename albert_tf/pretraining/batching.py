@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import islice
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -106,7 +105,7 @@ def check_record_files(
 
 def file_ends(files: Sequence[str]) -> Ends:
     """Returns the size and the last bytes of each file, which detect a change during training."""
-    return dict(zip(files, for_each_file(_file_end, files), strict=True))
+    return for_each_file(_file_end, files)
 
 
 def _file_end(path: str) -> tuple[int, bytes]:
@@ -137,7 +136,7 @@ def _unchanged(path: tf.Tensor, ends: Ends) -> tf.Tensor:
 
 @contextmanager
 def explain_read_errors(
-    files: Sequence[str], specs: Sequence[FeatureSpec], ends: Ends = MappingProxyType({})
+    files: Sequence[str], specs: Sequence[FeatureSpec], ends: Ends | None = None
 ) -> Iterator[None]:
     """Context manager that converts reading errors of `tf.data` into a RecordError.
 
@@ -148,7 +147,7 @@ def explain_read_errors(
     except (*_READ_ERRORS, *_FILE_ERRORS) as error:
         try:
             for path in files:
-                _check_file(path, ends.get(path))
+                _check_file(path, (ends or {}).get(path))
             if isinstance(error, _READ_ERRORS):
                 _check_all_records(files, specs)
         except RecordError as explained:

@@ -36,10 +36,13 @@ class Span:
     end: int
 
     def read(self) -> bytes:
-        """Returns the bytes of the span."""
+        """Returns the bytes of the span. Raises ValueError if the file has become shorter."""
         with open_binary(self.path, "rb") as file:
             file.seek(self.start)
-            return file.read(self.end - self.start)
+            data = file.read(self.end - self.start)
+        if len(data) < self.end - self.start:
+            raise UserError(f"{self.path} became shorter while it was read. Run the command again.")
+        return data
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -57,8 +57,9 @@ def check_shards(*lists: Sequence[str]) -> None:
         if len(names) > 1:
             raise RecordError(f"{' and '.join(names)} are different sets. Use one of them.")
         [(count, numbers)] = counts.items()
-        shards = (f"{start}-{n:0{len(count)}}-of-{count}{end}" for n in range(int(count)))
-        omitted = [shard for n, shard in enumerate(shards) if n not in numbers]
+        first = int(count) in numbers  # some programs count from 1
+        wanted = {*range(first, first + int(count))} - numbers
+        omitted = [f"{start}-{n:0{len(count)}}-of-{count}{end}" for n in sorted(wanted)]
         if missing := [shard for shard in omitted if not file_exists(shard)]:
             raise RecordError(
                 f"{len(missing)} of the {int(count)} files {names[0]} are missing: "
@@ -110,8 +111,7 @@ def common_facts(
     `expected` contains facts from other sources, with the name of the source. `None` accepts all.
     """
     known, unknown = dict(expected), []
-    stored = for_each_file(stored_facts, record_files)
-    for path, facts in zip(record_files, stored, strict=True):
+    for path, facts in for_each_file(stored_facts, record_files).items():
         unknown += [path] * (SENTENCE_LOSS not in facts)
         for name, fact in facts.items():
             value, source = known.setdefault(name, (fact, path))
@@ -131,10 +131,11 @@ def common_facts(
     return {name: value for name, (value, _) in known.items()}
 
 
-def for_each_file(function: Callable[[str], T], files: Sequence[str]) -> list[T]:
-    """Returns the results of a function of a file, which is called for several files at a time."""
+def for_each_file(function: Callable[[str], T], files: Iterable[str]) -> dict[str, T]:
+    """Returns the result of a function for each file, calling it for several files at a time."""
+    names = list(dict.fromkeys(files))
     with ThreadPoolExecutor(_FILES_AT_A_TIME) as pool:
-        return list(pool.map(function, files))
+        return dict(zip(names, pool.map(function, names), strict=True))
 
 
 def _names(paths: Sequence[str]) -> str:

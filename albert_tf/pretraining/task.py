@@ -174,7 +174,7 @@ class PretrainingTask:
     @cached_property
     def _digests(self) -> dict[str, str]:
         """Digests of all files by path."""
-        return dict(zip(self._ends, for_each_file(digest, [*self._ends]), strict=True))
+        return for_each_file(digest, self._ends)
 
     def describe_evaluation(self) -> dict[str, Any]:
         """Returns the settings that determine the evaluation examples, for JSON."""

@@ -145,3 +145,12 @@ def test_blocks_with_and_without_text(tmp_path):
     utf16 = write(tmp_path / "text", "the road\nwas long\n".encode("utf-16-le"))
     with pytest.raises(ValueError, match=r"text is not UTF-8 text: byte 1 \(line 1\) is 0x00"):
         contains_text(None, *cut_into_blocks([utf16]))
+
+
+def test_a_file_that_becomes_shorter_is_an_error(tokenizer, tmp_path):
+    path = write(tmp_path / "text", "the road\nwas long\n")
+    (block,) = cut_into_blocks([path])
+    for text in ("the road\n", ""):
+        write(tmp_path / "text", text)
+        with pytest.raises(ValueError, match=f"^{path} became shorter"):
+            read_documents(block, tokenizer)

@@ -218,6 +218,7 @@ def test_sets_of_shards_must_be_complete(tmp_path, caplog):
     four = shards(tmp_path, *(f"a-{n:05d}-of-00004" for n in range(4)))
     two = shards(tmp_path, "a-00000-of-00002", "a-00001-of-00002")
     other = shards(tmp_path, "b-00000-of-00001.tfrecord", "c.tfrecord")
+    other += shards(tmp_path, "d-00001-of-00002", "d-00002-of-00002")  # counted from 1
     check_shards([*other, *four], two[:0])
     check_shards(four[:3], four[3:])  # a part of a set is used for the evaluation
     assert not caplog.messages
