@@ -113,7 +113,7 @@ class ConversionReport:
             yield f"  {name} {list(shapes[stored])}{origin}"
         for what, names in (
             ("ignored, not used by the model", self.loaded.ignored),
-            ("missing, randomly initialized, not used by any output", self.loaded.missing),
+            ("missing, randomly initialized, not used by a stored head", self.loaded.missing),
             (f"omitted, not supported by {self.format_name}", self.unsupported_weights),
         ):
             yield f"{what}: {len(names)}"

@@ -12,7 +12,7 @@ import tensorflow as tf
 from albert_tf.checkpoints.archives import is_indirect, local_directory
 from albert_tf.checkpoints.model_contents import ModelContents, StoredModel, WeightsReader
 from albert_tf.checkpoints.model_directory import LOWER_CASE_KEY
-from albert_tf.checkpoints.trained_task import TOKENS, UNNAMED, TrainedTask
+from albert_tf.checkpoints.trained_task import TOKENS, UNCLEAR, UNNAMED, TrainedTask
 from albert_tf.data.errors import UserError
 
 ORIGINAL = "original"
@@ -135,14 +135,15 @@ def find_weights(path: str) -> str:
 def trained_task(checkpoint: str, name: str = "") -> TrainedTask | None:
     """Reads the task of a model, given its `StoredModel.checkpoint`.
 
-    If the format stores labels without the name of the task, the task is called `name`.
+    If the format stores labels without the name of the task, the task is called `name`, which also
+    states whether the labels are labels of tokens.
     """
     format_name = format_of_weights(checkpoint)
     if format_name == ORIGINAL:
         return TrainedTask.read(os.path.dirname(checkpoint))
     task = format_module(format_name).read(_directory_of(checkpoint)).task
-    if task and task.name == UNNAMED and name not in ("", TOKENS):
-        return dataclasses.replace(task, name=name)
+    if task and (task.name == UNCLEAR or (task.name == UNNAMED and name != TOKENS)):
+        return dataclasses.replace(task, name=name or UNNAMED)
     return task
 
 

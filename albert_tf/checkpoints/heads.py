@@ -142,6 +142,8 @@ HEADS = (
     StoredHead(AlbertEncoder),
 )
 
+# Names and scopes of the variables of all heads.
+HEAD_NAMES = (*(name for head in HEADS for name in head.model_class.head_weights), "output_bias")
 _DESCRIPTIONS = {
     "cls/predictions/output_bias": "masked LM",
     "cls/seq_relationship/output_weights": "sentence order",

@@ -16,7 +16,7 @@ import numpy as np
 from absl import logging
 
 from albert_tf.checkpoints.formats import format_module, format_of_weights, open_weights
-from albert_tf.checkpoints.heads import CLASSIFIER, Shapes, head_in, head_of, heads_in
+from albert_tf.checkpoints.heads import CLASSIFIER, HEAD_NAMES, Shapes, head_in, head_of, heads_in
 from albert_tf.checkpoints.model_contents import ModelContents, StoredModel, WeightsReader
 from albert_tf.checkpoints.model_source import (
     ModelSettings,
@@ -26,10 +26,11 @@ from albert_tf.checkpoints.model_source import (
 )
 from albert_tf.checkpoints.original import GLOBAL_STEP, read_variables
 from albert_tf.checkpoints.report import LoadError, LoadReport
-from albert_tf.checkpoints.trained_task import TrainedTask
+from albert_tf.checkpoints.trained_task import UNCLEAR, UNNAMED, TrainedTask
 from albert_tf.config import AlbertConfig
 from albert_tf.data.arguments import as_path, check_choice
 from albert_tf.data.errors import UserError
+from albert_tf.data.strict_json import listed
 from albert_tf.modeling.encoder import AlbertEncoder, ConfiguredModel
 from albert_tf.modeling.original_names import (
     PRETRAINING_HEADS,
@@ -37,7 +38,7 @@ from albert_tf.modeling.original_names import (
     is_slot,
     original_names,
 )
-from albert_tf.modeling.parameter_sharing import ENCODER_PREFIX, block_runs, norm_name
+from albert_tf.modeling.parameter_sharing import ENCODER_PREFIX, POOLER, block_runs, norm_name
 from albert_tf.tokenization.base import Tokenizer
 
 M = TypeVar("M", bound=ConfiguredModel)
@@ -79,7 +80,8 @@ class FoundModel(NamedTuple):
         stored, `task` is used.
         """
         shapes = without_scope(self.stored.weights[1])
-        if not issubclass(head_in(shapes, self.task or task).model_class, kinds):
+        is_clear = self.task is None or self.task.name != UNCLEAR  # otherwise, `build` fails
+        if is_clear and not issubclass(head_in(shapes, self.task or task).model_class, kinds):
             heads = ", ".join(heads_in(shapes)) or "none"
             of_task = f" and was trained for the task {self.task.name!r}" if self.task else ""
             raise UserError(
@@ -143,6 +145,8 @@ def load_found(
     source, stored, path, settings = found.source, found.stored, found.path, dict(settings)
     new_head, rename = settings.pop("new_head", False), settings.pop("rename_labels", False)
     task, shapes = stored.task, without_scope(stored.weights[1])
+    if task and task.name == UNCLEAR:
+        task = dataclasses.replace(task, name=next(iter(head_of(model_class).tasks), UNNAMED))
     is_other = new_head or _is_other_head(model_class, settings, shapes, task)
     known = {} if is_other else head_of(model_class).settings(source.config, shapes, task)
     if not (is_other or rename):
@@ -257,10 +261,17 @@ def build(found: FoundModel, task: TrainedTask | None = None) -> tuple[Configure
     fit the configuration.
     """
     source, task = found.source, found.task or task
+    if task and task.name == UNCLEAR:
+        raise LoadError(
+            f"{found.path} contains a classifier of texts or of tokens: its config.json does not "
+            'show which. Set "architectures" in a copy of it to ["AlbertForSequenceClassification"]'
+            ' or ["AlbertForTokenClassification"], or pass `labels` to TextClassifier.load or '
+            "TokenClassifier.load."
+        )
     model = empty_model(source.config, without_scope(found.stored.weights[1]), task)
     report = load_weights(model, found.stored)
     _check_heads(report)
-    # Only a pooler that no head uses can be missing. Its new values are the same in each run.
+    # Only a pooler that no stored head uses can be missing. Its new values are always the same.
     random, variables = np.random.default_rng(0), original_names(model)
     for name in report.missing:
         shape = tuple(variables[name].shape)
@@ -424,7 +435,8 @@ def load_weights(
         path: a path or name, see `load`, or an open model.
         init_from_group0: whether the model may share fewer parameters or have more layers.
         allow_partial: whether encoder variables may be missing in the checkpoint, and blocks of the
-            checkpoint may be missing in the model.
+            checkpoint may be missing in the model. A pooler that no loaded head needs may always be
+            missing.
         skip: variables to leave unchanged, and the reason, as in
             `{"output_weights": "other labels"}`.
 
@@ -442,6 +454,8 @@ def load_weights(
     sizes = {n: (tuple(shapes[s]), tuple(variables[n].shape)) for n, s in matches.items()}
     mapped = {name: matches[name] for name, (stored, own) in sizes.items() if stored == own}
     missing = [name for name in wanted if name not in matches]
+    without_pooler = (ENCODER_PREFIX, PRETRAINING_HEADS[0])
+    needs_pooler = model.uses_pooler and any(not n.startswith(without_pooler) for n in mapped)
     report = LoadReport(
         source=prefix,
         shapes=shapes,
@@ -454,11 +468,21 @@ def load_weights(
         ],
         mismatched=[(name, *both) for name, both in sizes.items() if name not in mapped],
         skipped=skip,
-        unused=[] if model.uses_pooler else [n for n in missing if n.startswith("bert/pooler/")],
+        unused=[] if needs_pooler else [name for name in missing if name.startswith(POOLER)],
     )
     report.check_encoder(allow_partial)
     if not (allow_partial or init_from_group0):
         report.check_no_block_is_left()
+    if report.unused and model.uses_pooler:
+        logging.warning("%s has no pooler: the pooler of the model is new and random", prefix)
+    known = (ENCODER_PREFIX, *PRETRAINING_HEADS, *HEAD_NAMES)
+    if other := [n for n in report.ignored if not n.removeprefix(HUB_SCOPE).startswith(known)]:
+        logging.warning(
+            "%s: weights that are not used, so outputs may differ from the program that stored "
+            "them: %s",
+            prefix,
+            listed(other),
+        )
     values = read_variables(reader, prefix, mapped.values())
     if bad := [name for name, stored in mapped.items() if not np.isfinite(values[stored]).all()]:
         logging.warning("%s contains NaN or infinite weights: %s", prefix, ", ".join(bad))

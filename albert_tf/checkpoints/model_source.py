@@ -22,6 +22,7 @@ from albert_tf.checkpoints.model_directory import (
     find_tokenizer_files,
 )
 from albert_tf.checkpoints.names import BUNDLED, is_bundled, suggestion
+from albert_tf.checkpoints.report import check_no_other_model
 from albert_tf.config import PRESETS, AlbertConfig
 from albert_tf.data.errors import UserError
 from albert_tf.tokenization.base import Tokenizer
@@ -196,6 +197,9 @@ def _choose_config(stored: Sequence[StoredModel]) -> tuple[AlbertConfig, StoredM
             _compare_with_releases(chosen.config, chosen, has_weights)
             return chosen.config, chosen
     found = [other.given for other in stored if other.checkpoint]
+    for other in stored:
+        if other.checkpoint:
+            check_no_other_model(other.checkpoint, other.weights[1])
     if found:
         raise UserError(
             f"{' and '.join(found)} contain no {CONFIG_FILE} or config.json. Pass the "

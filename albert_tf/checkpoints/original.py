@@ -25,6 +25,7 @@ from albert_tf.checkpoints.model_directory import (
     find_tokenizer_files,
 )
 from albert_tf.checkpoints.names import suggestion
+from albert_tf.checkpoints.other_files import next_step
 from albert_tf.checkpoints.report import DamagedError, LoadError
 from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.config import EXACT_GELU, AlbertConfig
@@ -73,7 +74,8 @@ def find_checkpoint(path: str) -> str:
         return prefix
     if not tf.io.gfile.isdir(path):
         raise LoadError(
-            f"There is no checkpoint {path!r}: no file {prefix + '.index'!r}. {suggestion(path)}"
+            f"There is no checkpoint {path!r}: no file {prefix + '.index'!r}. "
+            f"{next_step(path) if tf.io.gfile.exists(path) else suggestion(path)}"
         )
     for name in (BEST, named_checkpoint(path)):
         if name and tf.io.gfile.exists(os.path.join(path, name) + ".index"):
@@ -85,7 +87,7 @@ def find_checkpoint(path: str) -> str:
         raise LoadError(
             f"There is no model in the directory {path!r}: no checkpoint (model.ckpt-*.index and "
             ".data-*), no saved_model.pb, model.safetensors, pytorch_model.bin or "
-            f"model.weights.h5. It contains: {some or 'nothing'}."
+            f"model.weights.h5. It contains: {some or 'nothing'}. {next_step(path)}"
         )
     if len(found) != 1:
         raise LoadError(

@@ -3,13 +3,25 @@
 import collections
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import WriteError
-from albert_tf.modeling.parameter_sharing import ENCODER_PREFIX, TRANSFORMER_SCOPE
+from albert_tf.modeling.parameter_sharing import ENCODER_PREFIX, POOLER, TRANSFORMER_SCOPE
 
-_LAYER_OF_BERT = re.compile(r"/encoder/layer_\d+/attention/")
+# Models that are not supported, by a pattern of their names of variables, most specific first.
+_OTHER_MODELS = {
+    r"/\.ATTRIBUTES/": "an object-based checkpoint of Keras, tf.train.Checkpoint or the TensorFlow "
+    "Model Garden, which cannot be read",
+    r"\blora_[AB]\b": "a model with LoRA adapters. Store model.merge_and_unload() of PEFT",
+    r"/encoder/layer_shared/": "a model of brightmart/albert_zh, which is not the original ALBERT",
+    r"(^|[./])electra[./]": "an ELECTRA model, not ALBERT",
+    r"(^|[./])roberta[./]": "a RoBERTa model, not ALBERT",
+    r"\btransformer\.layer\.\d": "a DistilBERT model, not ALBERT",
+    r"\bencoder[./]layer[._]\d": "a BERT checkpoint or a similar one, not ALBERT",
+    r"/layer_normalization(_\d+)?/": "a model that the original code trained under TensorFlow 2, "
+    "with layer norms for every layer, which ALBERT shares. Train it again with this package",
+}
 
 
 class LoadError(UserError):
@@ -36,7 +48,7 @@ class LoadReport:
         ignored: variables of the checkpoint that were not used, except slots and step.
         mismatched: (model variable, shape in the checkpoint, shape in the model), not loaded.
         skipped: model variable -> reason why it keeps its initial value.
-        unused: the variables in `missing` that no output of the model depends on.
+        unused: the variables in `missing` of a pooler that no loaded head was trained with.
     """
 
     source: str
@@ -77,25 +89,23 @@ class LoadReport:
 
     def check_encoder(self, allow_partial: bool = False) -> None:
         """Raises `LoadError` if the encoder is incomplete, or nothing was loaded."""
-        layers_of_bert = [name for name in self.ignored if _LAYER_OF_BERT.search(name)]
-        if layers_of_bert:
-            raise LoadError(
-                f"{self.source} looks like a BERT checkpoint, not ALBERT: it contains "
-                f"{layers_of_bert[0]}. Expected an encoder with {TRANSFORMER_SCOPE}group_0/..."
-            )
+        unfilled = [name for name in self._needed if name.startswith(ENCODER_PREFIX)]
+        if unfilled:
+            check_no_other_model(self.source, self.ignored)
         if not self.mapped:
             raise LoadError(
                 f"{self.source} has no variable of this model: expected an ALBERT checkpoint with "
                 f"the original release's names. It contains: {', '.join(self.ignored[:8])} ..."
             )
-        unfilled = [name for name in self._needed if name.startswith(ENCODER_PREFIX)]
         if unfilled and not allow_partial:
+            remedy = "Pass the configuration of this checkpoint as `albert_config_file`."
+            if all(name.startswith(POOLER) for name in unfilled):
+                remedy = "The stored head needs the missing pooler. Replace the head (`new_head`)."
             raise LoadError(
                 f"{self.source} does not fill the encoder: {len(unfilled)} of its variables would "
-                "keep random values. Pass the configuration of this checkpoint as "
-                "`albert_config_file`. In commands that train, `init_from_group0` fills models "
-                "that share fewer parameters or have more layers, and `allow_partial_checkpoint` "
-                f"accepts missing variables.\n{self.summary()}"
+                f"keep random values. {remedy} In commands that train, `init_from_group0` fills "
+                "models that share fewer parameters or have more layers, and "
+                f"`allow_partial_checkpoint` accepts missing variables.\n{self.summary()}"
             )
 
     def check_no_block_is_left(self) -> None:
@@ -121,6 +131,13 @@ class LoadReport:
                 f"{self.source} does not contain all weights of the model that "
                 f"`albert_config_file` describes.\n{self.summary()}"
             )
+
+
+def check_no_other_model(source: str, names: Collection[str]) -> None:
+    """Raises `LoadError` if names of variables belong to a known model other than ALBERT."""
+    for pattern, model in _OTHER_MODELS.items():
+        if name := next((name for name in names if re.search(pattern, name)), None):
+            raise LoadError(f"{source} looks like {model}. It contains {name}.")
 
 
 def _renamed_scopes(mapped: Mapping[str, str]) -> list[str]:

@@ -23,6 +23,7 @@ TOKENS = "tokens"  # any task with a label per token
 THRESHOLD = "null_score_diff_threshold"  # the only setting that is not an integer
 _MULTI_LABEL = "multi_label_threshold"  # only for multi-label tasks
 UNNAMED = "custom"  # custom files, or an unknown task
+UNCLEAR = ""  # labels of texts or of tokens
 
 # Tasks whose models are interchangeable.
 _SAME_KIND = ({"mnli", "mismnli", "ax"},)
@@ -32,7 +33,7 @@ _SAME_KIND = ({"mnli", "mismnli", "ax"},)
 class TrainedTask:
     """A task and its labels, whose order is part of the model."""
 
-    name: str  # a GLUE task in lower case, `UNNAMED`, `TOKENS`, or one of `QUESTION_TASKS`
+    name: str  # a GLUE task in lower case, `UNNAMED`, `UNCLEAR`, `TOKENS`, or a `QUESTION_TASKS`
     labels: Labels = field(default_factory=Labels)  # empty for question tasks
     is_pair: bool | None = True  # whether an example is a pair of texts. `None` if unknown.
     columns: Mapping[str, str | None] = field(default_factory=dict)  # of custom files, by flag

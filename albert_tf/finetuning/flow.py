@@ -95,7 +95,7 @@ def prepare(kind: type[Job[S]], settings: S) -> RunContext[S]:
     output = TrainingDirectory(settings.output_dir)
     trained, trained_in = TrainedTask.read(output.path), output.path
     if trained is None and checkpoint:
-        wanted = str(getattr(settings, "task_name", None) or "").lower()
+        wanted = str(getattr(settings, "task_name", None) or kind.TASK).lower()
         trained, trained_in = trained_task(checkpoint, wanted), os.path.dirname(checkpoint)
     task_name = kind.task_name(settings, trained)
     if trained:

@@ -105,6 +105,7 @@ class Job(ABC, Generic[S]):
 
     ACTIONS: ClassVar[tuple[str, ...]] = ("do_train", "do_eval", "do_predict", "export_dir")
     DROPOUT: ClassVar[str] = "dropout_prob"  # setting with the dropout rate of the head
+    TASK: ClassVar[str] = ""  # name of the task, if the settings do not contain it
     EVALUATING: ClassVar[str] = "`do_eval`"  # settings that enable evaluations during training
     EXPORT_FOLDER: ClassVar[str] = ""  # subdirectory of `export_dir` for models that take token ids
     RESULTS: ClassVar[type[EvaluationResults]] = EvaluationResults

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
@@ -24,7 +23,6 @@ from albert_tf.modeling.models import EncoderAndHead
 from albert_tf.tokenization.base import Tokenizer
 
 _EXAMPLES_AT_ONCE = 4096  # limits the memory for ids as Python integers
-_POOLER = "bert/pooler/"
 _VECTORS = "vectors"
 
 
@@ -156,15 +154,13 @@ class TextEncoder:
         """
         found = find_model(path)
         encoder = AlbertEncoder(found.source.config)
-        report = load_weights(encoder, found.stored, allow_partial=True)
-        poolers = [name for name in report.missing if name.startswith(_POOLER)]
-        if poolers and pooling == "pooled":
+        encoder.uses_pooler = pooling == "pooled"
+        report = load_weights(encoder, found.stored)
+        if report.unused and pooling == "pooled":
             raise UserError(
                 f"pooling='pooled' needs a model with a pooler. Use pooling='mean'. Received: "
                 f"path={found.path!r}, a model without a pooler"
             )
-        dataclasses.replace(report, unused=poolers).check_encoder()
-        report.check_no_block_is_left()
         return cls(
             encoder,
             found.tokenizer,

@@ -18,6 +18,7 @@ from albert_tf.config import AlbertConfig
 
 ENCODER_PREFIX = "bert/"
 TRANSFORMER_SCOPE = "bert/encoder/transformer/"
+POOLER = "bert/pooler/"
 
 
 class BlockPlace(NamedTuple):

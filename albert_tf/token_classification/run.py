@@ -74,6 +74,7 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
 
     ACTIONS = ("do_train", "do_eval", "do_predict", "predict_file", "export_dir")
     DROPOUT = "classifier_dropout_prob"
+    TASK = TOKENS
 
     @classmethod
     def check(cls, settings: TokenClassificationSettings) -> None:

@@ -28,7 +28,7 @@ from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_size, open_binary, read_file
 from albert_tf.data.tfrecord import RecordError, count_records, read_records
 from albert_tf.modeling.original_names import is_slot
-from albert_tf.modeling.parameter_sharing import parameter_counts
+from albert_tf.modeling.parameter_sharing import POOLER, parameter_counts
 from albert_tf.pretraining.batching import example_features
 from albert_tf.pretraining.record_facts import VOCABULARY, stored_facts, vocabulary_fingerprint
 from albert_tf.tokenization.base import Tokenizer
@@ -264,7 +264,8 @@ def _model(path: str) -> Iterator[Section]:
         return
     facts = _tokenizer_facts(model.tokenizer)
     yield "Tokenizer", {**facts, "lower-cases": model.tokenizer.do_lower_case}
-    yield "Sample output", _sample_output(model)
+    has_pooler = any(POOLER in name for name in stored.weights[1])
+    yield "Sample output", _sample_output(model, "pooled" if has_pooler else "mean")
 
 
 def _weights(stored: StoredModel) -> dict[str, object]:
@@ -284,7 +285,7 @@ def _weights(stored: StoredModel) -> dict[str, object]:
     return found
 
 
-def _sample_output(model: Any) -> list[str]:
+def _sample_output(model: Any, pooling: Any) -> list[str]:
     """Returns a text in the language of the model, and the output for this text."""
     tokens, positions = model.tokenizer.tokens, model.config.max_position_embeddings
     is_chinese = 3 * sum(any("一" <= c <= "鿿" for c in token) for token in tokens) > len(tokens)
@@ -304,9 +305,9 @@ def _sample_output(model: Any) -> list[str]:
         words = tag(sentences[0]).words
         return [sentences[0], "  " + "  ".join(f"{word.text}/{word.label}" for word in words)]
     if isinstance(model, albert_tf.AlbertEncoder):
-        vectors = albert_tf.TextEncoder(model, pooling="pooled", **size)(sentences)
+        vectors = albert_tf.TextEncoder(model, pooling=pooling, **size)(sentences)
         cosine = -keras.losses.cosine_similarity(*vectors)
-        return ["  ".join(sentences), f"  cosine of their pooled outputs {cosine:.3f}"]
+        return ["  ".join(sentences), f"  cosine of their {pooling} outputs {cosine:.3f}"]
     asked = f"{question}  {context}"
     given = {"questions": [question], "contexts": [context]}
     if isinstance(model, albert_tf.AlbertForMultipleChoice):

@@ -8,14 +8,16 @@ transformers is not needed, and PyTorch only to read `pytorch_model.bin`.
 import dataclasses
 import json
 import os
-from collections.abc import Mapping, Sequence
-from functools import partial
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 from absl import logging
 
-from albert_tf.checkpoints.heads import SENTENCE_ORDER_HEAD, head_in
+from albert_tf.checkpoints import model_directory
+from albert_tf.checkpoints.heads import CLASSIFIER, SENTENCE_ORDER_HEAD, SPAN_HEADS, Shapes, head_in
 from albert_tf.checkpoints.huggingface.tokenizer import find_lower_case, find_tokenizer_files
 from albert_tf.checkpoints.huggingface.tokenizer_writing import library_ids as library_ids
 from albert_tf.checkpoints.huggingface.tokenizer_writing import write_tokenizer
@@ -29,6 +31,7 @@ from albert_tf.checkpoints.huggingface.weights import (
     write_weights,
 )
 from albert_tf.checkpoints.model_contents import ModelContents, StoredModel
+from albert_tf.checkpoints.other_files import next_step
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.trained_task import (
     LABELS_FILE,
@@ -36,6 +39,7 @@ from albert_tf.checkpoints.trained_task import (
     QUESTION_TASKS,
     SQUAD_TASKS,
     TOKENS,
+    UNCLEAR,
     UNNAMED,
     TrainedTask,
     described,
@@ -52,6 +56,7 @@ from albert_tf.modeling.models import (
     AlbertForQuestionAnswering,
     AlbertForTokenClassification,
 )
+from albert_tf.modeling.parameter_sharing import POOLER
 
 open_weights = HuggingFaceWeights
 CONFIG_FILE = "config.json"
@@ -108,6 +113,15 @@ _TASKS = {
     _TOKENS: (TOKENS,),
 }
 
+# Parts of the names of other classes with the same heads.
+_CLASS_NAMES = {
+    _TOKENS: re.compile(r"Token|Tagg|Labell?ing|(Ner|NER|Pos|POS|Crf|CRF)(?![a-z])"),
+    _CHOICE: re.compile(r"Choice"),
+    _CLASSIFICATION: re.compile(r"Sequence|Sentence|Text|Regression"),
+}
+_TOKEN_TASKS = ("ner", "pos", "chunk")  # in `finetuning_task`
+_TAG = re.compile(r"[BILUESM]-.+")  # of the schemes IOB, BILOU, IOBES and BMES
+
 
 def is_here(path: str) -> bool:
     """Returns whether a directory contains a `config.json` of transformers, or its weights."""
@@ -120,33 +134,34 @@ def is_here(path: str) -> bool:
 
 def read(path: str) -> StoredModel:
     """Finds the parts of a model; see `FormatModule`."""
-    config_file = os.path.join(path, CONFIG_FILE)
-    where = f"{path}: {CONFIG_FILE}"
-    values = read_content(config_file).value if file_exists(config_file) else None
-    config = _albert_config(values, where) if values is not None else None
+    names = (CONFIG_FILE, model_directory.CONFIG_FILE)  # the latter after converting only weights
+    name = next((name for name in names if file_exists(os.path.join(path, name))), None)
+    config_file, where = os.path.join(path, name or ""), f"{path}: {name}"
+    values = read_content(config_file).value if name else {}
+    config = _albert_config(values, where) if name == CONFIG_FILE else None
+    if name == model_directory.CONFIG_FILE:
+        config = read_config(config_file)
     found = [name for name in WEIGHTS_FILES if file_exists(os.path.join(path, name))]
     if not found:
         raise LoadError(
             f"{path} is an incomplete model: it contains a {CONFIG_FILE}, but no weights. Expected "
-            f"one of {', '.join(WEIGHTS_FILES)}."
+            f"one of {', '.join(WEIGHTS_FILES)}. {next_step(path)}"
         )
     checkpoint = os.path.join(path, found[0])
     tensors = open_tensors(checkpoint)  # detects damaged files early
-    task = TrainedTask.read(path)
-    if values:
-        stated = _trained_task(values, where)
-        if task is not None:
-            _check_same_task(task, values, where)
-        task = task or stated
+    open_reader = cache(partial(HuggingFaceWeights, checkpoint, tensors))
+    task, stated = TrainedTask.read(path), _trained_task(values, open_reader, where)
+    if task is not None and values:
+        _check_same_task(task, values, where)
     return StoredModel(
         path=path,
         checkpoint=checkpoint,
         config=config,
         config_file=config_file if config else None,
-        tokenizer_files=find_tokenizer_files(path),
+        tokenizer_files=find_tokenizer_files(path) or model_directory.find_tokenizer_files(path),
         do_lower_case=find_lower_case(path),
-        task=task,
-        open_reader=partial(HuggingFaceWeights, checkpoint, tensors),
+        task=task or stated,
+        open_reader=open_reader,
     )
 
 
@@ -173,10 +188,39 @@ def write(directory: str, contents: ModelContents) -> None:
 
 
 def _architecture_of(values: Mapping[str, Any]) -> str | None:
-    """Returns the class that stored the model, or `None`."""
+    """Returns the class that stored the model, as the PyTorch class, or `None`."""
     names = values.get("architectures")
     name = names[0] if isinstance(names, list) and names else None
-    return name if isinstance(name, str) else None
+    return re.sub("^(TF|Flax)", "", name) if isinstance(name, str) else None
+
+
+def _class_of_head(values: Mapping[str, Any], shapes: Shapes, where: str) -> str | None:
+    """Returns the class of transformers with the same head as another class.
+
+    `None` if the weights determine the task, `UNCLEAR` if they may classify texts or tokens.
+    """
+    architecture, task = _architecture_of(values) or "", values.get(_TASK_KEY)
+    if SPAN_HEADS[SQUAD_TASKS[1]] in shapes:
+        return _QUESTIONS
+    if CLASSIFIER not in shapes:
+        return None
+    for kind, pattern in _CLASS_NAMES.items():
+        if pattern.search(architecture):
+            return kind
+    if shapes[CLASSIFIER][0] == 1:  # a score per text or option
+        return None
+    has_pooler = any(name.startswith(POOLER) for name in shapes)
+    has_crf = any(name.startswith("crf.") for name in shapes)
+    if has_crf or not has_pooler or task in _TOKEN_TASKS or _are_tags(_label_names(values, where)):
+        return _TOKENS
+    return _CLASSIFICATION if task or values.get("problem_type") else UNCLEAR
+
+
+def _are_tags(names: Sequence[str]) -> bool:
+    """Returns whether labels follow a scheme such as IOB."""
+    tags = {name.upper().replace("_", "-") for name in names}
+    has_outside = "O" in tags and (any(map(_TAG.fullmatch, tags)) or {"B", "I"} <= tags)
+    return has_outside or any(tag[:2] == "B-" and "I" + tag[1:] in tags for tag in tags)
 
 
 def read_config(path: str) -> AlbertConfig:
@@ -301,22 +345,31 @@ def _labels(contents: ModelContents) -> dict[str, Any]:
     }
 
 
-def _trained_task(values: Mapping[str, Any], where: str) -> TrainedTask | None:
+def _trained_task(
+    values: Mapping[str, Any], open_reader: Callable[[], HuggingFaceWeights], where: str
+) -> TrainedTask | None:
     """Returns the task in a `config.json`, or `None` if it is unknown.
 
     The task of single-label texts with default labels (LABEL_0) is unknown. `is_pair` of texts is
     only known for GLUE tasks.
     """
     architecture = _architecture_of(values)
+    shapes: Shapes = {}
+    if architecture not in _ARCHITECTURES.values():
+        shapes = open_reader().get_variable_to_shape_map()
+        architecture = _class_of_head(values, shapes, where)
     if architecture in (_QUESTIONS, _CHOICE):
         return TrainedTask(_TASKS[architecture][0])
-    if architecture not in (_TOKENS, _CLASSIFICATION):
+    if architecture is None:
         return None
     names = _label_names(values, where)
-    if architecture == _TOKENS:
+    if names == numbered_labels(2) and CLASSIFIER in shapes:  # the default of all models
+        names = numbered_labels(shapes[CLASSIFIER][0])
+    if architecture in (_TOKENS, UNCLEAR):
         if len(set(names)) < len(names):
             names = numbered_labels(len(names))
-        return TrainedTask(TOKENS, Labels(names if len(names) > 1 else ()), False)
+        name, is_pair = (TOKENS, False) if architecture == _TOKENS else (UNCLEAR, None)
+        return TrainedTask(name, Labels(names if len(names) > 1 else ()), is_pair)
     kind = values.get("problem_type")
     is_regression = kind == "regression" or (len(names) == 1 and kind != _MULTI_LABEL)
     if is_regression and len(names) != 1:

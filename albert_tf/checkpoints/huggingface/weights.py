@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 import tempfile
-import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -15,6 +14,7 @@ from safetensors.numpy import save
 
 from albert_tf.checkpoints.huggingface import tensorflow_classes
 from albert_tf.checkpoints.huggingface.tensorflow_classes import HDF5_FILE, torch_name
+from albert_tf.checkpoints.huggingface.torch_file import EMBEDDINGS, read_tensors
 from albert_tf.checkpoints.model_contents import identity_projection, remove_identity_projection
 from albert_tf.checkpoints.report import DamagedError, LoadError
 from albert_tf.data.files import file_exists, is_remote, open_binary, reason_of, write_file
@@ -126,6 +126,18 @@ def hugging_face_name(name: str, has_heads: bool) -> str | None:
     return found and scope + found
 
 
+def _plain_names(names: Iterable[str]) -> dict[str, str]:
+    """Maps stored names to names without the prefixes of the encoder and of its wrappers."""
+    encoders = {name.removesuffix(EMBEDDINGS) for name in names if name.endswith(EMBEDDINGS)}
+    parts = encoders.pop().split(".")[:-1] if len(encoders) == 1 else []
+    prefixes = [".".join([*parts[:depth], ""]) for depth in range(len(parts), 0, -1)]
+    plain = {}
+    for name in names:
+        prefix = next(filter(name.startswith, prefixes), "")
+        plain[name] = name.removeprefix(prefix).removeprefix(ENCODER_PREFIX)
+    return plain
+
+
 class Tensors(NamedTuple):
     """Stored tensors: their shapes, and a function that reads a tensor by name."""
 
@@ -145,9 +157,10 @@ class HuggingFaceWeights:
         self._shapes = self._tensors.shapes
         self._stored: dict[str, str] = {}  # Hugging Face's names by the original's
         copies = {}
-        for name in self._shapes:
-            plain = name.removeprefix(ENCODER_PREFIX)
-            if plain == "predictions.bias" and DECODER_BIAS in self._shapes:
+        plain_names = _plain_names(self._shapes)
+        has_decoder_bias = DECODER_BIAS in plain_names.values()
+        for name, plain in plain_names.items():
+            if plain == "predictions.bias" and has_decoder_bias:
                 continue
             if plain in TIED:
                 copies[name] = TIED[plain]
@@ -246,7 +259,7 @@ def open_tensors(path: str) -> Tensors:
     except Exception as error:  # PyTorch raises errors of many classes
         raise DamagedError(
             f"{path!r} is damaged, not a file of weights, or contains code, which is rejected: "
-            f"{reason_of(error)}. Use another copy."
+            f"{reason_of(error)}. Use another copy, or store the weights without other objects."
         ) from error
 
 
@@ -322,17 +335,7 @@ def _open_torch(path: str) -> Tensors:
             f"{path!r} is in PyTorch's format, and PyTorch is not installed. Install PyTorch (pip "
             f"install torch), or use a model with a {SAFETENSORS}."
         ) from error
-    settings: dict[str, Any] = {"map_location": "cpu", "weights_only": True}
-    if not is_remote(path) and zipfile.is_zipfile(path):  # the format since PyTorch 1.6
-        loaded = torch.load(path, mmap=True, **settings)
-    else:
-        with open_binary(path, "rb") as file:
-            loaded = torch.load(file, **settings)
-    if not isinstance(loaded, dict):
-        raise LoadError(
-            f"{path!r} contains a {type(loaded).__name__}, not a dictionary of weights."
-        )
-    tensors = {str(name): v for name, v in loaded.items() if isinstance(v, torch.Tensor)}
+    tensors = read_tensors(path)
 
     def get(name: str) -> np.ndarray:
         value = tensors[name].detach()

@@ -102,7 +102,34 @@ def test_unused_pooler_may_be_missing(tmp_path, kind):
     assert 0.1 < contents.weights["bert/pooler/dense/kernel"].std() < 0.3  # initializer_range 0.2
 
 
-@pytest.mark.parametrize("kind", ["classifier", "pretraining", "encoder"])
+def test_encoder_without_a_pooler_gets_a_new_one(tmp_path, warnings):
+    weights = write_model(tmp_path, MODELS["encoder"][0](), without=["bert/pooler"])
+    contents, _ = read_contents(str(tmp_path))
+    model = albert_tf.load(tmp_path)
+    assert type(model) is AlbertEncoder
+    for name, variable in original_names(model).items():
+        np.testing.assert_array_equal(variable, weights.get(name, contents.weights[name]))
+    assert len(warnings) == 2
+    assert all("has no pooler" in line for line in warnings)
+
+
+def test_new_heads_get_a_new_pooler(tmp_path, warnings):
+    write_model(tmp_path, MODELS["masked lm"][0](), without=["bert/pooler"])
+    model = AlbertForClassification.load(tmp_path, labels=["yes", "no"])
+    assert model.has_new_head
+    assert "has no pooler" in warnings[0]
+    assert "output_weights" in warnings[1]
+    model = AlbertForPretraining(CONFIG)
+    report = loading.load_weights(model, str(tmp_path))
+    assert len(report.missing) == 4
+    with pytest.raises(LoadError, match="not contain all weights"):
+        report.check_complete()
+    write_model(tmp_path, MODELS["classifier"][0](), task=None, without=["bert/pooler"])
+    model = AlbertForClassification.load(tmp_path, labels=["yes", "no"], new_head=True)
+    assert model.labels == ("yes", "no")
+
+
+@pytest.mark.parametrize("kind", ["classifier", "pretraining"])
 def test_missing_used_pooler_is_rejected(tmp_path, kind):
     write_model(tmp_path, MODELS[kind][0](), without=["bert/pooler"])
     with pytest.raises(LoadError, match=r"(?s)does not fill the encoder: 2 .*bert/pooler"):
@@ -168,6 +195,32 @@ def test_missing_configuration_must_be_passed(release, tmp_path):
         albert_tf.load(release)
     model = albert_tf.load(release, albert_config_file=str(config))
     assert type(model) is AlbertForPretraining
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "bert/encoder/transformer/group_0/inner_group_0/layer_normalization_1/gamma",
+            "TensorFlow 2",
+        ),
+        ("bert/encoder/layer_0/attention/self/query/kernel", "BERT"),
+        ("encoder.layer.0.attention.self.query.weight", "BERT"),
+        ("bert/encoder/layer_shared/attention/self/query/kernel", "albert_zh"),
+        ("electra/encoder/layer_0/attention/self/query/kernel", "ELECTRA"),
+        ("roberta.encoder.layer.0.attention.self.query.weight", "RoBERTa"),
+        ("distilbert.transformer.layer.0.attention.q_lin.weight", "DistilBERT"),
+        ("model/layer-0/kernel/.ATTRIBUTES/VARIABLE_VALUE", "object-based"),
+        ("albert.encoder.query.lora_A.default.weight", "LoRA"),
+    ],
+)
+def test_other_models_are_named(tmp_path, name, message):
+    weights = write_model(tmp_path, MODELS["encoder"][0](), without=["bert/encoder"])
+    write_checkpoint(str(tmp_path / "model.ckpt-best"), {**weights, name: np.ones(2)}, 7)
+    for _ in range(2):  # with and without a configuration
+        with pytest.raises(LoadError, match=message):
+            albert_tf.load(tmp_path)
+        (tmp_path / "albert_config.json").unlink(missing_ok=True)
 
 
 def test_bert_checkpoint_is_rejected(tmp_path):

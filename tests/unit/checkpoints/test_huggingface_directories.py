@@ -1,0 +1,282 @@
+"""Tests for directories of transformers as other programs write them.
+
+They are changed copies of recorded models (tests/huggingface), so the outputs must stay the same.
+"""
+
+import json
+import shutil
+from argparse import Namespace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import albert_tf
+from albert_tf.checkpoints.formats import trained_task
+from albert_tf.checkpoints.loading import build_model, read_contents
+from albert_tf.checkpoints.report import LoadError
+from albert_tf.checkpoints.trained_task import TrainedTask
+from albert_tf.data.text_examples import Labels
+from albert_tf.modeling.models import (
+    AlbertForClassification,
+    AlbertForMultipleChoice,
+    AlbertForQuestionAnswering,
+    AlbertForTokenClassification,
+)
+from albert_tf.tools.inspect import describe
+from tests.huggingface import models
+from tests.small_model import encoder_inputs
+
+RECORD = json.loads((models.RECORDED / "models.json").read_text())
+TAGS = ("O", "B-PER", "I-PER")
+NOUNS = ("NOUN", "VERB", "ADJ")
+POOLER = {
+    "albert.pooler.weight": np.ones((12, 12), "f"),
+    "albert.pooler.bias": np.ones(12, "f"),
+}
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("recorded")
+    models.write_theirs(folder, RECORD)
+    return folder / "theirs"
+
+
+@pytest.fixture
+def variant(theirs, tmp_path):
+    """Returns a function that writes a changed copy of a recorded model."""
+
+    def write(name, names=None, extra=(), rename=str, **values) -> Path:
+        path = shutil.copytree(theirs / name, tmp_path / name, dirs_exist_ok=True)
+        content = {**json.loads((path / "config.json").read_text()), **values}
+        if names:
+            content["id2label"] = dict(enumerate(names))
+        (path / "config.json").write_text(json.dumps(content))
+        tensors = {**load_file(path / models.WEIGHTS), **dict(extra)}
+        renamed = {rename(name): value for name, value in tensors.items()}
+        save_file(renamed, path / models.WEIGHTS, {"format": "pt"})
+        return path
+
+    return write
+
+
+def assert_same_weights(path, original) -> None:
+    expected, _ = read_contents(str(original))
+    stored, report = read_contents(str(path))
+    assert not report.ignored
+    assert stored.weights.keys() == expected.weights.keys()
+    for name, value in expected.weights.items():
+        np.testing.assert_array_equal(stored.weights[name], value, err_msg=name)
+
+
+def assert_same_outputs(path, name) -> None:
+    with np.load(models.RECORDED / "outputs.npz") as file:
+        expected = file[f"theirs/{name}/logits"]
+    logits = build_model(read_contents(str(path))[0])(encoder_inputs())["logits"]
+    np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("values", "names", "extra"),
+    [
+        ({"architectures": ["AlbertSoftmaxForNer"]}, NOUNS, POOLER),
+        ({"architectures": ["AlbertNERModel"]}, None, POOLER),
+        ({"architectures": ["AlbertForSequenceLabeling"]}, NOUNS, POOLER),
+        ({"architectures": ["TFAlbertForTokenClassification"]}, NOUNS, POOLER),
+        ({"architectures": ["FlaxAlbertForTokenClassification"]}, TAGS, POOLER),
+        ({"architectures": ["MyModel"]}, TAGS, POOLER),
+        ({"architectures": ["AlbertForMaskedLM"]}, ("b-x", "i-x", "pad"), POOLER),
+        ({"architectures": ["MyModel"]}, ("I-PER", "I-ORG", "O"), POOLER),  # IOB1
+        ({"architectures": None}, ("O", "U-PER", "L-PER"), POOLER),  # BILOU
+        ({"architectures": None}, ("B", "I", "O"), POOLER),
+        ({"architectures": None, "finetuning_task": "pos"}, NOUNS, POOLER),
+        ({"architectures": None}, NOUNS, {}),  # only text classifiers need a pooler
+        ({"architectures": ["AlbertModel"]}, None, {}),
+    ],
+)
+def test_classifiers_of_tokens_are_detected(variant, values, names, extra):
+    path = variant("tokens", names, extra, **values)
+    labels = names or ("LABEL_0", "LABEL_1", "LABEL_2")
+    task = TrainedTask("tokens", Labels(labels), False)
+    assert read_contents(str(path))[0].task == trained_task(str(path / models.WEIGHTS)) == task
+    assert_same_outputs(path, "tokens")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"architectures": ["TFAlbertForSequenceClassification"]},
+        {"architectures": ["AlbertForSequenceClassificationWithFocalLoss"]},
+        {"architectures": None, "problem_type": "single_label_classification"},
+        {"architectures": ["MyModel"], "finetuning_task": "mnli"},
+    ],
+)
+def test_classifiers_of_texts_are_detected(variant, values):
+    path = variant("classifier", NOUNS, **values)
+    assert read_contents(str(path))[0].task.labels.names == NOUNS
+    assert_same_outputs(path, "classifier")
+
+
+@pytest.mark.parametrize(
+    ("name", "architecture", "kind"),
+    [
+        ("choice", "AlbertForMultipleChoiceSwag", AlbertForMultipleChoice),
+        ("regression", "MyModel", AlbertForClassification),
+        ("questions", "MySpans", AlbertForQuestionAnswering),
+        ("masked_lm", "MyModel", albert_tf.AlbertForPretraining),
+        ("encoder", "AlbertForNer", albert_tf.AlbertEncoder),
+    ],
+)
+def test_other_heads_of_other_classes(variant, name, architecture, kind):
+    assert type(albert_tf.load(variant(name, architectures=[architecture]))) is kind
+
+
+@pytest.mark.parametrize("architectures", [None, [], ["MyModel"], ["AlbertForMaskedLM"]])
+def test_unclear_classifiers_must_be_stated(variant, architectures):
+    path = variant("classifier", NOUNS, architectures=architectures, finetuning_task=None)
+    for action in (albert_tf.load, read_contents, lambda path: list(describe(path))):
+        with pytest.raises(LoadError, match=r"texts or of tokens.*architectures"):
+            action(str(path))
+    for kind, rank in ((AlbertForClassification, 2), (AlbertForTokenClassification, 3)):
+        model = kind.load(path)
+        assert model.labels == NOUNS
+        assert not model.has_new_head
+        assert len(model(encoder_inputs())["logits"].shape) == rank
+    for name in ("tokens", "rte"):
+        task = trained_task(str(path / models.WEIGHTS), name)
+        assert (task.name, task.labels.names) == (name, NOUNS)
+
+
+@pytest.mark.parametrize(
+    ("name", "rename"),
+    [
+        ("tokens", "module.{}".format),
+        ("classifier", "model.{}".format),
+        ("masked_lm", "_orig_mod.module.{}".format),
+        ("encoder", "albert.{}".format),
+        ("encoder", "net.backbone.{}".format),
+        ("tokens", lambda name: name.replace("albert.", "bert.", 1)),
+        ("questions", lambda name: "module." + name.replace("albert.", "model.encoder.", 1)),
+    ],
+)
+def test_prefixes_are_removed(variant, theirs, name, rename):
+    assert_same_weights(variant(name, rename=rename), theirs / name)
+
+
+def test_several_encoders_are_rejected(variant):
+    words = {"a.embeddings.word_embeddings.weight": np.ones((31, 8), "f")}
+    path = variant("encoder", extra=words, rename=lambda n: n if n.startswith("a.") else f"b.{n}")
+    with pytest.raises(LoadError, match=r"no variable of this model.*a\.embeddings.*b\.embeddings"):
+        albert_tf.load(path)
+
+
+def test_unused_weights_are_named(variant, warnings):
+    extra = {"crf.transitions": np.ones((3, 3), "f"), "start_fc.bias": np.ones(2, "f")}
+    albert_tf.load(variant("tokens", TAGS, extra, architectures=["AlbertCrfForNer"]))
+    (line,) = warnings
+    assert "'crf.transitions', 'start_fc.bias'" in line
+
+
+def test_configuration_of_the_original_is_read(variant, theirs):
+    path = variant("masked_lm")
+    config = read_contents(str(path))[0].config
+    (path / "config.json").unlink()
+    config.to_json_file(str(path / "albert_config.json"))
+    assert_same_weights(path, theirs / "masked_lm")
+    assert read_contents(str(path))[0].config == config  # "gelu" is the tanh approximation
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        (["checkpoint-500/model.safetensors", "checkpoint-1000/pytorch_model.bin"], "0, .*-1000"),
+        (["0_Transformer/pytorch_model.bin", "config.json", "modules.json"], "/0_Transformer"),
+        (["snapshots/abc/model.safetensors"], "snapshots/abc"),
+        (["run/model.ckpt-7.index"], "/run"),
+        (["adapter_config.json", "adapter_model.safetensors"], "PEFT.*merge_and_unload"),
+        (["adapter_model.bin"], "PEFT.*merge_and_unload"),
+        (["model.onnx"], "ONNX.*exported from"),
+        (["onnx/model.onnx", "onnx/config.json"], "ONNX.*exported from"),
+        (["flax_model.msgpack"], "Flax.*from_flax"),
+        (["albert.Q8_0.gguf"], "llama.cpp"),
+        (["openvino_model.bin", "openvino_model.xml"], "OpenVINO"),
+        (["training_args.bin", "optimizer.pt", "best.pt"], r"best\.pt.*pytorch_model\.bin"),
+        (["last.ckpt"], r"last\.ckpt.*pytorch_model\.bin"),
+        (["model.fp16.safetensors"], r"fp16.*model\.safetensors"),
+    ],
+)
+@pytest.mark.parametrize("has_config", [False, True])
+def test_other_files_are_explained(tmp_path, files, message, has_config):
+    for file in files:
+        (tmp_path / file).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / file).write_text("{}" if file.endswith("json") else "x")
+    if has_config:
+        config = {"model_type": "albert", "num_hidden_layers": 2, "num_attention_heads": 64}
+        (tmp_path / "config.json").write_text(json.dumps(config))
+    paths = [tmp_path] if "/" in files[0] or has_config else [tmp_path, tmp_path / files[-1]]
+    for path in paths:
+        with pytest.raises(LoadError, match=f"(?s){message}"):
+            list(describe(str(path)))
+
+
+@pytest.mark.slow
+class TestTorch:
+    @pytest.fixture
+    def write(self, variant, theirs):
+        """Returns a function that stores the weights of the token classifier in a checkpoint."""
+        import torch
+
+        path = variant("tokens", NOUNS)
+        (path / models.WEIGHTS).unlink()
+        tensors = load_file(theirs / "tokens" / models.WEIGHTS)
+        tensors = {name: torch.from_numpy(value) for name, value in tensors.items()}
+
+        def write(content_of):
+            torch.save(content_of(tensors), path / "pytorch_model.bin")
+            return path
+
+        return write
+
+    def test_nested_dictionaries(self, write, theirs):
+        import torch
+
+        def checkpoint(tensors):
+            moments = {"state": {0: {"exp_avg": torch.ones(3)}}, "param_groups": []}
+            return {
+                "optimizer": moments,
+                "score": np.float64(0.3),
+                "best": torch.tensor(0.5),
+                "args": Namespace(learning_rate=1e-3),
+                "state_dict": {f"module.{name}": value for name, value in tensors.items()},
+            }
+
+        assert_same_weights(write(checkpoint), theirs / "tokens")
+        for content_of in (lambda t: {"model": t, "ema": t}, lambda t: {"epoch": 3}):
+            with pytest.raises(LoadError, match="weights of one model"):
+                albert_tf.load(write(content_of))
+
+    def test_pickled_models_are_read_without_their_classes(self, write, theirs):
+        import torch
+
+        def model(tensors):
+            tree = torch.nn.Module()
+            for name, value in tensors.items():
+                *scopes, leaf = name.split(".")
+                module = tree
+                for scope in scopes:
+                    if not hasattr(module, scope):
+                        module.add_module(scope, Unpickled())
+                    module = getattr(module, scope)
+                module.register_parameter(leaf, torch.nn.Parameter(value))
+            return tree
+
+        class Unpickled(torch.nn.Module):
+            def __setstate__(self, state):
+                raise AssertionError("code of the class was run")
+
+        Unpickled.__qualname__ = "Unpickled"
+        globals()["Unpickled"] = Unpickled
+        for content_of in (model, lambda tensors: {"model": model(tensors), "epoch": 3}):
+            assert_same_weights(write(content_of), theirs / "tokens")
