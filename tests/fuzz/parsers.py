@@ -78,6 +78,7 @@ _MUTATIONS = {
     ".pb": (m.damage_message,) * 2,
     ".safetensors": (m.damage_safetensors,),
     ".bin": (),
+    ".h5": (),
     ".gz": (m.damage_tar,) * 3,
     ".tfrecord": (_READ_IN_PYTHON,) * 2,
     ".index": (),
@@ -357,6 +358,7 @@ _add("sentencepiece_vocab", "spm.vocab", _sentencepiece_vocabulary)
 _add("hf_config", "config.json", _hf_config)
 _add("hf_index", _INDEX, lambda: _tensors(_INDEX), named=(_INDEX, _SHARD))
 _add("safetensors", _WEIGHTS, lambda: _tensors(_WEIGHTS), independent=_tensors_by_hand)
+_add("hdf5", "tf_model.h5", lambda: _tensors("tf_model.h5"))
 _add("pytorch", "pytorch_model.bin", lambda: _tensors("pytorch_model.bin"))
 _add("hf_tokenizer_config", "tokenizer_config.json", lambda: find_lower_case("."))
 _add(

@@ -227,11 +227,13 @@ def read_config(path: str) -> AlbertConfig:
     """Reads the configuration in a `config.json` of transformers or an `albert_config.json`."""
     values = read_json(path, repr(path)) if file_exists(path) else None
     if isinstance(values, dict) and any(key in values for key in TRANSFORMERS_KEYS):
-        return _albert_config(values, path)
+        return _albert_config(values, path, is_separate=True)
     return AlbertConfig.from_json_file(path)
 
 
-def _albert_config(values: Mapping[str, Any], where: str) -> AlbertConfig:
+def _albert_config(
+    values: Mapping[str, Any], where: str, is_separate: bool = False
+) -> AlbertConfig:
     kind = values.get("model_type")
     is_early = kind is None and "num_hidden_groups" in values  # the first models had no type
     if kind != "albert" and not is_early:
@@ -251,11 +253,11 @@ def _albert_config(values: Mapping[str, Any], where: str) -> AlbertConfig:
     if extra.get(_DROPOUT) == _USUAL_DROPOUT:
         del extra[_DROPOUT]
     activation = _activation(values.get("hidden_act", _TANH_GELU), where)
-    if activation == EXACT_GELU and any(key in values for key in _KEYS_OF_ORIGINAL):
+    if activation == EXACT_GELU and (is_separate or any(k in values for k in _KEYS_OF_ORIGINAL)):
         logging.warning(
-            "%s: 'gelu' is read as the exact GELU, as in transformers. The file also contains keys "
-            "of the original, in which 'gelu' is the tanh approximation. If the model was trained "
-            "with the original, replace 'gelu' with 'gelu_new' in a copy.",
+            "%s: 'gelu' is read as the exact GELU, as in transformers. In the original, 'gelu' is "
+            "the tanh approximation. If the model was trained with the original, replace 'gelu' "
+            "with 'gelu_new' in a copy of the file.",
             where,
         )
     try:
