@@ -28,7 +28,7 @@ from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.checkpoints.report import LoadReport
 from albert_tf.config import AlbertConfig
 from albert_tf.data.arguments import as_path
-from albert_tf.data.errors import UserError
+from albert_tf.data.errors import UserError, visible, without_secrets
 from albert_tf.data.files import (
     check_checkpoint_path,
     is_remote,
@@ -104,6 +104,9 @@ class ConversionReport:
 
     def lines(self) -> Iterator[str]:
         """Yields the lines of the report: each weight with its shape, then the differences."""
+        return map(visible, self._lines())
+
+    def _lines(self) -> Iterator[str]:
         mapped, shapes = self.loaded.mapped, self.loaded.shapes
         yield f"{self.source} -> {self.output_dir} ({self.format_name})"
         yield f"weights: {self.loaded.source}"
@@ -186,7 +189,7 @@ def convert(
             if contents.tokenizer is not None:
                 tokenizer = _compare_ids(contents.tokenizer, actual, format)
     return ConversionReport(
-        source=path,
+        source=without_secrets(path),
         format_name=format,
         output_dir=output_dir,
         loaded=loaded,

@@ -13,7 +13,7 @@ from albert_tf.checkpoints.archives import is_indirect, local_directory
 from albert_tf.checkpoints.model_contents import ModelContents, StoredModel, WeightsReader
 from albert_tf.checkpoints.model_directory import LOWER_CASE_KEY
 from albert_tf.checkpoints.trained_task import TOKENS, UNCLEAR, UNNAMED, TrainedTask
-from albert_tf.data.errors import UserError
+from albert_tf.data.errors import UserError, without_secrets
 
 ORIGINAL = "original"
 
@@ -106,7 +106,8 @@ def open_model(path: str) -> StoredModel:
     lower_case = stored.do_lower_case
     if lower_case is None and stored.config is not None:
         lower_case = stored.config.extra.get(LOWER_CASE_KEY)
-    stored = dataclasses.replace(stored, format=name, do_lower_case=lower_case, given=path)
+    given = without_secrets(path)
+    stored = dataclasses.replace(stored, format=name, do_lower_case=lower_case, given=given)
     checkpoint = weights or stored.checkpoint
     if checkpoint != stored.checkpoint or stored.open_reader is None:
         open_reader = partial(module.open_weights, checkpoint)
@@ -124,7 +125,8 @@ def open_weights(path: str) -> StoredModel:
     if weights is None:
         return open_model(path)
     open_reader = partial(format_module(name).open_weights, weights)
-    return StoredModel(directory, weights, name, open_reader=open_reader, given=path)
+    given = without_secrets(path)
+    return StoredModel(directory, weights, name, open_reader=open_reader, given=given)
 
 
 def find_weights(path: str) -> str:

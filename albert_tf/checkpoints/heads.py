@@ -4,12 +4,14 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.trained_task import (
     MULTIPLE_CHOICE,
     SQUAD_TASKS,
     TOKENS,
     UNNAMED,
     TrainedTask,
+    described,
 )
 from albert_tf.config import AlbertConfig
 from albert_tf.data.text_examples import Labels, numbered_labels
@@ -61,6 +63,24 @@ class StoredHead:
 def head_in(shapes: Shapes, task: TrainedTask | None) -> StoredHead:
     """Returns the head of a stored model, given the shapes of its weights and its task."""
     return next(head for head in HEADS if head.is_in(shapes, task))
+
+
+def has_head(shapes: Shapes, task: TrainedTask) -> bool:
+    """Returns whether weights contain a head with the outputs of a task."""
+    if task.name in SPAN_HEADS:
+        return SPAN_HEADS[task.name] in shapes
+    return list(shapes.get(CLASSIFIER, ()))[:1] == [task.labels.num_outputs]
+
+
+def check_head(path: str, shapes: Shapes, task: TrainedTask | None) -> None:
+    """Raises `LoadError` if weights contain only the heads of other tasks or labels."""
+    is_fine_tuned = not {CLASSIFIER, *SPAN_HEADS.values()}.isdisjoint(shapes)
+    if task is not None and is_fine_tuned and not has_head(shapes, task):
+        raise LoadError(
+            f"{path!r} contradicts itself: its task is {task.name!r} with {described(task.labels)},"
+            f" but its weights have the heads: {', '.join(heads_in(shapes))}. Use the files of one "
+            "model."
+        )
 
 
 def head_of(model_class: type[ConfiguredModel]) -> StoredHead:

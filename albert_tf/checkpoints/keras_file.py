@@ -1,6 +1,8 @@
 """Reads `.keras` files, which `model.save` of Keras writes; stores tokenizer and labels in them."""
 
 import os
+import sys
+import zipfile
 from functools import partial
 
 import keras
@@ -12,16 +14,24 @@ from albert_tf.checkpoints.model_directory import (
     CONFIG_FILE,
     LOWER_CASE_KEY,
     ModelDirectory,
+    check_vocabulary,
+    essential_differences,
     find_tokenizer_files,
+    with_vocabulary,
 )
 from albert_tf.checkpoints.names import store_tokenizer
-from albert_tf.checkpoints.report import LoadError
+from albert_tf.checkpoints.report import LoadError, check_parameters, check_version
 from albert_tf.checkpoints.trained_task import TrainedTask
-from albert_tf.config import AlbertConfig
-from albert_tf.data.files import read_file, reason_of
+from albert_tf.config import AlbertConfig, require_keys
+from albert_tf.data.errors import visible
+from albert_tf.data.files import file_size, open_binary, read_file, reason_of
+from albert_tf.data.strict_json import JsonValue, listed, parse_json
 from albert_tf.modeling.encoder import ConfiguredModel
 from albert_tf.modeling.original_names import original_names
 from albert_tf.tokenization.loading import load_tokenizer
+
+_DESCRIPTION = "config.json"
+_MAX_DESCRIPTION = 16 << 20  # bytes
 
 
 def save_assets(model: ConfiguredModel, directory: str) -> None:
@@ -35,12 +45,18 @@ def save_assets(model: ConfiguredModel, directory: str) -> None:
 
 def load_assets(model: ConfiguredModel, directory: str) -> None:
     """Reads tokenizer and `labels.json`; the directory can be deleted afterwards."""
-    model.trained_task = TrainedTask.read(directory)
+    model.trained_task = task = TrainedTask.read(directory)
+    names = getattr(model, "labels", None)
+    if task and names and task.labels.names != tuple(names):
+        raise LoadError(f"labels.json and config.json contain different labels: {listed(names)}.")
     if files := find_tokenizer_files(directory):
         path = store_tokenizer(os.path.basename(files[0]), read_file(files[0]))
         config = AlbertConfig.from_json_file(os.path.join(directory, CONFIG_FILE))
+        if differences := essential_differences(config, model.config):
+            raise LoadError(f"{CONFIG_FILE} contradicts config.json: {'; '.join(differences)}.")
         lower_case = bool(config.extra.get(LOWER_CASE_KEY, True))
         model.tokenizer = load_tokenizer(vocab_file=path, do_lower_case=lower_case)
+        check_vocabulary(config, model.tokenizer)
 
 
 def is_here(path: str) -> bool:
@@ -55,7 +71,7 @@ def read(path: str) -> StoredModel:
     return StoredModel(
         path=path,
         checkpoint=path,
-        config=model.config,
+        config=with_vocabulary(model.config, None),
         config_file=path,
         tokenizer_files=tokenizer.files[:1] if tokenizer else (),
         do_lower_case=tokenizer.do_lower_case if tokenizer else None,
@@ -74,13 +90,41 @@ def _weights(model: ConfiguredModel) -> LoadedWeights:
 
 
 def _load(path: str) -> ConfiguredModel:
+    check_version(keras, "3.9", path)
     try:
+        with open_binary(path, "rb") as file, zipfile.ZipFile(file) as archive:
+            description = archive.open(_DESCRIPTION).read(_MAX_DESCRIPTION)
+        check_description(description, path, file_size(path))
         model = keras.models.load_model(path, compile=False)
+    except LoadError:
+        raise
     except Exception as error:  # of many classes
         raise LoadError(f"{path} cannot be read by Keras: {reason_of(error)}") from error
-    if not isinstance(model, ConfiguredModel):
-        raise LoadError(
-            f"{path} contains a {type(model).__name__}. Expected an AlbertEncoder or AlbertFor... "
-            "model. Load other models with keras.models.load_model."
-        )
+    assert isinstance(model, ConfiguredModel)
     return model
+
+
+def check_description(data: bytes, path: str, size: int) -> None:
+    """Checks the `config.json` in a file of `size` bytes before Keras builds the model.
+
+    Raises `ValueError` if the model has another class, or more parameters than the file can store.
+    """
+    content = JsonValue(parse_json(data, f"{path}: {_DESCRIPTION}"), f"{path}: {_DESCRIPTION}")
+    name = content["class_name"].text()
+    # Keras would import the module of a class that is not registered.
+    found = keras.saving.get_registered_object(str(content["registered_name"].value))
+    found = found or getattr(sys.modules.get(content["module"].text()), name, None)
+    if not (isinstance(found, type) and issubclass(found, ConfiguredModel)):
+        raise LoadError(
+            f"{path} contains a {visible(name)}. Expected an AlbertEncoder or AlbertFor... model. "
+            "Load other models with keras.models.load_model."
+        )
+    dtype = content["config"].get("dtype")  # Keras would also create an object of another class
+    if dtype and isinstance(dtype.value, dict) and dtype["class_name"].value != "DTypePolicy":
+        raise dtype["class_name"].error("'DTypePolicy'")
+    values = content["config"]["config"]
+    require_keys(values.members())
+    config = AlbertConfig.from_dict(values.value)
+    labels = content["config"].get("num_labels")
+    # Keras stores at least a byte per parameter.
+    check_parameters(path, config, size, labels.whole_number(0) if labels else 0)

@@ -6,6 +6,7 @@ checkpoint. A part that the checkpoint shares among all layers is used for all l
 """
 
 import dataclasses
+import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +17,15 @@ import numpy as np
 from absl import logging
 
 from albert_tf.checkpoints.formats import format_module, format_of_weights, open_weights
-from albert_tf.checkpoints.heads import CLASSIFIER, HEAD_NAMES, Shapes, head_in, head_of, heads_in
+from albert_tf.checkpoints.heads import (
+    CLASSIFIER,
+    HEAD_NAMES,
+    Shapes,
+    check_head,
+    head_in,
+    head_of,
+    heads_in,
+)
 from albert_tf.checkpoints.model_contents import ModelContents, StoredModel, WeightsReader
 from albert_tf.checkpoints.model_source import (
     ModelSettings,
@@ -25,7 +34,7 @@ from albert_tf.checkpoints.model_source import (
     stored_model,
 )
 from albert_tf.checkpoints.original import GLOBAL_STEP, read_variables
-from albert_tf.checkpoints.report import LoadError, LoadReport
+from albert_tf.checkpoints.report import LoadError, LoadReport, check_parameters
 from albert_tf.checkpoints.trained_task import UNCLEAR, UNNAMED, TrainedTask
 from albert_tf.config import AlbertConfig
 from albert_tf.data.arguments import as_path, check_choice
@@ -43,6 +52,7 @@ from albert_tf.tokenization.base import Tokenizer
 
 M = TypeVar("M", bound=ConfiguredModel)
 Opened = tuple[WeightsReader, dict[str, list[int]]]  # reader, and shape of every variable
+_MAX_MISSING = 50_000_000  # fewer missing parameters are reported by name, after building a model
 HUB_SCOPE = "module/"  # scope of the encoder if the original trains a TF-Hub module
 
 # Group, inner group, part and number of a block variable.
@@ -149,6 +159,8 @@ def load_found(
         task = dataclasses.replace(task, name=next(iter(head_of(model_class).tasks), UNNAMED))
     is_other = new_head or _is_other_head(model_class, settings, shapes, task)
     known = {} if is_other else head_of(model_class).settings(source.config, shapes, task)
+    if not is_other:
+        check_head(path, shapes, task)
     if not (is_other or rename):
         _check_labels(path, known, settings)
     num_labels = known.get("num_labels")
@@ -260,7 +272,7 @@ def build(found: FoundModel, task: TrainedTask | None = None) -> tuple[Configure
     If no task is stored, `task` is used. Raises `LoadError` if the weights are incomplete or do not
     fit the configuration.
     """
-    source, task = found.source, found.task or task
+    source, task, shapes = found.source, found.task or task, without_scope(found.stored.weights[1])
     if task and task.name == UNCLEAR:
         raise LoadError(
             f"{found.path} contains a classifier of texts or of tokens: its config.json does not "
@@ -268,7 +280,10 @@ def build(found: FoundModel, task: TrainedTask | None = None) -> tuple[Configure
             ' or ["AlbertForTokenClassification"], or pass `labels` to TextClassifier.load or '
             "TokenClassifier.load."
         )
-    model = empty_model(source.config, without_scope(found.stored.weights[1]), task)
+    check_head(found.path, shapes, found.task)
+    stored_parameters = sum(map(math.prod, shapes.values()))
+    check_parameters(found.path, source.config, stored_parameters + _MAX_MISSING)
+    model = empty_model(source.config, shapes, task)
     report = load_weights(model, found.stored)
     _check_heads(report)
     # Only a pooler that no stored head uses can be missing. Its new values are always the same.

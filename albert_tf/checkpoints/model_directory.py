@@ -2,14 +2,17 @@
 
 import os
 import shutil
+from typing import Any
 
 import tensorflow as tf
 from absl import logging
 
+from albert_tf.checkpoints.report import LoadError
 from albert_tf.config import AlbertConfig
-from albert_tf.data.errors import UserError
+from albert_tf.data.errors import UserError, visible
 from albert_tf.data.files import check_folder, open_binary, raise_write_errors, write_then_rename
-from albert_tf.tokenization.base import Tokenizer
+from albert_tf.data.strict_json import read_json, shown
+from albert_tf.tokenization.base import Tokenizer, vocabulary_fingerprint
 from albert_tf.tokenization.loading import load_tokenizer
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 
@@ -21,8 +24,74 @@ WORDPIECE_FILE = "vocab.txt"
 # Key of albert_config.json; no other file of the original format contains this setting.
 LOWER_CASE_KEY = "do_lower_case"
 
+# Key for the fingerprint of the vocabulary, which detects a replaced file.
+VOCABULARY_KEY = "vocabulary_sha256"
+
+# Written by the last start of a training run.
+RUN_CONFIG_FILE = "run_config.json"
+
 # Keys that affect training, but not the outputs of the trained model.
 _TRAINING_KEYS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
+
+
+def read_run_config(output_dir: str) -> dict[str, Any]:
+    """Returns the settings of the last start of a run. A damaged file is ignored."""
+    config = read_run_file(output_dir).get("config")
+    return config if isinstance(config, dict) else {}  # a file of another program
+
+
+def read_run_file(output_dir: str) -> dict[str, Any]:
+    """Returns the content of `run_config.json`. A damaged file is ignored."""
+    path = os.path.join(output_dir, RUN_CONFIG_FILE)
+    if not tf.io.gfile.exists(path):
+        return {}
+    try:
+        content = read_json(path, path)
+    except ValueError as error:
+        logging.warning("The previous settings of this run are unknown. %s", error)
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def read_config(path: str) -> AlbertConfig:
+    """Reads an `albert_config.json`.
+
+    Raises `LoadError` if it contradicts the `run_config.json` of the run that trained the model.
+    """
+    config = AlbertConfig.from_json_file(path)
+    try:
+        trained = AlbertConfig.from_dict(read_run_config(os.path.dirname(path))["model"])
+    except (LookupError, TypeError, ValueError):  # no run, or a file of another program
+        return config
+    changes, essential = _changes(trained, config)
+    if None not in (trained.extra.get(LOWER_CASE_KEY), config.extra.get(LOWER_CASE_KEY)):
+        essential |= changes.keys() & {LOWER_CASE_KEY}
+    if essential:
+        raise LoadError(
+            f"{path} contradicts {RUN_CONFIG_FILE}, with which the model was trained: "
+            f"{'; '.join(changes[key] for key in sorted(essential))}. Restore the file, or delete "
+            f"{RUN_CONFIG_FILE} if the change is intended."
+        )
+    return config
+
+
+def with_vocabulary(config: AlbertConfig, tokenizer: Tokenizer | None) -> AlbertConfig:
+    """Returns a configuration with the fingerprint of a vocabulary, or without a fingerprint."""
+    extra = {key: value for key, value in config.extra.items() if key != VOCABULARY_KEY}
+    if tokenizer is not None:
+        extra[VOCABULARY_KEY] = vocabulary_fingerprint(tokenizer.tokens)
+    return config.replace(extra=extra)
+
+
+def check_vocabulary(config: AlbertConfig | None, tokenizer: Tokenizer) -> None:
+    """Raises `LoadError` if a configuration contains the fingerprint of another vocabulary."""
+    expected = config.extra.get(VOCABULARY_KEY) if config else None
+    if expected not in (None, vocabulary_fingerprint(tokenizer.tokens)):
+        raise LoadError(
+            f"The model was not trained with the vocabulary {tokenizer.files[0]}: its fingerprint "
+            f"is not the {VOCABULARY_KEY} in the configuration, {shown(expected)}. Restore the "
+            "original file, or delete this key from the configuration to use the new vocabulary."
+        )
 
 
 def find_tokenizer(directory: str) -> Tokenizer | None:
@@ -72,7 +141,7 @@ def _changes(there: AlbertConfig, now: AlbertConfig) -> tuple[dict[str, str], se
         for config in (there, now)
     )
     changes = {
-        key: f"{key} is {known.get(key)!r} there, {asked.get(key)!r} now"
+        key: f"{visible(key)} is {known.get(key)!r} there, {asked.get(key)!r} now"
         for key in sorted({*known, *asked})
         if known.get(key) != asked.get(key)
     }
@@ -92,7 +161,8 @@ class ModelDirectory:
         self._config_path = os.path.join(path, CONFIG_FILE)
         if not tf.io.gfile.exists(self._config_path):
             return
-        changes, essential = _changes(AlbertConfig.from_json_file(self._config_path), config)
+        stored = read_config(self._config_path)
+        changes, essential = _changes(with_vocabulary(stored, None), config)
         if essential:
             raise UserError(
                 f"`output_dir` belongs to another model: {self._config_path} differs from "
@@ -107,11 +177,13 @@ class ModelDirectory:
                 f"`output_dir` belongs to another model: its vocabulary {there.files[0]} differs "
                 f"from {tokenizer.files[0]}. Use a new `output_dir` or the same vocabulary."
             )
+        if tokenizer:
+            check_vocabulary(stored, tokenizer)
 
     def write(self) -> None:
         """Creates the directory, and writes configuration and tokenizer."""
         make_output_dir(self.path)
-        self.config.to_json_file(self._config_path)
+        with_vocabulary(self.config, self.tokenizer).to_json_file(self._config_path)
         if self.tokenizer is not None:
             self._copy_tokenizer(self.tokenizer)
         if find_tokenizer(self.path) is None:

@@ -18,8 +18,10 @@ from albert_tf.checkpoints.model_contents import StoredModel
 from albert_tf.checkpoints.model_directory import (
     CONFIG_FILE,
     LOWER_CASE_KEY,
+    check_vocabulary,
     essential_differences,
     find_tokenizer_files,
+    with_vocabulary,
 )
 from albert_tf.checkpoints.names import BUNDLED, is_bundled, suggestion
 from albert_tf.checkpoints.report import check_no_other_model
@@ -143,6 +145,7 @@ def resolve_model(settings: ModelSettings, model: StoredModel | None = None) -> 
                 tokenizer.vocab_size,
                 config.vocab_size,
             )
+    config = with_vocabulary(config, None)
     weights = next((s.checkpoint for s in locations_of("weights")), None) or None
     return ModelSource(config, config_from.config_file, tokenizer, lower_case, weights)
 
@@ -291,7 +294,9 @@ def _choose_tokenizer(
     else:
         tokenizer = load_stored_tokenizer(having[0], lower_case)
     for other in having:
-        if other.checkpoint and other.tokenizer_file not in tokenizer.files:
+        if other.tokenizer_file in tokenizer.files:
+            check_vocabulary(other.config, tokenizer)
+        elif other.checkpoint:
             _compare_tokenizers(tokenizer, other)
     return tokenizer
 
@@ -303,6 +308,7 @@ def load_stored_tokenizer(stored: StoredModel, do_lower_case: bool) -> Tokenizer
     """
     first, *others = stored.tokenizer_files
     tokenizer = load_tokenizer(vocab_file=first, do_lower_case=do_lower_case)
+    check_vocabulary(stored.config, tokenizer)
     for path in others:
         if path.endswith(".json"):
             from albert_tf.checkpoints.huggingface.tokenizer import tokens_in

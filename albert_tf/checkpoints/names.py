@@ -20,6 +20,7 @@ from absl import logging
 
 from albert_tf.checkpoints.report import DamagedError, LoadError
 from albert_tf.config import PRESETS
+from albert_tf.data.errors import without_secrets
 from albert_tf.data.files import (
     WriteError,
     file_exists,
@@ -33,10 +34,13 @@ from albert_tf.data.files import (
 from albert_tf.data.jobs import progress_bar
 
 CACHE_VARIABLE = "ALBERT_TF_HOME"
+_OFFLINE_VARIABLES = ("ALBERT_TF_OFFLINE", "HF_HUB_OFFLINE")
 _FORMER_VARIABLE = "ALBERT_TF_CACHE_DIR"
 TAR = ".tar.gz"
 ENDINGS = (".tar", TAR, ".tgz")
 _PART = ".part"
+_CHECKSUM = "#sha256="  # at the end of a URL, before the checksum of the file
+_OFFLINE = f"It is not downloaded, because {' or '.join(_OFFLINE_VARIABLES)} is set."
 
 # Source: README.md of the original release.
 _ADDRESS = "https://storage.googleapis.com/albert_models/albert_{}" + TAR
@@ -48,9 +52,10 @@ _TF_HUB = {
 _HUGGING_FACE = {
     f"albert/albert-{name.replace('_', '-')}": name for name in PRESETS if not name.endswith("_zh")
 }
-# "owner/name", except names of checkpoints and names with the extension of a file.
+# "owner/name", except names of checkpoints and names with the extension of a file. Versions such as
+# "albert.v2" are no extensions.
 _ID = re.compile(
-    r"(?!.*(ckpt|\.(bin|gz|h5|index|json|model|safetensors|tar|tgz)$))"
+    r"(?!.*(ckpt|\.(?!v[0-9]+$)[A-Za-z][A-Za-z0-9]*$))"
     r"[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9][A-Za-z0-9_.-]*"
 )
 # Top-level files of a repository; the older formats only if there is no newer format.
@@ -187,39 +192,72 @@ def fetch(name: str) -> str:
     if repository := _repository(name):
         return _from_hugging_face(repository, name)
     digest, release = hashlib.sha1(os.fsencode(name)).hexdigest(), _release(name)
-    url, directory = name, cached("urls", digest)
+    if not release:
+        _check_url(name)
+    url, directory = name.partition(_CHECKSUM)[0], cached("urls", digest)
     if release:
         url, directory = _ADDRESS.format(release), cached("released", f"albert_{release}")
-    elif not name.endswith(ENDINGS):  # without this option, TF-Hub sends a web page
-        url += f"{'&' if '?' in name else '?'}tf-hub-format=compressed"
+    elif not url.endswith(ENDINGS):  # without this option, TF-Hub sends a web page
+        url += f"{'&' if '?' in url else '?'}tf-hub-format=compressed"
     # The default of TF-Hub, a temporary directory, may belong to another user.
     modules = os.environ.get("TFHUB_CACHE_DIR")
     module = os.path.join(modules, digest) if modules else ""
     if module and folder_names(module):
         return module
     found = next((path for path in (directory, directory + TAR) if os.path.exists(path)), None)
+    if not found and _is_offline():
+        raise LoadError(f"{name} is not in the cache ({directory}). {_OFFLINE}")
     return found or _download(url, directory + TAR, name)
+
+
+def _is_offline() -> bool:
+    values = (os.environ.get(variable, "") for variable in _OFFLINE_VARIABLES)
+    return any(value.upper() in ("1", "ON", "YES", "TRUE") for value in values)
+
+
+def _check_url(url: str) -> None:
+    """Rejects URLs with a password, and URLs whose content cannot be verified."""
+    advice = "download the file and pass its path"
+    start, problem = url, ""
+    if not re.fullmatch("[!-~]*", url):  # libraries quote such URLs in errors
+        start, problem = re.split("[^!-~]|[?#]", url)[0], "must be ASCII without blanks"
+    elif re.match(r"https?://([^/?#]*@|.*:.*@)", url):
+        problem = f"contains a user name or password, which is not supported: {advice}"
+    elif _CHECKSUM in url and not re.search(f"{_CHECKSUM}[0-9a-f]{{64}}$", url):
+        problem = f"must end in {_CHECKSUM} and 64 lower-case hexadecimal digits"
+    elif url.startswith("http://") and _CHECKSUM not in url:
+        problem = f"is not encrypted: use https, append {_CHECKSUM} and the SHA-256, or {advice}"
+    if problem:
+        raise LoadError(f"The URL {start} {problem}.")
 
 
 @functools.cache
 def _from_hugging_face(repository: str, name: str) -> str:
     """Downloads a model into the cache of Hugging Face; returns its directory."""
+    address = f"{os.environ.get('HF_ENDPOINT', 'https://huggingface.co')}/{repository}"
     try:
         from huggingface_hub import snapshot_download
 
-        directory = snapshot_download(repository, allow_patterns=[*_FILES], ignore_patterns="*/*")
+        text = f"{name!r} is not an existing path: opening {address}, revision main"
+        logging.info("%s", without_secrets(text))
+        download = functools.partial(snapshot_download, repository, local_files_only=_is_offline())
+        directory: str = download(allow_patterns=[*_FILES], ignore_patterns="*/*")
+        logging.info("%r is commit %s, in %s", name, os.path.basename(directory), directory)
         for pattern in _OLDER_FILES:
             if not any(file.endswith(_WEIGHTS) for file in folder_names(directory)):
-                snapshot_download(repository, allow_patterns=[pattern])
+                download(allow_patterns=[pattern])
         return directory
     except Exception as error:  # of many classes
-        endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
+        if _is_offline():
+            raise LoadError(
+                f"{name!r} is neither a path nor in the cache of Hugging Face. {_OFFLINE}"
+            ) from error
         equal = _HUGGING_FACE.get(repository)
         otherwise = f"The same model of the original release is {equal!r}." if equal else ""
         raise LoadError(
             f"{name!r} is not an existing path, and cannot be downloaded from Hugging Face: "
             f"{reason_of(error)}\n"
-            f"Download its files elsewhere: {endpoint}/{repository}\n"
+            f"Download its files elsewhere: {address}\n"
             f"Then pass the directory that contains them. {otherwise or suggestion(name)}"
         ) from error
 
@@ -237,14 +275,15 @@ def _download(url: str, path: str, given: str) -> str:
         try:
             if any(map(os.path.exists, (path, path.removesuffix(TAR)))):
                 return path  # another process has downloaded or unpacked it
-            logging.info("%s is downloaded from %s to %s", given, url, path)
-            expected, received = _receive(url, file, path, given), _md5(file)
-            if expected not in (None, received):
+            logging.info("%s", without_secrets(f"{given} is downloaded from {url} to {path}"))
+            md5, sha256 = _receive(url, file, path, given), given.partition(_CHECKSUM)[2]
+            kind, expected = ("SHA-256", sha256) if sha256 else ("MD5", md5)
+            if expected not in (None, received := _digest(file, kind)):
                 file.truncate(0)
                 raise LoadError(
-                    f"{given}: the file from {url} is damaged: expected MD5 {expected}, received "
-                    f"{received}. The file was removed: try again, or download it elsewhere and "
-                    "pass its path."
+                    f"{given}: the file from {url} is damaged: expected {kind} {expected}, "
+                    f"received {received}. The file was removed: try again, or download it "
+                    "elsewhere and pass its path."
                 )
             os.fsync(file.fileno())
             os.replace(part, path)
@@ -270,7 +309,8 @@ def _receive(url: str, file: IO[bytes], path: str, given: str) -> str | None:
             elif isinstance(error, _RejectedError) or file.tell() <= start:
                 reason = reason_of(error) or type(error).__name__
                 break
-            logging.info("%s: received %d bytes, then: %s", url, file.tell(), reason_of(error))
+            where = without_secrets(url)
+            logging.info("%s: received %d bytes, then: %s", where, file.tell(), reason_of(error))
     raise LoadError(
         f"{given} cannot be downloaded: {reason}\n"
         f"Download the file elsewhere: {url}\n"
@@ -305,7 +345,7 @@ def _receive_more(url: str, file: IO[bytes], path: str) -> str | None:
             size = int((response.headers["Content-Range"] or "").rpartition("/")[2])
         else:  # a server without ranges sends the whole file
             file.truncate(file.seek(0))
-        name = os.path.basename(url)
+        name = os.path.basename(without_secrets(url))
         since, before = time.monotonic(), file.tell()
         with progress_bar(
             total=size, initial=file.tell(), desc=name, unit="B", unit_scale=True
@@ -330,10 +370,10 @@ def _receive_more(url: str, file: IO[bytes], path: str) -> str | None:
         return md5[1] if md5 else None
 
 
-def _md5(file: IO[bytes]) -> str:
-    """Returns the MD5 of a file in base64."""
+def _digest(file: IO[bytes], kind: str) -> str:
+    """Returns the SHA-256 of a file in hexadecimal digits, or its MD5 in base64."""
     file.seek(0)
-    digest = hashlib.md5(usedforsecurity=False)
+    digest = hashlib.new(kind.replace("-", ""), usedforsecurity=False)
     while block := file.read(_CHUNK):
         digest.update(block)
-    return base64.b64encode(digest.digest()).decode()
+    return digest.hexdigest() if kind != "MD5" else base64.b64encode(digest.digest()).decode()

@@ -23,12 +23,13 @@ from albert_tf.checkpoints.model_directory import (
     SENTENCEPIECE_LIST_FILE,
     ModelDirectory,
     find_tokenizer_files,
+    read_config,
 )
 from albert_tf.checkpoints.names import suggestion
 from albert_tf.checkpoints.other_files import next_step
 from albert_tf.checkpoints.report import DamagedError, LoadError
 from albert_tf.checkpoints.trained_task import TrainedTask
-from albert_tf.config import EXACT_GELU, AlbertConfig
+from albert_tf.config import EXACT_GELU
 from albert_tf.data.files import (
     folder_names,
     is_pattern_to_tensorflow,
@@ -225,7 +226,7 @@ def read(path: str) -> StoredModel:
     checkpoint = find_checkpoint(path)
     directory = os.path.dirname(checkpoint)
     config_file = os.path.join(directory, CONFIG_FILE)
-    config = AlbertConfig.from_json_file(config_file) if tf.io.gfile.exists(config_file) else None
+    config = read_config(config_file) if tf.io.gfile.exists(config_file) else None
     return StoredModel(
         path=directory,
         checkpoint=checkpoint,

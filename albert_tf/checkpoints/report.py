@@ -4,10 +4,18 @@ import collections
 import dataclasses
 import re
 from collections.abc import Collection, Mapping, Sequence
+from types import ModuleType
 
-from albert_tf.data.errors import UserError
+from albert_tf.config import AlbertConfig
+from albert_tf.data.errors import UserError, visible
 from albert_tf.data.files import WriteError
-from albert_tf.modeling.parameter_sharing import ENCODER_PREFIX, POOLER, TRANSFORMER_SCOPE
+from albert_tf.data.strict_json import listed, shown
+from albert_tf.modeling.parameter_sharing import (
+    ENCODER_PREFIX,
+    POOLER,
+    TRANSFORMER_SCOPE,
+    parameter_counts,
+)
 
 # Models that are not supported, by a pattern of their names of variables, most specific first.
 _OTHER_MODELS = {
@@ -77,7 +85,7 @@ class LoadReport:
         lines += [f"  {why}, randomly initialized: {name}" for name, why in self.skipped.items()]
         if self.ignored:
             lines.append(f"  in the checkpoint only, not used: {', '.join(_blocks(self.ignored))}")
-        return "\n".join(lines)
+        return "\n".join(map(visible, lines))
 
     @property
     def _unfilled(self) -> list[str]:
@@ -95,7 +103,7 @@ class LoadReport:
         if not self.mapped:
             raise LoadError(
                 f"{self.source} has no variable of this model: expected an ALBERT checkpoint with "
-                f"the original release's names. It contains: {', '.join(self.ignored[:8])} ..."
+                f"the original release's names. It contains: {listed(self.ignored[:8])} ..."
             )
         if unfilled and not allow_partial:
             remedy = "Pass the configuration of this checkpoint as `albert_config_file`."
@@ -117,11 +125,12 @@ class LoadReport:
         if left:
             raise LoadError(
                 f"{self.source} belongs to a model that shares fewer parameters: {len(left)} "
-                f"variables of its blocks do not exist in the model, such as {left[0]}. Pass a "
-                "configuration with its num_hidden_groups, inner_group_num and parameter_sharing "
-                "as `albert_config_file`. In commands that train, `init_from_group0` initializes "
-                "each layer from the checkpoint at the same relative depth, and "
-                "`allow_partial_checkpoint` uses only the variables with the same names."
+                f"variables of its blocks do not exist in the model, such as {shown(left[0])}. "
+                "Pass a configuration with its num_hidden_groups, inner_group_num and "
+                "parameter_sharing as `albert_config_file`. In commands that train, "
+                "`init_from_group0` initializes each layer from the checkpoint at the same "
+                "relative depth, and `allow_partial_checkpoint` uses only the variables with the "
+                "same names."
             )
 
     def check_complete(self) -> None:
@@ -137,7 +146,28 @@ def check_no_other_model(source: str, names: Collection[str]) -> None:
     """Raises `LoadError` if names of variables belong to a known model other than ALBERT."""
     for pattern, model in _OTHER_MODELS.items():
         if name := next((name for name in names if re.search(pattern, name)), None):
-            raise LoadError(f"{source} looks like {model}. It contains {name}.")
+            raise LoadError(f"{source} looks like {model}. It contains {shown(name)}.")
+
+
+def check_version(module: ModuleType, least: str, path: str) -> None:
+    """Raises `LoadError` if a library is so old that opening a file could execute code."""
+    found, wanted = (re.findall(r"\d+", text)[:2] for text in (module.__version__, least))
+    if [*map(int, found)] < [*map(int, wanted)]:
+        name = module.__name__
+        raise LoadError(
+            f"{path} is not opened: {name} {module.__version__} has known security holes. Run pip "
+            f'install "{name}>={least}".'
+        )
+
+
+def check_parameters(path: str, config: AlbertConfig, most: int, num_labels: int = 0) -> None:
+    """Raises `LoadError` if a model that is not yet built has more than `most` parameters."""
+    count = parameter_counts(config).encoder + config.hidden_size * num_labels
+    if count > most:
+        raise LoadError(
+            f"{path} is incomplete or damaged: its configuration describes a model with {count} "
+            f"parameters, but it contains at most {most}."
+        )
 
 
 def _renamed_scopes(mapped: Mapping[str, str]) -> list[str]:

@@ -23,12 +23,14 @@ from albert_tf.checkpoints.model_directory import (
     SENTENCEPIECE_FILE,
     SENTENCEPIECE_LIST_FILE,
     WORDPIECE_FILE,
+    with_vocabulary,
 )
 from albert_tf.checkpoints.original import open_tensorflow_checkpoint, write_checkpoint
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import read_file, reason_of, write_file
+from albert_tf.data.strict_json import listed, shown
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.modeling.original_names import is_of_pretraining, original_names
 from albert_tf.tokenization.base import Tokenizer
@@ -81,7 +83,7 @@ def read(path: str) -> StoredModel:
         if not saved_model.meta_graphs:
             raise LoadError(f"{GRAPH_FILE} contains no graph. {_EXPECTED}")
         if not any(_SHARED_LAYERS in name for name in shapes):
-            found = ", ".join(sorted(shapes)[:8])
+            found = listed(sorted(shapes)[:8])
             raise LoadError(
                 f"It is not a module of ALBERT: its variables are {found}, ... {_EXPECTED}"
             )
@@ -121,7 +123,18 @@ def _asset_name(graph: Any, tensor: str) -> str | None:
     packed = graph.collection_def[_ASSETS].any_list.value
     assets = [meta_graph_pb2.AssetFileDef.FromString(asset.value) for asset in packed]
     names = {a.tensor_info.name: a.filename for a in [*graph.asset_file_def, *assets]}
+    check_assets(names.values())
     return names.get(tensor)
+
+
+def check_assets(names: Iterable[str]) -> None:
+    """Rejects names of assets that lead out of the directory of assets."""
+    for name in names:
+        if name in ("", ".", "..") or not set("/\\\0").isdisjoint(name):
+            raise LoadError(
+                f"{GRAPH_FILE} contains the asset {shown(name)}; expected the name of a file in "
+                f"{_ASSETS_FOLDER!r}."
+            )
 
 
 def _constant(graph: Any, tensor: str) -> bool | None:
@@ -244,7 +257,8 @@ def write(directory: str, contents: ModelContents) -> None:
         saved_model.meta_graphs.append(graph)
     for folder in (_ASSETS_FOLDER, os.path.dirname(VARIABLES)):
         tf.io.gfile.makedirs(os.path.join(directory, folder))
-    contents.config.to_json_file(os.path.join(directory, _ASSETS_FOLDER, CONFIG_FILE))
+    config = with_vocabulary(contents.config, contents.tokenizer)
+    config.to_json_file(os.path.join(directory, _ASSETS_FOLDER, CONFIG_FILE))
     _write_files(os.path.join(directory, _ASSETS_FOLDER), tokenizer)
     write_checkpoint(os.path.join(directory, VARIABLES), weights, global_step=None)
     files = {GRAPH_FILE: saved_model.SerializeToString(), _MODULE_FILE: _MODULE_VERSION}

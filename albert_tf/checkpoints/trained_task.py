@@ -9,10 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import tensorflow as tf
+from absl import logging
 
+from albert_tf.checkpoints.model_directory import RUN_CONFIG_FILE, read_run_config
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import write_file
-from albert_tf.data.strict_json import JsonError, JsonValue, read_json
+from albert_tf.data.strict_json import JsonError, JsonValue, read_json, shown
 from albert_tf.data.text_examples import Labels
 
 LABELS_FILE = "labels.json"
@@ -67,13 +69,32 @@ class TrainedTask:
 
     @classmethod
     def read(cls, directory: str) -> TrainedTask | None:
-        """Reads the `labels.json` in a directory; returns `None` if the file does not exist.
+        """Reads the `labels.json` in a directory, or the task in its `run_config.json`.
 
-        Raises `ValueError` if a value is invalid.
+        Returns `None` if neither exists. Raises `ValueError` if a value is invalid or the files
+        contradict each other.
         """
         path = os.path.join(directory, LABELS_FILE)
+        trained = _task_of_run(directory)
         if not tf.io.gfile.exists(path):
-            return None
+            if trained is not None:
+                logging.warning("%s is missing: using the task in %s", path, RUN_CONFIG_FILE)
+            return trained
+        task = cls._read(path)
+        now, then = (
+            f"{t.name!r} with {described(t.labels)} (pairs: {t.is_pair})"
+            for t in (task, trained or task)
+        )
+        if now != then:
+            raise UserError(
+                f"{path!r} contradicts {RUN_CONFIG_FILE}: the task is {now}, but the model was "
+                f"trained for {then}. Restore {LABELS_FILE}. To rename classes, load the model "
+                "with rename_labels=True and save it."
+            )
+        return task
+
+    @classmethod
+    def _read(cls, path: str) -> TrainedTask:
         content = JsonValue(read_json(path, repr(path)), repr(path))
         try:
             return _task(content)
@@ -113,6 +134,14 @@ class TrainedTask:
             )
 
 
+def _task_of_run(directory: str) -> TrainedTask | None:
+    """Returns the task of the run that trained the model in a directory, if it is stored."""
+    try:
+        return _task(JsonValue(read_run_config(directory), RUN_CONFIG_FILE)["task"])
+    except ValueError:  # pretraining, no run, or a file of another program
+        return None
+
+
 def _task(content: JsonValue) -> TrainedTask:
     """Parses the result of `TrainedTask.to_dict`."""
     name = content["task_name"].text()
@@ -146,7 +175,18 @@ def _task(content: JsonValue) -> TrainedTask:
     )
 
 
+def warn_of_another_length(task: TrainedTask | None, max_seq_length: int | None) -> None:
+    """Logs a warning if texts are truncated to another length than in training."""
+    trained = task.max_seq_length if task else None
+    if trained and max_seq_length and max_seq_length != trained:
+        logging.warning(
+            "max_seq_length=%d is used, but the model was trained with max_seq_length=%d",
+            max_seq_length,
+            trained,
+        )
+
+
 def described(labels: Labels) -> str:
     """Describes labels for messages."""
     several = "any number of " * labels.multi_label
-    return "numbers" if labels.is_regression else several + ", ".join(map(repr, labels.names))
+    return "numbers" if labels.is_regression else several + ", ".join(map(shown, labels.names))

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from absl import logging
 
-from albert_tf.data.errors import UserError
+from albert_tf.data.errors import UserError, visible
 from albert_tf.data.files import file_exists, folder_names
 from albert_tf.data.strict_json import listed, shown
 from albert_tf.data.tables import Cells, Row, Table, is_column_number, read_table
@@ -156,7 +156,7 @@ def log_labels(path: str, split: str, examples: Sequence[TextExample], labels: L
         text = f"labels from {numbers.min():g} to {numbers.max():g}, mean {numbers.mean():g}"
     elif found:
         names = dict.fromkeys(labels.names, 0) | counts
-        shares = [f"{name}: {count} ({count / len(found):.1%})" for name, count in names.items()]
+        shares = [f"{visible(n)}: {count} ({count / len(found):.1%})" for n, count in names.items()]
         more = f", and {len(shares) - _CLASSES_SHOWN} more" * (len(shares) > _CLASSES_SHOWN)
         text = f"labels {', '.join(shares[:_CLASSES_SHOWN])}{more}"
     logging.info("%s: split=%s rows=%d %s", path, split, len(examples), text)

@@ -20,7 +20,7 @@ from absl import app, flags, logging
 from albert_tf import wrap_import
 from albert_tf.checkpoints.directory_lock import DirectoryLockedError
 from albert_tf.cli.flags import GROUPS, Groups, define, log_flags_without_effect, report_dry_run
-from albert_tf.data.errors import UserError
+from albert_tf.data.errors import UserError, printable
 from albert_tf.data.files import WriteError, advice_on, is_missing_file_system
 from albert_tf.data.streams import (
     STANDARD_INPUT,
@@ -137,7 +137,7 @@ def explain(error: Exception, values: flags.FlagValues) -> str:
     Names of flags in backticks become --name. If a flag sets a path in the message, the flag is
     prepended.
     """
-    message = _with_flags(str(error), values)
+    message = printable(_with_flags(str(error), values))
     present = (name for name in values if values[name].present)
     found = [(p, f"--{name}") for name in present for p in _places(values[name].value, message)]
     named = [flag for place, flag in found if place == min(found)[0]]
@@ -155,7 +155,7 @@ def _with_flags(message: str, values: flags.FlagValues) -> str:
 
 def _name_flags(record: python_logging.LogRecord) -> bool:
     """Replaces argument names in a log line with flags, as in error messages."""
-    record.msg, record.args = _with_flags(record.getMessage(), flags.FLAGS), ()
+    record.msg, record.args = printable(_with_flags(record.getMessage(), flags.FLAGS)), ()
     return True
 
 
@@ -163,7 +163,7 @@ def _places(value: object, message: str) -> Iterator[tuple[int, int]]:
     """Yields the start and the negative length of each path of a flag in a message."""
     texts = value if isinstance(value, list) else [value]
     parts = ",".join(text for text in texts if isinstance(text, str)).split(",")
-    for path in filter(None, (part.strip().rstrip("/") for part in parts)):
+    for path in filter(None, (printable(part.strip().rstrip("/")) for part in parts)):
         head = re.split(r"[*?@[]", path)[0]
         pattern = rf"(?<![\w./-]){re.escape(path)}(?![\w-])"
         if path == STANDARD_INPUT:
@@ -210,7 +210,7 @@ def parse(
         name = getattr(error, "flagname", "").removeprefix("no")
         removed = f"--{name} no longer exists: {REMOVED_FLAGS.get(name)}"
         message = removed if name in REMOVED_FLAGS else error
-        sys.exit(f"error: {message}\nUse --help to list the flags.")
+        sys.exit(printable(f"error: {message}\nUse --help to list the flags."))
     return [program, *paths, *after]
 
 

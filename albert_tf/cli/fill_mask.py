@@ -11,6 +11,7 @@ from absl import flags
 
 from albert_tf.cli.app import command
 from albert_tf.cli.flags import LOWER_CASE, Flag, Groups, lower_case_from_flags
+from albert_tf.data.errors import visible
 
 FLAGS: Groups = {
     "Data": {
@@ -41,7 +42,9 @@ def run() -> None:
         for text, blanks in zip(texts, fill_mask(texts, values.top_k), strict=True):
             print(text)
             for candidates in blanks:
-                print("  " + "  ".join(f"{c.token} {c.probability:.1%}" for c in candidates))
+                print(
+                    "  " + "  ".join(f"{visible(c.token)} {c.probability:.1%}" for c in candidates)
+                )
 
 
 main = command(__name__, __doc__, FLAGS, run, devices="all")

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from typing import IO, Any
 
-from albert_tf.data.errors import UserError
+from albert_tf.data.errors import UserError, visible, without_secrets
 
 # Locks may be invisible to other machines, so only leftovers of this machine are removed.
 _HOST = hashlib.sha256(os.uname().nodename.encode()).hexdigest()[:8]
@@ -51,12 +51,12 @@ def write_error(path: str, error: BaseException, num_replaced: int = 0) -> Write
 
 
 def reason_of(error: BaseException) -> str:
-    """Returns the message of an error of the system or of a library as one short line."""
+    """Returns the message of an error as one short line, without secrets and control characters."""
     if isinstance(error, WriteError) and error.__cause__ is not None:
         error = error.__cause__
     # TensorFlow adds the position in its graph, PyTorch the colors of terminals.
     text = re.sub(r"\{\{.*?\}\}|\[Op:.*?\]( name:)?|\x1b\[[0-9;]*m", "", str(error))
-    line = " ".join(text.split())
+    line = visible(without_secrets(" ".join(text.split())))
     return line if len(line) <= _LONGEST_REASON else f"{line[:_LONGEST_REASON]}..."
 
 

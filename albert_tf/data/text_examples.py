@@ -20,7 +20,7 @@ LABEL_SEPARATOR = "|"  # between labels in multi-label classification
 _DECIMAL_NUMBER = re.compile(r"\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*")
 _MISSING_VALUES = frozenset({"nan", "none", "null", "na", "n/a", "<na>"})
 _LARGEST_NUMBER = float(np.finfo(np.float32).max)
-_ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
+_ESCAPES = {code: ascii(chr(code))[1:-1] for code in (*range(32), ord("\\"), *range(127, 160))}
 
 
 def given_labels(labels: Sequence[tuple[str, T | None]], what: str) -> list[T]:
@@ -180,7 +180,7 @@ def decimal_number(label: str) -> float | None:
 
 
 def label_cell(label: str) -> str:
-    r"""Escapes backslashes, tabs and line ends of a label as `\\`, `\t`, `\n`, `\r`."""
+    r"""Escapes backslashes and control characters of a label, such as `\\`, `\t`, `\n`, `\x1b`."""
     return label.translate(_ESCAPES)
 
 

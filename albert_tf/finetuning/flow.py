@@ -12,11 +12,16 @@ from absl import logging
 
 from albert_tf.checkpoints.directory_lock import EVALUATION, TRAINING, check_unlocked, locked
 from albert_tf.checkpoints.formats import find_weights, trained_task
-from albert_tf.checkpoints.heads import CLASSIFIER, SPAN_HEADS
+from albert_tf.checkpoints.heads import CLASSIFIER, has_head
 from albert_tf.checkpoints.loading import open_checkpoint
 from albert_tf.checkpoints.model_directory import LOWER_CASE_KEY, ModelDirectory
 from albert_tf.checkpoints.model_source import ModelSettings, resolve_model
-from albert_tf.checkpoints.trained_task import QUESTION_TASKS, TrainedTask, described
+from albert_tf.checkpoints.trained_task import (
+    QUESTION_TASKS,
+    TrainedTask,
+    described,
+    warn_of_another_length,
+)
 from albert_tf.checkpoints.training_directory import (
     CHOICES,
     TrainingDirectory,
@@ -113,6 +118,8 @@ def prepare(kind: type[Job[S]], settings: S) -> RunContext[S]:
             "is very large."
         )
 
+    if not settings.do_train:
+        warn_of_another_length(trained, settings.max_seq_length)
     known = kind.trained_settings(settings, trained) if trained else {}
     wanted_names = [name for name in missing(settings) if known.get(name) is None]
     recipe = recipe_settings(
@@ -187,7 +194,7 @@ def _check_data(job: Job[S]) -> None:
     context, settings = job.context, job.settings
     if context.trained:
         context.trained.check_answers(job.task, context.trained_in)
-    elif settings.do_train:
+    if settings.do_train:
         check_head_in(context.output, job.task)
     if settings.do_train and settings.early_stopping and not job.evaluates:
         raise UserError(
@@ -202,11 +209,7 @@ def check_head_in(directory: TrainingDirectory, task: TrainedTask) -> None:
     if not prefix:
         return
     _, shapes = open_checkpoint(prefix)
-    if task.name in SPAN_HEADS:
-        has_head = SPAN_HEADS[task.name] in shapes
-    else:
-        has_head = list(shapes.get(CLASSIFIER, ()))[:1] == [task.labels.num_outputs]
-    if not has_head:
+    if not has_head(shapes, task):
         labels = f"these labels, {described(task.labels)}"
         raise UserError(
             f"{directory.path!r} belongs to another model: its checkpoint "

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.checkpoints.trained_task import TrainedTask
+from albert_tf.checkpoints.trained_task import TrainedTask, warn_of_another_length
 from albert_tf.config import AlbertConfig
 from albert_tf.data.arguments import check_whole_number
 from albert_tf.data.errors import UserError
@@ -162,6 +162,7 @@ def new_predictor(
     of this length. Raises TypeError or ValueError for an invalid number.
     """
     check_whole_number("batch_size", batch_size, 1)
+    warn_of_another_length(task, max_seq_length)
     if max_seq_length is None:
         trained = task.max_seq_length if task else None
         max_seq_length = trained or min(longest, config.max_position_embeddings)

@@ -13,7 +13,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.config import AlbertConfig
-from albert_tf.data.errors import UserError
+from albert_tf.data.errors import UserError, visible
 from albert_tf.data.sequences import TokenSequences
 from albert_tf.data.strict_json import listed
 from albert_tf.data.text_examples import Labels, decimal_number
@@ -324,7 +324,8 @@ def class_weights(setting: str, labels: Sequence[str], counts: np.ndarray) -> np
         given = _parse_weights(setting, labels)
         weights = np.array([given.get(name, 1.0) for name in labels])
     pairs = zip(labels, weights, strict=True)
-    logging.info("`class_weights`: %s", ", ".join(f"{name}={weight:.6g}" for name, weight in pairs))
+    text = ", ".join(f"{name}={weight:.6g}" for name, weight in pairs)
+    logging.info("`class_weights`: %s", visible(text))
     return weights.astype(np.float32)
 
 

@@ -7,7 +7,6 @@ accepted, because the original release does not write them.
 """
 
 import hashlib
-import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,7 +25,7 @@ from albert_tf.data.files import (
 )
 from albert_tf.data.strict_json import listed
 from albert_tf.data.tfrecord import RecordError
-from albert_tf.tokenization.base import Tokenizer
+from albert_tf.tokenization.base import Tokenizer, vocabulary_fingerprint
 
 T = TypeVar("T")
 VOCABULARY, LOWER_CASE, SENTENCE_LOSS = "vocabulary", "do_lower_case", "sentence_loss"
@@ -67,11 +66,6 @@ def check_shards(*lists: Sequence[str]) -> None:
             )
         if omitted:
             logging.warning("Only a part of %s is used, without %s", names[0], _names(omitted))
-
-
-def vocabulary_fingerprint(tokens: Sequence[str]) -> str:
-    """Returns 64 hexadecimal digits that depend only on the tokens and their order."""
-    return hashlib.sha256(json.dumps(list(tokens)).encode()).hexdigest()
 
 
 def write_facts(record_files: Sequence[str], tokenizer: Tokenizer, sentence_loss: str) -> None:

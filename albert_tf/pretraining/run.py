@@ -11,7 +11,11 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.checkpoints.directory_lock import EVALUATION, locked
-from albert_tf.checkpoints.model_directory import ModelDirectory, find_tokenizer, make_output_dir
+from albert_tf.checkpoints.model_directory import (
+    ModelDirectory,
+    find_tokenizer,
+    make_output_dir,
+)
 from albert_tf.checkpoints.model_source import ModelSettings, ModelSource, resolve_model
 from albert_tf.checkpoints.training_directory import CHOICES, TrainingDirectory, choose_checkpoints
 from albert_tf.config import OptimizerConfig

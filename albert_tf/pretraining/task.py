@@ -11,6 +11,7 @@ import keras
 import tensorflow as tf
 from absl import logging
 
+from albert_tf.checkpoints.model_directory import read_run_config
 from albert_tf.checkpoints.training_directory import DIGESTS
 from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
@@ -41,7 +42,6 @@ from albert_tf.pretraining.instances import (
 )
 from albert_tf.pretraining.masking import TOKEN_BOUNDARY, OnlineMasking
 from albert_tf.pretraining.record_facts import digest, for_each_file
-from albert_tf.training.run_records import read_run_config
 from albert_tf.training.task import EXAMPLE_WEIGHTS, WHOLE, Features, Shard, StreamIterator
 
 BEST_METRIC = "masked_lm_accuracy"

@@ -25,6 +25,7 @@ from albert_tf.checkpoints.model_directory import CONFIG_FILE
 from albert_tf.checkpoints.tf2_hub.writing import DEFAULT_SIGNATURE
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import folder_names, temporary_folder, write_file
+from albert_tf.data.strict_json import listed
 from albert_tf.data.text_examples import Labels
 from albert_tf.modeling.models import EncoderAndHead
 from albert_tf.modeling.original_names import original_names
@@ -53,7 +54,7 @@ def check_labels(model: keras.Model, labels: Labels) -> None:
     if labels.num_outputs != model.num_labels:
         raise UserError(
             f"`labels` require {labels.num_outputs} outputs, but the model has {model.num_labels}. "
-            f"Received: {', '.join(labels.names) or 'one number'}"
+            f"Received: {listed(labels.names) or 'one number'}"
         )
 
 

@@ -11,7 +11,7 @@ from absl import logging
 from sklearn import metrics
 
 from albert_tf.checkpoints.trained_task import TOKENS, TrainedTask
-from albert_tf.data.errors import UserError
+from albert_tf.data.errors import UserError, visible
 from albert_tf.data.files import write_then_rename
 from albert_tf.data.sequences import check_room
 from albert_tf.data.streams import can_be_read_twice, source_name
@@ -178,7 +178,7 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
             num_sentences,
             counts.total(),
             scheme,
-            ", ".join(f"{name}: {count}" for name, count in counts.most_common(_LABELS_SHOWN)),
+            visible(", ".join(f"{name}: {n}" for name, n in counts.most_common(_LABELS_SHOWN))),
         )
         return counts, scheme
 

@@ -1,6 +1,8 @@
 """The interface of all tokenizers."""
 
 import abc
+import hashlib
+import json
 import re
 import reprlib
 from collections.abc import Callable, Iterable, Sequence
@@ -17,6 +19,11 @@ K = TypeVar("K")
 V = TypeVar("V")
 Batch = dict[str, np.ndarray]
 WORD_START = "▁"  # first character of SentencePiece pieces that start a word
+
+
+def vocabulary_fingerprint(tokens: Sequence[str]) -> str:
+    """Returns 64 hexadecimal digits that depend only on the tokens and their order."""
+    return hashlib.sha256(json.dumps(list(tokens)).encode()).hexdigest()
 
 
 class FilledTable(dict[K, V]):

@@ -5,7 +5,7 @@ from typing import Any
 
 import albert_tf
 from albert_tf.checkpoints.loading import build_model, find_model, read_contents
-from albert_tf.checkpoints.trained_task import UNNAMED, TrainedTask
+from albert_tf.checkpoints.trained_task import UNNAMED, TrainedTask, warn_of_another_length
 from albert_tf.classification.export import export_classifier, export_text_classifier
 from albert_tf.data.arguments import as_path
 from albert_tf.multiple_choice.export import export_choice, export_text_choice
@@ -107,6 +107,7 @@ def export_litert(
     """
     contents, _ = read_contents(as_path("path", path), **parts)
     config, task = contents.config, contents.task
+    warn_of_another_length(task, max_seq_length)
     if max_seq_length is None:
         trained = task.max_seq_length if task else None
         max_seq_length = trained or min(_LITERT_LENGTH, config.max_position_embeddings)

@@ -24,14 +24,14 @@ from albert_tf.checkpoints.original import GLOBAL_STEP, read_variables
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.tf1_hub import GRAPH_FILE
 from albert_tf.checkpoints.training_directory import TrainingDirectory
-from albert_tf.data.errors import UserError
+from albert_tf.data.errors import UserError, visible, without_secrets
 from albert_tf.data.files import file_size, open_binary, read_file
 from albert_tf.data.tfrecord import RecordError, count_records, read_records
 from albert_tf.modeling.original_names import is_slot
 from albert_tf.modeling.parameter_sharing import POOLER, parameter_counts
 from albert_tf.pretraining.batching import example_features
-from albert_tf.pretraining.record_facts import VOCABULARY, stored_facts, vocabulary_fingerprint
-from albert_tf.tokenization.base import Tokenizer
+from albert_tf.pretraining.record_facts import VOCABULARY, stored_facts
+from albert_tf.tokenization.base import Tokenizer, vocabulary_fingerprint
 from albert_tf.tokenization.loading import load_tokenizer
 
 Section = tuple[str, Mapping[str, object] | Sequence[str]]  # a title, and two columns or lines
@@ -78,10 +78,10 @@ def describe(path: str) -> Iterator[str]:
     """
     for number, (title, content) in enumerate(_sections(path)):
         yield from [""] * (number > 0)
-        yield title
+        yield visible(without_secrets(title))
         if isinstance(content, Mapping):
             content = [f"{k:28}  {f'{v:,}' if type(v) is int else v}" for k, v in content.items()]
-        yield from (f"  {line}" for line in content)
+        yield from (f"  {visible(line)}" for line in content)
 
 
 def compare_vocabularies(paths: Sequence[str]) -> Iterator[str]:
@@ -290,7 +290,9 @@ def _sample_output(model: Any, pooling: Any) -> list[str]:
     tokens, positions = model.tokenizer.tokens, model.config.max_position_embeddings
     is_chinese = 3 * sum(any("一" <= c <= "鿿" for c in token) for token in tokens) > len(tokens)
     sentences, masked, question, context, options = _CHINESE if is_chinese else _ENGLISH
-    size: dict[str, Any] = {"max_seq_length": min(128, positions), "batch_size": 1}
+    task = model.trained_task
+    length = (task and task.max_seq_length) or min(128, positions)
+    size: dict[str, Any] = {"max_seq_length": length, "batch_size": 1}
     if isinstance(model, albert_tf.AlbertForPretraining):
         candidates = albert_tf.FillMask(model)([masked])[0][0]
         return [masked, _shares((c.token, c.probability) for c in candidates)]

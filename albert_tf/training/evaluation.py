@@ -14,7 +14,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.checkpoints.loading import load_weights, read_global_step
-from albert_tf.checkpoints.model_directory import warn_of_another_config
+from albert_tf.checkpoints.model_directory import read_run_config, warn_of_another_config
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.data.errors import UserError
@@ -32,7 +32,7 @@ from albert_tf.training.distribution import (
 )
 from albert_tf.training.interruption import raise_if_interrupted
 from albert_tf.training.run_log import EvaluationLog, RunLog
-from albert_tf.training.run_records import BEST_FILE, EVALUATION_KEY, BestTrial, read_run_config
+from albert_tf.training.run_records import BEST_FILE, EVALUATION_KEY, BestTrial
 from albert_tf.training.run_records import Record as LoggedRecord
 from albert_tf.training.settings import JobResult, OnLog
 from albert_tf.training.task import WHOLE, EvaluatedTask, Features

@@ -21,7 +21,8 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.data.errors import UserError
+from albert_tf.checkpoints.model_directory import RUN_CONFIG_FILE, read_run_config
+from albert_tf.data.errors import UserError, without_secrets
 from albert_tf.data.files import raise_write_errors, write_file
 from albert_tf.data.jobs import progress_bar
 from albert_tf.data.strict_json import parse_json
@@ -29,12 +30,10 @@ from albert_tf.training.curves import draw_curves
 from albert_tf.training.distribution import device_names
 from albert_tf.training.run_records import (
     METRICS_FILE,
-    RUN_CONFIG_FILE,
     Record,
     iso_time,
     new_record,
     read_records,
-    read_run_config,
     to_line,
 )
 from albert_tf.training.settings import OnLog
@@ -108,7 +107,7 @@ class RunLog:
         content = {
             "time": iso_time(),
             "start_step": self._interval_step,
-            "command_line": sys.argv,
+            "command_line": [*map(without_secrets, sys.argv)],
             "versions": {
                 "albert_tf": __version__,
                 "python": platform.python_version(),

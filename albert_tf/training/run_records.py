@@ -14,15 +14,18 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import tensorflow as tf
 from absl import logging
 
+from albert_tf.checkpoints.model_directory import (
+    RUN_CONFIG_FILE,
+    read_run_config,
+    read_run_file,
+)
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import read_file, read_utf8, write_file
-from albert_tf.data.strict_json import JsonValue, parse_json, read_json, shown
+from albert_tf.data.strict_json import JsonValue, parse_json, shown
 
 METRICS_FILE = "metrics.jsonl"
-RUN_CONFIG_FILE = "run_config.json"
 EVALUATION_KEY = "evaluation"  # key in run_config.json
 Record = dict[str, Any]  # step, phase, time and the metrics
 BEST_FILE = "best_trial.txt"
@@ -31,29 +34,11 @@ STEP = r"-?[0-9]{1,18}"
 _CONTENT = re.compile(rf"({STEP}):({STEP}):({NUMBER})(?::(\w+))?\s*")
 
 
-def read_run_config(output_dir: str) -> dict[str, Any]:
-    """Returns the settings of the last start of a run. A damaged file is ignored."""
-    config = _content(output_dir).get("config")
-    return config if isinstance(config, dict) else {}  # a file of another program
-
-
 def write_evaluation(output_dir: str, evaluation: Mapping[str, Any]) -> None:
     """Replaces the description of the evaluation in the settings of the last start of a run."""
     config = {**read_run_config(output_dir), EVALUATION_KEY: evaluation}
-    text = json.dumps({**_content(output_dir), "config": config}, indent=2) + "\n"
+    text = json.dumps({**read_run_file(output_dir), "config": config}, indent=2) + "\n"
     write_file(os.path.join(output_dir, RUN_CONFIG_FILE), text)
-
-
-def _content(output_dir: str) -> dict[str, Any]:
-    path = os.path.join(output_dir, RUN_CONFIG_FILE)
-    if not tf.io.gfile.exists(path):
-        return {}
-    try:
-        content = read_json(path, path)
-    except ValueError as error:
-        logging.warning("The previous settings of this run are unknown. %s", error)
-        return {}
-    return content if isinstance(content, dict) else {}
 
 
 def new_record(phase: str, step: int, metrics: Mapping[str, float]) -> Record:

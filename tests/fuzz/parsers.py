@@ -21,7 +21,7 @@ import numpy as np
 import sentencepiece
 import tensorflow as tf
 
-from albert_tf.checkpoints import huggingface, keras_hub, tf1_hub, tf2_hub
+from albert_tf.checkpoints import huggingface, keras_file, keras_hub, tf1_hub, tf2_hub
 from albert_tf.checkpoints.archives import local_directory
 from albert_tf.checkpoints.huggingface.tokenizer import (
     find_lower_case,
@@ -31,6 +31,7 @@ from albert_tf.checkpoints.huggingface.tokenizer import (
 from albert_tf.checkpoints.huggingface.tokenizer_writing import tokenizer_json
 from albert_tf.checkpoints.huggingface.weights import HuggingFaceWeights, open_tensors
 from albert_tf.checkpoints.loading import open_checkpoint
+from albert_tf.checkpoints.model_directory import read_run_config
 from albert_tf.checkpoints.names import check_sums
 from albert_tf.checkpoints.original import find_checkpoint, read_variables
 from albert_tf.checkpoints.trained_task import TrainedTask
@@ -55,7 +56,6 @@ from albert_tf.tools.glue_results import read_runs
 from albert_tf.tools.inspect import describe_file, describe_saved_model, find_saved_model
 from albert_tf.training.evaluation import BestCheckpoint, EvaluationResults
 from albert_tf.training.run_log import RunLog
-from albert_tf.training.run_records import read_run_config
 from tests.fuzz import mutations as m
 
 _INDEX, _SHARD = "model.safetensors.index.json", "model-00001-of-00001.safetensors"
@@ -377,6 +377,11 @@ for _name in ("config", "task", "metadata"):
         "keras_hub",
         named=("config.json", f"{_name}.json"),
     )
+_add(
+    "keras_description",
+    "config.json",
+    lambda: keras_file.check_description(Path("config.json").read_bytes(), "config.json", 10**6),
+)
 _add(
     "tf1_hub_module",
     "saved_model.pb",

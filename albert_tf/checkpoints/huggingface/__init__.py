@@ -228,7 +228,7 @@ def read_config(path: str) -> AlbertConfig:
     values = read_json(path, repr(path)) if file_exists(path) else None
     if isinstance(values, dict) and any(key in values for key in TRANSFORMERS_KEYS):
         return _albert_config(values, path, is_separate=True)
-    return AlbertConfig.from_json_file(path)
+    return model_directory.read_config(path)
 
 
 def _albert_config(
@@ -431,7 +431,15 @@ def _label_names(values: Mapping[str, Any], where: str) -> tuple[str, ...]:
     if names.keys() != {*ids}:
         raise LoadError(str(given.error(f"an object with the ids from 0 to {len(names) - 1}")))
     try:
-        labels = (given[i] for i in ids)
-        return tuple(str(v.value) if is_number(v.value) else v.text() for v in labels)
+        found = (given[i] for i in ids)
+        labels = tuple(str(v.value) if is_number(v.value) else v.text() for v in found)
     except JsonError as error:
         raise LoadError(str(error)) from error
+    inverse = values.get("label2id")
+    for name, number in inverse.items() if isinstance(inverse, dict) else ():
+        if name in labels and str(names.get(str(number))) != name:
+            raise LoadError(
+                f"{where}: label2id contradicts id2label: the id of {shown(name)} is "
+                f"{shown(number)} instead of {labels.index(name)}. Correct one of them."
+            )
+    return labels

@@ -16,7 +16,7 @@ from albert_tf.checkpoints.huggingface import tensorflow_classes
 from albert_tf.checkpoints.huggingface.tensorflow_classes import HDF5_FILE, torch_name
 from albert_tf.checkpoints.huggingface.torch_file import EMBEDDINGS, read_tensors
 from albert_tf.checkpoints.model_contents import identity_projection, remove_identity_projection
-from albert_tf.checkpoints.report import DamagedError, LoadError
+from albert_tf.checkpoints.report import DamagedError, LoadError, check_version
 from albert_tf.data.files import file_exists, is_remote, open_binary, reason_of, write_file
 from albert_tf.data.strict_json import JsonError, JsonValue, read_json, shown
 from albert_tf.modeling.parameter_sharing import TRANSFORMER_SCOPE
@@ -168,7 +168,8 @@ class HuggingFaceWeights:
                 found = _original_name(plain) or name
                 if found in self._stored:
                     raise LoadError(
-                        f"{path!r} contains {found} twice: as {self._stored[found]!r} and {name!r}."
+                        f"{path!r} contains {shown(found)} twice: as {self._stored[found]!r} and "
+                        f"{name!r}."
                     )
                 self._stored[found] = name
         self._check_copies(copies)
@@ -335,6 +336,7 @@ def _open_torch(path: str) -> Tensors:
             f"{path!r} is in PyTorch's format, and PyTorch is not installed. Install PyTorch (pip "
             f"install torch), or use a model with a {SAFETENSORS}."
         ) from error
+    check_version(torch, "2.6", repr(path))
     tensors = read_tensors(path)
 
     def get(name: str) -> np.ndarray:

@@ -24,12 +24,13 @@ from albert_tf.checkpoints.model_contents import (
     identity_projection,
     remove_identity_projection,
 )
-from albert_tf.checkpoints.report import LoadError
+from albert_tf.checkpoints.model_directory import with_vocabulary
+from albert_tf.checkpoints.report import LoadError, check_parameters, check_version
 from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
-from albert_tf.data.files import file_exists, reason_of, write_file
-from albert_tf.data.strict_json import JsonValue, read_json
+from albert_tf.data.files import file_exists, file_size, folder_names, reason_of, write_file
+from albert_tf.data.strict_json import JsonValue, read_json, shown
 from albert_tf.modeling.parameter_sharing import TRANSFORMER_SCOPE
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
@@ -155,8 +156,13 @@ def read_config(directory: str) -> tuple[AlbertConfig, bool | None]:
     ours = metadata.get(_OUR_KEY)
     lower_case, values = (ours.get("do_lower_case"), ours.get("config")) if ours else (None, None)
     added = {key: value.value for key, value in values.members().items()} if values else {}
-    sizes = {key: getattr(config, key) for key in _SIZES}
-    config = _checked({**config.to_dict(), **added, **sizes}, metadata)
+    for key in (*_SIZES, "hidden_act"):
+        if key in added and added[key] != getattr(config, key):
+            raise LoadError(
+                f"{metadata.where} sets {key} to {shown(added[key])}, but the preset computes with "
+                f"{getattr(config, key)!r}. Remove the key."
+            )
+    config = _checked({**config.to_dict(), **added}, metadata)
     return config, lower_case.truth_value() if lower_case else None
 
 
@@ -210,7 +216,7 @@ def write(directory: str, contents: ModelContents) -> None:
             text = "".join(f"{token}\n" for token in tokenizer.tokens)
             write_file(os.path.join(directory, WORDPIECE_FILE), text)
     model.save_to_preset(directory)
-    values = contents.config.to_dict().items()
+    values = with_vocabulary(contents.config, tokenizer).to_dict().items()
     config = {key: value for key, value in values if key not in (*_SIZES, "hidden_act")}
     ours = {_OUR_KEY: {"do_lower_case": contents.do_lower_case, "config": config}}
     metadata = json.dumps({**_json(directory, METADATA_FILE).value, **ours}, indent=4)
@@ -292,6 +298,10 @@ def _has(directory: str, name: str) -> bool:
 
 def _load(directory: str, weights_file: str) -> Any:
     """Returns KerasHub's model of a preset with its weights."""
+    check_version(keras, "3.9", repr(directory))
+    files = (os.path.join(directory, name) for name in folder_names(directory))
+    size = sum(file_size(file) for file in files if file.endswith(".h5"))
+    check_parameters(directory, read_config(directory)[0], size)
     models = _library().models
     name, options, file = "AlbertBackbone", {}, CONFIG_FILE
     if _has(directory, TASK_FILE):

@@ -29,7 +29,7 @@ from albert_tf.checkpoints.tf2_hub.writing import (
 from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.config import AlbertConfig
 from albert_tf.data.files import read_file, reason_of
-from albert_tf.data.strict_json import JsonError, json_values, shown
+from albert_tf.data.strict_json import JsonError, json_values, listed, shown
 
 __all__ = ["compute", "is_here", "open_weights", "read", "unsupported_weights", "write"]
 
@@ -106,7 +106,7 @@ def _read(path: str) -> StoredModel:
     weights = _Weights(checkpoint)
     names = sorted(filter(None, weights.get_variable_to_shape_map()))
     if not any(name.startswith(_BLOCK) for name in names):
-        found = f"{', '.join(names[:8])}, ..." if names else "none."
+        found = f"{listed(names[:8])}, ..." if names else "none."
         raise LoadError(f"It contains no ALBERT encoder. Its variables are: {found} {_EXPECTED}")
     content, graph = _read_graph(path)
     config, config_file = _config(weights, path, content, graph)
@@ -246,9 +246,11 @@ def _read_graph(path: str) -> tuple[bytes, Any]:
     """Returns the content of the graph file, and the graph in it."""
     try:
         content = read_file(os.path.join(path, GRAPH_FILE))
-        return content, saved_model_pb2.SavedModel.FromString(content).meta_graphs[0]
+        graph = saved_model_pb2.SavedModel.FromString(content).meta_graphs[0]
     except Exception as error:  # such as protobuf's DecodeError, which has no stable name
         raise DamagedError(f"{GRAPH_FILE} is damaged: {reason_of(error)}") from error
+    tf1_hub.check_assets(asset.filename for asset in graph.asset_file_def)
+    return content, graph
 
 
 def _asset(path: str, graph: Any, name: str) -> str | None:
@@ -285,9 +287,21 @@ def _config(
     extra = os.path.join(path, EXTRA_CONFIG)
     file = _asset(path, graph, CONFIG_FILE) or (extra if tf.io.gfile.exists(extra) else None)
     if file is not None:
-        return AlbertConfig.from_json_file(file), file
-    config = _derived_config(weights, _keras_settings(path, content), graph)
-    return (config, os.path.join(path, GRAPH_FILE)) if config else (None, None)
+        config = AlbertConfig.from_json_file(file)
+        query = weights.variables[f"{_BLOCK}attention_1/self/query/kernel"].stored_shape
+        heads, blocks = (
+            config.num_attention_heads,
+            config.num_hidden_layers * config.inner_group_num,
+        )
+        found = query[1] if len(query) == 3 else heads, _number_of_layers(graph) or blocks
+        if found != (heads, blocks):
+            raise LoadError(
+                f"{file} contradicts {GRAPH_FILE}: it describes {heads} attention heads and "
+                f"{blocks} blocks. Expected: {found[0]} and {found[1]}."
+            )
+        return config, file
+    derived = _derived_config(weights, _keras_settings(path, content), graph)
+    return (derived, os.path.join(path, GRAPH_FILE)) if derived else (None, None)
 
 
 def _derived_config(

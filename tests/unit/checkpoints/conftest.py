@@ -20,6 +20,14 @@ def release(hub, tmp_path) -> Path:
 
 
 @pytest.fixture
+def logs(monkeypatch) -> list[str]:
+    """Collects logged lines of level INFO."""
+    lines = []
+    monkeypatch.setattr(logging, "info", lambda line, *values: lines.append(line % values))
+    return lines
+
+
+@pytest.fixture
 def warnings(monkeypatch) -> list[str]:
     """Collects logged warnings."""
     lines = []

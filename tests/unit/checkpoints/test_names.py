@@ -16,6 +16,7 @@ from types import SimpleNamespace
 
 import huggingface_hub
 import pytest
+from huggingface_hub import constants
 from huggingface_hub.utils import filter_repo_objects
 
 import albert_tf
@@ -160,6 +161,14 @@ class TestNames:
             ("./output", None),
             ("gs://bucket/model", None),
             ("a/b/c", None),
+            ("runs/best.keras", None),
+            ("data/vocab.txt", None),
+            ("someone/albert-v1.5", "someone/albert-v1.5"),
+            ("someone/albert.v2", "someone/albert.v2"),
+            ("runs\\film", None),
+            ("~/film", None),
+            ("../film", None),
+            ("/film", None),
         ],
     )
     def test_hugging_face_ids_are_recognized(self, name, repository):
@@ -284,16 +293,53 @@ class TestUrl:
         with tarfile.open(fileobj=file, mode="w") as archive:
             archive.add(golden / "hub" / "module", ".")
         server.content, server.hash = file.getvalue(), None
+        checksum = f"#sha256={hashlib.sha256(server.content).hexdigest()}"
         for url in (f"{server.url}/m.tar", f"{server.url}/m", f"{server.url}/m?a=b"):
+            url += checksum
             stored = stored_model(url)
             assert stored.format == "tf1_hub"
             assert stored.path.startswith(str(tmp_path / "home"))
             assert stored_model(url).path == stored.path
         assert server.asked == [None] * 3
 
-    @pytest.mark.parametrize("url", ["http://127.0.0.1:9/m", "http://[h/m", "https://\udcff"])
+    @pytest.mark.parametrize("url", ["https://127.0.0.1:9/m", "https://[h/m"])
     def test_url_without_server_is_rejected(self, url):
         assert f"{url} cannot be downloaded" in refusal(url)
+
+    def test_another_file_than_the_checksum_is_rejected(self, server, tmp_path):
+        assert "SHA-256" in refusal(f"{server.url}/m.tar#sha256={'0' * 64}")
+        assert not os.listdir(tmp_path / "home" / "urls")
+
+    @pytest.mark.parametrize("ending", ["", "#sha256=", "#sha256=12", "#sha256=" + "g" * 64])
+    def test_http_needs_a_checksum(self, server, ending):
+        assert "sha256" in refusal(f"{server.url}/m.tar{ending}")
+        assert not server.asked
+
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "https://user:pa55@127.0.0.1:9/m.tar",
+            "https://pa55@127.0.0.1:9/m.tar",
+            "https://user:a/pa55@127.0.0.1:9/m.tar",
+            "https://127.0.0.1:9/m.tar?token=pa55",
+            "https://127.0.0.1:9/m?a=b&sig=pa55/&c=pa55",
+            "https://127.0.0.1:9/m#pa55",
+            "http://pa55@127.0.0.1:9/m.tar?pa55",
+            "https://127.0.0.1:9/m?a=b pa55",
+            "https://user pa55@127.0.0.1:9/m",
+            "https://127.0.0.1:9/m?a=\udcffpa55",
+        ],
+    )
+    def test_secrets_are_neither_logged_nor_in_errors(self, url, logs):
+        assert "pa55" not in refusal(url)
+        assert not any("pa55" in line for line in logs)
+
+    def test_secrets_of_redirects_are_hidden(self, server, logs):
+        server.redirect = "ftp://user:pa55@h/m?token=pa55"
+        assert "ftp://" in (message := refusal(f"{server.url}/m.tar?a=pa55#sha256={'0' * 64}"))
+        assert "pa55" not in message
+        assert any("m.tar" in line for line in logs)
+        assert not any("pa55" in line for line in logs)
 
 
 class TestWithoutNetwork:
@@ -365,6 +411,37 @@ def test_concurrent_and_killed_downloads(server, home):
     assert os.listdir(home) == ["albert_base_v2"]
 
 
+class TestOffline:
+    @pytest.fixture(params=["ALBERT_TF_OFFLINE", "HF_HUB_OFFLINE"], autouse=True)
+    def offline(self, request, monkeypatch) -> str:
+        monkeypatch.setenv(request.param, "true")
+        return request.param
+
+    @pytest.mark.parametrize("name", ["base_v2", "https://127.0.0.1:9/m.tar"])
+    def test_nothing_is_requested(self, server, home, name, offline):
+        message = refusal(name)
+        assert not server.asked
+        assert offline in message
+        assert "\n" not in message
+
+    def test_the_cache_is_used(self, server, home, content):
+        home.mkdir(parents=True)
+        (home / "albert_base_v2.tar.gz").write_bytes(content)
+        assert stored_model("base_v2").checkpoint
+        assert not server.asked
+
+    def test_hugging_face(self, offline, tmp_path, monkeypatch):
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+        message = refusal("someone/absent")
+        assert offline in message
+        assert "\n" not in message
+        snapshot = tmp_path / "models--someone--absent" / "snapshots" / ("1" * 40)
+        shutil.copytree(MINI, snapshot)
+        (snapshot.parents[1] / "refs").mkdir()
+        (snapshot.parents[1] / "refs" / "main").write_text("1" * 40)
+        assert local_directory("someone/absent") == str(snapshot)
+
+
 class TestHuggingFace:
     @pytest.fixture
     def repository(self, tmp_path, monkeypatch):
@@ -372,7 +449,8 @@ class TestHuggingFace:
         files = {path.name: path.read_bytes() for path in MINI.iterdir()}
         files |= {"pytorch_model.bin": b"", "tf_model.h5": b"", "onnx/config.json": b"{}"}
 
-        def download(repository, **patterns):
+        def download(repository, local_files_only, **patterns):
+            assert not local_files_only
             assert repository == "albert/albert-base-v2"
             for name in filter_repo_objects(files, **patterns):
                 (tmp_path / name).write_bytes(files[name])
@@ -392,6 +470,16 @@ class TestHuggingFace:
         del repository["model.safetensors"]
         local_directory("albert-base-v2")
         assert (tmp_path / "pytorch_model.bin").exists()
+
+    def test_the_address_is_logged_before_the_first_request(self, logs, monkeypatch):
+        def download(*_, **settings):
+            assert any("https://huggingface.co/runs/film" in line for line in logs)
+            assert any("main" in line for line in logs)
+            return "/cache/snapshots/3f2a"
+
+        monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+        names.fetch("runs/film")
+        assert any("commit 3f2a" in line for line in logs)
 
     def test_error_explains_manual_download(self, repository):
         what, where, then = refusal("someone/absent").splitlines()

@@ -9,10 +9,10 @@ import tensorflow as tf
 from absl import logging
 from matplotlib.image import imread
 
+from albert_tf.checkpoints.model_directory import read_run_config
 from albert_tf.data.files import WriteError
 from albert_tf.training import run_log
 from albert_tf.training.run_log import RunLog
-from albert_tf.training.run_records import read_run_config
 from tests.full_disk import file_size_limit
 
 

@@ -1,0 +1,178 @@
+"""Tests for files that were made to mislead: names, sizes and old libraries."""
+
+import json
+import os
+import shutil
+import zipfile
+from types import SimpleNamespace
+
+import keras
+import numpy as np
+import pytest
+from tensorflow.core.protobuf import meta_graph_pb2
+
+import albert_tf
+from albert_tf.checkpoints import keras_file
+from albert_tf.checkpoints.huggingface import weights as torch_weights
+from albert_tf.checkpoints.model_source import stored_model
+from albert_tf.checkpoints.original import write_checkpoint
+from albert_tf.checkpoints.report import LoadError, LoadReport
+from albert_tf.tools.inspect import describe
+from tests.saved_models import edit_graphs
+from tests.small_model import small_config
+
+TERMINAL = "a\x1b[2Jb\nc\u202e"
+VISIBLE = r"a\x1b[2Jb\nc\u202e"
+
+
+class TestAssets:
+    @pytest.fixture(params=["tf1_hub", "tf2_hub"])
+    def module(self, request, hub, golden, tmp_path):
+        """Returns a copy of a recorded module of TF1 or TF2."""
+        if request.param == "tf1_hub":
+            return shutil.copytree(hub / "module", tmp_path / "module")
+        zipfile.ZipFile(golden / "tf2_hub" / "albert_encoder.zip").extractall(tmp_path)
+        return tmp_path / "albert_encoder"
+
+    @pytest.mark.parametrize("name", ["../../outside.txt", "{}/outside.txt", "a/../../x", "..", ""])
+    def test_names_that_lead_out_of_the_module_are_rejected(self, module, tmp_path, name):
+        (tmp_path / "outside.txt").write_text("private\n[CLS]\n")
+        changed = []
+
+        def change(graph):
+            for asset in graph.asset_file_def:
+                asset.filename = name.format(tmp_path)
+                changed.append(asset)
+            for packed in graph.collection_def["saved_model_assets"].any_list.value:
+                asset = meta_graph_pb2.AssetFileDef.FromString(packed.value)
+                asset.filename = name.format(tmp_path)
+                packed.Pack(asset)
+                changed.append(asset)
+
+        edit_graphs(module, change)
+        assert changed
+        with pytest.raises(LoadError, match="asset") as error:
+            stored_model(str(module))
+        assert "private" not in str(error.value)
+
+
+class TestKerasFiles:
+    @pytest.fixture(scope="class")
+    def model_file(self, tmp_path_factory):
+        path = tmp_path_factory.mktemp("models") / "model.keras"
+        albert_tf.AlbertForClassification(small_config(), 3).save(path)
+        return path
+
+    @pytest.fixture
+    def changed(self, model_file, tmp_path):
+        """Returns a function that changes `config.json` in a copy of the file."""
+
+        def rewrite(change):
+            path = tmp_path / "changed.keras"
+            with zipfile.ZipFile(model_file) as source, zipfile.ZipFile(path, "w") as target:
+                for name in source.namelist():
+                    content = source.read(name)
+                    if name == "config.json":
+                        values = json.loads(content)
+                        change(values)
+                        content = json.dumps(values)
+                    target.writestr(name, content)
+            return path
+
+        return rewrite
+
+    @pytest.fixture
+    def _nothing_is_built(self, monkeypatch):
+        monkeypatch.setattr(keras.models, "load_model", None)
+
+    @pytest.mark.parametrize("key", ["vocab_size", "max_position_embeddings", "intermediate_size"])
+    @pytest.mark.usefixtures("_nothing_is_built")
+    def test_sizes_are_compared_with_the_file(self, changed, key):
+        path = changed(lambda values: values["config"]["config"].update({key: 10**8}))
+        with pytest.raises(LoadError, match="parameters"):
+            albert_tf.load(path)
+
+    @pytest.mark.usefixtures("_nothing_is_built")
+    def test_the_number_of_labels_is_compared_with_the_file(self, changed):
+        path = changed(lambda values: values["config"].update(num_labels=10**8))
+        with pytest.raises(LoadError, match="parameters"):
+            albert_tf.load(path)
+
+    @pytest.mark.usefixtures("_nothing_is_built")
+    def test_other_classes_inside_are_rejected(self, changed):
+        layer = {"module": "keras.layers", "class_name": "Dense", "config": {"units": 3}}
+        path = changed(lambda values: values["config"].update(dtype=layer))
+        with pytest.raises(LoadError, match="'Dense'"):
+            albert_tf.load(path)
+
+    @pytest.mark.usefixtures("_nothing_is_built")
+    def test_unknown_classes_are_not_imported(self, changed):
+        names = {"class_name": "s", "module": "this", "registered_name": "s"}
+        path = changed(lambda values: values.update(names))
+        with pytest.raises(LoadError, match="contains a s"):
+            albert_tf.load(path)
+
+    def test_a_compressed_file_of_another_policy_is_loaded(self, changed, tmp_path):
+        model = albert_tf.AlbertEncoder(small_config(), dtype="mixed_bfloat16")
+        model.compile(albert_tf.Lamb(1e-3))
+        model.save(tmp_path / "model.keras")
+        with (
+            zipfile.ZipFile(tmp_path / "model.keras") as source,
+            zipfile.ZipFile(tmp_path / "small.keras", "w", zipfile.ZIP_DEFLATED) as target,
+        ):
+            for name in source.namelist():
+                target.writestr(name, source.read(name))
+        loaded = albert_tf.load(tmp_path / "small.keras")
+        for one, other in zip(loaded.weights, model.weights, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+    def test_old_versions_of_keras_are_refused(self, model_file, monkeypatch):
+        old = SimpleNamespace(__name__="keras", __version__="3.8.0", models=keras.models)
+        monkeypatch.setattr(keras_file, "keras", old)
+        with pytest.raises(LoadError, match=r"keras>=3\.9"):
+            albert_tf.load(model_file)
+
+
+@pytest.mark.parametrize(("version", "is_old"), [("2.5.1+cpu", True), ("2.10.0", False)])
+def test_old_versions_of_pytorch_are_refused(version, is_old):
+    torch = SimpleNamespace(__name__="torch", __version__=version)
+    if is_old:
+        with pytest.raises(LoadError, match=r"torch>=2\.6"):
+            torch_weights.check_version(torch, "2.6", "pytorch_model.bin")
+    else:
+        torch_weights.check_version(torch, "2.6", "pytorch_model.bin")
+
+
+@pytest.mark.parametrize("format", ["original", "huggingface"])
+def test_sizes_of_directories_are_compared_before_a_model_is_built(tmp_path, format, monkeypatch):
+    albert_tf.save(albert_tf.AlbertEncoder(small_config()), tmp_path / "model", format=format)
+    (path,) = (tmp_path / "model").glob("*config.json")
+    values = json.loads(path.read_text("utf-8"))
+    path.write_text(json.dumps({**values, "vocab_size": 10**9}), "utf-8")
+    monkeypatch.setattr("albert_tf.checkpoints.loading.empty_model", None)
+    with pytest.raises(LoadError, match="parameters"):
+        albert_tf.load(tmp_path / "model")
+
+
+class TestControlCharacters:
+    def test_names_of_tensors_in_errors(self, tmp_path):
+        write_checkpoint(str(tmp_path / "model.ckpt"), {TERMINAL: np.zeros(3)}, None)
+        small_config().to_json_file(str(tmp_path / "albert_config.json"))
+        with pytest.raises(LoadError) as error:
+            albert_tf.load(tmp_path)
+        assert VISIBLE in str(error.value)
+        assert not set(TERMINAL) & set(str(error.value)) - {*VISIBLE, "\n"}
+
+    def test_names_of_tensors_in_reports(self, capsys):
+        report = LoadReport("checkpoint", {}, {TERMINAL: "a"}, [], [TERMINAL], [])
+        assert VISIBLE in report.summary()
+        assert all(line.isprintable() for line in report.summary().splitlines())
+
+    def test_labels_in_descriptions(self, tmp_path):
+        model = albert_tf.load("mini")
+        labelled = albert_tf.AlbertForClassification(model.config, labels=[TERMINAL, "other"])
+        labelled.tokenizer = model.tokenizer
+        albert_tf.save(labelled, tmp_path / "model")
+        lines = list(describe(os.fspath(tmp_path / "model")))
+        assert any(VISIBLE in line for line in lines)
+        assert all(line.isprintable() for line in lines)
