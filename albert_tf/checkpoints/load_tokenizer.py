@@ -6,7 +6,7 @@ from albert_tf.data.errors import UserError
 from albert_tf.tokenization import loading
 from albert_tf.tokenization.base import Tokenizer
 
-_FILE_ENDINGS = (".model", ".spm", ".vocab", ".txt")
+_FILE_ENDINGS = (".model", ".spm", ".vocab", ".txt", "tokenizer.json")
 
 
 def load_tokenizer(
@@ -20,9 +20,11 @@ def load_tokenizer(
 
     Args:
         path: a model of any format (see `load`), or a SentencePiece model or vocabulary whose name
-            ends in .model, .spm, .vocab or .txt. If given, omit the next two arguments.
+            ends in .model, .spm, .vocab, .txt or tokenizer.json. If given, omit the next two
+            arguments.
         spm_model_file: a SentencePiece model.
-        vocab_file: a vocabulary.
+        vocab_file: a vocabulary. The vocabulary of a `tokenizer.json` is used with the rules of
+            this package.
         do_lower_case: whether to lower-case text. If `None`, the value stored with the model is
             used. The default of models without a value is `True`.
 
@@ -42,6 +44,7 @@ def load_tokenizer(
     if path is not None and os.fspath(path).endswith(_FILE_ENDINGS):
         path, vocab_file = None, path
     if path is None:
+        spm_model_file, vocab_file = map(_usable_file, (spm_model_file, vocab_file))
         return loading.load_tokenizer(
             spm_model_file=spm_model_file,
             vocab_file=vocab_file,
@@ -52,7 +55,17 @@ def load_tokenizer(
 
     stored = stored_model(os.fspath(path))
     if stored.tokenizer_file is None:
-        raise UserError(f"There is no tokenizer in the model {path!r}.")
+        raise UserError(
+            f"There is no tokenizer in the model {path!r}. {stored.tokenizer_note}".rstrip()
+        )
     if do_lower_case is None:
         do_lower_case = stored.do_lower_case is not False
     return load_stored_tokenizer(stored, do_lower_case)
+
+
+def _usable_file(path: str | os.PathLike | None) -> str | os.PathLike | None:
+    if path is None or not os.fspath(path).endswith("tokenizer.json"):
+        return path
+    from albert_tf.checkpoints.huggingface.tokenizer import usable_file
+
+    return usable_file(os.fspath(path))

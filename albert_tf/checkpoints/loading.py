@@ -349,7 +349,8 @@ def find_model(
     found = _find(as_path(name, path), ModelSettings(do_lower_case=do_lower_case))
     if found.source.tokenizer is None:
         raise UserError(
-            f"{name} must contain a tokenizer. Received: {found.path!r}, which has no tokenizer"
+            f"{name} must contain a tokenizer. Received: {found.path!r}, which has no tokenizer. "
+            f"{found.source.tokenizer_note}".rstrip(". ")
         )
     return found
 

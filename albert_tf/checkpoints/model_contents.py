@@ -88,6 +88,9 @@ class StoredModel:
     config_file: str | None = None  # file of the configuration
     # The first file is used; the others must contain the same tokens.
     tokenizer_files: Sequence[str] = ()
+    tokenizer_source: str = ""  # the file from which the first was created, if it is another
+    tokenizer_note: str = ""  # how the tokenizer differs from the library of the format
+    tokenizer_contradiction: str = ""  # error if the files of the tokenizer contradict each other
     do_lower_case: bool | None = None  # whether text is lower-cased
     task: TrainedTask | None = None  # task that the head was trained for
     # Opens the weights. If `None`, `open_weights` of the format's module is used.

@@ -14,6 +14,7 @@ from absl import logging
 from albert_tf.checkpoints.archives import is_indirect
 from albert_tf.checkpoints.formats import open_model
 from albert_tf.checkpoints.huggingface import read_config
+from albert_tf.checkpoints.huggingface.tokenizer import usable_file
 from albert_tf.checkpoints.model_contents import StoredModel
 from albert_tf.checkpoints.model_directory import (
     CONFIG_FILE,
@@ -72,6 +73,7 @@ class ModelSource:
     do_lower_case: bool  # whether text is lower-cased
     # Weights, see `StoredModel`. If `None`, weights are random or restored from `output_dir`.
     checkpoint: str | None
+    tokenizer_note: str = ""  # why there is no tokenizer, if a location has one
 
     @property
     def required_tokenizer(self) -> Tokenizer:
@@ -79,7 +81,7 @@ class ModelSource:
         if self.tokenizer is None:
             raise UserError(
                 f"No tokenizer is given, and none exists next to the model ({self.config_file}): "
-                "pass `spm_model_file` or `vocab_file`."
+                f"pass `spm_model_file` or `vocab_file`. {self.tokenizer_note}".rstrip()
             )
         return self.tokenizer
 
@@ -131,7 +133,7 @@ def resolve_model(settings: ModelSettings, model: StoredModel | None = None) -> 
     if tokenizer is not None:
         if tokenizer.vocab_size > config.vocab_size:
             raise UserError(
-                f"The vocabulary {tokenizer.files[0]} has {tokenizer.vocab_size} entries, but "
+                f"The vocabulary {tokenizer.source} has {tokenizer.vocab_size} entries, but "
                 f"{config_from.config_file} sets vocab_size {config.vocab_size}. "
                 "Use the vocabulary of this model (`spm_model_file`, `vocab_file`), or the "
                 "configuration that belongs to the vocabulary (`albert_config_file`)."
@@ -141,13 +143,14 @@ def resolve_model(settings: ModelSettings, model: StoredModel | None = None) -> 
             logging.warning(
                 "%s has %d tokens, but the model has %d word embeddings (vocab_size). Check that "
                 "the model was trained with this vocabulary.",
-                tokenizer.files[0],
+                tokenizer.source,
                 tokenizer.vocab_size,
                 config.vocab_size,
             )
     config = with_vocabulary(config, None)
     weights = next((s.checkpoint for s in locations_of("weights")), None) or None
-    return ModelSource(config, config_from.config_file, tokenizer, lower_case, weights)
+    note = next(filter(None, (s.tokenizer_note for s in locations_of("tokenizer"))), "")
+    return ModelSource(config, config_from.config_file, tokenizer, lower_case, weights, note)
 
 
 def stored_model(path: str, *, is_handle: bool = False) -> StoredModel:
@@ -287,10 +290,13 @@ def _choose_tokenizer(
             )
         spm_model_file, vocab_file, having = None, None, [source, *having]
     files = existing_files(spm_model_file, vocab_file, of_hub.tokenizer_file if of_hub else None)
+    usable = {name: usable_file(path) for name, path in files.items()}
+    given, files = dict(zip(usable.values(), files.values(), strict=True)), usable
     if not (files or having):
         return None
     if files:
         tokenizer = load_tokenizer(**files, do_lower_case=lower_case)
+        tokenizer.source = given.get(tokenizer.source, tokenizer.source)
     else:
         tokenizer = load_stored_tokenizer(having[0], lower_case)
     for other in having:
@@ -307,19 +313,17 @@ def load_stored_tokenizer(stored: StoredModel, do_lower_case: bool) -> Tokenizer
     Raises `ValueError` if the tokenizer files of the model contain different tokens.
     """
     first, *others = stored.tokenizer_files
-    tokenizer = load_tokenizer(vocab_file=first, do_lower_case=do_lower_case)
+    if stored.tokenizer_contradiction:
+        raise UserError(stored.tokenizer_contradiction)
+    source = stored.tokenizer_source or first
+    try:
+        tokenizer = load_tokenizer(vocab_file=first, do_lower_case=do_lower_case)
+    except UserError as error:  # names the file of the user, not a file in the cache
+        raise UserError(str(error).replace(first, source)) from error
+    tokenizer.source = source
     check_vocabulary(stored.config, tokenizer)
     for path in others:
-        if path.endswith(".json"):
-            from albert_tf.checkpoints.huggingface.tokenizer import tokens_in
-
-            try:
-                tokens = tokens_in(path)
-            except ValueError as error:
-                logging.warning("%s is used and cannot be compared: %s", first, error)
-                continue
-        else:
-            tokens = load_tokenizer(vocab_file=path).tokens
+        tokens = load_tokenizer(vocab_file=path).tokens
         if tokens != tokenizer.tokens:
             raise UserError(
                 f"{first} ({tokenizer.vocab_size} tokens) and {path} ({len(tokens)} tokens) belong "
@@ -334,8 +338,8 @@ def _compare_tokenizers(tokenizer: Tokenizer, stored: StoredModel) -> None:
     if theirs.tokens != tokenizer.tokens:
         _report(
             stored,
-            f"{tokenizer.files[0]} ({tokenizer.vocab_size} tokens) is a different vocabulary from "
-            f"{theirs.files[0]} ({theirs.vocab_size} tokens) in {stored.given}: the weights were "
-            "trained with other token ids. Omit `spm_model_file` and `vocab_file` to use the "
-            "vocabulary of the model.",
+            f"{tokenizer.source} ({tokenizer.vocab_size} tokens) is a different vocabulary from "
+            f"{stored.tokenizer_source or theirs.source} ({theirs.vocab_size} tokens) in "
+            f"{stored.given}: the weights were trained with other token ids. Omit `spm_model_file` "
+            "and `vocab_file` to use the vocabulary of the model.",
         )

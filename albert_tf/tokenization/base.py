@@ -73,6 +73,7 @@ class Tokenizer(abc.ABC):
         starts_word: bool [V]; whether a token starts a word, for whole-word masking.
         do_lower_case: whether text is lower-cased.
         files: paths of the tokenizer files, which are stored with a model.
+        source: the file for messages. It differs from the first file if that is in the cache.
     """
 
     def __init__(self, tokens: Sequence[str], do_lower_case: bool, files: Sequence[str]) -> None:
@@ -80,6 +81,7 @@ class Tokenizer(abc.ABC):
         self.vocab_size = len(self.tokens)
         self.do_lower_case = do_lower_case
         self.files = list(files)
+        self.source = self.files[0] if self.files else "The vocabulary"
         self._ids = {token: i for i, token in enumerate(self.tokens)}
         self.pad_id = self._special_id("<pad>", "[PAD]")
         self.unk_id = self._special_id("<unk>", "[UNK]")
@@ -257,9 +259,8 @@ class Tokenizer(abc.ABC):
         for name in names:
             if name in self._ids:
                 return self._ids[name]
-        source = self.files[0] if self.files else "The vocabulary"
         raise UserError(
-            f"{source} has no {' or '.join(names)} among its {self.vocab_size} tokens, which begin "
-            f"with {reprlib.repr(self.tokens)}. An ALBERT vocabulary has [CLS], [SEP], [MASK], "
-            "<pad> or [PAD], and <unk> or [UNK]. Check `spm_model_file` and `vocab_file`."
+            f"{self.source} has no {' or '.join(names)} among its {self.vocab_size} tokens, which "
+            f"begin with {reprlib.repr(self.tokens)}. An ALBERT vocabulary has [CLS], [SEP], "
+            "[MASK], <pad> or [PAD], and <unk> or [UNK]. Check `spm_model_file` and `vocab_file`."
         )

@@ -85,8 +85,13 @@ def read_vocabulary(text: str) -> list[str]:
 
     Source: `load_vocab` of the original's tokenization module.
     """
+    return list(dict.fromkeys(first_words(text)))
+
+
+def first_words(text: str) -> list[str]:
+    """Returns the first word of each line, or " " for a blank line."""
     lines = text.removesuffix("\n").split("\n")
-    return list(dict.fromkeys((line.split() or [" "])[0] for line in lines))
+    return [(line.split() or [" "])[0] for line in lines]
 
 
 def _read(path: str) -> bytes | str:

@@ -27,7 +27,7 @@ _IDEOGRAPHS = (
 )
 
 
-def _cleaned(code: int) -> str:
+def clean_character(code: int) -> str:
     """Removes a control character, replaces white space with " ", and isolates an ideograph."""
     character = chr(code)
     category = unicodedata.category(character)
@@ -38,7 +38,8 @@ def _cleaned(code: int) -> str:
     return f" {character} " if any(code in block for block in _IDEOGRAPHS) else character
 
 
-def _split_punctuation(code: int) -> str:
+def split_punctuation(code: int) -> str:
+    """Isolates a punctuation character."""
     character = chr(code)
     is_mark = character in string.punctuation or unicodedata.category(character)[0] == "P"
     return f" {character} " if is_mark else character
@@ -46,15 +47,15 @@ def _split_punctuation(code: int) -> str:
 
 def word_character(character: str) -> str:
     """Returns what `split_words` makes of a character: nothing, itself, or a separate word."""
-    cleaned = _cleaned(ord(character))
-    return _split_punctuation(ord(character)) if cleaned == character else cleaned
+    cleaned = clean_character(ord(character))
+    return split_punctuation(ord(character)) if cleaned == character else cleaned
 
 
 # For `str.translate`.
-_CLEAN: FilledTable[int, str] = FilledTable(_cleaned)
-_SPLIT_PUNCTUATION: FilledTable[int, str] = FilledTable(_split_punctuation)
+_CLEAN: FilledTable[int, str] = FilledTable(clean_character)
+_SPLIT_PUNCTUATION: FilledTable[int, str] = FilledTable(split_punctuation)
 _STRIP_AND_SPLIT: FilledTable[int, str] = FilledTable(
-    lambda code: "" if unicodedata.category(chr(code)) == "Mn" else _split_punctuation(code)
+    lambda code: "" if unicodedata.category(chr(code)) == "Mn" else split_punctuation(code)
 )
 
 

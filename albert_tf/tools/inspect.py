@@ -218,7 +218,7 @@ def _tokenizer_facts(tokenizer: Tokenizer) -> dict[str, object]:
         "kind": type(tokenizer).__name__.removesuffix("Tokenizer"),
         "entries": tokenizer.vocab_size,
         "vocabulary": vocabulary_fingerprint(tokenizer.tokens),
-        "files": ", ".join(tokenizer.files),
+        "files": ", ".join([tokenizer.source, *tokenizer.files[1:]]),
     }
 
 
@@ -258,12 +258,13 @@ def _model(path: str) -> Iterator[Section]:
         values |= {"labels": ", ".join(task.labels.names)} if task.labels.names else {}
         texts = {True: "pairs", False: "single", None: "unknown"}[task.is_pair]
         yield "Task", {**values, "texts": texts, **task.settings}
+    notes = {"differences": stored.tokenizer_note} if stored.tokenizer_note else {}
     if model.tokenizer is None:
-        yield "Tokenizer", {"kind": "none; pass --spm_model_file or --vocab_file"}
+        yield "Tokenizer", {"kind": "none; pass --spm_model_file or --vocab_file", **notes}
         yield "Sample output", ["none (the model has no tokenizer)"]
         return
     facts = _tokenizer_facts(model.tokenizer)
-    yield "Tokenizer", {**facts, "lower-cases": model.tokenizer.do_lower_case}
+    yield "Tokenizer", {**facts, "lower-cases": model.tokenizer.do_lower_case, **notes}
     has_pooler = any(POOLER in name for name in stored.weights[1])
     yield "Sample output", _sample_output(model, "pooled" if has_pooler else "mean")
 

@@ -23,11 +23,7 @@ import tensorflow as tf
 
 from albert_tf.checkpoints import huggingface, keras_file, keras_hub, tf1_hub, tf2_hub
 from albert_tf.checkpoints.archives import local_directory
-from albert_tf.checkpoints.huggingface.tokenizer import (
-    find_lower_case,
-    find_tokenizer_files,
-    tokens_in,
-)
+from albert_tf.checkpoints.huggingface.tokenizer import read_tokenizer
 from albert_tf.checkpoints.huggingface.tokenizer_writing import tokenizer_json
 from albert_tf.checkpoints.huggingface.weights import HuggingFaceWeights, open_tensors
 from albert_tf.checkpoints.loading import open_checkpoint
@@ -206,8 +202,7 @@ def _hf_config() -> None:
 
 def _tokenizer_json() -> Any:
     os.environ["ALBERT_TF_HOME"] = "cache"
-    find_lower_case(".")
-    files = find_tokenizer_files(".")
+    files = read_tokenizer(".").get("tokenizer_files")
     return _tokenizer(files[0]).tokens if files else None
 
 
@@ -360,14 +355,12 @@ _add("hf_index", _INDEX, lambda: _tensors(_INDEX), named=(_INDEX, _SHARD))
 _add("safetensors", _WEIGHTS, lambda: _tensors(_WEIGHTS), independent=_tensors_by_hand)
 _add("hdf5", "tf_model.h5", lambda: _tensors("tf_model.h5"))
 _add("pytorch", "pytorch_model.bin", lambda: _tensors("pytorch_model.bin"))
-_add("hf_tokenizer_config", "tokenizer_config.json", lambda: find_lower_case("."))
+_add("hf_tokenizer_config", "tokenizer_config.json", lambda: read_tokenizer("."))
 _add(
     "tokenizer_json",
     "tokenizer.json",
     _tokenizer_json,
     named=("tokenizer.json", "spiece.model", "vocab.txt"),
-    independent=lambda: tokens_in("tokenizer.json"),
-    is_same=lambda ours, theirs: ours is None or ours == theirs,
 )
 for _name in ("config", "task", "metadata"):
     _add(

@@ -4,18 +4,21 @@
 
 FOLDER contains `inputs.npz`, `texts.json`, models of this package in `ours/<name>` and tokenizers
 in `tokenizers/<name>`. The program writes models of every class of transformers to `theirs/<name>`,
-one of them in every storage format, `outputs.npz` of all models, and `tokenizers.json`.
+one of them in every storage format, `outputs.npz` of all models, `tokenizers.json`, and
+`rules.json`.
 """
 
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 import transformers
 from transformers import AlbertConfig, AutoTokenizer
 
+from tests.huggingface import rules
 from tests.huggingface.values import token_labels, values_of
 
 SIZES = {
@@ -127,6 +130,11 @@ def main(folder: Path) -> None:
         }
         tokenizer.save_pretrained(folder / "theirs" / f"tokenizer_{path.name}")
     (folder / "tokenizers.json").write_text(json.dumps(tokenizers))
+    ids: dict[str, Any] = {"transformers": transformers.__version__}
+    for name, files in rules.FOLDERS.items():
+        tokenizer = AutoTokenizer.from_pretrained(rules.write(folder / "rules" / name, files))
+        ids[name] = [tokenizer(text)["input_ids"] for text in rules.TEXTS]
+    (folder / "rules.json").write_text(json.dumps(ids) + "\n")
 
 
 if __name__ == "__main__":

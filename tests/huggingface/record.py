@@ -3,8 +3,8 @@
     python -m tests.huggingface.record
 
 Needs PyTorch and transformers (requirements/hf.txt), which `peer.py` runs. Writes `recorded/`:
-`models.json` (models of transformers, and digests of the files it read), `outputs.npz` and
-`tokenizers.json`.
+`models.json` (models of transformers, and digests of the files it read), `outputs.npz`,
+`tokenizers.json` and `rules.json`.
 """
 
 import json
@@ -79,7 +79,7 @@ def main() -> None:
         models.RECORDED.mkdir(exist_ok=True)
         text = json.dumps(record_of(folder), separators=(",", ":"))
         (models.RECORDED / "models.json").write_text(text + "\n")
-        for name in ("outputs.npz", "tokenizers.json"):
+        for name in ("outputs.npz", "tokenizers.json", "rules.json"):
             shutil.copy(folder / name, models.RECORDED)
 
 

@@ -63,7 +63,7 @@ def test_lower_casing_is_detected(tokenizer, golden):
     assert lower_cases(content(tokenizer_json(tokenizer))) is True
     cased = load_tokenizer(spm_model_file=tokenizer.files[0], do_lower_case=False)
     assert lower_cases(content(tokenizer_json(cased))) is False
-    assert lower_cases(content({"normalizer": None})) is None
+    assert lower_cases(content({"normalizer": None})) is False
     bert = {"type": "BertNormalizer"}
     assert lower_cases(content({"normalizer": bert})) is True
     assert lower_cases(content({"normalizer": {**bert, "lowercase": False}})) is False
@@ -104,7 +104,7 @@ UNIGRAM_MODEL = {"type": "Unigram", "unk_id": 1, "vocab": [["<pad>", 0], ["<unk>
         ({"model": {**UNIGRAM_MODEL, "unk_id": 3}}, "model.unk_id"),
         ({"model": {**UNIGRAM_MODEL, "vocab": [["a"]]}}, "model.vocab[0]"),
         ({"model": {**UNIGRAM_MODEL, "vocab": [["a", "-1"]]}}, "model.vocab[0][1]"),
-        ({"added_tokens": [{"special": True}]}, "added_tokens[0].content"),
+        ({"added_tokens": [{"id": 1}]}, "added_tokens[0].content"),
         ({"normalizer": {"normalizers": [3]}}, "normalizer.normalizers[0]"),
         (
             {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "ab$"}},

@@ -12,7 +12,7 @@ import tokenizers
 
 from albert_tf.checkpoints.huggingface import sentencepiece_messages as messages
 from albert_tf.checkpoints.huggingface import tokenizer_writing as writing
-from albert_tf.checkpoints.huggingface.tokenizer import find_lower_case, find_tokenizer_files
+from albert_tf.checkpoints.huggingface.tokenizer import read_tokenizer
 from albert_tf.config import AlbertConfig
 from albert_tf.tokenization.loading import load_tokenizer
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer, clean_text
@@ -188,8 +188,9 @@ def test_sigma_is_lower_cased_as_in_python():
 def test_written_files_are_read_back(options, tmp_path):
     tokenizer = train(LINES, **options)
     writing.write_tokenizer(str(tmp_path), tokenizer, AlbertConfig(vocab_size=400))
-    assert find_lower_case(str(tmp_path)) is True
-    found = find_tokenizer_files(str(tmp_path))
-    again = load_tokenizer(spm_model_file=found[0])
+    fields = read_tokenizer(str(tmp_path))
+    assert fields["do_lower_case"] is True
+    assert not fields["tokenizer_note"]
+    again = load_tokenizer(spm_model_file=fields["tokenizer_files"][0])
     assert again.tokens == tokenizer.tokens
     assert again.encode_batch(TEXTS) == tokenizer.encode_batch(TEXTS)

@@ -18,7 +18,7 @@ from absl import logging
 
 from albert_tf.checkpoints import model_directory
 from albert_tf.checkpoints.heads import CLASSIFIER, SENTENCE_ORDER_HEAD, SPAN_HEADS, Shapes, head_in
-from albert_tf.checkpoints.huggingface.tokenizer import find_lower_case, find_tokenizer_files
+from albert_tf.checkpoints.huggingface.tokenizer import read_tokenizer
 from albert_tf.checkpoints.huggingface.tokenizer_writing import library_ids as library_ids
 from albert_tf.checkpoints.huggingface.tokenizer_writing import write_tokenizer
 from albert_tf.checkpoints.huggingface.weights import (
@@ -153,13 +153,15 @@ def read(path: str) -> StoredModel:
     task, stated = TrainedTask.read(path), _trained_task(values, open_reader, where)
     if task is not None and values:
         _check_same_task(task, values, where)
+    tokenizer = read_tokenizer(path)
+    if "tokenizer_source" not in tokenizer:
+        tokenizer["tokenizer_files"] = model_directory.find_tokenizer_files(path)
     return StoredModel(
         path=path,
         checkpoint=checkpoint,
         config=config,
         config_file=config_file if config else None,
-        tokenizer_files=find_tokenizer_files(path) or model_directory.find_tokenizer_files(path),
-        do_lower_case=find_lower_case(path),
+        **tokenizer,
         task=task or stated,
         open_reader=open_reader,
     )

@@ -16,6 +16,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.checkpoints.heads import CLASSIFIER, head_in
+from albert_tf.checkpoints.huggingface.sentencepiece_messages import NORMAL, parse_model
 from albert_tf.checkpoints.model_contents import (
     LoadedWeights,
     ModelContents,
@@ -29,7 +30,14 @@ from albert_tf.checkpoints.report import LoadError, check_parameters, check_vers
 from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
-from albert_tf.data.files import file_exists, file_size, folder_names, reason_of, write_file
+from albert_tf.data.files import (
+    file_exists,
+    file_size,
+    folder_names,
+    read_file,
+    reason_of,
+    write_file,
+)
 from albert_tf.data.strict_json import JsonValue, read_json, shown
 from albert_tf.modeling.parameter_sharing import TRANSFORMER_SCOPE
 from albert_tf.tokenization.base import Tokenizer
@@ -126,6 +134,10 @@ def read(path: str) -> StoredModel:
             f"{path} is not a usable KerasHub preset of ALBERT. {reason_of(error)}"
         ) from error
     vocabularies = [os.path.join(path, name) for name in (VOCABULARY_FILE, WORDPIECE_FILE)]
+    note = ""
+    if do_lower_case is None and file_exists(vocabularies[0]):
+        do_lower_case, note = _choose_lower_case(path, vocabularies[0])
+        logging.warning("%s", note)
     weights_files = [name for name in WEIGHTS_FILES if _has(path, name)] or WEIGHTS_FILES
     return StoredModel(
         path=path,
@@ -133,8 +145,23 @@ def read(path: str) -> StoredModel:
         config=config,
         config_file=os.path.join(path, CONFIG_FILE),
         tokenizer_files=[*filter(file_exists, vocabularies)],
+        tokenizer_note=note,
         do_lower_case=do_lower_case,
         task=TrainedTask.read(path),
+    )
+
+
+def _choose_lower_case(directory: str, vocabulary: str) -> tuple[bool, str]:
+    """Returns whether to lower-case texts for a preset of KerasHub, which does not, and a note."""
+    pieces = parse_model(read_file(vocabulary), vocabulary).pieces
+    has_capitals = any(p.piece != p.piece.lower() for p in pieces if p.type == NORMAL)
+    is_task = _has(directory, TASK_FILE)
+    task = _json(directory, TASK_FILE)["registered_name"].text() if is_task else ""
+    lower_case = not (has_capitals or task.endswith("Classifier"))
+    return lower_case, (
+        f"{directory}: KerasHub does not lower-case texts, and the preset does not state whether "
+        f"its users did. do_lower_case={lower_case} is used. If the model was trained differently, "
+        f"pass do_lower_case={not lower_case}. In any case, accents are removed from texts."
     )
 
 

@@ -216,8 +216,7 @@ def test_other_tokenizers_are_ignored(model, caplog):
     assert str(model / "tokenizer.json") in caplog.text
     assert "BPE" in caplog.text
     (model / "tokenizer.json").write_text('{"normalizer": "NFKD"}')
-    with pytest.raises(LoadError, match=r"tokenizer\.json.*normalizer"):
-        read(model)
+    assert "tokenizer.json" in read(model).tokenizer_note
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import albert_tf
 from albert_tf.checkpoints import keras_hub
+from albert_tf.checkpoints.huggingface.sentencepiece_messages import NORMAL, parse_model
 from albert_tf.checkpoints.loading import load
 from albert_tf.checkpoints.model_contents import ModelContents
 from albert_tf.checkpoints.model_directory import with_vocabulary
@@ -58,6 +60,37 @@ def randomized(model):
     for weight in model.weights:
         weight.assign(random.normal(0.1, 0.3, weight.shape))
     return model
+
+
+@pytest.mark.parametrize("name", ["classifier", "backbone", "capitals"])
+def test_texts_are_lower_cased_as_in_the_preset(name, tokenizer, tmp_path, caplog):
+    """KerasHub does not lower-case texts, but users of uncased backbones do."""
+    model = parse_model(tokenizer.model_proto, "model")
+    for i, piece in enumerate(model.pieces):
+        if name != "capitals" and piece.type == NORMAL and piece.piece != piece.piece.lower():
+            piece.piece = f"{piece.piece.lower()}{i}"
+    proto = model.SerializeToString()
+    theirs = models.AlbertTokenizer(proto=proto)
+    backbone = models.AlbertBackbone(**{**SHALLOW, "vocabulary_size": 1000})
+    if name == "classifier":
+        preprocessor = models.AlbertTextClassifierPreprocessor(theirs, 16)
+        models.AlbertTextClassifier(backbone, 3, preprocessor=preprocessor).save_to_preset(
+            str(tmp_path)
+        )
+    else:
+        backbone.save_to_preset(str(tmp_path))
+        theirs.save_to_preset(str(tmp_path))
+    stored = keras_hub.read(str(tmp_path))
+    lower_case = name == "backbone"
+    assert stored.do_lower_case is lower_case
+    assert f"do_lower_case={lower_case}" in stored.tokenizer_note
+    assert stored.tokenizer_note in caplog.text
+    found = albert_tf.load_tokenizer(tmp_path)
+    for text in ("The King paid", "a 'small' cat."):
+        expected = np.asarray(theirs(text.lower() if lower_case else text)).tolist()
+        assert found.encode(text) == expected
+    other = albert_tf.load_tokenizer(tmp_path, do_lower_case=not lower_case)
+    assert other.encode("The King paid") != found.encode("The King paid")
 
 
 def weights_of(model):
