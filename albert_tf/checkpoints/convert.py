@@ -26,7 +26,7 @@ from albert_tf.checkpoints.loading import build_model, read_contents
 from albert_tf.checkpoints.model_contents import ModelContents
 from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.checkpoints.report import LoadReport
-from albert_tf.config import AlbertConfig
+from albert_tf.config import EXACT_GELU, AlbertConfig
 from albert_tf.data.arguments import as_path
 from albert_tf.data.errors import UserError, visible, without_secrets
 from albert_tf.data.files import (
@@ -177,6 +177,8 @@ def convert(
             f"`with_optimizer`: {loaded.source} contains no optimizer moments. Pass a checkpoint "
             "of a training run, such as `checkpoint_name`=model.ckpt-1000."
         )
+    if format == ORIGINAL and contents.config.hidden_act.lower() == EXACT_GELU:
+        logging.warning("The original's programs cannot run models with %r.", EXACT_GELU)
     unsupported_weights = writer.unsupported_weights(contents)
     if unsupported_weights:
         logging.warning("%s does not support %s", format, ", ".join(unsupported_weights))

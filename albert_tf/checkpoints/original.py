@@ -29,7 +29,6 @@ from albert_tf.checkpoints.names import suggestion
 from albert_tf.checkpoints.other_files import next_step
 from albert_tf.checkpoints.report import DamagedError, LoadError
 from albert_tf.checkpoints.trained_task import TrainedTask
-from albert_tf.config import EXACT_GELU
 from albert_tf.data.files import (
     folder_names,
     is_pattern_to_tensorflow,
@@ -239,11 +238,6 @@ def read(path: str) -> StoredModel:
 
 def unsupported_weights(contents: ModelContents) -> list[str]:
     """Returns an empty list: this format supports all models."""
-    if contents.config.hidden_act.lower() == EXACT_GELU:
-        logging.warning(
-            "The programs of the original release have no exact GELU. They reject hidden_act %r.",
-            EXACT_GELU,
-        )
     return []
 
 

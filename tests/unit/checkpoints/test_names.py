@@ -470,6 +470,12 @@ class TestHuggingFace:
         del repository["model.safetensors"]
         local_directory("albert-base-v2")
         assert (tmp_path / "pytorch_model.bin").exists()
+        assert not (tmp_path / "tf_model.h5").exists()
+
+    def test_tensorflow_weights_are_downloaded_without_other_weights(self, repository, tmp_path):
+        del repository["model.safetensors"], repository["pytorch_model.bin"]
+        local_directory("albert-base-v2")
+        assert (tmp_path / "tf_model.h5").exists()
 
     def test_the_address_is_logged_before_the_first_request(self, logs, monkeypatch):
         def download(*_, **settings):
