@@ -35,12 +35,13 @@ from albert_tf.checkpoints.model_source import (
 )
 from albert_tf.checkpoints.original import GLOBAL_STEP, read_variables
 from albert_tf.checkpoints.report import LoadError, LoadReport, check_parameters
-from albert_tf.checkpoints.trained_task import UNCLEAR, UNNAMED, TrainedTask
+from albert_tf.checkpoints.trained_task import TOKENS, UNCLEAR, UNNAMED, TrainedTask
 from albert_tf.config import AlbertConfig
 from albert_tf.data.arguments import as_path, check_choice
 from albert_tf.data.errors import UserError
 from albert_tf.data.strict_json import listed
 from albert_tf.modeling.encoder import AlbertEncoder, ConfiguredModel
+from albert_tf.modeling.models import AlbertForTokenClassification
 from albert_tf.modeling.original_names import (
     PRETRAINING_HEADS,
     SLOT_NAMES,
@@ -89,11 +90,11 @@ class FoundModel(NamedTuple):
         Raises `ValueError` if its class is not in `kinds`, which `wanted` describes. If no task is
         stored, `task` is used.
         """
-        shapes = without_scope(self.stored.weights[1])
-        is_clear = self.task is None or self.task.name != UNCLEAR  # otherwise, `build` fails
-        if is_clear and not issubclass(head_in(shapes, self.task or task).model_class, kinds):
+        shapes, task = without_scope(self.stored.weights[1]), _stated(self.task or task, kinds)
+        if not issubclass(head_in(shapes, task).model_class, kinds):
             heads = ", ".join(heads_in(shapes)) or "none"
-            of_task = f" and was trained for the task {self.task.name!r}" if self.task else ""
+            name = self.task.name if self.task else UNCLEAR
+            of_task = f" and was trained for the task {name!r}" if name != UNCLEAR else ""
             raise UserError(
                 f"path must be {wanted}. Received: {self.path!r}, which has the heads: "
                 f"{heads}{of_task}"
@@ -118,7 +119,7 @@ def load(path: str | os.PathLike, *, albert_config_file: str | None = None) -> k
         `AlbertForQuestionAnswering`, `AlbertForClassification`, `AlbertForTokenClassification`,
         `AlbertForMultipleChoice` or `AlbertForPretraining`, or an `AlbertEncoder` without a head.
         If the task is not stored, a classifier is loaded as a text classifier, and a single score
-        per text as a regression.
+        per text as a regression. docs/formats.md describes other classes of transformers.
 
     Raises:
         ValueError: there is no model, it is incomplete or of another architecture, or the
@@ -154,9 +155,7 @@ def load_found(
     """
     source, stored, path, settings = found.source, found.stored, found.path, dict(settings)
     new_head, rename = settings.pop("new_head", False), settings.pop("rename_labels", False)
-    task, shapes = stored.task, without_scope(stored.weights[1])
-    if task and task.name == UNCLEAR:
-        task = dataclasses.replace(task, name=next(iter(head_of(model_class).tasks), UNNAMED))
+    task, shapes = _stated(stored.task, model_class), without_scope(stored.weights[1])
     is_other = new_head or _is_other_head(model_class, settings, shapes, task)
     known = {} if is_other else head_of(model_class).settings(source.config, shapes, task)
     if not is_other:
@@ -199,6 +198,14 @@ def load_found(
             task = dataclasses.replace(task, labels=labels)
         model.trained_task = task
     return model
+
+
+def _stated(task: TrainedTask | None, kinds: type | tuple[type, ...]) -> TrainedTask | None:
+    """Returns the task; a single class states whether an unclear classifier is of tokens."""
+    if task is None or task.name != UNCLEAR or isinstance(kinds, tuple):
+        return task
+    is_of_tokens = issubclass(kinds, AlbertForTokenClassification)
+    return dataclasses.replace(task, name=TOKENS if is_of_tokens else UNNAMED)
 
 
 def _is_other_head(
@@ -269,16 +276,16 @@ def _find(path: str, settings: ModelSettings) -> FoundModel:
 def build(found: FoundModel, task: TrainedTask | None = None) -> tuple[ConfiguredModel, LoadReport]:
     """Builds the Keras model of the stored head and fills it with the stored weights.
 
-    If no task is stored, `task` is used. Raises `LoadError` if the weights are incomplete or do not
-    fit the configuration.
+    If `task` is `None`, the stored task is used. Raises `LoadError` if the weights are incomplete
+    or do not fit the configuration.
     """
-    source, task, shapes = found.source, found.task or task, without_scope(found.stored.weights[1])
+    source, task, shapes = found.source, task or found.task, without_scope(found.stored.weights[1])
     if task and task.name == UNCLEAR:
         raise LoadError(
             f"{found.path} contains a classifier of texts or of tokens: its config.json does not "
             'show which. Set "architectures" in a copy of it to ["AlbertForSequenceClassification"]'
-            ' or ["AlbertForTokenClassification"], or pass `labels` to TextClassifier.load or '
-            "TokenClassifier.load."
+            ' or ["AlbertForTokenClassification"], or load it with TextClassifier or '
+            "TokenClassifier."
         )
     check_head(found.path, shapes, found.task)
     stored_parameters = sum(map(math.prod, shapes.values()))
@@ -470,8 +477,10 @@ def load_weights(
     sizes = {n: (tuple(shapes[s]), tuple(variables[n].shape)) for n, s in matches.items()}
     mapped = {name: matches[name] for name, (stored, own) in sizes.items() if stored == own}
     missing = [name for name in wanted if name not in matches]
-    without_pooler = (ENCODER_PREFIX, PRETRAINING_HEADS[0])
-    needs_pooler = model.uses_pooler and any(not n.startswith(without_pooler) for n in mapped)
+    independent = (ENCODER_PREFIX, PRETRAINING_HEADS[0])
+    needs_pooler = model.uses_pooler and any(
+        name.startswith(POOLER) or not name.startswith(independent) for name in mapped
+    )
     report = LoadReport(
         source=prefix,
         shapes=shapes,

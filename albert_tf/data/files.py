@@ -54,8 +54,8 @@ def reason_of(error: BaseException) -> str:
     """Returns the message of an error as one short line, without secrets and control characters."""
     if isinstance(error, WriteError) and error.__cause__ is not None:
         error = error.__cause__
-    # TensorFlow adds the position in its graph, PyTorch the colors of terminals.
-    text = re.sub(r"\{\{.*?\}\}|\[Op:.*?\]( name:)?|\x1b\[[0-9;]*m", "", str(error))
+    # TensorFlow adds the position in its graph.
+    text = re.sub(r"\{\{.*?\}\}|\[Op:.*?\]( name:)?", "", str(error))
     line = visible(without_secrets(" ".join(text.split())))
     return line if len(line) <= _LONGEST_REASON else f"{line[:_LONGEST_REASON]}..."
 

@@ -85,7 +85,8 @@ class ConfiguredModel(SavedSettings, keras.Model):
         Args:
             path: see `albert_tf.load`.
             albert_config_file: the configuration, if it is not stored with the weights.
-            allow_partial: whether to accept an incomplete encoder, such as one without a pooler.
+            allow_partial: whether to accept an incomplete encoder. A new head accepts an encoder
+                without a pooler.
             **settings: arguments of the constructor, such as `labels`. Default: the settings of
                 the stored model.
 

@@ -117,7 +117,7 @@ _TASKS = {
 _CLASS_NAMES = {
     _TOKENS: re.compile(r"Token|Tagg|Labell?ing|(Ner|NER|Pos|POS|Crf|CRF)(?![a-z])"),
     _CHOICE: re.compile(r"Choice"),
-    _CLASSIFICATION: re.compile(r"Sequence|Sentence|Text|Regression"),
+    _CLASSIFICATION: re.compile(r"Sequence|Sentence|Text|Regression|Sentiment|MultiLabel"),
 }
 _TOKEN_TASKS = ("ner", "pos", "chunk")  # in `finetuning_task`
 _TAG = re.compile(r"[BILUESM]-.+")  # of the schemes IOB, BILOU, IOBES and BMES
@@ -201,7 +201,7 @@ def _class_of_head(values: Mapping[str, Any], shapes: Shapes, where: str) -> str
 
     `None` if the weights determine the task, `UNCLEAR` if they may classify texts or tokens.
     """
-    architecture, task = _architecture_of(values) or "", values.get(_TASK_KEY)
+    architecture, is_tagging = _architecture_of(values) or "", values.get(_TASK_KEY) in _TOKEN_TASKS
     if SPAN_HEADS[SQUAD_TASKS[1]] in shapes:
         return _QUESTIONS
     if CLASSIFIER not in shapes:
@@ -213,9 +213,18 @@ def _class_of_head(values: Mapping[str, Any], shapes: Shapes, where: str) -> str
         return None
     has_pooler = any(name.startswith(POOLER) for name in shapes)
     has_crf = any(name.startswith("crf.") for name in shapes)
-    if has_crf or not has_pooler or task in _TOKEN_TASKS or _are_tags(_label_names(values, where)):
+    if has_crf or not has_pooler or is_tagging or _are_tags(_label_names(values, where)):
         return _TOKENS
-    return _CLASSIFICATION if task or values.get("problem_type") else UNCLEAR
+    is_of_texts = values.get("problem_type") or _text_task(values) != UNNAMED
+    return _CLASSIFICATION if is_of_texts else UNCLEAR
+
+
+def _text_task(values: Mapping[str, Any]) -> str:
+    """Returns the GLUE task in a `config.json`, otherwise `UNNAMED`."""
+    try:
+        return glue_task_name(str(values.get(_TASK_KEY)))
+    except ValueError:
+        return UNNAMED
 
 
 def _are_tags(names: Sequence[str]) -> bool:
@@ -384,10 +393,7 @@ def _trained_task(
             return TrainedTask(UNNAMED, Labels(names, True, threshold), None)
         except (TypeError, ValueError) as error:
             raise LoadError(f"{where}: {_MULTI_LABEL}: {error}") from error
-    try:
-        name = glue_task_name(str(values.get(_TASK_KEY)))
-    except ValueError:
-        name = UNNAMED
+    name = _text_task(values)
     is_pair = len(GLUE_TASKS[name].text_names) == 2 if name in GLUE_TASKS else None
     if is_regression:
         return TrainedTask(name, Labels(), is_pair)

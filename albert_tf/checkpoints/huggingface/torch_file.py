@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from pickle import UnpicklingError
 from typing import Any
 
-from albert_tf.checkpoints.report import LoadError
+from albert_tf.checkpoints.report import DamagedError, LoadError
 from albert_tf.data.files import is_remote, open_binary
+from albert_tf.data.strict_json import listed
 
 EMBEDDINGS = "embeddings.word_embeddings.weight"  # ending of a name in every encoder
 _RUNS_CODE = sys.stdlib_module_names - {"argparse"}  # whose Namespace contains settings
@@ -42,15 +43,19 @@ def _read(path: str) -> Any:
     import torch
 
     settings: dict[str, Any] = {"map_location": "cpu", "weights_only": True}
-    if is_remote(path) or not zipfile.is_zipfile(path):  # the format before PyTorch 1.6
+    is_zip = not is_remote(path) and zipfile.is_zipfile(path)  # the format since PyTorch 1.6
+    try:
+        if is_zip:
+            return torch.load(path, mmap=True, **settings)
         with open_binary(path, "rb") as file:
             return torch.load(file, **settings)
-    try:
-        return torch.load(path, mmap=True, **settings)
-    except UnpicklingError:
-        names = torch.serialization.get_unsafe_globals_in_checkpoint(path)
+    except UnpicklingError as error:
+        names = torch.serialization.get_unsafe_globals_in_checkpoint(path) if is_zip else []
         if not names or any(name.split(".")[0] in _RUNS_CODE for name in names):
-            raise
+            raise DamagedError(
+                f"{path!r} is damaged, or contains objects that may run code: {listed(names)}. "
+                "Store only the weights: torch.save(model.state_dict(), 'pytorch_model.bin')"
+            ) from error
     # The classes of a pickled model are not even imported.
     with torch.serialization.safe_globals([(type("_", (_Inert,), {}), n) for n in names]):
         return torch.load(path, mmap=True, **settings)
@@ -73,4 +78,5 @@ def _parameters(module: _Inert, prefix: str = "") -> Iterator[tuple[str, Any]]:
     for name, value in vars(module).get("_parameters", {}).items():
         yield f"{prefix}{name}", value
     for name, inner in vars(module).get("_modules", {}).items():
-        yield from _parameters(inner, f"{prefix}{name}.")
+        if inner is not None:
+            yield from _parameters(inner, f"{prefix}{name}.")

@@ -14,7 +14,8 @@ from safetensors.numpy import load_file, save_file
 
 import albert_tf
 from albert_tf.checkpoints.formats import trained_task
-from albert_tf.checkpoints.loading import build_model, read_contents
+from albert_tf.checkpoints.loading import FoundModel, build_model, read_contents
+from albert_tf.checkpoints.model_source import ModelSettings, resolve_model, stored_model
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.data.text_examples import Labels
@@ -144,6 +145,13 @@ def test_unclear_classifiers_must_be_stated(variant, architectures):
         assert model.labels == NOUNS
         assert not model.has_new_head
         assert len(model(encoder_inputs())["logits"].shape) == rank
+    found = FoundModel(
+        resolve_model(ModelSettings(init_checkpoint=str(path))), stored_model(str(path))
+    )
+    model = found.load(AlbertForTokenClassification, "a model that classifies tokens")
+    assert model.trained_task == TrainedTask("tokens", Labels(NOUNS), None)
+    with pytest.raises(ValueError, match="a multiple-choice model"):
+        found.load(AlbertForMultipleChoice, "a multiple-choice model")
     for name in ("tokens", "rte"):
         task = trained_task(str(path / models.WEIGHTS), name)
         assert (task.name, task.labels.names) == (name, NOUNS)
@@ -270,6 +278,7 @@ class TestTorch:
                         module.add_module(scope, Unpickled())
                     module = getattr(module, scope)
                 module.register_parameter(leaf, torch.nn.Parameter(value))
+                module.register_module("absent", None)
             return tree
 
         class Unpickled(torch.nn.Module):

@@ -111,6 +111,9 @@ def test_encoder_without_a_pooler_gets_a_new_one(tmp_path, warnings):
         np.testing.assert_array_equal(variable, weights.get(name, contents.weights[name]))
     assert len(warnings) == 2
     assert all("has no pooler" in line for line in warnings)
+    write_model(tmp_path, MODELS["encoder"][0](), without=["bert/pooler/dense/bias"])
+    with pytest.raises(LoadError, match="does not fill the encoder: 1 "):
+        albert_tf.load(tmp_path)
 
 
 def test_new_heads_get_a_new_pooler(tmp_path, warnings):
