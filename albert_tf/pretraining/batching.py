@@ -152,6 +152,12 @@ def explain_read_errors(
                 _check_all_records(files, specs)
         except RecordError as explained:
             raise explained from error
+        if isinstance(error, tf.errors.DataLossError):
+            raise RecordError(
+                "The records are intact, but were read from a wrong position: a file was replaced, "
+                "or the disk failed. Run the same command again. If this does not help, remove "
+                "`train_state` in `output_dir` to read the input from the start."
+            ) from error
         raise
 
 

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from albert_tf.pretraining.batching import (
 )
 from albert_tf.pretraining.record_facts import digest
 from albert_tf.pretraining.run import PretrainingSettings, run_pretraining
+from albert_tf.training.task import input_positions
 from tests.pretraining_run import PretrainingRun
 from tests.small_records import pretraining_columns, write_records
 
@@ -80,6 +82,24 @@ def test_an_empty_file_that_gets_records_is_an_error(files):
     shutil.copy(files[0], files[2])
     with pytest.raises(tf.errors.InvalidArgumentError, match=files[2]):
         list(islice(batches, 20))
+
+
+def test_a_position_in_another_file_is_an_error(tmp_path):
+    """For example, if the position was saved by an earlier version, which stored no digests."""
+    columns = pretraining_columns(9, 1, vocabulary=1000)  # records of different lengths
+    path = write_records(tmp_path / "file", columns)
+    make = partial(training_batches, [str(path)], SPECS, 2, seed=1, shuffle_buffer_size=2)
+    batches = make()
+    next(batches)
+    tf.train.Checkpoint(**input_positions(batches)).write(str(tmp_path / "position"))
+    write_records(path, {name: values[::-1] for name, values in columns.items()})
+    batches = make()
+    tf.train.Checkpoint(**input_positions(batches)).read(str(tmp_path / "position"))
+    with (
+        pytest.raises(RecordError, match="a file was replaced"),
+        explain_read_errors([str(path)], SPECS),
+    ):
+        list(islice(batches, 9))
 
 
 def test_the_digest_covers_parts_of_large_files(tmp_path):
