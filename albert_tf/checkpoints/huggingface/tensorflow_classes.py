@@ -21,9 +21,9 @@ HDF5_FILE = "tf_model.h5"
 # The first parts are the name of the model, which can be missing, and the group in an HDF5 file.
 _NAME = re.compile(
     r"(?:.*/)?((?:embeddings|encoder|pooler|predictions|sop_classifier|qa_outputs"
-    r"|(?<!sop_classifier/)classifier)/.+?)(?::\d+)?"
+    r"|(?<!sop_classifier/)classifier)/.+):\d+"
 )
-_KERNEL = re.compile(r".*/kernel(:\d+)?")
+_KERNEL = re.compile(r".*/kernel:\d+")
 _LEAVES = {"kernel": "weight", "gamma": "weight", "beta": "bias", "embeddings": "weight"}
 
 
