@@ -30,6 +30,12 @@ _SIMPLE = re.compile(r"(\[(\\.|[^\\\]])+\]|\\?.)(\+|\{\d,\})?", re.DOTALL)  # a 
 _PHRASE = re.compile(f"[^\n{WORD_START}]{WORD_START}")
 _JAMO = re.compile("[\u1100-\u11ff]")
 _CLASSES = re.compile(r"((Albert|Auto|Bert|DistilBert|Electra)Tokenizer(Fast)?|\w+(Fast|Backend))")
+# As in `str.lower`, a capital sigma is final after a cased letter and before none. Case-ignorable
+# characters between them do not count; at most three before the sigma are recognized, because
+# some libraries need expressions of limited length there.
+_CASED, _IGNORED = r"[^\P{Cased}\p{Case_Ignorable}]", r"\p{Case_Ignorable}"
+_AFTER_CASED = "|".join(f"(?<={_CASED}{_IGNORED * count}Σ)" for count in range(4))
+FINAL_SIGMA = f"Σ(?:{_AFTER_CASED})(?!{_IGNORED}*{_CASED})"
 # Settings of `tokenizer_config.json`, and the values that this package reproduces.
 _SETTINGS = {"do_basic_tokenize": True, "never_split": [], "remove_space": True}
 _SETTINGS |= {"sp_model_kwargs": {}, "add_prefix_space": True}
@@ -110,7 +116,8 @@ class Differences:
         # All ideographs have the same rules, and all Hangul syllables.
         others = [c for c in characters if not "\u3400" <= c <= "\ud7ff"]
         others += [c for c in characters if "가" <= c <= "힣"][:1]
-        blocks = {ord(c) & ~0x7F for c in others if c >= "\u0590"}
+        # A vocabulary that was trained without vowel signs does not contain them.
+        blocks = {ord(c) & ~0x7F for c in others if c >= "\u0590" and is_only}
         others += [chr(block + i) for block in blocks for i in range(0x80) if _is_vowel(block + i)]
         others += [t for t in self.tokens if len(t) > 1 and "一" <= t[0] <= t[1] <= "鿿"][:50]
         try:
@@ -139,9 +146,8 @@ class Differences:
         else:
             text = clean_text(sample, self.lower_case).replace(" ", WORD_START)
             text = WORD_START * self.has_prefix + text
-            if any(
-                s["type"] == "Precompiled" for s in steps(content["normalizer"])
-            ):  # the library does not compose Hangul
+            # The tokenizers library does not compose Hangul.
+            if any(step["type"] == "Precompiled" for step in steps(content["normalizer"])):
                 text = unicodedata.normalize("NFKC", text)
                 found = [w if _JAMO.search(w) else unicodedata.normalize("NFKC", w) for w in found]
             expected = _WORD.findall(text)
@@ -217,8 +223,6 @@ def _split(step: Rules, word: str, is_first: bool) -> list[str]:
     match step:
         case {"type": "WhitespaceSplit"}:
             return word.split()
-        case {"type": "Whitespace"}:
-            return re.findall(r"\w+|[^\w\s]+", word)
         case {"type": "BertPreTokenizer"}:
             return "".join(split_punctuation(ord(c)) for c in word).split()
         case {"type": "Punctuation", **rest} if rest.get("behavior", "Isolated") == "Isolated":
@@ -241,7 +245,7 @@ def _expression(pattern: Any) -> str:
     match pattern:
         case {"String": str(text)}:
             return re.escape(text)
-        case {"Regex": str(text)} if "Σ" in text:  # the final sigma, which `str.lower` recognizes
+        case {"Regex": str(text)} if text == FINAL_SIGMA:  # `str.lower` recognizes it
             return "$^"
         case {"Regex": str(text)} if _SIMPLE.fullmatch(text):
             return text

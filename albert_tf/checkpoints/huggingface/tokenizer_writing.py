@@ -19,6 +19,7 @@ from absl import logging
 
 from albert_tf.checkpoints.huggingface import sentencepiece_messages as messages
 from albert_tf.checkpoints.huggingface import tokenizer as files
+from albert_tf.checkpoints.huggingface.tokenizer_rules import FINAL_SIGMA
 from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_exists, write_file
@@ -30,13 +31,6 @@ Rules = dict[str, Any]
 
 # The other planes of Unicode contain no punctuation, controls, marks or ideographs of WordPiece.
 _CODES = (range(0xD800), range(0xE000, 0x30000), range(0xE0000, 0xE1000))
-
-# As in `str.lower`, a capital sigma is final after a cased letter and before none. Case-ignorable
-# characters between them do not count; at most three before the sigma are recognized, because
-# some libraries need expressions of limited length there.
-_CASED, _IGNORED = r"[^\P{Cased}\p{Case_Ignorable}]", r"\p{Case_Ignorable}"
-_AFTER_CASED = "|".join(f"(?<={_CASED}{_IGNORED * count}Σ)" for count in range(4))
-_FINAL_SIGMA = f"Σ(?:{_AFTER_CASED})(?!{_IGNORED}*{_CASED})"
 
 
 def write_tokenizer(directory: str, tokenizer: Tokenizer, config: AlbertConfig) -> None:
@@ -226,7 +220,7 @@ def _metaspace(scheme: str) -> Rules:
     return _rule("Metaspace", replacement=WORD_START, prepend_scheme=scheme, split=True)
 
 
-_LOWERCASE = (_replace(_FINAL_SIGMA, "ς"), _rule("Lowercase"))
+_LOWERCASE = (_replace(FINAL_SIGMA, "ς"), _rule("Lowercase"))
 
 
 def _characters(has_property: Callable[[str], Any]) -> str:
