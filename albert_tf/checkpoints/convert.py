@@ -75,7 +75,7 @@ _TEXTS = (
     "\ta\x00b\x01c\x07d\x0be\x0cf\x1cg\x1fh\x7fi\r\nj\ufffdk\ue000l ▁m▁ ¨n ´ \u0345o  ",
 )
 _NOT_TEXT = re.compile(r"<.+>|\[.+\]")  # tokens such as [CLS] and <0x0A>
-_PIECES = 20  # per text
+_PIECES = 5  # per text
 _NUMBER = re.compile(r"\d,")  # see `SentencePieceTokenizer`
 Arrays = dict[str, np.ndarray]
 
@@ -190,6 +190,8 @@ def convert(
             actual, differences = _differences(directory, format, contents, unsupported_weights)
             if contents.tokenizer is not None:
                 tokenizer = _compare_ids(contents.tokenizer, actual, format)
+    if note := contents.tokenizer_note:
+        tokenizer += f", compared with this package, which differs from the source: {note}"
     return ConversionReport(
         source=without_secrets(path),
         format_name=format,

@@ -262,8 +262,9 @@ def read_contents(
     if with_optimizer:
         weights.update(_read_slots(report, stored))
     step = read_global_step(stored.checkpoint, stored.weights)
+    note, tokenizer = source.tokenizer_note, source.tokenizer
     contents = ModelContents(
-        source.config, weights, source.tokenizer, source.do_lower_case, step, stored.task
+        source.config, weights, tokenizer, source.do_lower_case, step, stored.task, note
     )
     return contents, report
 

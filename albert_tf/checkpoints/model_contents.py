@@ -31,6 +31,7 @@ class ModelContents:
     do_lower_case: bool = True  # whether text is lower-cased
     global_step: int = 0  # training step, 0 if unknown
     task: TrainedTask | None = None  # task of a fine-tuned model. `None` if unknown.
+    tokenizer_note: str = ""  # see `StoredModel`
 
 
 class WeightsReader(Protocol):

@@ -193,14 +193,13 @@ def _sentencepiece(tokenizer: SentencePieceTokenizer, proto: Any) -> Rules:
 
 
 def _merges(scores: dict[str, float]) -> list[tuple[str, str]]:
-    """Returns all pairs of pieces that form a piece, in the order of its score."""
-    ranked = sorted(scores, key=scores.__getitem__, reverse=True)
-    pairs = (
-        (piece[:i], piece[i:])
-        for piece in ranked
-        if not messages.penalty(piece)
-        for i in range(1, len(piece))
-    )
+    """Returns all pairs of pieces that form a piece, in the order of its score.
+
+    Pieces such as "9," are formed only if others, such as "9,000", contain them.
+    """
+    used = [p for p in scores if not messages.penalty(p) or any(p in q != p for q in scores)]
+    ranked = sorted(used, key=scores.__getitem__, reverse=True)
+    pairs = ((piece[:i], piece[i:]) for piece in ranked for i in range(1, len(piece)))
     return [pair for pair in pairs if scores.keys() >= {*pair}]
 
 

@@ -188,6 +188,18 @@ def test_other_ids_of_numbers_with_commas_are_reported(converted_ids):
     assert re.search(r"the same ids .*commas differ.*12,000", converted_ids(changed))
 
 
+@pytest.mark.parametrize("setting", ["keep_accents", None])
+def test_other_rules_of_the_source_are_reported(source, target, tmp_path, setting):
+    convert(source, "huggingface", str(target))
+    config = json.loads((target / "tokenizer_config.json").read_text())
+    if setting:
+        (target / "tokenizer.json").unlink()
+        (target / "tokenizer_config.json").write_text(json.dumps({**config, setting: True}))
+    report = convert(str(target), "original", str(tmp_path / "again"))
+    assert (report.tokenizer == "the same") == (setting is None)
+    assert ("keep_accents" in report.tokenizer) == (setting is not None)
+
+
 def test_missing_tokenizers_library_is_reported(source, target, monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     report = convert(source, "huggingface", str(target))
