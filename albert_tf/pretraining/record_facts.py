@@ -121,7 +121,10 @@ def common_facts(
                 f"{source}. Use records that match, or create them again."
             )
     if unknown:
-        logging.info("Tokenizer and sentence loss are unknown, not checked: %s", _names(unknown))
+        text = (
+            "The tokenizer and sentence loss of some records are unknown and assumed to match: %s"
+        )
+        logging.info(text, _names(unknown))
     return {name: value for name, (value, _) in known.items()}
 
 

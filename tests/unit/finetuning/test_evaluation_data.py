@@ -101,7 +101,15 @@ def small(request, tmp_path, golden, monkeypatch):
     return run, settings, changed, longer, scores
 
 
-@pytest.mark.parametrize("small", JOBS, indirect=True)
+@pytest.mark.parametrize(
+    "small",
+    [
+        "classification",
+        "squad",
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("race", "tokens")),
+    ],
+    indirect=True,
+)
 def test_another_file_starts_a_new_selection(small, caplog):
     run, settings, changed, longer, scores = small
     scores += FIRST
