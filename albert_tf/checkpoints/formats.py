@@ -8,6 +8,7 @@ from functools import partial
 from typing import Protocol, cast
 
 import tensorflow as tf
+from absl import logging
 
 from albert_tf.checkpoints.archives import is_indirect, local_directory
 from albert_tf.checkpoints.model_contents import ModelContents, StoredModel, WeightsReader
@@ -104,8 +105,15 @@ def open_model(path: str) -> StoredModel:
     module = format_module(name)
     stored = module.read(directory)
     lower_case = stored.do_lower_case
-    if lower_case is None and stored.config is not None:
-        lower_case = stored.config.extra.get(LOWER_CASE_KEY)
+    of_config = stored.config.extra.get(LOWER_CASE_KEY) if stored.config else None
+    lower_case = of_config if lower_case is None else lower_case
+    if of_config not in (None, lower_case):
+        logging.warning(
+            "%s sets do_lower_case=%s, but other files of the model set %s, which is used",
+            stored.config_file,
+            of_config,
+            lower_case,
+        )
     given = without_secrets(path)
     stored = dataclasses.replace(stored, format=name, do_lower_case=lower_case, given=given)
     checkpoint = weights or stored.checkpoint

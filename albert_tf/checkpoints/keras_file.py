@@ -123,8 +123,11 @@ def check_description(data: bytes, path: str, size: int) -> None:
     if dtype and isinstance(dtype.value, dict) and dtype["class_name"].value != "DTypePolicy":
         raise dtype["class_name"].error("'DTypePolicy'")
     values = content["config"]["config"]
-    require_keys(values.members())
-    config = AlbertConfig.from_dict(values.value)
+    try:
+        require_keys(values.members())
+        config = AlbertConfig.from_dict(values.value)
+    except ValueError as error:
+        raise LoadError(f"{path}: {_DESCRIPTION}: {error}") from error
     labels = content["config"].get("num_labels")
     # Keras stores at least a byte per parameter.
     check_parameters(path, config, size, labels.whole_number(0) if labels else 0)

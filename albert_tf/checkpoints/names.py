@@ -223,9 +223,7 @@ def _check_url(url: str) -> None:
         start, problem = re.split("[^!-~]|[?#]", url)[0], "must be ASCII without blanks"
     elif re.match(r"https?://([^/?#]*@|.*:.*@)", url):
         problem = f"contains a user name or password, which is not supported: {advice}"
-    elif _CHECKSUM in url and not re.search(f"{_CHECKSUM}[0-9a-f]{{64}}$", url):
-        problem = f"must end in {_CHECKSUM} and 64 lower-case hexadecimal digits"
-    elif url.startswith("http://") and _CHECKSUM not in url:
+    elif url.startswith("http://") and not re.search(f"{_CHECKSUM}[0-9a-f]{{64}}$", url):
         problem = f"is not encrypted: use https, append {_CHECKSUM} and the SHA-256, or {advice}"
     if problem:
         raise LoadError(f"The URL {start} {problem}.")
@@ -239,7 +237,9 @@ def _from_hugging_face(repository: str, name: str) -> str:
         from huggingface_hub import snapshot_download
 
         text = f"{name!r} is not an existing path: opening {address}, revision main"
-        logging.info("%s", without_secrets(text))
+        # A name that is not known may be a misspelled path.
+        log = logging.info if repository in _HUGGING_FACE else logging.warning
+        log("%s", without_secrets(text))
         download = functools.partial(snapshot_download, repository, local_files_only=_is_offline())
         directory: str = download(allow_patterns=[*_FILES], ignore_patterns="*/*")
         logging.info("%r is commit %s, in %s", name, os.path.basename(directory), directory)

@@ -81,11 +81,17 @@ class TrainedTask:
                 logging.warning("%s is missing: using the task in %s", path, RUN_CONFIG_FILE)
             return trained
         task = cls._read(path)
-        now, then = (
-            f"{t.name!r} with {described(t.labels)} (pairs: {t.is_pair})"
-            for t in (task, trained or task)
-        )
-        if now != then:
+        trained = trained or task
+        warn_of_another_length(trained, task.max_seq_length)
+        if (task.name, task.labels, task.is_pair) != (
+            trained.name,
+            trained.labels,
+            trained.is_pair,
+        ):
+            now, then = (
+                f"{t.name!r} with {described(t.labels)} (pairs: {t.is_pair})"
+                for t in (task, trained)
+            )
             raise UserError(
                 f"{path!r} contradicts {RUN_CONFIG_FILE}: the task is {now}, but the model was "
                 f"trained for {then}. Restore {LABELS_FILE}. To rename classes, load the model "

@@ -477,10 +477,11 @@ class TestHuggingFace:
         local_directory("albert-base-v2")
         assert (tmp_path / "tf_model.h5").exists()
 
-    def test_the_address_is_logged_before_the_first_request(self, logs, monkeypatch):
+    def test_the_address_is_logged_before_the_first_request(self, logs, warnings, monkeypatch):
         def download(*_, **settings):
-            assert any("https://huggingface.co/runs/film" in line for line in logs)
-            assert any("main" in line for line in logs)
+            (line,) = warnings
+            assert "https://huggingface.co/runs/film" in line
+            assert "main" in line
             return "/cache/snapshots/3f2a"
 
         monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
