@@ -74,9 +74,13 @@ class TestTask:
             with pytest.raises(ValueError, match=r"labels\.json.*run_config\.json"):
                 read(str(run))
 
-    def test_settings_that_may_change(self, run):
-        change(run / "labels.json", columns={"label_column": "1"}, max_seq_length=12)
+    def test_settings_that_may_change(self, run, warnings):
+        change(run / "labels.json", columns={"label_column": "1"})
         assert albert_tf.load(run).labels == LABELS
+        assert warnings == []
+        change(run / "labels.json", max_seq_length=12)
+        assert albert_tf.load(run).labels == LABELS
+        assert "max_seq_length=9" in warnings[0]
 
     def test_missing_labels_are_read_from_the_run(self, run, warnings):
         (run / "labels.json").unlink()
@@ -137,6 +141,16 @@ class TestConfiguration:
     def test_values_that_may_change(self, run):
         change(run / "albert_config.json", hidden_dropout_prob=0.1, initializer_range=0.3, note=1)
         assert albert_tf.load(run).config.hidden_dropout_prob == 0.1
+
+    def test_another_do_lower_case_in_a_module(self, golden, tmp_path, warnings):
+        module = shutil.copytree(golden / "hub" / "module", tmp_path / "module")
+        (path,) = (module / "assets").glob("*config.json")
+        change(path, do_lower_case=True)
+        assert stored_model(str(module)).do_lower_case is True
+        assert warnings == []
+        change(path, do_lower_case=False)
+        assert stored_model(str(module)).do_lower_case is True
+        assert "do_lower_case=False" in warnings[0]
 
     def test_heads_and_layers_of_a_module(self, golden, tmp_path):
         zipfile.ZipFile(golden / "tf2_hub" / "albert_encoder.zip").extractall(tmp_path)
