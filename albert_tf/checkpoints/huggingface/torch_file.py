@@ -53,8 +53,9 @@ def _read(path: str) -> Any:
         names = torch.serialization.get_unsafe_globals_in_checkpoint(path) if is_zip else []
         if not names or any(name.split(".")[0] in _RUNS_CODE for name in names):
             raise DamagedError(
-                f"{path!r} is damaged, or contains objects that may run code ({listed(names) or 'unknown'}). "
-                "Store only the weights: torch.save(model.state_dict(), 'pytorch_model.bin')"
+                f"{path!r} is damaged, or contains objects that may run code "
+                f"({listed(names) or 'unknown'}). Store only the weights: "
+                "torch.save(model.state_dict(), 'pytorch_model.bin')"
             ) from error
     # The classes of a pickled model are not even imported.
     with torch.serialization.safe_globals([(type("_", (_Inert,), {}), n) for n in names]):
