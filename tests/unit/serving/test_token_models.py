@@ -220,7 +220,7 @@ def test_invalid_arguments_are_rejected_before_writing(tmp_path):
     with pytest.raises(ValueError, match=r"`max_seq_length` must be in 1\.\.16.*17"):
         export_classifier(model, CLASSES, str(path), 17)
     with pytest.raises(
-        ValueError, match=r"require 2 outputs, but the model has 3\. Received: yes, no"
+        ValueError, match=r"require 2 outputs, but the model has 3\. Received: 'yes', 'no'"
     ):
         export_classifier(model, Labels(("yes", "no")), str(path), LENGTH)
     assert not path.exists()
