@@ -108,8 +108,9 @@ def test_recorded_results_equal_transformers(live, outputs):
         assert set(file) == set(outputs)
         for name, value in file.items():
             np.testing.assert_allclose(value, outputs[name], rtol=0, atol=TOLERANCE, err_msg=name)
-    tokenizers = [(place / "tokenizers.json").read_text() for place in (live, models.RECORDED)]
-    assert json.loads(tokenizers[0]) == json.loads(tokenizers[1])
+    for name in ("tokenizers.json", "rules.json"):
+        found, recorded = ((place / name).read_text() for place in (live, models.RECORDED))
+        assert json.loads(found) == json.loads(recorded)
 
 
 @pytest.mark.parametrize("name", models.OURS)
