@@ -200,6 +200,11 @@ def test_other_rules_of_the_source_are_reported(source, target, tmp_path, settin
     assert ("keep_accents" in report.tokenizer) == (setting is not None)
 
 
+def test_ids_of_keras_hub_are_not_called_the_same(source, target):
+    report = convert(source, "keras_hub", str(target))
+    assert report.tokenizer == "the same in this package; KerasHub does not normalize text"
+
+
 def test_missing_tokenizers_library_is_reported(source, target, monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     report = convert(source, "huggingface", str(target))
