@@ -23,7 +23,6 @@ from albert_tf.checkpoints.model_directory import (
     SENTENCEPIECE_FILE,
     SENTENCEPIECE_LIST_FILE,
     WORDPIECE_FILE,
-    with_vocabulary,
 )
 from albert_tf.checkpoints.original import open_tensorflow_checkpoint, write_checkpoint
 from albert_tf.checkpoints.report import LoadError
@@ -257,8 +256,7 @@ def write(directory: str, contents: ModelContents) -> None:
         saved_model.meta_graphs.append(graph)
     for folder in (_ASSETS_FOLDER, os.path.dirname(VARIABLES)):
         tf.io.gfile.makedirs(os.path.join(directory, folder))
-    config = with_vocabulary(contents.config, contents.tokenizer)
-    config.to_json_file(os.path.join(directory, _ASSETS_FOLDER, CONFIG_FILE))
+    contents.config.to_json_file(os.path.join(directory, _ASSETS_FOLDER, CONFIG_FILE))
     _write_files(os.path.join(directory, _ASSETS_FOLDER), tokenizer)
     write_checkpoint(os.path.join(directory, VARIABLES), weights, global_step=None)
     files = {GRAPH_FILE: saved_model.SerializeToString(), _MODULE_FILE: _MODULE_VERSION}

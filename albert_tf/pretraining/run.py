@@ -408,11 +408,11 @@ def _evaluate(
         make_output_dir(settings.output_dir)
         if settings.eval_checkpoint == "all":
             evaluation = comparable_evaluation(best, _evaluation(settings, task))
-            write_evaluation(settings.output_dir, evaluation)
 
         def record(step: int, results: Mapping[str, float]) -> None:
             write_results(settings.output_dir, step, results)
             if settings.eval_checkpoint == "all":
+                write_evaluation(settings.output_dir, evaluation)
                 best.offer(step, results, model)
 
         checked = _checked(prefixes, task.sentence_loss)

@@ -20,6 +20,7 @@ from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import read_utf8, write_file
 from albert_tf.data.jobs import progress_bar
+from albert_tf.data.strict_json import parse_json
 from albert_tf.modeling.losses import means
 from albert_tf.training.distribution import (
     check_batch_size,
@@ -215,6 +216,7 @@ class BestCheckpoint:
         self._name = metric if metric in _NAMED_METRICS else None  # in `best_trial.txt`
         self._path = os.path.join(directory.path, BEST_FILE)
         self.last_step, self.step, self.value = -1, -1, -math.inf
+        self.is_comparable = True  # whether the score belongs to the evaluation of this call
         if directory.best() is None or not tf.io.gfile.exists(self._path):
             return
         found = BestTrial.read(self._path)
@@ -255,16 +257,17 @@ def comparable_evaluation(
     """Returns the evaluation for `run_config.json`: `described`, or the stored one if `None`.
 
     If the evaluation data or the metric differ from the stored description, the score of the best
-    checkpoint is discarded, unless the run is over. Only evaluations after `AFTER_STEP` can be
-    compared.
+    checkpoint is discarded. If the run is over, the checkpoint and its score are kept, but the
+    score is not reported. Only evaluations after `AFTER_STEP` can be compared.
     """
     stored = read_run_config(best.directory.path).get(EVALUATION_KEY)
     stored = stored if isinstance(stored, dict) else {}
     if described is None:
         return stored
-    now = json.loads(json.dumps(described))
+    now = parse_json(json.dumps(described), EVALUATION_KEY)
     after = stored.get(AFTER_STEP, -1)
     changed = [key for key, value in now.items() if stored.get(key, value) != value]
+    best.is_comparable = not (changed and is_over)
     if changed and not is_over:
         newest = best.directory.newest()
         after = int(newest.rsplit("-", 1)[1]) if newest else -1
@@ -287,6 +290,8 @@ def scored_result(
     `history` contains all records of the run, and `reported` the records of this call.
     """
     output_dir, history = best.directory.path, list(history)
+    if not best.is_comparable:
+        return JobResult(output_dir, best.step, history=history)
     evaluated = {record["step"]: record for record in reported if record["phase"] == "eval"}
     chosen = next((r for r in history if (r["phase"], r["step"]) == ("eval", best.step)), None)
     if chosen is None and evaluated:

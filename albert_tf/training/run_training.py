@@ -261,7 +261,7 @@ def run_training(
     result = JobResult(output_dir, history=log.records)
     if evaluate is not None:
         result = scored_result(best, log.records, log.reported)
-    return result if result.scores else dataclasses.replace(result, step=trainer.step)
+    return result if result.step is not None else dataclasses.replace(result, step=trainer.step)
 
 
 def finish(result: JobResult, strategy: tf.distribute.Strategy, *, dry_run: bool) -> JobResult:

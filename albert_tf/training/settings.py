@@ -235,7 +235,8 @@ class JobResult:
             predictions, otherwise the last training step. `None` if there is no checkpoint.
         scores: scores by name, as in `eval_results.txt`: of the best checkpoint if checkpoints
             were compared, otherwise of the evaluated checkpoint, otherwise of predictions with
-            known answers. If the run was already finished, the recorded scores.
+            known answers. If the run was already finished, the recorded scores; none if they
+            belong to other data or another metric.
         best_checkpoint: prefix of `model.ckpt-best` in `output_dir`; `None` if there is none.
         history: records with `step`, `phase` ("train", "eval" or "roll_back"), `time` and metrics.
             After training, these are the records of the whole run, including earlier calls, as in

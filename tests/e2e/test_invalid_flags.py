@@ -82,7 +82,7 @@ CLASSIFIER = [
     ({"do_eval": True, "dev_file": "{folder}/unknown.csv"}, "'horrible'"),
     ({"train_file": "{folder}/no_label.csv"}, "no_label.csv"),
     ({"train_file": "{folder}/one_label.csv"}, "one_label.csv"),
-    ({"albert_config_file": "{folder}/big.json"}, "small_1000.model"),
+    ({"albert_config_file": "{folder}/small.json"}, "small_1000.model"),
     (
         {"init_checkpoint": "{folder}/pretrained.ckpt", "albert_config_file": "{folder}/wide.json"},
         "pretrained.ckpt",
@@ -220,7 +220,7 @@ def classifier_run(folder, golden):
     write_csv(folder / "unknown.csv", [*run.rows["dev"][:3], ("horrible", "a cat")])
     (folder / "no_label.csv").write_text("name,review\nx,a cat\ny,a mat\n")
     (folder / "one_label.csv").write_text("label,review\nx,a cat\nx,a mat\n")
-    (folder / "big.json").write_text(json.dumps({**run.config.to_dict(), "vocab_size": 1001}))
+    (folder / "small.json").write_text(json.dumps({**run.config.to_dict(), "vocab_size": 999}))
     run.config.replace(hidden_size=15).to_json_file(str(folder / "wide.json"))
     run.pretrained()
     block_exports(folder)

@@ -109,7 +109,7 @@ def test_a_terminal_signal_stops_the_worker_processes_of_record_creation(tmp_pat
         "num_workers": 2,
     }
     program = start("create_pretraining_data.py", *command_line(flags))
-    wait_until(lambda: os.path.exists(run.output) and run.files_of("tokens.*/*"), program)
+    wait_until(lambda: os.path.exists(run.output) and run.files_of(".tokens.*/*"), program)
     os.killpg(program.pid, number)
     printed, _ = program.communicate(timeout=60)
     assert_stopped(program.returncode, printed, number)

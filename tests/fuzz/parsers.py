@@ -19,7 +19,6 @@ from unittest import mock
 
 import numpy as np
 import sentencepiece
-import tensorflow as tf
 
 from albert_tf.checkpoints import huggingface, keras_file, keras_hub, tf1_hub, tf2_hub
 from albert_tf.checkpoints.archives import local_directory
@@ -293,17 +292,11 @@ def _records_by_hand() -> list[bytes]:
     return found
 
 
-@tf.function(autograph=False)
-def _evaluation_rows(path: Any) -> Any:
-    """Returns all rows at once, which is much faster than iterating over a new data set."""
-    rows = batching.evaluation_batches([path], _SPECS, 2).unbatch()
-    return rows.batch(100_000).get_single_element()
-
-
 def _tfrecord_pipeline() -> None:
     check_record_files([_PART], _SPECS)
     with explain_read_errors([_PART], _SPECS):
-        _evaluation_rows(tf.constant(_PART))
+        rows = batching.evaluation_batches([_PART], _SPECS, 2).unbatch()
+        rows.batch(100_000).get_single_element()  # much faster than iterating
 
 
 def _tfrecord_kind() -> None:

@@ -16,7 +16,6 @@ import keras
 import tensorflow as tf
 
 from albert_tf.checkpoints.model_contents import ModelContents
-from albert_tf.checkpoints.model_directory import with_vocabulary
 from albert_tf.data.files import raise_write_errors
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.modeling.original_names import PRETRAINING_HEADS, is_of_pretraining, original_names
@@ -273,7 +272,7 @@ def _signature(function: Function, names: tuple[str, ...]) -> Function:
 def _add_assets(root: Any, contents: ModelContents, folder: str) -> None:
     """Adds files, which are copied when `root` is saved."""
     config_file = os.path.join(folder, CONFIG_ASSET)
-    with_vocabulary(contents.config, contents.tokenizer).to_json_file(config_file)
+    contents.config.to_json_file(config_file)
     root.albert_config_file = tf.saved_model.Asset(config_file)
     tokenizer = contents.tokenizer
     if tokenizer is not None and tokenizer.files:

@@ -119,7 +119,10 @@ def test_another_file_starts_a_new_selection(small, caplog):
 
     # A finished run keeps its best checkpoint.
     caplog.clear()
-    assert run(replace(settings, **changed)).step == 1
+    result = run(replace(settings, **changed))
+    assert result.step == 1
+    assert result.best_checkpoint
+    assert FIRST[0] not in result.scores.values(), "it belongs to the other file"
     assert "evaluation.digest" in caplog.text
     assert "was selected by another" not in caplog.text
 

@@ -240,7 +240,7 @@ def test_infinite_outputs_are_rejected(is_exact):
         ({"quantization": "int8_calibrated"}, "`quantization`.*int8"),
         ({"max_seq_length": 17}, "`max_seq_length`.*17"),
         ({"batch_size": 0}, "`batch_size`"),
-        ({"labels": Labels(("yes", "no"))}, "yes, no"),
+        ({"labels": Labels(("yes", "no"))}, "'yes', 'no'"),
         ({"output_file": "."}, "directory"),
         ({"model": AlbertForMultipleChoice(small_config())}, "AlbertForMultipleChoice"),
     ],

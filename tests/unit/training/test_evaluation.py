@@ -192,7 +192,7 @@ class TestComparableEvaluation:
         assert best.value == 0.75
         other = {**first, "digest": "b"}
         assert comparable_evaluation(best, other, is_over=True) == {**other, "after_step": -1}
-        assert (best.step, best.value) == (5, 0.75)
+        assert (best.step, best.value, best.is_comparable) == (5, 0.75, False)
         assert not caplog.messages
         assert comparable_evaluation(best, other) == {**other, "after_step": 7}
         assert (best.step, best.value) == (-1, -math.inf)
