@@ -80,7 +80,6 @@ def with_vocabulary(config: AlbertConfig, tokenizer: Tokenizer | None) -> Albert
     extra = {key: value for key, value in config.extra.items() if key != VOCABULARY_KEY}
     if tokenizer is not None:
         extra[VOCABULARY_KEY] = vocabulary_fingerprint(tokenizer.tokens)
-        extra |= dict.fromkeys(extra.keys() & {LOWER_CASE_KEY}, tokenizer.do_lower_case)
     return config.replace(extra=extra)
 
 
