@@ -28,7 +28,7 @@ from albert_tf.data.errors import UserError, visible, without_secrets
 # Locks may be invisible to other machines, so only leftovers of this machine are removed.
 _HOST = hashlib.sha256(os.uname().nodename.encode()).hexdigest()[:8]
 _LONGEST_REASON = 300  # characters
-# By the texts of system errors, which errors of TensorFlow contain as well.
+# Keys are the texts of system errors, which TensorFlow quotes in its own errors.
 _ADVICE = {
     os.strerror(errno.ENOSPC): "Free disk space",
     os.strerror(errno.EDQUOT): "Free space in your disk quota",
