@@ -291,7 +291,7 @@ def scored_result(
     """
     output_dir, history = best.directory.path, list(history)
     if not best.is_comparable:
-        return JobResult(output_dir, best.step, history=history)
+        return JobResult(output_dir, best.step if best.step >= 0 else None, history=history)
     evaluated = {record["step"]: record for record in reported if record["phase"] == "eval"}
     chosen = next((r for r in history if (r["phase"], r["step"]) == ("eval", best.step)), None)
     if chosen is None and evaluated:

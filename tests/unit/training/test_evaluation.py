@@ -194,6 +194,12 @@ class TestComparableEvaluation:
         assert comparable_evaluation(best, other, is_over=True) == {**other, "after_step": -1}
         assert (best.step, best.value, best.is_comparable) == (5, 0.75, False)
         assert not caplog.messages
+        result = scored_result(best, [], [])
+        assert (result.step, result.scores) == (5, {})
+        by_another_metric = BestCheckpoint(directory, "f1")
+        caplog.clear()
+        comparable_evaluation(by_another_metric, {**first, "metric": "f1"}, is_over=True)
+        assert scored_result(by_another_metric, [], []).step is None
         assert comparable_evaluation(best, other) == {**other, "after_step": 7}
         assert (best.step, best.value) == (-1, -math.inf)
         assert "step 5) was selected by another evaluation (digest changed)" in caplog.text
