@@ -196,9 +196,9 @@ class TestComparableEvaluation:
         assert not caplog.messages
         result = scored_result(best, [], [])
         assert (result.step, result.scores) == (5, {})
-        by_another_metric = BestCheckpoint(directory, "f1")
+        by_another_metric = BestCheckpoint(directory, "char_f1")  # named in best_trial.txt
         caplog.clear()
-        comparable_evaluation(by_another_metric, {**first, "metric": "f1"}, is_over=True)
+        comparable_evaluation(by_another_metric, {**first, "metric": "char_f1"}, is_over=True)
         assert scored_result(by_another_metric, [], []).step is None
         assert comparable_evaluation(best, other) == {**other, "after_step": 7}
         assert (best.step, best.value) == (-1, -math.inf)
