@@ -19,6 +19,19 @@ from tests.small_model import ONE_BLOCK, dropping_config
 from tests.small_records import LENGTH, PREDICTIONS
 
 
+def skip_steps(monkeypatch: Any) -> None:
+    """Makes training steps do nothing but count, and draws no curves."""
+
+    def train_to_checkpoint(trainer: Trainer, *_: Any) -> bool:
+        trainer.step += 1
+        trainer.optimizer.iterations.assign(trainer.step)
+        return False
+
+    monkeypatch.setattr(Trainer, "_trace", lambda *_: None)
+    monkeypatch.setattr(Trainer, "_train_to_checkpoint", train_to_checkpoint)
+    monkeypatch.setattr(RunLog, "_draw_curves", lambda log: None)
+
+
 def make_task(
     *files: Path,
     kind: type[PretrainingTask] = PretrainingTask,

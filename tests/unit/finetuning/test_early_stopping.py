@@ -8,10 +8,9 @@ import pytest
 import albert_tf
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.classification import run
-from albert_tf.training.run_log import RunLog
-from albert_tf.training.trainer import Trainer
 from tests.classifier_run import ClassifierRun
 from tests.programs import start_workers
+from tests.small_training import skip_steps
 from tests.squad_run import SquadRun
 
 # By step. Step 5 is the third step in a row without a better score.
@@ -27,20 +26,13 @@ def small(tmp_path, golden, monkeypatch):
         newest = TrainingDirectory(job.settings.output_dir).newest()
         return {"eval_accuracy": SCORES[int(newest.rsplit("-", 1)[1])], "loss": 1.0}
 
-    def train_to_checkpoint(trainer, *_):
-        trainer.step += 1
-        trainer.optimizer.iterations.assign(trainer.step)
-        return False
-
-    monkeypatch.setattr(Trainer, "_trace", lambda *_: None)
-    monkeypatch.setattr(Trainer, "_train_to_checkpoint", train_to_checkpoint)
+    skip_steps(monkeypatch)
     monkeypatch.setattr(run.ClassifierJob, "evaluate", evaluate)
     monkeypatch.setattr(
         run.ClassifierJob,
         "record",
         lambda job, step, results, best, keeps_best: best.offer(step, results, job.model),
     )
-    monkeypatch.setattr(RunLog, "_draw_curves", lambda log: None)
     return ClassifierRun(tmp_path, golden)
 
 

@@ -11,10 +11,9 @@ from albert_tf.classification.run import ClassifierJob
 from albert_tf.multiple_choice.run import MultipleChoiceJob
 from albert_tf.squad.run import SquadJob
 from albert_tf.token_classification.run import TokenClassificationJob
-from albert_tf.training.run_log import RunLog
-from albert_tf.training.trainer import Trainer
 from tests.choice_run import ChoiceRun, choices, write_choices
 from tests.classifier_run import COUNTS, ClassifierRun, texts, write_csv
+from tests.small_training import skip_steps
 from tests.squad_run import SquadRun, questions, write_squad
 from tests.token_run import TokenRun, tagged_sentences, write_conll
 
@@ -68,14 +67,7 @@ def small(request, tmp_path, golden, monkeypatch):
     make, job, run, write_other = JOBS[request.param]
     scores = []
 
-    def train_to_checkpoint(trainer, *_):
-        trainer.step += 1
-        trainer.optimizer.iterations.assign(trainer.step)
-        return False
-
-    monkeypatch.setattr(Trainer, "_trace", lambda *_: None)
-    monkeypatch.setattr(Trainer, "_train_to_checkpoint", train_to_checkpoint)
-    monkeypatch.setattr(RunLog, "_draw_curves", lambda log: None)
+    skip_steps(monkeypatch)
     monkeypatch.setattr(job, "evaluate", lambda self: {self.best_metric: scores.pop(0)})
     monkeypatch.setattr(
         job,
