@@ -15,7 +15,7 @@ from typing import IO
 
 from absl import logging
 
-from albert_tf.checkpoints.names import (
+from albert_tf.checkpoints.downloads import (
     CACHE_VARIABLE,
     ENDINGS,
     TAR,

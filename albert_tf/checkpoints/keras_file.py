@@ -8,6 +8,7 @@ from functools import partial
 import keras
 import numpy as np
 
+from albert_tf.checkpoints.downloads import store_tokenizer
 from albert_tf.checkpoints.heads import head_of
 from albert_tf.checkpoints.model_contents import LoadedWeights, StoredModel
 from albert_tf.checkpoints.model_directory import (
@@ -19,7 +20,6 @@ from albert_tf.checkpoints.model_directory import (
     find_tokenizer_files,
     with_vocabulary,
 )
-from albert_tf.checkpoints.names import store_tokenizer
 from albert_tf.checkpoints.report import LoadError, check_parameters, check_version
 from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.config import AlbertConfig, require_keys

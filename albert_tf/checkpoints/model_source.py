@@ -12,6 +12,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.checkpoints.archives import is_indirect
+from albert_tf.checkpoints.downloads import BUNDLED, is_bundled, suggestion
 from albert_tf.checkpoints.formats import open_model
 from albert_tf.checkpoints.huggingface import read_config
 from albert_tf.checkpoints.huggingface.tokenizer import usable_file
@@ -24,7 +25,6 @@ from albert_tf.checkpoints.model_directory import (
     find_tokenizer_files,
     with_vocabulary,
 )
-from albert_tf.checkpoints.names import BUNDLED, is_bundled, suggestion
 from albert_tf.checkpoints.report import check_no_other_model
 from albert_tf.config import PRESETS, AlbertConfig
 from albert_tf.data.errors import UserError

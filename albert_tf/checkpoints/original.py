@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from albert_tf.checkpoints.downloads import suggestion
 from albert_tf.checkpoints.model_contents import ModelContents, StoredModel, WeightsReader
 from albert_tf.checkpoints.model_directory import (
     CONFIG_FILE,
@@ -25,7 +26,6 @@ from albert_tf.checkpoints.model_directory import (
     find_tokenizer_files,
     read_config,
 )
-from albert_tf.checkpoints.names import suggestion
 from albert_tf.checkpoints.other_files import next_step
 from albert_tf.checkpoints.report import DamagedError, LoadError
 from albert_tf.checkpoints.trained_task import TrainedTask

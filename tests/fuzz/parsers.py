@@ -22,12 +22,12 @@ import sentencepiece
 
 from albert_tf.checkpoints import huggingface, keras_file, keras_hub, tf1_hub, tf2_hub
 from albert_tf.checkpoints.archives import local_directory
+from albert_tf.checkpoints.downloads import check_sums
 from albert_tf.checkpoints.huggingface.tokenizer import read_tokenizer
 from albert_tf.checkpoints.huggingface.tokenizer_writing import tokenizer_json
 from albert_tf.checkpoints.huggingface.weights import HuggingFaceWeights, open_tensors
 from albert_tf.checkpoints.loading import open_checkpoint
 from albert_tf.checkpoints.model_directory import read_run_config
-from albert_tf.checkpoints.names import check_sums
 from albert_tf.checkpoints.original import find_checkpoint, read_variables
 from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.checkpoints.training_directory import TrainingDirectory

@@ -12,6 +12,7 @@ from typing import Any
 
 from absl import logging
 
+from albert_tf.checkpoints.downloads import store_tokenizer
 from albert_tf.checkpoints.huggingface.sentencepiece_messages import (
     CONTROL,
     NORMAL,
@@ -25,7 +26,6 @@ from albert_tf.checkpoints.huggingface.sentencepiece_messages import (
 )
 from albert_tf.checkpoints.huggingface.tokenizer_rules import WORDPIECE, Differences
 from albert_tf.checkpoints.huggingface.weights import read_content
-from albert_tf.checkpoints.names import store_tokenizer
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import decode_utf8, file_exists, read_file
 from albert_tf.data.strict_json import JsonValue, is_encodable, is_number

@@ -8,29 +8,29 @@ import numpy as np
 import pytest
 
 import albert_tf
-from albert_tf.checkpoints import names
+from albert_tf.checkpoints import downloads
 from albert_tf.checkpoints.formats import find_weights
 from albert_tf.checkpoints.model_source import stored_model
 from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.checkpoints.report import DamagedError
 
 FOLDER = Path(albert_tf.__file__).parent / "pretrained" / "mini"
-FILES = [line.split("  ")[1] for line in (FOLDER / names.CHECKSUMS).read_text().splitlines()]
+FILES = [line.split("  ")[1] for line in (FOLDER / downloads.CHECKSUMS).read_text().splitlines()]
 
 
 @pytest.fixture
 def copy(tmp_path, monkeypatch):
     """Copies the model and uses the copy as the bundled model."""
-    monkeypatch.setattr(names, "_FOLDER", str(tmp_path))
+    monkeypatch.setattr(downloads, "_FOLDER", str(tmp_path))
     return shutil.copytree(FOLDER, tmp_path / "mini")
 
 
 def test_files_are_small_and_have_checksums():
     there = {path.name for path in FOLDER.iterdir()}
-    assert there == {*FILES, names.CHECKSUMS, names.CARD}
+    assert there == {*FILES, downloads.CHECKSUMS, downloads.CARD}
     assert {"config.json", "model.safetensors", "spiece.model"} <= set(FILES)
     assert sum(path.stat().st_size for path in FOLDER.iterdir()) <= 8_000_000
-    subprocess.run(["sha256sum", "-c", "--quiet", names.CHECKSUMS], cwd=FOLDER, check=True)
+    subprocess.run(["sha256sum", "-c", "--quiet", downloads.CHECKSUMS], cwd=FOLDER, check=True)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -44,7 +44,7 @@ def test_damaged_files_are_rejected(copy, name):
 
 @pytest.mark.parametrize("content", [b"", b"no sums\n", b"\xff" * 66, None])
 def test_damaged_checksums_are_rejected(copy, content):
-    assert_rejected(copy / names.CHECKSUMS, content)
+    assert_rejected(copy / downloads.CHECKSUMS, content)
 
 
 def assert_rejected(path, content):

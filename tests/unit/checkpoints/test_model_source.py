@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from albert_tf.checkpoints.downloads import bundled_directory
 from albert_tf.checkpoints.model_directory import ModelDirectory
 from albert_tf.checkpoints.model_source import ModelSettings, model_in, stored_model
-from albert_tf.checkpoints.names import bundled_directory
 from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.config import AlbertConfig

@@ -2,19 +2,18 @@
 
 Bundled models are in `albert_tf/pretrained/<name>/`. Their checksums are compared before use.
 A model of the original release is a tar file, which can be given by a name ("base_v2") or a URL.
-Models on Hugging Face, such as "albert/albert-base-v2", are stored by huggingface_hub.
+Models on Hugging Face, such as "albert/albert-base-v2", are downloaded by huggingface_hub.
 """
 
-import base64
 import difflib
 import functools
 import hashlib
 import http.client
 import os
 import re
-import time
 import urllib.request
-from typing import IO, Any
+from collections.abc import Iterator
+from typing import Any
 
 from absl import logging
 
@@ -25,20 +24,16 @@ from albert_tf.data.files import (
     WriteError,
     file_exists,
     folder_names,
-    open_locked,
-    raise_write_errors,
     reason_of,
-    remove,
     write_file,
+    write_then_rename,
 )
 from albert_tf.data.jobs import progress_bar
 
 CACHE_VARIABLE = "ALBERT_TF_HOME"
 _OFFLINE_VARIABLES = ("ALBERT_TF_OFFLINE", "HF_HUB_OFFLINE")
-_FORMER_VARIABLE = "ALBERT_TF_CACHE_DIR"
 TAR = ".tar.gz"
 ENDINGS = (".tar", TAR, ".tgz")
-_PART = ".part"
 _CHECKSUM = "#sha256="  # at the end of a URL, before the checksum of the file
 _OFFLINE = f"It is not downloaded, because {' or '.join(_OFFLINE_VARIABLES)} is set."
 
@@ -63,10 +58,7 @@ _FILES = ("*.json", "*.model", "*.txt", "*.safetensors")
 _OLDER_FILES = ("pytorch_model*.bin", "tf_model*.h5")
 _WEIGHTS = (".safetensors", ".bin")
 
-_PARTIAL, _NOT_SATISFIABLE = 206, 416  # HTTP status
 _TIMEOUT = 30  # seconds without a byte
-_PERIOD, _MIN_PROGRESS = 60, 64 << 10  # seconds, and bytes that must arrive in that time
-_MAX_REQUESTS = 100  # per file
 _MAX_BYTES = 8 << 30  # per file
 _CHUNK = 1 << 20  # bytes
 
@@ -80,8 +72,8 @@ _LINE = re.compile(r"^([0-9a-f]{64}) [ *]([^/\0\n]+)$", re.MULTILINE)
 def cached(*names: str) -> str:
     """Returns a path in the cache."""
     default = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    cache = os.environ.get(CACHE_VARIABLE) or os.environ.get(_FORMER_VARIABLE)
-    return os.path.join(cache or os.path.join(default, "albert_tf"), *names)
+    cache = os.environ.get(CACHE_VARIABLE) or os.path.join(default, "albert_tf")
+    return os.path.join(cache, *names)
 
 
 def store_tokenizer(name: str, content: bytes) -> str:
@@ -263,63 +255,31 @@ def _from_hugging_face(repository: str, name: str) -> str:
 
 
 def _download(url: str, path: str, given: str) -> str:
-    """Downloads a tar file, or resumes its download; other processes wait until it is complete."""
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    part = path + _PART
-    try:
-        descriptor = open_locked(part, os.O_CREAT)
-    except BlockingIOError:
-        logging.info("Another process is downloading %s: waiting for it", part)
-        descriptor = open_locked(part, os.O_CREAT, waits=True)
-    with os.fdopen(descriptor, "r+b") as file:
+    """Downloads a tar file and compares its checksum, if the URL has one; returns its path."""
+    logging.info("%s", without_secrets(f"{given} is downloaded from {url} to {path}"))
+    expected, digest = given.partition(_CHECKSUM)[2], hashlib.sha256()
+    equal = next((name for name, n in _HUGGING_FACE.items() if n == _release(given)), None)
+    with write_then_rename(path) as file:
         try:
-            if any(map(os.path.exists, (path, path.removesuffix(TAR)))):
-                return path  # another process has downloaded or unpacked it
-            logging.info("%s", without_secrets(f"{given} is downloaded from {url} to {path}"))
-            md5, sha256 = _receive(url, file, path, given), given.partition(_CHECKSUM)[2]
-            kind, expected = ("SHA-256", sha256) if sha256 else ("MD5", md5)
-            if expected not in (None, received := _digest(file, kind)):
-                file.truncate(0)
-                raise LoadError(
-                    f"{given}: the file from {url} is damaged: expected {kind} {expected}, "
-                    f"received {received}. The file was removed: try again, or download it "
-                    "elsewhere and pass its path."
-                )
-            os.fsync(file.fileno())
-            os.replace(part, path)
-            return path
-        finally:
-            if not os.fstat(file.fileno()).st_size:
-                remove(part)  # while it is locked, so that no other process uses it
-
-
-def _receive(url: str, file: IO[bytes], path: str, given: str) -> str | None:
-    """Downloads the rest of a file. Returns the MD5 (base64) that the server reports, or `None`."""
-    left = file.seek(0, os.SEEK_END)  # by an earlier process
-    reason = f"the connection was lost {_MAX_REQUESTS} times"
-    for _ in range(_MAX_REQUESTS):
-        start = file.seek(0, os.SEEK_END)
-        try:
-            return _receive_more(url, file, path)
+            for block in _receive(url):
+                file.write(block)
+                digest.update(block)
         except WriteError:
             raise
         except (OSError, http.client.HTTPException, ValueError) as error:
-            if left and getattr(error, "code", None) == _NOT_SATISFIABLE:
-                left = file.truncate(0)  # the file is complete or too long: start again
-            elif isinstance(error, _RejectedError) or file.tell() <= start:
-                reason = reason_of(error) or type(error).__name__
-                break
-            where = without_secrets(url)
-            logging.info("%s: received %d bytes, then: %s", where, file.tell(), reason_of(error))
-    raise LoadError(
-        f"{given} cannot be downloaded: {reason}\n"
-        f"Download the file elsewhere: {url}\n"
-        f"Then pass its path in place of the name, or move it to {path}"
-    )
-
-
-class _RejectedError(OSError):
-    """Raised if it would not help to repeat the request."""
+            raise LoadError(
+                f"{given} cannot be downloaded: {reason_of(error) or type(error).__name__}\n"
+                f"Download the file elsewhere: {url}\n"
+                f"Then pass its path in place of the name, or move it to {path}."
+                + f" Or use the copy on Hugging Face, {equal!r}."
+                * bool(equal)
+            ) from error
+        if expected not in ("", received := digest.hexdigest()):
+            raise LoadError(
+                f"{given}: the file from {url} is damaged: expected SHA-256 {expected}, received "
+                f"{received}. Try again, or download it elsewhere and pass its path."
+            )
+    return path
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
@@ -328,52 +288,23 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, req: urllib.request.Request, *args: Any) -> Any:
         url = args[-1]
         if not url.lower().startswith(("https://", f"{req.type}://")):
-            raise _RejectedError(f"the server redirects to {url!r}")
+            raise OSError(f"the server redirects to {url!r}")
         return super().redirect_request(req, *args)
 
 
-def _receive_more(url: str, file: IO[bytes], path: str) -> str | None:
-    """Sends a single request. Raises an error if the response is incomplete."""
-    start = file.tell()
-    # Without gzip, Google's storage sends the decompressed file, which has another MD5.
-    headers = {"Accept-Encoding": "gzip", **({"Range": f"bytes={start}-"} if start else {})}
-    request = urllib.request.Request(url, headers=headers)
-    opener = urllib.request.build_opener(_Redirects)
+def _receive(url: str) -> Iterator[bytes]:
+    """Yields the blocks of a file. Raises an error if it is incomplete or too large."""
+    # Without this header, Google's storage decompresses the file and sends no size.
+    request = urllib.request.Request(url, headers={"Accept-Encoding": "gzip"})
+    opener, received = urllib.request.build_opener(_Redirects), 0
     with opener.open(request, timeout=_TIMEOUT) as response:
-        size: int | None = response.length
-        if response.status == _PARTIAL:
-            size = int((response.headers["Content-Range"] or "").rpartition("/")[2])
-        else:  # a server without ranges sends the whole file
-            file.truncate(file.seek(0))
-        name = os.path.basename(without_secrets(url))
-        since, before = time.monotonic(), file.tell()
-        with progress_bar(
-            total=size, initial=file.tell(), desc=name, unit="B", unit_scale=True
-        ) as bar:
+        size, name = response.length, os.path.basename(without_secrets(url))
+        with progress_bar(total=size, desc=name, unit="B", unit_scale=True) as bar:
             while block := response.read1(_CHUNK):
-                if max(size or 0, file.tell() + len(block)) > _MAX_BYTES:
-                    file.truncate(0)
-                    raise _RejectedError(f"the file is larger than {_MAX_BYTES} bytes")
-                with raise_write_errors(path):
-                    file.write(block)
-                    file.flush()
+                received += len(block)
+                if max(size or 0, received) > _MAX_BYTES:
+                    raise OSError(f"the file is larger than {_MAX_BYTES} bytes")
+                yield block
                 bar.update(len(block))
-                if time.monotonic() - since > _PERIOD:
-                    if file.tell() - before < _MIN_PROGRESS:
-                        raise _RejectedError(
-                            f"less than {_MIN_PROGRESS} bytes arrived in {_PERIOD} seconds"
-                        )
-                    since, before = time.monotonic(), file.tell()
-        if size is not None and file.tell() != size:
-            raise OSError(f"the connection ended after {file.tell()} of {size} bytes")
-        md5 = re.search(r"md5=([\w+/]+=*)", str(response.headers.get_all("x-goog-hash")))
-        return md5[1] if md5 else None
-
-
-def _digest(file: IO[bytes], kind: str) -> str:
-    """Returns the SHA-256 of a file in hexadecimal digits, or its MD5 in base64."""
-    file.seek(0)
-    digest = hashlib.new(kind.replace("-", ""), usedforsecurity=False)
-    while block := file.read(_CHUNK):
-        digest.update(block)
-    return digest.hexdigest() if kind != "MD5" else base64.b64encode(digest.digest()).decode()
+    if size is not None and received != size:
+        raise OSError(f"the connection ended after {received} of {size} bytes")
