@@ -4,7 +4,7 @@
 #   ./test.sh --all     also runs the tests marked slow, and installs all packages that any test needs.
 #                       JAX, whose compilers some tests need, is installed separately, into .venv/jax.
 #   ./test.sh --lowest  uses the lowest versions that requirements.txt allows, in .venv-lowest.
-#                       PYTHON=python3.10 selects the oldest Python.
+#                       PYTHON=python3.11 selects the oldest Python.
 #
 # Other arguments are passed to pytest: ./test.sh -k tokenization
 set -euo pipefail

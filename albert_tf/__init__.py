@@ -114,8 +114,6 @@ _NAMES = {
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = ["__version__", *_MODULES]
-# Deprecated names.
-_MODULES |= dict.fromkeys(("AlbertForSpanBeams", "AlbertForSpans"), "modeling.models")
 
 
 def __getattr__(name: str) -> Any:

@@ -7,7 +7,7 @@
 #
 # Sets PYTHON to the interpreter of the environment. If PYTHON is already set, as in
 # PYTHON=python3.12 ./demo.sh, the environment is created with this interpreter; otherwise with the
-# first Python 3.10 to 3.13 that is found. Packages are installed only if a requirements file or the
+# first Python 3.11 to 3.13 that is found. Packages are installed only if a requirements file or the
 # interpreter has changed. Scripts that run at the same time wait for each other.
 
 # Selects the directory of the environment, and sets
@@ -18,7 +18,7 @@ use_directory() {
   VENV=$1 INSTALLED=$1/installed LOCK=$1.lock
 }
 use_directory .venv
-PYTHONS="python3 python3.13 python3.12 python3.11 python3.10"
+PYTHONS="python3 python3.13 python3.12 python3.11"
 
 # Prints major.minor of an interpreter, or nothing if it does not run.
 python_version() {
@@ -27,7 +27,7 @@ python_version() {
 
 is_supported() {
   case "$1" in
-    3.10 | 3.11 | 3.12 | 3.13) return 0 ;;
+    3.11 | 3.12 | 3.13) return 0 ;;
     *) return 1 ;;
   esac
 }
@@ -43,7 +43,7 @@ find_python() {
     fi
     found+=" $candidate (${version:-does not run})"
   done
-  echo "Python 3.10, 3.11, 3.12 or 3.13 is required. Found:$found." >&2
+  echo "Python 3.11, 3.12 or 3.13 is required. Found:$found." >&2
   echo "Install one of them, or name one: PYTHON=/path/to/python3.12 $0" >&2
   return 1
 }

@@ -1,10 +1,9 @@
 """Code of users, for the type checker: public signatures and results are typed."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, assert_type
 
 import numpy as np
-from typing_extensions import assert_type
 
 import albert_tf
 

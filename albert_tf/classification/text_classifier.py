@@ -19,7 +19,6 @@ from albert_tf.data.arguments import (
     as_texts,
     check_choice,
     check_same_length,
-    renamed_arguments,
     texts_and_pairs,
 )
 from albert_tf.data.errors import UserError
@@ -79,7 +78,6 @@ class TextClassifier(TextPredictor):
         self.model = model
 
     @classmethod
-    @renamed_arguments(where="path")
     def load(
         cls,
         path: str | os.PathLike,

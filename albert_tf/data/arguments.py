@@ -1,51 +1,12 @@
 """Checks of the arguments of public functions."""
 
-import functools
 import os
 import reprlib
-import warnings
-from collections.abc import Callable, Iterable, Mapping, Set, Sized
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping, Set, Sized
 
 import numpy as np
 
 from albert_tf.data.errors import UserError
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def renamed_arguments(**names: str) -> Callable[[F], F]:
-    """Decorator that accepts arguments by their former `names`, with a `DeprecationWarning`."""
-
-    def decorate(function: F) -> F:
-        @functools.wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            for former in names.keys() & kwargs.keys():
-                warnings.warn(f"{former} is now {names[former]}.", DeprecationWarning, stacklevel=2)
-                kwargs[names[former]] = kwargs.pop(former)
-            return function(*args, **kwargs)
-
-        return call  # type: ignore[return-value]
-
-    return decorate
-
-
-def keyword_arguments(*former_order: str) -> Callable[[F], F]:
-    """Decorator that accepts the arguments of a method by position, with a `DeprecationWarning`."""
-
-    def decorate(method: F) -> F:
-        @functools.wraps(method)
-        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if len(args) > 1:
-                named = ", ".join(f"{name}=..." for name in former_order)
-                warnings.warn(f"Pass these arguments by name: {named}", DeprecationWarning, 2)
-                kwargs |= zip(former_order, args, strict=False)
-                args = ()
-            return method(self, *args, **kwargs)
-
-        return call  # type: ignore[return-value]
-
-    return decorate
 
 
 def as_texts(name: str, values: object) -> list[str]:

@@ -263,8 +263,7 @@ def remove_leftovers(folder: str, name: str | None = None) -> None:
 
     `name` is the final name of the files. If `None`, all such temporary files are removed.
     """
-    # Earlier versions created names without a leading dot.
-    pattern = re.compile(rf"\.?{re.escape(name) if name else '.+'}\.tmp-{_HOST}-[0-9a-f]{{12}}")
+    pattern = re.compile(rf"\.{re.escape(name) if name else '.+'}\.tmp-{_HOST}-[0-9a-f]{{12}}")
     with suppress(OSError):
         for found in filter(pattern.fullmatch, os.listdir(folder or os.curdir)):
             path = os.path.join(folder, found)
@@ -328,7 +327,7 @@ def folder_names(folder: str) -> list[str]:
 def _find_files(pattern: str) -> list[str]:
     """Returns the sorted files that match a glob pattern.
 
-    `*` does not match a leading dot, or temporary names of earlier versions, which have no dot.
+    `*` does not match a leading dot, and no pattern matches temporary names.
     """
     if is_remote(pattern):
         is_hidden = os.path.basename(pattern).startswith(".")

@@ -156,7 +156,7 @@ def _work(connection: Connection) -> None:
                 method, item = pickle.loads(request)
                 reply = pickle.dumps((method(shared, item), None))
             except Exception as error:
-                error.__notes__ = [traceback.format_exc()]  # printed after the stack trace
+                error.add_note(traceback.format_exc())  # printed after the stack trace
                 reply = pickle.dumps((None, error))
             connection.send_bytes(reply)
 

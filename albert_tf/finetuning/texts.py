@@ -12,7 +12,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.checkpoints.loading import check_model, find_model, load_weights
-from albert_tf.data.arguments import renamed_arguments, texts_and_pairs
+from albert_tf.data.arguments import texts_and_pairs
 from albert_tf.data.errors import UserError
 from albert_tf.data.jobs import progress
 from albert_tf.data.sequences import TokenSequences, check_room, log_truncated
@@ -132,7 +132,6 @@ class TextEncoder:
         self.pooling = pooling
 
     @classmethod
-    @renamed_arguments(where="path")
     def load(
         cls,
         path: str | os.PathLike,

@@ -4,10 +4,9 @@ import os
 from collections.abc import Sequence
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
-import keras
 import tensorflow as tf
 
-from albert_tf.data.arguments import as_texts, check_whole_number, renamed_arguments
+from albert_tf.data.arguments import as_texts, check_whole_number
 from albert_tf.data.errors import UserError
 from albert_tf.modeling.encoder import AlbertEncoder, ConfiguredModel, named_inputs
 from albert_tf.modeling.heads import (
@@ -262,7 +261,6 @@ class AlbertForClassification(LabelModel):
 
     SETTINGS = (*LabelModel.SETTINGS, "multi_label")
 
-    @renamed_arguments(classifier_dropout_prob="dropout_prob")
     def __init__(
         self,
         config: ConfigLike,
@@ -514,14 +512,3 @@ def _pad(inputs: Tensors, length: int) -> Tensors:
             filling = tf.cast(name == "p_mask", inputs[name].dtype)
             padded[name] = tf.pad(inputs[name], [[0, 0], [0, missing]], constant_values=filling)
     return padded
-
-
-# Deprecated names, also in `.keras` files.
-AlbertForSpans = AlbertForQuestionAnswering
-AlbertForSpanBeams = AlbertForQuestionAnsweringWithBeamSearch
-keras.saving.get_custom_objects().update(
-    {
-        "albert_tf>AlbertForSpans": AlbertForQuestionAnswering,
-        "albert_tf>AlbertForSpanBeams": AlbertForQuestionAnsweringWithBeamSearch,
-    }
-)

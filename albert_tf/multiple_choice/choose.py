@@ -15,8 +15,6 @@ from albert_tf.data.arguments import (
     as_texts,
     check_same_length,
     check_whole_number,
-    keyword_arguments,
-    renamed_arguments,
 )
 from albert_tf.data.errors import UserError
 from albert_tf.data.text_examples import Labels
@@ -91,7 +89,6 @@ class MultipleChoice:
         self.batch_size = batch_size
 
     @classmethod
-    @renamed_arguments(where="path")
     def load(
         cls,
         path: str | os.PathLike,
@@ -117,7 +114,6 @@ class MultipleChoice:
             model, max_seq_length=max_seq_length, max_qa_length=max_qa_length, batch_size=batch_size
         )
 
-    @keyword_arguments("contexts", "questions", "options")
     def __call__(
         self, questions: Iterable[str], *, contexts: Iterable[str], options: Iterable[Iterable[str]]
     ) -> list[ChosenOption]:

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from albert_tf.checkpoints.heads import MASKED_LM_HEAD, heads_in
 from albert_tf.checkpoints.loading import check_model, find_model, load_weights, without_scope
-from albert_tf.data.arguments import as_texts, check_whole_number, renamed_arguments
+from albert_tf.data.arguments import as_texts, check_whole_number
 from albert_tf.data.errors import UserError
 from albert_tf.data.jobs import progress
 from albert_tf.data.sequences import log_truncated
@@ -58,7 +58,6 @@ class FillMask:
         self.batch_size = batch_size
 
     @classmethod
-    @renamed_arguments(where="path")
     def load(
         cls, path: str | os.PathLike, *, batch_size: int = 8, do_lower_case: bool | None = None
     ) -> FillMask:

@@ -24,8 +24,6 @@ from albert_tf.data.arguments import (
     as_texts,
     check_same_length,
     check_whole_number,
-    keyword_arguments,
-    renamed_arguments,
 )
 from albert_tf.data.errors import UserError
 from albert_tf.data.streams import (
@@ -287,7 +285,6 @@ class QuestionAnswerer(Answerer):
         super().__init__(predictor, tokenizer, settings)
 
     @classmethod
-    @renamed_arguments(where="path")
     def load(
         cls, path: str | os.PathLike, *, batch_size: int = 8, **settings: Any
     ) -> QuestionAnswerer:
@@ -306,7 +303,6 @@ class QuestionAnswerer(Answerer):
         model = found.load(_MODELS, "a model that answers questions (SQuAD 1.1 or 2.0)")
         return cls(model, batch_size=batch_size, **settings)
 
-    @keyword_arguments("questions", "contexts")
     def __call__(
         self, questions: Iterable[str], *, contexts: Iterable[str]
     ) -> list[QuestionAnswer]:

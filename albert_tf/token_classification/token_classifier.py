@@ -9,7 +9,7 @@ from typing import Any
 from albert_tf.checkpoints.loading import check_model, find_model, load_found
 from albert_tf.checkpoints.save import save
 from albert_tf.checkpoints.trained_task import TOKENS, TrainedTask
-from albert_tf.data.arguments import as_list, as_texts, check_same_length, renamed_arguments
+from albert_tf.data.arguments import as_list, as_texts, check_same_length
 from albert_tf.data.errors import UserError
 from albert_tf.data.sequences import check_room
 from albert_tf.data.strict_json import listed
@@ -73,7 +73,6 @@ class TokenClassifier(WordTagger):
         self.model = model
 
     @classmethod
-    @renamed_arguments(where="path")
     def load(
         cls,
         path: str | os.PathLike,

@@ -18,8 +18,8 @@ def read(path: Path):
 def test_workflow_runs_all_checks_and_weekly_the_slow_tests():
     workflow = read(GITHUB / "workflows" / "tests.yml")
     jobs, triggers = workflow["jobs"], workflow[True]  # YAML 1.1 reads the key `on` as a boolean
-    assert jobs["tests"]["strategy"]["matrix"]["python"] == ["3.10", "3.13"]
-    assert 'requires-python = ">=3.10,<3.14"' in (ROOT / "pyproject.toml").read_text("utf-8")
+    assert jobs["tests"]["strategy"]["matrix"]["python"] == ["3.11", "3.13"]
+    assert 'requires-python = ">=3.11,<3.14"' in (ROOT / "pyproject.toml").read_text("utf-8")
     commands = {name: job["steps"][-1]["run"] for name, job in jobs.items()}
     assert commands == {
         "tests": "PYTHON=python${{ matrix.python }} ./test.sh",

@@ -11,10 +11,7 @@ import pytest
 
 from tests.documentation import ROOT
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(sys.version_info < (3, 11), reason="Sphinx 9 needs Python 3.11"),
-]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,5 @@
 """Commands with models of all formats."""
 
-import sys
 import tarfile
 
 import numpy as np
@@ -14,9 +13,6 @@ from albert_tf.cli import convert_checkpoint
 from tests.classifier_run import ClassifierRun
 from tests.pretraining_run import PretrainingRun, read_checkpoint
 from tests.programs import Program
-
-# keras-hub needs Python 3.11.
-NAMES = [name for name in FORMAT_NAMES if name != "keras_hub" or sys.version_info >= (3, 11)]
 
 
 def test_the_command_lists_all_formats():
@@ -44,14 +40,14 @@ def models(golden, tmp_path_factory):
     """Returns a directory with the small model in every format."""
     contents, _ = read_contents(str(golden / "hub" / "albert_directory"))
     folder = tmp_path_factory.mktemp("models")
-    for name in NAMES:
+    for name in FORMAT_NAMES:
         (folder / name).mkdir()
         format_module(name).write(str(folder / name), contents)
     return folder
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*NAMES, "mini"])
+@pytest.mark.parametrize("name", [*FORMAT_NAMES, "mini"])
 def test_a_classifier_is_trained_from_any_format(models, golden, tmp_path, name):
     """Configuration and tokenizer come from the model. "mini" is part of the package."""
     run = ClassifierRun(tmp_path, golden)

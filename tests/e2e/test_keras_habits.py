@@ -181,15 +181,6 @@ def test_a_name_instead_of_a_configuration_is_rejected():
         albert_tf.AlbertEncoder("base_v2")
 
 
-def test_a_former_argument_still_works():
-    with pytest.warns(DeprecationWarning, match="dropout_prob"):
-        model = albert_tf.AlbertForClassification(CONFIG, 3, classifier_dropout_prob=0.3)
-    assert model.dropout_prob == 0.3
-    former = {**model.get_config(), "classifier_dropout_prob": 0.4}
-    del former["dropout_prob"]
-    assert albert_tf.AlbertForClassification.from_config(former).dropout_prob == 0.4
-
-
 def test_fit_with_a_dataset_callbacks_and_frozen_encoder(tmp_path):
     ids = np.random.default_rng(0).integers(5, 31, [12, 7])
     dataset = tf.data.Dataset.from_tensor_slices((ids, ids[:, 0] % 2)).batch(5)

@@ -58,7 +58,6 @@ _WEIGHTS, _QUESTIONS = "model.safetensors", "questions.json"
 UNKNOWN = object()  # result of an independent reader that does not support the content
 NEED_TORCH = frozenset({"pytorch"})
 SAMPLES = Path(__file__).parent / "samples"
-_RUN = Path(__file__).parents[1] / "earlier" / "pretraining"  # a training directory: step 5 of 12
 _TEXT = "The cat's 1,024 dogs, ½ of them\tasleep."
 _PLAIN_TEXT = "the cat sat on the mat"
 
@@ -114,7 +113,7 @@ def _add(
     name: str,
     file: str,
     read: Callable[[], Any],
-    folder: str | Path = "",
+    folder: str = "",
     values: str = "",
     **settings: Any,
 ) -> None:
@@ -382,8 +381,8 @@ for _name, _file in (
     _named = (_file.removesuffix(".index"), ".: ")
     _add(f"tf2_hub_{_name}", _file, _tf2_hub_module, "tf2_hub", named=_named)
 _add("inspected_saved_model", "saved_model.pb", _inspected_saved_model, "tf2_hub")
-_add("run_config", "run_config.json", lambda: read_run_config("."), _RUN)
-_add("metrics", "metrics.jsonl", _metrics, _RUN)
+_add("run_config", "run_config.json", lambda: read_run_config("."), "training_run")
+_add("metrics", "metrics.jsonl", _metrics, "training_run")
 _add("ablation", "metrics.jsonl", _ablation)
 _add("best_trial", "best_trial.txt", _best_trial)
 _add("eval_results", "eval_results.txt", lambda: EvaluationResults(".", 5))
@@ -392,8 +391,8 @@ _add("glue_best_trial", "mrpc-seed1/best_trial.txt", lambda: read_runs("."), "gl
 _add("checkpoint_file", "checkpoint", _checkpoint_file, named=("checkpoint", "model.ckpt-5"))
 for _name, _suffix in (("index", ".index"), ("data", ".data-00000-of-00001")):
     _file = f"model.ckpt-5{_suffix}"
-    _add(f"checkpoint_{_name}", _file, _checkpoint, _RUN, named=("model.ckpt-5",))
-_add("input_description", "train_state/5.json", _input_description, _RUN)
+    _add(f"checkpoint_{_name}", _file, _checkpoint, "training_run", named=("model.ckpt-5",))
+_add("input_description", "train_state/5.json", _input_description, "training_run")
 _add("checksums", "SHA256SUMS", lambda: check_sums("."), named=("SHA256SUMS", "config.json"))
 _add("archive", "model.tar.gz", _archive, independent=_tar_members)
 _add("tfrecord", _PART, lambda: list(read_records(_PART)), "records", independent=_records_by_hand)

@@ -1,7 +1,6 @@
 """A sample of the damaged files."""
 
 import subprocess
-import sys
 
 import pytest
 
@@ -18,8 +17,6 @@ from tests.programs import ROOT, warm_python
     ],
 )
 def test_damaged_files_are_read_or_rejected_in_one_line(names):
-    if sys.version_info < (3, 11):  # keras-hub requires 3.11
-        names = [name for name in names if not name.startswith("keras_hub")]
     command = [warm_python(), "-m", "tests.fuzz", "--inputs=30", f"--parsers={','.join(names)}"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -17,7 +17,6 @@ from benchmarks.compiled_program import kernels, product_operations
 
 JAX_SITE = Path(__file__).parents[2] / ".venv" / "jax"  # created by ./test.sh --all
 B, S, P = 8, 128, 20
-needs_jax = pytest.mark.skipif(sys.version_info < (3, 11), reason="this JAX needs Python 3.11")
 
 
 def small_config(dropout=0.0):
@@ -71,7 +70,6 @@ def test_loops_of_a_rematerialized_step_are_counted():
 
 
 @pytest.mark.slow
-@needs_jax
 @pytest.mark.parametrize(
     ("target", "attention", "dropout", "moved", "temporaries"),
     # Megabytes. Replace a figure by a smaller one; a larger one is a regression.
@@ -96,7 +94,6 @@ def test_a_compiled_step_does_not_need_more_memory(target, attention, dropout, m
 
 
 @pytest.mark.slow
-@needs_jax
 @pytest.mark.parametrize(("target", "replicas"), [("v5e", 4), ("v5e", 8), ("h200", 8)])
 def test_devices_add_their_gradients_once(target, replicas):
     program = compiled_step.export_step(
@@ -109,7 +106,6 @@ def test_devices_add_their_gradients_once(target, replicas):
 
 
 @pytest.mark.slow
-@needs_jax
 @pytest.mark.parametrize(
     "export", [compiled_step.export_evaluation, compiled_step.export_prediction]
 )
@@ -123,7 +119,6 @@ def test_evaluation_and_prediction_compile_for_a_tpu(export):
 
 
 @pytest.mark.slow
-@needs_jax
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_a_bundle_runs_without_tensorflow(tmp_path, precision):
     bundle = tmp_path / "bundle"

@@ -2,7 +2,6 @@
 
 import dataclasses
 import shutil
-import sys
 
 import numpy as np
 import pytest
@@ -30,10 +29,8 @@ def contents(golden) -> ModelContents:
     return read_contents(str(golden / "hub" / "albert_directory"))[0]
 
 
-# keras-hub needs Python 3.11.
-NAMES = [name for name in FORMAT_NAMES if name != "keras_hub" or sys.version_info >= (3, 11)]
 # Writing a SavedModel takes seconds. The format tf1_hub is also a SavedModel.
-NAMES = [pytest.param(n, marks=pytest.mark.slow) if n == "tf2_hub" else n for n in NAMES]
+NAMES = [pytest.param(n, marks=pytest.mark.slow) if n == "tf2_hub" else n for n in FORMAT_NAMES]
 
 
 @pytest.fixture(scope="module", params=NAMES)

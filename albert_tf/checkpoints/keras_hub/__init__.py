@@ -356,6 +356,6 @@ def _library() -> Any:
     except ImportError as error:
         raise LoadError(
             f"KerasHub presets need keras-hub, which cannot be imported ({reason_of(error)}). "
-            'Run pip install "albert_tf[keras-hub]" (Python 3.11 or later).'
+            'Run pip install "albert_tf[keras-hub]".'
         ) from error
     return keras_hub

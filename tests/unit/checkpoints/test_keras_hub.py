@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from keras_hub import models
 
 import albert_tf
 from albert_tf.checkpoints import keras_hub
@@ -27,11 +28,6 @@ from albert_tf.modeling.models import (
 from albert_tf.modeling.original_names import original_names
 from albert_tf.tokenization.loading import load_tokenizer
 from tests.small_model import pretraining_inputs, small_config
-
-if sys.version_info < (3, 11):
-    pytest.skip("keras-hub needs Python 3.11 or later", allow_module_level=True)
-
-from keras_hub import models
 
 TEXT = "the cat sat on the mat, and many people saw it."  # clean: KerasHub cleans nothing
 LABELS = ("a", "b", "c", "d", "e")

@@ -144,8 +144,3 @@ def test_a_stored_head_is_kept_renamed_or_replaced(tmp_path, new_classifier):
             albert_tf.TextClassifier.load(tmp_path / "model", labels=labels)
     with pytest.raises(ValueError, match="needs 2 names"):
         weights(["a", "b", "c"], rename_labels=True)
-
-
-def test_the_former_argument_still_works():
-    with pytest.warns(DeprecationWarning, match="path"):
-        albert_tf.TextClassifier.load(where="mini", labels=["a", "b"])

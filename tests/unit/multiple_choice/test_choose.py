@@ -91,10 +91,3 @@ def test_invalid_input_is_rejected(model, tokenizer):
             "`max_qa_length` must be at least 1",
         ),
     ])  # fmt: skip
-
-
-def test_positional_arguments_of_earlier_versions(model, tokenizer):
-    choose = MultipleChoice(model, tokenizer)
-    expected = choose(**COLUMNS)
-    with pytest.warns(DeprecationWarning, match="contexts=.*questions=.*options="):
-        assert choose(COLUMNS["contexts"], COLUMNS["questions"], COLUMNS["options"]) == expected
