@@ -13,7 +13,7 @@ from absl import logging
 from albert_tf.checkpoints.archives import is_indirect, local_directory
 from albert_tf.checkpoints.model_contents import ModelContents, StoredModel, WeightsReader
 from albert_tf.checkpoints.model_directory import LOWER_CASE_KEY
-from albert_tf.checkpoints.trained_task import TOKENS, UNCLEAR, UNNAMED, TrainedTask
+from albert_tf.checkpoints.stored_task import TOKENS, UNCLEAR, UNNAMED, StoredTask
 from albert_tf.data.errors import UserError, without_secrets
 
 ORIGINAL = "original"
@@ -142,7 +142,7 @@ def find_weights(path: str) -> str:
     return open_weights(path).checkpoint
 
 
-def trained_task(checkpoint: str, name: str = "") -> TrainedTask | None:
+def stored_task(checkpoint: str, name: str = "") -> StoredTask | None:
     """Reads the task of a model, given its `StoredModel.checkpoint`.
 
     If the format stores labels without the name of the task, the task is called `name`, which also
@@ -150,7 +150,7 @@ def trained_task(checkpoint: str, name: str = "") -> TrainedTask | None:
     """
     format_name = format_of_weights(checkpoint)
     if format_name == ORIGINAL:
-        return TrainedTask.read(os.path.dirname(checkpoint))
+        return StoredTask.read(os.path.dirname(checkpoint))
     task = format_module(format_name).read(_directory_of(checkpoint)).task
     if task and (task.name == UNCLEAR or (task.name == UNNAMED and name != TOKENS)):
         return dataclasses.replace(task, name=name or UNNAMED)

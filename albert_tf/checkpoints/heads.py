@@ -5,12 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from albert_tf.checkpoints.report import LoadError
-from albert_tf.checkpoints.trained_task import (
+from albert_tf.checkpoints.stored_task import (
     MULTIPLE_CHOICE,
     SQUAD_TASKS,
     TOKENS,
     UNNAMED,
-    TrainedTask,
+    StoredTask,
     described,
 )
 from albert_tf.config import AlbertConfig
@@ -28,7 +28,7 @@ from albert_tf.modeling.original_names import PRETRAINING_HEADS
 
 Shapes = Mapping[str, Sequence[int]]
 Arguments = dict[str, Any]
-Settings = Callable[[AlbertConfig, Shapes, TrainedTask | None], Arguments]
+Settings = Callable[[AlbertConfig, Shapes, StoredTask | None], Arguments]
 
 CLASSIFIER = "output_weights"  # of text and token classifiers, and of multiple choice
 MASKED_LM_HEAD, SENTENCE_ORDER_HEAD = PRETRAINING_HEADS
@@ -49,9 +49,9 @@ class StoredHead:
     # Returns arguments of the constructor for the shapes of all weights
     settings: Settings = lambda config, shapes, task: {}
     # Returns the task of a model in memory. `None` if the weights determine the task.
-    task_of: Callable[[Any], TrainedTask | None] = lambda model: None
+    task_of: Callable[[Any], StoredTask | None] = lambda model: None
 
-    def is_in(self, shapes: Shapes, task: TrainedTask | None) -> bool:
+    def is_in(self, shapes: Shapes, task: StoredTask | None) -> bool:
         """Returns whether weights contain at least one variable of the head."""
         names = self.model_class.head_weights
         scopes = tuple(name for name in names if name.endswith("/"))
@@ -60,19 +60,19 @@ class StoredHead:
         return has_weights and is_for_task
 
 
-def head_in(shapes: Shapes, task: TrainedTask | None) -> StoredHead:
+def head_in(shapes: Shapes, task: StoredTask | None) -> StoredHead:
     """Returns the head of a stored model, given the shapes of its weights and its task."""
     return next(head for head in HEADS if head.is_in(shapes, task))
 
 
-def has_head(shapes: Shapes, task: TrainedTask) -> bool:
+def has_head(shapes: Shapes, task: StoredTask) -> bool:
     """Returns whether weights contain a head with the outputs of a task."""
     if task.name in SPAN_HEADS:
         return SPAN_HEADS[task.name] in shapes
     return list(shapes.get(CLASSIFIER, ()))[:1] == [task.labels.num_outputs]
 
 
-def check_head(path: str, shapes: Shapes, task: TrainedTask | None) -> None:
+def check_head(path: str, shapes: Shapes, task: StoredTask | None) -> None:
     """Raises `LoadError` if weights contain only the heads of other tasks or labels."""
     is_fine_tuned = not {CLASSIFIER, *SPAN_HEADS.values()}.isdisjoint(shapes)
     if task is not None and is_fine_tuned and not has_head(shapes, task):
@@ -88,7 +88,7 @@ def head_of(model_class: type[ConfiguredModel]) -> StoredHead:
     return next((head for head in HEADS if issubclass(model_class, head.model_class)), HEADS[-1])
 
 
-def _label_settings(config: AlbertConfig, shapes: Shapes, task: TrainedTask | None) -> Arguments:
+def _label_settings(config: AlbertConfig, shapes: Shapes, task: StoredTask | None) -> Arguments:
     if CLASSIFIER not in shapes:
         return {}
     number = int(shapes[CLASSIFIER][0])
@@ -98,14 +98,14 @@ def _label_settings(config: AlbertConfig, shapes: Shapes, task: TrainedTask | No
     return {"num_labels": number, "labels": task.labels.names, **several}
 
 
-def _beam_settings(config: AlbertConfig, shapes: Shapes, task: TrainedTask | None) -> Arguments:
+def _beam_settings(config: AlbertConfig, shapes: Shapes, task: StoredTask | None) -> Arguments:
     known = task.settings if task else {}
     longest = config.max_position_embeddings
     return {name: min(int(known.get(name, 5)), longest) for name in _BEAM_SETTINGS}
 
 
 def _pretraining_settings(
-    config: AlbertConfig, shapes: Shapes, task: TrainedTask | None
+    config: AlbertConfig, shapes: Shapes, task: StoredTask | None
 ) -> Arguments:
     if not any(name.startswith(MASKED_LM_HEAD) for name in shapes):
         return {}
@@ -113,31 +113,31 @@ def _pretraining_settings(
     return {"has_sentence_order_head": order}
 
 
-def _task_of_texts(model: AlbertForClassification) -> TrainedTask | None:
+def _task_of_texts(model: AlbertForClassification) -> StoredTask | None:
     names = model.labels or ()
     if model.multi_label:  # without a task, it would be loaded as a single-label model
         names = names or numbered_labels(model.num_labels)
     elif model.labels is None and model.num_labels > 1:
         return None
     labels = Labels(names, model.multi_label)
-    return _loaded_task(model, labels) or TrainedTask(UNNAMED, labels, None)
+    return _loaded_task(model, labels) or StoredTask(UNNAMED, labels, None)
 
 
-def _task_of_tokens(model: AlbertForTokenClassification) -> TrainedTask:
+def _task_of_tokens(model: AlbertForTokenClassification) -> StoredTask:
     labels = Labels(model.labels or numbered_labels(model.num_labels))
-    return _loaded_task(model, labels) or TrainedTask(TOKENS, labels, False)
+    return _loaded_task(model, labels) or StoredTask(TOKENS, labels, False)
 
 
-def _loaded_task(model: ConfiguredModel, labels: Labels) -> TrainedTask | None:
+def _loaded_task(model: ConfiguredModel, labels: Labels) -> StoredTask | None:
     """Returns the task with which a model was loaded, or `None` if its labels differ."""
-    task: TrainedTask | None = model.trained_task
+    task: StoredTask | None = model.trained_task
     return task if task is not None and task.labels == labels else None
 
 
-def _task_of_beams(model: AlbertForQuestionAnsweringWithBeamSearch) -> TrainedTask:
-    task: TrainedTask = model.trained_task or TrainedTask(SQUAD_TASKS[2])
+def _task_of_beams(model: AlbertForQuestionAnsweringWithBeamSearch) -> StoredTask:
+    task: StoredTask = model.trained_task or StoredTask(SQUAD_TASKS[2])
     beams = {name: getattr(model, name) for name in _BEAM_SETTINGS}
-    return TrainedTask(
+    return StoredTask(
         SQUAD_TASKS[2], max_seq_length=task.max_seq_length, settings={**task.settings, **beams}
     )
 
@@ -149,12 +149,12 @@ HEADS = (
     ),
     StoredHead(
         AlbertForQuestionAnswering,
-        task_of=lambda model: model.trained_task or TrainedTask(SQUAD_TASKS[1]),
+        task_of=lambda model: model.trained_task or StoredTask(SQUAD_TASKS[1]),
     ),
     StoredHead(
         AlbertForMultipleChoice,
         (MULTIPLE_CHOICE,),
-        task_of=lambda model: model.trained_task or TrainedTask(MULTIPLE_CHOICE),
+        task_of=lambda model: model.trained_task or StoredTask(MULTIPLE_CHOICE),
     ),
     StoredHead(AlbertForTokenClassification, (TOKENS,), _label_settings, _task_of_tokens),
     StoredHead(AlbertForClassification, settings=_label_settings, task_of=_task_of_texts),

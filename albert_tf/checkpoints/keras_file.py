@@ -21,7 +21,7 @@ from albert_tf.checkpoints.model_directory import (
     with_vocabulary,
 )
 from albert_tf.checkpoints.report import LoadError, check_parameters, check_version
-from albert_tf.checkpoints.trained_task import TrainedTask
+from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.config import AlbertConfig, require_keys
 from albert_tf.data.errors import visible
 from albert_tf.data.files import file_size, open_binary, read_file, reason_of
@@ -45,7 +45,7 @@ def save_assets(model: ConfiguredModel, directory: str) -> None:
 
 def load_assets(model: ConfiguredModel, directory: str) -> None:
     """Reads tokenizer and `labels.json`; the directory can be deleted afterwards."""
-    model.trained_task = task = TrainedTask.read(directory)
+    model.trained_task = task = StoredTask.read(directory)
     names = getattr(model, "labels", None)
     if task and names and task.labels.names != tuple(names):
         raise LoadError(f"labels.json and config.json contain different labels: {listed(names)}.")

@@ -35,7 +35,7 @@ from albert_tf.checkpoints.model_source import (
 )
 from albert_tf.checkpoints.original import GLOBAL_STEP, read_variables
 from albert_tf.checkpoints.report import LoadError, LoadReport, check_parameters
-from albert_tf.checkpoints.trained_task import TOKENS, UNCLEAR, UNNAMED, TrainedTask
+from albert_tf.checkpoints.stored_task import TOKENS, UNCLEAR, UNNAMED, StoredTask
 from albert_tf.config import AlbertConfig
 from albert_tf.data.arguments import as_path, check_choice
 from albert_tf.data.errors import UserError
@@ -78,12 +78,12 @@ class FoundModel(NamedTuple):
         return self.source.required_tokenizer
 
     @property
-    def task(self) -> TrainedTask | None:
+    def task(self) -> StoredTask | None:
         """The task that the model was trained for. `None` if unknown."""
         return self.stored.task
 
     def load(
-        self, kinds: type | tuple[type, ...], wanted: str, task: TrainedTask | None = None
+        self, kinds: type | tuple[type, ...], wanted: str, task: StoredTask | None = None
     ) -> Any:
         """Returns the model of the stored head with its weights.
 
@@ -200,7 +200,7 @@ def load_found(
     return model
 
 
-def _stated(task: TrainedTask | None, kinds: type | tuple[type, ...]) -> TrainedTask | None:
+def _stated(task: StoredTask | None, kinds: type | tuple[type, ...]) -> StoredTask | None:
     """Returns the task; a single class states whether an unclear classifier is of tokens."""
     if task is None or task.name != UNCLEAR or isinstance(kinds, tuple):
         return task
@@ -212,7 +212,7 @@ def _is_other_head(
     model_class: type[ConfiguredModel],
     settings: Mapping[str, Any],
     shapes: Shapes,
-    task: TrainedTask | None,
+    task: StoredTask | None,
 ) -> bool:
     """Returns whether the stored head is of another kind than the model class."""
     if task is None or CLASSIFIER not in model_class.head_weights:
@@ -274,7 +274,7 @@ def _find(path: str, settings: ModelSettings) -> FoundModel:
     return FoundModel(resolve_model(settings, stored), stored)
 
 
-def build(found: FoundModel, task: TrainedTask | None = None) -> tuple[ConfiguredModel, LoadReport]:
+def build(found: FoundModel, task: StoredTask | None = None) -> tuple[ConfiguredModel, LoadReport]:
     """Builds the Keras model of the stored head and fills it with the stored weights.
 
     If `task` is `None`, the stored task is used. Raises `LoadError` if the weights are incomplete
@@ -320,7 +320,7 @@ def _check_heads(report: LoadReport) -> None:
 
 
 def empty_model(
-    config: AlbertConfig, shapes: Shapes, task: TrainedTask | None = None
+    config: AlbertConfig, shapes: Shapes, task: StoredTask | None = None
 ) -> ConfiguredModel:
     """Creates a model with random weights; `shapes` and `task` determine the heads."""
     head = head_in(shapes, task)

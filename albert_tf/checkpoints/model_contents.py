@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from albert_tf.checkpoints.report import LoadError
-from albert_tf.checkpoints.trained_task import TrainedTask
+from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.config import AlbertConfig
 from albert_tf.tokenization.base import Tokenizer
 
@@ -30,7 +30,7 @@ class ModelContents:
     tokenizer: Tokenizer | None = None  # its `files` are copied
     do_lower_case: bool = True  # whether text is lower-cased
     global_step: int = 0  # training step, 0 if unknown
-    task: TrainedTask | None = None  # task of a fine-tuned model. `None` if unknown.
+    task: StoredTask | None = None  # task of a fine-tuned model. `None` if unknown.
     tokenizer_note: str = ""  # see `StoredModel`
 
 
@@ -93,7 +93,7 @@ class StoredModel:
     tokenizer_note: str = ""  # how the tokenizer differs from the library of the format
     tokenizer_contradiction: str = ""  # error if the files of the tokenizer contradict each other
     do_lower_case: bool | None = None  # whether text is lower-cased
-    task: TrainedTask | None = None  # task that the head was trained for
+    task: StoredTask | None = None  # task that the head was trained for
     # Opens the weights. If `None`, `open_weights` of the format's module is used.
     open_reader: Callable[[], WeightsReader] | None = dataclasses.field(default=None, compare=False)
     is_handle: bool = False  # whether `albert_hub_module_handle` named the model

@@ -28,7 +28,7 @@ from albert_tf.checkpoints.model_directory import (
 )
 from albert_tf.checkpoints.other_files import next_step
 from albert_tf.checkpoints.report import DamagedError, LoadError
-from albert_tf.checkpoints.trained_task import TrainedTask
+from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.data.files import (
     folder_names,
     is_pattern_to_tensorflow,
@@ -232,7 +232,7 @@ def read(path: str) -> StoredModel:
         config=config,
         config_file=config_file if config else None,
         tokenizer_files=find_tokenizer_files(directory),
-        task=TrainedTask.read(directory),
+        task=StoredTask.read(directory),
     )
 
 

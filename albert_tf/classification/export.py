@@ -7,8 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from albert_tf.checkpoints.stored_task import LABELS_FILE
 from albert_tf.checkpoints.tf2_hub.writing import DEFAULT_SIGNATURE, TOKENS_SIGNATURE
-from albert_tf.checkpoints.trained_task import LABELS_FILE
 from albert_tf.data.sequences import check_room
 from albert_tf.data.text_examples import LABEL_SEPARATOR, Labels
 from albert_tf.modeling.models import AlbertForClassification

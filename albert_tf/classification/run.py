@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from albert_tf.checkpoints.trained_task import QUESTION_TASKS, TOKENS, TrainedTask
+from albert_tf.checkpoints.stored_task import QUESTION_TASKS, TOKENS, StoredTask
 from albert_tf.classification.data import LABEL, TEXT_A, CustomData, GlueData
 from albert_tf.classification.export import export_classifier, export_text_classifier
 from albert_tf.classification.predict_texts import TextPredictor, check_file, predict_file
@@ -94,7 +94,7 @@ class ClassifierJob(Job[ClassificationSettings]):
             raise UserError(f"`multi_label_threshold` must be in (0, 1). Received: {threshold}")
 
     @classmethod
-    def task_name(cls, settings: ClassificationSettings, trained: TrainedTask | None) -> str:
+    def task_name(cls, settings: ClassificationSettings, trained: StoredTask | None) -> str:
         """See `Job`."""
         known = trained.name if trained else ""
         if known in (*QUESTION_TASKS, TOKENS):
@@ -109,7 +109,7 @@ class ClassifierJob(Job[ClassificationSettings]):
 
     @classmethod
     def trained_settings(
-        cls, settings: ClassificationSettings, trained: TrainedTask
+        cls, settings: ClassificationSettings, trained: StoredTask
     ) -> dict[str, Any]:
         """See `Job`; ignores stored column numbers if given columns are names, and vice versa."""
         known = {**super().trained_settings(settings, trained), **trained.columns}
@@ -143,7 +143,7 @@ class ClassifierJob(Job[ClassificationSettings]):
             check_file(settings.predict_file, is_pair)
         self.is_pair = is_pair
         self.labels = self.data.labels
-        self.task = TrainedTask(name, self.labels, is_pair, columns, settings.max_seq_length)
+        self.task = StoredTask(name, self.labels, is_pair, columns, settings.max_seq_length)
         self.best_metric = self.data.best_metric
         self.evaluates = settings.do_eval
         self.class_weights = self._class_weights() if settings.do_train else None

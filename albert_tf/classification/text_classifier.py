@@ -9,7 +9,7 @@ from typing import Any
 
 from albert_tf.checkpoints.loading import check_model, find_model, load_found
 from albert_tf.checkpoints.save import save
-from albert_tf.checkpoints.trained_task import TrainedTask
+from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.classification.data import LABEL, TEXT_A, TEXT_B, CustomData, metrics_for
 from albert_tf.classification.predict_texts import TEXTS_AT_ONCE, TextPrediction, TextPredictor
 from albert_tf.classification.run import ClassificationSettings, run_classification
@@ -259,9 +259,9 @@ class TextClassifier(TextPredictor):
             self.model.trained_task = self._task(self.pairs, {})
         save(self.model, directory, tokenizer=self._tokenizer)
 
-    def _task(self, is_pair: bool | None, columns: dict[str, str | None]) -> TrainedTask:
+    def _task(self, is_pair: bool | None, columns: dict[str, str | None]) -> StoredTask:
         length = self._predictor.max_seq_length
-        return TrainedTask(CustomData.name, self._labels, is_pair, columns, length)
+        return StoredTask(CustomData.name, self._labels, is_pair, columns, length)
 
     def _rows(
         self, texts: Iterable[str], labels: Iterable[Any], pairs: Iterable[str] | None = None

@@ -11,14 +11,14 @@ from typing import Any
 from absl import logging
 
 from albert_tf.checkpoints.directory_lock import EVALUATION, TRAINING, check_unlocked, locked
-from albert_tf.checkpoints.formats import find_weights, trained_task
+from albert_tf.checkpoints.formats import find_weights, stored_task
 from albert_tf.checkpoints.heads import CLASSIFIER, has_head
 from albert_tf.checkpoints.loading import open_checkpoint
 from albert_tf.checkpoints.model_directory import LOWER_CASE_KEY, ModelDirectory
 from albert_tf.checkpoints.model_source import ModelSettings, resolve_model
-from albert_tf.checkpoints.trained_task import (
+from albert_tf.checkpoints.stored_task import (
     QUESTION_TASKS,
-    TrainedTask,
+    StoredTask,
     described,
     warn_of_another_length,
 )
@@ -98,10 +98,10 @@ def prepare(kind: type[Job[S]], settings: S) -> RunContext[S]:
 
     checkpoint = _checkpoint_elsewhere(settings)
     output = TrainingDirectory(settings.output_dir)
-    trained, trained_in = TrainedTask.read(output.path), output.path
+    trained, trained_in = StoredTask.read(output.path), output.path
     if trained is None and checkpoint:
         wanted = str(getattr(settings, "task_name", None) or kind.TASK).lower()
-        trained, trained_in = trained_task(checkpoint, wanted), os.path.dirname(checkpoint)
+        trained, trained_in = stored_task(checkpoint, wanted), os.path.dirname(checkpoint)
     task_name = kind.task_name(settings, trained)
     if trained:
         trained.check_name(task_name, trained_in, is_training=settings.do_train)
@@ -203,7 +203,7 @@ def _check_data(job: Job[S]) -> None:
         )
 
 
-def check_head_in(directory: TrainingDirectory, task: TrainedTask) -> None:
+def check_head_in(directory: TrainingDirectory, task: StoredTask) -> None:
     """Raises ValueError if the newest checkpoint of a directory has no head for the task."""
     prefix = directory.newest() or directory.best()
     if not prefix:
@@ -219,13 +219,13 @@ def check_head_in(directory: TrainingDirectory, task: TrainedTask) -> None:
         )
 
 
-def fresh_head(task: TrainedTask, checkpoint: str) -> dict[str, str]:
+def fresh_head(task: StoredTask, checkpoint: str) -> dict[str, str]:
     """Returns the variables that must not be loaded, with the reason.
 
     They belong to a head that was trained for another task. As in the original release, a head of
     the same shape is loaded if its task is unknown.
     """
-    stored = trained_task(checkpoint, task.name)
+    stored = stored_task(checkpoint, task.name)
     if stored is None or (stored.name, stored.labels) == (task.name, task.labels):
         return {}
     _, shapes = open_checkpoint(checkpoint)
@@ -240,7 +240,7 @@ def _write_output(job: Job[S]) -> None:
         directory.write()
     else:
         directory.write_if_absent()
-    if job.settings.do_train or TrainedTask.read(directory.path) is None:
+    if job.settings.do_train or StoredTask.read(directory.path) is None:
         job.task.write(directory.path)
 
 

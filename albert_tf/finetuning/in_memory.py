@@ -9,7 +9,7 @@ from typing import Any
 
 from albert_tf.checkpoints.loading import find_model
 from albert_tf.checkpoints.save import save
-from albert_tf.checkpoints.trained_task import TrainedTask
+from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.data.arguments import check_whole_number
 from albert_tf.data.errors import UserError
 from albert_tf.modeling.models import AlbertForClassification, AlbertForTokenClassification
@@ -29,7 +29,7 @@ def write_rows(path: str, rows: Iterable[Row]) -> str:
 def fit_rows(
     model: AlbertForClassification | AlbertForTokenClassification,
     tokenizer: Tokenizer,
-    task: TrainedTask,
+    task: StoredTask,
     train: Sequence[Row],
     dev: Sequence[Row],
     run: Callable[[dict[str, Any]], JobResult],
@@ -55,7 +55,7 @@ def fit_rows(
         # Without a trained head, only the encoder is saved, and the job initializes the head.
         save(model.encoder if model.has_new_head else model, start, tokenizer=tokenizer)
         os.makedirs(directory, exist_ok=True)
-        if TrainedTask.read(directory) is None:
+        if StoredTask.read(directory) is None:
             task.write(directory)  # otherwise, the job would sort the labels
         job_settings = {
             "train_file": write_rows(os.path.join(folder, "train.jsonl"), train),

@@ -13,7 +13,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.checkpoints.model_directory import ModelDirectory
-from albert_tf.checkpoints.trained_task import TrainedTask
+from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.config import FREEZES, FineTuningOptimizerConfig, OptimizerConfig
 from albert_tf.data.errors import UserError
@@ -87,7 +87,7 @@ class RunContext(Generic[S]):
     output: TrainingDirectory  # the checkpoints in `output_dir`
     model_directory: ModelDirectory  # the other files of the model in `output_dir`
     task_name: str  # in `labels.json` and in recipes
-    trained: TrainedTask | None = None  # the task of the trained model; `None` if unknown
+    trained: StoredTask | None = None  # the task of the trained model; `None` if unknown
     trained_in: str = ""  # the directory of the trained model
 
     @property
@@ -110,7 +110,7 @@ class Job(ABC, Generic[S]):
     EXPORT_FOLDER: ClassVar[str] = ""  # subdirectory of `export_dir` for models that take token ids
     RESULTS: ClassVar[type[EvaluationResults]] = EvaluationResults
 
-    task: TrainedTask
+    task: StoredTask
     best_metric: str  # score that the best checkpoint maximizes
     evaluates: bool  # whether checkpoints are scored
     features: Mapping[Any, Any]  # by split; set by `make_task`
@@ -143,11 +143,11 @@ class Job(ABC, Generic[S]):
 
     @classmethod
     @abstractmethod
-    def task_name(cls, settings: S, trained: TrainedTask | None) -> str:
+    def task_name(cls, settings: S, trained: StoredTask | None) -> str:
         """Returns the name of the task in `labels.json` and in recipes."""
 
     @classmethod
-    def trained_settings(cls, settings: S, trained: TrainedTask) -> dict[str, Any]:
+    def trained_settings(cls, settings: S, trained: StoredTask) -> dict[str, Any]:
         """Returns settings of the trained model, which are used for settings that are not given."""
         return {**trained.settings, "max_seq_length": trained.max_seq_length}
 

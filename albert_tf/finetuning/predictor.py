@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.checkpoints.trained_task import TrainedTask, warn_of_another_length
+from albert_tf.checkpoints.stored_task import StoredTask, warn_of_another_length
 from albert_tf.config import AlbertConfig
 from albert_tf.data.arguments import check_whole_number
 from albert_tf.data.errors import UserError
@@ -148,7 +148,7 @@ class Predictor:
 def new_predictor(
     model: Model,
     config: AlbertConfig,
-    task: TrainedTask | None = None,
+    task: StoredTask | None = None,
     *,
     outputs: Sequence[str] = ("logits",),
     max_seq_length: int | None,

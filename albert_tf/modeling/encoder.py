@@ -55,7 +55,7 @@ class ConfiguredModel(SavedSettings, keras.Model):
     SETTINGS: ClassVar[tuple[str, ...]] = ("config", "use_one_hot_embeddings")
 
     tokenizer: Any = None  # stored with the model, set by `load`
-    trained_task: Any = None  # the `TrainedTask` of the heads, set by `load`
+    trained_task: Any = None  # the `StoredTask` of the heads, set by `load`
     has_new_head = False  # whether `load` initialized the head randomly
     uses_pooler = True  # whether an output depends on the pooler
     # Names of the head's variables in the original release. A name that ends in "/" is a scope.

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from albert_tf.checkpoints.loading import check_model, find_model
-from albert_tf.checkpoints.trained_task import MULTIPLE_CHOICE, TrainedTask
+from albert_tf.checkpoints.stored_task import MULTIPLE_CHOICE, StoredTask
 from albert_tf.data.arguments import (
     as_list,
     as_texts,
@@ -29,7 +29,7 @@ CLASSES = Labels(tuple(LETTERS))
 _LONGEST_ENDING = 128  # tokens
 # Assumed for models without `labels.json`. Their heads have the same variables as regressions, so
 # the task cannot be detected.
-_UNKNOWN = TrainedTask(MULTIPLE_CHOICE)
+_UNKNOWN = StoredTask(MULTIPLE_CHOICE)
 
 
 class ChosenOption(NamedTuple):

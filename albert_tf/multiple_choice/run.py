@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from albert_tf.checkpoints.trained_task import MULTIPLE_CHOICE, TrainedTask
+from albert_tf.checkpoints.stored_task import MULTIPLE_CHOICE, StoredTask
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import write_file
 from albert_tf.data.text_examples import DEV, TEST, TRAIN, label_cell
@@ -66,7 +66,7 @@ class MultipleChoiceJob(Job[MultipleChoiceSettings]):
     best_metric = "eval_accuracy"
 
     @classmethod
-    def task_name(cls, settings: MultipleChoiceSettings, trained: TrainedTask | None) -> str:
+    def task_name(cls, settings: MultipleChoiceSettings, trained: StoredTask | None) -> str:
         """See `Job`."""
         if settings.task_name.lower() != MULTIPLE_CHOICE:
             raise UserError(
@@ -78,7 +78,7 @@ class MultipleChoiceJob(Job[MultipleChoiceSettings]):
     def __init__(self, context: RunContext[MultipleChoiceSettings]) -> None:
         super().__init__(context)
         settings = context.settings
-        self.task = TrainedTask(
+        self.task = StoredTask(
             context.task_name,
             max_seq_length=settings.max_seq_length,
             settings={"max_qa_length": settings.max_qa_length},

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from absl import logging
 
 from albert_tf.checkpoints.loading import check_model, find_model
-from albert_tf.checkpoints.trained_task import THRESHOLD, TrainedTask
+from albert_tf.checkpoints.stored_task import THRESHOLD, StoredTask
 from albert_tf.data.arguments import (
     as_texts,
     check_same_length,
@@ -248,7 +248,7 @@ class QuestionAnswerer(Answerer):
         batch_size: int = 8,
     ) -> None:
         tokenizer = check_model(model, _MODELS, tokenizer)
-        trained = model.trained_task or TrainedTask("")
+        trained = model.trained_task or StoredTask("")
         version = 1 if isinstance(model, AlbertForQuestionAnswering) else 2
         predictor = new_predictor(
             model,

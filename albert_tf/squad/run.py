@@ -9,7 +9,7 @@ from typing import Any
 import keras
 from absl import logging
 
-from albert_tf.checkpoints.trained_task import SQUAD_TASKS, THRESHOLD, TrainedTask
+from albert_tf.checkpoints.stored_task import SQUAD_TASKS, THRESHOLD, StoredTask
 from albert_tf.config import OptimizerConfig, SquadOptimizerConfig
 from albert_tf.data.errors import UserError
 from albert_tf.data.jobs import available_cores
@@ -111,7 +111,7 @@ class SquadJob(Job[SquadSettings]):
             raise UserError(f"`{THRESHOLD}` must be a number. Received: {threshold}")
 
     @classmethod
-    def task_name(cls, settings: SquadSettings, trained: TrainedTask | None) -> str:
+    def task_name(cls, settings: SquadSettings, trained: StoredTask | None) -> str:
         """See `Job`."""
         version = settings.squad_version
         if version is None and trained and trained.name in SQUAD_TASKS.values():
@@ -142,7 +142,7 @@ class SquadJob(Job[SquadSettings]):
         stored = {setting: getattr(settings, setting) for setting in _STORED[self.version]}
         if trained and THRESHOLD in trained.settings:
             stored[THRESHOLD] = trained.settings[THRESHOLD]
-        self.task = TrainedTask(name, max_seq_length=settings.max_seq_length, settings=stored)
+        self.task = StoredTask(name, max_seq_length=settings.max_seq_length, settings=stored)
         if settings.predict_json:
             check_questions(settings.predict_json)
         if settings.predict_json or settings.export_text_model:

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.checkpoints.stored_task import LABELS_FILE, TOKENS, StoredTask
 from albert_tf.checkpoints.tf2_hub.writing import DEFAULT_SIGNATURE, TOKENS_SIGNATURE
-from albert_tf.checkpoints.trained_task import LABELS_FILE, TOKENS, TrainedTask
 from albert_tf.data.sequences import check_room
 from albert_tf.data.text_examples import Labels
 from albert_tf.modeling.models import AlbertForTokenClassification
@@ -74,7 +74,7 @@ def export_token_classifier(
 
 def _label_files(labels: Labels) -> dict[str, str]:
     """Returns the contents of the files with the label names and with the task, by file name."""
-    task = json.dumps(TrainedTask(TOKENS, labels, False).to_dict())
+    task = json.dumps(StoredTask(TOKENS, labels, False).to_dict())
     return {LABELS_FILE: labels_json(labels), f"task/{LABELS_FILE}": task}
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from absl import logging
 from sklearn import metrics
 
-from albert_tf.checkpoints.trained_task import TOKENS, TrainedTask
+from albert_tf.checkpoints.stored_task import TOKENS, StoredTask
 from albert_tf.data.errors import UserError, visible
 from albert_tf.data.files import write_then_rename
 from albert_tf.data.sequences import check_room
@@ -86,13 +86,13 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
                 raise UserError(f"`{action}` needs `{split}_file`.")
 
     @classmethod
-    def task_name(cls, settings: TokenClassificationSettings, trained: TrainedTask | None) -> str:
+    def task_name(cls, settings: TokenClassificationSettings, trained: StoredTask | None) -> str:
         """See `Job`."""
         return TOKENS
 
     @classmethod
     def trained_settings(
-        cls, settings: TokenClassificationSettings, trained: TrainedTask
+        cls, settings: TokenClassificationSettings, trained: StoredTask
     ) -> dict[str, Any]:
         """See `Job`."""
         columns = {name: int(column) for name, column in trained.columns.items() if column}
@@ -132,7 +132,7 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
         if settings.predict_file and can_be_read_twice(settings.predict_file, "a file of words"):
             self._check_words(settings.predict_file)
         columns = {column: str(getattr(settings, column)) for column in _COLUMNS}
-        self.task = TrainedTask(TOKENS, self.labels, False, columns, settings.max_seq_length)
+        self.task = StoredTask(TOKENS, self.labels, False, columns, settings.max_seq_length)
         self.best_metric = best_metric(self.scheme)
         self.evaluates = settings.do_eval
 

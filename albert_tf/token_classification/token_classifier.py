@@ -8,7 +8,7 @@ from typing import Any
 
 from albert_tf.checkpoints.loading import check_model, find_model, load_found
 from albert_tf.checkpoints.save import save
-from albert_tf.checkpoints.trained_task import TOKENS, TrainedTask
+from albert_tf.checkpoints.stored_task import TOKENS, StoredTask
 from albert_tf.data.arguments import as_list, as_texts, check_same_length
 from albert_tf.data.errors import UserError
 from albert_tf.data.sequences import check_room
@@ -147,7 +147,7 @@ class TokenClassifier(WordTagger):
         return fit_rows(
             self.model,
             self._tokenizer,
-            TrainedTask(TOKENS, self._labels, False, columns, length),
+            StoredTask(TOKENS, self._labels, False, columns, length),
             self._rows(sentences, labels),
             self._rows(*validation_data) if validation_data is not None else [],
             lambda given: run_token_classification(TokenClassificationSettings(**given)),
@@ -180,7 +180,7 @@ class TokenClassifier(WordTagger):
     def save(self, directory: str | os.PathLike) -> None:
         """Writes a directory that `load` and all commands can read; see `albert_tf.save`."""
         if self.model.trained_task is None:  # stores the labels
-            self.model.trained_task = TrainedTask(
+            self.model.trained_task = StoredTask(
                 TOKENS, self._labels, False, max_seq_length=self._predictor.max_seq_length
             )
         save(self.model, directory, tokenizer=self._tokenizer)

@@ -5,7 +5,7 @@ from typing import Any
 
 import albert_tf
 from albert_tf.checkpoints.loading import build_model, find_model, read_contents
-from albert_tf.checkpoints.trained_task import UNNAMED, TrainedTask, warn_of_another_length
+from albert_tf.checkpoints.stored_task import UNNAMED, StoredTask, warn_of_another_length
 from albert_tf.classification.export import export_classifier, export_text_classifier
 from albert_tf.data.arguments import as_path
 from albert_tf.multiple_choice.export import export_choice, export_text_choice
@@ -52,7 +52,7 @@ def export_saved_model(path: Path, export_dir: Path, *, texts: bool = False) -> 
     found = find_model(path)
     model: Any = found.load(_KINDS, "a fine-tuned model")
     tokenizer, directory = found.tokenizer, os.fspath(export_dir)
-    task = found.task or TrainedTask(UNNAMED, is_pair=False)
+    task = found.task or StoredTask(UNNAMED, is_pair=False)
     length = task.max_seq_length or min(_LENGTH, model.config.max_position_embeddings)
     if isinstance(model, albert_tf.AlbertForClassification):
         if not texts:

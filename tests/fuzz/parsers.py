@@ -29,7 +29,7 @@ from albert_tf.checkpoints.huggingface.weights import HuggingFaceWeights, open_t
 from albert_tf.checkpoints.loading import open_checkpoint
 from albert_tf.checkpoints.model_directory import read_run_config
 from albert_tf.checkpoints.original import find_checkpoint, read_variables
-from albert_tf.checkpoints.trained_task import TrainedTask
+from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.classification.data import CustomData, GlueData
 from albert_tf.classification.predict_texts import check_file
@@ -143,7 +143,7 @@ def _json_content(name: str) -> Any:
 
 
 def _labels() -> Any:
-    task = TrainedTask.read(".")
+    task = StoredTask.read(".")
     return task and task.to_dict()
 
 

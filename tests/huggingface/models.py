@@ -15,7 +15,7 @@ from safetensors.numpy import load_file, save_file
 from albert_tf.checkpoints import huggingface
 from albert_tf.checkpoints.loading import empty_model
 from albert_tf.checkpoints.model_contents import ModelContents
-from albert_tf.checkpoints.trained_task import TrainedTask
+from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.data.text_examples import Labels
 from albert_tf.modeling.original_names import original_names
 from albert_tf.tokenization.loading import load_tokenizer
@@ -28,17 +28,17 @@ WEIGHTS = "model.safetensors"
 TOKENIZERS = {"english": "small_1000.model", "chinese": "vocab.txt"}
 MASKED_LM = {"cls/predictions/output_bias": (31,)}
 SENTENCE_ORDER = {"cls/seq_relationship/output_weights": (2, 12)}
-MNLI = TrainedTask("mnli", Labels(("contradiction", "entailment", "neutral")))
-IOB2 = TrainedTask("tokens", Labels(("O", "B-PER", "I-PER")), False)
+MNLI = StoredTask("mnli", Labels(("contradiction", "entailment", "neutral")))
+IOB2 = StoredTask("tokens", Labels(("O", "B-PER", "I-PER")), False)
 # Heads, changes of the configuration and task of our models.
 OURS = {
     "pretraining": ({**MASKED_LM, **SENTENCE_ORDER}, {}, None),
     "masked_lm": (MASKED_LM, {"hidden_act": "relu"}, None),
     "classifier": ({"output_weights": (3, 12)}, {}, MNLI),
     "tokens": ({"output_weights": (3, 12)}, {}, IOB2),
-    "regression": ({"output_weights": (1, 12)}, {}, TrainedTask("sts-b")),
-    "choice": ({"output_weights": (1, 12)}, {}, TrainedTask("race", max_seq_length=16)),
-    "questions": ({"cls/squad/output_weights": (2, 12)}, {}, TrainedTask("squad1.1")),
+    "regression": ({"output_weights": (1, 12)}, {}, StoredTask("sts-b")),
+    "choice": ({"output_weights": (1, 12)}, {}, StoredTask("race", max_seq_length=16)),
+    "questions": ({"cls/squad/output_weights": (2, 12)}, {}, StoredTask("squad1.1")),
     "encoder": ({}, {"hidden_act": "linear"}, None),
     "unshared": ({}, {"parameter_sharing": "none", "hidden_act": "tanh"}, None),
     "same_sizes": ({}, {"embedding_size": 12}, None),

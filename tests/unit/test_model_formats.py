@@ -12,7 +12,7 @@ from albert_tf.checkpoints.loading import load_weights, read_contents
 from albert_tf.checkpoints.model_contents import ModelContents
 from albert_tf.checkpoints.model_directory import essential_differences
 from albert_tf.checkpoints.model_source import stored_model
-from albert_tf.checkpoints.trained_task import TrainedTask
+from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.data.text_examples import Labels
 from albert_tf.modeling.models import AlbertForClassification
 from albert_tf.modeling.original_names import original_names
@@ -103,7 +103,7 @@ def test_release_directory_contains_the_list_of_pieces(golden, tmp_path, content
 @pytest.mark.parametrize("name", ["original", "huggingface"])
 def test_tasks_of_classifiers_are_preserved(tmp_path, contents, name, kind):
     random = np.random.default_rng(5)
-    task = TrainedTask(kind, Labels(("0", "1", "2")), is_pair=False)
+    task = StoredTask(kind, Labels(("0", "1", "2")), is_pair=False)
     head = {"output_weights": random.normal(size=(3, 24)), "output_bias": random.normal(size=3)}
     weights = {key: value for key, value in contents.weights.items() if key.startswith("bert/")}
     weights.update({key: value.astype(np.float32) for key, value in head.items()})

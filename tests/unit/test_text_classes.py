@@ -23,7 +23,7 @@ from albert_tf import (
     TextEncoder,
     TokenClassifier,
 )
-from albert_tf.checkpoints.trained_task import SQUAD_TASKS, TrainedTask
+from albert_tf.checkpoints.stored_task import SQUAD_TASKS, StoredTask
 from albert_tf.data.text_examples import Labels
 from tests.choice_run import choices
 from tests.squad_run import questions
@@ -44,7 +44,7 @@ class Case:
     make_model: Callable[[], keras.Model]
     arguments: dict[str, list]
     settings: dict[str, Any]
-    task: TrainedTask | None = None
+    task: StoredTask | None = None
     call: dict[str, Any] = field(default_factory=dict)
 
 
@@ -56,21 +56,21 @@ CASES = {
             lambda: AlbertForClassification(CONFIG, 3),
             {"texts": TEXTS},
             {"labels": LABELS, "max_seq_length": 20, "pairs": False},
-            TrainedTask("custom", Labels(LABELS), False, max_seq_length=20),
+            StoredTask("custom", Labels(LABELS), False, max_seq_length=20),
         ),
         Case(
             TokenClassifier,
             lambda: AlbertForTokenClassification(CONFIG, 3),
             {"texts": TEXTS},
             {"labels": LABELS, "max_seq_length": 16},
-            TrainedTask("tokens", Labels(LABELS), False, max_seq_length=16),
+            StoredTask("tokens", Labels(LABELS), False, max_seq_length=16),
         ),
         Case(
             QuestionAnswerer,
             lambda: AlbertForQuestionAnswering(CONFIG),
             {"questions": list(QUESTIONS), "contexts": list(CONTEXTS)},
             LENGTHS,
-            TrainedTask(
+            StoredTask(
                 SQUAD_TASKS[1],
                 max_seq_length=22,
                 settings={key: LENGTHS[key] for key in ("doc_stride", "max_query_length")},
@@ -83,7 +83,7 @@ CASES = {
              "questions": [row["question"] for row in CHOICES],
              "options": [row["options"] for row in CHOICES]},
             {"max_seq_length": 22, "max_qa_length": 9},
-            TrainedTask("race", max_seq_length=22, settings={"max_qa_length": 9}),
+            StoredTask("race", max_seq_length=22, settings={"max_qa_length": 9}),
         ),
         Case(
             FillMask,

@@ -33,7 +33,7 @@ from albert_tf.checkpoints.huggingface.weights import (
 from albert_tf.checkpoints.model_contents import ModelContents, StoredModel
 from albert_tf.checkpoints.other_files import next_step
 from albert_tf.checkpoints.report import LoadError
-from albert_tf.checkpoints.trained_task import (
+from albert_tf.checkpoints.stored_task import (
     LABELS_FILE,
     MULTIPLE_CHOICE,
     QUESTION_TASKS,
@@ -41,7 +41,7 @@ from albert_tf.checkpoints.trained_task import (
     TOKENS,
     UNCLEAR,
     UNNAMED,
-    TrainedTask,
+    StoredTask,
     described,
 )
 from albert_tf.config import EXACT_GELU, TRANSFORMERS_KEYS, VERSION_KEY, AlbertConfig, require_keys
@@ -150,7 +150,7 @@ def read(path: str) -> StoredModel:
     checkpoint = os.path.join(path, found[0])
     tensors = open_tensors(checkpoint)  # detects damaged files early
     open_reader = cache(partial(HuggingFaceWeights, checkpoint, tensors))
-    task, stated = TrainedTask.read(path), _trained_task(values, open_reader, where)
+    task, stated = StoredTask.read(path), _trained_task(values, open_reader, where)
     if task is not None and values:
         _check_same_task(task, values, where)
     tokenizer = read_tokenizer(path)
@@ -360,7 +360,7 @@ def _labels(contents: ModelContents) -> dict[str, Any]:
 
 def _trained_task(
     values: Mapping[str, Any], open_reader: Callable[[], HuggingFaceWeights], where: str
-) -> TrainedTask | None:
+) -> StoredTask | None:
     """Returns the task in a `config.json`, or `None` if it is unknown.
 
     The task of single-label texts with default labels (LABEL_0) is unknown. `is_pair` of texts is
@@ -372,7 +372,7 @@ def _trained_task(
         shapes = open_reader().get_variable_to_shape_map()
         architecture = _class_of_head(values, shapes, where)
     if architecture in (_QUESTIONS, _CHOICE):
-        return TrainedTask(_TASKS[architecture][0])
+        return StoredTask(_TASKS[architecture][0])
     if architecture is None:
         return None
     names = _label_names(values, where)
@@ -382,7 +382,7 @@ def _trained_task(
         if len(set(names)) < len(names):
             names = numbered_labels(len(names))
         name, is_pair = (TOKENS, False) if architecture == _TOKENS else (UNCLEAR, None)
-        return TrainedTask(name, Labels(names if len(names) > 1 else ()), is_pair)
+        return StoredTask(name, Labels(names if len(names) > 1 else ()), is_pair)
     kind = values.get("problem_type")
     is_regression = kind == "regression" or (len(names) == 1 and kind != _MULTI_LABEL)
     if is_regression and len(names) != 1:
@@ -390,19 +390,19 @@ def _trained_task(
     if kind == _MULTI_LABEL:  # also with default labels
         threshold = values.get(_THRESHOLD_KEY, Labels.threshold)
         try:
-            return TrainedTask(UNNAMED, Labels(names, True, threshold), None)
+            return StoredTask(UNNAMED, Labels(names, True, threshold), None)
         except (TypeError, ValueError) as error:
             raise LoadError(f"{where}: {_MULTI_LABEL}: {error}") from error
     name = _text_task(values)
     is_pair = len(GLUE_TASKS[name].text_names) == 2 if name in GLUE_TASKS else None
     if is_regression:
-        return TrainedTask(name, Labels(), is_pair)
+        return StoredTask(name, Labels(), is_pair)
     if all(label.startswith("LABEL_") for label in names) or len(set(names)) < len(names):
         return None
-    return TrainedTask(name, Labels(names), is_pair)
+    return StoredTask(name, Labels(names), is_pair)
 
 
-def _check_same_task(task: TrainedTask, values: Mapping[str, Any], where: str) -> None:
+def _check_same_task(task: StoredTask, values: Mapping[str, Any], where: str) -> None:
     """Rejects a `labels.json` that contradicts a `config.json` changed later."""
     architecture, kind = _architecture_of(values), values.get("problem_type")
     if architecture in _TASKS:

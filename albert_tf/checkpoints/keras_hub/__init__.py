@@ -27,7 +27,7 @@ from albert_tf.checkpoints.model_contents import (
 )
 from albert_tf.checkpoints.model_directory import with_vocabulary
 from albert_tf.checkpoints.report import LoadError, check_parameters, check_version
-from albert_tf.checkpoints.trained_task import TrainedTask
+from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import (
@@ -147,7 +147,7 @@ def read(path: str) -> StoredModel:
         tokenizer_files=[*filter(file_exists, vocabularies)],
         tokenizer_note=note,
         do_lower_case=do_lower_case,
-        task=TrainedTask.read(path),
+        task=StoredTask.read(path),
     )
 
 

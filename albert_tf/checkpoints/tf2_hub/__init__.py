@@ -19,6 +19,7 @@ from albert_tf.checkpoints import tf1_hub
 from albert_tf.checkpoints.model_contents import StoredModel
 from albert_tf.checkpoints.original import open_tensorflow_checkpoint, read_variables
 from albert_tf.checkpoints.report import DamagedError, LoadError
+from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.checkpoints.tf1_hub import GRAPH_FILE, OBJECT_GRAPH, VARIABLES
 from albert_tf.checkpoints.tf2_hub.writing import (
     ORIGINAL_INPUTS,
@@ -26,7 +27,6 @@ from albert_tf.checkpoints.tf2_hub.writing import (
     unsupported_weights,
     write,
 )
-from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.config import AlbertConfig
 from albert_tf.data.files import read_file, reason_of
 from albert_tf.data.strict_json import JsonError, json_values, listed, shown
@@ -121,7 +121,7 @@ def _read(path: str) -> StoredModel:
         config_file=config_file,
         tokenizer_files=tokenizer_files,
         do_lower_case=None if do_lower_case is None else bool(do_lower_case),
-        task=TrainedTask.read(os.path.join(path, EXTRA_TASK)),
+        task=StoredTask.read(os.path.join(path, EXTRA_TASK)),
         open_reader=lambda: weights,
     )
 

@@ -12,7 +12,7 @@ from albert_tf.checkpoints import keras_hub
 from albert_tf.checkpoints.model_directory import ModelDirectory
 from albert_tf.checkpoints.model_source import stored_model
 from albert_tf.checkpoints.report import LoadError
-from albert_tf.checkpoints.trained_task import TrainedTask
+from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.data.text_examples import Labels
 from albert_tf.finetuning.predictor import new_predictor
 from tests.small_model import ONE_BLOCK, resolve, small_config
@@ -50,7 +50,7 @@ def model(tokenizer):
 def run(model, tmp_path):
     """Returns the directory of a training run."""
     albert_tf.save(model, tmp_path / "run", max_seq_length=9, pairs=False)
-    task = TrainedTask.read(str(tmp_path / "run")).to_dict()
+    task = StoredTask.read(str(tmp_path / "run")).to_dict()
     config = {"config": {"model": CONFIG.to_dict(), "task": task}}
     (tmp_path / "run" / "run_config.json").write_text(json.dumps(config))
     return tmp_path / "run"
@@ -70,7 +70,7 @@ class TestTask:
     def test_labels_that_were_changed_after_training(self, run, values):
         assert albert_tf.load(run).labels == LABELS
         change(run / "labels.json", **values)
-        for read in (albert_tf.load, TrainedTask.read):
+        for read in (albert_tf.load, StoredTask.read):
             with pytest.raises(ValueError, match=r"labels\.json.*run_config\.json"):
                 read(str(run))
 
@@ -84,7 +84,7 @@ class TestTask:
 
     def test_missing_labels_are_read_from_the_run(self, run, warnings):
         (run / "labels.json").unlink()
-        assert TrainedTask.read(str(run)).labels == Labels(LABELS)
+        assert StoredTask.read(str(run)).labels == Labels(LABELS)
         assert albert_tf.load(run).labels == LABELS
         assert "labels.json is missing" in warnings[0]
 
@@ -271,7 +271,7 @@ def test_labels_and_ids_of_hugging_face(model, tmp_path, label2id, is_right):
 
 
 def test_another_length_than_in_training(warnings):
-    task = TrainedTask("custom", Labels(LABELS), max_seq_length=9)
+    task = StoredTask("custom", Labels(LABELS), max_seq_length=9)
     model = albert_tf.AlbertForClassification(CONFIG, labels=LABELS)
     for length in (None, 9):
         new_predictor(model, CONFIG, task, max_seq_length=length, batch_size=3)

@@ -13,7 +13,7 @@ import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
 from albert_tf.checkpoints import huggingface
-from albert_tf.checkpoints.formats import trained_task
+from albert_tf.checkpoints.formats import stored_task
 from albert_tf.checkpoints.huggingface.weights import hugging_face_name
 from albert_tf.checkpoints.loading import build_model, read_contents
 from albert_tf.checkpoints.model_contents import ModelContents
@@ -206,9 +206,7 @@ def test_unnamed_task_gets_the_name_of_a_text_task(folder, tmp_path):
     path = shutil.copytree(folder / "theirs" / "classifier", tmp_path / "texts")
     config = json.loads((path / "config.json").read_text())
     (path / "config.json").write_text(json.dumps({**config, "finetuning_task": None}))
-    names = {
-        name: trained_task(str(path / models.WEIGHTS), name).name for name in ("rte", "tokens")
-    }
+    names = {name: stored_task(str(path / models.WEIGHTS), name).name for name in ("rte", "tokens")}
     assert names == {"rte": "rte", "tokens": "custom"}
 
 

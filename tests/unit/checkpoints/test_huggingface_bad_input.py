@@ -12,12 +12,12 @@ import tensorflow as tf
 
 import albert_tf
 from albert_tf.checkpoints import huggingface
-from albert_tf.checkpoints.formats import trained_task
+from albert_tf.checkpoints.formats import stored_task
 from albert_tf.checkpoints.huggingface.weights import open_tensors, write_safetensors
 from albert_tf.checkpoints.loading import read_contents
 from albert_tf.checkpoints.model_contents import ModelContents
 from albert_tf.checkpoints.report import DamagedError, LoadError
-from albert_tf.checkpoints.trained_task import TrainedTask
+from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.config import AlbertConfig
 from albert_tf.data.text_examples import Labels
 from albert_tf.modeling.encoder import AlbertEncoder
@@ -242,16 +242,16 @@ NAMED = {"id2label": {"1": "good", "0": "bad"}, "num_labels": 2}
 @pytest.mark.parametrize(
     ("values", "task"),
     [
-        (NAMED, TrainedTask("custom", Labels(("bad", "good")), is_pair=None)),
+        (NAMED, StoredTask("custom", Labels(("bad", "good")), is_pair=None)),
         (
             {**NAMED, "finetuning_task": "sst2"},
-            TrainedTask("sst-2", Labels(("bad", "good")), False),
+            StoredTask("sst-2", Labels(("bad", "good")), False),
         ),
         ({"id2label": {"0": "LABEL_0", "1": "LABEL_1"}}, None),
-        ({**NAMED, **SEVERAL}, TrainedTask("custom", Labels(("bad", "good"), True), None)),
+        ({**NAMED, **SEVERAL}, StoredTask("custom", Labels(("bad", "good"), True), None)),
         ({**NAMED, "problem_type": "regression"}, None),
-        ({"id2label": {"0": "score"}}, TrainedTask("custom", Labels(), is_pair=None)),
-        ({"id2label": {"0": 3, "1": 4}}, TrainedTask("custom", Labels(("3", "4")), is_pair=None)),
+        ({"id2label": {"0": "score"}}, StoredTask("custom", Labels(), is_pair=None)),
+        ({"id2label": {"0": 3, "1": 4}}, StoredTask("custom", Labels(("3", "4")), is_pair=None)),
         ({"num_labels": 10**12}, None),
     ],
 )
@@ -297,7 +297,7 @@ def test_sizes_that_weights_do_not_determine_are_required(model, key):
         read(model)
 
 
-BAD_OR_GOOD = TrainedTask("custom", Labels(("bad", "good")), is_pair=None)
+BAD_OR_GOOD = StoredTask("custom", Labels(("bad", "good")), is_pair=None)
 
 
 @pytest.mark.parametrize(
@@ -308,7 +308,7 @@ BAD_OR_GOOD = TrainedTask("custom", Labels(("bad", "good")), is_pair=None)
         (BAD_OR_GOOD, {**NAMED, **SEVERAL}),
         (BAD_OR_GOOD, {**NAMED, "problem_type": "regression"}),
         (BAD_OR_GOOD, {"architectures": ["AlbertForQuestionAnswering"]}),
-        (TrainedTask("race"), NAMED),
+        (StoredTask("race"), NAMED),
     ],
 )
 def test_contradicting_labels_are_rejected(model, task, values):
@@ -316,7 +316,7 @@ def test_contradicting_labels_are_rejected(model, task, values):
     task.write(str(model))
     change(model / "config.json", **CLASSIFIER, **NAMED)
     if task == BAD_OR_GOOD:
-        assert read(model).task == trained_task(str(model / WEIGHTS)) == task
+        assert read(model).task == stored_task(str(model / WEIGHTS)) == task
     change(model / "config.json", **{**CLASSIFIER, "id2label": None, **values})
     with pytest.raises(LoadError, match=r"(?s)labels\.json.*config\.json"):
         read(model)

@@ -13,11 +13,11 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import albert_tf
-from albert_tf.checkpoints.formats import trained_task
+from albert_tf.checkpoints.formats import stored_task
 from albert_tf.checkpoints.loading import FoundModel, build_model, read_contents
 from albert_tf.checkpoints.model_source import ModelSettings, resolve_model, stored_model
 from albert_tf.checkpoints.report import LoadError
-from albert_tf.checkpoints.trained_task import TrainedTask
+from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.data.text_examples import Labels
 from albert_tf.modeling.models import (
     AlbertForClassification,
@@ -100,8 +100,8 @@ def assert_same_outputs(path, name) -> None:
 def test_classifiers_of_tokens_are_detected(variant, values, names, extra):
     path = variant("tokens", names, extra, **values)
     labels = names or ("LABEL_0", "LABEL_1", "LABEL_2")
-    task = TrainedTask("tokens", Labels(labels), False)
-    assert read_contents(str(path))[0].task == trained_task(str(path / models.WEIGHTS)) == task
+    task = StoredTask("tokens", Labels(labels), False)
+    assert read_contents(str(path))[0].task == stored_task(str(path / models.WEIGHTS)) == task
     assert_same_outputs(path, "tokens")
 
 
@@ -149,11 +149,11 @@ def test_unclear_classifiers_must_be_stated(variant, architectures):
         resolve_model(ModelSettings(init_checkpoint=str(path))), stored_model(str(path))
     )
     model = found.load(AlbertForTokenClassification, "a model that classifies tokens")
-    assert model.trained_task == TrainedTask("tokens", Labels(NOUNS), None)
+    assert model.trained_task == StoredTask("tokens", Labels(NOUNS), None)
     with pytest.raises(ValueError, match="a multiple-choice model"):
         found.load(AlbertForMultipleChoice, "a multiple-choice model")
     for name in ("tokens", "rte"):
-        task = trained_task(str(path / models.WEIGHTS), name)
+        task = stored_task(str(path / models.WEIGHTS), name)
         assert (task.name, task.labels.names) == (name, NOUNS)
 
 

@@ -16,7 +16,7 @@ from albert_tf.checkpoints.loading import load
 from albert_tf.checkpoints.model_contents import ModelContents
 from albert_tf.checkpoints.model_directory import with_vocabulary
 from albert_tf.checkpoints.report import LoadError
-from albert_tf.checkpoints.trained_task import TrainedTask
+from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.data.text_examples import Labels
 from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.models import (
@@ -112,7 +112,7 @@ def ours(tokenizer, tmp_path_factory):
             weights=weights_of(randomized(model)),
             tokenizer=tokenizer if name == "masked_lm" else None,
             do_lower_case=name != "equal",
-            task=TrainedTask("custom", Labels(LABELS)) if name == "classifier" else None,
+            task=StoredTask("custom", Labels(LABELS)) if name == "classifier" else None,
         )
         (root / name).mkdir()
         order = ["cls/seq_relationship/output_bias", "cls/seq_relationship/output_weights"]
@@ -243,7 +243,7 @@ def test_wordpiece_vocabulary_is_stored(golden, tmp_path):
 
 @pytest.mark.parametrize(
     ("task", "kind"),
-    [(None, AlbertForClassification), (TrainedTask("race"), AlbertForMultipleChoice)],
+    [(None, AlbertForClassification), (StoredTask("race"), AlbertForMultipleChoice)],
 )
 def test_single_output_becomes_a_classifier_of_one_class(tmp_path, task, kind):
     model = randomized(kind(SMALL, **({} if task else {"num_labels": 1})))
@@ -257,7 +257,7 @@ def test_single_output_becomes_a_classifier_of_one_class(tmp_path, task, kind):
 
 def test_token_classifier_becomes_an_encoder(tmp_path):
     model = randomized(AlbertForTokenClassification(SMALL, labels=LABELS))
-    task = TrainedTask("tokens", Labels(LABELS), False)
+    task = StoredTask("tokens", Labels(LABELS), False)
     contents = ModelContents(model.config, weights_of(model), task=task)
     assert keras_hub.unsupported_weights(contents) == ["output_bias", "output_weights"]
     keras_hub.write(str(tmp_path), contents)

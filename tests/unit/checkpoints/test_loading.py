@@ -12,7 +12,7 @@ from albert_tf.checkpoints.heads import head_in
 from albert_tf.checkpoints.loading import read_contents
 from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.checkpoints.report import LoadError
-from albert_tf.checkpoints.trained_task import TrainedTask
+from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.data.text_examples import Labels
 from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.models import (
@@ -33,16 +33,16 @@ MODELS = {
     "masked lm": (lambda: AlbertForPretraining(CONFIG, has_sentence_order_head=False), None),
     "classifier": (
         lambda: AlbertForClassification(CONFIG, labels=["a", "b", "c"]),
-        TrainedTask("mnli", Labels(("a", "b", "c"))),
+        StoredTask("mnli", Labels(("a", "b", "c"))),
     ),
     "tokens": (
         lambda: AlbertForTokenClassification(CONFIG, labels=["O", "B", "I"]),
-        TrainedTask("tokens", Labels(("O", "B", "I")), False),
+        StoredTask("tokens", Labels(("O", "B", "I")), False),
     ),
-    "spans": (lambda: AlbertForQuestionAnswering(CONFIG), TrainedTask("squad1.1")),
+    "spans": (lambda: AlbertForQuestionAnswering(CONFIG), StoredTask("squad1.1")),
     "beams": (
         lambda: AlbertForQuestionAnsweringWithBeamSearch(CONFIG, start_n_top=4, end_n_top=3),
-        TrainedTask("squad2.0", settings={"start_n_top": 4, "end_n_top": 3}),
+        StoredTask("squad2.0", settings={"start_n_top": 4, "end_n_top": 3}),
     ),
 }
 

@@ -8,7 +8,7 @@ import pytest
 
 import albert_tf
 from albert_tf.checkpoints.formats import FORMAT_NAMES
-from albert_tf.checkpoints.trained_task import TrainedTask
+from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.data.text_examples import Labels
 from tests.small_model import encoder_inputs, pretraining_inputs, small_config
 
@@ -26,12 +26,12 @@ HEADS = {
     "encoder": (albert_tf.AlbertEncoder, {}),
 }
 TASKS = {
-    "classes": TrainedTask("custom", Labels(("no", "maybe", "yes")), None, max_seq_length=9),
-    "number": TrainedTask("custom", Labels(), None, max_seq_length=9),
-    "tokens": TrainedTask("tokens", Labels(("O", "B-PER", "I-PER")), False, max_seq_length=9),
-    "choices": TrainedTask("race", max_seq_length=9),
-    "spans": TrainedTask("squad1.1", max_seq_length=9),
-    "beams": TrainedTask("squad2.0", max_seq_length=9, settings={"start_n_top": 3, "end_n_top": 2}),
+    "classes": StoredTask("custom", Labels(("no", "maybe", "yes")), None, max_seq_length=9),
+    "number": StoredTask("custom", Labels(), None, max_seq_length=9),
+    "tokens": StoredTask("tokens", Labels(("O", "B-PER", "I-PER")), False, max_seq_length=9),
+    "choices": StoredTask("race", max_seq_length=9),
+    "spans": StoredTask("squad1.1", max_seq_length=9),
+    "beams": StoredTask("squad2.0", max_seq_length=9, settings={"start_n_top": 3, "end_n_top": 2}),
 }
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from albert_tf.checkpoints.trained_task import TrainedTask
+from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.classification.data import CustomData, log_labels
 from albert_tf.classification.run import ClassificationSettings, ClassifierJob
 from albert_tf.data.text_examples import DEV, TEST, TRAIN, Labels, TextExample
@@ -227,7 +227,7 @@ NAMED = {"text_a_column": "question", "text_b_column": "answer", "label_column":
 )
 def test_given_columns_replace_columns_of_the_model(trained, given, expected):
     settings = ClassificationSettings(output_dir="out", **given)
-    task = TrainedTask("custom", Labels(("a", "b")), False, trained)
+    task = StoredTask("custom", Labels(("a", "b")), False, trained)
     settings = resolve(settings, ClassifierJob.trained_settings(settings, task))
     assert {name: getattr(settings, name) for name in expected} == expected
 

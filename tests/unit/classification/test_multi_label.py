@@ -13,7 +13,7 @@ from sklearn import metrics as sklearn_metrics
 import albert_tf
 from albert_tf.checkpoints import huggingface
 from albert_tf.checkpoints.loading import read_contents
-from albert_tf.checkpoints.trained_task import TrainedTask
+from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.classification.data import CustomData
 from albert_tf.classification.task import ClassificationTask
 from albert_tf.data.text_examples import DEV, TRAIN, Labels
@@ -134,9 +134,9 @@ def test_compiled_models_have_the_same_loss():
 def test_a_model_keeps_its_labels_and_threshold_in_every_format(tokenizer, tmp_path):
     keras.utils.set_random_seed(3)
     model = AlbertForClassification(CONFIG, 4)
-    task = TrainedTask("custom", LABELS, is_pair=False, max_seq_length=20)
+    task = StoredTask("custom", LABELS, is_pair=False, max_seq_length=20)
     directory = write_model(tmp_path / "trained", model, tokenizer, task)
-    assert TrainedTask.read(directory).labels.threshold == 0.3
+    assert StoredTask.read(directory).labels.threshold == 0.3
     contents, _ = read_contents(directory)
     (tmp_path / "huggingface").mkdir()
     huggingface.write(str(tmp_path / "huggingface"), contents)
@@ -155,7 +155,7 @@ def test_a_model_keeps_its_labels_and_threshold_in_every_format(tokenizer, tmp_p
         chosen = [name for name, p in prediction.probabilities.items() if p >= 0.3]
         assert prediction.label == "|".join(chosen)
     albert_tf.save(AlbertForClassification(CONFIG, 4, multi_label=True), tmp_path / "unnamed")
-    assert TrainedTask.read(str(tmp_path / "unnamed")).labels.multi_label
+    assert StoredTask.read(str(tmp_path / "unnamed")).labels.multi_label
     one = AlbertForClassification.load(directory, labels=NAMES, multi_label=False)
     assert (one.multi_label, one.trained_task) == (False, None)
     assert AlbertForClassification.load(directory, labels=NAMES).multi_label
@@ -182,7 +182,7 @@ def test_a_multi_label_model_is_rejected_without_multi_label(tmp_path, golden):
     """The error is about `multi_label`, not about the threshold, which is not set."""
     small = several_labels(tmp_path, golden)
     small.output.mkdir()
-    TrainedTask("custom", Labels(NAMES, True, 0.3), False).write(str(small.output))
+    StoredTask("custom", Labels(NAMES, True, 0.3), False).write(str(small.output))
     with pytest.raises(ValueError, match="trained with `multi_label`=True"):
         albert_tf.run_classification(settings(small, do_train=True, multi_label=False))
 

@@ -9,7 +9,7 @@ import pytest
 from albert_tf import AlbertForClassification, TextClassifier, TextPrediction
 from albert_tf.checkpoints import huggingface
 from albert_tf.checkpoints.loading import read_contents
-from albert_tf.checkpoints.trained_task import TrainedTask
+from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.classification import predict_texts, text_classifier
 from albert_tf.classification.predict_texts import TextPredictor, predict_file
 from albert_tf.data.text_examples import Labels
@@ -18,7 +18,7 @@ from albert_tf.training.distribution import create_strategy
 from tests.text_models import CONFIG, assert_rejected, write_model
 
 NAMES = ("low", "middle", "high")
-TASK = TrainedTask("custom", Labels(NAMES), is_pair=False, max_seq_length=20)
+TASK = StoredTask("custom", Labels(NAMES), is_pair=False, max_seq_length=20)
 TEXTS = ["the cat " * (1 + n % 11) + "sat" * (n % 5) for n in range(150)]
 
 
@@ -70,7 +70,7 @@ def test_predictions_contain_python_types(model, directory, tokenizer):
 
 def test_a_regression_gives_the_number(tokenizer, tmp_path):
     model = AlbertForClassification(CONFIG, 1)
-    task = TrainedTask("sts-b", Labels(), is_pair=True, max_seq_length=24)
+    task = StoredTask("sts-b", Labels(), is_pair=True, max_seq_length=24)
     regression = TextClassifier.load(write_model(tmp_path, model, tokenizer, task))
     (found,) = regression(["the cat"], ["sat"])
     assert found.label == str(np.float32(found.value))
@@ -106,7 +106,7 @@ def test_bad_input_is_rejected(model, directory, tokenizer, tmp_path):
     classifier = TextClassifier.load(directory)
     pairs = TextClassifier(model, tokenizer, labels=NAMES, pairs=True)
     unlabelled = write_model(tmp_path / "unlabelled", model, tokenizer)
-    short = TrainedTask("custom", Labels(NAMES[:2]), is_pair=False)
+    short = StoredTask("custom", Labels(NAMES[:2]), is_pair=False)
     mislabelled = write_model(tmp_path / "mislabelled", model, tokenizer, short)
     load = TextClassifier.load
     # Iterating over a pandas table yields the names of its columns.

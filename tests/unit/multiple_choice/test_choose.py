@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from albert_tf import AlbertForClassification, AlbertForMultipleChoice, MultipleChoice
-from albert_tf.checkpoints.trained_task import TrainedTask
+from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.data.text_examples import Labels
 from albert_tf.multiple_choice.data import LETTERS
 from albert_tf.multiple_choice.run import MultipleChoiceJob, MultipleChoiceSettings
@@ -15,7 +15,7 @@ from tests.choice_run import choices, write_choices
 from tests.fine_tuning_run import run_context
 from tests.text_models import CONFIG, assert_rejected, write_model
 
-TASK = TrainedTask("race", max_seq_length=22, settings={"max_qa_length": 9})
+TASK = StoredTask("race", max_seq_length=22, settings={"max_qa_length": 9})
 ROWS = choices(13, 2, 5)
 COLUMNS = {
     argument: [row[name] for row in ROWS]
@@ -71,7 +71,7 @@ def test_models_of_an_unknown_task_need_one_score(model, tokenizer, tmp_path):
     unknown = MultipleChoice.load(write_model(tmp_path / "unknown", model, tokenizer))
     assert unknown.max_qa_length == 128
     assert unknown(**COLUMNS) == MultipleChoice(model, tokenizer)(**COLUMNS)
-    regression = TrainedTask("sts-b", Labels())
+    regression = StoredTask("sts-b", Labels())
     other = write_model(tmp_path / "regression", model, tokenizer, regression)
     with pytest.raises(ValueError, match=r"path must be a multiple-choice model.*'sts-b'"):
         MultipleChoice.load(other)

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from albert_tf.checkpoints.trained_task import SQUAD_TASKS, THRESHOLD, TrainedTask
+from albert_tf.checkpoints.stored_task import SQUAD_TASKS, THRESHOLD, StoredTask
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.squad.run import SquadEvaluationResults, SquadJob, SquadSettings
 from albert_tf.tokenization.loading import load_tokenizer
@@ -47,7 +47,7 @@ def new_job(version, golden, folder, paragraphs=PARAGRAPHS, known=None, **change
     tokenizer = load_tokenizer(spm_model_file=str(golden / "tokenizer" / "small_1000.model"))
     trained = None
     if known is not None:
-        trained = TrainedTask(SQUAD_TASKS[version], settings={THRESHOLD: known})
+        trained = StoredTask(SQUAD_TASKS[version], settings={THRESHOLD: known})
     return SquadJob(run_context(settings, config, tokenizer, SQUAD_TASKS[version], trained))
 
 
@@ -92,7 +92,7 @@ def test_the_best_answers_are_kept(run, tmp_path):
     assert (tmp_path / "nbest_predictions.json").read_bytes() == before
     assert (tmp_path / "best_trial.txt").read_text() == "5:10:30.0"
     assert best.step == 10
-    kept = TrainedTask.read(str(tmp_path))
+    kept = StoredTask.read(str(tmp_path))
     assert (kept is not None and THRESHOLD in kept.settings) == (run.version == 2)
 
 

@@ -11,7 +11,7 @@ from albert_tf import (
     AlbertForQuestionAnsweringWithBeamSearch,
     QuestionAnswerer,
 )
-from albert_tf.checkpoints.trained_task import SQUAD_TASKS, THRESHOLD, TrainedTask
+from albert_tf.checkpoints.stored_task import SQUAD_TASKS, THRESHOLD, StoredTask
 from albert_tf.data import streams
 from albert_tf.finetuning.predictor import Predictor
 from albert_tf.squad import ask
@@ -44,7 +44,7 @@ def directory(version, model, tokenizer, tmp_path_factory):
     settings = dict(SETTINGS)
     if version == 2:
         settings |= {"start_n_top": 3, "end_n_top": 2, THRESHOLD: MEDIAN}
-    task = TrainedTask(SQUAD_TASKS[version], max_seq_length=22, settings=settings)
+    task = StoredTask(SQUAD_TASKS[version], max_seq_length=22, settings=settings)
     return write_model(tmp_path_factory.mktemp("trained"), model, tokenizer, task)
 
 

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from albert_tf import AlbertForTokenClassification, TaggedEntity, TaggedWord, TokenClassifier
-from albert_tf.checkpoints.trained_task import TrainedTask
+from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.data.text_examples import Labels
 from albert_tf.token_classification import tag
 from albert_tf.token_classification.tag import predict_file
 from tests.text_models import CONFIG, assert_rejected, write_model
 
 NAMES = ("O", "B-animal", "B-place", "I-animal", "I-place")
-TASK = TrainedTask("tokens", Labels(NAMES), False, max_seq_length=16)
+TASK = StoredTask("tokens", Labels(NAMES), False, max_seq_length=16)
 WORDS = ("the", "cat", "sat", "on", "a", "mat", ".", "", "и", "\u200b", "extraordinary")
 
 

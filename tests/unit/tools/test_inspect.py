@@ -11,7 +11,7 @@ import tensorflow as tf
 import albert_tf
 from albert_tf.checkpoints.model_directory import ModelDirectory
 from albert_tf.checkpoints.original import write_checkpoint
-from albert_tf.checkpoints.trained_task import TrainedTask
+from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.classification.export import export_classifier
 from albert_tf.cli import inspect
 from albert_tf.data.text_examples import Labels
@@ -72,7 +72,7 @@ def test_a_pretrained_model_in_another_format(golden, capsys):
 
 @pytest.mark.parametrize("is_pair", [True, False])
 def test_a_classifier_in_training(tmp_path, tokenizer, is_pair):
-    task = TrainedTask("mine", Labels(("no", "yes", "who knows")), is_pair, max_seq_length=32)
+    task = StoredTask("mine", Labels(("no", "yes", "who knows")), is_pair, max_seq_length=32)
     text = described(
         written(tmp_path, albert_tf.AlbertForClassification(CONFIG, 3), tokenizer, task)
     )
@@ -94,10 +94,10 @@ def test_a_classifier_in_training(tmp_path, tokenizer, is_pair):
     ("name", "task", "sample"),
     [
         ("ForClassification", None, STORY),
-        ("ForTokenClassification", TrainedTask("tokens", Labels(("O", "B-X")), False), "film/"),
-        ("ForMultipleChoice", TrainedTask("race"), "Anna "),
-        ("ForQuestionAnswering", TrainedTask("squad1.1"), "Who wrote the"),
-        ("ForQuestionAnsweringWithBeamSearch", TrainedTask("squad2.0"), "(null odds "),
+        ("ForTokenClassification", StoredTask("tokens", Labels(("O", "B-X")), False), "film/"),
+        ("ForMultipleChoice", StoredTask("race"), "Anna "),
+        ("ForQuestionAnswering", StoredTask("squad1.1"), "Who wrote the"),
+        ("ForQuestionAnsweringWithBeamSearch", StoredTask("squad2.0"), "(null odds "),
         ("Encoder", None, "cosine"),
     ],
 )

@@ -7,28 +7,26 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.checkpoints.original import write_checkpoint
-from albert_tf.checkpoints.trained_task import TrainedTask
+from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.data.strict_json import JsonError
 from albert_tf.data.text_examples import Labels
 from albert_tf.finetuning.flow import check_head_in, fresh_head
 
 THREE = Labels(("contradiction", "entailment", "neutral"))
-MNLI = TrainedTask("mnli", THREE, is_pair=True)
-OWN = TrainedTask(
-    "custom", Labels(("ja", "nö", "weiß nicht")), False, {"text_a_column": "Text"}, 64
-)
-SQUAD = TrainedTask(
+MNLI = StoredTask("mnli", THREE, is_pair=True)
+OWN = StoredTask("custom", Labels(("ja", "nö", "weiß nicht")), False, {"text_a_column": "Text"}, 64)
+SQUAD = StoredTask(
     "squad2.0", max_seq_length=48, settings={"doc_stride": 11, "null_score_diff_threshold": -0.5}
 )
-UNKNOWN = TrainedTask("custom", THREE, is_pair=None)  # of another library
+UNKNOWN = StoredTask("custom", THREE, is_pair=None)  # of another library
 
 
 def test_written_tasks_are_read(tmp_path):
-    assert TrainedTask.read(str(tmp_path)) is None
-    for task in (OWN, MNLI, SQUAD, UNKNOWN, TrainedTask("sts-b", Labels(), True)):
+    assert StoredTask.read(str(tmp_path)) is None
+    for task in (OWN, MNLI, SQUAD, UNKNOWN, StoredTask("sts-b", Labels(), True)):
         task.write(str(tmp_path))
-        assert TrainedTask.read(str(tmp_path)) == task
+        assert StoredTask.read(str(tmp_path)) == task
     assert json.loads((tmp_path / "labels.json").read_text())["regression"] is True
     assert SQUAD.to_dict().keys() == {"task_name", "settings", "max_seq_length"}
 
@@ -54,22 +52,22 @@ def test_wrong_values_are_rejected(tmp_path, damage, key):
     path = tmp_path / "labels.json"
     path.write_text(json.dumps({**WHOLE, **damage}))
     with pytest.raises(JsonError) as raised:
-        TrainedTask.read(str(tmp_path))
+        StoredTask.read(str(tmp_path))
     assert str(raised.value).startswith(f"{str(path)!r}: {key} ")
 
 
 def test_duplicate_labels_are_rejected(tmp_path):
     (tmp_path / "labels.json").write_text(json.dumps({**WHOLE, "labels": ["a", "a"]}))
     with pytest.raises(ValueError, match=r"labels\.json'"):
-        TrainedTask.read(str(tmp_path))
+        StoredTask.read(str(tmp_path))
 
 
 def test_whole_numbers_can_be_floats(tmp_path):
     settings = {"doc_stride": 128.0, "null_score_diff_threshold": -2.0}
     content = {"task_name": "squad2.0", "max_seq_length": 384.0, "settings": settings}
     (tmp_path / "labels.json").write_text(json.dumps(content))
-    task = TrainedTask.read(str(tmp_path))
-    assert task == TrainedTask("squad2.0", max_seq_length=384, settings=settings)
+    task = StoredTask.read(str(tmp_path))
+    assert task == StoredTask("squad2.0", max_seq_length=384, settings=settings)
     assert isinstance(task.settings["doc_stride"], int)
     assert isinstance(task.max_seq_length, int)
 
@@ -78,10 +76,10 @@ class TestChecks:
     def test_same_and_equivalent_tasks_are_accepted(self):
         for name in ("mnli", "mismnli", "ax"):
             MNLI.check_name(name, "out", is_training=False)
-            MNLI.check_answers(TrainedTask(name, THREE, True), "out")
+            MNLI.check_answers(StoredTask(name, THREE, True), "out")
         MNLI.check_name("mnli", "out", is_training=True)
         for is_pair in (True, False):
-            UNKNOWN.check_answers(TrainedTask("custom", THREE, is_pair), "out")
+            UNKNOWN.check_answers(StoredTask("custom", THREE, is_pair), "out")
 
     @pytest.mark.parametrize(("name", "is_training"), [("mismnli", True), ("custom", False)])
     def test_other_tasks_are_rejected(self, name, is_training):
@@ -102,7 +100,7 @@ class TestChecks:
     )
     def test_other_labels_and_texts_are_rejected(self, labels, is_pair, message):
         with pytest.raises(ValueError, match=message):
-            MNLI.check_answers(TrainedTask("mnli", labels, is_pair), "out")
+            MNLI.check_answers(StoredTask("mnli", labels, is_pair), "out")
 
 
 def test_head_of_another_task_is_not_loaded(tmp_path):
@@ -113,7 +111,7 @@ def test_head_of_another_task_is_not_loaded(tmp_path):
     MNLI.write(str(tmp_path))
     assert fresh_head(MNLI, checkpoint) == {}
     assert fresh_head(OWN, checkpoint) == dict.fromkeys(head, "of the task mnli")
-    other_labels = TrainedTask("mnli", Labels(THREE.names[::-1]), True)
+    other_labels = StoredTask("mnli", Labels(THREE.names[::-1]), True)
     assert len(fresh_head(other_labels, checkpoint)) == 2
 
 
@@ -125,7 +123,7 @@ class TestQuestions:
             "race": {"output_weights": np.zeros([1, 5])},
             "mnli": {"output_weights": np.zeros([3, 5])},
         }
-        tasks = [TrainedTask(name) for name in heads if name != "mnli"] + [MNLI]
+        tasks = [StoredTask(name) for name in heads if name != "mnli"] + [MNLI]
         for trained, variables in heads.items():
             directory = tmp_path / trained
             directory.mkdir()

@@ -32,7 +32,7 @@ _SAME_KIND = ({"mnli", "mismnli", "ax"},)
 
 
 @dataclass(frozen=True)
-class TrainedTask:
+class StoredTask:
     """A task and its labels, whose order is part of the model."""
 
     name: str  # a GLUE task in lower case, `UNNAMED`, `UNCLEAR`, `TOKENS`, or a `QUESTION_TASKS`
@@ -68,7 +68,7 @@ class TrainedTask:
         write_file(os.path.join(directory, LABELS_FILE), f"{content}\n")
 
     @classmethod
-    def read(cls, directory: str) -> TrainedTask | None:
+    def read(cls, directory: str) -> StoredTask | None:
         """Reads the `labels.json` in a directory, or the task in its `run_config.json`.
 
         Returns `None` if neither exists. Raises `ValueError` if a value is invalid or the files
@@ -100,7 +100,7 @@ class TrainedTask:
         return task
 
     @classmethod
-    def _read(cls, path: str) -> TrainedTask:
+    def _read(cls, path: str) -> StoredTask:
         content = JsonValue(read_json(path, repr(path)), repr(path))
         try:
             return _task(content)
@@ -121,7 +121,7 @@ class TrainedTask:
                 f"this command runs {name!r}. Use a new `output_dir` or the same task."
             )
 
-    def check_answers(self, asked: TrainedTask, directory: str) -> None:
+    def check_answers(self, asked: StoredTask, directory: str) -> None:
         """Raises `ValueError` if the labels differ, or only one task has pairs of texts."""
         path = os.path.join(directory, LABELS_FILE)
         path = path if tf.io.gfile.exists(path) else directory
@@ -140,7 +140,7 @@ class TrainedTask:
             )
 
 
-def _task_of_run(directory: str) -> TrainedTask | None:
+def _task_of_run(directory: str) -> StoredTask | None:
     """Returns the task of the run that trained the model in a directory, if it is stored."""
     try:
         return _task(JsonValue(read_run_config(directory), RUN_CONFIG_FILE)["task"])
@@ -148,8 +148,8 @@ def _task_of_run(directory: str) -> TrainedTask | None:
         return None
 
 
-def _task(content: JsonValue) -> TrainedTask:
-    """Parses the result of `TrainedTask.to_dict`."""
+def _task(content: JsonValue) -> StoredTask:
+    """Parses the result of `StoredTask.to_dict`."""
     name = content["task_name"].text()
     length = content.get("max_seq_length")
     max_seq_length = length.whole_number(1) if length else None
@@ -158,7 +158,7 @@ def _task(content: JsonValue) -> TrainedTask:
             flag: value.number() if flag == THRESHOLD else value.whole_number(1)
             for flag, value in content["settings"].members().items()
         }
-        return TrainedTask(name, max_seq_length=max_seq_length, settings=settings)
+        return StoredTask(name, max_seq_length=max_seq_length, settings=settings)
     threshold = content.members().get(_MULTI_LABEL)
     labels = Labels(
         tuple(label.text() for label in content["labels"].elements()),
@@ -169,7 +169,7 @@ def _task(content: JsonValue) -> TrainedTask:
     if regression and regression.truth_value() != labels.is_regression:
         raise regression.error(f"{labels.is_regression}".lower() + " with these labels")
     pairs, columns = content["pairs"], content.members().get("columns")
-    return TrainedTask(
+    return StoredTask(
         name,
         labels,
         None if pairs.value is None else pairs.truth_value(),
@@ -181,7 +181,7 @@ def _task(content: JsonValue) -> TrainedTask:
     )
 
 
-def warn_of_another_length(task: TrainedTask | None, max_seq_length: int | None) -> None:
+def warn_of_another_length(task: StoredTask | None, max_seq_length: int | None) -> None:
     """Logs a warning if texts are truncated to another length than in training."""
     trained = task.max_seq_length if task else None
     if trained and max_seq_length and max_seq_length != trained:
