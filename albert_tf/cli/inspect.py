@@ -1,7 +1,7 @@
 """Describes a path: a model of any format, records or a tokenizer.
 
-For a model, it prints format, configuration, parameters, tokenizer, task, and the output for a
-sample text. Several paths are described one after the other. The command has no flags.
+For a model, it prints format, configuration, parameters, tokenizer and task. Several paths are
+described one after the other. The command has no flags.
 
     albert_tf inspect albert_base_v2.tar.gz
 

@@ -1,6 +1,6 @@
 """Compares variants of a base model, as in the ablation studies of the paper.
 
-`run_pretraining` trains one variant after the other. The results are a table and a figure.
+`run_pretraining` trains one variant after the other. The results are written to a table.
 """
 
 import dataclasses
@@ -20,7 +20,6 @@ from albert_tf.data.files import file_exists, match_files, read_utf8, write_file
 from albert_tf.modeling.parameter_sharing import parameter_counts
 from albert_tf.pretraining.instances import NONE, NSP, SENTENCE_LOSSES, SOP
 from albert_tf.tools.commands import command_arguments, read_evaluations, run_command, write_table
-from albert_tf.training.curves import png
 from albert_tf.training.run_records import METRICS_FILE, read_records
 
 BASE = "base"
@@ -249,7 +248,7 @@ def read_run(variant: Variant, path: str) -> dict[str, Any]:
 
 
 def write_results(output_dir: str, runs: Sequence[Mapping[str, Any]]) -> str:
-    """Writes `ablations.md`, `.json` and `.png`. Returns the Markdown table."""
+    """Writes `ablations.md` and `.json`. Returns the Markdown table."""
     if not runs:
         return ""
     models: dict[str, list[Mapping[str, Any]]] = {}  # all seeds of a model
@@ -273,28 +272,4 @@ def write_results(output_dir: str, runs: Sequence[Mapping[str, Any]]) -> str:
         "with its pooler. Losses and accuracies (in percent) are measured on held-out records; for "
         "several seeds, the table shows the mean with the lowest and highest value."
     )
-    path = os.path.join(output_dir, "ablations")
-    return write_table(path, rows, [note], runs, _figure(runs))
-
-
-def _figure(runs: Sequence[Mapping[str, Any]]) -> bytes:
-    """Returns a plot of held-out masked-LM accuracy: a panel per comparison, a line per run."""
-    from matplotlib.figure import Figure  # slow to import
-
-    found = {run["comparison"] for run in runs}
-    panels = [key for key in COMPARISONS if key in found] or [BASE]
-    figure = Figure(figsize=(1 + 3.6 * len(panels), 3.4), layout="constrained")
-    drawn = figure.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False)[0]
-    for key, axes in zip(panels, drawn, strict=True):
-        labels = set()
-        for run in runs:
-            if run["comparison"] in (BASE, key):
-                label = None if run["value"] in labels else run["value"]  # one per model
-                labels.add(run["value"])
-                accuracies = [100 * accuracy for accuracy in run["curve"].values()]
-                style = "k.-" if run["comparison"] == BASE else ".-"
-                axes.plot(list(run["curve"]), accuracies, style, label=label)
-        axes.set(title=key, xlabel="step")
-        axes.legend(fontsize="small")
-    drawn[0].set_ylabel("held-out masked-LM accuracy, percent")
-    return png(figure, dpi=80)
+    return write_table(os.path.join(output_dir, "ablations"), rows, [note], runs)

@@ -85,9 +85,13 @@ def read_evaluations(output_dir: str) -> dict[int, dict[str, float]]:
 
 
 def write_table(
-    path: str, rows: Sequence[Sequence[str]], notes: Sequence[str], content: Any, figure: bytes
+    path: str,
+    rows: Sequence[Sequence[str]],
+    notes: Sequence[str],
+    content: Any,
+    figure: bytes = b"",
 ) -> str:
-    """Writes `<path>.md`, `.json` and `.png`. Returns the Markdown table with its notes.
+    """Writes `<path>.md`, `.json` and, with a figure, `.png`. Returns the table with its notes.
 
     The first row is the header. The first two columns are texts, the others numbers.
     """
@@ -95,5 +99,6 @@ def write_table(
     lines = [header, ["---"] * 2 + ["---:"] * (len(header) - 2), *others]
     table = "\n".join([*(f"| {' | '.join(line)} |" for line in lines), "", *notes]) + "\n"
     text = json.dumps(content, indent=2) + "\n"
-    write_files({f"{path}.md": table, f"{path}.json": text, f"{path}.png": figure})
+    figures = {f"{path}.png": figure} if figure else {}
+    write_files({f"{path}.md": table, f"{path}.json": text, **figures})
     return table

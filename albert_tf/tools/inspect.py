@@ -1,34 +1,33 @@
-"""Describes files: models, including a sample of their output, exported models and records."""
+"""Describes files: models, exported models, records, tokenizers and configurations."""
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-import albert_tf
 from albert_tf.checkpoints.archives import is_indirect
 from albert_tf.checkpoints.formats import open_model
 from albert_tf.checkpoints.heads import heads_in
 from albert_tf.checkpoints.huggingface import read_config
 from albert_tf.checkpoints.load_tokenizer import load_tokenizer as load_model_tokenizer
-from albert_tf.checkpoints.loading import without_scope
+from albert_tf.checkpoints.loading import load, without_scope
 from albert_tf.checkpoints.model_contents import StoredModel
 from albert_tf.checkpoints.model_directory import essential_differences
 from albert_tf.checkpoints.original import GLOBAL_STEP, read_variables
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.tf1_hub import GRAPH_FILE
 from albert_tf.checkpoints.training_directory import TrainingDirectory
+from albert_tf.config import PRESETS
 from albert_tf.data.errors import UserError, visible, without_secrets
 from albert_tf.data.files import file_size, open_binary, read_file
 from albert_tf.data.tfrecord import RecordError, count_records, read_records
 from albert_tf.modeling.original_names import is_slot
-from albert_tf.modeling.parameter_sharing import POOLER, parameter_counts
+from albert_tf.modeling.parameter_sharing import parameter_counts
 from albert_tf.pretraining.batching import example_features
 from albert_tf.pretraining.record_facts import VOCABULARY, stored_facts
 from albert_tf.tokenization.base import Tokenizer, vocabulary_fingerprint
@@ -52,23 +51,6 @@ _RECORD_KINDS = {  # by a feature that identifies the kind
     "unique_ids": "question answering",
     "input_ids": "token sequences",
 }
-
-
-# Texts for sample outputs: two sentences, a masked text, a question, its context and its options.
-_ENGLISH = (
-    ("The film was a joy from start to end.", "I would watch it again."),
-    "The capital of France is the [MASK] of Paris.",
-    "Who wrote the book?",
-    "The book was written by Anna in 1921.",
-    ("Anna", "Paul"),
-)
-_CHINESE = (
-    ("这部电影从头到尾都很好看。", "我还想再看一次。"),
-    "北京是中国的首[MASK]。",
-    "这本书是谁写的？",
-    "这本书是安娜在1921年写的。",
-    ("安娜", "保罗"),
-)
 
 
 def describe(path: str) -> Iterator[str]:
@@ -209,8 +191,6 @@ def _tokenizer(path: str) -> Iterator[Section]:
     yield "Tokenizer", _tokenizer_facts(tokenizer)
     ids = {name: getattr(tokenizer, f"{name}_id") for name in ("pad", "unk", "cls", "sep", "mask")}
     yield "Special tokens", {name: f"{i} {tokenizer.tokens[i]}" for name, i in ids.items()}
-    text = _ENGLISH[0][0]
-    yield "Sample output", {text: " ".join(tokenizer.tokenize(text))}
 
 
 def _tokenizer_facts(tokenizer: Tokenizer) -> dict[str, object]:
@@ -244,11 +224,11 @@ def _model(path: str) -> Iterator[Section]:
     if config is None:
         yield "Configuration", {"none": "pass --albert_config_file"}
         return
-    presets = albert_tf.PRESETS.items()
+    presets = PRESETS.items()
     same = [name for name, preset in presets if not essential_differences(preset, config)]
     released = {"equal to": ", ".join(same) or "no released model"}
     yield f"Configuration ({stored.config_file})", {**config.to_dict(), **released}
-    model = albert_tf.load(path)
+    model = load(path)
     encoder = parameter_counts(config).encoder
     total = sum(variable.shape.num_elements() for variable in model.weights)
     parameters = {"encoder": encoder, "heads": total - encoder, "all": total}
@@ -261,12 +241,9 @@ def _model(path: str) -> Iterator[Section]:
     notes = {"differences": stored.tokenizer_note} if stored.tokenizer_note else {}
     if model.tokenizer is None:
         yield "Tokenizer", {"kind": "none; pass --spm_model_file or --vocab_file", **notes}
-        yield "Sample output", ["none (the model has no tokenizer)"]
         return
     facts = _tokenizer_facts(model.tokenizer)
     yield "Tokenizer", {**facts, "lower-cases": model.tokenizer.do_lower_case, **notes}
-    has_pooler = any(POOLER in name for name in stored.weights[1])
-    yield "Sample output", _sample_output(model, "pooled" if has_pooler else "mean")
 
 
 def _weights(stored: StoredModel) -> dict[str, object]:
@@ -284,49 +261,3 @@ def _weights(stored: StoredModel) -> dict[str, object]:
         found["step"] = int(read_variables(reader, stored.checkpoint, [GLOBAL_STEP])[GLOBAL_STEP])
     found["heads"] = ", ".join(heads_in(without_scope(shapes))) or "none"
     return found
-
-
-def _sample_output(model: Any, pooling: Any) -> list[str]:
-    """Returns a text in the language of the model, and the output for this text."""
-    tokens, positions = model.tokenizer.tokens, model.config.max_position_embeddings
-    is_chinese = 3 * sum(any("一" <= c <= "鿿" for c in token) for token in tokens) > len(tokens)
-    sentences, masked, question, context, options = _CHINESE if is_chinese else _ENGLISH
-    task = model.trained_task
-    length = (task and task.max_seq_length) or min(128, positions)
-    size: dict[str, Any] = {"max_seq_length": length, "batch_size": 1}
-    if isinstance(model, albert_tf.AlbertForPretraining):
-        candidates = albert_tf.FillMask(model)([masked])[0][0]
-        return [masked, _shares((c.token, c.probability) for c in candidates)]
-    if isinstance(model, albert_tf.AlbertForClassification):
-        classifier = albert_tf.TextClassifier(model, labels=_labels(model), **size)
-        texts = sentences if classifier.pairs else sentences[:1]
-        (prediction,) = classifier(*([text] for text in texts))
-        number = "" if prediction.value is None else f"  {prediction.value:.3f}"
-        return ["  ".join(texts), number + _shares(prediction.probabilities.items())]
-    if isinstance(model, albert_tf.AlbertForTokenClassification):
-        tag = albert_tf.TokenClassifier(model, labels=_labels(model), **size)
-        words = tag(sentences[0]).words
-        return [sentences[0], "  " + "  ".join(f"{word.text}/{word.label}" for word in words)]
-    if isinstance(model, albert_tf.AlbertEncoder):
-        vectors = albert_tf.TextEncoder(model, pooling=pooling, **size)(sentences)
-        cosine = -keras.losses.cosine_similarity(*vectors)
-        return ["  ".join(sentences), f"  cosine of their {pooling} outputs {cosine:.3f}"]
-    asked = f"{question}  {context}"
-    given = {"questions": [question], "contexts": [context]}
-    if isinstance(model, albert_tf.AlbertForMultipleChoice):
-        (chosen,) = albert_tf.MultipleChoice(model, **size)(**given, options=[options])
-        return [asked, _shares(zip(options, chosen.probabilities, strict=True))]
-    size |= {"max_query_length": min(64, positions // 2), "null_score_diff_threshold": math.inf}
-    (answer,) = albert_tf.QuestionAnswerer(model, **size)(**given)
-    odds = "" if answer.null_odds is None else f"  (null odds {answer.null_odds:.2f})"
-    return [asked, _shares([(answer.answer, answer.probability or 0)]) + odds]
-
-
-def _labels(model: Any) -> list[str] | None:
-    """Returns numbers as labels of a classifier that has no labels."""
-    has_labels = model.labels or model.num_labels == 1
-    return None if has_labels else [f"label {number}" for number in range(model.num_labels)]
-
-
-def _shares(probabilities: Iterable[tuple[str, float]]) -> str:
-    return "".join(f"  {name} {share:.1%}" for name, share in probabilities)

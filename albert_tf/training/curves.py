@@ -12,10 +12,10 @@ _PHASES = {"train": ("tab:blue", "training"), "eval": ("tab:orange", "held-out")
 _STYLES = ("-", "--", ":")  # for several metrics in one panel
 
 
-def png(figure: Any, dpi: int = 100) -> bytes:
+def png(figure: Any) -> bytes:
     """Returns the PNG image of a `matplotlib.figure.Figure`."""
     image = io.BytesIO()
-    figure.savefig(image, format="png", dpi=dpi)
+    figure.savefig(image, format="png", dpi=100)
     return image.getvalue()
 
 

@@ -221,4 +221,3 @@ def test_results_have_scores_at_the_last_step_curves_and_the_spread_of_seeds(tmp
     assert rows[1][4:] == ["1", "3.250", "50.0", "-", "8.0"]
     content = json.loads((tmp_path / "ablations.json").read_text())
     assert [run["seed"] for run in content] == [0, 5, 0]
-    assert (tmp_path / "ablations.png").read_bytes().startswith(b"\x89PNG")
