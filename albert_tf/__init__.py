@@ -66,7 +66,6 @@ if TYPE_CHECKING:
     from albert_tf.token_classification.tag import TaggedText as TaggedText
     from albert_tf.token_classification.tag import TaggedWord as TaggedWord
     from albert_tf.token_classification.token_classifier import TokenClassifier as TokenClassifier
-    from albert_tf.tools.exports import estimate_memory as estimate_memory
     from albert_tf.tools.exports import export_litert as export_litert
     from albert_tf.tools.exports import export_saved_model as export_saved_model
     from albert_tf.tools.exports import inspect as inspect
@@ -108,7 +107,7 @@ _NAMES = {
     "token_classification.run": ("TokenClassificationSettings", "run_token_classification"),
     "token_classification.tag": ("TaggedEntity", "TaggedText", "TaggedWord"),
     "token_classification.token_classifier": ("TokenClassifier",),
-    "tools.exports": ("estimate_memory", "export_litert", "export_saved_model", "inspect"),
+    "tools.exports": ("export_litert", "export_saved_model", "inspect"),
     "training.optimization": ("AdamWeightDecay", "Lamb", "WarmupPolynomialDecay"),
     "training.settings": ("JobResult",),
 }

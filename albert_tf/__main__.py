@@ -32,7 +32,7 @@ COMMANDS = {
         "export_to_tfhub",
         "export_litert",
     ),
-    "Planning and comparing": ("check_accelerator", "memory", "run_ablations", "glue_results"),
+    "Planning and comparing": ("check_accelerator", "run_ablations", "glue_results"),
     "Getting started": ("demo",),
 }
 

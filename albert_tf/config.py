@@ -24,7 +24,6 @@ ACTIVATION_NAMES = ("gelu", EXACT_GELU, "relu", "tanh", "linear", "")
 # Keys of a configuration of transformers, in which "gelu" is the exact function.
 TRANSFORMERS_KEYS = ("model_type", "architectures", "transformers_version")
 SHARING_MODES = ("all", "attention", "ffn", "none")  # see parameter_sharing.py
-ON_DIVERGENCE = ("stop", "rollback")
 PRECISIONS = (FLOAT32, BFLOAT16, FLOAT16) = ("float32", "bfloat16", "float16")
 STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")  # see distribution.py
 ALL_REDUCES = ("auto", "nccl", "ring")
@@ -413,11 +412,6 @@ class TrainerConfig:
     # memory of one micro-batch.
     gradient_accumulation_steps: int = 1
     remat: bool = False  # whether inner tensors of blocks are recomputed in the backward pass
-    # "rollback" restores the newest checkpoint, skips the batches read since, and continues.
-    on_divergence: str = "stop"
-    # A loss above this multiple of the median of previous losses also counts as divergence. The
-    # value must be above 1, or 0 to disable the check.
-    max_loss_spike: float = 0.0
     precision: str = FLOAT32  # of matrix products
     attention: str = "plain"
     # Number of training steps in one call of the compiled training function. Ignored if batches
@@ -442,12 +436,8 @@ class TrainerConfig:
         _require_whole_number("`keep_checkpoint_max`", self.keep_checkpoint_max, 0)
         _require_whole_number("`seed`", self.seed, 0)
         _require(self.seed < 2**31, "`seed`", "below 2^31", self.seed)
-        _require_choice("`on_divergence`", self.on_divergence, ON_DIVERGENCE)
         _require_choice("`precision`", self.precision, PRECISIONS)
         _require_choice("`attention`", self.attention, ATTENTIONS)
         if self.freeze is not None:
             _require_choice("`freeze`", self.freeze, FREEZES)
-        spike = self.max_loss_spike
-        is_valid = is_number(spike) and (spike == 0 or spike > 1)
-        _require(is_valid, "`max_loss_spike`", "above 1, or 0 to disable the check", spike)
         _require(bool(self.output_dir), "`output_dir`", "a directory", self.output_dir)

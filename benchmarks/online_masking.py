@@ -25,7 +25,7 @@ from albert_tf.pretraining.instances import plain_feature_specs, pretraining_fea
 from albert_tf.pretraining.masking import MaskingSettings, OnlineMasking
 from albert_tf.pretraining.task import PretrainingTask
 from albert_tf.training.distribution import create_strategy, split_batch
-from albert_tf.training.task import SkippedRecords, TrainingInput
+from albert_tf.training.task import TrainingInput
 
 flags.DEFINE_list("shapes", ["4096x128", "4096x512"], "Examples x positions of a batch.")
 flags.DEFINE_integer("records", 8192, "Number of records of the file, which is read repeatedly.")
@@ -69,7 +69,7 @@ def new_input(path: str, config: AlbertConfig, B: int, S: int) -> TrainingInput:
         max_predictions_per_seq=P,
         masking=OnlineMasking(MaskingSettings(FLAGS.masked_lm_prob, P), 4, config.vocab_size),
     )
-    return TrainingInput(iter(task.train_dataset(B, seed=0)), {}, SkippedRecords())
+    return TrainingInput(iter(task.train_dataset(B, seed=0)), {})
 
 
 def time_shape(B: int, S: int) -> None:

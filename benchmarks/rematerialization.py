@@ -1,9 +1,8 @@
 """Measures time and peak memory of a pretraining step with and without rematerialization.
 
-Each variant has its own process. The operating system (Linux) reports its peak memory, which is
-printed next to the estimate of `albert_tf.cli.memory`. Startup, tracing and compilation are
-included in the memory but not in the time. Processor time is also printed, because other programs
-affect it less.
+Each variant has its own process. The operating system (Linux) reports its peak memory. Startup,
+tracing and compilation are included in the memory but not in the time. Processor time is also
+printed, because other programs affect it less.
 
     python -m benchmarks.rematerialization --preset=base_v2 --batch_size=8 --max_seq_length=512
 """
@@ -19,7 +18,6 @@ import time
 from absl import app, flags
 
 from albert_tf.config import AlbertConfig
-from albert_tf.training.memory import TrainingSetting, estimate_memory
 from benchmarks.timing import peak_memory
 
 flags.DEFINE_string("preset", "base_v2", "Model.")
@@ -36,30 +34,19 @@ FLAGS = flags.FLAGS
 _RESULT = "result: "
 
 
-def setting(remat: bool) -> TrainingSetting:
-    """Returns the settings of the step."""
-    return TrainingSetting(
-        train_batch_size=FLAGS.batch_size,
-        max_seq_length=FLAGS.max_seq_length,
-        max_predictions_per_seq=FLAGS.max_predictions_per_seq,
-        remat=remat,
-        gradient_accumulation_steps=FLAGS.gradient_accumulation_steps,
-    )
-
-
 def run_steps(remat: bool) -> dict[str, float]:
     """Trains in this process. Returns median times in seconds and the peak memory in GB."""
     from benchmarks.pretraining import pretraining_trainer, random_batch
 
-    config, step = AlbertConfig.from_preset(FLAGS.preset), setting(remat)
-    B, S, P = step.train_batch_size, step.max_seq_length, step.max_predictions_per_seq
+    config = AlbertConfig.from_preset(FLAGS.preset)
+    B, S, P = FLAGS.batch_size, FLAGS.max_seq_length, FLAGS.max_predictions_per_seq
     trainer = pretraining_trainer(
         config,
         S,
         P,
         optimizer=FLAGS.optimizer,
         train_batch_size=B,
-        gradient_accumulation_steps=step.gradient_accumulation_steps,
+        gradient_accumulation_steps=FLAGS.gradient_accumulation_steps,
         remat=remat,
         jit_compile=FLAGS.xla,
     )
@@ -94,14 +81,11 @@ def main(_: list[str]) -> None:
         print(_RESULT + json.dumps(run_steps(FLAGS.remat == "yes")))
         return
     kept, recomputed = run_separately(remat=False), run_separately(remat=True)
-    config = AlbertConfig.from_preset(FLAGS.preset)
-    for name, remat, result in (("kept", False, kept), ("recomputed", True, recomputed)):
-        estimate = estimate_memory(config, setting(remat)).peak / 1e9
+    for name, result in (("kept", kept), ("recomputed", recomputed)):
         print(
             f"blocks {name}: {result['seconds']:.2f} s per step "
             f"({result['processor_seconds']:.2f} s of processor time), "
-            f"peak {result['peak_gb']:.2f} GB (estimate {estimate:.2f}), "
-            f"gradient norm {result['gradient_norm']:.6f}"
+            f"peak {result['peak_gb']:.2f} GB, gradient norm {result['gradient_norm']:.6f}"
         )
     for name in ("seconds", "processor_seconds", "peak_gb"):
         print(f"{name}: {recomputed[name] / kept[name]:.2f} times")

@@ -78,9 +78,3 @@ def damage_record(path: Path, number: int) -> None:
     data = bytearray(path.read_bytes())
     data[(record_offset(path, number) + record_offset(path, number + 1)) // 2] ^= 0x55
     path.write_bytes(data)
-
-
-def cut_in_record(path: Path, number: int) -> None:
-    """Cuts the file in the middle of a record."""
-    middle = (record_offset(path, number) + record_offset(path, number + 1)) // 2
-    path.write_bytes(path.read_bytes()[:middle])

@@ -155,18 +155,15 @@ class TrainingDirectory:
                 "the number of checkpoints."
             ) from error
 
-    def save_positions(
-        self, step: int, worker: int, positions: Mapping[str, Any], notes: Mapping[str, Any]
-    ) -> None:
+    def save_positions(self, step: int, worker: int, positions: Mapping[str, Any]) -> None:
         """Writes the train state of a worker other than the chief, which calls `save` afterwards.
 
-        `worker` is at least 1, and `notes` is JSON for the chief. Raises `SaveError` if the state
-        cannot be written.
+        `worker` is at least 1. Raises `SaveError` if the state cannot be written.
         """
         with self._raise_save_errors(step):
             tf.io.gfile.makedirs(self._train_states)
             state = self._write_positions(step, worker, positions)
-            self._write_description(step, worker, {**notes, **state})
+            self._write_description(step, worker, state)
 
     def saved_positions(self, step: int, worker: int) -> dict[str, Any]:
         """Returns the JSON that `save_positions` wrote for a worker, to be passed to `save`.

@@ -36,6 +36,10 @@ REMOVED_FLAGS = {
     "depth_schedule": "train a model with fewer layers first. Then start a run with another "
     "--output_dir, the directory of the first run as --init_checkpoint, and a configuration with "
     "all layers as --albert_config_file.",
+    "max_loss_spike": "training stops if the loss is not finite. Watch the loss in the log.",
+    "on_divergence": "training stops if the loss is not finite. Resume with another --seed or a "
+    "lower --learning_rate.",
+    "skip_damaged_records": "create the damaged file again; the error names it.",
 }
 _REPORT = (
     "error: unexpected exception, possibly a bug in albert_tf. Please report it with the stack "

@@ -15,7 +15,6 @@ from albert_tf.config import (
     ATTENTIONS,
     FLOAT32,
     FREEZES,
-    ON_DIVERGENCE,
     PRECISIONS,
     STRATEGIES,
     FineTuningOptimizerConfig,
@@ -265,12 +264,6 @@ def trainer_flags(defaults: TrainerConfig) -> Groups:
             "higher, batches of one length and no attention dropout. plain: separate operations. "
             "auto: cudnn if it can be used, otherwise plain.",
             Flag("seed", defaults.seed): "Random seed of initial weights, input order and dropout.",
-            Flag("on_divergence", defaults.on_divergence, choices=ON_DIVERGENCE): "What to do if a "
-            "loss, gradient or weight is not finite. stop: end with an error. rollback: return to "
-            "the newest checkpoint, skip the batches since then and continue, up to three times.",
-            Flag("max_loss_spike", defaults.max_loss_spike): "Apply --on_divergence also if the "
-            "loss of a step exceeds this multiple of the median loss of the previous 100 steps; 0 "
-            "disables the check.",
         },
         "Output": {
             Flag("output_dir", required=True): "Required. Directory for checkpoints, logs and "

@@ -53,8 +53,6 @@ _OWN: Groups = {
         "which the records were created; sop if the records do not contain it.",
         Flag("shuffle_buffer_size", 1000, at_least=1): "Number of records from which the next "
         "training example is drawn at random.",
-        Flag("skip_damaged_records", False): "During training, skip records of --input_file that "
-        "cannot be read, and report their number. Without this flag they are an error.",
     },
     "Masking": {
         Flag("masked_lm_prob", 0.0): "Fraction of tokens to mask during training, differently in "

@@ -491,11 +491,6 @@ def _existing_folder(path: str) -> str:
     return os.path.dirname(missing[-1]) if missing else os.path.abspath(path)
 
 
-def free_bytes(path: str) -> int | None:
-    """Returns the free bytes on the disk of a path; `None` for remote paths."""
-    return None if is_remote(path) else shutil.disk_usage(_existing_folder(path)).free
-
-
 def decode_utf8(data: bytes, where: str, *, line: int = 1) -> str:
     """Decodes UTF-8, and removes byte order marks at the start of a file.
 

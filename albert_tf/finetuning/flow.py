@@ -49,7 +49,7 @@ from albert_tf.training.evaluation import (
 )
 from albert_tf.training.run_log import EvaluationLog
 from albert_tf.training.run_records import EVALUATION_KEY, write_evaluation
-from albert_tf.training.run_training import TrainingPlan, finish, new_trainer, run_training
+from albert_tf.training.run_training import finish, new_trainer, run_training
 from albert_tf.training.settings import JobResult, OnLog, missing, resolve
 from albert_tf.training.step import build_model
 from albert_tf.training.trainer import Trainer
@@ -274,12 +274,8 @@ def _train(job: Job[S], trainer: Trainer, task: InMemoryTask, on_log: OnLog | No
         }
 
     return run_training(
-        TrainingPlan(
-            trainer,
-            data["examples"],
-            sequences_per_example=task.sequences_per_example,
-            keeps_best=job.evaluates,
-        ),
+        trainer,
+        data["examples"],
         initialize,
         start,
         best_metric=job.best_metric,

@@ -1,10 +1,6 @@
-"""Checks record files and reads them as batches of parsed features.
+"""Checks record files and reads them as batches of parsed features."""
 
-With `skip_damaged`, records that cannot be parsed are skipped. After a wrong checksum, the rest of
-the file is skipped, because the start of the next record is unknown.
-"""
-
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import islice
@@ -21,14 +17,7 @@ from albert_tf.data.tfrecord import FeatureSpec, RecordError, frame_ends, read_r
 from albert_tf.pretraining.instances import NONE, NSP, PREDICTION_FEATURES, SOP
 from albert_tf.pretraining.masking import TOKEN_BOUNDARY
 from albert_tf.pretraining.record_facts import for_each_file
-from albert_tf.training.task import (
-    EXAMPLE_WEIGHTS,
-    REST_OF_FILE,
-    SKIPPED,
-    WHOLE,
-    Shard,
-    StreamIterator,
-)
+from albert_tf.training.task import EXAMPLE_WEIGHTS, WHOLE, Shard, StreamIterator
 
 # A `Transform` changes a batch. Its second argument, int64 [B], contains the number of each example
 # in the sequence of all examples of all workers.
@@ -36,7 +25,6 @@ Features = dict[str, tf.Tensor]
 Ends = Mapping[str, tuple[int, bytes]]  # see `file_ends`
 Transform = Callable[[Features, tf.Tensor], Features]
 
-_FRAME_BYTES = 16  # length and checksums of a record
 _MAX_STREAMS = 64
 _MIN_ROWS = 8  # rows of a batch per stream, if there are more than 8 streams; limits the overhead
 _MAX_UNEVENNESS = 1.2  # size of the largest stream relative to the smallest stream
@@ -275,79 +263,6 @@ def check_sentence_pairs(files: Sequence[str], sentence_loss: str) -> None:
                 )
 
 
-def readable_files(files: Iterable[str]) -> list[str]:
-    """Returns the files whose first record is intact. Logs a warning for every other file."""
-
-    def is_readable(path: str) -> bool:
-        try:
-            for payload in islice(read_records(path), 1):
-                example_features(payload, path, 1)
-        except RecordError as error:
-            logging.warning("Skipped as damaged: %s", error)
-            return False
-        return True
-
-    return list(filter(is_readable, files))
-
-
-def has_good_record(files: Sequence[str], specs: Sequence[FeatureSpec]) -> bool:
-    """Returns whether any file contains an intact record."""
-    for path in files:
-        with suppress(RecordError):  # the rest of the file is skipped
-            for number, payload in enumerate(read_records(path), start=1):
-                with suppress(RecordError):
-                    _check_record(payload, specs, path, number)
-                    return True
-    return False
-
-
-def good_records(
-    path: tf.Tensor, size: tf.Tensor, specs: Sequence[FeatureSpec], ends: Ends
-) -> tf.data.Dataset:
-    """Returns the intact records of a file, given its size in bytes and `file_ends`.
-
-    The elements are a record and a line about the skipped records before it, as in `SKIPPED`. If
-    records at the end of the file are skipped, their line belongs to an additional empty record,
-    which `carry_places` removes.
-    """
-
-    def number(state: Any, payload: tf.Tensor) -> Any:
-        count, offset = state
-        end = offset + _FRAME_BYTES + tf.cast(tf.strings.length(payload), tf.int64)
-        return (count + 1, end), (payload, count + 1, offset, end)
-
-    def check(payload: tf.Tensor, *place: tf.Tensor) -> Any:
-        with tf.control_dependencies(list(parse_batch(payload[None], specs).values())):
-            return tf.identity(payload), *place
-
-    def find_gaps(state: Any, element: Any) -> Any:
-        last, end_of_last = state
-        payload, record, start, end = element
-        is_end = record == REST_OF_FILE
-        final = tf.where(is_end, record, record - 1)
-        fields = [path, tf.strings.as_string(last + 1), tf.strings.as_string(final)]
-        skipped = tf.where(start > end_of_last, tf.strings.join(fields, "\t"), "")
-        return (record, end), (payload, skipped)
-
-    path = _unchanged(path, ends)  # `ignore_errors` would try to open a missing file forever
-    zero = tf.constant(0, tf.int64)
-    end = tf.data.Dataset.from_tensors(("", tf.constant(REST_OF_FILE, tf.int64), size, size))
-    records = tf.data.TFRecordDataset(path).scan((zero, zero), number).map(check).ignore_errors()
-    with_gaps = records.concatenate(end).scan((zero, zero), find_gaps)
-    return with_gaps.filter(lambda payload, skipped: (payload != "") | (skipped != ""))
-
-
-def carry_places(records: tf.data.Dataset) -> tf.data.Dataset:
-    """Moves the lines of the empty records of `good_records` to the next record."""
-
-    def carry(pending: tf.Tensor, element: Any) -> Any:
-        payload, skipped = element
-        lines = tf.strings.join([pending, skipped], "\n")
-        return tf.where(payload == "", lines, ""), (payload, lines)
-
-    return records.scan("", carry).filter(lambda payload, _: payload != "")
-
-
 def num_streams(file_sizes: Sequence[int], batch_size: int) -> int:
     """Returns the number of streams G; stream g reads the files g, g + G, ...
 
@@ -390,7 +305,6 @@ def training_batches(
     shuffle_buffer_size: int,
     transform: Transform | None = None,
     shard: Shard = WHOLE,
-    skip_damaged: bool = False,
     ends: Ends | None = None,
 ) -> StreamIterator:
     """Returns endless batches in a random order, which is different in each pass.
@@ -415,7 +329,6 @@ def training_batches(
             seed=own % 2**63,
             shuffle_buffer_size=-(-shuffle_buffer_size // G),
             max_open_files=max(1, _MAX_OPEN_FILES // G),
-            skip_damaged=skip_damaged,
             ends=ends,
         )
         batches = records.enumerate().batch(batch_size // G, drop_remainder=True)
@@ -433,14 +346,10 @@ def training_batches(
         streams[number] = iter(batches.with_options(options))
 
     def make_batch(rows: Sequence[Any]) -> Features:
-        """Concatenates the rows of the streams: numbers, records and skipped records, if any."""
+        """Concatenates the rows of the streams: numbers and records."""
         numbers = [n * G + number for number, (n, _) in zip(streams, rows, strict=True)]
-        serialized, *skipped = (
-            tf.concat(values, axis=0)
-            for values in zip(*(tf.nest.flatten(records) for _, records in rows), strict=True)
-        )
-        features = _parsed(serialized, tf.concat(numbers, axis=0), specs, transform)
-        return {**features, **({SKIPPED: skipped[0]} if skipped else {})}
+        serialized = tf.concat([records for _, records in rows], axis=0)
+        return _parsed(serialized, tf.concat(numbers, axis=0), specs, transform)
 
     return StreamIterator(streams, G, make_batch)
 
@@ -452,28 +361,21 @@ def _stream(
     seed: int,
     shuffle_buffer_size: int,
     max_open_files: int,
-    skip_damaged: bool,
     ends: Ends,
 ) -> tf.data.Dataset:
     """Returns the shuffled records of some files, repeated forever."""
-    read: Any = partial(_records, ends=ends)
-    sources: Any = list(files)
-    if skip_damaged:
-        read = partial(good_records, specs=specs, ends=ends)
-        sources = sources, tf.constant([file_size(path) for path in files], tf.int64)
     open_files = min(len(files), max_open_files)
-    records = (
-        tf.data.Dataset.from_tensor_slices(sources)
+    return (
+        tf.data.Dataset.from_tensor_slices(list(files))
         .shuffle(len(files), seed=seed)
         .interleave(
-            read,
+            partial(_records, ends=ends),
             cycle_length=open_files,
             **({"num_parallel_calls": open_files, "deterministic": True} if open_files > 1 else {}),
         )
         .shuffle(shuffle_buffer_size, seed=seed)
         .repeat()
     )
-    return carry_places(records) if skip_damaged else records
 
 
 def evaluation_batches(

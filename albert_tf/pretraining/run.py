@@ -57,7 +57,7 @@ from albert_tf.training.evaluation import (
     write_results,
 )
 from albert_tf.training.run_records import EVALUATION_KEY, write_evaluation
-from albert_tf.training.run_training import TrainingPlan, finish, new_trainer, run_training
+from albert_tf.training.run_training import finish, new_trainer, run_training
 from albert_tf.training.settings import (
     JobResult,
     OnLog,
@@ -92,7 +92,6 @@ class PretrainingSettings(TrainingSettings):
     max_predictions_per_seq: int = 20
     sentence_loss: str | None = limited(None, choices=SENTENCE_LOSSES)
     shuffle_buffer_size: int = limited(1000, at_least=1)
-    skip_damaged_records: bool = False
     masked_lm_prob: float = 0.0
     masked_lm_budget: float = 0.0
     ngram: int = unless_given(3)
@@ -210,7 +209,6 @@ def run_pretraining(
         max_predictions_per_seq=settings.max_predictions_per_seq,
         shuffle_buffer_size=settings.shuffle_buffer_size,
         sentence_loss=settings.sentence_loss or facts.get(SENTENCE_LOSS) or SOP,
-        skip_damaged_records=settings.skip_damaged_records,
         masking=masking,
         use_one_hot_embeddings=is_tpu(strategy),
     )
@@ -353,12 +351,8 @@ def _train(
         best.offer(step, results, trainer.model)
 
     return run_training(
-        TrainingPlan(
-            trainer,
-            estimate_records(task.train_files),
-            max_predictions_per_seq=task.max_predictions_per_seq,
-            keeps_best=settings.do_eval,
-        ),
+        trainer,
+        estimate_records(task.train_files),
         initialize,
         start,
         best_metric=BEST_METRIC,

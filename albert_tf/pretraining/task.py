@@ -16,7 +16,6 @@ from albert_tf.checkpoints.training_directory import DIGESTS
 from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_size
-from albert_tf.data.tfrecord import RecordError
 from albert_tf.modeling.losses import LossSum, accuracy, classification_loss, pretraining_loss
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.pretraining.batching import (
@@ -29,8 +28,6 @@ from albert_tf.pretraining.batching import (
     evaluation_batches,
     explain_read_errors,
     file_ends,
-    has_good_record,
-    readable_files,
     training_batches,
 )
 from albert_tf.pretraining.instances import (
@@ -77,7 +74,6 @@ class PretrainingTask:
     sentence_loss: str = SOP
     use_one_hot_embeddings: bool = False
     masking: OnlineMasking | None = None
-    skip_damaged_records: bool = False
 
     def __post_init__(self) -> None:
         config, masking = self.config, self.masking
@@ -89,12 +85,9 @@ class PretrainingTask:
             for spec in pretraining_feature_specs(*sizes, config.vocab_size, config.type_vocab_size)
             if self._sentence or spec.name != _LABELS
         ]
-        to_check, num_records = self.train_files, 256
-        if self.skip_damaged_records:
-            to_check, num_records = readable_files(self.train_files) or self.train_files, 1
         has_masked_evaluation = bool(self.eval_files) and are_masked(self.eval_files[0])
         self._masks_evaluation = masking is not None and not has_masked_evaluation
-        check_masking(to_check, masked=masking is None)
+        check_masking(self.train_files, masked=masking is None)
         check_masking(self.eval_files, masked=not self._masks_evaluation)
         # Masked records are read without the word starts.
         as_masked = [spec for spec in specs if spec.name != TOKEN_BOUNDARY]
@@ -102,11 +95,12 @@ class PretrainingTask:
         self.specs = as_plain if masking else as_masked
         self.eval_specs = as_plain if self._masks_evaluation else as_masked
         if self.train_files:
-            check_record_files(to_check, self.specs, num_records=num_records)
+            check_record_files(self.train_files, self.specs)
         if self.eval_files:
             check_record_files(self.eval_files, self.eval_specs)
-        check_sentence_pairs([*to_check, *self.eval_files], self.sentence_loss)
-        self._ends = file_ends([*self.train_files, *self.eval_files])
+        all_files = [*self.train_files, *self.eval_files]
+        check_sentence_pairs(all_files, self.sentence_loss)
+        self._ends = file_ends(all_files)
 
     def _transform(self, seed: int) -> Transform | None:
         return partial(self.masking, seed=seed) if self.masking else None
@@ -121,23 +115,12 @@ class PretrainingTask:
             shuffle_buffer_size=self.shuffle_buffer_size,
             transform=self._transform(seed),
             shard=shard,
-            skip_damaged=self.skip_damaged_records,
             ends=self._ends,
         )
 
     def check_workers(self, batch_size: int, workers: int) -> None:
-        """Raises ValueError unless the number of streams is a multiple of `workers`.
-
-        Raises RecordError if all records of a stream are damaged.
-        """
-        count = check_workers(self.train_files, batch_size, workers)
-        for number in range(count) if self.skip_damaged_records else ():
-            files = self.train_files[number::count]
-            if not has_good_record(files, self.specs):
-                raise RecordError(
-                    f"With `skip_damaged_records`, no record of stream {number} of {count} can be "
-                    f"read. All its files are damaged or empty: {', '.join(files)}. Omit them."
-                )
+        """Raises ValueError unless the number of streams is a multiple of `workers`."""
+        check_workers(self.train_files, batch_size, workers)
 
     def eval_dataset(self, batch_size: int) -> tf.data.Dataset:
         """See `Task`."""
@@ -164,11 +147,8 @@ class PretrainingTask:
             "shuffle_buffer_size": self.shuffle_buffer_size,
             "features": [[spec.name, spec.length] for spec in self.specs],
         }
-        # Optional keys, because descriptions of earlier versions do not contain them.
         if self.masking:
             description["masking"] = self.masking.describe()
-        if self.skip_damaged_records:
-            description["skip_damaged_records"] = True
         return description
 
     @cached_property

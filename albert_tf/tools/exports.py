@@ -16,8 +16,6 @@ from albert_tf.token_classification.export import (
     export_token_classifier,
 )
 from albert_tf.tools.inspect import describe
-from albert_tf.training.memory import MemoryEstimate, TrainingSetting
-from albert_tf.training.memory import estimate_memory as estimate
 
 _KINDS = (
     albert_tf.AlbertForClassification,
@@ -129,20 +127,3 @@ def inspect(path: Path) -> str:
         ValueError: the path does not exist or cannot be read.
     """
     return "\n".join(describe(as_path("path", path)))
-
-
-def estimate_memory(config: albert_tf.AlbertConfig | str, **settings: Any) -> MemoryEstimate:
-    """Estimates the memory of a training step on one device, in bytes.
-
-    Args:
-        config: a configuration, or the name of a released model such as "base_v2".
-        **settings: `train_batch_size`, `max_seq_length`, `max_predictions_per_seq`, `remat`,
-            `gradient_accumulation_steps`, `precision` and `xla`, as in the command.
-
-    Raises:
-        TypeError: a setting is unknown.
-        ValueError: a setting does not fit the model.
-    """
-    if isinstance(config, str):
-        config = albert_tf.AlbertConfig.from_preset(config)
-    return estimate(config, TrainingSetting(**settings))

@@ -195,7 +195,7 @@ def _multi_worker(all_reduce: str) -> tf.distribute.MultiWorkerMirroredStrategy:
         cluster.index,
         ", ".join(cluster.workers),
     )
-    while cluster.index and _unreachable(cluster.workers[0]):
+    while cluster.index and not _is_listening(cluster.workers[0]):
         time.sleep(0.2)  # a signal cannot interrupt TensorFlow's own wait for the chief
     try:
         # TensorFlow sets its own handler of SIGTERM, which is replaced afterwards.
@@ -216,6 +216,14 @@ def _multi_worker(all_reduce: str) -> tf.distribute.MultiWorkerMirroredStrategy:
             f"The workers of {TF_CONFIG} ({', '.join(cluster.workers)}) did not connect to each "
             f"other: {_first_line(error)}"
         ) from error
+
+
+def _is_listening(address: str) -> bool:
+    host, port = address.rsplit(":", 1)
+    with suppress(OSError):
+        socket.create_connection((host, int(port)), timeout=_PORT_SECONDS).close()
+        return True
+    return False
 
 
 def num_workers() -> int:
@@ -245,10 +253,6 @@ def _tpu(
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
             name, zone=zone, project=project
         )
-        # TensorFlow would wait forever.
-        reason = _unreachable(resolver.master().removeprefix("grpc://"))
-        if reason is not None:
-            raise reason
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
     except (tf.errors.OpError, RuntimeError, ValueError, OSError, ImportError) as error:
@@ -269,18 +273,6 @@ def _tpu(
 def has_tpu_kernels() -> bool:
     """Returns whether the installed TensorFlow supports TPUs; the package `tensorflow` does not."""
     return bool(kernels.get_registered_kernels_for_op("TPUExecute").kernel)
-
-
-def _unreachable(address: str) -> OSError | None:
-    """Connects to host:port. Returns the error, or `None` on success or without a port."""
-    host, _, port = address.rpartition(":")
-    if not (host and port.isdigit()):
-        return None
-    try:
-        socket.create_connection((host, int(port)), timeout=_PORT_SECONDS).close()
-    except OSError as error:
-        return error
-    return None
 
 
 def _first_line(error: BaseException) -> str:

@@ -2,7 +2,7 @@
 
 The output directory contains `run_config.json` (settings, versions, devices, command line),
 `metrics.jsonl` (one JSON object per line), `tensorboard/` and `training_curves.png`. If a run
-resumes from a step or rolls back to it, later records are removed.
+resumes from a step, later records are removed.
 """
 
 import dataclasses
@@ -42,7 +42,7 @@ from albert_tf.version import __version__
 CURVES_FILE = "training_curves.png"
 TENSORBOARD_FOLDER = "tensorboard"
 _SECONDS_BETWEEN_PICTURES = 30.0  # drawing is slow
-_PHASES = ("train", "eval", "roll_back")
+_PHASES = ("train", "eval")
 
 
 @dataclasses.dataclass(eq=False)
@@ -148,16 +148,6 @@ class RunLog:
         self._report("eval", step, metrics)
         if self.clock() - self._drawn_at >= _SECONDS_BETWEEN_PICTURES:
             self._draw_curves()
-
-    def roll_back(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Removes all records after `step`, and reports `metrics` in the phase "roll_back"."""
-        if not self.write:
-            return
-        self._close_writers()
-        self._forget_after(step)
-        self._bar.n = step
-        self._interval_step, self._interval_start = step, self.clock()
-        self._report("roll_back", step, metrics)
 
     @contextmanager
     def pause(self) -> Iterator[None]:

@@ -160,8 +160,6 @@ class TrainingSettings(Settings):
     remat: bool = TrainerConfig.remat
     xla: bool = unless_given(TrainerConfig.jit_compile)
     seed: int = TrainerConfig.seed
-    on_divergence: str = TrainerConfig.on_divergence
-    max_loss_spike: float = TrainerConfig.max_loss_spike
     save_checkpoints_steps: int = TrainerConfig.save_checkpoints_steps
     keep_checkpoint_max: int = TrainerConfig.keep_checkpoint_max
     log_steps: int = TrainerConfig.log_steps
@@ -238,7 +236,7 @@ class JobResult:
             known answers. If the run was already finished, the recorded scores; none if they
             belong to other data or another metric.
         best_checkpoint: prefix of `model.ckpt-best` in `output_dir`; `None` if there is none.
-        history: records with `step`, `phase` ("train", "eval" or "roll_back"), `time` and metrics.
+        history: records with `step`, `phase` ("train" or "eval"), `time` and metrics.
             After training, these are the records of the whole run, including earlier calls, as in
             `metrics.jsonl`. Otherwise, they are the evaluations of this call.
     """

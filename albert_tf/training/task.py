@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -11,7 +10,6 @@ from typing import Any, Protocol
 
 import keras
 import tensorflow as tf
-from absl import logging
 
 from albert_tf.config import AlbertConfig
 from albert_tf.modeling.losses import LossSum
@@ -21,11 +19,6 @@ EXAMPLE_WEIGHTS = "example_weights"
 Features = Mapping[str, tf.Tensor]
 # Converts the next batches to the argument of a step.
 Prepare = Callable[[Sequence[Features]], Any]
-
-# Feature, string [B]: the damaged records that were skipped before each example. It consists of
-# lines `file TAB first record TAB last record`. The last record is -1 for the rest of the file.
-SKIPPED = "skipped_records"
-REST_OF_FILE = -1
 
 
 @dataclass(frozen=True)
@@ -139,42 +132,6 @@ class EvaluatedTask(Task, Protocol):
         ...
 
 
-class SkippedRecords:
-    """The damaged records that were skipped. Each one is logged once.
-
-    `places` are the lines of a resumed run, as in `SKIPPED`.
-    """
-
-    def __init__(self, places: Iterable[str] = ()) -> None:
-        self.places: dict[str, None] = dict.fromkeys(places)
-
-    def take_from(self, batch: Mapping[str, tf.Tensor]) -> Mapping[str, tf.Tensor]:
-        """Adds the skipped records of a batch. Returns the batch without this feature."""
-        if SKIPPED not in batch:
-            return batch
-        for lines in filter(None, batch[SKIPPED].numpy()):
-            self.add(filter(None, lines.decode().split("\n")))
-        return {name: values for name, values in batch.items() if name != SKIPPED}
-
-    def add(self, lines: Iterable[str]) -> None:
-        """Adds lines as in `SKIPPED`, and logs new lines."""
-        for line in lines:
-            if line in self.places:
-                continue
-            self.places[line] = None
-            path, first, last = line.split("\t")
-            what = f"record {first}" if last == first else f"records {first} to {last}"
-            if int(last) == REST_OF_FILE:
-                what = f"record {first} and all after it"
-            logging.warning("Skipped as damaged: %s, %s", path, what)
-
-    @property
-    def count(self) -> int:
-        """Number of skipped records. The rest of a file, whose size is unknown, counts as one."""
-        spans = [map(int, line.split("\t")[1:]) for line in self.places]
-        return sum(1 if last == REST_OF_FILE else last - first + 1 for first, last in spans)
-
-
 @dataclass
 class TrainingInput:
     """The source of batches: an endless `tf.data` iterator or a `StreamIterator`.
@@ -185,50 +142,38 @@ class TrainingInput:
 
     iterator: Any
     description: Mapping[str, Any]
-    skipped: SkippedRecords
     is_broken: bool = False
 
     def __post_init__(self) -> None:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="training_input")
-        self._ahead: tuple[int, Future[tuple[list[Features], Any]]] | None = None
-        self._returned: deque[Features] = deque()  # read before a rollback, but not used
+        self._ahead: Future[Any] | None = None
 
     def read_ahead(self, count: int, prepare: Prepare) -> None:
         """Starts reading batches for a call of `take` with the same arguments."""
         assert self._ahead is None
-        self._ahead = count, self._thread.submit(self._read, count, prepare)
+        self._ahead = self._thread.submit(self._read, count, prepare)
 
     def take(self, count: int, prepare: Prepare) -> Any:
-        """Returns the result of `prepare` for the next `count` batches, without `SKIPPED`.
+        """Returns the result of `prepare` for the next `count` batches.
 
-        Logs skipped records. Raises the errors of reading, including reading ahead.
+        Raises the errors of reading, including reading ahead.
         """
         self.is_broken = True
-        if self._ahead and self._ahead[0] != count:  # training has rolled back
-            self._returned.extend(self._ahead[1].result()[0])
-            self._ahead = None
         if self._ahead is None:
             self.read_ahead(count, prepare)
         assert self._ahead is not None
-        batches, prepared = self._ahead[1].result()
+        prepared = self._ahead.result()
         self._ahead = None
         self.is_broken = False
-        for batch in batches:
-            self.skipped.take_from(batch)
         return prepared
 
-    def _read(self, count: int, prepare: Prepare) -> tuple[list[Features], Any]:
-        batches = [
-            self._returned.popleft() if self._returned else next(self.iterator)
-            for _ in range(count)
-        ]
-        features = [{n: v for n, v in batch.items() if n != SKIPPED} for batch in batches]
-        return batches, prepare(features)
+    def _read(self, count: int, prepare: Prepare) -> Any:
+        return prepare([next(self.iterator) for _ in range(count)])
 
     @property
     def is_ahead(self) -> bool:
         """Whether batches were read ahead, or are being read ahead."""
-        return self._ahead is not None or bool(self._returned)
+        return self._ahead is not None
 
     def close(self) -> None:
         """Waits until the thread ends, because it may run Python code, such as masking."""
@@ -249,7 +194,6 @@ class TrainingInput:
             zeros = {
                 name: tf.zeros([unknown if n is None else n for n in spec.shape], spec.dtype)
                 for name, spec in self.iterator.element_spec.items()
-                if name != SKIPPED
             }
             return prepare([zeros] * (unknown if is_several else 1))
 

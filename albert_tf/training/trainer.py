@@ -1,11 +1,9 @@
-"""The training loop: steps, reports, checkpoints, resuming, stopping and rolling back."""
+"""The training loop: steps, reports, checkpoints, resuming and stopping."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-import statistics
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from typing import Any
@@ -39,18 +37,13 @@ from albert_tf.training.run_log import RunLog, StepProfiler
 from albert_tf.training.step import TrainingStep
 from albert_tf.training.task import (
     Features,
-    SkippedRecords,
     StreamIterator,
     Task,
     TrainingInput,
     input_positions,
 )
 
-# Keys of the trainer's state, which is stored in the description of the input.
-_GUARD, _SKIPPED, _LOSS_SCALE = "divergence", "skipped_records", "loss_scale"
-_WINDOW = 100  # a loss is compared with the median of at most this many previous losses
-_MIN_WINDOW = 10
-_MAX_ROLL_BACKS = 3  # to the same checkpoint
+_LOSS_SCALE = "loss_scale"  # key in the description of the input
 
 
 @dataclasses.dataclass(eq=False)
@@ -80,7 +73,6 @@ class Trainer:
         self.is_chief = is_chief(strategy)
         self.step = 0
         self._saved_step = 0
-        self._guard = DivergenceGuard(config)
         self._is_alone = worker_shard(strategy).count == 1
         self._steps_per_call = config.iterations_per_loop
         self._training = TrainingStep(self.task, config, self.optimizer_config, strategy)
@@ -137,8 +129,7 @@ class Trainer:
                 argument, or no worker.
 
         Raises:
-            TrainingDivergedError: training diverged and is not rolled back. Steps after the newest
-                checkpoint are lost.
+            TrainingDivergedError: training diverged. Steps after the newest checkpoint are lost.
             TrainingInterrupted, KeyboardInterrupt: a signal was received, and all steps were saved.
             RecordError: a record cannot be read. The steps before it were saved.
             LostWorkerError: another worker has ended.
@@ -162,16 +153,9 @@ class Trainer:
             self._trace(source, log)
             interruption = stack.enter_context(Interruption())
             while self.step < last:
-                try:
-                    stops = self._train_to_checkpoint(source, log, interruption)
-                    with log.pause():
-                        self._save(source)
-                except TrainingDivergedError as error:
-                    has_checkpoint = self.directory.newest() is not None
-                    if source.is_broken or not (has_checkpoint and self._guard.may_roll_back()):
-                        raise
-                    self._roll_back(error.problem, log)
-                    continue
+                stops = self._train_to_checkpoint(source, log, interruption)
+                with log.pause():
+                    self._save(source)
                 if stops:
                     wait_for_workers(self.strategy)
                     raise interruption.stopped(self.step)
@@ -198,7 +182,7 @@ class Trainer:
                 with self.task.explain_read_errors():
                     batches = source.take(count, self._prepare)
             except Exception:  # the steps so far must not be lost
-                self._report(log, unreported, source)
+                self._report(log, unreported)
                 self._save(source)
                 raise
             following = self.step + count
@@ -222,7 +206,7 @@ class Trainer:
             if is_due:
                 stops = is_any_worker(self.strategy, stops or asks)
             if is_due or self._ends_report(self.step):
-                self._report(log, unreported, source)
+                self._report(log, unreported)
                 unreported = []
             if is_due:
                 return stops
@@ -257,21 +241,6 @@ class Trainer:
             request = () if self._is_alone else (tf.TensorSpec([], tf.float32),)
             self._function().get_concrete_function(spec, *request)
 
-    def _roll_back(self, problem: str, log: RunLog) -> None:
-        """Restores the newest checkpoint, but not its input position."""
-        diverged = self.step
-        self._restore_newest()
-        check_same_step(self.strategy, self.step, self.config.output_dir)
-        batches = diverged - self.step
-        self._guard.rolled_back(batches)
-        logging.warning(
-            "%s. Rolling back to step %d and skipping %d batches", problem, self.step, batches
-        )
-        log.roll_back(
-            self.step,
-            {"roll_backs": self._guard.roll_backs, "skipped_batches": self._guard.skipped_batches},
-        )
-
     def _input(self) -> TrainingInput:
         """Returns the training input at the position stored in the restored checkpoint."""
         batch_size, seed = self.config.train_batch_size, self.config.seed
@@ -282,12 +251,9 @@ class Trainer:
             "order_seed": seed,
         }
         newest = self.directory.newest() if self.step else None
-        skipped = SkippedRecords()
         if newest is not None:
             stored = self.directory.input_description(newest) or {}
             description["order_seed"] = stored.get("order_seed", seed)
-            self._guard.restore(stored.get(_GUARD, {}))
-            skipped = SkippedRecords(stored.get(_SKIPPED, ()))
             if self._training.loss_scale is not None:
                 self._training.loss_scale.restore(stored.get(_LOSS_SCALE, {}))
         iterator = self._batches(description["order_seed"])
@@ -300,7 +266,7 @@ class Trainer:
             iterator = self._batches(seed + self.step)
         settings = (description, vars(self.config), vars(self.optimizer_config))
         check_same_settings(self.strategy, settings)
-        return TrainingInput(iterator, description, skipped)
+        return TrainingInput(iterator, description)
 
     def _batches(self, order_seed: int) -> Any:
         shard = worker_shard(self.strategy)
@@ -314,38 +280,29 @@ class Trainer:
         if not all(tf.reduce_all(tf.math.is_finite(v)) for v in self._training.variables):
             raise self._diverged(f"Step {self.step}: the updated weights are not finite")
         positions = None if source.is_broken else input_positions(source.iterator)
-        others = self._save_other_positions(positions, source.skipped)
-        state = {_GUARD: self._guard.state(), _SKIPPED: list(source.skipped.places)}
-        if self._training.loss_scale is not None:
-            state[_LOSS_SCALE] = self._training.loss_scale.state()
+        others = self._save_other_positions(positions)
         if self.is_chief:
-            description = {**source.description, **state}
+            description = dict(source.description)
+            if self._training.loss_scale is not None:
+                description[_LOSS_SCALE] = self._training.loss_scale.state()
             self.directory.save(
                 self.step, self.model, self.optimizer, positions, description, others
             )
         self._saved_step = self.step
-        self._guard.saved()
 
-    def _save_other_positions(
-        self, positions: Mapping[str, Any] | None, skipped: SkippedRecords
-    ) -> list[dict[str, Any]]:
+    def _save_other_positions(self, positions: Mapping[str, Any] | None) -> list[dict[str, Any]]:
         """Saves this worker's input position. The chief returns the positions of other workers."""
         shard = worker_shard(self.strategy)
         # `None` means that reading has failed. Other workers then do not reach this point.
         if shard.count == 1 or positions is None:
             return []
         if shard.index:
-            self.directory.save_positions(
-                self.step, shard.index, positions, {_SKIPPED: list(skipped.places)}
-            )
+            self.directory.save_positions(self.step, shard.index, positions)
         values_of_workers(self.strategy, self.step)
         others = range(1, shard.count) if self.is_chief else ()
-        positions_of_others = [self.directory.saved_positions(self.step, n) for n in others]
-        for notes in positions_of_others:
-            skipped.add(notes[_SKIPPED])
-        return positions_of_others
+        return [self.directory.saved_positions(self.step, n) for n in others]
 
-    def _report(self, log: RunLog, steps: list[Mapping[str, Any]], source: TrainingInput) -> None:
+    def _report(self, log: RunLog, steps: list[Mapping[str, Any]]) -> None:
         """Logs the steps since the last report. Raises TrainingDivergedError."""
         if not steps:
             return
@@ -356,8 +313,8 @@ class Trainer:
         losses = [float(self.task.total_loss(step["sums"])) for step in updates.values()]
         norms = [step["gradient_norm"] for step in updates.values()]
         for number, loss, norm in zip(updates, losses, norms, strict=True):
-            if problem := self._guard.problem(number, loss, norm):
-                raise self._diverged(problem)
+            if not (math.isfinite(loss) and math.isfinite(norm)):
+                raise self._diverged(f"Step {number}: loss={loss}, gradient_norm={norm}")
         metrics = {"learning_rate": steps[-1]["learning_rate"]}
         if updates:
             metrics = {
@@ -369,18 +326,15 @@ class Trainer:
         if self._training.loss_scale is not None:
             metrics["loss_scale"] = steps[-1]["loss_scale"]
             metrics["skipped_steps"] = float(len(steps) - len(updates))
-        if source.skipped.count:
-            metrics["skipped_records"] = source.skipped.count
         log.train(self.step, metrics, len(steps) * self.config.train_batch_size)
 
     def _diverged(self, problem: str) -> TrainingDivergedError:
         newest = self.directory.newest()
         state = f"The newest checkpoint is {newest}" if newest else "There is no checkpoint yet"
-        advice = self._guard.advice(has_checkpoint=newest is not None)
         return TrainingDivergedError(
-            problem,
-            f"{state}.{advice} A lower `learning_rate`, a longer warm-up "
-            f"({self.optimizer_config.WARMUP_FLAG}) or a larger `train_batch_size` may help.",
+            f"{problem}. {state}. Start the run again with another `seed`, a lower "
+            f"`learning_rate`, a longer warm-up ({self.optimizer_config.WARMUP_FLAG}) or a larger "
+            "`train_batch_size`."
         )
 
 
@@ -392,83 +346,4 @@ def _each_step(results: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 class TrainingDivergedError(UserError):
-    """The loss, gradients or weights became NaN or infinite, or the loss spiked."""
-
-    def __init__(self, problem: str, advice: str) -> None:
-        super().__init__(f"{problem}. {advice}")
-        self.problem = problem
-
-
-class DivergenceGuard:
-    """Checks the loss and the gradient norm of every step, and counts rollbacks.
-
-    A rollback restores the weights and moments of the newest checkpoint, but not its input
-    position, so the batches since the checkpoint are skipped.
-    """
-
-    def __init__(self, config: TrainerConfig) -> None:
-        self._rolls_back = config.on_divergence == "rollback"
-        self._max_spike = config.max_loss_spike
-        self._losses: deque[float] = deque(maxlen=_WINDOW)
-        self._losses_of_checkpoint: list[float] = []
-        self._repeats = 0  # number of rollbacks to the newest checkpoint
-        self.roll_backs = 0
-        self.skipped_batches = 0
-
-    def problem(self, step: int, loss: float, norm: float) -> str | None:
-        """Returns the problem of a step, or `None`. Must be called for each step in order."""
-        if not (math.isfinite(loss) and math.isfinite(norm)):
-            return f"Step {step}: loss={loss}, gradient_norm={norm}"
-        if self._max_spike and len(self._losses) >= _MIN_WINDOW:
-            median = statistics.median(self._losses)
-            if loss > self._max_spike * median:
-                return (
-                    f"Step {step}: loss={loss:.6g} is more than {self._max_spike:g} times the "
-                    f"median of the previous {len(self._losses)} losses, {median:.6g} "
-                    "(`max_loss_spike`)"
-                )
-        self._losses.append(loss)
-        return None
-
-    def saved(self) -> None:
-        """Must be called after a new checkpoint was saved or restored."""
-        self._losses_of_checkpoint = list(self._losses)
-        self._repeats = 0
-
-    def may_roll_back(self) -> bool:
-        """Returns whether training is rolled back instead of ending."""
-        return self._rolls_back and self._repeats < _MAX_ROLL_BACKS
-
-    def rolled_back(self, batches: int) -> None:
-        """Must be called after a rollback by this number of batches."""
-        self._repeats += 1
-        self.roll_backs += 1
-        self.skipped_batches += batches
-        self._losses = deque(self._losses_of_checkpoint, maxlen=_WINDOW)
-
-    def advice(self, has_checkpoint: bool) -> str:
-        """Returns a sentence on rollbacks for an error message, after a space."""
-        if not has_checkpoint:
-            return ""
-        if self._repeats:
-            return f" Training diverged again after {self._repeats} rollbacks to this checkpoint."
-        if self._rolls_back:
-            return ""
-        return (
-            " `on_divergence`=rollback returns to this checkpoint and skips the batches after it."
-        )
-
-    def state(self) -> dict[str, Any]:
-        """Returns the state as JSON for `restore`."""
-        state: dict[str, Any] = {
-            "roll_backs": self.roll_backs,
-            "skipped_batches": self.skipped_batches,
-        }
-        return {**state, "losses": list(self._losses)} if self._max_spike else state
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Restores a result of `state`. Missing values get their initial values."""
-        self.roll_backs = state.get("roll_backs", 0)
-        self.skipped_batches = state.get("skipped_batches", 0)
-        self._losses.extend(state.get("losses", ()))
-        self.saved()
+    """The loss, the gradients or the weights became NaN or infinite."""

@@ -1,7 +1,6 @@
 """Training on several workers: the same weights, one set of files, and clear errors."""
 
 import copy
-import json
 import shutil
 import signal
 import time
@@ -13,7 +12,7 @@ import tensorflow as tf
 from tests.classifier_run import ClassifierRun
 from tests.pretraining_run import SCRIPT, PretrainingRun, assert_same_bits, read_checkpoint
 from tests.programs import start_workers
-from tests.small_records import damage_record, pretraining_columns, write_records
+from tests.small_records import pretraining_columns, write_records
 from tests.small_training import forget_after
 
 STEPS, EVERY = 40, 8
@@ -156,22 +155,6 @@ def test_another_number_of_workers_resumes_with_the_same_batches(run, two_worker
         assert f"at step {3 * EVERY}" in printed
         assert "from the start" not in printed
     assert_close(read_checkpoint(two / f"model.ckpt-{STEPS}"), expected)
-
-
-@pytest.mark.slow
-def test_the_chief_reports_skipped_records_of_all_workers(run, tmp_path):
-    for n in range(EVEN_FILES):
-        shutil.copy(run.folder / f"even-{n}.tfrecord", tmp_path)
-    damaged = [tmp_path / f"even-{n}.tfrecord" for n in (1, 4)]
-    for path in damaged:
-        damage_record(path, number=5)
-    flags = {"input_file": tmp_path / "even-*.tfrecord", "num_train_steps": 16}
-    chief, other = train(run, tmp_path / "run", skip_damaged_records=True, do_eval=False, **flags)
-    for path in damaged:
-        assert chief.count(f"Skipped as damaged: {path}, record 5") == 1
-    assert f"Skipped as damaged: {damaged[0]}" not in other
-    state = json.loads((tmp_path / "run" / "train_state" / "16.json").read_text())
-    assert {line.split("\t")[0] for line in state["skipped_records"]} == {*map(str, damaged)}
 
 
 @pytest.mark.slow

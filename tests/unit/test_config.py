@@ -194,8 +194,6 @@ TRAINER = [
     ("log_steps", 1.5),
     ("keep_checkpoint_max", -1),
     ("seed", 2**31),
-    ("max_loss_spike", 1.0),
-    ("on_divergence", "ignore"),
     ("precision", "float64"),
     ("freeze", "head"),
 ]

@@ -73,9 +73,9 @@ def test_listing_commands_does_not_import_tensorflow():
 
 def test_a_command_gets_its_arguments_and_the_name_for_its_usage(monkeypatch):
     seen = []
-    monkeypatch.setattr("albert_tf.cli.memory.main", lambda: seen.append(list(sys.argv)))
-    run(monkeypatch, "memory", "--preset=base_v2", "--remat")
-    assert seen == [["albert_tf memory", "--preset=base_v2", "--remat"]]
+    monkeypatch.setattr("albert_tf.cli.inspect.main", lambda: seen.append(list(sys.argv)))
+    run(monkeypatch, "inspect", "model", "--verbosity=1")
+    assert seen == [["albert_tf inspect", "model", "--verbosity=1"]]
 
 
 @pytest.mark.parametrize(("name", "version"), [("run_squad_v1", 1), ("run_squad_v2", 2)])

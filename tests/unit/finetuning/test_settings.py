@@ -35,7 +35,7 @@ SETTINGS = {
 # Flags whose default is resolved later.
 DECIDED_LATER = {"do_lower_case", "num_tpu_cores", "iterations_per_loop"}
 # Settings whose limits are checked by the functions that take them.
-CHECKED_LATER = {"attention", "on_divergence", "optimizer", "precision"}
+CHECKED_LATER = {"attention", "optimizer", "precision"}
 
 
 def limits_of_flag(flag):

@@ -140,7 +140,7 @@ def test_streams_have_separate_rows_passes_and_orders(even_files):
 
 
 def test_a_worker_opens_only_its_files(even_files):
-    batches = sharded(even_files, Shard(1, 3), skip_damaged=True)
+    batches = sharded(even_files, Shard(1, 3))
     for number in {*range(FILES)} - {2, 3, 8, 9}:
         os.remove(even_files[number])
     assert {*rows_of(islice(batches, 6))[:, 0]} == {*range(6, 12), *range(24, 30)}

@@ -48,11 +48,9 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("skip_damaged", [False, True])
 @pytest.mark.parametrize("change", CHANGES)
-def test_training_ends_with_an_error(files, change, skip_damaged):
-    settings = {"seed": 1, "shuffle_buffer_size": 2, "skip_damaged": skip_damaged}
-    batches = training_batches(files, SPECS, 2, **settings)
+def test_training_ends_with_an_error(files, change):
+    batches = training_batches(files, SPECS, 2, seed=1, shuffle_buffer_size=2)
     ends = file_ends(files)
     next(batches)
     CHANGES[change](Path(files[1]))
@@ -139,12 +137,10 @@ def test_a_resumed_run_reads_replaced_records_from_the_start(tmp_path, caplog):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("skip_damaged_records", [False, True])
-def test_emptying_all_files_ends_a_run(tmp_path, skip_damaged_records):
+def test_emptying_all_files_ends_a_run(tmp_path):
     """Without an error, reading would continue forever, and no signal would end the run."""
     run = PretrainingRun(tmp_path)
-    flags = {"num_train_steps": 100_000, "skip_damaged_records": skip_damaged_records}
-    running = run.start(**flags)
+    running = run.start(num_train_steps=100_000)
     while not (run.output / "model.ckpt-10.index").exists():
         assert running.is_running(), running.printed()
     for path in run.files:

@@ -27,7 +27,6 @@ from tests.small_model import small_config
 from tests.small_records import (
     LENGTH,
     PREDICTIONS,
-    damage_record,
     plain_columns,
     pretraining_batch,
     pretraining_columns,
@@ -223,23 +222,6 @@ def test_records_must_be_masked_once(files, tmp_path):
     for masking in (None, MASKING):
         with pytest.raises(RecordError, match="'input_mask' is missing"):
             task_on([str(path)], masking=masking)
-
-
-def test_a_stream_without_intact_records_is_an_error(tmp_path):
-    paths = [write_records(tmp_path / str(n), plain_columns(COUNT, seed=1)) for n in range(4)]
-    damage_record(paths[1], number=1)
-    settings = {"max_seq_length": LENGTH, "skip_damaged_records": True, "masking": MASKING}
-    task = PretrainingTask(small_config(), train_files=[*map(str, paths)], **settings)
-    task.check_workers(1, 1)
-    with pytest.raises(RecordError, match=f"stream 1 of 4 .*: {paths[1]}. Omit"):
-        task.check_workers(8, 2)
-    with pytest.raises(ValueError, match="3 workers cannot share"):
-        task.check_workers(12, 3)
-    whole = paths[0].read_bytes()
-    paths[1].write_bytes(
-        frame_records([b"\xff" * 40])[0] + whole
-    )  # an invalid record before intact ones
-    PretrainingTask(small_config(), train_files=[*map(str, paths)], **settings).check_workers(8, 2)
 
 
 def test_pairs_are_required_for_a_sentence_loss(tmp_path):

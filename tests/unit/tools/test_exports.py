@@ -62,15 +62,6 @@ def test_litert(tmp_path, saved):
     assert "[1, 9]" in text
 
 
-def test_memory():
-    small, large = (
-        albert_tf.estimate_memory("base_v2", train_batch_size=size).peak for size in (4, 8)
-    )
-    assert small < large < 2 * small
-    with pytest.raises(TypeError, match="batch"):
-        albert_tf.estimate_memory("base_v2", batch=3)
-
-
 @pytest.mark.parametrize("name", ["original", "huggingface"])
 def test_save_in_a_format_and_overwrite(tmp_path, saved, name):
     model = albert_tf.load(saved)

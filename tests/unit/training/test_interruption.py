@@ -150,7 +150,7 @@ def test_removed_record_files_end_the_run_with_their_name(tmp_path):
             if step == 4 and files[1].exists():
                 files[1].rename(tmp_path / "away")
 
-    task = make_task(*files, skip_damaged_records=True)
+    task = make_task(*files)
     trainer = make_trainer(tmp_path / "run", task, 40)
     with pytest.raises(RecordError) as raised:
         train(trainer, RemovingAtStepFour)

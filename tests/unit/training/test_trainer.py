@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.training import step
+from albert_tf.training import trainer as trainer_module
 from albert_tf.training.run_log import RunLog
 from tests.small_model import dropping_config, small_config
 from tests.small_records import pretraining_batch, pretraining_columns, write_records
@@ -119,6 +120,20 @@ def test_workers_with_different_checkpoints_or_settings_are_rejected(tmp_path, m
             trainer.train(log)
     assert trainer.step == 0
     assert values[1] != values[2]  # the seed counts
+
+
+def test_replicas_of_all_workers_share_the_batch(tmp_path, monkeypatch):
+    """A dry run counts the other workers without connecting to them."""
+
+    def new_trainer():
+        settings = {"train_batch_size": 12, "gradient_accumulation_steps": 3}
+        return make_trainer(tmp_path, make_task(), replicas=2, **settings)
+
+    monkeypatch.setattr(trainer_module, "num_workers", lambda: 2)
+    assert new_trainer().replicas == 4
+    monkeypatch.setattr(trainer_module, "num_workers", lambda: 3)
+    with pytest.raises(ValueError, match=r"`train_batch_size`.* 18 .*Received: 12"):
+        new_trainer()
 
 
 @pytest.mark.slow
