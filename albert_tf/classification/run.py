@@ -39,6 +39,8 @@ from albert_tf.finetuning.metrics import (
     scores,
 )
 from albert_tf.finetuning.task import class_weights
+from albert_tf.modeling.models import AlbertForClassification
+from albert_tf.tokenization.base import Tokenizer
 from albert_tf.training.settings import JobResult, check_arguments, unless_given
 
 _HEADER = ("index", "prediction")
@@ -81,6 +83,7 @@ class ClassificationSettings(StepSettings):
 class ClassifierJob(Job[ClassificationSettings]):
     """Classification and regression of texts or pairs of texts; see `Job`."""
 
+    MODELS = (AlbertForClassification,)
     ACTIONS = ("do_train", "do_eval", "do_predict", "predict_file", "export_dir")
     DROPOUT = "classifier_dropout_prob"
 
@@ -220,22 +223,39 @@ class ClassifierJob(Job[ClassificationSettings]):
             self.confusions = confusion_matrix(logits, label_ids, self.labels.num_outputs)
         return rounded(scores(logits, label_ids, self.data.metrics, self.labels, batch_size))
 
-    def apply(self, step: int) -> None:
+    def predict(self, step: int) -> None:
         """See `Job`."""
-        settings, labels, folder = self.settings, self.labels, self.settings.export_dir
+        settings = self.settings
         if settings.do_predict:
             self._predict()
         if settings.predict_file:
             predictor = self.predictor(settings.predict_batch_size)
-            text_predictor = TextPredictor(predictor, self.tokenizer, labels, self.is_pair)
+            text_predictor = TextPredictor(predictor, self.tokenizer, self.labels, self.is_pair)
             predict_file(settings.predict_file, text_predictor, settings.predict_output_file)
-        length, threshold = settings.max_seq_length, settings.threshold_to_export
-        if folder and settings.export_text_model:
-            export_text_classifier(
-                self.model, labels, self.tokenizer, folder, length, self.is_pair, threshold
-            )
-        if folder:
-            export_classifier(self.model, labels, folder, length, threshold)
+
+    def export(self, export_dir: str, *, texts: bool) -> None:
+        """See `Job`."""
+        parts = self.model, self.task, self.tokenizer, export_dir
+        self.export_model(*parts, texts=texts, threshold=self.settings.threshold_to_export)
+
+    @staticmethod
+    def export_model(
+        model: Any,
+        task: StoredTask,
+        tokenizer: Tokenizer,
+        export_dir: str,
+        *,
+        texts: bool,
+        threshold: float | None = None,
+    ) -> str:
+        """See `Job`. For `threshold` see `export_classifier`."""
+        length = task.max_seq_length
+        assert length is not None
+        if not texts:
+            return export_classifier(model, task.labels, export_dir, length, threshold)
+        return export_text_classifier(
+            model, task.labels, tokenizer, export_dir, length, bool(task.is_pair), threshold
+        )
 
     def _predict(self) -> None:
         features, labels, output_dir = self.features[TEST], self.labels, self.settings.output_dir

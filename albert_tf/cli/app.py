@@ -17,7 +17,6 @@ from types import ModuleType
 
 from absl import app, flags, logging
 
-from albert_tf import wrap_import
 from albert_tf.checkpoints.directory_lock import DirectoryLockedError
 from albert_tf.cli.flags import GROUPS, Groups, define, log_flags_without_effect, report_dry_run
 from albert_tf.data.errors import UserError, printable
@@ -28,6 +27,7 @@ from albert_tf.data.streams import (
     flush_standard_output,
     hidden_standard_error,
 )
+from albert_tf.lazy_imports import wrap_import
 from albert_tf.training.interruption import end_on_signals
 
 # Flags of earlier versions, and what to use instead.

@@ -24,6 +24,7 @@ from albert_tf.finetuning.metrics import write_confusion_matrix
 from albert_tf.finetuning.predictor import Predictor
 from albert_tf.finetuning.recipes import RECIPES
 from albert_tf.finetuning.task import InMemoryTask, data_digest
+from albert_tf.modeling.models import EncoderAndHead
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.training.distribution import is_tpu
 from albert_tf.training.evaluation import BestCheckpoint, EvaluationResults
@@ -103,6 +104,7 @@ class Job(ABC, Generic[S]):
     The constructor reads and checks the data, and sets `task`, `best_metric` and `evaluates`.
     """
 
+    MODELS: ClassVar[tuple[type[EncoderAndHead], ...]]  # classes of the models
     ACTIONS: ClassVar[tuple[str, ...]] = ("do_train", "do_eval", "do_predict", "export_dir")
     DROPOUT: ClassVar[str] = "dropout_prob"  # setting with the dropout rate of the head
     TASK: ClassVar[str] = ""  # name of the task, if the settings do not contain it
@@ -211,9 +213,30 @@ class Job(ABC, Generic[S]):
             names = self.task.labels.names
             write_confusion_matrix(self.settings.output_dir, self.confusions, names)
 
-    @abstractmethod
     def apply(self, step: int) -> None:
         """Predicts and exports with the model, which has the weights of the given step."""
+        self.predict(step)
+        if self.settings.export_dir:
+            for texts in (True, False) if self.settings.export_text_model else (False,):
+                self.export(self.settings.export_dir, texts=texts)
+
+    @abstractmethod
+    def predict(self, step: int) -> None:
+        """Predicts what the settings select."""
+
+    def export(self, export_dir: str, *, texts: bool) -> None:
+        """Writes a SavedModel; see `export_model`."""
+        self.export_model(self.model, self.task, self.tokenizer, export_dir, texts=texts)
+
+    @staticmethod
+    @abstractmethod
+    def export_model(
+        model: Any, task: StoredTask, tokenizer: Tokenizer, export_dir: str, *, texts: bool
+    ) -> str:
+        """Writes a SavedModel that takes token ids or texts; returns its path.
+
+        `model` is of one of the classes `MODELS`. `task` contains a `max_seq_length`.
+        """
 
     def predictor(self, batch_size: int) -> Predictor:
         """Returns the predictor for batches of `batch_size` sequences of the maximum length."""

@@ -79,7 +79,7 @@ class MultipleChoice:
         self.tokenizer = check_model(model, AlbertForMultipleChoice, tokenizer)
         task = model.trained_task or _UNKNOWN
         if max_qa_length is None:
-            max_qa_length = int(task.settings.get("max_qa_length", _LONGEST_ENDING))
+            max_qa_length = stored_qa_length(task)
         self._predictor = new_predictor(
             model, model.config, task, max_seq_length=max_seq_length, batch_size=batch_size
         )
@@ -158,6 +158,11 @@ class MultipleChoice:
             ChosenOption(chosen, values[chosen], row[: len(values)])
             for chosen, values, row in zip(chosen_ids, given, shares, strict=True)
         ]
+
+
+def stored_qa_length(task: StoredTask) -> int:
+    """Returns the `max_qa_length` used in training, otherwise the default."""
+    return int(task.settings.get("max_qa_length", _LONGEST_ENDING))
 
 
 def option_logits(features: ChoiceFeatures, predictor: Predictor, description: str) -> np.ndarray:

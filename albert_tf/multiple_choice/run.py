@@ -15,7 +15,8 @@ from albert_tf.data.files import write_file
 from albert_tf.data.text_examples import DEV, TEST, TRAIN, label_cell
 from albert_tf.finetuning import flow, metrics
 from albert_tf.finetuning.job import Job, RunContext, StepSettings
-from albert_tf.multiple_choice.choose import CLASSES, option_logits
+from albert_tf.modeling.models import AlbertForMultipleChoice
+from albert_tf.multiple_choice.choose import CLASSES, option_logits, stored_qa_length
 from albert_tf.multiple_choice.data import (
     LETTERS,
     ChoiceExample,
@@ -25,6 +26,7 @@ from albert_tf.multiple_choice.data import (
 )
 from albert_tf.multiple_choice.export import export_choice, export_text_choice
 from albert_tf.multiple_choice.task import MultipleChoiceTask, choice_features
+from albert_tf.tokenization.base import Tokenizer
 from albert_tf.training.evaluation import BestCheckpoint, original_result_lines
 from albert_tf.training.settings import JobResult, check_arguments, unless_given
 
@@ -63,6 +65,7 @@ class MultipleChoiceSettings(StepSettings):
 class MultipleChoiceJob(Job[MultipleChoiceSettings]):
     """Trains and applies multiple-choice models; see `Job`."""
 
+    MODELS = (AlbertForMultipleChoice,)
     best_metric = "eval_accuracy"
 
     @classmethod
@@ -132,19 +135,10 @@ class MultipleChoiceJob(Job[MultipleChoiceSettings]):
         """See `Job`."""
         return self._evaluated(DEV, self.settings.eval_batch_size, "evaluating")[1]
 
-    def apply(self, step: int) -> None:
-        """See `Job`."""
-        settings, folder = self.settings, self.settings.export_dir
-        if settings.do_predict:
-            self._predict(step)
-        if folder and settings.export_text_model:
-            lengths = settings.max_seq_length, settings.max_qa_length
-            export_text_choice(self.model, self.tokenizer, folder, *lengths)
-        if folder:
-            export_choice(self.model, folder)
-
-    def _predict(self, step: int) -> None:
-        """Writes the predictions for the test set, and their scores if it has labels."""
+    def predict(self, step: int) -> None:
+        """See `Job`; also writes the scores of the test set if it has labels."""
+        if not self.settings.do_predict:
+            return
         features, output_dir = self.features[TEST], self.settings.output_dir
         logits, results = self._evaluated(TEST, self.settings.predict_batch_size, "predicting")
         ids, counts = features.example_ids, features.choice_counts
@@ -156,6 +150,17 @@ class MultipleChoiceJob(Job[MultipleChoiceSettings]):
             self.scores_of_answers = results
             for name, value in sorted(results.items()):
                 logging.info("%s = %s", name, value)
+
+    @staticmethod
+    def export_model(
+        model: Any, task: StoredTask, tokenizer: Tokenizer, export_dir: str, *, texts: bool
+    ) -> str:
+        """See `Job`."""
+        if not texts:
+            return export_choice(model, export_dir)
+        length = task.max_seq_length
+        assert length is not None
+        return export_text_choice(model, tokenizer, export_dir, length, stored_qa_length(task))
 
 
 def scores(

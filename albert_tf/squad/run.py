@@ -15,16 +15,27 @@ from albert_tf.data.errors import UserError
 from albert_tf.data.jobs import available_cores
 from albert_tf.finetuning import flow
 from albert_tf.finetuning.job import FineTuningSettings, Job, RunContext, check_predictions
+from albert_tf.modeling.models import (
+    AlbertForQuestionAnswering,
+    AlbertForQuestionAnsweringWithBeamSearch,
+)
 from albert_tf.serving.litert import ORIGINAL_FILE as LITERT_FILE
 from albert_tf.serving.litert import LiteRTExport
 from albert_tf.squad.answers import OUTPUTS, AnswerSettings, SquadAnswers, write_answers
-from albert_tf.squad.ask import Answerer, answer_file, check_questions, select_answers
+from albert_tf.squad.ask import (
+    Answerer,
+    QuestionAnswerer,
+    answer_file,
+    check_questions,
+    select_answers,
+)
 from albert_tf.squad.data import SquadData, read_squad
 from albert_tf.squad.export import FOLDER as SPANS_FOLDER
 from albert_tf.squad.export import export_spans, export_text_spans
 from albert_tf.squad.features import check_lengths, squad_features
 from albert_tf.squad.metrics import has_references, is_chinese, v1_scores, v2_scores
 from albert_tf.squad.task import SquadTask
+from albert_tf.tokenization.base import Tokenizer
 from albert_tf.training.evaluation import BestCheckpoint, EvaluationResults, result_lines
 from albert_tf.training.settings import JobResult, check_arguments, limited, unless_given
 
@@ -94,6 +105,7 @@ class SquadSettings(FineTuningSettings):
 class SquadJob(Job[SquadSettings]):
     """Trains and applies models that answer questions with spans of contexts; see `Job`."""
 
+    MODELS = (AlbertForQuestionAnswering, AlbertForQuestionAnsweringWithBeamSearch)
     ACTIONS = ("do_train", "do_predict", "predict_json", "export_dir")
     EVALUATING = "`do_predict` and a `predict_file` with answers"
     EXPORT_FOLDER = SPANS_FOLDER
@@ -148,18 +160,18 @@ class SquadJob(Job[SquadSettings]):
         if settings.predict_json or settings.export_text_model:
             check_lengths(**self.answering.lengths)
         self.train = self._read("train") if settings.do_train else None
-        self.predict = self._read("predict") if settings.do_predict else None
-        questions = self.predict.questions if self.predict else []
+        self.predict_data = self._read("predict") if settings.do_predict else None
+        questions = self.predict_data.questions if self.predict_data else []
         self.best_metric = "f1" if self.version == 1 else "best_f1"
         if self.version == 1 and is_chinese(questions):  # SQuAD's F1 splits words at spaces
             self.best_metric = "char_f1"
         self.has_references = has_references(questions, self.version)
         self.evaluates = self.has_references and (settings.do_train or settings.checkpoint == "all")
         self._written_step: int | None = None  # step of the answers in the files
-        if self.predict and not self.has_references and settings.checkpoint == "all":
+        if self.predict_data and not self.has_references and settings.checkpoint == "all":
             raise UserError(
-                f"`checkpoint`=all needs reference answers, but `predict_file` {self.predict.path} "
-                "contains none. Use best, newest or a path."
+                "`checkpoint`=all needs reference answers, but `predict_file` "
+                f"{self.predict_data.path} contains none. Use best, newest or a path."
             )
 
     def _read(self, action: str) -> SquadData:
@@ -180,7 +192,7 @@ class SquadJob(Job[SquadSettings]):
                 num_workers=settings.num_workers
                 or min(available_cores(), 1 + len(data.questions) // _QUESTIONS_PER_PROCESS),
             )
-            for is_training, data in ((True, self.train), (False, self.predict))
+            for is_training, data in ((True, self.train), (False, self.predict_data))
             if data
         }
         return SquadTask(
@@ -231,16 +243,16 @@ class SquadJob(Job[SquadSettings]):
 
     def answers(self, description: str = "answering") -> SquadAnswers:
         """Returns the answers to the questions of `predict_file`."""
-        assert self.predict is not None
+        assert self.predict_data is not None
         predictor = self.predictor(self.settings.predict_batch_size)
         return select_answers(
-            self.predict, self.features[False], predictor, self.answering, description
+            self.predict_data, self.features[False], predictor, self.answering, description
         )
 
     def scores(self, answers: SquadAnswers) -> dict[str, float]:
         """Returns the scores of answers to `predict_file`; see `v1_scores` and `v2_scores`."""
-        assert self.predict is not None
-        questions, predictions = self.predict.questions, answers.predictions()
+        assert self.predict_data is not None
+        questions, predictions = self.predict_data.questions, answers.predictions()
         if self.version == 1:
             return v1_scores(questions, predictions)
         odds = answers.null_odds_by_id()
@@ -258,9 +270,9 @@ class SquadJob(Job[SquadSettings]):
 
     def evaluation_data(self) -> tuple[Any, ...]:
         """See `Job`."""
-        assert self.predict is not None
+        assert self.predict_data is not None
         beam = self.settings.start_n_top, self.settings.end_n_top
-        data = self.predict.contexts, self.predict.questions
+        data = self.predict_data.contexts, self.predict_data.questions
         return self.features[False], *data, self.answering, beam
 
     def evaluate(self) -> dict[str, float]:
@@ -287,33 +299,46 @@ class SquadJob(Job[SquadSettings]):
         write_answers(self.settings.output_dir, answers, threshold)
         self._written_step = step
 
-    def apply(self, step: int) -> None:
+    def predict(self, step: int) -> None:
         """See `Job`."""
         settings = self.settings
-        if self.predict and step != self._written_step:
+        if self.predict_data and step != self._written_step:
             self._answer_predict_file(step)
-        answering = self.answering
-        if settings.predict_json or settings.export_text_model:
-            answering = dataclasses.replace(answering, threshold=self.threshold())
         if settings.predict_json:
             predictor = self.predictor(settings.predict_batch_size)
-            answerer = Answerer(predictor, self.tokenizer, answering)
+            answerer = Answerer(predictor, self.tokenizer, self._answering())
             answer_file(settings.predict_json, answerer, settings.predict_output_file)
-        if settings.export_dir and settings.export_text_model:
-            export_text_spans(self.model, self.tokenizer, answering, settings.export_dir)
-        if settings.export_dir:
-            export_spans(self.model, settings.export_dir)
+
+    def _answering(self) -> AnswerSettings:
+        return dataclasses.replace(self.answering, threshold=self.threshold())
+
+    def export(self, export_dir: str, *, texts: bool) -> None:
+        """See `Job`; uses the current settings for answers, and also writes a LiteRT file."""
+        if texts:
+            export_text_spans(self.model, self.tokenizer, self._answering(), export_dir)
+            return
+        export_spans(self.model, export_dir)
         if self._litert:
             self._litert.write()
 
+    @staticmethod
+    def export_model(
+        model: Any, task: StoredTask, tokenizer: Tokenizer, export_dir: str, *, texts: bool
+    ) -> str:
+        """See `Job`."""
+        if not texts:
+            return export_spans(model, export_dir)
+        settings = QuestionAnswerer(model, tokenizer).settings
+        return export_text_spans(model, tokenizer, settings, export_dir)
+
     def _answer_predict_file(self, step: int) -> None:
         """Writes the answers to `predict_file`, and their scores if there are references."""
-        assert self.predict is not None
+        assert self.predict_data is not None
         answers = self.answers()
         scores = self.scores(answers) if self.has_references else {}
         self._write(step, answers, scores)
         self.scores_of_answers = scores
-        logging.info("Answered %d questions of %s", len(answers.ids), self.predict.path)
+        logging.info("Answered %d questions of %s", len(answers.ids), self.predict_data.path)
         for line in result_lines(step, scores) if scores else []:
             logging.info(line)
         if scores and not self.evaluates:

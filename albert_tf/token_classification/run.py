@@ -20,6 +20,7 @@ from albert_tf.data.text_examples import DEV, TEST, TRAIN, Labels, warn_of_doubt
 from albert_tf.finetuning import flow
 from albert_tf.finetuning.job import Job, RunContext, StepSettings, check_predictions
 from albert_tf.finetuning.task import class_weights
+from albert_tf.modeling.models import AlbertForTokenClassification
 from albert_tf.token_classification.data import read_sentences, write_predictions
 from albert_tf.token_classification.export import (
     export_text_token_classifier,
@@ -41,6 +42,7 @@ from albert_tf.token_classification.tag import (
     predict_labels,
 )
 from albert_tf.token_classification.task import TokenClassificationTask
+from albert_tf.tokenization.base import Tokenizer
 from albert_tf.training.settings import JobResult, check_arguments, unless_given
 
 _ACTIONS = {TRAIN: "do_train", DEV: "do_eval", TEST: "do_predict"}  # the action for each split
@@ -72,6 +74,7 @@ class TokenClassificationSettings(StepSettings):
 class TokenClassificationJob(Job[TokenClassificationSettings]):
     """Classification of words; see `Job`."""
 
+    MODELS = (AlbertForTokenClassification,)
     ACTIONS = ("do_train", "do_eval", "do_predict", "predict_file", "export_dir")
     DROPOUT = "classifier_dropout_prob"
     TASK = TOKENS
@@ -230,7 +233,7 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
         )
         return evaluation_scores(features, predicted, self.labels, self.scheme)
 
-    def apply(self, step: int) -> None:
+    def predict(self, step: int) -> None:
         """See `Job`."""
         settings = self.settings
         if settings.do_predict or settings.predict_file:
@@ -252,16 +255,17 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
             predict_file(
                 settings.predict_file, tagger, settings.predict_output_file, settings.token_column
             )
-        if settings.export_dir and settings.export_text_model:
-            export_text_token_classifier(
-                self.model,
-                self.labels,
-                self.tokenizer,
-                settings.export_dir,
-                settings.max_seq_length,
-            )
-        if settings.export_dir:
-            export_token_classifier(self.model, self.labels, settings.export_dir)
+
+    @staticmethod
+    def export_model(
+        model: Any, task: StoredTask, tokenizer: Tokenizer, export_dir: str, *, texts: bool
+    ) -> str:
+        """See `Job`."""
+        if not texts:
+            return export_token_classifier(model, task.labels, export_dir)
+        length = task.max_seq_length
+        assert length is not None
+        return export_text_token_classifier(model, task.labels, tokenizer, export_dir, length)
 
 
 def run_token_classification(

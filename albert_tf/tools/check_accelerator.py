@@ -27,12 +27,15 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-import albert_tf
+from albert_tf.checkpoints.load_tokenizer import load_tokenizer
+from albert_tf.checkpoints.loading import load
 from albert_tf.checkpoints.model_directory import make_output_dir
-from albert_tf.config import BFLOAT16, FLOAT16, FLOAT32
+from albert_tf.config import BFLOAT16, FLOAT16, FLOAT32, AlbertConfig
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import write_file
 from albert_tf.modeling import fused_attention
+from albert_tf.pretraining.create_data import PretrainingDataSettings, create_pretraining_data
+from albert_tf.pretraining.run import PretrainingSettings, run_pretraining
 from albert_tf.training.distribution import (
     TF_CONFIG,
     create_strategy,
@@ -41,6 +44,7 @@ from albert_tf.training.distribution import (
     num_workers,
     split_cpu,
 )
+from albert_tf.version import __version__
 
 REPORT_FILE = "accelerator_report.md"
 # Golden steps on a CPU in float32.
@@ -173,9 +177,9 @@ def _fast_precision(device: str) -> str:
     return FLOAT16 if is_old else BFLOAT16
 
 
-def _train(config: albert_tf.AlbertConfig, length: int, **settings: Any) -> list[Mapping[str, Any]]:
+def _train(config: AlbertConfig, length: int, **settings: Any) -> list[Mapping[str, Any]]:
     """Trains a model on generated text. Returns the records of `metrics.jsonl` about training."""
-    tokenizer = albert_tf.load_tokenizer("mini")
+    tokenizer = load_tokenizer("mini")
     words = [token[1:] for token in tokenizer.tokens if re.fullmatch("▁[a-z]{3,}", token)]
     generator = random.Random(0)
 
@@ -191,8 +195,8 @@ def _train(config: albert_tf.AlbertConfig, length: int, **settings: Any) -> list
         text, records, config_file = (os.path.join(folder, name) for name in names)
         Path(text).write_text("\n\n".join(document() for _ in range(100)))
         config.to_json_file(config_file)
-        albert_tf.create_pretraining_data(
-            albert_tf.PretrainingDataSettings(
+        create_pretraining_data(
+            PretrainingDataSettings(
                 input_file=text,
                 output_file=records,
                 spm_model_file=tokenizer.files[0],
@@ -204,8 +208,8 @@ def _train(config: albert_tf.AlbertConfig, length: int, **settings: Any) -> list
             )
         )
         settings = {"num_warmup_steps": 0, "shuffle_buffer_size": 1, **size, **settings}
-        result = albert_tf.run_pretraining(
-            albert_tf.PretrainingSettings(
+        result = run_pretraining(
+            PretrainingSettings(
                 input_file=records,
                 output_dir=os.path.join(folder, "run"),
                 albert_config_file=config_file,
@@ -220,7 +224,7 @@ def golden_numbers(name: str, precision: str, xla: bool, attention: str) -> dict
     if _GOLDEN_BATCH % _replicas(name):
         raise Skipped(f"{_replicas(name)} devices cannot share a batch of {_GOLDEN_BATCH}")
     records = _train(
-        albert_tf.load("mini").config,
+        load("mini").config,
         _GOLDEN_LENGTH,
         init_checkpoint="mini",
         train_batch_size=_GOLDEN_BATCH,
@@ -237,7 +241,7 @@ def golden_numbers(name: str, precision: str, xla: bool, attention: str) -> dict
     return {key: [record[key] for record in records] for key in RECORDED}
 
 
-def _check_attention(config: albert_tf.AlbertConfig, precision: str, length: int) -> None:
+def _check_attention(config: AlbertConfig, precision: str, length: int) -> None:
     """Raises `Skipped` if cuDNN attention is not supported, `ValueError` if it is wrong."""
     capabilities = fused_attention.compute_capabilities()
     reasons = fused_attention.unsupported(config, precision, capabilities, jit_compile=True)
@@ -266,7 +270,7 @@ def _check_golden(name: str, precision: str, xla: bool, attention: str) -> Found
 
 def _check_speed(device: str, name: str, length: int, attention: str) -> Found:
     """Times ALBERT-base."""
-    config, precision = albert_tf.AlbertConfig.from_preset("base_v2"), _fast_precision(device)
+    config, precision = AlbertConfig.from_preset("base_v2"), _fast_precision(device)
     batch_size = (_TIMED[length] if device != "CPU" else 2) * _replicas(name)
     steps = 4 if device == "CPU" else 40
     records = _train(
@@ -297,7 +301,7 @@ def _check_training(device: str, name: str) -> Found:
     """Trains a model with random weights, whose loss must decrease."""
     steps, precision = 20 if device == "CPU" else 200, _fast_precision(device)
     records = _train(
-        albert_tf.load("mini").config,
+        load("mini").config,
         _GOLDEN_LENGTH,
         train_batch_size=16 * _replicas(name),
         num_train_steps=steps,
@@ -340,7 +344,7 @@ def _report(checks: Sequence[Check]) -> str:
         "",
         f"- time: {time.strftime('%Y-%m-%d %H:%M:%S %Z')}",
         f"- system: {platform.platform()}",
-        f"- versions: albert_tf {albert_tf.__version__}, Python {platform.python_version()}, "
+        f"- versions: albert_tf {__version__}, Python {platform.python_version()}, "
         f"TensorFlow {tf.__version__}, Keras {keras.__version__}, NumPy {np.__version__}",
         f"- built for: CUDA {build.get('cuda_version')}, cuDNN {build.get('cudnn_version')}",
         f"- driver: {_DRIVER.read_text().splitlines()[0] if _DRIVER.exists() else 'none'}",

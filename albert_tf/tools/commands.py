@@ -9,9 +9,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import IO, Any
 
-import albert_tf
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_exists, read_utf8, write_files
 from albert_tf.training.run_records import NUMBER, STEP
@@ -40,7 +40,7 @@ def run_command(name: str, arguments: Sequence[str], log: IO[bytes] | None = Non
         received.append(number)
         process.send_signal(number)
 
-    root = os.path.dirname(os.path.dirname(albert_tf.__file__))
+    root = str(Path(__file__).parents[2])
     environment = dict(os.environ)
     paths = [root, *filter(None, [environment.get("PYTHONPATH")])]
     environment["PYTHONPATH"] = os.pathsep.join(paths)

@@ -1,28 +1,25 @@
 """Public functions that export and inspect models."""
 
 import os
+from dataclasses import replace
 from typing import Any
 
-import albert_tf
 from albert_tf.checkpoints.loading import build_model, find_model, read_contents
 from albert_tf.checkpoints.stored_task import UNNAMED, StoredTask, warn_of_another_length
-from albert_tf.classification.export import export_classifier, export_text_classifier
+from albert_tf.classification.run import ClassifierJob
 from albert_tf.data.arguments import as_path
-from albert_tf.multiple_choice.export import export_choice, export_text_choice
+from albert_tf.finetuning.job import Job
+from albert_tf.multiple_choice.run import MultipleChoiceJob
 from albert_tf.serving.litert import Agreement, LiteRTExport
-from albert_tf.squad.export import export_spans, export_text_spans
-from albert_tf.token_classification.export import (
-    export_text_token_classifier,
-    export_token_classifier,
-)
+from albert_tf.squad.run import SquadJob
+from albert_tf.token_classification.run import TokenClassificationJob
 from albert_tf.tools.inspect import describe
 
-_KINDS = (
-    albert_tf.AlbertForClassification,
-    albert_tf.AlbertForTokenClassification,
-    albert_tf.AlbertForQuestionAnswering,
-    albert_tf.AlbertForQuestionAnsweringWithBeamSearch,
-    albert_tf.AlbertForMultipleChoice,
+_JOBS: tuple[type[Job], ...] = (
+    ClassifierJob,
+    TokenClassificationJob,
+    SquadJob,
+    MultipleChoiceJob,
 )
 _LENGTH, _LITERT_LENGTH = 512, 128
 
@@ -48,28 +45,16 @@ def export_saved_model(path: Path, export_dir: Path, *, texts: bool = False) -> 
             written.
     """
     found = find_model(path)
-    model: Any = found.load(_KINDS, "a fine-tuned model")
-    tokenizer, directory = found.tokenizer, os.fspath(export_dir)
+    jobs = {model_class: job for job in _JOBS for model_class in job.MODELS}
+    model: Any = found.load(tuple(jobs), "a fine-tuned model")
     task = found.task or StoredTask(UNNAMED, is_pair=False)
     length = task.max_seq_length or min(_LENGTH, model.config.max_position_embeddings)
-    if isinstance(model, albert_tf.AlbertForClassification):
-        if not texts:
-            return export_classifier(model, task.labels, directory, length)
-        pairs = bool(task.is_pair)
-        return export_text_classifier(model, task.labels, tokenizer, directory, length, pairs)
-    if isinstance(model, albert_tf.AlbertForTokenClassification):
-        if not texts:
-            return export_token_classifier(model, task.labels, directory)
-        return export_text_token_classifier(model, task.labels, tokenizer, directory, length)
-    if isinstance(model, albert_tf.AlbertForMultipleChoice):
-        if not texts:
-            return export_choice(model, directory)
-        max_qa_length = albert_tf.MultipleChoice(model).max_qa_length
-        return export_text_choice(model, tokenizer, directory, length, max_qa_length)
-    if not texts:
-        return export_spans(model, directory)
-    return export_text_spans(
-        model, tokenizer, albert_tf.QuestionAnswerer(model).settings, directory
+    return jobs[type(model)].export_model(
+        model,
+        replace(task, max_seq_length=length),
+        found.tokenizer,
+        os.fspath(export_dir),
+        texts=texts,
     )
 
 

@@ -1,8 +1,6 @@
 """The public names of the package."""
 
-import re
 import subprocess
-from pathlib import Path
 
 import albert_tf
 from tests.programs import ROOT, isolated_python
@@ -11,9 +9,7 @@ from tests.programs import ROOT, isolated_python
 def test_every_public_name_loads():
     for name in albert_tf.__all__:
         assert getattr(albert_tf, name) is not None
-    source = Path(albert_tf.__file__).read_text("utf-8")
-    for_type_checkers = re.findall(r" import (\w+) as \1$|^        (\w+) as \2,$", source, re.M)
-    assert sorted(map("".join, for_type_checkers)) == dir(albert_tf)
+    assert dir(albert_tf) == sorted(albert_tf.__all__)
 
 
 def test_a_model_class_loads_models_when_only_its_module_is_imported():
