@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -105,17 +106,17 @@ class SignallingLog(PlainLog):
 def train(trainer: Trainer, log_type: type[RunLog] = PlainLog, **log_settings: Any) -> Trainer:
     """Trains, or resumes training, to the end."""
     trainer.initialize()
-    log = log_type(
-        trainer.config.output_dir,
-        trainer.optimizer_config.num_train_steps,
-        trainer.step,
-        **log_settings,
-    )
-    try:
-        trainer.train(log)
-    finally:
-        log.close()
+    log = log_type(trainer.config.output_dir, trainer.last_step, trainer.step, **log_settings)
+    with closing(log):
+        steps_of(trainer, log)
     return trainer
+
+
+def steps_of(trainer: Trainer, log: RunLog) -> list[int]:
+    """Trains an initialized trainer to the end; returns the steps of the new checkpoints."""
+    first = trainer.step
+    with closing(trainer.checkpoints(log)) as checkpoints:
+        return [step for step in checkpoints if step > first]
 
 
 def forget_after(step: int, folder: Path) -> None:

@@ -5,9 +5,11 @@ All checks run before the first file is written.
 
 import dataclasses
 import os
+from contextlib import closing
 from functools import partial
 from typing import Any
 
+import tensorflow as tf
 from absl import logging
 
 from albert_tf.checkpoints.directory_lock import EVALUATION, TRAINING, check_unlocked, locked
@@ -15,7 +17,7 @@ from albert_tf.checkpoints.formats import find_weights, stored_task
 from albert_tf.checkpoints.heads import CLASSIFIER, has_head
 from albert_tf.checkpoints.loading import open_checkpoint
 from albert_tf.checkpoints.model_directory import LOWER_CASE_KEY, ModelDirectory
-from albert_tf.checkpoints.model_source import ModelSettings, resolve_model
+from albert_tf.checkpoints.model_source import ModelSettings, ModelSource, resolve_model
 from albert_tf.checkpoints.stored_task import (
     QUESTION_TASKS,
     StoredTask,
@@ -28,6 +30,7 @@ from albert_tf.checkpoints.training_directory import (
     choose_checkpoint,
     choose_checkpoints,
 )
+from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import check_folder
 from albert_tf.finetuning.job import FineTuningSettings, Job, RunContext, S
@@ -35,6 +38,7 @@ from albert_tf.finetuning.recipes import recipe_settings, with_dropout
 from albert_tf.finetuning.task import InMemoryTask, num_padded_lengths
 from albert_tf.serving.saved_model import TEXT_FOLDER
 from albert_tf.training.distribution import (
+    is_any_worker,
     is_chief,
     is_tpu,
     process_state_kept,
@@ -46,10 +50,18 @@ from albert_tf.training.evaluation import (
     comparable_evaluation,
     evaluate_checkpoints,
     load_complete,
+    should_stop_early,
+)
+from albert_tf.training.interruption import raise_if_interrupted
+from albert_tf.training.run import (
+    finish,
+    locked_output,
+    log_plan,
+    start_log,
+    training_result,
 )
 from albert_tf.training.run_log import EvaluationLog
 from albert_tf.training.run_records import EVALUATION_KEY, write_evaluation
-from albert_tf.training.run_training import finish, new_trainer, run_training
 from albert_tf.training.settings import JobResult, OnLog, missing, resolve
 from albert_tf.training.step import build_model
 from albert_tf.training.trainer import Trainer
@@ -66,7 +78,7 @@ def run(kind: type[Job[S]], settings: S, on_log: OnLog | None = None) -> JobResu
     task = job.make_task()
     result = JobResult(settings.output_dir)
     if settings.do_train:
-        trainer = new_trainer(
+        trainer = Trainer(
             task,
             trainer_config,
             job.optimizer_config(task.num_examples),
@@ -89,41 +101,76 @@ def run(kind: type[Job[S]], settings: S, on_log: OnLog | None = None) -> JobResu
 
 def prepare(kind: type[Job[S]], settings: S) -> RunContext[S]:
     """Resolves the settings; raises ValueError if they are invalid or do not match the model."""
-    _check_outputs(kind, settings)
-    kind.check(settings)
-    if not _actions(kind, settings):
-        flags = [f"`{name}`" for name in kind.ACTIONS]
-        raise UserError(f"Nothing to do: pass {', '.join(flags[:-1])} or {flags[-1]}.")
+    _check_settings(kind, settings)
     strategy = strategy_of(settings)
-
-    checkpoint = _checkpoint_elsewhere(settings)
     output = TrainingDirectory(settings.output_dir)
-    trained, trained_in = StoredTask.read(output.path), output.path
-    if trained is None and checkpoint:
-        wanted = str(getattr(settings, "task_name", None) or kind.TASK).lower()
-        trained, trained_in = stored_task(checkpoint, wanted), os.path.dirname(checkpoint)
+    checkpoint = _checkpoint_elsewhere(settings)
+    trained, trained_in = _trained_task(kind, settings, checkpoint)
     task_name = kind.task_name(settings, trained)
     if trained:
         trained.check_name(task_name, trained_in, is_training=settings.do_train)
+    source = _find_model(settings, checkpoint, output)
+    settings = _resolve(kind, settings, strategy, trained, task_name, source.config)
+    return RunContext(
+        settings=settings,
+        strategy=strategy,
+        tokenizer=source.required_tokenizer,
+        checkpoint=source.checkpoint,
+        output=output,
+        model_directory=ModelDirectory(
+            output.path, _model_config(source, settings), source.required_tokenizer
+        ),
+        task_name=task_name,
+        trained=trained,
+        trained_in=trained_in,
+    )
+
+
+def _trained_task(
+    kind: type[Job[S]], settings: S, checkpoint: str | None
+) -> tuple[StoredTask | None, str]:
+    """Returns the task of the trained model, if it is known, and the directory of the model."""
+    trained = StoredTask.read(settings.output_dir)
+    if trained is not None or not checkpoint:
+        return trained, settings.output_dir
+    wanted = str(getattr(settings, "task_name", None) or kind.TASK).lower()
+    return stored_task(checkpoint, wanted), os.path.dirname(checkpoint)
+
+
+def _find_model(
+    settings: FineTuningSettings, checkpoint: str | None, output: TrainingDirectory
+) -> ModelSource:
+    """Finds configuration, tokenizer and initial weights; warns if there are no weights."""
     fields = dataclasses.fields(ModelSettings)
     model = ModelSettings(**{field.name: getattr(settings, field.name, None) for field in fields})
     if model.init_checkpoint is None:
         model = dataclasses.replace(model, init_checkpoint=checkpoint)
     source = resolve_model(model)
-    tokenizer = source.required_tokenizer
+    _ = source.required_tokenizer
     if not (source.checkpoint or output.newest() or output.best()):
         logging.warning(
             "RANDOM WEIGHTS: neither `init_checkpoint` nor `albert_hub_module_handle` is given. "
             "All weights are trained from scratch, which gives poor results unless the data set "
             "is very large."
         )
+    return source
 
+
+def _resolve(
+    kind: type[Job[S]],
+    settings: S,
+    strategy: tf.distribute.Strategy,
+    trained: StoredTask | None,
+    task_name: str,
+    config: AlbertConfig,
+) -> S:
+    """Sets unset values to those of the trained model, the recipe or the defaults."""
     if not settings.do_train:
         warn_of_another_length(trained, settings.max_seq_length)
     known = kind.trained_settings(settings, trained) if trained else {}
-    wanted_names = [name for name in missing(settings) if known.get(name) is None]
+    unset = [name for name in missing(settings) if known.get(name) is None]
     recipe = recipe_settings(
-        settings.recipe, task_name, source.config, wanted_names, is_training=settings.do_train
+        settings.recipe, task_name, config, unset, is_training=settings.do_train
     )
     is_compiled = settings.xla  # may be `None`, which `with_xla` replaces below
     settings = dataclasses.replace(resolve(settings, known, recipe), xla=is_compiled)
@@ -133,33 +180,26 @@ def prepare(kind: type[Job[S]], settings: S) -> RunContext[S]:
             "`padding`=max compiles only once."
         )
         settings = dataclasses.replace(settings, padding="buckets")
-    settings = with_xla(settings, num_padded_lengths(settings.max_seq_length, settings.padding))
+    return with_xla(settings, num_padded_lengths(settings.max_seq_length, settings.padding))
 
+
+def _model_config(source: ModelSource, settings: FineTuningSettings) -> AlbertConfig:
+    """Returns the configuration of the trained model."""
     # The model stores `do_lower_case`, so that later commands tokenize in the same way.
-    extra = {**source.config.extra, LOWER_CASE_KEY: tokenizer.do_lower_case}
+    extra = {**source.config.extra, LOWER_CASE_KEY: source.required_tokenizer.do_lower_case}
     config = source.config.replace(extra=extra)
     if settings.encoder_dropout_prob is not None:
         config = with_dropout(config, settings.encoder_dropout_prob)
     config.check_sequence_length(settings.max_seq_length)
-    return RunContext(
-        settings=settings,
-        strategy=strategy,
-        tokenizer=tokenizer,
-        checkpoint=source.checkpoint,
-        output=output,
-        model_directory=ModelDirectory(output.path, config, tokenizer),
-        task_name=task_name,
-        trained=trained,
-        trained_in=trained_in,
-    )
+    return config
 
 
 def _actions(kind: type[Job[S]], settings: S) -> list[str]:
     return [name for name in kind.ACTIONS if getattr(settings, name)]
 
 
-def _check_outputs(kind: type[Job[S]], settings: S) -> None:
-    """Raises ValueError unless all outputs, including exports, can be written."""
+def _check_settings(kind: type[Job[S]], settings: S) -> None:
+    """Raises ValueError unless all outputs can be written and the settings are valid."""
     if settings.export_text_model and not settings.export_dir:
         raise UserError("`export_text_model` needs `export_dir`, the directory for exports.")
     if settings.export_dir:
@@ -170,6 +210,10 @@ def _check_outputs(kind: type[Job[S]], settings: S) -> None:
         check_folder(settings.output_dir)
         if settings.do_train:
             check_unlocked(settings.output_dir, TRAINING)
+    kind.check(settings)
+    if not _actions(kind, settings):
+        flags = [f"`{name}`" for name in kind.ACTIONS]
+        raise UserError(f"Nothing to do: pass {', '.join(flags[:-1])} or {flags[-1]}.")
 
 
 def _checkpoint_elsewhere(settings: FineTuningSettings) -> str | None:
@@ -245,46 +289,54 @@ def _write_output(job: Job[S]) -> None:
 
 
 def _train(job: Job[S], trainer: Trainer, task: InMemoryTask, on_log: OnLog | None) -> JobResult:
-    """Starts or resumes training, and evaluates every checkpoint."""
-    settings, checkpoint = job.settings, job.context.checkpoint
-    data = task.describe_input()
-
-    def initialize() -> None:
+    """Starts or resumes training, and evaluates every checkpoint on the chief."""
+    settings, checkpoint, evaluates = job.settings, job.context.checkpoint, job.evaluates
+    with locked_output(trainer, evaluates=evaluates, dry_run=settings.dry_run):
         trainer.initialize(
             checkpoint,
             init_from_group0=settings.init_from_group0,
             allow_partial=settings.allow_partial_checkpoint,
             skip=fresh_head(job.task, checkpoint) if checkpoint else None,
         )
-        if job.evaluates and trainer.is_chief:
-            job.results = job.RESULTS(settings.output_dir, trainer.step)
-
-    def start() -> dict[str, Any]:
+        best = BestCheckpoint(trainer.directory, job.best_metric)
+        log_plan(trainer, task.num_examples)
+        if settings.dry_run:
+            return JobResult(settings.output_dir)
         if trainer.is_chief:
             _write_output(job)
-        return {
-            "model": trainer.model.config.to_dict(),
-            "task": job.task.to_dict(),
-            job.DROPOUT: getattr(settings, job.DROPOUT),
-            "class_weights": getattr(settings, "class_weights", None),
-            "trainer": dataclasses.asdict(trainer.config),
-            "optimizer": dataclasses.asdict(trainer.optimizer_config),
-            "input": data,
-            EVALUATION_KEY: job.describe_evaluation() if job.evaluates else None,
-        }
+            if evaluates:
+                job.results = job.RESULTS(settings.output_dir, trainer.step)
+        last_evaluated = best.last_step
+        with (
+            closing(start_log(trainer, best, _run_config(job, trainer, task), on_log)) as log,
+            closing(trainer.checkpoints(log)) as checkpoints,
+        ):
+            for step in checkpoints:
+                is_evaluated = trainer.is_checkpoint(step) and step != last_evaluated
+                if evaluates and trainer.is_chief and is_evaluated:
+                    results = job.evaluate()
+                    log.evaluation(step, results)
+                    job.record(step, results, best, keeps_best=True)
+                if settings.early_stopping and step < trainer.last_step:
+                    stops = should_stop_early(log.records, best, settings.early_stopping)
+                    if is_any_worker(trainer.strategy, stops):
+                        raise_if_interrupted()
+                        break
+    return training_result(trainer, log, best if evaluates else None)
 
-    return run_training(
-        trainer,
-        data["examples"],
-        initialize,
-        start,
-        best_metric=job.best_metric,
-        evaluate=job.evaluate if job.evaluates else None,
-        record=partial(job.record, keeps_best=True),
-        early_stopping=settings.early_stopping,
-        dry_run=settings.dry_run,
-        on_log=on_log,
-    )
+
+def _run_config(job: Job[S], trainer: Trainer, task: InMemoryTask) -> dict[str, Any]:
+    """Returns the settings of a run for `run_config.json`."""
+    return {
+        "model": trainer.model.config.to_dict(),
+        "task": job.task.to_dict(),
+        job.DROPOUT: getattr(job.settings, job.DROPOUT),
+        "class_weights": getattr(job.settings, "class_weights", None),
+        "trainer": dataclasses.asdict(trainer.config),
+        "optimizer": dataclasses.asdict(trainer.optimizer_config),
+        "input": task.describe_input(),
+        EVALUATION_KEY: job.describe_evaluation() if job.evaluates else None,
+    }
 
 
 def _evaluate(job: Job[S], on_log: OnLog | None) -> JobResult:

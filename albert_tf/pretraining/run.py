@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
 from itertools import islice
 from typing import Any
 
@@ -46,6 +47,7 @@ from albert_tf.training.distribution import (
     num_workers,
     process_state_kept,
     strategy_of,
+    values_of_workers,
     with_xla,
 )
 from albert_tf.training.evaluation import (
@@ -56,8 +58,14 @@ from albert_tf.training.evaluation import (
     load_complete,
     write_results,
 )
+from albert_tf.training.run import (
+    finish,
+    locked_output,
+    log_plan,
+    start_log,
+    training_result,
+)
 from albert_tf.training.run_records import EVALUATION_KEY, write_evaluation
-from albert_tf.training.run_training import finish, new_trainer, run_training
 from albert_tf.training.settings import (
     JobResult,
     OnLog,
@@ -213,9 +221,7 @@ def run_pretraining(
         use_one_hot_embeddings=is_tpu(strategy),
     )
     if settings.do_train:
-        trainer = new_trainer(
-            task, trainer_config, optimizer_config, strategy, settings.profile_steps
-        )
+        trainer = Trainer(task, trainer_config, optimizer_config, strategy, settings.profile_steps)
         task.check_workers(settings.train_batch_size, num_workers())
         result = _train(settings, task, trainer, model_directory, on_log)
     else:
@@ -314,17 +320,13 @@ def _train(
     model_directory: ModelDirectory,
     on_log: OnLog | None,
 ) -> JobResult:
-    evaluate = None
-    if settings.do_eval:
-        limits = settings.eval_batch_size, settings.max_eval_steps
-        strategy, jit_compile = trainer.strategy, settings.xla
-        evaluate = Evaluator(
-            task, trainer.model, strategy, *limits, jit_compile=jit_compile, shares=True
-        ).evaluate
+    """Starts or resumes training, and evaluates every checkpoint on all workers."""
+    evaluates = settings.do_eval
+    if evaluates:
+        evaluator = _evaluator(settings, task, trainer.model, trainer.strategy, shares=True)
     if trainer.is_chief:
         check_folder(settings.output_dir)
-
-    def initialize() -> None:
+    with locked_output(trainer, evaluates=evaluates, dry_run=settings.dry_run):
         if trainer.directory.newest() is not None:
             check_continued_loss(settings.output_dir, task.sentence_loss)
         trainer.initialize(
@@ -332,36 +334,54 @@ def _train(
             init_from_group0=settings.init_from_group0,
             allow_partial=settings.allow_partial_checkpoint,
         )
-
-    def start() -> dict[str, Any]:
+        best = BestCheckpoint(trainer.directory, BEST_METRIC)
+        log_plan(trainer, estimate_records(task.train_files))
+        if settings.dry_run:
+            return JobResult(settings.output_dir)
         if trainer.is_chief:
             model_directory.write()
-        return {
-            "model": task.config.to_dict(),
-            SENTENCE_LOSS_KEY: task.sentence_loss,
-            "trainer": dataclasses.asdict(trainer.config),
-            "optimizer": dataclasses.asdict(trainer.optimizer_config),
-            "scale_from_batch_size": settings.scale_from_batch_size,
-            "input": task.describe_input(),
-            EVALUATION_KEY: _evaluation(settings, task) if settings.do_eval else None,
-        }
+        config = _run_config(settings, task, trainer)
+        # The chief may have changed `best_trial.txt` before the other workers read it.
+        last_evaluated = values_of_workers(trainer.strategy, best.last_step)[0]
+        with (
+            closing(start_log(trainer, best, config, on_log)) as log,
+            closing(trainer.checkpoints(log)) as checkpoints,
+        ):
+            for step in checkpoints:
+                if evaluates and trainer.is_checkpoint(step) and step != last_evaluated:
+                    results = evaluator.evaluate()
+                    log.evaluation(step, results)
+                    if trainer.is_chief:
+                        write_results(settings.output_dir, step, results)
+                        best.offer(step, results, trainer.model)
+    return training_result(trainer, log, best if evaluates else None)
 
-    def record(step: int, results: Mapping[str, float], best: BestCheckpoint) -> None:
-        write_results(settings.output_dir, step, results)
-        best.offer(step, results, trainer.model)
 
-    return run_training(
-        trainer,
-        estimate_records(task.train_files),
-        initialize,
-        start,
-        best_metric=BEST_METRIC,
-        evaluate=evaluate,
-        record=record,
-        shares_evaluation=True,
-        dry_run=settings.dry_run,
-        on_log=on_log,
-    )
+def _run_config(
+    settings: PretrainingSettings, task: PretrainingTask, trainer: Trainer
+) -> dict[str, Any]:
+    """Returns the settings of a run for `run_config.json`."""
+    return {
+        "model": task.config.to_dict(),
+        SENTENCE_LOSS_KEY: task.sentence_loss,
+        "trainer": dataclasses.asdict(trainer.config),
+        "optimizer": dataclasses.asdict(trainer.optimizer_config),
+        "scale_from_batch_size": settings.scale_from_batch_size,
+        "input": task.describe_input(),
+        EVALUATION_KEY: _evaluation(settings, task) if settings.do_eval else None,
+    }
+
+
+def _evaluator(
+    settings: PretrainingSettings,
+    task: PretrainingTask,
+    model: keras.Model,
+    strategy: tf.distribute.Strategy,
+    *,
+    shares: bool,
+) -> Evaluator:
+    limits = settings.eval_batch_size, settings.max_eval_steps
+    return Evaluator(task, model, strategy, *limits, jit_compile=settings.xla, shares=shares)
 
 
 def _evaluation(settings: PretrainingSettings, task: PretrainingTask) -> dict[str, Any]:
@@ -379,8 +399,7 @@ def _evaluate(
     on_log: OnLog | None,
 ) -> JobResult:
     """Evaluates existing checkpoints. With `eval_checkpoint`=all, also keeps the best one."""
-    limits = settings.eval_batch_size, settings.max_eval_steps
-    evaluator = Evaluator(task, model, strategy, *limits, jit_compile=settings.xla)
+    evaluator = _evaluator(settings, task, model, strategy, shares=False)
     directory = TrainingDirectory(settings.output_dir)
     check_folder(settings.output_dir)
     with locked(settings.output_dir, EVALUATION, dry_run=settings.dry_run):

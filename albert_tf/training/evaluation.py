@@ -32,12 +32,11 @@ from albert_tf.training.distribution import (
     worker_shard,
 )
 from albert_tf.training.interruption import raise_if_interrupted
-from albert_tf.training.run_log import EvaluationLog, RunLog
+from albert_tf.training.run_log import EvaluationLog
 from albert_tf.training.run_records import BEST_FILE, EVALUATION_KEY, BestTrial
 from albert_tf.training.run_records import Record as LoggedRecord
 from albert_tf.training.settings import JobResult, OnLog
 from albert_tf.training.task import WHOLE, EvaluatedTask, Features
-from albert_tf.training.trainer import Trainer
 
 RESULTS_FILE = "eval_results.txt"
 AFTER_STEP = "after_step"  # only later evaluations used the same data
@@ -217,6 +216,7 @@ class BestCheckpoint:
         self._path = os.path.join(directory.path, BEST_FILE)
         self.last_step, self.step, self.value = -1, -1, -math.inf
         self.is_comparable = True  # whether the score belongs to the evaluation of this call
+        self.comparable_after = -1  # only evaluations after this step used the same data
         if directory.best() is None or not tf.io.gfile.exists(self._path):
             return
         found = BestTrial.read(self._path)
@@ -265,12 +265,12 @@ def comparable_evaluation(
     if described is None:
         return stored
     now = parse_json(json.dumps(described), EVALUATION_KEY)
-    after = stored.get(AFTER_STEP, -1)
+    best.comparable_after = stored.get(AFTER_STEP, -1)
     changed = [key for key, value in now.items() if stored.get(key, value) != value]
     best.is_comparable = not (changed and is_over)
     if changed and not is_over:
         newest = best.directory.newest()
-        after = int(newest.rsplit("-", 1)[1]) if newest else -1
+        best.comparable_after = int(newest.rsplit("-", 1)[1]) if newest else -1
         if best.step >= 0:
             logging.warning(
                 "The best checkpoint (step %d) was selected by another evaluation (%s changed). "
@@ -279,7 +279,7 @@ def comparable_evaluation(
                 ", ".join(changed),
             )
             best.forget()
-    return {**now, AFTER_STEP: after}
+    return {**now, AFTER_STEP: best.comparable_after}
 
 
 def scored_result(
@@ -305,19 +305,21 @@ def scored_result(
     return JobResult(output_dir, history=history)
 
 
-def should_stop_early(log: RunLog, metric: str, patience: int, after_step: int = -1) -> bool:
+def should_stop_early(history: Sequence[LoggedRecord], best: BestCheckpoint, patience: int) -> bool:
     """Returns whether the last `patience` evaluations of a run did not improve the score.
 
-    Earlier starts of the run count, so a resumed run ends at the same step. Evaluations up to
-    `after_step` do not count.
+    Earlier starts of the run count, so a resumed run ends at the same step.
     """
+    metric = best.metric
     evaluations = [
-        r for r in log.records if r["phase"] == "eval" and metric in r and r["step"] > after_step
+        record
+        for record in history
+        if record["phase"] == "eval" and metric in record and record["step"] > best.comparable_after
     ]
-    best, best_step, stale = -math.inf, -1, 0
+    score, step, stale = -math.inf, -1, 0
     for record in sorted(evaluations, key=lambda record: record["step"]):
-        if record[metric] > best:
-            best, best_step, stale = record[metric], record["step"], 0
+        if record[metric] > score:
+            score, step, stale = record[metric], record["step"], 0
         else:
             stale += 1
     if stale < patience:
@@ -328,36 +330,11 @@ def should_stop_early(log: RunLog, metric: str, patience: int, after_step: int =
         max(record["step"] for record in evaluations),
         stale,
         metric,
-        best,
-        best_step,
+        score,
+        step,
         patience,
     )
     return True
-
-
-def train_and_evaluate(
-    trainer: Trainer,
-    log: RunLog,
-    evaluate: Evaluate,
-    record: Record,
-    last_evaluated: int,
-    should_stop: Callable[[], bool] | None = None,
-) -> None:
-    """Trains, and evaluates every checkpoint. Only the chief calls `record`.
-
-    The trainer must be initialized. `last_evaluated` is the step of the last evaluation before the
-    run was resumed, or -1. For `should_stop` see `Trainer.train`.
-    """
-
-    def on_checkpoint(step: int) -> None:
-        results = evaluate()
-        log.evaluation(step, results)
-        if trainer.is_chief:
-            record(step, results)
-
-    if trainer.step > 0 and trainer.is_checkpoint(trainer.step) and last_evaluated != trainer.step:
-        on_checkpoint(trainer.step)  # the run was interrupted before this evaluation
-    trainer.train(log, on_checkpoint, should_stop)
 
 
 def evaluate_checkpoints(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from typing import Any
 
@@ -33,7 +33,7 @@ from albert_tf.training.distribution import (
     worker_shard,
 )
 from albert_tf.training.interruption import Interruption
-from albert_tf.training.run_log import RunLog, StepProfiler
+from albert_tf.training.run_log import RunLog, create_profiler
 from albert_tf.training.step import TrainingStep
 from albert_tf.training.task import (
     Features,
@@ -50,18 +50,21 @@ _LOSS_SCALE = "loss_scale"  # key in the description of the input
 class Trainer:
     """Trains the model of a task on the replicas of a strategy.
 
-    `step` is the number of finished steps. `replicas` is the number of replicas of all workers,
-    even in a dry run, which does not connect them. `train_step` is `TrainingStep.update`.
+    `step` is the number of finished steps, and training ends at `last_step`. `replicas` is the
+    number of replicas of all workers, even in a dry run, which does not connect them. `train_step`
+    is `TrainingStep.update`. For `profile_steps` see `create_profiler`.
     """
 
     task: Task
     config: TrainerConfig
     optimizer_config: OptimizerConfig
     strategy: tf.distribute.Strategy
-    profiler: StepProfiler | None = None
+    profile_steps: str | None = None
 
     def __post_init__(self) -> None:
         config, strategy = self.config, self.strategy
+        self.last_step = self.optimizer_config.num_train_steps
+        self.profiler = create_profiler(self.profile_steps, config.output_dir, self.last_step)
         self.replicas = local_replicas(strategy) * num_workers()
         check_batch_size(
             self.replicas,
@@ -71,6 +74,8 @@ class Trainer:
         )
         self.directory = TrainingDirectory(config.output_dir, config.keep_checkpoint_max)
         self.is_chief = is_chief(strategy)
+        if not self.is_chief:
+            self.profiler = None
         self.step = 0
         self._saved_step = 0
         self._is_alone = worker_shard(strategy).count == 1
@@ -85,8 +90,10 @@ class Trainer:
         For the other arguments see `load_weights`. Raises LoadError if a checkpoint does not fit
         the model, and ValueError if the workers load different checkpoints.
         """
-        newest = self._restore_newest()
-        if newest is not None:
+        restored = self.directory.restore_newest(self.model, self.optimizer)
+        if restored is not None:
+            newest, self.step = restored
+            self._saved_step = self.step
             unused = f"; `init_checkpoint`={init_checkpoint} is not used" if init_checkpoint else ""
             start = f"Resuming from {newest} at step {self.step}{unused}"
         elif init_checkpoint:
@@ -97,36 +104,16 @@ class Trainer:
         logging.info(start)
         check_same_step(self.strategy, self.step, self.config.output_dir)
 
-    def _restore_newest(self) -> str | None:
-        """Restores the newest complete checkpoint; returns its prefix, `None` if there is none."""
-        restored = self.directory.restore_newest(self.model, self.optimizer)
-        if restored is None:
-            return None
-        newest, self.step = restored
-        self._saved_step = self.step
-        return newest
-
     def is_checkpoint(self, step: int) -> bool:
         """Returns whether a checkpoint is due after `step` steps."""
-        last = self.optimizer_config.num_train_steps
-        return step % self.config.save_checkpoints_steps == 0 or step == last
+        return step % self.config.save_checkpoints_steps == 0 or step == self.last_step
 
-    @explain_lost_workers()
-    def train(
-        self,
-        log: RunLog,
-        on_checkpoint: Callable[[int], None] | None = None,
-        should_stop: Callable[[], bool] | None = None,
-    ) -> None:
-        """Trains up to `num_train_steps`, logs reports, and saves checkpoints.
+    def checkpoints(self, log: RunLog) -> Generator[int]:
+        """Trains up to `num_train_steps`, and yields the step of each checkpoint once it is saved.
 
-        Args:
-            log: the log of the run.
-            on_checkpoint: called with the step after each checkpoint. Workers without this argument
-                wait in their next step.
-            should_stop: called before the first step and after `on_checkpoint`. If it returns True
-                on any worker, training ends on all workers. Either all workers must pass this
-                argument, or no worker.
+        A resumed run first yields the step from which it resumes. The caller may evaluate the model
+        before it requests the next checkpoint, and may stop earlier by closing the generator. With
+        several workers, all must stop at the same step. Reports are written to `log`.
 
         Raises:
             TrainingDivergedError: training diverged. Steps after the newest checkpoint are lost.
@@ -135,40 +122,35 @@ class Trainer:
             LostWorkerError: another worker has ended.
             SaveError: a checkpoint cannot be written.
         """
-        last = self.optimizer_config.num_train_steps
-        if self.step >= last:
-            logging.info("Nothing to train: step %d of %d is already reached", self.step, last)
+        if self.step:
+            yield self.step
+        if self.step >= self.last_step:
+            logging.info(
+                "Nothing to train: step %d of %d is already reached", self.step, self.last_step
+            )
             return
-        source = self._input()
-        if self._steps_per_call > 1 and not source.has_one_shape:
-            logging.info("`iterations_per_loop` has no effect: batches have several lengths")
-            self._steps_per_call = 1
-        logging.info("Training step: %s", self._training.describe())
-        with ExitStack() as stack:
+        with explain_lost_workers(), ExitStack() as stack:
+            source = self._input()
             stack.callback(source.close)
+            if self._steps_per_call > 1 and not source.has_one_shape:
+                logging.info("`iterations_per_loop` has no effect: batches have several lengths")
+                self._steps_per_call = 1
+            logging.info("Training step: %s", self._training.describe())
             if self.profiler:
                 stack.callback(self.profiler.close)
-            if self._stops_early(should_stop):
-                return
             self._trace(source, log)
             interruption = stack.enter_context(Interruption())
-            while self.step < last:
-                stops = self._train_to_checkpoint(source, log, interruption)
+            while self.step < self.last_step:
+                is_interrupted = self._train_to_checkpoint(source, log, interruption)
                 with log.pause():
                     self._save(source)
-                if stops:
+                if is_interrupted:
                     wait_for_workers(self.strategy)
                     raise interruption.stopped(self.step)
-                if on_checkpoint:
-                    # Several workers must stop at the same step, not during an evaluation.
-                    context = interruption.evaluation if self._is_alone else nullcontext
-                    with log.pause(), context(self.step):
-                        on_checkpoint(self.step)
-                if self.step < last and self._stops_early(should_stop):
-                    return
-
-    def _stops_early(self, should_stop: Callable[[], bool] | None) -> bool:
-        return should_stop is not None and is_any_worker(self.strategy, should_stop())
+                # Several workers must stop at the same step, not during an evaluation.
+                evaluation = interruption.evaluation if self._is_alone else nullcontext
+                with log.pause(), evaluation(self.step):
+                    yield self.step
 
     def _train_to_checkpoint(
         self, source: TrainingInput, log: RunLog, interruption: Interruption

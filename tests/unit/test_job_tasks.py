@@ -21,6 +21,7 @@ from albert_tf.training.optimization import create_optimizer
 from albert_tf.training.run_log import RunLog
 from albert_tf.training.trainer import Trainer, TrainingDivergedError
 from tests.small_model import dropping_config, small_config
+from tests.small_training import steps_of
 
 LENGTH, CHOICES, MARK = 13, 3, 5
 LABELS = {"classes": Labels(("no", "maybe", "yes")), "number": Labels()}
@@ -159,7 +160,7 @@ def train(folder, task, replicas=1, **settings):
     trainer = make_trainer(folder, task, replicas, **settings)
     trainer.initialize()
     log = RunLog(str(folder), trainer.optimizer_config.num_train_steps, trainer.step)
-    trainer.train(log)
+    steps_of(trainer, log)
     log.close()
     return trainer
 

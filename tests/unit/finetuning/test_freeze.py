@@ -11,7 +11,7 @@ from albert_tf.modeling.original_names import original_names
 from albert_tf.training.distribution import create_strategy, split_batch
 from albert_tf.training.step import is_frozen
 from albert_tf.training.trainer import Trainer
-from tests.small_training import PlainLog, forget_after
+from tests.small_training import PlainLog, forget_after, steps_of
 from tests.unit.test_job_tasks import DROPPING, make_task
 
 EMBEDDINGS = {
@@ -37,7 +37,7 @@ def train(folder, *args, **settings):
     before = weights(trainer)
     trainer.initialize()
     log = PlainLog(str(folder), 4, trainer.step)
-    trainer.train(log)
+    steps_of(trainer, log)
     log.close()
     return trainer, before
 

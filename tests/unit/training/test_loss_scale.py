@@ -19,6 +19,7 @@ from tests.small_training import (
     make_task,
     reports_of,
     state_of,
+    steps_of,
 )
 
 
@@ -95,11 +96,9 @@ def train(folder, records):
     trainer.initialize()
     log = PlainLog(str(folder), 8, trainer.step)
 
-    def spoil(step):
+    for step in trainer.checkpoints(log):
         if step == 2:
             trainer._training.loss_scale.restore({"scale": 2.0**20, "good_steps": 2})
-
-    trainer.train(log, on_checkpoint=spoil)
     log.close()
     return trainer
 
@@ -131,5 +130,5 @@ def test_overflow_at_a_scale_of_one_is_divergence(tmp_path):
     trainer._training.loss_scale.restore({"scale": 2.0, "good_steps": 0})
     trainer.model.encoder.pooler.kernel.assign(tf.fill([12, 12], np.float32(np.nan)))
     with pytest.raises(TrainingDivergedError, match=r"Step 2: loss=nan"):
-        trainer.train(PlainLog(str(tmp_path / "log"), 8))
+        steps_of(trainer, PlainLog(str(tmp_path / "log"), 8))
     assert not list((tmp_path / "run").glob("model.ckpt-*"))
