@@ -25,7 +25,7 @@ ACTIVATION_NAMES = ("gelu", EXACT_GELU, "relu", "tanh", "linear", "")
 TRANSFORMERS_KEYS = ("model_type", "architectures", "transformers_version")
 SHARING_MODES = ("all", "attention", "ffn", "none")  # see parameter_sharing.py
 PRECISIONS = (FLOAT32, BFLOAT16, FLOAT16) = ("float32", "bfloat16", "float16")
-STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")  # see distribution.py
+STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")  # see strategies.py
 ALL_REDUCES = ("auto", "nccl", "ring")
 ATTENTIONS = ("auto", "plain", "cudnn")  # see fused_attention.py
 FREEZES = ("encoder", "embeddings")

@@ -22,7 +22,7 @@ from albert_tf.finetuning.predictor import Predictor
 from albert_tf.finetuning.texts import text_sequences
 from albert_tf.modeling.models import AlbertForClassification
 from albert_tf.tokenization.loading import load_tokenizer
-from albert_tf.training.distribution import create_strategy
+from albert_tf.training.strategies import create_strategy
 from benchmarks.matmul import encoder_operations, matmul_rate
 from benchmarks.timing import seconds
 

@@ -58,8 +58,8 @@ from albert_tf.config import (
 from albert_tf.modeling import fused_attention
 from albert_tf.pretraining.task import PretrainingTask
 from albert_tf.training import step
-from albert_tf.training.distribution import create_strategy
 from albert_tf.training.evaluation import Evaluator
+from albert_tf.training.strategies import create_strategy
 from benchmarks.compiled_program import kernels, product_operations
 from benchmarks.matmul import pretraining_operations
 from benchmarks.pretraining import random_batch

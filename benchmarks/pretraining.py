@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from albert_tf.config import AlbertConfig, OptimizerConfig, TrainerConfig
 from albert_tf.pretraining.task import PretrainingTask
-from albert_tf.training.distribution import create_strategy
+from albert_tf.training.strategies import create_strategy
 from albert_tf.training.trainer import Trainer
 
 

@@ -16,7 +16,7 @@ from albert_tf.modeling.losses import LossSum, binary_loss, regression_loss
 from albert_tf.modeling.models import AlbertForClassification
 from albert_tf.serving.saved_model import class_outputs
 from albert_tf.tokenization.base import Tokenizer
-from albert_tf.training.task import EXAMPLE_WEIGHTS, Features
+from albert_tf.training.objective import EXAMPLE_WEIGHTS, Features
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +48,7 @@ class ClassificationTask(LabelTask):
         return {"label_ids": self.train.label_ids}
 
     def build_model(self) -> keras.Model:
-        """See `Task`."""
+        """See `Objective`."""
         return AlbertForClassification(
             self.config,
             self.labels.num_outputs,
@@ -67,14 +67,14 @@ class ClassificationTask(LabelTask):
         return features["label_ids"], weights
 
     def losses(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
-        """See `Task`."""
+        """See `Objective`."""
         if self.labels.multi_label or self.labels.is_regression:
             loss = binary_loss if self.labels.multi_label else regression_loss
             return {LOSS: loss(outputs["logits"], *self._loss_targets(features))}
         return super().losses(outputs, features)
 
     def metrics(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
-        """See `Task`; a regression has no metrics other than the loss."""
+        """See `Objective`; a regression has no metrics other than the loss."""
         if self.labels.is_regression:
             return {}
         if not self.labels.multi_label:

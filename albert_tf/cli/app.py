@@ -91,7 +91,7 @@ def command(
             if devices == "cpu":  # the two models of a conversion must compute on the same device
                 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
             if devices:
-                from albert_tf.training.distribution import disable_tf32, log_devices
+                from albert_tf.training.strategies import disable_tf32, log_devices
 
                 disable_tf32()
                 log_devices()

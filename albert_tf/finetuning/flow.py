@@ -37,14 +37,7 @@ from albert_tf.finetuning.job import FineTuningSettings, Job, RunContext, S
 from albert_tf.finetuning.recipes import recipe_settings, with_dropout
 from albert_tf.finetuning.task import InMemoryTask, num_padded_lengths
 from albert_tf.serving.saved_model import TEXT_FOLDER
-from albert_tf.training.distribution import (
-    is_any_worker,
-    is_chief,
-    is_tpu,
-    process_state_kept,
-    strategy_of,
-    with_xla,
-)
+from albert_tf.training.cluster import Workers
 from albert_tf.training.evaluation import (
     BestCheckpoint,
     comparable_evaluation,
@@ -53,6 +46,7 @@ from albert_tf.training.evaluation import (
     should_stop_early,
 )
 from albert_tf.training.interruption import raise_if_interrupted
+from albert_tf.training.process_state import process_state_kept
 from albert_tf.training.run import (
     finish,
     locked_output,
@@ -64,6 +58,7 @@ from albert_tf.training.run_log import EvaluationLog
 from albert_tf.training.run_records import EVALUATION_KEY, write_evaluation
 from albert_tf.training.settings import JobResult, OnLog, missing, resolve
 from albert_tf.training.step import build_model
+from albert_tf.training.strategies import is_tpu, strategy_of, with_xla
 from albert_tf.training.trainer import Trainer
 
 
@@ -89,12 +84,12 @@ def run(kind: type[Job[S]], settings: S, on_log: OnLog | None = None) -> JobResu
         result = _train(job, trainer, task, on_log)
     else:
         job.use(build_model(task.build_model, settings.precision, strategy))
-        if job.evaluates and is_chief(strategy):
+        if job.evaluates and Workers(strategy).is_chief:
             result = _evaluate(job, on_log)
     # In a dry run, the checkpoint to apply may not exist yet.
     is_created = settings.dry_run and (settings.do_train or job.evaluates)
     is_applied = {*_actions(kind, settings)} - {"do_train", "do_eval"} and not is_created
-    if is_applied and is_chief(strategy):
+    if is_applied and Workers(strategy).is_chief:
         result = _apply(job, result, on_log)
     return finish(result, strategy, dry_run=settings.dry_run)
 
@@ -319,7 +314,7 @@ def _train(job: Job[S], trainer: Trainer, task: InMemoryTask, on_log: OnLog | No
                     job.record(step, results, best, keeps_best=True)
                 if settings.early_stopping and step < trainer.last_step:
                     stops = should_stop_early(log.records, best, settings.early_stopping)
-                    if is_any_worker(trainer.strategy, stops):
+                    if trainer.workers.any(stops):
                         raise_if_interrupted()
                         break
     return training_result(trainer, log, best if evaluates else None)
@@ -344,7 +339,7 @@ def _evaluate(job: Job[S], on_log: OnLog | None) -> JobResult:
     context, settings = job.context, job.settings
     with locked(settings.output_dir, EVALUATION, dry_run=settings.dry_run):
         best = BestCheckpoint(context.output, job.best_metric)
-        choice = settings.checkpoint or ("all" if context.is_own else None)
+        choice = settings.checkpoint or ("all" if context.is_from_this_run else None)
         if choice == "all":
             init = settings.init_checkpoint
             prefixes = list(choose_checkpoints(context.output, choice, init, name="checkpoint"))
@@ -355,7 +350,7 @@ def _evaluate(job: Job[S], on_log: OnLog | None) -> JobResult:
             return JobResult(settings.output_dir)
         _write_output(job)
         job.results = job.RESULTS(settings.output_dir)
-        keeps_best = context.is_own and choice == "all"
+        keeps_best = context.is_from_this_run and choice == "all"
         if keeps_best:
             evaluation = comparable_evaluation(best, job.describe_evaluation())
             write_evaluation(settings.output_dir, evaluation)

@@ -26,9 +26,9 @@ from albert_tf.finetuning.recipes import RECIPES
 from albert_tf.finetuning.task import InMemoryTask, data_digest
 from albert_tf.modeling.models import EncoderAndHead
 from albert_tf.tokenization.base import Tokenizer
-from albert_tf.training.distribution import is_tpu
 from albert_tf.training.evaluation import BestCheckpoint, EvaluationResults
 from albert_tf.training.settings import TrainingSettings, limited, unless_given
+from albert_tf.training.strategies import is_tpu
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -92,7 +92,7 @@ class RunContext(Generic[S]):
     trained_in: str = ""  # the directory of the trained model
 
     @property
-    def is_own(self) -> bool:
+    def is_from_this_run(self) -> bool:
         """Whether `output_dir` belongs to this task. Only then may its best checkpoint change."""
         is_elsewhere = self.trained_in != self.output.path
         return self.trained is None or is_elsewhere or self.trained.name == self.task_name
@@ -208,7 +208,7 @@ class Job(ABC, Generic[S]):
         Draws the confusion matrix of the best or last checkpoint.
         """
         self.results.append(step, {**results, **self.arrays}, best.value)
-        is_shown = not keeps_best or best.offer(step, results, self.model)
+        is_shown = not keeps_best or best.update_if_better(step, results, self.model)
         if is_shown and self.confusions is not None:
             names = self.task.labels.names
             write_confusion_matrix(self.settings.output_dir, self.confusions, names)

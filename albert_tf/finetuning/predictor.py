@@ -14,8 +14,8 @@ from albert_tf.data.errors import UserError
 from albert_tf.data.jobs import progress_bar
 from albert_tf.data.sequences import TokenSequences
 from albert_tf.finetuning.task import padded_length
-from albert_tf.training.distribution import is_tpu, local_replicas
 from albert_tf.training.interruption import raise_if_interrupted
+from albert_tf.training.strategies import is_tpu, local_replicas
 
 INPUTS = ("input_ids", "input_mask", "segment_ids")
 _IDS = tf.TensorSpec([None, None], tf.int32)

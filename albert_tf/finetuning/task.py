@@ -18,7 +18,7 @@ from albert_tf.data.sequences import TokenSequences
 from albert_tf.data.strict_json import listed
 from albert_tf.data.text_examples import Labels, decimal_number
 from albert_tf.modeling.losses import LossSum, accuracy, classification_loss
-from albert_tf.training.task import EXAMPLE_WEIGHTS, WHOLE, Features, Shard, Task
+from albert_tf.training.objective import EXAMPLE_WEIGHTS, WHOLE, Features, Objective, Shard
 
 LOSS = "loss"  # also the name of the total loss
 
@@ -28,7 +28,7 @@ _SHORTEST_BUCKET = 32
 _SHUFFLE_ROUNDS = 8  # with TensorFlow's default of 4, too many examples keep their position
 
 
-class InMemoryTask(Task, ABC):
+class InMemoryTask(Objective, ABC):
     """A task with N training examples in memory, by default with the cross entropy of the logits.
 
     `train` contains labels and N * C `sequences`; if it is `None`, the task cannot be trained.
@@ -64,7 +64,7 @@ class InMemoryTask(Task, ABC):
         return len(self.train.sequences) // self.sequences_per_example
 
     def train_dataset(self, batch_size: int, seed: int, shard: Shard = WHOLE) -> tf.data.Dataset:
-        """See `Task`."""
+        """See `Objective`."""
         return training_batches(
             self.train.sequences,
             self._columns(),
@@ -77,11 +77,11 @@ class InMemoryTask(Task, ABC):
         )
 
     def explain_read_errors(self) -> AbstractContextManager[None]:
-        """See `Task`."""
+        """See `Objective`."""
         return nullcontext()
 
     def describe_input(self) -> dict[str, Any]:
-        """See `Task`."""
+        """See `Objective`."""
         sequences, columns = self.train.sequences, self._columns().values()
         return {
             "examples": self.num_examples,
@@ -99,19 +99,19 @@ class InMemoryTask(Task, ABC):
         return self._targets(features)
 
     def loss_weights(self, features: Features) -> dict[str, tf.Tensor]:
-        """See `Task`."""
+        """See `Objective`."""
         return {LOSS: tf.reduce_sum(self._loss_targets(features)[1])}
 
     def losses(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
-        """See `Task`."""
+        """See `Objective`."""
         return {LOSS: classification_loss(outputs["logits"], *self._loss_targets(features))}
 
     def total_loss(self, losses: Mapping[str, LossSum]) -> Any:
-        """See `Task`."""
+        """See `Objective`."""
         return losses[LOSS].mean()
 
     def metrics(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
-        """See `Task`."""
+        """See `Objective`."""
         return {"accuracy": accuracy(outputs["logits"], *self._targets(features))}
 
 
@@ -157,7 +157,7 @@ class LabelTask(InMemoryTask):
         self.class_weights = class_weights
 
     def describe_input(self) -> dict[str, Any]:
-        """See `Task`."""
+        """See `Objective`."""
         return {**super().describe_input(), "labels": list(self.labels.names)}
 
     def _loss_targets(self, features: Features) -> tuple[tf.Tensor, tf.Tensor]:

@@ -156,5 +156,5 @@ class MultipleChoiceTask(InMemoryTask):
         return {"label_ids": self.train.label_ids}
 
     def build_model(self) -> keras.Model:
-        """See `Task`."""
+        """See `Objective`."""
         return AlbertForMultipleChoice(self.config, self.dropout_prob, self.use_one_hot_embeddings)

@@ -1,23 +1,17 @@
-"""Checks record files and reads them as batches of parsed features."""
+"""Reads record files as batches of parsed features."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import islice
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from absl import logging
 
 from albert_tf.data.errors import UserError
-from albert_tf.data.files import file_size, open_binary, reason_of
-from albert_tf.data.strict_json import listed
-from albert_tf.data.tfrecord import FeatureSpec, RecordError, frame_ends, read_records
-from albert_tf.pretraining.instances import NONE, NSP, PREDICTION_FEATURES, SOP
-from albert_tf.pretraining.masking import TOKEN_BOUNDARY
+from albert_tf.data.files import file_size, open_binary
+from albert_tf.data.tfrecord import FeatureSpec
 from albert_tf.pretraining.record_facts import for_each_file
-from albert_tf.training.task import EXAMPLE_WEIGHTS, WHOLE, Shard, StreamIterator
+from albert_tf.training.objective import EXAMPLE_WEIGHTS, WHOLE, Shard, StreamIterator
 
 # A `Transform` changes a batch. Its second argument, int64 [B], contains the number of each example
 # in the sequence of all examples of all workers.
@@ -30,19 +24,6 @@ _MIN_ROWS = 8  # rows of a batch per stream, if there are more than 8 streams; l
 _MAX_UNEVENNESS = 1.2  # size of the largest stream relative to the smallest stream
 _MAX_OPEN_FILES = 16  # of all streams; files are interleaved to separate neighboring records
 _END_BYTES = 16  # of a file, which contain the checksum of its last record
-_RECORDS_TO_CHECK = 16  # more than 1, because a masked record can lack predictions
-
-# TensorFlow raises UnicodeDecodeError if a message contains a part of a damaged record.
-_READ_ERRORS = (tf.errors.DataLossError, tf.errors.InvalidArgumentError, UnicodeDecodeError)
-
-# Removed files, and disks or networks that fail.
-_FILE_ERRORS = (
-    tf.errors.FailedPreconditionError,
-    tf.errors.NotFoundError,
-    tf.errors.PermissionDeniedError,
-    tf.errors.UnavailableError,
-    tf.errors.UnknownError,
-)
 
 
 def parse_batch(serialized: tf.Tensor, specs: Sequence[FeatureSpec]) -> Features:
@@ -69,198 +50,6 @@ def parse_batch(serialized: tf.Tensor, specs: Sequence[FeatureSpec]) -> Features
                 values = tf.identity(values)
         features[spec.name] = tf.cast(values, tf.int32) if spec.dtype == "int64" else values
     return features
-
-
-def check_record_files(
-    files: Sequence[str], specs: Sequence[FeatureSpec], *, num_records: int = 256
-) -> None:
-    """Checks the first record of each file, and the checksums of the first `num_records` records.
-
-    Raises RecordError if a record is damaged or does not match `specs`, or if there is no record.
-    """
-    found = False
-    for path in files:
-        if not file_size(path):
-            logging.warning("%s is empty", path)
-        for payload in islice(read_records(path), 1):
-            _check_record(payload, specs, path, 1)
-            found = True
-        for _ in islice(frame_ends(path), num_records):
-            pass
-    if not found:
-        raise RecordError(f"There is no record in the files: {', '.join(files)}")
-
-
-def file_ends(files: Sequence[str]) -> Ends:
-    """Returns the size and the last bytes of each file, which detect a change during training."""
-    return for_each_file(_file_end, files)
-
-
-def _file_end(path: str) -> tuple[int, bytes]:
-    size = file_size(path)
-    with open_binary(path, "rb") as file:
-        file.seek(max(0, size - _END_BYTES))
-        return size, file.read(_END_BYTES)
-
-
-def _unchanged(path: tf.Tensor, ends: Ends) -> tf.Tensor:
-    """Returns the path of a file. Its evaluation raises an error if the file has another end.
-
-    Without this check, emptied files would be skipped, or read forever if all files are empty.
-    """
-    place = tf.argmax(tf.cast(tf.equal(list(ends), path), tf.int32))
-    sizes, expected = zip(*ends.values(), strict=True)
-    size = tf.gather(tf.constant(sizes, tf.int64), place)
-
-    def read_end() -> tf.Tensor:  # a file of another size has no or several such elements
-        header = size - _END_BYTES
-        end = tf.data.FixedLengthRecordDataset(path, _END_BYTES, header_bytes=header)
-        return end.get_single_element()
-
-    end = tf.cond(size < _END_BYTES, lambda: tf.io.read_file(path), read_end)
-    with tf.control_dependencies([tf.debugging.Assert(end == tf.gather(expected, place), [path])]):
-        return tf.identity(path)
-
-
-@contextmanager
-def explain_read_errors(
-    files: Sequence[str], specs: Sequence[FeatureSpec], ends: Ends | None = None
-) -> Iterator[None]:
-    """Context manager that converts reading errors of `tf.data` into a RecordError.
-
-    After an error, the files are compared with `ends`, and read again to find the damaged record.
-    """
-    try:
-        yield
-    except (*_READ_ERRORS, *_FILE_ERRORS) as error:
-        try:
-            for path in files:
-                _check_file(path, (ends or {}).get(path))
-            if isinstance(error, _READ_ERRORS):
-                _check_all_records(files, specs)
-        except RecordError as explained:
-            raise explained from error
-        if isinstance(error, tf.errors.DataLossError):
-            raise RecordError(
-                "The records are intact, but were read from a wrong position: a file was replaced, "
-                "or the disk failed. Run the same command again. If this does not help, remove "
-                "`train_state` in `output_dir` to read the input from the start."
-            ) from error
-        raise
-
-
-def _check_file(path: str, end: tuple[int, bytes] | None) -> None:
-    try:
-        found = _file_end(path)
-    except (OSError, tf.errors.OpError) as error:
-        raise RecordError(
-            f"{path} can no longer be read: {reason_of(error)}. Restore the file and run the same "
-            "command again."
-        ) from error
-    if end is not None and found != end:
-        raise RecordError(
-            f"{path} was changed while it was in use (size {end[0]} before, {found[0]} now). "
-            "Restore or complete the file, and run the same command again."
-        )
-
-
-def _check_all_records(files: Sequence[str], specs: Sequence[FeatureSpec]) -> None:
-    for path in files:
-        for number, payload in enumerate(read_records(path), start=1):
-            _check_record(payload, specs, path, number)
-            try:
-                parse_batch(tf.constant([payload]), specs)
-            except _READ_ERRORS as error:  # TensorFlow is stricter than protobuf
-                raise RecordError(
-                    f"{path}, record {number}: TensorFlow cannot parse it. It is damaged; create "
-                    "the records again."
-                ) from error
-
-
-def example_features(payload: bytes, path: str, number: int) -> Any:
-    """Returns the features of a record by name. Raises RecordError if it is damaged."""
-    if not payload:
-        raise RecordError(f"{path}, record {number}: the record is empty. Create it again.")
-    try:
-        return tf.train.Example.FromString(payload).features.feature
-    except Exception as error:  # each protobuf backend raises its own classes
-        raise RecordError(f"{path}, record {number}: not a tf.train.Example: {error}") from error
-
-
-def _check_record(payload: bytes, specs: Sequence[FeatureSpec], path: str, number: int) -> None:
-    """Raises RecordError unless the record contains every feature of `specs`."""
-    place = f"{path}, record {number}"
-    features = example_features(payload, path, number)
-    for spec in specs:
-        if spec.name not in features:
-            raise RecordError(
-                f"{place}: feature {spec.name!r} is missing. The record contains "
-                f"{listed(sorted(features))}. Was the file created for another task?"
-            )
-        kind = {"int64": "int64_list", "float32": "float_list"}[spec.dtype]
-        if features[spec.name].WhichOneof("kind") != kind:
-            raise RecordError(f"{place}: feature {spec.name!r} must contain {spec.dtype} values.")
-        stored = getattr(features[spec.name], kind).value
-        if len(stored) != spec.length:
-            advice = f" Set `{spec.length_name}` to match, or create the records again."
-            raise RecordError(
-                f"{place}: feature {spec.name!r} contains {len(stored)} values, but "
-                f"{spec.length} were expected.{advice if spec.length_name else ''}"
-            )
-        if spec.limit is not None and not 0 <= min(stored) <= max(stored) < spec.limit:
-            worst = min(stored) if min(stored) < 0 else max(stored)
-            source = f", the limit set by {spec.limit_source}" if spec.limit_source else ""
-            raise RecordError(
-                f"{place}: feature {spec.name!r} contains {worst}, but values must be in "
-                f"[0, {spec.limit}){source}."
-            )
-
-
-def are_masked(path: str) -> bool | None:
-    """Returns whether the records of a file were masked when they were created.
-
-    Returns `None` if the first record is damaged, or not a pretraining record.
-    """
-    weights = PREDICTION_FEATURES[-1]
-    answer = None
-    with suppress(RecordError):  # raised again by `check_record_files`
-        for number, payload in enumerate(islice(read_records(path), _RECORDS_TO_CHECK), start=1):
-            features = example_features(payload, path, number)
-            if TOKEN_BOUNDARY not in features:
-                return None
-            answer = weights in features and any(features[weights].float_list.value)
-            if answer:
-                break
-    return answer
-
-
-def check_masking(files: Sequence[str], *, masked: bool) -> None:
-    """Raises RecordError if the first records of a file do not match `masked`."""
-    for path in files:
-        answer = are_masked(path)
-        if answer and not masked:
-            raise RecordError(
-                f"The records in {path} are already masked, and `masked_lm_prob` (or "
-                "`masked_lm_budget`) would mask them again. Omit this setting, or create plain "
-                "records with create_pretraining_data.py `masked_lm_prob`=0."
-            )
-        if answer is False and masked:
-            raise RecordError(
-                f"The records in {path} are not masked. Pass `masked_lm_prob`=0.15 to mask them "
-                "during training, or create masked records with create_pretraining_data.py."
-            )
-
-
-def check_sentence_pairs(files: Sequence[str], sentence_loss: str) -> None:
-    """Raises RecordError if a sentence loss requires pairs, but a file contains single segments."""
-    for path in files if sentence_loss != NONE else ():
-        for payload in islice(read_records(path), 1):
-            if not any(example_features(payload, path, 1)["segment_ids"].int64_list.value):
-                raise RecordError(
-                    f"{path} contains single segments (created with `sentence_loss`={NONE}), "
-                    f"but `sentence_loss`={sentence_loss} requires pairs of segments. Use "
-                    f"`sentence_loss`={NONE}, or records created with {SOP} or {NSP}."
-                )
 
 
 def num_streams(file_sizes: Sequence[int], batch_size: int) -> int:
@@ -420,3 +209,35 @@ def _parsed(
     weights = tf.ones(tf.shape(serialized)[0])
     features = {**parse_batch(serialized, specs), EXAMPLE_WEIGHTS: weights}
     return transform(features, numbers) if transform else features
+
+
+def file_ends(files: Sequence[str]) -> Ends:
+    """Returns the size and the last bytes of each file, which detect a change during training."""
+    return for_each_file(file_end, files)
+
+
+def file_end(path: str) -> tuple[int, bytes]:
+    """Returns the size and the last bytes of a file."""
+    size = file_size(path)
+    with open_binary(path, "rb") as file:
+        file.seek(max(0, size - _END_BYTES))
+        return size, file.read(_END_BYTES)
+
+
+def _unchanged(path: tf.Tensor, ends: Ends) -> tf.Tensor:
+    """Returns the path of a file. Its evaluation raises an error if the file has another end.
+
+    Without this check, emptied files would be skipped, or read forever if all files are empty.
+    """
+    place = tf.argmax(tf.cast(tf.equal(list(ends), path), tf.int32))
+    sizes, expected = zip(*ends.values(), strict=True)
+    size = tf.gather(tf.constant(sizes, tf.int64), place)
+
+    def read_end() -> tf.Tensor:  # a file of another size has no or several such elements
+        header = size - _END_BYTES
+        end = tf.data.FixedLengthRecordDataset(path, _END_BYTES, header_bytes=header)
+        return end.get_single_element()
+
+    end = tf.cond(size < _END_BYTES, lambda: tf.io.read_file(path), read_end)
+    with tf.control_dependencies([tf.debugging.Assert(end == tf.gather(expected, place), [path])]):
+        return tf.identity(path)

@@ -41,15 +41,7 @@ from albert_tf.pretraining.task import (
     warn_of_another_loss,
 )
 from albert_tf.tokenization.base import Tokenizer
-from albert_tf.training.distribution import (
-    is_chief,
-    is_tpu,
-    num_workers,
-    process_state_kept,
-    strategy_of,
-    values_of_workers,
-    with_xla,
-)
+from albert_tf.training.cluster import Workers, num_workers
 from albert_tf.training.evaluation import (
     BestCheckpoint,
     Evaluator,
@@ -58,6 +50,7 @@ from albert_tf.training.evaluation import (
     load_complete,
     write_results,
 )
+from albert_tf.training.process_state import process_state_kept
 from albert_tf.training.run import (
     finish,
     locked_output,
@@ -76,6 +69,7 @@ from albert_tf.training.settings import (
     unless_given,
 )
 from albert_tf.training.step import build_model
+from albert_tf.training.strategies import is_tpu, strategy_of, with_xla
 from albert_tf.training.trainer import Trainer
 
 PAPER_BATCH_SIZE = 4096  # of the published learning rate of LAMB, 0.00176
@@ -227,7 +221,7 @@ def run_pretraining(
     else:
         untrained = build_model(task.build_model, settings.precision, strategy)
         result = JobResult(settings.output_dir)
-        if is_chief(strategy):
+        if Workers(strategy).is_chief:
             result = _evaluate(settings, task, untrained, strategy, last_step, on_log)
     return finish(result, strategy, dry_run=settings.dry_run)
 
@@ -323,7 +317,7 @@ def _train(
     """Starts or resumes training, and evaluates every checkpoint on all workers."""
     evaluates = settings.do_eval
     if evaluates:
-        evaluator = _evaluator(settings, task, trainer.model, trainer.strategy, shares=True)
+        evaluator = _evaluator(settings, task, trainer.model, trainer.strategy, splits=True)
     if trainer.is_chief:
         check_folder(settings.output_dir)
     with locked_output(trainer, evaluates=evaluates, dry_run=settings.dry_run):
@@ -342,7 +336,7 @@ def _train(
             model_directory.write()
         config = _run_config(settings, task, trainer)
         # The chief may have changed `best_trial.txt` before the other workers read it.
-        last_evaluated = values_of_workers(trainer.strategy, best.last_step)[0]
+        last_evaluated = trainer.workers.gather(best.last_step)[0]
         with (
             closing(start_log(trainer, best, config, on_log)) as log,
             closing(trainer.checkpoints(log)) as checkpoints,
@@ -353,7 +347,7 @@ def _train(
                     log.evaluation(step, results)
                     if trainer.is_chief:
                         write_results(settings.output_dir, step, results)
-                        best.offer(step, results, trainer.model)
+                        best.update_if_better(step, results, trainer.model)
     return training_result(trainer, log, best if evaluates else None)
 
 
@@ -378,10 +372,12 @@ def _evaluator(
     model: keras.Model,
     strategy: tf.distribute.Strategy,
     *,
-    shares: bool,
+    splits: bool,
 ) -> Evaluator:
     limits = settings.eval_batch_size, settings.max_eval_steps
-    return Evaluator(task, model, strategy, *limits, jit_compile=settings.xla, shares=shares)
+    return Evaluator(
+        task, model, strategy, *limits, jit_compile=settings.xla, splits_over_workers=splits
+    )
 
 
 def _evaluation(settings: PretrainingSettings, task: PretrainingTask) -> dict[str, Any]:
@@ -399,7 +395,7 @@ def _evaluate(
     on_log: OnLog | None,
 ) -> JobResult:
     """Evaluates existing checkpoints. With `eval_checkpoint`=all, also keeps the best one."""
-    evaluator = _evaluator(settings, task, model, strategy, shares=False)
+    evaluator = _evaluator(settings, task, model, strategy, splits=False)
     directory = TrainingDirectory(settings.output_dir)
     check_folder(settings.output_dir)
     with locked(settings.output_dir, EVALUATION, dry_run=settings.dry_run):
@@ -426,7 +422,7 @@ def _evaluate(
             write_results(settings.output_dir, step, results)
             if settings.eval_checkpoint == "all":
                 write_evaluation(settings.output_dir, evaluation)
-                best.offer(step, results, model)
+                best.update_if_better(step, results, model)
 
         checked = _checked(prefixes, task.sentence_loss)
         return evaluate_checkpoints(checked, model, best, evaluator.evaluate, record, on_log)

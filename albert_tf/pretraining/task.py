@@ -20,26 +20,23 @@ from albert_tf.modeling.losses import LossSum, accuracy, classification_loss, pr
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.pretraining.batching import (
     Transform,
+    check_workers,
+    evaluation_batches,
+    file_ends,
+    training_batches,
+)
+from albert_tf.pretraining.instances import NSP, SENTENCE_LOSSES, SOP
+from albert_tf.pretraining.masking import TOKEN_BOUNDARY, OnlineMasking
+from albert_tf.pretraining.record_checks import (
     are_masked,
     check_masking,
     check_record_files,
     check_sentence_pairs,
-    check_workers,
-    evaluation_batches,
     explain_read_errors,
-    file_ends,
-    training_batches,
 )
-from albert_tf.pretraining.instances import (
-    NSP,
-    SENTENCE_LOSSES,
-    SOP,
-    plain_feature_specs,
-    pretraining_feature_specs,
-)
-from albert_tf.pretraining.masking import TOKEN_BOUNDARY, OnlineMasking
 from albert_tf.pretraining.record_facts import digest, for_each_file
-from albert_tf.training.task import EXAMPLE_WEIGHTS, WHOLE, Features, Shard, StreamIterator
+from albert_tf.pretraining.record_specs import plain_feature_specs, pretraining_feature_specs
+from albert_tf.training.objective import EXAMPLE_WEIGHTS, WHOLE, Features, Shard, StreamIterator
 
 BEST_METRIC = "masked_lm_accuracy"
 SENTENCE_LOSS_KEY = "sentence_loss"  # in run_config.json; checkpoints do not contain it
@@ -51,7 +48,7 @@ _PIPELINE = 3  # must be incremented when the meaning of the saved input positio
 
 @dataclass(eq=False)
 class PretrainingTask:
-    """The task of `run_pretraining.py`. For its methods see `training.task.Task`.
+    """The task of `run_pretraining.py`. For its methods see `training.objective.Objective`.
 
     `max_seq_length` and `max_predictions_per_seq` are S and P of the records. The loss "nsp" is the
     same computation as "sop" with other names, and "none" trains a model without the sentence-order
@@ -106,7 +103,7 @@ class PretrainingTask:
         return partial(self.masking, seed=seed) if self.masking else None
 
     def train_dataset(self, batch_size: int, seed: int, shard: Shard = WHOLE) -> StreamIterator:
-        """See `Task`."""
+        """See `Objective`."""
         return training_batches(
             self.train_files,
             self.specs,
@@ -123,7 +120,7 @@ class PretrainingTask:
         check_workers(self.train_files, batch_size, workers)
 
     def eval_dataset(self, batch_size: int) -> tf.data.Dataset:
-        """See `Task`."""
+        """See `Objective`."""
         transform = self._transform(_EVAL_MASK_SEED) if self._masks_evaluation else None
         return evaluation_batches(
             self.eval_files, self.eval_specs, batch_size, transform, self._ends
@@ -131,7 +128,7 @@ class PretrainingTask:
 
     @contextmanager
     def explain_read_errors(self) -> Iterator[None]:
-        """See `Task`."""
+        """See `Objective`."""
         with (
             explain_read_errors(self.train_files, self.specs, self._ends),
             explain_read_errors(self.eval_files, self.eval_specs, self._ends),
@@ -139,7 +136,7 @@ class PretrainingTask:
             yield
 
     def describe_input(self) -> dict[str, Any]:
-        """See `Task`."""
+        """See `Objective`."""
         description: dict[str, Any] = {
             "pipeline": _PIPELINE,
             "files": [[path, file_size(path)] for path in self.train_files],
@@ -166,7 +163,7 @@ class PretrainingTask:
         }
 
     def build_model(self) -> keras.Model:
-        """See `Task`."""
+        """See `Objective`."""
         return AlbertForPretraining(
             self.config,
             self.use_one_hot_embeddings,
@@ -174,24 +171,24 @@ class PretrainingTask:
         )
 
     def loss_weights(self, features: Features) -> dict[str, tf.Tensor]:
-        """See `Task`."""
+        """See `Objective`."""
         weights = {"masked_lm_loss": tf.reduce_sum(features["masked_lm_weights"])}
         if self._sentence:
             weights[f"{self._sentence}_loss"] = tf.reduce_sum(features[EXAMPLE_WEIGHTS])
         return weights
 
     def losses(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
-        """See `Task`."""
+        """See `Objective`."""
         targets = self._targets(outputs, features).items()
         return {f"{name}_loss": classification_loss(*target) for name, target in targets}
 
     def total_loss(self, losses: Mapping[str, LossSum]) -> Any:
-        """See `Task`."""
+        """See `Objective`."""
         sentence = losses[f"{self._sentence}_loss"] if self._sentence else None
         return pretraining_loss(losses["masked_lm_loss"], sentence)
 
     def metrics(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
-        """See `Task`."""
+        """See `Objective`."""
         targets = self._targets(outputs, features).items()
         return {f"{name}_accuracy": accuracy(*target) for name, target in targets}
 

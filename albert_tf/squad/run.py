@@ -291,7 +291,7 @@ class SquadJob(Job[SquadSettings]):
                 kept = {**self.task.settings, THRESHOLD: results["best_f1_thresh"]}
                 self.task = dataclasses.replace(self.task, settings=kept)
                 self.task.write(self.settings.output_dir)
-        best.offer(step, results, self.model)
+        best.update_if_better(step, results, self.model)
 
     def _write(self, step: int, answers: SquadAnswers, scores: Mapping[str, float]) -> None:
         """Writes the answers of a checkpoint; `scores` is empty if there are no references."""

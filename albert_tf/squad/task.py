@@ -21,7 +21,7 @@ from albert_tf.modeling.models import (
     AlbertForQuestionAnsweringWithBeamSearch,
 )
 from albert_tf.squad.features import SquadFeatures
-from albert_tf.training.task import EXAMPLE_WEIGHTS, Features
+from albert_tf.training.objective import EXAMPLE_WEIGHTS, Features
 
 START, END, ANSWERABILITY = "start_loss", "end_loss", "answerability_loss"
 
@@ -60,11 +60,11 @@ class SquadTask(InMemoryTask):
         return columns
 
     def describe_input(self) -> dict[str, Any]:
-        """See `Task`."""
+        """See `Objective`."""
         return {**super().describe_input(), "version": self.version}
 
     def build_model(self) -> keras.Model:
-        """See `Task`."""
+        """See `Objective`."""
         if self.version == 1:
             return AlbertForQuestionAnswering(self.config, self.use_one_hot_embeddings)
         return AlbertForQuestionAnsweringWithBeamSearch(
@@ -76,13 +76,13 @@ class SquadTask(InMemoryTask):
         )
 
     def loss_weights(self, features: Features) -> dict[str, tf.Tensor]:
-        """See `Task`."""
+        """See `Objective`."""
         weight = tf.reduce_sum(features[EXAMPLE_WEIGHTS])
         names = (START, END) if self.version == 1 else (START, END, ANSWERABILITY)
         return dict.fromkeys(names, weight)
 
     def losses(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
-        """See `Task`."""
+        """See `Objective`."""
         starts, ends = features["start_positions"], features["end_positions"]
         weights = features[EXAMPLE_WEIGHTS]
         if self.version == 1:
@@ -97,7 +97,7 @@ class SquadTask(InMemoryTask):
         }
 
     def total_loss(self, losses: Mapping[str, LossSum]) -> Any:
-        """See `Task`.
+        """See `Objective`.
 
         Source: squad_utils.py of the original release, v1_model_fn_builder, v2_model_fn_builder.
         """
@@ -105,7 +105,7 @@ class SquadTask(InMemoryTask):
         return spans if self.version == 1 else spans + 0.5 * losses[ANSWERABILITY].mean()
 
     def metrics(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
-        """See `Task`; for SQuAD 2.0, ends are predicted given the correct start."""
+        """See `Objective`; for SQuAD 2.0, ends are predicted given the correct start."""
         weights = features[EXAMPLE_WEIGHTS]
         scores = "logits" if self.version == 1 else "log_probs"
         metrics = {

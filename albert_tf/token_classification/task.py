@@ -10,7 +10,7 @@ import tensorflow as tf
 from albert_tf.finetuning.task import LabelTask
 from albert_tf.modeling.models import AlbertForTokenClassification
 from albert_tf.token_classification.features import TokenFeatures
-from albert_tf.training.task import EXAMPLE_WEIGHTS, WHOLE, Features, Shard
+from albert_tf.training.objective import EXAMPLE_WEIGHTS, WHOLE, Features, Shard
 
 _ROWS = "rows"
 
@@ -24,7 +24,7 @@ class TokenClassificationTask(LabelTask):
         return {_ROWS: np.arange(len(self.train.sequences))}
 
     def train_dataset(self, batch_size: int, seed: int, shard: Shard = WHOLE) -> tf.data.Dataset:
-        """See `Task`. Batches contain `label_ids`, int32 [B, S], -1 for tokens without a label."""
+        """See `Objective`. `label_ids` are int32 [B, S], -1 for tokens without a label."""
         batches = super().train_dataset(batch_size, seed, shard)
         with tf.device("/CPU:0"):  # as in `training_batches`
             labels = tf.constant(self.train.token_labels())
@@ -42,13 +42,13 @@ class TokenClassificationTask(LabelTask):
         return batches.map(with_labels)
 
     def describe_input(self) -> dict[str, Any]:
-        """See `Task`."""
+        """See `Objective`."""
         described = super().describe_input()
         digest = hashlib.sha256(self.train.token_labels().data).hexdigest()
         return {**described, "label_digest": digest}
 
     def build_model(self) -> keras.Model:
-        """See `Task`."""
+        """See `Objective`."""
         return AlbertForTokenClassification(
             self.config,
             self.labels.num_outputs,

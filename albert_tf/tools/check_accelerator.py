@@ -36,14 +36,8 @@ from albert_tf.data.files import write_file
 from albert_tf.modeling import fused_attention
 from albert_tf.pretraining.create_data import PretrainingDataSettings, create_pretraining_data
 from albert_tf.pretraining.run import PretrainingSettings, run_pretraining
-from albert_tf.training.distribution import (
-    TF_CONFIG,
-    create_strategy,
-    device_names,
-    has_tpu_kernels,
-    num_workers,
-    split_cpu,
-)
+from albert_tf.training.cluster import TF_CONFIG, num_workers
+from albert_tf.training.strategies import create_strategy, device_names, has_tpu_kernels, split_cpu
 from albert_tf.version import __version__
 
 REPORT_FILE = "accelerator_report.md"

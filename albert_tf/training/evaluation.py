@@ -22,21 +22,19 @@ from albert_tf.data.files import read_utf8, write_file
 from albert_tf.data.jobs import progress_bar
 from albert_tf.data.strict_json import parse_json
 from albert_tf.modeling.losses import means
-from albert_tf.training.distribution import (
-    check_batch_size,
-    is_tpu,
-    local_replicas,
-    split_batch,
-    sum_over_workers,
-    values_of_workers,
-    worker_shard,
-)
+from albert_tf.training.cluster import Workers
 from albert_tf.training.interruption import raise_if_interrupted
+from albert_tf.training.objective import EvaluatedObjective, Features
 from albert_tf.training.run_log import EvaluationLog
 from albert_tf.training.run_records import BEST_FILE, EVALUATION_KEY, BestTrial
 from albert_tf.training.run_records import Record as LoggedRecord
 from albert_tf.training.settings import JobResult, OnLog
-from albert_tf.training.task import WHOLE, EvaluatedTask, Features
+from albert_tf.training.strategies import (
+    check_batch_size,
+    is_tpu,
+    local_replicas,
+    split_batch,
+)
 
 RESULTS_FILE = "eval_results.txt"
 AFTER_STEP = "after_step"  # only later evaluations used the same data
@@ -64,18 +62,18 @@ class Evaluator:
     """Evaluates a model, which was created under `strategy`, on the examples of a task.
 
     `batch_size` must be a multiple of the replicas of a process. If `max_batches` is not `None`,
-    only the first batches are used. If `shares` is true, all workers must call `evaluate` together.
-    They share the batches and get the same results.
+    only the first batches are used. If `splits_over_workers` is true, all workers must call
+    `evaluate` together. They share the batches and get the same results.
     """
 
-    task: EvaluatedTask
+    task: EvaluatedObjective
     model: keras.Model
     strategy: tf.distribute.Strategy
     batch_size: int
     max_batches: int | None = None
     _: dataclasses.KW_ONLY
     jit_compile: bool = False
-    shares: bool = False
+    splits_over_workers: bool = False
 
     def __post_init__(self) -> None:
         check_batch_size(local_replicas(self.strategy), self.batch_size, "`eval_batch_size`")
@@ -91,13 +89,12 @@ class Evaluator:
         As in the original release, `loss` is the unweighted mean of the losses of the batches.
         Raises ValueError if workers read different numbers of batches.
         """
-        shard = worker_shard(self.strategy) if self.shares else WHOLE
+        workers = Workers(self.strategy)
+        rank, size = (workers.rank, workers.size) if self.splits_over_workers else (0, 1)
         own: dict[int, Mapping[str, Any]] = {}  # sums, on the device, by the number of the batch
         count, outputs = 0, None
         data = self.task.eval_dataset(self.batch_size)
-        bar = progress_bar(
-            data, desc="evaluating", unit="batch", hidden=shard.index > 0, leave=False
-        )
+        bar = progress_bar(data, desc="evaluating", unit="batch", hidden=rank > 0, leave=False)
         with self.task.explain_read_errors():
             for batch in bar:
                 raise_if_interrupted()
@@ -108,14 +105,14 @@ class Evaluator:
                         self.max_batches,
                     )
                     break
-                if count % shard.count == shard.index or outputs is None:
+                if count % size == rank or outputs is None:
                     features = split_batch(self.strategy, pad_batch(batch, self.batch_size))
                     sums = self._sums.get_concrete_function(features)
                     outputs = sums.structured_outputs
-                    if count % shard.count == shard.index:
+                    if count % size == rank:
                         own[count] = self._sums(features)
                 count += 1
-        if shard.count > 1 and len(set(values_of_workers(self.strategy, count))) > 1:
+        if size > 1 and len(set(workers.gather(count))) > 1:
             raise UserError(
                 "The workers read different numbers of evaluation batches. Use the same files on "
                 f"all workers. This worker read {count} batches."
@@ -125,8 +122,8 @@ class Evaluator:
         if own:
             columns = zip(*map(tf.nest.flatten, own.values()), strict=True)
             rows[list(own)] = np.stack([tf.stack(column).numpy() for column in columns], axis=1)
-        if shard.count > 1:  # exact, because only one worker has a value other than 0
-            rows = sum_over_workers(self.strategy, rows)
+        if size > 1:  # exact, because only one worker has a value other than 0
+            rows = workers.sum(rows)
         batches = [tf.nest.pack_sequence_as(outputs, row) for row in rows.tolist()]
         losses = [float(self.task.total_loss(batch)) for batch in batches]
         return {"loss": sum(losses) / len(losses), **means(batches)}
@@ -236,7 +233,7 @@ class BestCheckpoint:
         self.step, self.value = -1, -math.inf
         self._write(self.last_step)
 
-    def offer(self, step: int, results: Mapping[str, float], model: keras.Model) -> bool:
+    def update_if_better(self, step: int, results: Mapping[str, float], model: keras.Model) -> bool:
         """Saves the weights if their score is the highest. Returns whether they were saved."""
         self.last_step = step
         is_best = results[self.metric] > self.value

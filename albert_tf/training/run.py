@@ -10,7 +10,7 @@ from absl import logging
 
 from albert_tf.checkpoints.directory_lock import EVALUATION, TRAINING, locked
 from albert_tf.checkpoints.training_directory import TrainingDirectory
-from albert_tf.training.distribution import is_chief, wait_for_workers
+from albert_tf.training.cluster import Workers
 from albert_tf.training.evaluation import BestCheckpoint, comparable_evaluation, scored_result
 from albert_tf.training.run_log import RunLog
 from albert_tf.training.run_records import EVALUATION_KEY
@@ -84,8 +84,9 @@ def training_result(trainer: Trainer, log: RunLog, best: BestCheckpoint | None) 
 
 def finish(result: JobResult, strategy: tf.distribute.Strategy, *, dry_run: bool) -> JobResult:
     """Waits for all workers. On the chief, the result contains the best checkpoint."""
-    wait_for_workers(strategy)
-    if dry_run or not is_chief(strategy):
+    workers = Workers(strategy)
+    workers.wait()
+    if dry_run or not workers.is_chief:
         return JobResult(result.output_dir)
     best = TrainingDirectory(result.output_dir).best()
     return dataclasses.replace(result, best_checkpoint=best)

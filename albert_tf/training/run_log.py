@@ -27,7 +27,6 @@ from albert_tf.data.files import raise_write_errors, write_file
 from albert_tf.data.jobs import progress_bar
 from albert_tf.data.strict_json import parse_json
 from albert_tf.training.curves import draw_curves
-from albert_tf.training.distribution import device_names
 from albert_tf.training.run_records import (
     METRICS_FILE,
     Record,
@@ -37,6 +36,7 @@ from albert_tf.training.run_records import (
     to_line,
 )
 from albert_tf.training.settings import OnLog
+from albert_tf.training.strategies import device_names
 from albert_tf.version import __version__
 
 CURVES_FILE = "training_curves.png"

@@ -31,9 +31,9 @@ from albert_tf.modeling import fused_attention, kernels
 from albert_tf.modeling.losses import LossSum
 from albert_tf.modeling.original_names import original_names
 from albert_tf.modeling.parameter_sharing import ENCODER_PREFIX
-from albert_tf.training.distribution import is_tpu
+from albert_tf.training.objective import Features, Objective
 from albert_tf.training.optimization import clip_by_global_norm, create_optimizer
-from albert_tf.training.task import Features, Task
+from albert_tf.training.strategies import is_tpu
 
 INITIAL_SCALE = 2.0**15
 MAX_SCALE = 2.0**24  # 1 / the smallest number of float16
@@ -149,7 +149,7 @@ class TrainingStep:
 
     def __init__(
         self,
-        task: Task,
+        task: Objective,
         config: TrainerConfig,
         optimizer_config: OptimizerConfig,
         strategy: tf.distribute.Strategy,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
+import zlib
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from typing import Any
@@ -17,31 +19,13 @@ from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.config import OptimizerConfig, TrainerConfig
 from albert_tf.data.errors import UserError
 from albert_tf.modeling.losses import means
-from albert_tf.training.distribution import (
-    check_batch_size,
-    check_same_settings,
-    check_same_step,
-    explain_lost_workers,
-    is_any_worker,
-    is_chief,
-    is_tpu,
-    local_replicas,
-    num_workers,
-    split_batch,
-    values_of_workers,
-    wait_for_workers,
-    worker_shard,
-)
+from albert_tf.training.cluster import Workers, explain_lost_workers, num_workers
 from albert_tf.training.interruption import Interruption
+from albert_tf.training.objective import Features, Objective, Shard, StreamIterator
 from albert_tf.training.run_log import RunLog, create_profiler
 from albert_tf.training.step import TrainingStep
-from albert_tf.training.task import (
-    Features,
-    StreamIterator,
-    Task,
-    TrainingInput,
-    input_positions,
-)
+from albert_tf.training.strategies import check_batch_size, is_tpu, local_replicas, split_batch
+from albert_tf.training.training_input import TrainingInput, input_positions
 
 _LOSS_SCALE = "loss_scale"  # key in the description of the input
 
@@ -55,7 +39,7 @@ class Trainer:
     is `TrainingStep.update`. For `profile_steps` see `create_profiler`.
     """
 
-    task: Task
+    task: Objective
     config: TrainerConfig
     optimizer_config: OptimizerConfig
     strategy: tf.distribute.Strategy
@@ -73,12 +57,13 @@ class Trainer:
             micro_batches=config.gradient_accumulation_steps,
         )
         self.directory = TrainingDirectory(config.output_dir, config.keep_checkpoint_max)
-        self.is_chief = is_chief(strategy)
+        self.workers = Workers(strategy)
+        self.is_chief = self.workers.is_chief
         if not self.is_chief:
             self.profiler = None
         self.step = 0
         self._saved_step = 0
-        self._is_alone = worker_shard(strategy).count == 1
+        self._is_alone = self.workers.size == 1
         self._steps_per_call = config.iterations_per_loop
         self._training = TrainingStep(self.task, config, self.optimizer_config, strategy)
         self.model, self.optimizer = self._training.model, self._training.optimizer
@@ -102,7 +87,17 @@ class Trainer:
         else:
             start = f"Starting from random weights, seed={self.config.seed}"
         logging.info(start)
-        check_same_step(self.strategy, self.step, self.config.output_dir)
+        self._check_same_step()
+
+    def _check_same_step(self) -> None:
+        steps = self.workers.gather(self.step)
+        if len(set(steps)) > 1:
+            seen = ", ".join(f"worker {rank}: {step}" for rank, step in enumerate(steps))
+            raise UserError(
+                "The workers do not see the same checkpoints in `output_dir`="
+                f"{self.config.output_dir} (newest step of {seen}). Use a directory on a shared "
+                "file system or gs://."
+            )
 
     def is_checkpoint(self, step: int) -> bool:
         """Returns whether a checkpoint is due after `step` steps."""
@@ -145,7 +140,7 @@ class Trainer:
                 with log.pause():
                     self._save(source)
                 if is_interrupted:
-                    wait_for_workers(self.strategy)
+                    self.workers.wait()
                     raise interruption.stopped(self.step)
                 # Several workers must stop at the same step, not during an evaluation.
                 evaluation = interruption.evaluation if self._is_alone else nullcontext
@@ -186,7 +181,7 @@ class Trainer:
             unreported.append(results)
             is_due = self.is_checkpoint(self.step) or (stops and not source.is_ahead)
             if is_due:
-                stops = is_any_worker(self.strategy, stops or asks)
+                stops = self.workers.any(stops or asks)
             if is_due or self._ends_report(self.step):
                 self._report(log, unreported)
                 unreported = []
@@ -246,12 +241,21 @@ class Trainer:
             # A new order, because the model has seen the beginning of the old one.
             description["order_seed"] = seed + self.step
             iterator = self._batches(seed + self.step)
-        settings = (description, vars(self.config), vars(self.optimizer_config))
-        check_same_settings(self.strategy, settings)
+        self._check_same_settings(description)
         return TrainingInput(iterator, description)
 
+    def _check_same_settings(self, description: Mapping[str, Any]) -> None:
+        settings = (description, vars(self.config), vars(self.optimizer_config))
+        digests = self.workers.gather(zlib.crc32(json.dumps(settings).encode()))
+        if len(set(digests)) > 1:
+            raise UserError(
+                "The settings, or the names or sizes of the input files, differ between the "
+                f"workers (digests by worker: {', '.join(map(str, digests))}). Use the same "
+                "settings and files on all workers."
+            )
+
     def _batches(self, order_seed: int) -> Any:
-        shard = worker_shard(self.strategy)
+        shard = Shard(self.workers.rank, self.workers.size)
         return iter(self.task.train_dataset(self.config.train_batch_size, order_seed, shard))
 
     def _save(self, source: TrainingInput) -> None:
@@ -274,14 +278,13 @@ class Trainer:
 
     def _save_other_positions(self, positions: Mapping[str, Any] | None) -> list[dict[str, Any]]:
         """Saves this worker's input position. The chief returns the positions of other workers."""
-        shard = worker_shard(self.strategy)
         # `None` means that reading has failed. Other workers then do not reach this point.
-        if shard.count == 1 or positions is None:
+        if self.workers.size == 1 or positions is None:
             return []
-        if shard.index:
-            self.directory.save_positions(self.step, shard.index, positions)
-        values_of_workers(self.strategy, self.step)
-        others = range(1, shard.count) if self.is_chief else ()
+        if self.workers.rank:
+            self.directory.save_positions(self.step, self.workers.rank, positions)
+        self.workers.gather(self.step)
+        others = range(1, self.workers.size) if self.is_chief else ()
         return [self.directory.saved_positions(self.step, n) for n in others]
 
     def _report(self, log: RunLog, steps: list[Mapping[str, Any]]) -> None:

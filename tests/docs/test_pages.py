@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import albert_tf
-from albert_tf.training.distribution import Cluster, cluster_from_environment
+from albert_tf.training.cluster import Cluster, cluster_from_environment
 from tests.documentation import DOCS, ROOT, blocks_of, prose_of
 
 PAGES = sorted(

@@ -39,8 +39,8 @@ from albert_tf.data.tables import read_table
 from albert_tf.data.tfrecord import FeatureSpec, count_records, masked_crc32c, read_records
 from albert_tf.multiple_choice.data import read_choices, read_race
 from albert_tf.pretraining import batching
-from albert_tf.pretraining.batching import check_record_files, explain_read_errors
 from albert_tf.pretraining.corpus import contains_text, cut_into_blocks, read_documents
+from albert_tf.pretraining.record_checks import check_record_files, explain_read_errors
 from albert_tf.squad.ask import check_questions, read_plain_questions
 from albert_tf.squad.data import read_squad
 from albert_tf.token_classification.data import read_sentences, write_predictions

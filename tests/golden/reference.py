@@ -17,7 +17,7 @@ from albert_tf.modeling.original_names import original_names
 from albert_tf.pretraining.task import PretrainingTask
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import load_tokenizer
-from albert_tf.training.task import EXAMPLE_WEIGHTS
+from albert_tf.training.objective import EXAMPLE_WEIGHTS
 from tests.programs import Result, run_program
 
 DATA = Path(__file__).parent / "data"

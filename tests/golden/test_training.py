@@ -8,7 +8,7 @@ import pytest
 from albert_tf.checkpoints.loading import load_weights
 from albert_tf.modeling.original_names import original_names
 from albert_tf.pretraining.task import PretrainingTask
-from albert_tf.training.distribution import split_batch
+from albert_tf.training.strategies import split_batch
 from tests.golden.reference import DATA, Reference, numbered, read_arrays, recorded_training
 from tests.small_training import make_trainer
 

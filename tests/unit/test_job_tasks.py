@@ -16,9 +16,9 @@ from albert_tf.modeling.original_names import original_names
 from albert_tf.multiple_choice.task import ChoiceFeatures, MultipleChoiceTask
 from albert_tf.squad.features import SquadFeatures
 from albert_tf.squad.task import SquadTask
-from albert_tf.training.distribution import create_strategy, split_batch
 from albert_tf.training.optimization import create_optimizer
 from albert_tf.training.run_log import RunLog
+from albert_tf.training.strategies import create_strategy, split_batch
 from albert_tf.training.trainer import Trainer, TrainingDivergedError
 from tests.small_model import dropping_config, small_config
 from tests.small_training import steps_of

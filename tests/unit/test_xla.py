@@ -9,8 +9,8 @@ import tensorflow as tf
 from albert_tf.config import FineTuningOptimizerConfig, TrainerConfig
 from albert_tf.pretraining.task import PretrainingTask
 from albert_tf.squad.task import SquadTask
-from albert_tf.training.distribution import create_strategy
 from albert_tf.training.evaluation import pad_batch
+from albert_tf.training.strategies import create_strategy
 from albert_tf.training.trainer import Trainer
 from tests.small_model import ONE_BLOCK, dropping_config
 from tests.small_records import LENGTH, PREDICTIONS, pretraining_batch

@@ -14,7 +14,7 @@ from albert_tf.classification import predict_texts, text_classifier
 from albert_tf.classification.predict_texts import TextPredictor, predict_file
 from albert_tf.data.text_examples import Labels
 from albert_tf.finetuning.predictor import Predictor
-from albert_tf.training.distribution import create_strategy
+from albert_tf.training.strategies import create_strategy
 from tests.text_models import CONFIG, assert_rejected, write_model
 
 NAMES = ("low", "middle", "high")

@@ -31,7 +31,9 @@ def small(tmp_path, golden, monkeypatch):
     monkeypatch.setattr(
         run.ClassifierJob,
         "record",
-        lambda job, step, results, best, keeps_best: best.offer(step, results, job.model),
+        lambda job, step, results, best, keeps_best: best.update_if_better(
+            step, results, job.model
+        ),
     )
     return ClassifierRun(tmp_path, golden)
 

@@ -73,7 +73,7 @@ def small(request, tmp_path, golden, monkeypatch):
         job,
         "record",
         lambda self, step, results, best, keeps_best: (
-            best.offer(step, results, self.model) if keeps_best else None
+            best.update_if_better(step, results, self.model) if keeps_best else None
         ),
     )
     program = make(tmp_path, golden)

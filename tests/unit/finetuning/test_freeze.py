@@ -8,8 +8,8 @@ from albert_tf.checkpoints.loading import open_checkpoint
 from albert_tf.config import FineTuningOptimizerConfig, TrainerConfig
 from albert_tf.modeling import kernels
 from albert_tf.modeling.original_names import original_names
-from albert_tf.training.distribution import create_strategy, split_batch
 from albert_tf.training.step import is_frozen
+from albert_tf.training.strategies import create_strategy, split_batch
 from albert_tf.training.trainer import Trainer
 from tests.small_training import PlainLog, forget_after, steps_of
 from tests.unit.test_job_tasks import DROPPING, make_task

@@ -11,8 +11,8 @@ from albert_tf.finetuning import predictor as module
 from albert_tf.finetuning import task
 from albert_tf.finetuning.predictor import Predictor
 from albert_tf.modeling.models import AlbertForClassification
-from albert_tf.training.distribution import create_strategy
 from albert_tf.training.interruption import Interruption, TrainingInterrupted
+from albert_tf.training.strategies import create_strategy
 from tests.small_model import small_config
 from tests.small_training import ONE_BLOCK
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 from albert_tf.data.sequences import TokenSequences
 from albert_tf.finetuning.predictor import Predictor
 from albert_tf.modeling.models import AlbertForQuestionAnsweringWithBeamSearch
-from albert_tf.training.distribution import create_strategy
+from albert_tf.training.strategies import create_strategy
 from tests.small_model import ONE_BLOCK, dropping_config, small_config
 
 LENGTHS, QUESTIONS = np.array([9, 5, 7, 4]), np.array([4, 3, 3, 4])  # the last has no context

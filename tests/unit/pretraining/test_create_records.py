@@ -7,7 +7,6 @@ import pytest
 
 from albert_tf.data.files import match_files
 from albert_tf.data.tfrecord import count_records, read_records
-from albert_tf.pretraining.batching import check_record_files
 from albert_tf.pretraining.corpus import Block
 from albert_tf.pretraining.create_data import CreationReport
 from albert_tf.pretraining.create_records import (
@@ -19,6 +18,7 @@ from albert_tf.pretraining.create_records import (
 )
 from albert_tf.pretraining.instances import InstanceSettings, SegmentSettings
 from albert_tf.pretraining.masking import MaskingSettings, masking_limit_warning
+from albert_tf.pretraining.record_checks import check_record_files
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import load_tokenizer
 

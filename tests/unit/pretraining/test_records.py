@@ -6,7 +6,8 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.data.tfrecord import FeatureSpec, RecordError, encode_examples, frame_records
-from albert_tf.pretraining.batching import check_record_files, explain_read_errors, parse_batch
+from albert_tf.pretraining.batching import parse_batch
+from albert_tf.pretraining.record_checks import check_record_files, explain_read_errors
 
 IDS = FeatureSpec("ids", "int64", 7, 50, "max_seq_length", "vocab_size")
 WEIGHTS = FeatureSpec("weights", "float32", 3)

@@ -24,7 +24,7 @@ from albert_tf.modeling.models import (
 from albert_tf.modeling.original_names import original_names
 from albert_tf.multiple_choice.export import export_choice
 from albert_tf.squad.export import export_spans
-from albert_tf.training.distribution import create_strategy
+from albert_tf.training.strategies import create_strategy
 from tests.full_disk import file_size_limit
 from tests.killed_writer import Writer
 from tests.serving import batch, serialized, serve

@@ -17,7 +17,7 @@ from albert_tf.finetuning.predictor import Predictor
 from albert_tf.squad import ask
 from albert_tf.squad.answers import OUTPUTS, AnswerSettings
 from albert_tf.squad.ask import Answerer, answer_file
-from albert_tf.training.distribution import create_strategy
+from albert_tf.training.strategies import create_strategy
 from tests.squad_run import questions
 from tests.text_models import CONFIG, assert_rejected, write_model
 

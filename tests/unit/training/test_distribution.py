@@ -12,22 +12,25 @@ import tensorflow as tf
 from tensorflow.python.framework.config import is_op_determinism_enabled
 
 from albert_tf.data.errors import UserError
-from albert_tf.training import distribution
-from albert_tf.training.distribution import (
+from albert_tf.training import strategies
+from albert_tf.training.cluster import (
     TF_CONFIG,
     Cluster,
     LostWorkerError,
+    Workers,
     cluster_from_environment,
+    explain_lost_workers,
+)
+from albert_tf.training.process_state import process_state_kept
+from albert_tf.training.settings import TrainingSettings
+from albert_tf.training.strategies import (
     communication_options,
     create_strategy,
-    explain_lost_workers,
-    process_state_kept,
     resolve_strategy,
     split_batch,
     split_cpu,
     with_xla,
 )
-from albert_tf.training.settings import TrainingSettings
 from tests.programs import warm_python
 
 
@@ -131,10 +134,10 @@ def test_default_of_xla(monkeypatch, gpus, settings, num_lengths, on_gpu):
 )
 def test_tf32_is_disabled_by_default(monkeypatch, settings, tf32):
     monkeypatch.setattr(
-        distribution, "create_strategy", lambda *_, **__: tf.distribute.get_strategy()
+        strategies, "create_strategy", lambda *_, **__: tf.distribute.get_strategy()
     )
     with process_state_kept():
-        distribution.strategy_of(TrainingSettings(output_dir="run", **settings))
+        strategies.strategy_of(TrainingSettings(output_dir="run", **settings))
         assert tf.config.experimental.tensor_float_32_execution_enabled() is tf32
         assert not is_op_determinism_enabled()
     assert tf.config.experimental.tensor_float_32_execution_enabled()
@@ -155,7 +158,7 @@ def test_a_port_in_use_is_named():
         workers = [f"127.0.0.1:{one.getsockname()[1]}" for one in (used, free)]
         config = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": 0}}
         code = (
-            "from albert_tf.training.distribution import create_strategy\n"
+            "from albert_tf.training.strategies import create_strategy\n"
             "try:\n    create_strategy()\nexcept ValueError as error:\n    print(error)"
         )
         done = subprocess.run(
@@ -185,7 +188,7 @@ def test_tensorflow_without_tpu_kernels_is_reported():
 
 
 def test_an_unknown_tpu_is_reported(monkeypatch):
-    monkeypatch.setattr(distribution, "has_tpu_kernels", lambda: True)
+    monkeypatch.setattr(strategies, "has_tpu_kernels", lambda: True)
     with pytest.raises(ValueError, match="No TPU can be reached as `tpu_name`=my-tpu"):
         create_strategy("tpu", tpu_name="my-tpu", tpu_zone="us-central1-a", gcp_project="mine")
 
@@ -232,17 +235,17 @@ def test_malformed_clusters_are_rejected(cluster, task):
 
 
 @pytest.mark.parametrize("lost_at", [1, 2])
-def test_wait_for_workers_ignores_a_worker_that_ends_after_all_arrived(monkeypatch, lost_at):
+def test_wait_ignores_a_worker_that_ends_after_all_arrived(monkeypatch, lost_at):
     """The second reduction only confirms the first one."""
     calls = []
 
-    def values_of_workers(strategy, value):
+    def gather(workers, value):
         calls.append(value)
         if len(calls) == lost_at:
             raise LostWorkerError("another worker ended")
         return [value, value]
 
-    monkeypatch.setattr(distribution, "values_of_workers", values_of_workers)
+    monkeypatch.setattr(Workers, "gather", gather)
     with pytest.raises(LostWorkerError) if lost_at == 1 else nullcontext():
-        distribution.wait_for_workers(None)
+        Workers(create_strategy("one_device")).wait()
     assert len(calls) == lost_at

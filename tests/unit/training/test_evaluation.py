@@ -11,7 +11,7 @@ from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.pretraining.task import PretrainingTask
 from albert_tf.training import evaluation
-from albert_tf.training.distribution import create_strategy
+from albert_tf.training.cluster import Workers
 from albert_tf.training.evaluation import (
     BestCheckpoint,
     Evaluator,
@@ -21,7 +21,7 @@ from albert_tf.training.evaluation import (
 )
 from albert_tf.training.interruption import Interruption, TrainingInterrupted
 from albert_tf.training.run_records import write_evaluation
-from albert_tf.training.task import Shard
+from albert_tf.training.strategies import create_strategy
 from tests.small_model import small_config
 from tests.small_records import pretraining_columns, write_records
 from tests.small_training import make_task
@@ -84,7 +84,7 @@ class TestBestCheckpoint:
             expected.items(), (0.25, 0.5, 0.5), strict=True
         ):
             best = BestCheckpoint(directory, "accuracy")
-            assert best.offer(step, {"accuracy": score, "loss": 1.0}, model) == is_best
+            assert best.update_if_better(step, {"accuracy": score, "loss": 1.0}, model) == is_best
             assert (tmp_path / "best_trial.txt").read_text() == content
         again = BestCheckpoint(directory, "accuracy")
         assert (again.last_step, again.step, again.value) == (15, 10, 0.5)
@@ -92,16 +92,16 @@ class TestBestCheckpoint:
 
     def test_ignores_nan(self, directory, model):
         best = BestCheckpoint(directory, "accuracy")
-        best.offer(5, {"accuracy": math.nan}, model)
+        best.update_if_better(5, {"accuracy": math.nan}, model)
         assert directory.best() is None
-        best.offer(10, {"accuracy": 0.0}, model)
+        best.update_if_better(10, {"accuracy": 0.0}, model)
         assert stored_step(directory) == 10
 
     def test_replaces_a_checkpoint_chosen_by_another_score(self, directory, model, tmp_path):
-        BestCheckpoint(directory, "f1").offer(5, {"f1": 60.0}, model)
+        BestCheckpoint(directory, "f1").update_if_better(5, {"f1": 60.0}, model)
         best = BestCheckpoint(directory, "char_f1")
         assert (best.last_step, best.step, best.value) == (5, -1, -math.inf)
-        best.offer(10, {"f1": 20.0, "char_f1": 40.0}, model)
+        best.update_if_better(10, {"f1": 20.0, "char_f1": 40.0}, model)
         assert (tmp_path / "best_trial.txt").read_text() == "10:10:40.0:char_f1"
         again = BestCheckpoint(directory, "char_f1")
         assert (again.last_step, again.step, again.value) == (10, 10, 40.0)
@@ -109,16 +109,16 @@ class TestBestCheckpoint:
         assert stored_step(directory) == 10
 
     def test_damaged_file_is_named(self, directory, model, tmp_path):
-        BestCheckpoint(directory, "accuracy").offer(5, {"accuracy": 0.5}, model)
+        BestCheckpoint(directory, "accuracy").update_if_better(5, {"accuracy": 0.5}, model)
         for content in (b"", b"5:5:0.5:accuracy:more", b"5:5:\xff", b"5:" + b"9" * 5000 + b":0.5"):
             (tmp_path / "best_trial.txt").write_bytes(content)
             with pytest.raises(ValueError, match=r"best_trial\.txt"):
                 BestCheckpoint(directory, "accuracy")
 
     def test_starts_again_if_the_checkpoint_is_missing(self, directory, model, tmp_path):
-        BestCheckpoint(directory, "accuracy").offer(5, {"accuracy": 0.5}, model)
+        BestCheckpoint(directory, "accuracy").update_if_better(5, {"accuracy": 0.5}, model)
         (tmp_path / "model.ckpt-best.index").unlink()
-        BestCheckpoint(directory, "accuracy").offer(10, {"accuracy": 0.125}, model)
+        BestCheckpoint(directory, "accuracy").update_if_better(10, {"accuracy": 0.125}, model)
         assert stored_step(directory) == 10
 
 
@@ -146,7 +146,7 @@ class TestEvaluator:
 
     @pytest.fixture(scope="class")
     def evaluator(self, task, model):
-        return Evaluator(task, model, create_strategy("one_device"), 4, shares=True)
+        return Evaluator(task, model, create_strategy("one_device"), 4, splits_over_workers=True)
 
     def test_stops_between_batches_after_a_signal(self, task, evaluator, monkeypatch):
         data, taken = list(task.eval_dataset(4)), []
@@ -163,8 +163,16 @@ class TestEvaluator:
         assert len(taken) == 2
 
     def test_rejects_workers_with_other_examples(self, evaluator, monkeypatch):
-        monkeypatch.setattr(evaluation, "worker_shard", lambda _: Shard(0, 2))
-        monkeypatch.setattr(evaluation, "values_of_workers", lambda _, count: [count, count + 1])
+        class TwoWorkers(Workers):
+            rank, size = 0, 2
+
+            def __init__(self, strategy):
+                """Connects to no other worker."""
+
+            def gather(self, value):
+                return [value, value + 1]
+
+        monkeypatch.setattr(evaluation, "Workers", TwoWorkers)
         with pytest.raises(ValueError, match="workers read different numbers"):
             evaluator.evaluate()
 
@@ -184,7 +192,7 @@ class TestComparableEvaluation:
         assert comparable_evaluation(best, None) == {}
         evaluation = comparable_evaluation(best, first)
         write_evaluation(directory.path, evaluation)
-        best.offer(5, {"accuracy": 0.75}, model)
+        best.update_if_better(5, {"accuracy": 0.75}, model)
         (tmp_path / "model.ckpt-7.index").touch()
         assert comparable_evaluation(best, first) == comparable_evaluation(best, None) == evaluation
         # Descriptions of earlier versions have fewer keys.

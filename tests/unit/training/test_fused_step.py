@@ -7,7 +7,7 @@ import tensorflow as tf
 from albert_tf.config import AlbertConfig
 from albert_tf.modeling import kernels
 from albert_tf.modeling.original_names import original_names
-from albert_tf.training.distribution import split_batch
+from albert_tf.training.strategies import split_batch
 from tests import small_training
 from tests.small_model import dropping_config, small_config
 from tests.small_records import LENGTH, pretraining_batch

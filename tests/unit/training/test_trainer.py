@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from albert_tf.training import step
 from albert_tf.training import trainer as trainer_module
+from albert_tf.training.cluster import Workers
 from albert_tf.training.run_log import RunLog
 from tests.small_model import dropping_config, small_config
 from tests.small_records import pretraining_batch, pretraining_columns, write_records
@@ -104,10 +105,7 @@ def test_workers_with_different_checkpoints_or_settings_are_rejected(tmp_path, m
     values = []
 
     def another_worker_has(value):
-        monkeypatch.setattr(
-            "albert_tf.training.distribution.values_of_workers",
-            lambda _, own: [values.append(own) or own, value],
-        )
+        monkeypatch.setattr(Workers, "gather", lambda _, own: [values.append(own) or own, value])
 
     another_worker_has(2)
     with pytest.raises(ValueError, match=r"newest step of worker 0: 0, worker 1: 2.*shared file"):

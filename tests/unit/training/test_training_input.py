@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from albert_tf.modeling import kernels
 from albert_tf.training.interruption import TrainingInterrupted
-from albert_tf.training.task import TrainingInput
+from albert_tf.training.training_input import TrainingInput
 from tests.small_records import pretraining_columns, write_records
 from tests.small_training import (
     SignallingLog,

@@ -1,94 +1,40 @@
-"""Distribution strategies and the workers of a cluster.
+"""Distribution strategies: the devices on which a run computes.
 
-A run has one process (worker) per machine, which drives one or more devices (replicas). The same
-global batch gives the same weights on any number of workers and replicas. Only the first worker,
-the chief, writes shared files. TF_CONFIG contains the addresses of all workers and the index of
-this process. No other module uses the strategy classes of TensorFlow.
+The same global batch gives the same weights on any number of workers and replicas. No other module
+except `cluster` uses the strategy classes of TensorFlow.
 """
 
 import dataclasses
-import json
 import os
 import platform
-import random
-import re
 import socket
-import threading
 import time
-import zlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
-from typing import Any, TypeVar, cast
+from typing import TypeVar
 
-import numpy as np
 import tensorflow as tf
 from absl import logging
-from tensorflow.python.framework import (
-    config as framework_config,  # no public API disables determinism
-)
 from tensorflow.python.framework import kernels  # no public API lists kernels
 
 from albert_tf.config import FLOAT32
 from albert_tf.data.errors import UserError
-from albert_tf.data.strict_json import as_whole_number, parse_json, shown
+from albert_tf.training.cluster import (
+    TF_CONFIG,
+    TF_CONFIG_EXAMPLE,
+    LostWorkerError,
+    Workers,
+    cluster_from_environment,
+    num_workers,
+)
 from albert_tf.training.interruption import die_on_signals
 from albert_tf.training.settings import TrainingSettings
-from albert_tf.training.task import WHOLE, Shard
 
-TF_CONFIG = "TF_CONFIG"
-_EXAMPLE = (
-    '{"cluster": {"worker": ["one:2222", "two:2222"]}, "task": {"type": "worker", "index": 0}}'
-)
 _LOCAL_TPU = "local"  # the TPU of this machine
 _PORT_SECONDS = 10.0
 _MOST_COMPILED_LENGTHS = 4
-_UNSEEDED = 87654321  # TensorFlow's seed if none is set
-_is_running = threading.Lock()
 T = TypeVar("T", bound=TrainingSettings)
-
-
-class LostWorkerError(UserError):
-    """Another worker has ended or cannot be reached."""
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """The workers of a run as host:port, the chief first, and the index of this process."""
-
-    workers: tuple[str, ...]
-    index: int
-
-
-def cluster_from_environment(environment: Mapping[str, str] = os.environ) -> Cluster | None:
-    """Returns the cluster in TF_CONFIG, or `None`. Raises ValueError if TF_CONFIG is malformed."""
-    text = environment.get(TF_CONFIG, "").strip()
-    try:
-        config = parse_json(text or "{}", TF_CONFIG)
-        jobs = config.get("cluster")
-        if not jobs:
-            return None
-        chief, others = jobs.pop("chief", []), jobs.pop("worker", [])
-        workers = (*chief, *others)
-        task, index = config["task"]["type"], config["task"]["index"]
-        index = as_whole_number(int(index) if isinstance(index, str) else index)
-        is_valid = (
-            not jobs  # no other tasks
-            and len(chief) <= 1
-            and len(set(workers)) == len(workers)
-            and all(re.fullmatch(".+:[0-9]{1,5}", address) for address in workers)
-            and index is not None
-            and index >= 0
-        )
-        if not is_valid:
-            raise UserError("expected addresses as host:port, all different, and at most one chief")
-        return Cluster(workers, workers.index({"chief": chief, "worker": others}[task][index]))
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
-        raise UserError(
-            f"The environment variable {TF_CONFIG} is invalid ({type(error).__name__}: {error}). "
-            f"Expected, for the first of two workers: {_EXAMPLE}. Received: {shown(text)}"
-        ) from error
 
 
 def split_cpu(num_devices: int) -> None:
@@ -117,7 +63,8 @@ def resolve_strategy(name: str, *, num_logical_cpu_devices: int = 1) -> str:
         if cluster_from_environment() is None:
             raise UserError(
                 "`distribution_strategy`=multi_worker requires the addresses of the workers in the "
-                f"environment variable {TF_CONFIG}. For the first of two workers: {_EXAMPLE}"
+                f"environment variable {TF_CONFIG}. For the first of two workers: "
+                f"{TF_CONFIG_EXAMPLE}"
             )
         if num_logical_cpu_devices > 1:
             raise UserError(
@@ -189,7 +136,8 @@ def communication_options(all_reduce: str) -> tf.distribute.experimental.Communi
 @cache
 def _multi_worker(all_reduce: str) -> tf.distribute.MultiWorkerMirroredStrategy:
     options = communication_options(all_reduce)
-    cluster = _own_cluster()
+    cluster = cluster_from_environment()
+    assert cluster is not None
     logging.info(
         "This is worker %d of %s. Waiting for the other workers",
         cluster.index,
@@ -224,18 +172,6 @@ def _is_listening(address: str) -> bool:
         socket.create_connection((host, int(port)), timeout=_PORT_SECONDS).close()
         return True
     return False
-
-
-def num_workers() -> int:
-    """Returns the number of workers in TF_CONFIG, or 1 if it is not set. Opens no connection."""
-    cluster = cluster_from_environment()
-    return len(cluster.workers) if cluster else 1
-
-
-def _own_cluster() -> Cluster:
-    cluster = cluster_from_environment()
-    assert cluster is not None
-    return cluster
 
 
 @cache
@@ -378,22 +314,9 @@ def is_tpu(strategy: tf.distribute.Strategy) -> bool:
     return isinstance(strategy, tf.distribute.TPUStrategy)
 
 
-def worker_shard(strategy: tf.distribute.Strategy) -> Shard:
-    """Returns the share of each global batch that this process computes."""
-    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-        return WHOLE
-    cluster = _own_cluster()
-    return Shard(cluster.index, len(cluster.workers))
-
-
-def is_chief(strategy: tf.distribute.Strategy) -> bool:
-    """Returns whether this process is the first worker, or the only process."""
-    return worker_shard(strategy).index == 0
-
-
 def local_replicas(strategy: tf.distribute.Strategy) -> int:
     """Returns the number of replicas of this process."""
-    return strategy.num_replicas_in_sync // worker_shard(strategy).count
+    return strategy.num_replicas_in_sync // Workers(strategy).size
 
 
 def check_batch_size(replicas: int, batch_size: int, name: str, *, micro_batches: int = 1) -> None:
@@ -428,124 +351,3 @@ def split_batch(
         )
         for name, values in features.items()
     }
-
-
-@contextmanager
-def process_state_kept() -> Iterator[None]:
-    """Context manager for a job. Restores random states and the settings of `strategy_of`.
-
-    TensorFlow cannot undo the initialization and splitting of devices, or the connections of
-    workers and TPUs. The random sequence of TensorFlow's global seed restarts. Raises RuntimeError
-    if another job is running.
-    """
-    if not _is_running.acquire(blocking=False):
-        raise RuntimeError(
-            "Another job is running in this process. Jobs share random states and devices: run one "
-            "after the other, or each in a separate process."
-        )
-    python, numpy = random.getstate(), np.random.get_state()
-    seed, _ = tf.compat.v1.get_seed(0)
-    tf32 = tf.config.experimental.tensor_float_32_execution_enabled()
-    is_deterministic = framework_config.is_op_determinism_enabled()
-    try:
-        yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)
-        tf.random.set_seed(None if seed == _UNSEEDED else seed)
-        tf.config.experimental.enable_tensor_float_32_execution(tf32)
-        if not is_deterministic:
-            framework_config.disable_op_determinism()
-        _is_running.release()
-
-
-def values_of_workers(strategy: tf.distribute.Strategy, value: int) -> list[int]:
-    """Returns the values of all workers in order, given the value of this worker.
-
-    All workers must call this function, which waits for the others. Raises LostWorkerError if
-    another worker has ended.
-    """
-    shard = worker_shard(strategy)
-    own = np.zeros(shard.count, np.int64)
-    own[shard.index] = value
-    return cast(list[int], sum_over_workers(strategy, own).tolist())
-
-
-def sum_over_workers(strategy: tf.distribute.Strategy, values: np.ndarray) -> np.ndarray:
-    """Returns the sum of arrays over all workers. See `values_of_workers`."""
-    if worker_shard(strategy).count == 1:
-        return values
-    with explain_lost_workers():
-        return cast(np.ndarray, _sum(strategy)(tf.constant(values)).numpy())
-
-
-@cache
-def _sum(strategy: tf.distribute.Strategy) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Returns a function with one graph, because workers match reductions by graph numbers."""
-    replicas = local_replicas(strategy)
-
-    def summed(values: tf.Tensor) -> tf.Tensor:
-        context = tf.distribute.get_replica_context()
-        is_first = context.replica_id_in_sync_group % replicas == 0
-        own = tf.where(is_first, values, tf.zeros_like(values))
-        return context.all_reduce(tf.distribute.ReduceOp.SUM, own)
-
-    @tf.function(autograph=False)
-    def run(values: tf.Tensor) -> tf.Tensor:
-        results = strategy.run(summed, args=(values,))
-        return strategy.experimental_local_results(results)[0]
-
-    return run
-
-
-def is_any_worker(strategy: tf.distribute.Strategy, condition: bool) -> bool:
-    """Returns whether the condition is true on any worker. See `values_of_workers`."""
-    return any(values_of_workers(strategy, int(condition)))
-
-
-def wait_for_workers(strategy: tf.distribute.Strategy) -> None:
-    """Waits for all workers, because a worker that ends early causes errors on the others."""
-    values_of_workers(strategy, 0)
-    # A worker could end while others still wait for its part of the first reduction. The second
-    # reduction completes only after all workers have completed the first one.
-    with suppress(LostWorkerError):
-        values_of_workers(strategy, 0)
-
-
-def check_same_step(strategy: tf.distribute.Strategy, step: int, output_dir: str) -> None:
-    """Raises ValueError unless all workers resume from the same step of `output_dir`."""
-    steps = values_of_workers(strategy, step)
-    if len(set(steps)) > 1:
-        seen = ", ".join(f"worker {number}: {step}" for number, step in enumerate(steps))
-        raise UserError(
-            f"The workers do not see the same checkpoints in `output_dir`={output_dir} (newest "
-            f"step of {seen}). Use a directory on a shared file system or gs://."
-        )
-
-
-def check_same_settings(strategy: tf.distribute.Strategy, settings: Any) -> None:
-    """Raises ValueError unless all workers have the same `settings`, which must be JSON."""
-    digests = values_of_workers(strategy, zlib.crc32(json.dumps(settings).encode()))
-    if len(set(digests)) > 1:
-        raise UserError(
-            "The settings, or the names or sizes of the input files, differ between the workers "
-            f"(digests by worker: {', '.join(map(str, digests))}). Use the same settings and files "
-            "on all workers."
-        )
-
-
-@contextmanager
-def explain_lost_workers() -> Iterator[None]:
-    """Context manager that raises LostWorkerError if a reduction over the workers failed."""
-    try:
-        yield
-    except tf.errors.OpError as error:
-        lines = [line for line in str(error).splitlines() if "ollective" in line]
-        if not lines:
-            raise
-        reason = next((line for line in lines if "node" not in line), lines[0])
-        raise LostWorkerError(
-            "Another worker ended or cannot be reached, so this worker stops; see the log of the "
-            "other worker for the reason. Start all workers again with the same settings to resume "
-            f"from the newest checkpoint in `output_dir`. TensorFlow reported: {reason}"
-        ) from error
