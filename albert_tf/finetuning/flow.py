@@ -6,7 +6,6 @@ All checks run before the first file is written.
 import dataclasses
 import os
 from contextlib import closing
-from functools import partial
 from typing import Any
 
 import tensorflow as tf
@@ -41,8 +40,9 @@ from albert_tf.training.cluster import Workers
 from albert_tf.training.evaluation import (
     BestCheckpoint,
     comparable_evaluation,
-    evaluate_checkpoints,
     load_complete,
+    loaded_checkpoints,
+    scored_result,
     should_stop_early,
 )
 from albert_tf.training.interruption import raise_if_interrupted
@@ -55,7 +55,7 @@ from albert_tf.training.run import (
     training_result,
 )
 from albert_tf.training.run_log import EvaluationLog
-from albert_tf.training.run_records import EVALUATION_KEY, write_evaluation
+from albert_tf.training.run_records import EVALUATION_KEY, new_record, write_evaluation
 from albert_tf.training.settings import JobResult, OnLog, missing, resolve
 from albert_tf.training.step import build_model
 from albert_tf.training.strategies import is_tpu, strategy_of, with_xla
@@ -354,8 +354,12 @@ def _evaluate(job: Job[S], on_log: OnLog | None) -> JobResult:
         if keeps_best:
             evaluation = comparable_evaluation(best, job.describe_evaluation())
             write_evaluation(settings.output_dir, evaluation)
-        record = partial(job.record, best=best, keeps_best=keeps_best)
-        return evaluate_checkpoints(prefixes, job.model, best, job.evaluate, record, on_log)
+        log = EvaluationLog(on_log)
+        for step in loaded_checkpoints(prefixes, job.model):
+            results = job.evaluate()
+            log.evaluation(step, results)
+            job.record(step, results, best, keeps_best=keeps_best)
+        return scored_result(best, log.reported, log.reported)
 
 
 def _chosen(job: Job[S], choice: str | None) -> str:
@@ -378,8 +382,9 @@ def _apply(job: Job[S], result: JobResult, on_log: OnLog | None) -> JobResult:
     job.apply(step)
     if result.scores:
         return result
-    log = EvaluationLog(on_log)
+    history = list(result.history)
     if scores := {name: float(value) for name, value in job.scores_of_answers.items()}:
-        log.evaluation(step, scores)
-    history = [*result.history, *log.reported]
+        history.append(new_record("eval", step, scores))
+        if on_log:
+            on_log(dict(history[-1]))
     return dataclasses.replace(result, step=step, scores=scores, history=history)

@@ -46,8 +46,9 @@ from albert_tf.training.evaluation import (
     BestCheckpoint,
     Evaluator,
     comparable_evaluation,
-    evaluate_checkpoints,
     load_complete,
+    loaded_checkpoints,
+    scored_result,
     write_results,
 )
 from albert_tf.training.process_state import process_state_kept
@@ -58,6 +59,7 @@ from albert_tf.training.run import (
     start_log,
     training_result,
 )
+from albert_tf.training.run_log import EvaluationLog
 from albert_tf.training.run_records import EVALUATION_KEY, write_evaluation
 from albert_tf.training.settings import (
     JobResult,
@@ -415,17 +417,18 @@ def _evaluate(
                 load_complete(model, prefix)
             return JobResult(settings.output_dir)
         make_output_dir(settings.output_dir)
-        if settings.eval_checkpoint == "all":
+        keeps_best = settings.eval_checkpoint == "all"
+        if keeps_best:
             evaluation = comparable_evaluation(best, _evaluation(settings, task))
-
-        def record(step: int, results: Mapping[str, float]) -> None:
+        log = EvaluationLog(on_log)
+        for step in loaded_checkpoints(_checked(prefixes, task.sentence_loss), model):
+            results = evaluator.evaluate()
+            log.evaluation(step, results)
             write_results(settings.output_dir, step, results)
-            if settings.eval_checkpoint == "all":
+            if keeps_best:
                 write_evaluation(settings.output_dir, evaluation)
                 best.update_if_better(step, results, model)
-
-        checked = _checked(prefixes, task.sentence_loss)
-        return evaluate_checkpoints(checked, model, best, evaluator.evaluate, record, on_log)
+        return scored_result(best, log.reported, log.reported)
 
 
 def _checked(prefixes: Iterable[str], sentence_loss: str) -> Iterator[str]:

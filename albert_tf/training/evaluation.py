@@ -5,7 +5,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -25,10 +25,9 @@ from albert_tf.modeling.losses import means
 from albert_tf.training.cluster import Workers
 from albert_tf.training.interruption import raise_if_interrupted
 from albert_tf.training.objective import EvaluatedObjective, Features
-from albert_tf.training.run_log import EvaluationLog
-from albert_tf.training.run_records import BEST_FILE, EVALUATION_KEY, BestTrial
-from albert_tf.training.run_records import Record as LoggedRecord
-from albert_tf.training.settings import JobResult, OnLog
+from albert_tf.training.run_log import result_lines
+from albert_tf.training.run_records import BEST_FILE, EVALUATION_KEY, BestTrial, Record
+from albert_tf.training.settings import JobResult
 from albert_tf.training.strategies import (
     check_batch_size,
     is_tpu,
@@ -42,8 +41,6 @@ _RULE = "=" * 50 + "\n"
 
 # Metrics whose name is stored in `best_trial.txt`, because the original does not have them.
 _NAMED_METRICS = frozenset({"char_f1"})
-Evaluate = Callable[[], Mapping[str, float]]  # returns the scores of the current model
-Record = Callable[[int, Mapping[str, float]], None]  # stores the scores of a step
 
 
 def pad_batch(features: Mapping[str, tf.Tensor], batch_size: int) -> Features:
@@ -138,11 +135,6 @@ class Evaluator:
     def _sums_of_replica(self, features: Features) -> Mapping[str, Any]:
         outputs = self.model(features, training=False)
         return {**self.task.losses(outputs, features), **self.task.metrics(outputs, features)}
-
-
-def result_lines(step: int, results: Mapping[str, float]) -> list[str]:
-    """Returns lines `key = value` of the results and the step, sorted by key."""
-    return [f"{key} = {value}" for key, value in sorted({**results, "global_step": step}.items())]
 
 
 def write_results(output_dir: str, step: int, results: Mapping[str, float]) -> None:
@@ -280,7 +272,7 @@ def comparable_evaluation(
 
 
 def scored_result(
-    best: BestCheckpoint, history: Sequence[LoggedRecord], reported: Sequence[LoggedRecord]
+    best: BestCheckpoint, history: Sequence[Record], reported: Sequence[Record]
 ) -> JobResult:
     """Returns the scores of the best checkpoint, otherwise the best scores in `reported`.
 
@@ -302,7 +294,7 @@ def scored_result(
     return JobResult(output_dir, history=history)
 
 
-def should_stop_early(history: Sequence[LoggedRecord], best: BestCheckpoint, patience: int) -> bool:
+def should_stop_early(history: Sequence[Record], best: BestCheckpoint, patience: int) -> bool:
     """Returns whether the last `patience` evaluations of a run did not improve the score.
 
     Earlier starts of the run count, so a resumed run ends at the same step.
@@ -334,16 +326,8 @@ def should_stop_early(history: Sequence[LoggedRecord], best: BestCheckpoint, pat
     return True
 
 
-def evaluate_checkpoints(
-    prefixes: Iterable[str],
-    model: keras.Model,
-    best: BestCheckpoint,
-    evaluate: Evaluate,
-    record: Record,
-    on_log: OnLog | None,
-) -> JobResult:
-    """Loads and evaluates checkpoints. For the result see `scored_result`."""
-    log = EvaluationLog(on_log)
+def loaded_checkpoints(prefixes: Iterable[str], model: keras.Model) -> Iterator[int]:
+    """Loads checkpoints one after the other, and yields the step of each."""
     for prefix in prefixes:
         try:
             step = load_complete(model, prefix)
@@ -353,12 +337,7 @@ def evaluate_checkpoints(
             logging.warning("%s is skipped, because a training run has removed it", prefix)
             continue
         logging.info("Evaluating %s", prefix)
-        results = evaluate()
-        for line in result_lines(step, results):
-            logging.info(line)
-        log.evaluation(step, results)
-        record(step, results)
-    return scored_result(best, log.reported, log.reported)
+        yield step
 
 
 def load_complete(model: keras.Model, prefix: str) -> int:

@@ -253,6 +253,11 @@ def _metrics(record: Record) -> dict[str, float]:
     return {key: value for key, value in record.items() if isinstance(value, float)}
 
 
+def result_lines(step: int, results: Mapping[str, float]) -> list[str]:
+    """Returns lines `key = value` of the results and the step, sorted by key."""
+    return [f"{key} = {value}" for key, value in sorted({**results, "global_step": step}.items())]
+
+
 class EvaluationLog:
     """The log of evaluations without training, which writes no file."""
 
@@ -262,6 +267,8 @@ class EvaluationLog:
 
     def evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
         """Reports an evaluation of the weights after `step` steps."""
+        for line in result_lines(step, metrics):
+            logging.info(line)
         self.reported.append(new_record("eval", step, metrics))
         if self._on_log:
             self._on_log(dict(self.reported[-1]))
