@@ -7,8 +7,8 @@ from albert_tf.checkpoints.loading import load_weights as load_weights
 from albert_tf.checkpoints.original import write_checkpoint as write_checkpoint
 from albert_tf.checkpoints.save import save as save
 from albert_tf.classification.predict_texts import TextPrediction as TextPrediction
-from albert_tf.classification.run import ClassificationSettings as ClassificationSettings
 from albert_tf.classification.run import run_classification as run_classification
+from albert_tf.classification.settings import ClassificationSettings as ClassificationSettings
 from albert_tf.classification.text_classifier import TextClassifier as TextClassifier
 from albert_tf.config import PRESETS as PRESETS
 from albert_tf.config import AlbertConfig as AlbertConfig
@@ -27,24 +27,24 @@ from albert_tf.modeling.models import (
 from albert_tf.modeling.original_names import original_names as original_names
 from albert_tf.multiple_choice.choose import ChosenOption as ChosenOption
 from albert_tf.multiple_choice.choose import MultipleChoice as MultipleChoice
-from albert_tf.multiple_choice.run import MultipleChoiceSettings as MultipleChoiceSettings
 from albert_tf.multiple_choice.run import run_multiple_choice as run_multiple_choice
-from albert_tf.pretraining.create_data import PretrainingDataSettings as PretrainingDataSettings
+from albert_tf.multiple_choice.settings import MultipleChoiceSettings as MultipleChoiceSettings
 from albert_tf.pretraining.create_data import create_pretraining_data as create_pretraining_data
 from albert_tf.pretraining.fill_mask import FillMask as FillMask
-from albert_tf.pretraining.run import PretrainingSettings as PretrainingSettings
 from albert_tf.pretraining.run import run_pretraining as run_pretraining
+from albert_tf.pretraining.settings import PretrainingDataSettings as PretrainingDataSettings
+from albert_tf.pretraining.settings import PretrainingSettings as PretrainingSettings
 from albert_tf.pretraining.vocabulary import train_sentencepiece as train_sentencepiece
 from albert_tf.serving.hub import export_hub_module as export_hub_module
 from albert_tf.squad.ask import QuestionAnswer as QuestionAnswer
 from albert_tf.squad.ask import QuestionAnswerer as QuestionAnswerer
-from albert_tf.squad.run import SquadSettings as SquadSettings
 from albert_tf.squad.run import run_squad as run_squad
-from albert_tf.token_classification.run import (
-    TokenClassificationSettings as TokenClassificationSettings,
-)
+from albert_tf.squad.settings import SquadSettings as SquadSettings
 from albert_tf.token_classification.run import (
     run_token_classification as run_token_classification,
+)
+from albert_tf.token_classification.settings import (
+    TokenClassificationSettings as TokenClassificationSettings,
 )
 from albert_tf.token_classification.tag import TaggedEntity as TaggedEntity
 from albert_tf.token_classification.tag import TaggedText as TaggedText

@@ -15,7 +15,7 @@ from pathlib import Path
 from absl import flags
 
 from albert_tf.__main__ import COMMANDS, summary
-from albert_tf.cli.flags import GROUPS, define
+from albert_tf.settings import GROUPS
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs" / "flags.md"
@@ -90,7 +90,7 @@ def _section(name: str, headings: dict[str, str]) -> Iterator[str]:
             text = prose(" ".join(paragraph.split()))
             yield from ("", textwrap.fill(text, 100, break_on_hyphens=False))
     others = set(flags.FLAGS)
-    define(module.FLAGS)
+    module.FLAGS.define()
     tables = {title: _table(flags.FLAGS.get_key_flags_for_module(title)) for title in GROUPS}
     flags.FLAGS.remove_flag_values(set(flags.FLAGS) - others)
     for title, table in tables.items():

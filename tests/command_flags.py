@@ -11,7 +11,6 @@ from pathlib import Path
 from absl import flags
 
 from albert_tf.__main__ import COMMANDS
-from albert_tf.cli.flags import define
 from tests.documented_python import name_of
 from tests.programs import ROOT
 
@@ -72,7 +71,7 @@ def flags_of(name: str) -> Iterator[flags.FlagValues]:
     """Context manager that defines the flags of a command."""
     values = flags.FLAGS
     others = set(values)
-    define(importlib.import_module(f"albert_tf.cli.{name}").FLAGS)
+    importlib.import_module(f"albert_tf.cli.{name}").FLAGS.define()
     try:
         yield values
     finally:

@@ -1,9 +1,7 @@
 """The job of `run_classifier`: training, evaluation, prediction and export."""
 
-import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -11,9 +9,10 @@ import numpy as np
 from absl import logging
 
 from albert_tf.checkpoints.stored_task import QUESTION_TASKS, TOKENS, StoredTask
-from albert_tf.classification.data import LABEL, TEXT_A, CustomData, GlueData
+from albert_tf.classification.data import CustomData, GlueData
 from albert_tf.classification.export import export_classifier, export_text_classifier
 from albert_tf.classification.predict_texts import TextPredictor, check_file, predict_file
+from albert_tf.classification.settings import ClassificationSettings
 from albert_tf.classification.task import ClassificationTask, text_features
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import write_files
@@ -29,7 +28,7 @@ from albert_tf.data.text_examples import (
     label_cell,
 )
 from albert_tf.finetuning import flow
-from albert_tf.finetuning.job import Job, RunContext, StepSettings, check_predictions
+from albert_tf.finetuning.job import Job, RunContext, check_predictions
 from albert_tf.finetuning.metrics import (
     confusion_matrix,
     label_text,
@@ -41,43 +40,10 @@ from albert_tf.finetuning.metrics import (
 from albert_tf.finetuning.task import class_weights
 from albert_tf.modeling.models import AlbertForClassification
 from albert_tf.tokenization.base import Tokenizer
-from albert_tf.training.settings import JobResult, check_arguments, unless_given
+from albert_tf.training.settings import JobResult, check_arguments
 
 _HEADER = ("index", "prediction")
 _COLUMNS = ("text_a_column", "text_b_column", "label_column")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClassificationSettings(StepSettings):
-    """Settings of `run_classification`, named after the flags in docs/flags.md.
-
-    `output_dir` and at least one action are required: `do_train`, `do_eval`, `do_predict`,
-    `predict_file` or `export_dir`. Training also needs `task_name`, the data (`data_dir` for a GLUE
-    task, or `train_file`, `dev_file` and `test_file` for "custom"), and a model to start from:
-    `albert_hub_module_handle`, or `init_checkpoint` with the settings for its configuration and
-    tokenizer.
-
-    Raises:
-        TypeError: a name is unknown, or a value has the wrong type.
-        ValueError: a value is out of range.
-    """
-
-    task_name: str | None = None
-    data_dir: str | None = None
-    train_file: str | None = None
-    dev_file: str | None = None
-    test_file: str | None = None
-    text_a_column: str = unless_given(TEXT_A)
-    text_b_column: str | None = unless_given(None)
-    label_column: str = unless_given(LABEL)
-    regression: bool = unless_given(False)
-    multi_label: bool = unless_given(False)
-    multi_label_threshold: float = unless_given(0.5)
-    predict_file: str | None = None
-    predict_output_file: str | None = None
-    threshold_to_export: float = math.nan
-    classifier_dropout_prob: float = unless_given(0.1)
-    class_weights: str | None = None
 
 
 class ClassifierJob(Job[ClassificationSettings]):
@@ -92,9 +58,6 @@ class ClassifierJob(Job[ClassificationSettings]):
         """See `Job`."""
         super().check(settings)
         check_predictions(settings, "predict_file")
-        threshold = settings.multi_label_threshold
-        if threshold is not None and not 0 < threshold < 1:
-            raise UserError(f"`multi_label_threshold` must be in (0, 1). Received: {threshold}")
 
     @classmethod
     def task_name(cls, settings: ClassificationSettings, trained: StoredTask | None) -> str:

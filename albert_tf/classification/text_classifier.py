@@ -12,7 +12,8 @@ from albert_tf.checkpoints.save import save
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.classification.data import LABEL, TEXT_A, TEXT_B, CustomData, metrics_for
 from albert_tf.classification.predict_texts import TEXTS_AT_ONCE, TextPrediction, TextPredictor
-from albert_tf.classification.run import ClassificationSettings, run_classification
+from albert_tf.classification.run import run_classification
+from albert_tf.classification.settings import ClassificationSettings
 from albert_tf.classification.task import text_features
 from albert_tf.data.arguments import (
     as_list,

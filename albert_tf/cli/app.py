@@ -18,7 +18,7 @@ from types import ModuleType
 from absl import app, flags, logging
 
 from albert_tf.checkpoints.directory_lock import DirectoryLockedError
-from albert_tf.cli.flags import GROUPS, Groups, define, log_flags_without_effect, report_dry_run
+from albert_tf.cli.flags import Flags, log_flags_without_effect, report_dry_run
 from albert_tf.data.errors import UserError, printable
 from albert_tf.data.files import WriteError, advice_on, is_missing_file_system
 from albert_tf.data.streams import (
@@ -28,6 +28,7 @@ from albert_tf.data.streams import (
     hidden_standard_error,
 )
 from albert_tf.lazy_imports import wrap_import
+from albert_tf.settings import GROUPS
 from albert_tf.training.interruption import end_on_signals
 
 # Flags of earlier versions, and what to use instead.
@@ -58,7 +59,7 @@ Write flags as --name=value, Boolean flags also as --name and --noname.
 def command(
     module: str,
     description: str | None,
-    groups: Groups,
+    own_flags: Flags,
     run: Callable[..., None],
     *,
     takes_arguments: bool = False,
@@ -74,10 +75,10 @@ def command(
     Args:
         module: `__name__` of the command's module.
         description: docstring of the module, with which `--help` begins.
-        groups: the flags.
-        run: function that runs the command and reads `flags.FLAGS`.
-        takes_arguments: whether `run` takes the list of arguments after `--`.
-        takes_paths: whether `run` takes the list of all arguments that are not flags.
+        own_flags: the flags of the command.
+        run: function that runs the command; takes the settings.
+        takes_arguments: whether `run` also takes the list of arguments after `--`.
+        takes_paths: whether `run` also takes the list of all arguments that are not flags.
         devices: "all" or "cpu": the devices that `run` may use, which are logged. If `None`, `run`
             selects and logs its devices, or uses none.
     """
@@ -88,6 +89,7 @@ def command(
             _hide_other_logs()
         try:
             log_flags_without_effect()
+            settings = own_flags.settings()
             if devices == "cpu":  # the two models of a conversion must compute on the same device
                 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
             if devices:
@@ -95,8 +97,8 @@ def command(
 
                 disable_tf32()
                 log_devices()
-            run(argv[1:]) if takes_arguments or takes_paths else run()
-            report_dry_run(flags.FLAGS)
+            run(settings, *[argv[1:]] * (takes_arguments or takes_paths))
+            report_dry_run(settings)
             flush_standard_output()
         except BrokenPipeError:
             raise
@@ -114,7 +116,7 @@ def command(
     parser = partial(parse, description, takes_arguments=takes_arguments, takes_paths=takes_paths)
 
     def main() -> None:
-        define(groups)
+        own_flags.define()
         try:
             with end_on_signals():
                 app.run(run_with_errors, flags_parser=parser)

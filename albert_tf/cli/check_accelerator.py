@@ -8,33 +8,37 @@ reports. The exit status is 0 if all checks passed.
     albert_tf check_accelerator --output_dir=report
 """
 
-from absl import flags
+from dataclasses import dataclass
 
 from albert_tf.cli.app import command
-from albert_tf.cli.flags import Flag, Groups
+from albert_tf.cli.flags import Flags
 from albert_tf.data.errors import UserError
-
-FLAGS: Groups = {
-    "Devices": {
-        Flag("use_tpu", False): "Check the TPU of this machine.",
-        Flag("full", False): "Also time ALBERT-base if there is only a CPU.",
-    },
-    "Output": {Flag("output_dir", required=True): "Required. Directory for the report."},
-}
+from albert_tf.settings import Settings, required, setting
 
 
-def run() -> None:
+@dataclass(frozen=True, kw_only=True)
+class CheckSettings(Settings):
+    """Settings of `check_accelerator`."""
+
+    use_tpu: bool = setting(False, "Devices")("Check the TPU of this machine.")
+    full: bool = setting(False, "Devices")("Also time ALBERT-base if there is only a CPU.")
+    output_dir: str = required("Output")("Directory for the report.")
+
+
+FLAGS = Flags(CheckSettings)
+
+
+def run(settings: CheckSettings) -> None:
     from albert_tf.tools.check_accelerator import REPORT_FILE, check_accelerator
 
-    values = flags.FLAGS
-    checks = check_accelerator(values.output_dir, full=values.full, use_tpu=values.use_tpu)
+    checks = check_accelerator(settings.output_dir, full=settings.full, use_tpu=settings.use_tpu)
     failed = [check.name for check in checks if check.passed is False]
     if failed:
         raise UserError(
             f"{len(failed)} of {len(checks)} checks failed ({'; '.join(failed)}): see "
-            f"{values.output_dir}/{REPORT_FILE}"
+            f"{settings.output_dir}/{REPORT_FILE}"
         )
-    print(f"All checks passed: {values.output_dir}/{REPORT_FILE}")
+    print(f"All checks passed: {settings.output_dir}/{REPORT_FILE}")
 
 
 main = command(__name__, __doc__, FLAGS, run)

@@ -7,55 +7,58 @@ and the configuration are also converted.
 """
 
 import os
-
-from absl import flags
+from dataclasses import dataclass
 
 from albert_tf.cli.app import command
-from albert_tf.cli.flags import DRY_RUN, MODEL_PARTS, Flag, Groups, model_parts_from_flags
+from albert_tf.cli.flags import Flags, ModelParts
+from albert_tf.settings import dry_run_setting, required, setting
 
 # The formats of `checkpoints/formats.py`, whose import is slow.
 FORMATS = ("original", "huggingface", "keras_hub", "tf2_hub", "tf1_hub")
 
 
-FLAGS: Groups = {
-    "Model": {
-        Flag("model", required=True): "Required. Model to convert, of any supported format: a "
-        "directory, a checkpoint, a released tar file, the URL of a TF-Hub module, or a name such "
-        "as base_v2 or mini. It is not modified.",
-        Flag("checkpoint_name"): "Checkpoint in --model, if it has several. Default: "
-        "model.ckpt-best, or the newest if there is no best.",
-        **MODEL_PARTS,
-    },
-    "Output": {
-        Flag("format", choices=FORMATS, required=True): "Required. Format to write.",
-        Flag("output_dir", required=True): "Required. Directory to write, which must be empty or "
-        "not exist. It appears only when it is complete.",
-        Flag("with_optimizer", False): "Also convert the optimizer's moments and the step, to "
-        "resume training in --output_dir; only for --format=original.",
-        Flag("dtype", "float32", choices=("float32", "float16")): "Type of the stored weights; "
-        "float16 only for --format=huggingface.",
-    },
-    "Actions": DRY_RUN,
-}
+@dataclass(frozen=True, kw_only=True)
+class ConversionSettings(ModelParts):
+    """Settings of `convert_checkpoint`."""
+
+    model: str = required("Model")("""
+        Model to convert, of any supported format: a directory, a checkpoint, a released tar file,
+        the URL of a TF-Hub module, or a name such as base_v2 or mini. It is not modified.""")
+    checkpoint_name: str | None = setting(None, "Model")("""
+        Checkpoint in --model, if it has several. Default: model.ckpt-best, or the newest if there
+        is no best.""")
+    format: str = required("Output", choices=FORMATS)("""
+        Format to write.""")
+    output_dir: str = required("Output")("""
+        Directory to write, which must be empty or not exist. It appears only when it is
+        complete.""")
+    with_optimizer: bool = setting(False, "Output")("""
+        Also convert the optimizer's moments and the step, to resume training in --output_dir; only
+        for --format=original.""")
+    dtype: str = setting("float32", "Output", choices=("float32", "float16"))("""
+        Type of the stored weights; float16 only for --format=huggingface.""")
+    dry_run: bool = dry_run_setting()
 
 
-def run() -> None:
+FLAGS = Flags(ConversionSettings)
+
+
+def run(settings: ConversionSettings) -> None:
     from albert_tf.checkpoints.convert import convert
 
-    values = flags.FLAGS
-    model = values.model
-    if values.checkpoint_name:
-        model = os.path.join(model, values.checkpoint_name)
+    model = settings.model
+    if settings.checkpoint_name:
+        model = os.path.join(model, settings.checkpoint_name)
     report = convert(
         model,
-        values.format,
-        values.output_dir,
-        with_optimizer=values.with_optimizer,
-        dtype=values.dtype,
-        dry_run=values.dry_run,
-        **model_parts_from_flags(values),
+        settings.format,
+        settings.output_dir,
+        with_optimizer=settings.with_optimizer,
+        dtype=settings.dtype,
+        dry_run=settings.dry_run,
+        **settings.parts(),
     )
-    if not values.dry_run:
+    if not settings.dry_run:
         print(*report.lines(), sep="\n")
 
 

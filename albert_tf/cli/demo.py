@@ -7,35 +7,38 @@ the model that is part of albert_tf, to classify texts by their chapter of the d
     albert_tf demo --output_dir=demo_output
 """
 
-from absl import flags
+from dataclasses import dataclass
 
 from albert_tf.cli.app import command
-from albert_tf.cli.flags import Flag, Groups
-
-FLAGS: Groups = {
-    "Data": {
-        Flag("max_documents", int, at_least=2): "Number of documents of the corpus. Default: all.",
-        Flag("vocab_size", 1000, at_least=1): "Size of the vocabulary.",
-    },
-    "Training": {
-        Flag("num_train_steps", 1500, at_least=1): "Number of pretraining steps.",
-        Flag("num_fine_tuning_steps", 160, at_least=0): "Number of steps of fine-tuning the "
-        "classifier; 0 skips it.",
-    },
-    "Output": {Flag("output_dir", "demo_output"): "Local directory for all results."},
-}
+from albert_tf.cli.flags import Flags
+from albert_tf.settings import Settings, setting
 
 
-def run() -> None:
+@dataclass(frozen=True, kw_only=True)
+class DemoSettings(Settings):
+    """Settings of `demo`."""
+
+    max_documents: int | None = setting(None, "Data", at_least=2)("""
+        Number of documents of the corpus. Default: all.""")
+    vocab_size: int = setting(1000, "Data", at_least=1)("Size of the vocabulary.")
+    num_train_steps: int = setting(1500, "Training", at_least=1)("Number of pretraining steps.")
+    num_fine_tuning_steps: int = setting(160, "Training", at_least=0)("""
+        Number of steps of fine-tuning the classifier; 0 skips it.""")
+    output_dir: str = setting("demo_output", "Output")("Local directory for all results.")
+
+
+FLAGS = Flags(DemoSettings)
+
+
+def run(settings: DemoSettings) -> None:
     from albert_tf.tools.demo import run_demo
 
-    values = flags.FLAGS
     run_demo(
-        values.output_dir,
-        num_train_steps=values.num_train_steps,
-        vocab_size=values.vocab_size,
-        max_documents=values.max_documents,
-        num_fine_tuning_steps=values.num_fine_tuning_steps,
+        settings.output_dir,
+        num_train_steps=settings.num_train_steps,
+        vocab_size=settings.vocab_size,
+        max_documents=settings.max_documents,
+        num_fine_tuning_steps=settings.num_fine_tuning_steps,
     )
 
 

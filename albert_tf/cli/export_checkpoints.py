@@ -7,36 +7,42 @@ third.
 """
 
 import os
+from dataclasses import dataclass
 
-from absl import flags, logging
+from absl import logging
 
 from albert_tf.cli.app import command
-from albert_tf.cli.flags import ALBERT_DIRECTORY, DRY_RUN, Flag, Groups
-
-FLAGS: Groups = {
-    "Model": ALBERT_DIRECTORY,
-    "Output": {
-        Flag("export_path", required=True): "Required. Prefix of the checkpoint to write, which "
-        "must not exist.",
-    },
-    "Accepted without effect": {
-        Flag("do_lower_case", True): "No effect: only weights are written.",
-    },
-    "Actions": DRY_RUN,
-}
+from albert_tf.cli.flags import Flags, PretrainedModel, without_effect
+from albert_tf.settings import Settings, dry_run_setting, required
 
 
-def run() -> None:
+@dataclass(frozen=True, kw_only=True)
+class ExportSettings(PretrainedModel):
+    """Settings of `export_checkpoints`."""
+
+    export_path: str = required("Output")("""
+        Prefix of the checkpoint to write, which must not exist.""")
+    dry_run: bool = dry_run_setting()
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithoutEffect(Settings):
+    """Flags of the original release."""
+
+    do_lower_case: bool = without_effect(True)("only weights are written.")
+
+
+FLAGS = Flags(ExportSettings, WithoutEffect)
+
+
+def run(settings: ExportSettings) -> None:
     from albert_tf.checkpoints.convert import export_weights
     from albert_tf.checkpoints.model_source import model_in
 
-    values = flags.FLAGS
-    model = model_in(
-        values.albert_directory, values.checkpoint_name, values["checkpoint_name"].present > 0
-    )
-    names = export_weights(model, values.export_path, dry_run=values.dry_run)
-    if not values.dry_run:
-        logging.info("%d variables are in %s", len(names), os.path.abspath(values.export_path))
+    model = model_in(*settings.location())
+    names = export_weights(model, settings.export_path, dry_run=settings.dry_run)
+    if not settings.dry_run:
+        logging.info("%d variables are in %s", len(names), os.path.abspath(settings.export_path))
 
 
 main = command(__name__, __doc__, FLAGS, run, devices="all")

@@ -9,54 +9,55 @@ A new process loads the result and compares its outputs with the outputs of the 
         --format=tf1_hub
 """
 
-from absl import flags
+from dataclasses import dataclass
 
 from albert_tf.cli.app import command
-from albert_tf.cli.flags import (
-    ALBERT_DIRECTORY,
-    DRY_RUN,
-    LOWER_CASE,
-    Flag,
-    Groups,
-    lower_case_from_flags,
-)
-
-FLAGS: Groups = {
-    "Model": {**ALBERT_DIRECTORY, **LOWER_CASE},
-    "Output": {
-        Flag("format", "tf2", choices=("tf2", "tf1_hub")): "Format to write. tf2: an encoder for "
-        "hub.KerasLayer and hub.load. tf1_hub: a module for hub.Module and the original's "
-        "programs, as the original writes it.",
-        Flag("export_path", required=True): "Required. Directory to write, which must be empty or "
-        "not exist. It appears only when it is complete.",
-        Flag("preprocessor_path"): "Directory of a preprocessor that turns texts into inputs of "
-        "the encoder; only for --format=tf2. Default: no preprocessor.",
-    },
-    "Accepted without effect": {
-        Flag("use_einsum", True): "No effect: the graph has plain matrix products, which TFLite "
-        "supports.",
-    },
-    "Actions": DRY_RUN,
-}
+from albert_tf.cli.flags import Flags, PretrainedModel, without_effect
+from albert_tf.settings import Settings, dry_run_setting, lower_case_setting, required, setting
 
 
-def run() -> None:
+@dataclass(frozen=True, kw_only=True)
+class HubSettings(PretrainedModel):
+    """Settings of `export_to_tfhub`."""
+
+    do_lower_case: bool | None = lower_case_setting()
+    format: str = setting("tf2", "Output", choices=("tf2", "tf1_hub"))("""
+        Format to write. tf2: an encoder for hub.KerasLayer and hub.load. tf1_hub: a module for
+        hub.Module and the original's programs, as the original writes it.""")
+    export_path: str = required("Output")("""
+        Directory to write, which must be empty or not exist. It appears only when it is
+        complete.""")
+    preprocessor_path: str | None = setting(None, "Output")("""
+        Directory of a preprocessor that turns texts into inputs of the encoder; only for
+        --format=tf2. Default: no preprocessor.""")
+    dry_run: bool = dry_run_setting()
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithoutEffect(Settings):
+    """Flags of the original release."""
+
+    use_einsum: bool = without_effect(True)("""
+        the graph has plain matrix products, which TFLite supports.""")
+
+
+FLAGS = Flags(HubSettings, WithoutEffect)
+
+
+def run(settings: HubSettings) -> None:
     from albert_tf.checkpoints.model_source import model_in
     from albert_tf.serving.hub import export_hub_module
 
-    values = flags.FLAGS
-    model = model_in(
-        values.albert_directory, values.checkpoint_name, values["checkpoint_name"].present > 0
-    )
+    model = model_in(*settings.location())
     report = export_hub_module(
         model,
-        values.export_path,
-        format=values.format,
-        preprocessor_path=values.preprocessor_path,
-        do_lower_case=lower_case_from_flags(values),
-        dry_run=values.dry_run,
+        settings.export_path,
+        format=settings.format,
+        preprocessor_path=settings.preprocessor_path,
+        do_lower_case=settings.do_lower_case,
+        dry_run=settings.dry_run,
     )
-    if not values.dry_run:
+    if not settings.dry_run:
         print(*report.lines(), sep="\n")
 
 

@@ -6,40 +6,41 @@ Each prediction is printed with its probability.
 """
 
 import sys
-
-from absl import flags
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from albert_tf.cli.app import command
-from albert_tf.cli.flags import LOWER_CASE, Flag, Groups, lower_case_from_flags
+from albert_tf.cli.flags import Flags
 from albert_tf.data.errors import visible
-
-FLAGS: Groups = {
-    "Data": {
-        # Without a period, because absl appends "; repeat this option to ...".
-        Flag("text", list): "Text with one or more [MASK] to fill in. Default: texts from the "
-        "standard input, one per line",
-    },
-    "Model": {
-        Flag("model_dir", required=True): "Required. Model of any supported format: a directory, a "
-        "checkpoint, a released tar file, a TF-Hub URL, or a name such as base_v2 or mini (mini is "
-        "part of albert_tf).",
-        **LOWER_CASE,
-    },
-    "Output": {Flag("top_k", 5, at_least=1): "Number of predictions to print per [MASK]."},
-}
+from albert_tf.settings import Settings, lower_case_setting, required, setting
 
 
-def run() -> None:
+@dataclass(frozen=True, kw_only=True)
+class FillMaskSettings(Settings):
+    """Settings of `fill_mask`."""
+
+    # Without a period, because absl appends "; repeat this option to ...".
+    text: Sequence[str] | None = setting(None, "Data")("""
+        Text with one or more [MASK] to fill in. Default: texts from the standard input, one per
+        line""")
+    model_dir: str = required("Model")("""
+        Model of any supported format: a directory, a checkpoint, a released tar file, a TF-Hub
+        URL, or a name such as base_v2 or mini (mini is part of albert_tf).""")
+    do_lower_case: bool | None = lower_case_setting()
+    top_k: int = setting(5, "Output", at_least=1)("Number of predictions to print per [MASK].")
+
+
+FLAGS = Flags(FillMaskSettings)
+
+
+def run(settings: FillMaskSettings) -> None:
     from albert_tf.pretraining.fill_mask import FillMask, read_model
 
-    values = flags.FLAGS
-    fill_mask = FillMask(
-        *read_model(values.model_dir, "--model_dir", lower_case_from_flags(values))
-    )
+    fill_mask = FillMask(*read_model(settings.model_dir, "--model_dir", settings.do_lower_case))
     # The standard input is processed line by line, so that it can be interactive.
-    groups = [values.text] if values.text else ([t] for t in map(str.strip, sys.stdin) if t)
+    groups = [settings.text] if settings.text else ([t] for t in map(str.strip, sys.stdin) if t)
     for texts in groups:
-        for text, blanks in zip(texts, fill_mask(texts, values.top_k), strict=True):
+        for text, blanks in zip(texts, fill_mask(texts, settings.top_k), strict=True):
             print(text)
             for candidates in blanks:
                 print(

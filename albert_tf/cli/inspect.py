@@ -11,13 +11,14 @@ described one after the other. The command has no flags.
 from collections.abc import Sequence
 
 from albert_tf.cli.app import command
-from albert_tf.cli.flags import Groups
+from albert_tf.cli.flags import Flags
 from albert_tf.data.errors import UserError
+from albert_tf.settings import Settings
 
-FLAGS: Groups = {}
+FLAGS = Flags(Settings)
 
 
-def run(paths: Sequence[str]) -> None:
+def run(settings: Settings, paths: Sequence[str]) -> None:
     if not paths:
         raise UserError(
             "Pass a path: python -m albert_tf.cli.inspect PATH. It may be a model of any format, "

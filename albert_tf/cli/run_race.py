@@ -13,64 +13,29 @@ By default the command trains and evaluates.
         --output_dir=exam
 """
 
+from dataclasses import dataclass
+
 from albert_tf.cli.app import command
-from albert_tf.cli.flags import (
-    DRY_RUN,
-    Flag,
-    Groups,
-    development_flags,
-    fine_tuning_flags,
-    merged,
-    settings_from_flags,
-    unneeded,
-)
-from albert_tf.config import FineTuningOptimizerConfig
-
-_OPTIMIZER = FineTuningOptimizerConfig(
-    learning_rate=1e-5, num_train_steps=12000, num_warmup_steps=1000
-)
-_OWN: Groups = {
-    "Actions": {
-        Flag("do_predict", False): "Write the selected options for the test set to "
-        "predictions.tsv. If the test set has labels, write its scores to predict_results.txt.",
-        **DRY_RUN,
-    },
-    "Data": {
-        Flag("task_name", "race"): "Must be race, for the RACE data and for custom questions.",
-        Flag("data_dir"): "The directory RACE, which contains train, dev and test, or its parent "
-        "directory. Not required with --train_choices, --dev_choices or --test_choices.",
-        Flag("high_only", False): "Use only the high-school level of RACE.",
-        Flag("middle_only", False): "Use only the middle-school level of RACE.",
-        **{
-            Flag(f"{split}_choices"): f"The {split} set to use instead of RACE: JSON "
-            "Lines with context, question, options (2 to 26) and label."
-            for split in ("train", "dev", "test")
-        },
-        Flag("max_seq_length", 512): "Maximum number of tokens of a sequence, which consists of "
-        "context, question and option. The context is truncated to fit.",
-        Flag("max_qa_length", 128): "Maximum number of tokens of a question with an option. Longer "
-        "texts are truncated at the front.",
-    },
-    "Training": {
-        Flag("dropout_prob", 0.1): "Dropout rate of the input of the head during training.",
-    },
-    "Accepted without effect": unneeded("train_file", "eval_file", "predict_file"),
-    "Output": {
-        Flag("num_keep_checkpoint", alias_of="keep_checkpoint_max"): "The name of "
-        "--keep_checkpoint_max in the original release.",
-    },
-}
-FLAGS = merged(
-    development_flags("questions", optimizer=_OPTIMIZER, is_default=True),
-    fine_tuning_flags("questions", save_checkpoints_steps=100),
-    _OWN,
-)
+from albert_tf.cli.flags import Flags, TrainingWithoutEffect, feature_file
+from albert_tf.multiple_choice.settings import MultipleChoiceSettings
 
 
-def run() -> None:
-    from albert_tf.multiple_choice import run
+@dataclass(frozen=True, kw_only=True)
+class WithoutEffect(TrainingWithoutEffect):
+    """Flags of the original release."""
 
-    run.run_multiple_choice(settings_from_flags(run.MultipleChoiceSettings))
+    train_file: str | None = feature_file()
+    eval_file: str | None = feature_file()
+    predict_file: str | None = feature_file()
+
+
+FLAGS = Flags(MultipleChoiceSettings, WithoutEffect, {"num_keep_checkpoint": "keep_checkpoint_max"})
+
+
+def run(settings: MultipleChoiceSettings) -> None:
+    from albert_tf.multiple_choice.run import run_multiple_choice
+
+    run_multiple_choice(settings)
 
 
 main = command(__name__, __doc__, FLAGS, run)

@@ -32,10 +32,12 @@ from albert_tf.checkpoints.training_directory import (
 from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import check_folder
-from albert_tf.finetuning.job import FineTuningSettings, Job, RunContext, S
+from albert_tf.finetuning.job import Job, RunContext, S
 from albert_tf.finetuning.recipes import recipe_settings, with_dropout
+from albert_tf.finetuning.settings import FineTuningSettings
 from albert_tf.finetuning.task import InMemoryTask, num_padded_lengths
 from albert_tf.serving.saved_model import TEXT_FOLDER
+from albert_tf.settings import missing, resolve
 from albert_tf.training.cluster import Workers
 from albert_tf.training.evaluation import (
     BestCheckpoint,
@@ -56,7 +58,7 @@ from albert_tf.training.run import (
 )
 from albert_tf.training.run_log import EvaluationLog
 from albert_tf.training.run_records import EVALUATION_KEY, new_record, write_evaluation
-from albert_tf.training.settings import JobResult, OnLog, missing, resolve
+from albert_tf.training.settings import JobResult, OnLog
 from albert_tf.training.step import build_model
 from albert_tf.training.strategies import is_tpu, strategy_of, with_xla
 from albert_tf.training.trainer import Trainer

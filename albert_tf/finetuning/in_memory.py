@@ -13,8 +13,9 @@ from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.data.arguments import check_whole_number
 from albert_tf.data.errors import UserError
 from albert_tf.modeling.models import AlbertForClassification, AlbertForTokenClassification
+from albert_tf.settings import as_type
 from albert_tf.tokenization.base import Tokenizer
-from albert_tf.training.settings import JobResult, as_type
+from albert_tf.training.settings import JobResult
 
 Row = Mapping[str, Any]
 

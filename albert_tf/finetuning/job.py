@@ -1,7 +1,6 @@
 """The interface of fine-tuning jobs: settings, context, and the steps that differ between jobs."""
 
 import dataclasses
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -15,64 +14,18 @@ from absl import logging
 from albert_tf.checkpoints.model_directory import ModelDirectory
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.checkpoints.training_directory import TrainingDirectory
-from albert_tf.config import FREEZES, FineTuningOptimizerConfig, OptimizerConfig
+from albert_tf.config import FineTuningOptimizerConfig, OptimizerConfig
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import check_file, real_name
-from albert_tf.data.sequences import PADDINGS
 from albert_tf.data.text_examples import DEV
 from albert_tf.finetuning.metrics import write_confusion_matrix
 from albert_tf.finetuning.predictor import Predictor
-from albert_tf.finetuning.recipes import RECIPES
+from albert_tf.finetuning.settings import FineTuningSettings
 from albert_tf.finetuning.task import InMemoryTask, data_digest
 from albert_tf.modeling.models import EncoderAndHead
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.training.evaluation import BestCheckpoint, EvaluationResults
-from albert_tf.training.settings import TrainingSettings, limited, unless_given
 from albert_tf.training.strategies import is_tpu
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class FineTuningSettings(TrainingSettings):
-    """Settings of all fine-tuning commands; see `TrainingSettings`.
-
-    `warmup_proportion` is the share of the steps for the warm-up.
-    """
-
-    do_train: bool = False
-    do_predict: bool = False
-    recipe: str = limited("none", choices=RECIPES)
-    checkpoint: str | None = None
-    predict_batch_size: int = limited(8, at_least=1)
-    export_dir: str | None = None
-    export_text_model: bool = False
-    early_stopping: int | None = limited(None, at_least=1)
-    freeze: str | None = limited(None, choices=FREEZES)
-    padding: str = limited("longest", choices=PADDINGS)
-    max_seq_length: int = unless_given(512)
-    albert_hub_module_handle: str | None = None
-    do_lower_case: bool | None = unless_given(None)
-    encoder_dropout_prob: float | None = unless_given(None)
-    train_batch_size: int = unless_given(32)
-    num_train_epochs: float | None = None
-    warmup_proportion: float = 0.1
-    save_checkpoints_steps: int = unless_given(1000)
-    optimizer: str = unless_given(FineTuningOptimizerConfig.optimizer)
-    learning_rate: float = unless_given(FineTuningOptimizerConfig.learning_rate)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class StepSettings(FineTuningSettings):
-    """Settings of commands with a development set.
-
-    `train_step` and `warmup_step`, or `num_train_epochs` and `warmup_proportion`, set the number of
-    steps.
-    """
-
-    do_eval: bool = False
-    eval_batch_size: int = limited(8, at_least=1)
-    train_step: int = unless_given(FineTuningOptimizerConfig.num_train_steps)
-    warmup_step: int = unless_given(FineTuningOptimizerConfig.num_warmup_steps)
-
 
 S = TypeVar("S", bound=FineTuningSettings)
 
@@ -126,17 +79,9 @@ class Job(ABC, Generic[S]):
     @classmethod
     def check(cls, settings: S) -> None:
         """Raises ValueError if settings are invalid regardless of the model and the data."""
-        for name in (cls.DROPOUT, "encoder_dropout_prob"):
-            rate = getattr(settings, name)
-            if rate is not None and not 0 <= rate < 1:
-                raise UserError(f"`{name}` must be in [0, 1). Received: {rate}")
-        epochs, proportion = settings.num_train_epochs, settings.warmup_proportion
-        if proportion is not None and not 0 <= proportion <= 1:
-            raise UserError(f"`warmup_proportion` must be in [0, 1]. Received: {proportion}")
+        epochs = settings.num_train_epochs
         if epochs is None:
             return
-        if not 0 < epochs < math.inf:
-            raise UserError(f"`num_train_epochs` must be above 0. Received: {epochs}")
         for name in ("train_step", "warmup_step"):
             if (steps := getattr(settings, name, None)) is not None:
                 raise UserError(

@@ -3,7 +3,6 @@
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from albert_tf.data.errors import UserError
 from albert_tf.data.files import write_file
 from albert_tf.data.text_examples import DEV, TEST, TRAIN, label_cell
 from albert_tf.finetuning import flow, metrics
-from albert_tf.finetuning.job import Job, RunContext, StepSettings
+from albert_tf.finetuning.job import Job, RunContext
 from albert_tf.modeling.models import AlbertForMultipleChoice
 from albert_tf.multiple_choice.choose import CLASSES, option_logits, stored_qa_length
 from albert_tf.multiple_choice.data import (
@@ -25,41 +24,14 @@ from albert_tf.multiple_choice.data import (
     read_race,
 )
 from albert_tf.multiple_choice.export import export_choice, export_text_choice
+from albert_tf.multiple_choice.settings import MultipleChoiceSettings
 from albert_tf.multiple_choice.task import MultipleChoiceTask, choice_features
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.training.evaluation import BestCheckpoint, original_result_lines
-from albert_tf.training.settings import JobResult, check_arguments, unless_given
+from albert_tf.training.settings import JobResult, check_arguments
 
 # The action for each split.
 _ACTIONS = {TRAIN: "do_train", DEV: "do_eval", TEST: "do_predict"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class MultipleChoiceSettings(StepSettings):
-    """Settings of `run_multiple_choice`, named after the flags of `run_race.py`.
-
-    `output_dir` is required. The actions are `do_train` and `do_eval` (both True by default),
-    `do_predict` and `export_dir`. All except `export_dir` need data: `data_dir` for RACE, otherwise
-    `train_choices`, `dev_choices` and `test_choices`. Training also needs an initial model:
-    `albert_hub_module_handle`, or `init_checkpoint` with the settings for its configuration and
-    tokenizer. docs/flags.md describes all settings. For errors see `ClassificationSettings`.
-    """
-
-    task_name: str = MULTIPLE_CHOICE
-    do_train: bool = True
-    do_eval: bool = True
-    data_dir: str | None = None
-    high_only: bool = False
-    middle_only: bool = False
-    train_choices: str | None = None
-    dev_choices: str | None = None
-    test_choices: str | None = None
-    max_qa_length: int = unless_given(128)
-    dropout_prob: float = unless_given(0.1)
-    save_checkpoints_steps: int = unless_given(100)
-    learning_rate: float = unless_given(1e-5)
-    train_step: int = unless_given(12000)
-    warmup_step: int = unless_given(1000)
 
 
 class MultipleChoiceJob(Job[MultipleChoiceSettings]):

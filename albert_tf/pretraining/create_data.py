@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterator
+from dataclasses import dataclass
 from types import ModuleType
 
 from absl import logging
@@ -15,73 +15,11 @@ from albert_tf.data.files import expand_shards, match_files
 from albert_tf.data.jobs import available_cores
 from albert_tf.pretraining.corpus import check_text
 from albert_tf.pretraining.create_records import check_outputs, create_records
-from albert_tf.pretraining.instances import (
-    ADJACENT,
-    NONE,
-    NSP,
-    ORIGINAL,
-    SENTENCE_LOSSES,
-    SENTENCE_PAIRS,
-    SOP,
-    InstanceSettings,
-    SegmentSettings,
-)
-from albert_tf.pretraining.masking import MaskingSettings, masking_limit_warning
+from albert_tf.pretraining.instances import ADJACENT, NONE, InstanceSettings
+from albert_tf.pretraining.masking import masking_limit_warning
+from albert_tf.pretraining.settings import PretrainingDataSettings
 from albert_tf.tokenization.loading import load_tokenizer
-from albert_tf.training.settings import Settings, check_arguments, limited, unless_given
-
-
-@dataclass(frozen=True, kw_only=True)
-class PretrainingDataSettings(Settings):
-    """Settings of `create_pretraining_data`, named after the flags of the command.
-
-    `input_file`, `output_file`, and `spm_model_file` or `vocab_file` are required. `beam_options`
-    are options of Apache Beam and require `runner`; the command takes them after `--`. For all
-    flags, see docs/flags.md. For errors, see `ClassificationSettings`.
-    """
-
-    input_file: str
-    output_file: str
-    spm_model_file: str | None = None
-    vocab_file: str | None = None
-    do_lower_case: bool = True
-    max_seq_length: int = SegmentSettings.max_seq_length
-    short_seq_prob: float = SegmentSettings.short_seq_prob
-    sentence_loss: str | None = limited(None, choices=SENTENCE_LOSSES)
-    random_next_sentence: bool = unless_given(False)
-    sentence_pairs: str = limited(ORIGINAL, choices=SENTENCE_PAIRS)
-    dupe_factor: int = InstanceSettings.dupe_factor
-    random_seed: int = InstanceSettings.random_seed
-    masked_lm_prob: float = MaskingSettings.masked_lm_prob
-    max_predictions_per_seq: int = MaskingSettings.max_predictions_per_seq
-    ngram: int = MaskingSettings.ngram
-    favor_shorter_ngram: bool = MaskingSettings.favor_shorter_ngram
-    do_whole_word_mask: bool = MaskingSettings.do_whole_word_mask
-    do_permutation: bool = MaskingSettings.do_permutation
-    num_workers: int | None = limited(None, at_least=1)
-    runner: str | None = None
-    beam_options: Sequence[str] = ()
-    dry_run: bool = False
-
-    def instances(self) -> InstanceSettings:
-        """Returns the settings of the instances. Raises ValueError if a value is invalid."""
-        segments, masking = (
-            {field.name: getattr(self, field.name) for field in fields(kind)}
-            for kind in (SegmentSettings, MaskingSettings)
-        )
-        is_random = self.random_next_sentence
-        loss = segments["sentence_loss"] = self.sentence_loss or (NSP if is_random else SOP)
-        if is_random is not None and is_random != (loss == NSP):
-            raise UserError(
-                f"`random_next_sentence`={is_random} contradicts `sentence_loss`={loss}. "
-                f"`random_next_sentence` is true only for {NSP}. Pass `sentence_loss` only."
-            )
-        return InstanceSettings(
-            SegmentSettings(**segments),
-            MaskingSettings(**masking),
-            self.dupe_factor,
-            self.random_seed,
-        )
+from albert_tf.training.settings import check_arguments
 
 
 def create_pretraining_data(settings: PretrainingDataSettings) -> CreationReport:

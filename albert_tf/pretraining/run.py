@@ -23,7 +23,7 @@ from albert_tf.config import OptimizerConfig
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import check_folder, match_files
 from albert_tf.data.tfrecord import estimate_records
-from albert_tf.pretraining.instances import NONE, SENTENCE_LOSSES, SOP
+from albert_tf.pretraining.instances import NONE, SOP
 from albert_tf.pretraining.masking import MaskingSettings, OnlineMasking, masking_limit_warning
 from albert_tf.pretraining.record_facts import (
     LOWER_CASE,
@@ -33,6 +33,7 @@ from albert_tf.pretraining.record_facts import (
     common_facts,
     vocabulary_fingerprint,
 )
+from albert_tf.pretraining.settings import PretrainingSettings
 from albert_tf.pretraining.task import (
     BEST_METRIC,
     SENTENCE_LOSS_KEY,
@@ -40,6 +41,7 @@ from albert_tf.pretraining.task import (
     check_continued_loss,
     warn_of_another_loss,
 )
+from albert_tf.settings import resolve
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.training.cluster import Workers, num_workers
 from albert_tf.training.evaluation import (
@@ -61,54 +63,13 @@ from albert_tf.training.run import (
 )
 from albert_tf.training.run_log import EvaluationLog
 from albert_tf.training.run_records import EVALUATION_KEY, write_evaluation
-from albert_tf.training.settings import (
-    JobResult,
-    OnLog,
-    TrainingSettings,
-    check_arguments,
-    limited,
-    resolve,
-    unless_given,
-)
+from albert_tf.training.settings import JobResult, OnLog, check_arguments
 from albert_tf.training.step import build_model
 from albert_tf.training.strategies import is_tpu, strategy_of, with_xla
 from albert_tf.training.trainer import Trainer
 
 PAPER_BATCH_SIZE = 4096  # of the published learning rate of LAMB, 0.00176
 _SCALE = "`scale_from_batch_size`"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainingSettings(TrainingSettings):
-    """Settings of `run_pretraining`, named after the flags of the command.
-
-    `output_dir` and `input_file` (records) are required. A new run requires
-    `albert_config_file`, or an `init_checkpoint` with a configuration. `max_seq_length` and
-    `max_predictions_per_seq` must match the records. For all flags, see docs/flags.md. For errors,
-    see `ClassificationSettings`.
-    """
-
-    input_file: str
-    eval_input_file: str | None = None
-    do_train: bool = True
-    do_eval: bool = False
-    max_seq_length: int = 512
-    max_predictions_per_seq: int = 20
-    sentence_loss: str | None = limited(None, choices=SENTENCE_LOSSES)
-    shuffle_buffer_size: int = limited(1000, at_least=1)
-    masked_lm_prob: float = 0.0
-    masked_lm_budget: float = 0.0
-    ngram: int = unless_given(3)
-    favor_shorter_ngram: bool = unless_given(True)
-    do_whole_word_mask: bool = unless_given(True)
-    eval_batch_size: int = limited(64, at_least=1)
-    max_eval_steps: int = limited(100, at_least=1)
-    eval_checkpoint: str = "newest"
-    watch_secs: float = 0.0
-    num_train_steps: int = OptimizerConfig.num_train_steps
-    num_warmup_steps: int = OptimizerConfig.num_warmup_steps
-    num_decay_steps: int | None = None
-    scale_from_batch_size: int | None = limited(None, at_least=1)
 
 
 def scale_to_batch_size(

@@ -14,7 +14,7 @@ from albert_tf.config import OptimizerConfig, SquadOptimizerConfig
 from albert_tf.data.errors import UserError
 from albert_tf.data.jobs import available_cores
 from albert_tf.finetuning import flow
-from albert_tf.finetuning.job import FineTuningSettings, Job, RunContext, check_predictions
+from albert_tf.finetuning.job import Job, RunContext, check_predictions
 from albert_tf.modeling.models import (
     AlbertForQuestionAnswering,
     AlbertForQuestionAnsweringWithBeamSearch,
@@ -34,10 +34,11 @@ from albert_tf.squad.export import FOLDER as SPANS_FOLDER
 from albert_tf.squad.export import export_spans, export_text_spans
 from albert_tf.squad.features import check_lengths, squad_features
 from albert_tf.squad.metrics import has_references, is_chinese, v1_scores, v2_scores
+from albert_tf.squad.settings import SquadSettings
 from albert_tf.squad.task import SquadTask
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.training.evaluation import BestCheckpoint, EvaluationResults, result_lines
-from albert_tf.training.settings import JobResult, check_arguments, limited, unless_given
+from albert_tf.training.settings import JobResult, check_arguments
 
 # Settings that are stored with the model, by version of SQuAD.
 _STORED = {
@@ -70,36 +71,6 @@ class SquadEvaluationResults(EvaluationResults):
         name = metric.removeprefix("best_")
         block = [*lines, f"{_STEP}{step}", f"{_BEST}{name} = {shown}"]
         self.append_lines(step, block, "\n".join(ending))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SquadSettings(FineTuningSettings):
-    """Settings of `run_squad`, named after the flags in docs/flags.md.
-
-    `output_dir` and at least one action are required: `do_train`, `do_predict`, `predict_json` or
-    `export_dir`. Training also needs `squad_version`, `train_file` and an initial model:
-    `albert_hub_module_handle`, or `init_checkpoint` with the settings for its configuration and
-    tokenizer. For errors see `ClassificationSettings`.
-    """
-
-    squad_version: int | None = None
-    train_file: str | None = None
-    predict_file: str | None = None
-    predict_json: str | None = None
-    predict_output_file: str | None = None
-    max_seq_length: int = unless_given(384)
-    doc_stride: int = unless_given(128, at_least=1)
-    max_query_length: int = unless_given(64, at_least=1)
-    num_workers: int | None = limited(None, at_least=1)
-    n_best_size: int = limited(20, at_least=1)
-    max_answer_length: int = limited(30, at_least=1)
-    start_n_top: int = unless_given(5, at_least=1)
-    end_n_top: int = unless_given(5, at_least=1)
-    null_score_diff_threshold: float | None = None
-    num_train_epochs: float = unless_given(3.0)
-    warmup_proportion: float = unless_given(0.1)
-    dropout_prob: float = unless_given(0.1)
-    export_tflite: bool = True
 
 
 class SquadJob(Job[SquadSettings]):

@@ -3,7 +3,6 @@
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from albert_tf.data.streams import can_be_read_twice, source_name
 from albert_tf.data.strict_json import listed, shown
 from albert_tf.data.text_examples import DEV, TEST, TRAIN, Labels, warn_of_doubtful_labels
 from albert_tf.finetuning import flow
-from albert_tf.finetuning.job import Job, RunContext, StepSettings, check_predictions
+from albert_tf.finetuning.job import Job, RunContext, check_predictions
 from albert_tf.finetuning.task import class_weights
 from albert_tf.modeling.models import AlbertForTokenClassification
 from albert_tf.token_classification.data import read_sentences, write_predictions
@@ -35,6 +34,7 @@ from albert_tf.token_classification.labels import (
     recognize_scheme,
     scheme_of,
 )
+from albert_tf.token_classification.settings import TokenClassificationSettings
 from albert_tf.token_classification.tag import (
     WordTagger,
     evaluation_scores,
@@ -43,32 +43,11 @@ from albert_tf.token_classification.tag import (
 )
 from albert_tf.token_classification.task import TokenClassificationTask
 from albert_tf.tokenization.base import Tokenizer
-from albert_tf.training.settings import JobResult, check_arguments, unless_given
+from albert_tf.training.settings import JobResult, check_arguments
 
 _ACTIONS = {TRAIN: "do_train", DEV: "do_eval", TEST: "do_predict"}  # the action for each split
 _COLUMNS = ("token_column", "label_column")
 _LABELS_SHOWN = 20
-
-
-@dataclass(frozen=True, kw_only=True)
-class TokenClassificationSettings(StepSettings):
-    """Settings of `run_token_classification`, named after the flags in docs/flags.md.
-
-    `output_dir` and at least one action are required: `do_train`, `do_eval`, `do_predict`,
-    `predict_file` or `export_dir`. Training also needs `train_file` and a model to start from:
-    `albert_hub_module_handle`, or `init_checkpoint` with the settings for its configuration and
-    tokenizer. For errors see `ClassificationSettings`.
-    """
-
-    train_file: str | None = None
-    dev_file: str | None = None
-    test_file: str | None = None
-    token_column: int = unless_given(0)
-    label_column: int = unless_given(-1)
-    predict_file: str | None = None
-    predict_output_file: str | None = None
-    classifier_dropout_prob: float = unless_given(0.1)
-    class_weights: str | None = None
 
 
 class TokenClassificationJob(Job[TokenClassificationSettings]):

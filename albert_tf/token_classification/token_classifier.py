@@ -18,7 +18,8 @@ from albert_tf.finetuning.in_memory import fit_rows
 from albert_tf.finetuning.predictor import new_predictor
 from albert_tf.modeling.models import AlbertForTokenClassification
 from albert_tf.token_classification.features import token_features
-from albert_tf.token_classification.run import TokenClassificationSettings, run_token_classification
+from albert_tf.token_classification.run import run_token_classification
+from albert_tf.token_classification.settings import TokenClassificationSettings
 from albert_tf.token_classification.tag import (
     WordTagger,
     as_words,

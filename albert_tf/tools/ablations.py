@@ -3,7 +3,6 @@
 `run_pretraining` trains one variant after the other. The results are written to a table.
 """
 
-import dataclasses
 import json
 import os
 import statistics
@@ -16,22 +15,14 @@ from absl import logging
 from albert_tf.checkpoints.huggingface import read_config
 from albert_tf.config import SHARING_MODES, AlbertConfig
 from albert_tf.data.errors import UserError
-from albert_tf.data.files import file_exists, match_files, read_utf8, write_file
+from albert_tf.data.files import file_exists, read_utf8, write_file
 from albert_tf.modeling.parameter_sharing import parameter_counts
 from albert_tf.pretraining.instances import NONE, NSP, SENTENCE_LOSSES, SOP
+from albert_tf.tools.ablation_settings import COMPARISONS, AblationSettings
 from albert_tf.tools.commands import command_arguments, read_evaluations, run_command, write_table
 from albert_tf.training.run_records import METRICS_FILE, read_records
 
 BASE = "base"
-# Title of each comparison, and the configuration fields that take the compared value.
-COMPARISONS = {
-    "embedding_size": ("embedding size E", ["embedding_size"]),
-    "sharing": ("parameter sharing", ["parameter_sharing"]),
-    "sentence_loss": ("sentence loss", []),
-    "dropout": ("dropout", ["hidden_dropout_prob", "attention_probs_dropout_prob"]),
-    "depth": ("layers L", ["num_hidden_layers"]),
-    "width": ("hidden size H", ["hidden_size"]),
-}
 _ACCURACY = "masked_lm_accuracy"
 _SPEED = "examples_per_second"
 _SENTENCE_METRICS = {SOP: "sentence_order_accuracy", NSP: "next_sentence_accuracy"}
@@ -58,53 +49,9 @@ class Variant(NamedTuple):
         """Name of the model, such as "base" or "depth-12"."""
         return BASE if self.comparison == BASE else f"{self.comparison}-{self.value}"
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class AblationSettings:
-    """Settings of a study, named after the flags of `run_ablations`.
-
-    Lists of numbers contain strings. `training_flags` are flags of `run_pretraining` for all runs.
-    """
-
-    output_dir: str
-    albert_config_file: str
-    input_file: str
-    eval_input_file: str
-    num_train_steps: int
-    nsp_input_file: str | None = None
-    nsp_eval_input_file: str | None = None
-    none_input_file: str | None = None
-    none_eval_input_file: str | None = None
-    comparisons: Sequence[str] = tuple(COMPARISONS)
-    embedding_sizes: Sequence[str] = ()
-    depths: Sequence[str] = ()
-    widths: Sequence[str] = ()
-    seeds: Sequence[str] = ("12345",)
-    base_seeds: Sequence[str] = ()
-    training_flags: Sequence[str] = ()
-
-    def numbers(self, name: str) -> list[int]:
-        """Returns the distinct numbers in a list. Raises `ValueError` for other strings."""
-        texts = [text.strip() for text in getattr(self, name)]
-        if wrong := [text for text in texts if not text.isdecimal()]:
-            raise UserError(f"`{name}` must be whole numbers. Received: {wrong[0]!r:.80}")
-        return list(dict.fromkeys(map(int, texts)))
-
-    def records(self) -> dict[str, list[list[str]]]:
-        """Returns the training files and the evaluation files for each sentence loss."""
-        found = {}
-        for loss, prefix in ((SOP, ""), (NSP, "nsp_"), (NONE, "none_")):
-            names = f"{prefix}input_file", f"{prefix}eval_input_file"
-            patterns = [getattr(self, name) for name in names]
-            if any(patterns):
-                if not all(patterns):
-                    raise UserError(f"`{names[0]}` and `{names[1]}` must be set together.")
-                found[loss] = [match_files(pattern) for pattern in patterns]
-        return {NONE: found[SOP], **found}
-
-    def run_dir(self, variant: Variant) -> str:
-        """Returns the output directory of a run."""
-        return os.path.join(self.output_dir, f"{variant.name}-seed{variant.seed}")
+    def run_dir(self, output_dir: str) -> str:
+        """Returns the output directory of the run."""
+        return os.path.join(output_dir, f"{self.name}-seed{self.seed}")
 
 
 def choose_variants(settings: AblationSettings) -> list[Variant]:
@@ -141,7 +88,7 @@ def choose_variants(settings: AblationSettings) -> list[Variant]:
     return runs + [variant._replace(seed=seed) for seed in seeds for variant in variants]
 
 
-def run_ablations(settings: AblationSettings, *, dry_run: bool = False) -> None:
+def run_ablations(settings: AblationSettings) -> None:
     """Trains missing or incomplete runs, updates the results after each run, prints the table.
 
     A dry run makes a dry run of `run_pretraining` for each sentence loss, and writes nothing.
@@ -162,7 +109,7 @@ def run_ablations(settings: AblationSettings, *, dry_run: bool = False) -> None:
             f"The directory {output_dir!r} contains runs with other settings ({path}), "
             "which cannot be compared. Use the same settings or a new directory."
         )
-    if dry_run:
+    if settings.dry_run:
         with tempfile.TemporaryDirectory() as folder:
             for loss, variant in {v.sentence_loss: v for v in reversed(variants)}.items():
                 print(f"\nWith --sentence_loss={loss}:", flush=True)
@@ -173,16 +120,16 @@ def run_ablations(settings: AblationSettings, *, dry_run: bool = False) -> None:
     write_file(path, text)
     failed, table = [], ""
     for number, variant in enumerate(variants, start=1):
-        name = os.path.basename(settings.run_dir(variant))
+        name = os.path.basename(variant.run_dir(output_dir))
         logging.info("run %d/%d: %s", number, len(variants), name)
-        with open(f"{settings.run_dir(variant)}.log", "ab") as log:
+        with open(f"{variant.run_dir(output_dir)}.log", "ab") as log:
             for directory, arguments in _jobs(settings, variant, f"{output_dir}/configs"):
                 is_finished = settings.num_train_steps in read_evaluations(directory)
                 if not is_finished and run_command("run_pretraining", arguments, log):
                     logging.error("The run failed; see %s", log.name)
                     failed.append(name)
                     break
-        found = [read_run(variant, settings.run_dir(variant)) for variant in variants]
+        found = [read_run(variant, variant.run_dir(output_dir)) for variant in variants]
         finished = [run for run in found if run["steps"] == settings.num_train_steps]
         table = write_results(output_dir, finished)
     print(table, end="")
@@ -208,7 +155,7 @@ def _jobs(
         arguments = [*command_arguments(defaults), *settings.training_flags]
         return directory, [*arguments, *command_arguments(flags)]
 
-    run_dir = settings.run_dir(variant)
+    run_dir = variant.run_dir(settings.output_dir)
     train, held_out = map(",".join, records[own_loss])
     yield job(run_dir, own_loss, input_file=train, eval_input_file=held_out)
     is_compared = variant.comparison in (BASE, "sentence_loss") and own_loss != NONE

@@ -1,142 +1,31 @@
-"""Settings and results of jobs. Settings are named after the flags of the commands."""
+"""Settings of commands that train, and results of jobs. Does not import TensorFlow."""
 
 import dataclasses
-import inspect
-import numbers
-import os
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
-from types import UnionType
-from typing import Any, TypeVar, cast, get_args, get_type_hints
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
-import numpy as np
 from absl import logging
 
-from albert_tf.config import ALL_REDUCES, STRATEGIES, OptimizerConfig, TrainerConfig
-from albert_tf.data.errors import UserError
+from albert_tf.config import (
+    ALL_REDUCES,
+    ATTENTIONS,
+    FLOAT32,
+    PRECISIONS,
+    STRATEGIES,
+    OptimizerConfig,
+    TrainerConfig,
+)
+from albert_tf.settings import Settings, dry_run_setting, required, setting
 
-_DEFAULT, _AT_LEAST, _CHOICES = "default", "at_least", "choices"  # keys of a field's metadata
-# Accepted types of values, by the type of the field.
-_KINDS: dict[type, Any] = {
-    str: str,
-    bool: (bool, np.bool_),
-    int: numbers.Integral,
-    float: numbers.Real,
-}
-T = TypeVar("T")
+OPTIMIZERS = ("adamw", "lamb")
+STEPS_HELP = """
+    Number of training steps, including the steps before a run was resumed. The learning rate
+    reaches 0 at the last step."""
+WARMUP_HELP = """
+    Number of warm-up steps, during which the learning rate rises linearly from 0; 0 disables the
+    warm-up."""
 OnLog = Callable[[Mapping[str, Any]], None]
-
-
-def unless_given(default: T, *, at_least: float | None = None) -> T:
-    """Returns a field that is `None` until `resolve` sets it.
-
-    `default` is used if the sources of `resolve` do not contain a value.
-    """
-    metadata = {_DEFAULT: default, _AT_LEAST: at_least}
-    return cast(T, dataclasses.field(default=None, metadata=metadata))
-
-
-def limited(default: T, *, at_least: float | None = None, choices: Sequence[str] = ()) -> T:
-    """Returns a field with a lower bound, or with a set of allowed values."""
-    metadata = {_AT_LEAST: at_least, _CHOICES: choices}
-    return dataclasses.field(default=default, metadata=metadata)
-
-
-def limits_of(field: dataclasses.Field[Any]) -> tuple[float | None, tuple[str, ...]]:
-    """Returns the lower bound (or `None`) and the allowed values (or ()) of a setting."""
-    return field.metadata.get(_AT_LEAST), tuple(field.metadata.get(_CHOICES, ()))
-
-
-def check_settings(settings: Any) -> None:
-    """Checks types and limits of a frozen dataclass, and converts paths and NumPy numbers.
-
-    Only the types str, bool, int and float are checked. Raises TypeError for a wrong type, and
-    ValueError for a value out of range.
-    """
-    hints = _types(cast(Any, type(settings)))
-    for field in dataclasses.fields(settings):
-        value, hint = getattr(settings, field.name), hints[field.name]
-        kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
-        if value is None and (depends(field) or type(None) in kinds):
-            continue
-        if kinds[0] in _KINDS:
-            value = as_type(field.name, value, kinds[0])
-        object.__setattr__(settings, field.name, value)
-        at_least, choices = limits_of(field)
-        if at_least is not None and not value >= at_least:
-            raise UserError(f"`{field.name}` must be at least {at_least}. Received: {value}")
-        if choices and value not in choices:
-            raise UserError(
-                f"`{field.name}` must be one of {', '.join(choices)}. Received: {value!r}"
-            )
-
-
-@cache
-def _types(kind: Any) -> dict[str, Any]:
-    return get_type_hints(kind)
-
-
-def as_type(name: str, value: Any, expected: type) -> Any:
-    """Returns a value as str, bool, int or float; raises TypeError for other types."""
-    if expected is str and isinstance(value, os.PathLike):
-        value = os.fspath(value)
-    is_other = isinstance(value, bool) and expected is not bool  # a bool is an int in Python
-    if is_other or not isinstance(value, _KINDS[expected]):
-        raise TypeError(
-            f"`{name}` must be of type {expected.__name__}. Received: {value!r}, of type "
-            f"{type(value).__name__}"
-        )
-    return expected(value)
-
-
-class _Signature:
-    """Signature with the defaults of `unless_given`, for `help` and completion in notebooks."""
-
-    def __get__(self, settings: Any, kind: type) -> inspect.Signature:
-        parameters = []
-        for field in dataclasses.fields(cast(Any, kind)):
-            parameter = inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY)
-            if (default := default_of(field)) is not dataclasses.MISSING:
-                parameter = parameter.replace(default=default)
-            parameters.append(parameter.replace(annotation=_types(kind)[field.name]))
-        return inspect.Signature(parameters)
-
-
-def default_of(field: dataclasses.Field[Any]) -> Any:
-    """Returns the default of a setting, including settings of `unless_given`."""
-    return field.metadata.get(_DEFAULT, field.default)
-
-
-def depends(field: dataclasses.Field[Any]) -> bool:
-    """Returns whether a setting was declared with `unless_given`."""
-    return _DEFAULT in field.metadata
-
-
-def missing(settings: Any) -> dict[str, Any]:
-    """Returns the defaults of the settings of `unless_given` that are still `None`."""
-    return {
-        field.name: default_of(field)
-        for field in dataclasses.fields(settings)
-        if depends(field) and getattr(settings, field.name) is None
-    }
-
-
-def resolve(settings: T, *sources: Mapping[str, Any]) -> T:
-    """Sets all `missing` settings to the value of the first source that contains one."""
-    values = missing(settings)
-    for source in reversed(sources):
-        values |= {name: source[name] for name in values if source.get(name) is not None}
-    return cast(T, dataclasses.replace(cast(Any, settings), **values))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings:
-    """Settings of a command, named after the flags in docs/flags.md; see `check_settings`."""
-
-    __signature__ = _Signature()
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 def check_arguments(settings: Any, kind: type[Settings], on_log: Any = None) -> None:
@@ -149,44 +38,106 @@ def check_arguments(settings: Any, kind: type[Settings], on_log: Any = None) -> 
         raise TypeError(f"on_log must be a function of a record, or None. Received: {on_log!r:.80}")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class TrainingSettings(Settings):
     """Settings of commands that train."""
 
-    output_dir: str
-    dry_run: bool = False
-    train_batch_size: int = TrainerConfig.train_batch_size
-    gradient_accumulation_steps: int = TrainerConfig.gradient_accumulation_steps
-    remat: bool = TrainerConfig.remat
-    xla: bool = unless_given(TrainerConfig.jit_compile)
-    seed: int = TrainerConfig.seed
-    save_checkpoints_steps: int = TrainerConfig.save_checkpoints_steps
-    keep_checkpoint_max: int = TrainerConfig.keep_checkpoint_max
-    log_steps: int = TrainerConfig.log_steps
-    profile_steps: str | None = None
-    optimizer: str = OptimizerConfig.optimizer
-    learning_rate: float = OptimizerConfig.learning_rate
-    poly_power: float = OptimizerConfig.poly_power
-    start_warmup_step: int = OptimizerConfig.start_warmup_step
-    precision: str = TrainerConfig.precision
-    attention: str = TrainerConfig.attention
-    tf32: bool = False
-    deterministic: bool = False
-    distribution_strategy: str = limited("auto", choices=STRATEGIES)
-    all_reduce: str = limited("auto", choices=ALL_REDUCES)
-    num_logical_cpu_devices: int = limited(1, at_least=1)
-    use_tpu: bool = False
-    tpu_name: str | None = None
-    tpu_zone: str | None = None
-    gcp_project: str | None = None
-    num_tpu_cores: int | None = unless_given(None, at_least=1)
-    iterations_per_loop: int | None = unless_given(None, at_least=1)
-    albert_config_file: str | None = None
-    init_checkpoint: str | None = None
-    allow_partial_checkpoint: bool = False
-    init_from_group0: bool = False
-    spm_model_file: str | None = None
-    vocab_file: str | None = None
+    output_dir: str = required("Output")("""
+        Directory for checkpoints, logs and results. If it contains a training run, the run is
+        resumed.""")
+    dry_run: bool = dry_run_setting()
+    train_batch_size: int = setting(4096, "Training", at_least=1)("""
+        Number of examples per training step, over all devices.""")
+    gradient_accumulation_steps: int = setting(1, "Training", at_least=1)("""
+        Number of micro-batches into which each device splits its share of --train_batch_size, to
+        save memory; the resulting weights are the same.""")
+    remat: bool = setting(False, "Training")("""
+        Store only the input of each block for the backward pass and recompute everything else.
+        This saves memory, takes more time, and does not change the results.""")
+    xla: bool = setting(False, "Training", depends=True)("""
+        Compile the training step with XLA. If not set, the step is compiled on GPUs in half
+        precision, unless sequences have more than four padded lengths.""")
+    seed: int = setting(12345, "Training", at_least=0, below=2**31)("""
+        Random seed of initial weights, input order and dropout.""")
+    save_checkpoints_steps: int = setting(5000, "Output", at_least=1)(
+        "Number of steps between checkpoints."
+    )
+    keep_checkpoint_max: int = setting(5, "Output", at_least=0)("""
+        Number of most recent checkpoints to keep, in addition to the best; 0 keeps all.""")
+    log_steps: int = setting(100, "Output", at_least=1)("Number of steps between log lines.")
+    profile_steps: str | None = setting(None, "Output")("""
+        First and last step to profile, such as 100,110, for TensorBoard. Default: no profile.""")
+    optimizer: str = setting("lamb", "Optimizer", choices=OPTIMIZERS)("""
+        Optimizer. adamw: Adam with decoupled weight decay. lamb: LAMB, for large batches.""")
+    learning_rate: float = setting(0.00176, "Optimizer", above=0)("""
+        Learning rate to which the warm-up rises and from which the decay is computed.""")
+    poly_power: float = setting(1.0, "Optimizer", at_least=0)("""
+        Exponent of the polynomial decay; 1 is a linear decay to 0 at the last step.""")
+    start_warmup_step: int = setting(0, "Optimizer", at_least=0)("""
+        Step at which the warm-up begins; the learning rate is 0 before this step.""")
+    precision: str = setting(FLOAT32, "Devices", choices=PRECISIONS)("""
+        Precision of matrix products in training, evaluation and prediction. Weights, losses and
+        files are float32. bfloat16: for TPUs, recent GPUs, and processors with bfloat16
+        instructions. float16: for older GPUs; the loss is scaled.""")
+    attention: str = setting("plain", "Training", choices=ATTENTIONS)("""
+        Implementation of attention in training. cudnn: one kernel for each direction, which does
+        not store the scores. It requires --xla, half precision, GPUs with compute capability 8.0
+        or higher, batches of one length and no attention dropout. plain: separate operations.
+        auto: cudnn if it can be used, otherwise plain.""")
+    tf32: bool = setting(False, "Devices")("""
+        Round the inputs of float32 matrix products to TensorFloat-32 on GPUs, which is faster.
+        Ignored in half precision and on TPUs.""")
+    deterministic: bool = setting(False, "Devices")("""
+        Use only kernels that give the same results in every run on the same devices. This is
+        slower on GPUs.""")
+    distribution_strategy: str = setting("auto", "Devices", choices=STRATEGIES)("""
+        Devices to compute on. one_device: the first GPU, or the CPU. mirrored: all GPUs of this
+        machine. multi_worker: the GPUs of all machines in the environment variable TF_CONFIG. tpu:
+        same as --use_tpu. auto: multi_worker if TF_CONFIG names several workers, otherwise
+        mirrored if there are several GPUs, otherwise one_device.""")
+    all_reduce: str = setting("auto", "Devices", choices=ALL_REDUCES)("""
+        How gradients are summed over several workers. nccl: with NVIDIA's library, on GPUs. ring:
+        over the network, with TensorFlow. auto: nccl on GPUs, otherwise ring.""")
+    num_logical_cpu_devices: int = setting(1, "Devices", at_least=1)("""
+        Number of logical devices into which the CPU is split, to test
+        --distribution_strategy=mirrored without GPUs.""")
+    use_tpu: bool = setting(False, "Devices")("Compute on a TPU.")
+    tpu_name: str | None = setting(None, "Devices")("""
+        Name of the TPU, its address grpc://host:port, or local. Default: local, the TPU of this
+        machine.""")
+    tpu_zone: str | None = setting(None, "Devices")("""
+        Zone of the TPU, if --tpu_name is a name. Default: the zone of this machine.""")
+    gcp_project: str | None = setting(None, "Devices")("""
+        Project of the TPU, if --tpu_name is a name. Default: the project of this machine.""")
+    num_tpu_cores: int | None = setting(
+        None, "Devices", at_least=1, depends=True, shown_default=8
+    )("""
+        Number of cores that the TPU must have. If not set, any number is accepted.""")
+    iterations_per_loop: int | None = setting(
+        None, "Devices", at_least=1, depends=True, shown_default=1000
+    )("""
+        Number of training steps that a TPU runs before it returns to Python, if all batches have
+        the same shape. Reports and checkpoints end a loop early; signals do not. If not set, 1 is
+        used.""")
+    albert_config_file: str | None = setting(None, "Model")("""
+        Model configuration (albert_config.json). Default: the configuration in --output_dir, or
+        the configuration of --init_checkpoint.""")
+    init_checkpoint: str | None = setting(None, "Model")("""
+        Initial weights, used if --output_dir contains no checkpoint: a checkpoint prefix, one of
+        its files, or a model of any supported format (a directory, a released tar file, a TF-Hub
+        URL, or a name such as base_v2 or mini). Default: random weights.""")
+    allow_partial_checkpoint: bool = setting(False, "Model")("""
+        Accept an --init_checkpoint that does not contain all variables of the encoder. Missing
+        variables are initialized randomly. Without this flag they are an error.""")
+    init_from_group0: bool = setting(False, "Model")("""
+        Initialize a model that has more layers or groups, or shares fewer parameters, than
+        --init_checkpoint. Each layer takes the weights of the layer at the same relative depth. In
+        a fully shared model these are the weights of group 0.""")
+    spm_model_file: str | None = setting(None, "Model")("""
+        SentencePiece model (English models). It is stored with the checkpoints. from_tf_hub: the
+        tokenizer of the model, which is also the default without --vocab_file.""")
+    vocab_file: str | None = setting(None, "Model")("""
+        WordPiece vocabulary (Chinese models). It is stored with the checkpoints.""")
 
     def trainer_config(self) -> TrainerConfig:
         """Returns the settings of the trainer. Raises ValueError for invalid values."""
@@ -223,7 +174,7 @@ class TrainingSettings(Settings):
         return config
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class JobResult:
     """The result of a job; after a dry run, and on workers except the chief, only `output_dir`.
 
@@ -243,6 +194,6 @@ class JobResult:
 
     output_dir: str
     step: int | None = None
-    scores: dict[str, float] = dataclasses.field(default_factory=dict)
+    scores: dict[str, float] = field(default_factory=dict)
     best_checkpoint: str | None = None
-    history: list[dict[str, Any]] = dataclasses.field(default_factory=list, repr=False)
+    history: list[dict[str, Any]] = field(default_factory=list, repr=False)

@@ -24,9 +24,11 @@ import warnings
 from absl import logging
 
 from albert_tf.cli.app import command
+from albert_tf.cli.flags import Flags
+from albert_tf.settings import Settings
 
 
-def run():
+def run(settings):
     import tensorflow
 
     os.write(2, b"level %s\\n" % os.environ.get("TF_CPP_MIN_LOG_LEVEL", "none").encode())
@@ -35,32 +37,36 @@ def run():
     logging.error("error of another package")
 
 
-command(__name__, __doc__, {}, run)
+command(__name__, __doc__, Flags(Settings), run)
 """
 PRINTING_COMMAND = """
 from albert_tf.cli.app import command
+from albert_tf.cli.flags import Flags
 from albert_tf.data.streams import open_output
+from albert_tf.settings import Settings
 
 
-def run(texts):
+def run(settings, texts):
     for text in texts:
         with open_output(None) as file:
             file.write(text.encode())
 
 
-command(__name__, __doc__, {}, run, takes_paths=True)
+command(__name__, __doc__, Flags(Settings), run, takes_paths=True)
 """
 TF32_COMMAND = """
 from albert_tf.cli.app import command
+from albert_tf.cli.flags import Flags
+from albert_tf.settings import Settings
 
 
-def run():
+def run(settings):
     import tensorflow as tf
 
     print("TF32", tf.config.experimental.tensor_float_32_execution_enabled())
 
 
-command(__name__, __doc__, {}, run, devices="all")
+command(__name__, __doc__, Flags(Settings), run, devices="all")
 """
 TENSORFLOW = 'import os\nos.write(2, b"WARNING: at its start\\n")\n'
 
@@ -273,9 +279,11 @@ def test_a_path_without_a_file_system_is_a_user_error():
 def test_an_unexpected_error_shows_its_stack_trace_and_how_to_report_it():
     program = """
 from albert_tf.cli.app import command
-def run():
+from albert_tf.cli.flags import Flags
+from albert_tf.settings import Settings
+def run(settings):
     {}["missing"]
-command(__name__, __doc__, {}, run)
+command(__name__, __doc__, Flags(Settings), run)
 """
     result = run_python("-c", program)
     assert result.returncode == 1

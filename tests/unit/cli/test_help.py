@@ -10,7 +10,7 @@ from absl import flags
 
 from albert_tf.__main__ import summary
 from albert_tf.cli.app import help_text
-from albert_tf.cli.flags import GROUPS
+from albert_tf.settings import GROUPS
 from tests.command_flags import NAMES, flags_of, mistake_in
 from tests.documentation import commands_in
 from tests.programs import ROOT
@@ -55,12 +55,11 @@ def test_defining_flags_does_not_import_tensorflow():
     program = (
         "import importlib, sys\n"
         "from absl import flags\n"
-        "from albert_tf.cli.flags import define\n"
         f"for name in {NAMES}:\n"
         "    module = importlib.import_module(f'albert_tf.cli.{name}')\n"
         "    others = set(flags.FLAGS)\n"
         "    assert 'output_dir' not in others\n"
-        "    define(module.FLAGS)\n"
+        "    module.FLAGS.define()\n"
         "    flags.FLAGS.remove_flag_values(set(flags.FLAGS) - others)\n"
         "assert not {'tensorflow', 'keras', 'scipy', 'sklearn'} & set(sys.modules)\n"
     )

@@ -1,6 +1,5 @@
 """Settings of the commands that train: flags, types, limits and sources of values."""
 
-import dataclasses
 import inspect
 import math
 import os
@@ -10,52 +9,21 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from albert_tf.classification.run import ClassificationSettings
-from albert_tf.cli.flags import settings_from_flags
+from albert_tf.classification.settings import ClassificationSettings
+from albert_tf.cli import run_squad, run_squad_v1
 from albert_tf.config import AlbertConfig
 from albert_tf.finetuning.in_memory import fit_rows
 from albert_tf.finetuning.job import Job
 from albert_tf.finetuning.recipes import recipe_settings
-from albert_tf.multiple_choice.run import MultipleChoiceSettings, run_multiple_choice
-from albert_tf.pretraining.create_data import PretrainingDataSettings
-from albert_tf.pretraining.run import PretrainingSettings
-from albert_tf.squad.run import SquadSettings
-from albert_tf.token_classification.run import TokenClassificationSettings
-from albert_tf.training.settings import default_of, limits_of, missing, resolve
+from albert_tf.multiple_choice.run import run_multiple_choice
+from albert_tf.multiple_choice.settings import MultipleChoiceSettings
+from albert_tf.settings import missing, resolve
+from albert_tf.squad.settings import SquadSettings
+from albert_tf.token_classification.settings import TokenClassificationSettings
 from tests.command_flags import flags_of
 
-SETTINGS = {
-    "run_classifier": ClassificationSettings,
-    "run_token_classifier": TokenClassificationSettings,
-    "run_squad": SquadSettings,
-    "run_race": MultipleChoiceSettings,
-    "run_pretraining": PretrainingSettings,
-    "create_pretraining_data": PretrainingDataSettings,
-}
-# Flags whose default is resolved later.
+# Settings that may stay `None`.
 DECIDED_LATER = {"do_lower_case", "num_tpu_cores", "iterations_per_loop"}
-# Settings whose limits are checked by the functions that take them.
-CHECKED_LATER = {"attention", "optimizer", "precision"}
-
-
-def limits_of_flag(flag):
-    parser = flag.parser
-    return getattr(parser, "lower_bound", None), tuple(getattr(parser, "enum_values", None) or ())
-
-
-@pytest.mark.parametrize("command", SETTINGS)
-def test_every_setting_has_the_name_default_and_limits_of_its_flag(command):
-    with flags_of(command) as values:
-        for field in dataclasses.fields(SETTINGS[command]):
-            if field.name == "beam_options":  # passed after `--`
-                continue
-            default, flag = default_of(field), values[field.name]
-            if default is dataclasses.MISSING:
-                assert flag.default is None, field.name
-            elif field.name not in DECIDED_LATER:
-                np.testing.assert_equal(default, flag.default, err_msg=field.name)
-            if field.name not in CHECKED_LATER:
-                assert limits_of(field) == limits_of_flag(flag), field.name
 
 
 @pytest.mark.parametrize(
@@ -116,12 +84,12 @@ def test_signatures_show_types_and_defaults():
 def test_flags_that_are_not_given_leave_settings_unset():
     with flags_of("run_squad") as values:
         values(["run_squad", "--output_dir=out", "--doc_stride=7", "--nouse_tpu"])
-        settings = settings_from_flags(SquadSettings)
+        settings = run_squad.FLAGS.settings()
     assert settings == SquadSettings(output_dir="out", doc_stride=7)
     assert missing(settings).keys() >= {"max_seq_length", "learning_rate", "max_query_length"}
     with flags_of("run_squad_v1") as values:
         values(["run_squad_v1", "--output_dir=out"])
-        assert settings_from_flags(SquadSettings).squad_version == 1
+        assert run_squad_v1.FLAGS.settings().squad_version == 1
 
 
 def test_given_values_precede_the_trained_model_the_recipe_and_the_default(caplog):

@@ -10,7 +10,8 @@ from albert_tf import AlbertForClassification, AlbertForMultipleChoice, Multiple
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.data.text_examples import Labels
 from albert_tf.multiple_choice.data import LETTERS
-from albert_tf.multiple_choice.run import MultipleChoiceJob, MultipleChoiceSettings
+from albert_tf.multiple_choice.run import MultipleChoiceJob
+from albert_tf.multiple_choice.settings import MultipleChoiceSettings
 from tests.choice_run import choices, write_choices
 from tests.fine_tuning_run import run_context
 from tests.text_models import CONFIG, assert_rejected, write_model

@@ -14,7 +14,8 @@ from albert_tf.data.tfrecord import FeatureSpec, RecordError
 from albert_tf.pretraining.batching import evaluation_batches, file_ends, training_batches
 from albert_tf.pretraining.record_checks import explain_read_errors
 from albert_tf.pretraining.record_facts import digest
-from albert_tf.pretraining.run import PretrainingSettings, run_pretraining
+from albert_tf.pretraining.run import run_pretraining
+from albert_tf.pretraining.settings import PretrainingSettings
 from albert_tf.training.training_input import input_positions
 from tests.pretraining_run import PretrainingRun
 from tests.small_records import pretraining_columns, write_records

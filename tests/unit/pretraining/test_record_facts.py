@@ -24,7 +24,9 @@ from albert_tf.pretraining.record_facts import (
     vocabulary_fingerprint,
     write_facts,
 )
-from albert_tf.pretraining.run import PretrainingSettings, run_pretraining
+from albert_tf.pretraining.run import run_pretraining
+from albert_tf.pretraining.settings import PretrainingSettings
+from albert_tf.settings import Settings
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import load_tokenizer
 from tests.pretraining_run import PretrainingRun
@@ -129,12 +131,12 @@ def test_runs_check_the_vocabulary(tokenizers, tmp_path):
 def test_inspect_compares_the_vocabularies(tokenizers, tmp_path, golden, capsys):
     path, _ = create(tmp_path, tokenizers[0], golden)
     same, other = (tokenizer.files[0] for tokenizer in tokenizers)
-    inspect.run([same, path, other])
+    inspect.run(Settings(), [same, path, other])
     *_, first, second = capsys.readouterr().out.splitlines()
     assert first == f"{path} was created with the vocabulary of {same}"
     assert second == f"{path} was created with a DIFFERENT vocabulary from {other}"
     tf.io.gfile.remove(f"{tmp_path}/a/.a.tfrecord.vocabulary")
-    inspect.run([path, same])
+    inspect.run(Settings(), [path, same])
     assert "not stored" in capsys.readouterr().out
 
 

@@ -7,7 +7,8 @@ import pytest
 
 from albert_tf.checkpoints.stored_task import SQUAD_TASKS, THRESHOLD, StoredTask
 from albert_tf.checkpoints.training_directory import TrainingDirectory
-from albert_tf.squad.run import SquadEvaluationResults, SquadJob, SquadSettings
+from albert_tf.squad.run import SquadEvaluationResults, SquadJob
+from albert_tf.squad.settings import SquadSettings
 from albert_tf.tokenization.loading import load_tokenizer
 from albert_tf.training.evaluation import BestCheckpoint
 from tests.fine_tuning_run import run_context

@@ -127,8 +127,8 @@ def compare(monkeypatch, tmp_path):
     def compare(*comparisons, dry_run=False, **changes):
         calls.clear()
         changes = {"training_flags": ["--max_seq_length=11"], **changes}
-        given = settings(tmp_path / "out", comparisons=comparisons, **changes)
-        run_ablations(given, dry_run=dry_run)
+        given = settings(tmp_path / "out", comparisons=comparisons, dry_run=dry_run, **changes)
+        run_ablations(given)
         return calls
 
     compare.calls, compare.failing = calls, "nothing"

@@ -16,6 +16,7 @@ from albert_tf.classification.export import export_classifier
 from albert_tf.cli import inspect
 from albert_tf.data.text_examples import Labels
 from albert_tf.modeling.original_names import original_names
+from albert_tf.settings import Settings
 from albert_tf.tools.inspect import describe
 from tests.small_model import small_config
 
@@ -52,7 +53,7 @@ def written(path, model, tokenizer, task=None):
 
 def test_a_pretrained_model_in_another_format(golden, capsys):
     path = str(golden / "hub" / "module_cased_matmul")
-    inspect.run([path])
+    inspect.run(Settings(), [path])
     text = capsys.readouterr().out
     assert text.startswith(f"{path}: a SavedModel (TensorFlow 1.15.5)\n")
     assert f"\n{path}: a TF-Hub module of TF1 (tf1_hub)\n" in text
@@ -87,7 +88,7 @@ def test_readable_parts_are_printed_before_the_error(tmp_path, tokenizer, capsys
     config = json.loads((path / "albert_config.json").read_text())
     (path / "albert_config.json").write_text(json.dumps({**config, "hidden_size": 24}))
     with pytest.raises(ValueError, match=r"hidden_size|shape"):
-        inspect.run([str(path)])
+        inspect.run(Settings(), [str(path)])
     assert facts(capsys.readouterr().out)["step"] == "77"
     data = path / "model.ckpt-77.data-00000-of-00001"
     data.write_bytes(data.read_bytes()[:50])
@@ -163,4 +164,4 @@ def test_other_files_are_rejected(tmp_path, content):
     with pytest.raises(ValueError, match="thing"):
         described(tmp_path / "thing")
     with pytest.raises(ValueError, match="PATH"):
-        inspect.run([])
+        inspect.run(Settings(), [])
