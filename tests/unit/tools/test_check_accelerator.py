@@ -11,7 +11,7 @@ import pytest
 from albert_tf.cli import check_accelerator as command
 from albert_tf.tools import check_accelerator as module
 from tests.programs import ROOT
-from tests.run_in_process import given
+from tests.run_in_process import run_here
 
 GOLDEN = ("one_device", "float32", False, "plain")
 CUDNN = ("one_device", "bfloat16", True, "cudnn")
@@ -61,8 +61,8 @@ def test_checks_run_after_a_failed_check(monkeypatch, tmp_path):
     checks = [("one", fail), ("two", skip), ("three", lambda: ("fine", None))]
     monkeypatch.setattr(module, "_checks", lambda *_: checks)
     folder = tmp_path / "report"
-    with given(command, {"output_dir": folder}), pytest.raises(ValueError, match=r"1 of 3.*\(one"):
-        command.run()
+    with pytest.raises(ValueError, match=r"1 of 3.*\(one"):
+        run_here(command, {"output_dir": folder})
     report = (folder / module.REPORT_FILE).read_text()
     assert "| one | FAILED | RuntimeError: no \\|kernel\\| |" in report
     assert "| two | not applicable | no such device |\n| three | passed | fine |" in report
