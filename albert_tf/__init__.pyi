@@ -6,10 +6,10 @@ from albert_tf.checkpoints.loading import load as load
 from albert_tf.checkpoints.loading import load_weights as load_weights
 from albert_tf.checkpoints.original import write_checkpoint as write_checkpoint
 from albert_tf.checkpoints.save import save as save
-from albert_tf.classification.predict_texts import TextPrediction as TextPrediction
 from albert_tf.classification.run import run_classification as run_classification
 from albert_tf.classification.settings import ClassificationSettings as ClassificationSettings
 from albert_tf.classification.text_classifier import TextClassifier as TextClassifier
+from albert_tf.classification.text_predictor import TextPrediction as TextPrediction
 from albert_tf.config import PRESETS as PRESETS
 from albert_tf.config import AlbertConfig as AlbertConfig
 from albert_tf.finetuning.texts import TextEncoder as TextEncoder
@@ -25,8 +25,8 @@ from albert_tf.modeling.models import (
     AlbertForTokenClassification as AlbertForTokenClassification,
 )
 from albert_tf.modeling.original_names import original_names as original_names
-from albert_tf.multiple_choice.choose import ChosenOption as ChosenOption
-from albert_tf.multiple_choice.choose import MultipleChoice as MultipleChoice
+from albert_tf.multiple_choice.multiple_choice import ChosenOption as ChosenOption
+from albert_tf.multiple_choice.multiple_choice import MultipleChoice as MultipleChoice
 from albert_tf.multiple_choice.run import run_multiple_choice as run_multiple_choice
 from albert_tf.multiple_choice.settings import MultipleChoiceSettings as MultipleChoiceSettings
 from albert_tf.pretraining.create_data import create_pretraining_data as create_pretraining_data
@@ -36,8 +36,8 @@ from albert_tf.pretraining.settings import PretrainingDataSettings as Pretrainin
 from albert_tf.pretraining.settings import PretrainingSettings as PretrainingSettings
 from albert_tf.pretraining.vocabulary import train_sentencepiece as train_sentencepiece
 from albert_tf.serving.hub import export_hub_module as export_hub_module
-from albert_tf.squad.ask import QuestionAnswer as QuestionAnswer
-from albert_tf.squad.ask import QuestionAnswerer as QuestionAnswerer
+from albert_tf.squad.question_answerer import QuestionAnswer as QuestionAnswer
+from albert_tf.squad.question_answerer import QuestionAnswerer as QuestionAnswerer
 from albert_tf.squad.run import run_squad as run_squad
 from albert_tf.squad.settings import SquadSettings as SquadSettings
 from albert_tf.token_classification.run import (
@@ -46,10 +46,10 @@ from albert_tf.token_classification.run import (
 from albert_tf.token_classification.settings import (
     TokenClassificationSettings as TokenClassificationSettings,
 )
-from albert_tf.token_classification.tag import TaggedEntity as TaggedEntity
-from albert_tf.token_classification.tag import TaggedText as TaggedText
-from albert_tf.token_classification.tag import TaggedWord as TaggedWord
 from albert_tf.token_classification.token_classifier import TokenClassifier as TokenClassifier
+from albert_tf.token_classification.word_tagger import TaggedEntity as TaggedEntity
+from albert_tf.token_classification.word_tagger import TaggedText as TaggedText
+from albert_tf.token_classification.word_tagger import TaggedWord as TaggedWord
 from albert_tf.tools.exports import export_litert as export_litert
 from albert_tf.tools.exports import export_saved_model as export_saved_model
 from albert_tf.tools.exports import inspect as inspect

@@ -28,7 +28,7 @@ from albert_tf.data.files import (
     write_file,
     write_then_rename,
 )
-from albert_tf.data.jobs import progress_bar
+from albert_tf.data.parallel import progress_bar
 
 CACHE_VARIABLE = "ALBERT_TF_HOME"
 _OFFLINE_VARIABLES = ("ALBERT_TF_OFFLINE", "HF_HUB_OFFLINE")

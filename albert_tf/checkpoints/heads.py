@@ -14,7 +14,7 @@ from albert_tf.checkpoints.stored_task import (
     described,
 )
 from albert_tf.config import AlbertConfig
-from albert_tf.data.text_examples import Labels, numbered_labels
+from albert_tf.labels import Labels, numbered_labels
 from albert_tf.modeling.encoder import AlbertEncoder, ConfiguredModel
 from albert_tf.modeling.models import (
     AlbertForClassification,

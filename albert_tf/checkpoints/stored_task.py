@@ -15,7 +15,7 @@ from albert_tf.checkpoints.model_directory import RUN_CONFIG_FILE, read_run_conf
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import write_file
 from albert_tf.data.strict_json import JsonError, JsonValue, read_json, shown
-from albert_tf.data.text_examples import Labels
+from albert_tf.labels import Labels
 
 LABELS_FILE = "labels.json"
 SQUAD_TASKS = {1: "squad1.1", 2: "squad2.0"}  # by version

@@ -11,23 +11,10 @@ from absl import logging
 from albert_tf.data.errors import UserError, visible
 from albert_tf.data.files import file_exists, folder_names
 from albert_tf.data.strict_json import listed, shown
-from albert_tf.data.tables import Cells, Row, Table, is_column_number, read_table
-from albert_tf.data.text_examples import (
-    DEV,
-    GLUE_TASKS,
-    LABEL_SEPARATOR,
-    NO_LABEL,
-    TEST,
-    TRAIN,
-    Columns,
-    Labels,
-    TextExample,
-    decimal_number,
-    glue_task_name,
-    plain_name,
-    split_labels,
-    warn_of_doubtful_labels,
-)
+from albert_tf.data.tables import LABEL_SEPARATOR, Cells, Row, Table, is_column_number, read_table
+from albert_tf.data.text_examples import DEV, TEST, TRAIN, TextExample
+from albert_tf.glue import GLUE_TASKS, Columns, glue_task_name, plain_name
+from albert_tf.labels import NO_LABEL, Labels, decimal_number, split_labels, warn_of_doubtful_labels
 
 _MANY_CLASSES = 20
 _CLASSES_SHOWN = 20

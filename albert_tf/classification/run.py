@@ -11,22 +11,14 @@ from absl import logging
 from albert_tf.checkpoints.stored_task import QUESTION_TASKS, TOKENS, StoredTask
 from albert_tf.classification.data import CustomData, GlueData
 from albert_tf.classification.export import export_classifier, export_text_classifier
-from albert_tf.classification.predict_texts import TextPredictor, check_file, predict_file
 from albert_tf.classification.settings import ClassificationSettings
 from albert_tf.classification.task import ClassificationTask, text_features
+from albert_tf.classification.text_predictor import TextPredictor, check_file, predict_file
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import write_files
 from albert_tf.data.sequences import check_room
 from albert_tf.data.tables import is_column_number
-from albert_tf.data.text_examples import (
-    DEV,
-    GLUE_TASKS,
-    TEST,
-    TRAIN,
-    Labels,
-    glue_task_name,
-    label_cell,
-)
+from albert_tf.data.text_examples import DEV, TEST, TRAIN
 from albert_tf.finetuning import flow
 from albert_tf.finetuning.job import Job, RunContext, check_predictions
 from albert_tf.finetuning.metrics import (
@@ -38,6 +30,8 @@ from albert_tf.finetuning.metrics import (
     scores,
 )
 from albert_tf.finetuning.task import class_weights
+from albert_tf.glue import GLUE_TASKS, glue_task_name
+from albert_tf.labels import Labels, label_cell
 from albert_tf.modeling.models import AlbertForClassification
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.training.settings import JobResult, check_arguments

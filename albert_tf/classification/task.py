@@ -9,12 +9,13 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.data.sequences import TokenSequences
-from albert_tf.data.text_examples import Labels, TextExample, given_labels
+from albert_tf.data.text_examples import TextExample, given_labels
 from albert_tf.finetuning.task import LOSS, LabelTask
 from albert_tf.finetuning.texts import text_sequences
+from albert_tf.labels import Labels
+from albert_tf.modeling.heads import class_outputs
 from albert_tf.modeling.losses import LossSum, binary_loss, regression_loss
 from albert_tf.modeling.models import AlbertForClassification
-from albert_tf.serving.saved_model import class_outputs
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.training.objective import EXAMPLE_WEIGHTS, Features
 

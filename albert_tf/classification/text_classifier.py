@@ -11,10 +11,10 @@ from albert_tf.checkpoints.loading import check_model, find_model, load_found
 from albert_tf.checkpoints.save import save
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.classification.data import LABEL, TEXT_A, TEXT_B, CustomData, metrics_for
-from albert_tf.classification.predict_texts import TEXTS_AT_ONCE, TextPrediction, TextPredictor
 from albert_tf.classification.run import run_classification
 from albert_tf.classification.settings import ClassificationSettings
 from albert_tf.classification.task import text_features
+from albert_tf.classification.text_predictor import TEXTS_AT_ONCE, TextPrediction, TextPredictor
 from albert_tf.data.arguments import (
     as_list,
     as_texts,
@@ -26,11 +26,13 @@ from albert_tf.data.errors import UserError
 from albert_tf.data.sequences import check_room
 from albert_tf.data.streams import regrouped
 from albert_tf.data.strict_json import listed
-from albert_tf.data.text_examples import LABEL_SEPARATOR, Labels, TextExample
+from albert_tf.data.tables import LABEL_SEPARATOR
+from albert_tf.data.text_examples import TextExample
 from albert_tf.finetuning.in_memory import fit_rows
 from albert_tf.finetuning.metrics import rounded, scores
 from albert_tf.finetuning.predictor import new_predictor
 from albert_tf.finetuning.texts import text_examples
+from albert_tf.labels import Labels
 from albert_tf.modeling.models import AlbertForClassification
 from albert_tf.tokenization.base import Tokenizer
 

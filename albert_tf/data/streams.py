@@ -25,7 +25,7 @@ _BYTES_AT_ONCE = 1 << 18
 _END = b"\0"  # marks the regular end of a hidden standard error
 
 
-def can_be_read_twice(path: str, what: str) -> bool:
+def is_regular_file(path: str, what: str) -> bool:
     """Returns whether `path` is a regular file, not "-" (the standard input) or a pipe.
 
     Raises ValueError if `path` does not exist or is a directory. The error describes the expected

@@ -21,7 +21,6 @@ from absl import logging
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import decode_utf8, encoding_error, file_exists, read_file
 from albert_tf.data.strict_json import JsonError, listed, parse_json, shown, whole_characters
-from albert_tf.data.text_examples import LABEL_SEPARATOR
 
 Cells = list[str | None]  # `None`: missing, null, a list or an object in JSON Lines
 Row = tuple[int, Cells]  # number of its first line, from 1, and its cells
@@ -40,6 +39,7 @@ FORMATS: Final = {
 _WANTED = 'one object per line (JSON Lines), such as {"text_a": "...", "label": "..."}'
 _LARGEST_CELL = 2**31 - 1  # characters
 _LOCATIONS_SHOWN = 5
+LABEL_SEPARATOR = "|"  # between labels in multi-label classification
 
 
 class DataIssues:

@@ -14,7 +14,8 @@ from scipy import special, stats
 from sklearn import metrics
 
 from albert_tf.data.files import write_file
-from albert_tf.data.text_examples import LABEL_SEPARATOR, Labels, label_cell
+from albert_tf.data.tables import LABEL_SEPARATOR
+from albert_tf.labels import Labels, label_cell
 from albert_tf.training.curves import png
 
 _LONGEST_NAME = 24  # characters per class name in the figure

@@ -11,7 +11,7 @@ from albert_tf.checkpoints.stored_task import StoredTask, warn_of_another_length
 from albert_tf.config import AlbertConfig
 from albert_tf.data.arguments import check_whole_number
 from albert_tf.data.errors import UserError
-from albert_tf.data.jobs import progress_bar
+from albert_tf.data.parallel import progress_bar
 from albert_tf.data.sequences import TokenSequences
 from albert_tf.finetuning.task import padded_length
 from albert_tf.training.interruption import raise_if_interrupted

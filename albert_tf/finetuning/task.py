@@ -16,7 +16,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError, visible
 from albert_tf.data.sequences import TokenSequences
 from albert_tf.data.strict_json import listed
-from albert_tf.data.text_examples import Labels, decimal_number
+from albert_tf.labels import Labels, decimal_number
 from albert_tf.modeling.losses import LossSum, accuracy, classification_loss
 from albert_tf.training.objective import EXAMPLE_WEIGHTS, WHOLE, Features, Objective, Shard
 

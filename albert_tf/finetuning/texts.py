@@ -14,7 +14,7 @@ from absl import logging
 from albert_tf.checkpoints.loading import check_model, find_model, load_weights
 from albert_tf.data.arguments import texts_and_pairs
 from albert_tf.data.errors import UserError
-from albert_tf.data.jobs import progress
+from albert_tf.data.parallel import progress
 from albert_tf.data.sequences import TokenSequences, check_room, log_truncated
 from albert_tf.data.text_examples import TextExample
 from albert_tf.finetuning.predictor import new_predictor

@@ -240,9 +240,9 @@ class AlbertEncoder(ConfiguredModel):
             encoder_outputs = run_rematerialized(x, self._runs(attention_mask, block_seeds))
         else:
             # Fused attention does not return probabilities.
-            attention = None if output_attentions else fused_attention.present()
+            attention = None if output_attentions else fused_attention.current()
             encoder_outputs, attention_probs = [], []
-            with fused_attention.attending(attention):
+            with fused_attention.use_attention(attention):
                 for block, seed in zip(self._blocks_in_order(), block_seeds, strict=True):
                     x, probabilities = block(x, attention_mask, seed)
                     encoder_outputs.append(x)

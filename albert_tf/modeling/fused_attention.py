@@ -187,24 +187,24 @@ def _product(probabilities: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
 
 
 Attention = FusedAttention | CompiledAttention
-_present: contextvars.ContextVar[Attention | None] = contextvars.ContextVar(
+_current: contextvars.ContextVar[Attention | None] = contextvars.ContextVar(
     "attention", default=None
 )
 
 
 @contextmanager
-def attending(attention: Attention | None) -> Iterator[None]:
+def use_attention(attention: Attention | None) -> Iterator[None]:
     """Context manager that sets the attention of layers; `None` is plain attention."""
-    token = _present.set(attention)
+    token = _current.set(attention)
     try:
         yield
     finally:
-        _present.reset(token)
+        _current.reset(token)
 
 
-def present() -> Attention | None:
-    """Returns the attention set by `attending`; `None` is plain attention."""
-    return _present.get()
+def current() -> Attention | None:
+    """Returns the attention set by `use_attention`; `None` is plain attention."""
+    return _current.get()
 
 
 def key_lengths(attention_mask: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -239,3 +239,21 @@ def _masked_log_softmax(logits: tf.Tensor, p_mask: tf.Tensor) -> tf.Tensor:
     """Returns log-probabilities over the last axis, float32; about -1e30 where `p_mask` is 1."""
     logits = tf.cast(logits, tf.float32)
     return tf.nn.log_softmax(logits * (1.0 - p_mask) + MASKED_LOGIT * p_mask)
+
+
+def class_outputs(logits: tf.Tensor, threshold: float | None = None) -> dict[str, tf.Tensor]:
+    """Returns `probabilities` [..., K] and `predictions` [...], the most likely class.
+
+    For a regression, logits [B, 1], both contain the number. With a `threshold`, for multi-label
+    classification, predictions [B, K] are 1 if a probability is at least the threshold.
+    """
+    if threshold is not None:
+        probabilities = tf.sigmoid(logits)
+        predictions = tf.cast(probabilities >= threshold, tf.int32)
+        return {"probabilities": probabilities, "predictions": predictions}
+    if logits.shape[-1] == 1:
+        return {"probabilities": logits, "predictions": logits[:, 0]}
+    return {
+        "probabilities": tf.nn.softmax(logits),
+        "predictions": tf.argmax(logits, axis=-1, output_type=tf.int32),
+    }

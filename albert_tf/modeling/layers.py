@@ -316,7 +316,7 @@ class SelfAttention(ConfiguredLayer):
         key = self._heads(self.key, x)
         value = self._heads(self.value, x)
 
-        fused = fused_attention.present()
+        fused = fused_attention.current()
         rate = self.config.attention_probs_dropout_prob
         probabilities = None
         if fused is not None and fused.takes(query):

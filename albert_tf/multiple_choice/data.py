@@ -21,10 +21,11 @@ from absl import logging
 
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import folder_names
-from albert_tf.data.jobs import progress
+from albert_tf.data.parallel import progress
 from albert_tf.data.strict_json import JsonError, JsonValue, as_whole_number, is_number, json_values
 from albert_tf.data.tables import DataIssues, json_objects, read_text
-from albert_tf.data.text_examples import NO_LABEL, TEST, TRAIN
+from albert_tf.data.text_examples import TEST, TRAIN
+from albert_tf.labels import NO_LABEL
 
 MIDDLE, HIGH = LEVELS = "middle", "high"  # of RACE
 _NUM_OPTIONS = 4

@@ -5,12 +5,12 @@ from typing import Any
 import tensorflow as tf
 
 from albert_tf.checkpoints.tf2_hub.writing import DEFAULT_SIGNATURE, TOKENS_SIGNATURE
+from albert_tf.modeling.heads import class_outputs
 from albert_tf.modeling.models import AlbertForMultipleChoice
 from albert_tf.multiple_choice.data import BLANK
 from albert_tf.multiple_choice.task import SPECIAL_TOKENS, check_lengths
 from albert_tf.serving.saved_model import (
     Outputs,
-    class_outputs,
     first_tokens,
     float32_copy,
     joined,

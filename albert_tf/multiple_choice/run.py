@@ -11,11 +11,11 @@ from absl import logging
 from albert_tf.checkpoints.stored_task import MULTIPLE_CHOICE, StoredTask
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import write_file
-from albert_tf.data.text_examples import DEV, TEST, TRAIN, label_cell
+from albert_tf.data.text_examples import DEV, TEST, TRAIN
 from albert_tf.finetuning import flow, metrics
 from albert_tf.finetuning.job import Job, RunContext
+from albert_tf.labels import label_cell
 from albert_tf.modeling.models import AlbertForMultipleChoice
-from albert_tf.multiple_choice.choose import CLASSES, option_logits, stored_qa_length
 from albert_tf.multiple_choice.data import (
     LETTERS,
     ChoiceExample,
@@ -24,6 +24,7 @@ from albert_tf.multiple_choice.data import (
     read_race,
 )
 from albert_tf.multiple_choice.export import export_choice, export_text_choice
+from albert_tf.multiple_choice.multiple_choice import CLASSES, option_logits, stored_qa_length
 from albert_tf.multiple_choice.settings import MultipleChoiceSettings
 from albert_tf.multiple_choice.task import MultipleChoiceTask, choice_features
 from albert_tf.tokenization.base import Tokenizer

@@ -12,7 +12,7 @@ from absl import logging
 
 from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
-from albert_tf.data.jobs import progress
+from albert_tf.data.parallel import progress
 from albert_tf.data.sequences import TokenSequences
 from albert_tf.data.text_examples import given_labels
 from albert_tf.finetuning.task import InMemoryTask

@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_size, open_binary
-from albert_tf.data.jobs import worker_processes
+from albert_tf.data.parallel import worker_processes
 from albert_tf.pretraining.instances import Documents
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer, sentencepiece_starts_word

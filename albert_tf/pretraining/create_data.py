@@ -12,7 +12,7 @@ from absl import logging
 
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import expand_shards, match_files
-from albert_tf.data.jobs import available_cores
+from albert_tf.data.parallel import available_cores
 from albert_tf.pretraining.corpus import check_text
 from albert_tf.pretraining.create_records import check_outputs, create_records
 from albert_tf.pretraining.instances import ADJACENT, NONE, InstanceSettings

@@ -28,7 +28,7 @@ from albert_tf.data.files import (
     write_all_then_rename,
     write_then_rename,
 )
-from albert_tf.data.jobs import available_cores, worker_processes
+from albert_tf.data.parallel import available_cores, worker_processes
 from albert_tf.data.tfrecord import frame_records
 from albert_tf.pretraining.corpus import (
     BLOCK_BYTES,

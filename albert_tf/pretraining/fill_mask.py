@@ -14,7 +14,7 @@ from albert_tf.checkpoints.heads import MASKED_LM_HEAD, heads_in
 from albert_tf.checkpoints.loading import check_model, find_model, load_weights, without_scope
 from albert_tf.data.arguments import as_texts, check_whole_number
 from albert_tf.data.errors import UserError
-from albert_tf.data.jobs import progress
+from albert_tf.data.parallel import progress
 from albert_tf.data.sequences import log_truncated
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.tokenization.base import Tokenizer

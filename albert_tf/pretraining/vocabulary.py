@@ -6,7 +6,7 @@ from absl import logging
 
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import check_file, match_files, open_binary
-from albert_tf.data.jobs import available_cores
+from albert_tf.data.parallel import available_cores
 from albert_tf.pretraining.corpus import check_text
 from albert_tf.settings import as_type
 from albert_tf.tokenization.sentence_piece import model_files, train_sentence_piece

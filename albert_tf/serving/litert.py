@@ -19,8 +19,9 @@ from absl import logging
 from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import check_file, write_files
-from albert_tf.data.text_examples import Labels
+from albert_tf.labels import Labels
 from albert_tf.modeling.encoder import AlbertEncoder
+from albert_tf.modeling.heads import class_outputs
 from albert_tf.modeling.models import (
     AlbertForClassification,
     AlbertForPretraining,
@@ -32,7 +33,6 @@ from albert_tf.serving.saved_model import (
     INPUTS,
     Outputs,
     check_labels,
-    class_outputs,
     float32_copy,
     labels_json,
 )

@@ -26,7 +26,7 @@ from albert_tf.checkpoints.tf2_hub.writing import DEFAULT_SIGNATURE
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import folder_names, temporary_folder, write_file
 from albert_tf.data.strict_json import listed
-from albert_tf.data.text_examples import Labels
+from albert_tf.labels import Labels
 from albert_tf.modeling.models import EncoderAndHead
 from albert_tf.modeling.original_names import original_names
 
@@ -61,24 +61,6 @@ def check_labels(model: keras.Model, labels: Labels) -> None:
 def labels_json(labels: Labels) -> str:
     """Returns the names of classes as JSON, in the order of the probabilities."""
     return json.dumps(labels.names, ensure_ascii=False, indent=1)
-
-
-def class_outputs(logits: tf.Tensor, threshold: float | None = None) -> Outputs:
-    """Returns `probabilities` [..., K] and `predictions` [...], the most likely class.
-
-    For a regression, logits [B, 1], both contain the number. With a `threshold`, for multi-label
-    classification, predictions [B, K] are 1 if a probability is at least the threshold.
-    """
-    if threshold is not None:
-        probabilities = tf.sigmoid(logits)
-        predictions = tf.cast(probabilities >= threshold, tf.int32)
-        return {"probabilities": probabilities, "predictions": predictions}
-    if logits.shape[-1] == 1:
-        return {"probabilities": logits, "predictions": logits[:, 0]}
-    return {
-        "probabilities": tf.nn.softmax(logits),
-        "predictions": tf.argmax(logits, axis=-1, output_type=tf.int32),
-    }
 
 
 def tokens_function(compute: Callable[[Outputs], Outputs], rank: int = 2) -> Callable:

@@ -89,8 +89,8 @@ def export_text_spans(
 ) -> str:
     """Writes a SavedModel for texts to a new subdirectory of `export_dir`/text.
 
-    The SavedModel answers like `squad.ask.QuestionAnswerer`, and needs the operations of TensorFlow
-    Text. Its signature `serving_default` takes `questions` and `contexts`, UTF-8 string [B] each;
+    The SavedModel answers like `QuestionAnswerer`, and needs the operations of TensorFlow Text. Its
+    signature `serving_default` takes `questions` and `contexts`, UTF-8 string [B] each;
     docs/exporting.md lists the outputs. Returns the path of the subdirectory.
     """
     copy = float32_copy(model)

@@ -13,7 +13,7 @@ import numpy as np
 from absl import logging
 
 from albert_tf.data.errors import UserError
-from albert_tf.data.jobs import OrderedMap, progress, worker_processes
+from albert_tf.data.parallel import OrderedMap, progress, worker_processes
 from albert_tf.data.sequences import TokenSequences, starts_of
 from albert_tf.data.tables import DataIssues
 from albert_tf.squad.data import Question, SquadData

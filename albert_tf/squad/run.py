@@ -12,7 +12,7 @@ from absl import logging
 from albert_tf.checkpoints.stored_task import SQUAD_TASKS, THRESHOLD, StoredTask
 from albert_tf.config import OptimizerConfig, SquadOptimizerConfig
 from albert_tf.data.errors import UserError
-from albert_tf.data.jobs import available_cores
+from albert_tf.data.parallel import available_cores
 from albert_tf.finetuning import flow
 from albert_tf.finetuning.job import Job, RunContext, check_predictions
 from albert_tf.modeling.models import (
@@ -22,18 +22,18 @@ from albert_tf.modeling.models import (
 from albert_tf.serving.litert import ORIGINAL_FILE as LITERT_FILE
 from albert_tf.serving.litert import LiteRTExport
 from albert_tf.squad.answers import OUTPUTS, AnswerSettings, SquadAnswers, write_answers
-from albert_tf.squad.ask import (
+from albert_tf.squad.data import SquadData, read_squad
+from albert_tf.squad.export import FOLDER as SPANS_FOLDER
+from albert_tf.squad.export import export_spans, export_text_spans
+from albert_tf.squad.features import check_lengths, squad_features
+from albert_tf.squad.metrics import has_references, is_chinese, v1_scores, v2_scores
+from albert_tf.squad.question_answerer import (
     Answerer,
     QuestionAnswerer,
     answer_file,
     check_questions,
     select_answers,
 )
-from albert_tf.squad.data import SquadData, read_squad
-from albert_tf.squad.export import FOLDER as SPANS_FOLDER
-from albert_tf.squad.export import export_spans, export_text_spans
-from albert_tf.squad.features import check_lengths, squad_features
-from albert_tf.squad.metrics import has_references, is_chinese, v1_scores, v2_scores
 from albert_tf.squad.settings import SquadSettings
 from albert_tf.squad.task import SquadTask
 from albert_tf.tokenization.base import Tokenizer

@@ -29,10 +29,10 @@ from typing import IO, Any, Final, NamedTuple
 
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import decode_utf8, encoding_error
-from albert_tf.data.streams import can_be_read_twice, open_input, read_lines, source_name
+from albert_tf.data.streams import is_regular_file, open_input, read_lines, source_name
 from albert_tf.data.strict_json import JsonError, JsonValue, is_encodable, parse_json, shown
 from albert_tf.data.tables import JSON_LINES, format_of
-from albert_tf.data.text_examples import label_cell
+from albert_tf.labels import label_cell
 from albert_tf.token_classification.labels import OUTSIDE, Sentence, entities
 from albert_tf.tokenization.base import FilledTable
 from albert_tf.tokenization.word_piece import spread_words
@@ -100,7 +100,7 @@ def _parts(
 
 def _lines(path: str) -> Iterator[tuple[int, str]]:
     """Yields the number of each line, from 1, and the line without its line feed."""
-    can_be_read_twice(path, "a file of words and labels")  # raises if the file does not exist
+    is_regular_file(path, "a file of words and labels")  # raises if the file does not exist
     where, number = source_name(path), 1
     with open_input(path) as file:
         for group in read_lines(file):

@@ -12,13 +12,13 @@ import tensorflow as tf
 from albert_tf.checkpoints.stored_task import LABELS_FILE, TOKENS, StoredTask
 from albert_tf.checkpoints.tf2_hub.writing import DEFAULT_SIGNATURE, TOKENS_SIGNATURE
 from albert_tf.data.sequences import check_room
-from albert_tf.data.text_examples import Labels
+from albert_tf.labels import Labels
+from albert_tf.modeling.heads import class_outputs
 from albert_tf.modeling.models import AlbertForTokenClassification
 from albert_tf.serving.saved_model import (
     Outputs,
     Sequences,
     check_labels,
-    class_outputs,
     float32_copy,
     joined,
     labels_json,

@@ -13,12 +13,13 @@ from albert_tf.checkpoints.stored_task import TOKENS, StoredTask
 from albert_tf.data.errors import UserError, visible
 from albert_tf.data.files import write_then_rename
 from albert_tf.data.sequences import check_room
-from albert_tf.data.streams import can_be_read_twice, source_name
+from albert_tf.data.streams import is_regular_file, source_name
 from albert_tf.data.strict_json import listed, shown
-from albert_tf.data.text_examples import DEV, TEST, TRAIN, Labels, warn_of_doubtful_labels
+from albert_tf.data.text_examples import DEV, TEST, TRAIN
 from albert_tf.finetuning import flow
 from albert_tf.finetuning.job import Job, RunContext, check_predictions
 from albert_tf.finetuning.task import class_weights
+from albert_tf.labels import Labels, warn_of_doubtful_labels
 from albert_tf.modeling.models import AlbertForTokenClassification
 from albert_tf.token_classification.data import read_sentences, write_predictions
 from albert_tf.token_classification.export import (
@@ -35,13 +36,13 @@ from albert_tf.token_classification.labels import (
     scheme_of,
 )
 from albert_tf.token_classification.settings import TokenClassificationSettings
-from albert_tf.token_classification.tag import (
+from albert_tf.token_classification.task import TokenClassificationTask
+from albert_tf.token_classification.word_tagger import (
     WordTagger,
     evaluation_scores,
     predict_file,
     predict_labels,
 )
-from albert_tf.token_classification.task import TokenClassificationTask
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.training.settings import JobResult, check_arguments
 
@@ -111,7 +112,7 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
         self.scheme = scheme_of(self.labels.names)
         if settings.do_predict and settings.test_file:
             self._check_words(settings.test_file)
-        if settings.predict_file and can_be_read_twice(settings.predict_file, "a file of words"):
+        if settings.predict_file and is_regular_file(settings.predict_file, "a file of words"):
             self._check_words(settings.predict_file)
         columns = {column: str(getattr(settings, column)) for column in _COLUMNS}
         self.task = StoredTask(TOKENS, self.labels, False, columns, settings.max_seq_length)
@@ -119,7 +120,7 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
         self.evaluates = settings.do_eval
 
     def _read(self, path: str, *, has_labels: bool = True) -> Iterator[Sentence]:
-        if not can_be_read_twice(path, "a file of words"):
+        if not is_regular_file(path, "a file of words"):
             raise UserError(f"{source_name(path)} is read twice, so it must be a file.")
         return read_sentences(
             path,

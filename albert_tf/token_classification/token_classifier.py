@@ -13,14 +13,14 @@ from albert_tf.data.arguments import as_list, as_texts, check_same_length
 from albert_tf.data.errors import UserError
 from albert_tf.data.sequences import check_room
 from albert_tf.data.strict_json import listed
-from albert_tf.data.text_examples import Labels
 from albert_tf.finetuning.in_memory import fit_rows
 from albert_tf.finetuning.predictor import new_predictor
+from albert_tf.labels import Labels
 from albert_tf.modeling.models import AlbertForTokenClassification
 from albert_tf.token_classification.features import token_features
 from albert_tf.token_classification.run import run_token_classification
 from albert_tf.token_classification.settings import TokenClassificationSettings
-from albert_tf.token_classification.tag import (
+from albert_tf.token_classification.word_tagger import (
     WordTagger,
     as_words,
     evaluation_scores,

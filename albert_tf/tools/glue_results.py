@@ -18,8 +18,8 @@ from albert_tf.checkpoints.formats import open_model
 from albert_tf.config import PRESETS
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_exists, folder_names, read_file, write_file
-from albert_tf.data.text_examples import GLUE_TASKS
 from albert_tf.finetuning.recipes import VERSIONS, recipe_for, released_name
+from albert_tf.glue import GLUE_TASKS
 from albert_tf.tools.commands import read_evaluations, write_table
 from albert_tf.training.curves import png
 from albert_tf.training.run_records import BEST_FILE, BestTrial

@@ -19,7 +19,7 @@ from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import read_utf8, write_file
-from albert_tf.data.jobs import progress_bar
+from albert_tf.data.parallel import progress_bar
 from albert_tf.data.strict_json import parse_json
 from albert_tf.modeling.losses import means
 from albert_tf.training.cluster import Workers

@@ -24,7 +24,7 @@ from absl import logging
 from albert_tf.checkpoints.model_directory import RUN_CONFIG_FILE, read_run_config
 from albert_tf.data.errors import UserError, without_secrets
 from albert_tf.data.files import raise_write_errors, write_file
-from albert_tf.data.jobs import progress_bar
+from albert_tf.data.parallel import progress_bar
 from albert_tf.data.strict_json import parse_json
 from albert_tf.training.curves import draw_curves
 from albert_tf.training.run_records import (

@@ -341,7 +341,7 @@ class TrainingStep:
     ) -> SumsAndGradients:
         """Returns the sums and the part of the gradient of one micro-batch."""
         variables = [variable.value for variable in self.variables]
-        with kernels.fusing(self.fuses), fused_attention.attending(self.attention):
+        with kernels.fusing(self.fuses), fused_attention.use_attention(self.attention):
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(variables)
                 outputs = self.model(features, training=True, dropout_seed=dropout_seed)

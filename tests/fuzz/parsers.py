@@ -32,7 +32,7 @@ from albert_tf.checkpoints.original import find_checkpoint, read_variables
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.classification.data import CustomData, GlueData
-from albert_tf.classification.predict_texts import check_file
+from albert_tf.classification.text_predictor import check_file
 from albert_tf.config import PRESETS, AlbertConfig
 from albert_tf.data.streams import open_input, read_lines
 from albert_tf.data.tables import read_table
@@ -41,8 +41,8 @@ from albert_tf.multiple_choice.data import read_choices, read_race
 from albert_tf.pretraining import batching
 from albert_tf.pretraining.corpus import contains_text, cut_into_blocks, read_documents
 from albert_tf.pretraining.record_checks import check_record_files, explain_read_errors
-from albert_tf.squad.ask import check_questions, read_plain_questions
 from albert_tf.squad.data import read_squad
+from albert_tf.squad.question_answerer import check_questions, read_plain_questions
 from albert_tf.token_classification.data import read_sentences, write_predictions
 from albert_tf.token_classification.labels import recognize_scheme
 from albert_tf.tokenization.loading import load_tokenizer

@@ -10,9 +10,9 @@ from albert_tf.checkpoints.loading import load_weights
 from albert_tf.classification.export import export_classifier
 from albert_tf.classification.task import ClassificationTask
 from albert_tf.config import AlbertConfig
-from albert_tf.data.text_examples import Labels
 from albert_tf.finetuning import metrics
 from albert_tf.finetuning.metrics import per_example_losses, predictions, probabilities, scores
+from albert_tf.labels import Labels
 from albert_tf.modeling.models import position_mask
 from albert_tf.modeling.original_names import original_names
 from albert_tf.multiple_choice.task import MultipleChoiceTask

@@ -9,8 +9,8 @@ from scipy import special
 
 from albert_tf.checkpoints.loading import load_weights
 from albert_tf.config import AlbertConfig
-from albert_tf.data.text_examples import Labels
 from albert_tf.finetuning.metrics import predictions, probabilities
+from albert_tf.labels import Labels
 from albert_tf.modeling.models import AlbertForMultipleChoice
 from albert_tf.multiple_choice.data import chosen_levels, read_race
 from albert_tf.multiple_choice.run import scores

@@ -16,7 +16,7 @@ from albert_tf.checkpoints import huggingface
 from albert_tf.checkpoints.loading import empty_model
 from albert_tf.checkpoints.model_contents import ModelContents
 from albert_tf.checkpoints.stored_task import StoredTask
-from albert_tf.data.text_examples import Labels
+from albert_tf.labels import Labels
 from albert_tf.modeling.original_names import original_names
 from albert_tf.tokenization.loading import load_tokenizer
 from tests.huggingface.values import values_of

@@ -10,7 +10,7 @@ from albert_tf.checkpoints.loading import open_checkpoint
 from albert_tf.classification.task import ClassificationTask, TextFeatures
 from albert_tf.config import FineTuningOptimizerConfig, TrainerConfig
 from albert_tf.data.sequences import TokenSequences
-from albert_tf.data.text_examples import Labels
+from albert_tf.labels import Labels
 from albert_tf.modeling import kernels
 from albert_tf.modeling.original_names import original_names
 from albert_tf.multiple_choice.task import ChoiceFeatures, MultipleChoiceTask

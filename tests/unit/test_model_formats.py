@@ -13,7 +13,7 @@ from albert_tf.checkpoints.model_contents import ModelContents
 from albert_tf.checkpoints.model_directory import essential_differences
 from albert_tf.checkpoints.model_source import stored_model
 from albert_tf.checkpoints.stored_task import StoredTask
-from albert_tf.data.text_examples import Labels
+from albert_tf.labels import Labels
 from albert_tf.modeling.models import AlbertForClassification
 from albert_tf.modeling.original_names import original_names
 from tests.small_model import resolve

@@ -24,7 +24,7 @@ from albert_tf import (
     TokenClassifier,
 )
 from albert_tf.checkpoints.stored_task import SQUAD_TASKS, StoredTask
-from albert_tf.data.text_examples import Labels
+from albert_tf.labels import Labels
 from tests.choice_run import choices
 from tests.squad_run import questions
 from tests.text_models import CONFIG, write_model

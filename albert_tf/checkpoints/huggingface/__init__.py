@@ -48,7 +48,8 @@ from albert_tf.config import EXACT_GELU, TRANSFORMERS_KEYS, VERSION_KEY, AlbertC
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_exists, write_file
 from albert_tf.data.strict_json import JsonError, JsonValue, is_number, listed, read_json, shown
-from albert_tf.data.text_examples import GLUE_TASKS, Labels, glue_task_name, numbered_labels
+from albert_tf.glue import GLUE_TASKS, glue_task_name
+from albert_tf.labels import Labels, numbered_labels
 from albert_tf.modeling.models import (
     AlbertForClassification,
     AlbertForMultipleChoice,

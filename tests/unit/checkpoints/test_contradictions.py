@@ -13,8 +13,8 @@ from albert_tf.checkpoints.model_directory import ModelDirectory
 from albert_tf.checkpoints.model_source import stored_model
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.stored_task import StoredTask
-from albert_tf.data.text_examples import Labels
 from albert_tf.finetuning.predictor import new_predictor
+from albert_tf.labels import Labels
 from tests.small_model import ONE_BLOCK, resolve, small_config
 
 SAMPLES = Path(__file__).parents[2] / "fuzz" / "samples"

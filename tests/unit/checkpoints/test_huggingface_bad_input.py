@@ -19,7 +19,7 @@ from albert_tf.checkpoints.model_contents import ModelContents
 from albert_tf.checkpoints.report import DamagedError, LoadError
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.config import AlbertConfig
-from albert_tf.data.text_examples import Labels
+from albert_tf.labels import Labels
 from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.original_names import original_names
 from albert_tf.tokenization.loading import load_tokenizer

@@ -18,7 +18,7 @@ from albert_tf.checkpoints.loading import FoundModel, build_model, read_contents
 from albert_tf.checkpoints.model_source import ModelSettings, resolve_model, stored_model
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.stored_task import StoredTask
-from albert_tf.data.text_examples import Labels
+from albert_tf.labels import Labels
 from albert_tf.modeling.models import (
     AlbertForClassification,
     AlbertForMultipleChoice,

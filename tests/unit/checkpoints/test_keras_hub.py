@@ -17,7 +17,7 @@ from albert_tf.checkpoints.model_contents import ModelContents
 from albert_tf.checkpoints.model_directory import with_vocabulary
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.stored_task import StoredTask
-from albert_tf.data.text_examples import Labels
+from albert_tf.labels import Labels
 from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.models import (
     AlbertForClassification,

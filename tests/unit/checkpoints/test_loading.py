@@ -13,7 +13,7 @@ from albert_tf.checkpoints.loading import read_contents
 from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.stored_task import StoredTask
-from albert_tf.data.text_examples import Labels
+from albert_tf.labels import Labels
 from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.models import (
     AlbertForClassification,

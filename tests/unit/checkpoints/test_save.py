@@ -9,7 +9,7 @@ import pytest
 import albert_tf
 from albert_tf.checkpoints.formats import FORMAT_NAMES
 from albert_tf.checkpoints.stored_task import StoredTask
-from albert_tf.data.text_examples import Labels
+from albert_tf.labels import Labels
 from tests.small_model import encoder_inputs, pretraining_inputs, small_config
 
 HEADS = {

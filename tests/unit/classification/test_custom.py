@@ -9,7 +9,8 @@ from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.classification.data import CustomData, log_labels
 from albert_tf.classification.run import ClassifierJob
 from albert_tf.classification.settings import ClassificationSettings
-from albert_tf.data.text_examples import DEV, TEST, TRAIN, Labels, TextExample
+from albert_tf.data.text_examples import DEV, TEST, TRAIN, TextExample
+from albert_tf.labels import Labels
 from albert_tf.settings import resolve
 
 TRAIN_TSV = 'id\tlabel\ttext_a\n8\tgood\tI like it\n9\tbad\t"No\n7\tgood\tYes\n'

@@ -16,8 +16,9 @@ from albert_tf.checkpoints.loading import read_contents
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.classification.data import CustomData
 from albert_tf.classification.task import ClassificationTask
-from albert_tf.data.text_examples import DEV, TRAIN, Labels
+from albert_tf.data.text_examples import DEV, TRAIN
 from albert_tf.finetuning.metrics import per_example_losses, predictions, scores
+from albert_tf.labels import Labels
 from albert_tf.modeling.losses import means
 from albert_tf.modeling.models import AlbertForClassification
 from albert_tf.serving.litert import LiteRTExport

@@ -10,10 +10,10 @@ from albert_tf import AlbertForClassification, TextClassifier, TextPrediction
 from albert_tf.checkpoints import huggingface
 from albert_tf.checkpoints.loading import read_contents
 from albert_tf.checkpoints.stored_task import StoredTask
-from albert_tf.classification import predict_texts, text_classifier
-from albert_tf.classification.predict_texts import TextPredictor, predict_file
-from albert_tf.data.text_examples import Labels
+from albert_tf.classification import text_classifier, text_predictor
+from albert_tf.classification.text_predictor import TextPredictor, predict_file
 from albert_tf.finetuning.predictor import Predictor
+from albert_tf.labels import Labels
 from albert_tf.training.strategies import create_strategy
 from tests.text_models import CONFIG, assert_rejected, write_model
 
@@ -37,7 +37,7 @@ def test_texts_get_the_same_numbers_as_lines_of_a_file(
     model, directory, tokenizer, tmp_path, monkeypatch
 ):
     """There are more texts than in a group, and their lines differ in length."""
-    monkeypatch.setattr(predict_texts, "TEXTS_AT_ONCE", 64)
+    monkeypatch.setattr(text_predictor, "TEXTS_AT_ONCE", 64)
     monkeypatch.setattr(text_classifier, "TEXTS_AT_ONCE", 64)
     texts = [*TEXTS[:70], "the " * 100_000, *TEXTS[70:]]
     classifier = TextClassifier.load(directory, batch_size=3)

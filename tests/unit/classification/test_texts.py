@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.classification.predict_texts import TextPredictor, check_file, predict_file
-from albert_tf.data.text_examples import Labels
+from albert_tf.classification.text_predictor import TextPredictor, check_file, predict_file
+from albert_tf.labels import Labels
 
 NUMBERS = Labels()
 

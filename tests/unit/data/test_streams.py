@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from albert_tf.data.streams import can_be_read_twice, open_input, open_output, read_lines
+from albert_tf.data.streams import is_regular_file, open_input, open_output, read_lines
 
 
 def test_lines_of_a_pipe_are_yielded_when_they_arrive():
@@ -54,12 +54,12 @@ def test_inputs_are_files_pipes_or_the_standard_input(tmp_path, monkeypatch):
     with open_input("-") as file:
         assert file.read() == b"typed"
     assert not file.closed
-    assert can_be_read_twice(str(path), "a file")
-    assert not can_be_read_twice("-", "a file")
+    assert is_regular_file(str(path), "a file")
+    assert not is_regular_file("-", "a file")
     reading, writing = os.pipe()
-    assert not can_be_read_twice(f"/dev/fd/{reading}", "a file")
+    assert not is_regular_file(f"/dev/fd/{reading}", "a file")
     os.close(reading)
     os.close(writing)
     for bad, found in (("nowhere", "does not exist"), (".", "is a directory")):
         with pytest.raises(ValueError, match=rf"{bad}.*{found}"):
-            can_be_read_twice(str(tmp_path / bad), "a file")
+            is_regular_file(str(tmp_path / bad), "a file")

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from albert_tf.data.text_examples import Labels, warn_of_doubtful_labels
+from albert_tf.labels import Labels, warn_of_doubtful_labels
 
 
 def test_labels_are_encoded():

@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 
-from albert_tf.data.text_examples import Labels
 from albert_tf.finetuning.metrics import (
     batch_mean_loss,
     confusion_matrix,
@@ -14,6 +13,7 @@ from albert_tf.finetuning.metrics import (
     probabilities,
     scores,
 )
+from albert_tf.labels import Labels
 
 pytestmark = pytest.mark.filterwarnings("error")
 TWO, THREE, NUMBER = Labels(("0", "1")), Labels(("a", "b", "c")), Labels()

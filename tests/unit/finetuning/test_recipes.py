@@ -6,7 +6,6 @@ import pytest
 from albert_tf.checkpoints import huggingface
 from albert_tf.checkpoints.model_contents import ModelContents
 from albert_tf.config import PRESETS, AlbertConfig
-from albert_tf.data.text_examples import GLUE_TASKS
 from albert_tf.finetuning.recipes import (
     recipe_for,
     recipe_names,
@@ -15,6 +14,7 @@ from albert_tf.finetuning.recipes import (
     version_of,
     with_dropout,
 )
+from albert_tf.glue import GLUE_TASKS
 
 
 def test_steps_between_checkpoints_and_initial_models_equal_the_original():

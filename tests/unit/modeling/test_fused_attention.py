@@ -11,7 +11,7 @@ from tensorflow.compiler.xla.service import hlo_pb2
 from albert_tf.config import AlbertConfig
 from albert_tf.modeling import fused_attention
 from albert_tf.modeling.encoder import AlbertEncoder
-from albert_tf.modeling.fused_attention import CompiledAttention, FusedAttention, attending
+from albert_tf.modeling.fused_attention import CompiledAttention, FusedAttention, use_attention
 from albert_tf.modeling.kernels import byte_threshold, masked_softmax, random_bytes
 from albert_tf.modeling.layers import SelfAttention, TransformerBlock
 from benchmarks.pretraining import pretraining_trainer
@@ -80,7 +80,7 @@ def outputs_and_gradients(attention, mask, *, in_encoder=False):
 
     @tf.function
     def run():
-        with attending(attention), tf.GradientTape() as tape:
+        with use_attention(attention), tf.GradientTape() as tape:
             if in_encoder:
                 features = {"input_ids": ids, "input_mask": mask}
                 output = layer(features, training=True)["sequence_output"]
@@ -125,7 +125,7 @@ def test_other_masks_give_nan():
 
 def test_requested_probabilities_use_plain_attention():
     encoder = AlbertEncoder(small_config())
-    with attending(REFERENCE):
+    with use_attention(REFERENCE):
         outputs = encoder(tf.ones([2, 5], tf.int32), output_attentions=True)
     assert all(probabilities.shape == [2, 3, 5, 5] for probabilities in outputs["attention_probs"])
 
@@ -136,7 +136,7 @@ def test_dynamic_lengths_use_plain_attention_or_are_rejected():
     def run(attention):
         @tf.function(input_signature=[tf.TensorSpec([2, None, 12])])
         def attend(x):
-            with attending(attention):
+            with use_attention(attention):
                 return layer(x, tf.ones(tf.shape(x)[:2]))
 
         return attend.get_concrete_function().structured_outputs[1]
@@ -351,7 +351,7 @@ def test_blocks_in_bfloat16_with_compiled_attention():
     def run(block, *tensors):
         @tf.function(jit_compile=True, autograph=False)
         def attend(x, upstream):
-            with attending(CompiledAttention()), tf.GradientTape() as tape:
+            with use_attention(CompiledAttention()), tf.GradientTape() as tape:
                 tape.watch(x)
                 output, _ = block(x, MASK)
             gradients = tape.gradient(output, [x, *block.trainable_variables], upstream)

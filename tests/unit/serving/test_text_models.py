@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from albert_tf.classification.export import export_text_classifier
 from albert_tf.classification.text_classifier import TextClassifier
-from albert_tf.data.text_examples import Labels
+from albert_tf.labels import Labels
 from albert_tf.modeling.models import (
     AlbertForClassification,
     AlbertForMultipleChoice,

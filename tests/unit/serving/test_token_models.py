@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from albert_tf.classification.export import export_classifier
 from albert_tf.data.files import WriteError
-from albert_tf.data.text_examples import Labels
+from albert_tf.labels import Labels
 from albert_tf.modeling.models import (
     AlbertForClassification,
     AlbertForMultipleChoice,

@@ -14,9 +14,9 @@ from albert_tf import (
 from albert_tf.checkpoints.stored_task import SQUAD_TASKS, THRESHOLD, StoredTask
 from albert_tf.data import streams
 from albert_tf.finetuning.predictor import Predictor
-from albert_tf.squad import ask
+from albert_tf.squad import question_answerer
 from albert_tf.squad.answers import OUTPUTS, AnswerSettings
-from albert_tf.squad.ask import Answerer, answer_file
+from albert_tf.squad.question_answerer import Answerer, answer_file
 from albert_tf.training.strategies import create_strategy
 from tests.squad_run import questions
 from tests.text_models import CONFIG, assert_rejected, write_model
@@ -52,7 +52,7 @@ def test_lists_and_files_of_questions_get_the_same_answers(
     version, model, directory, tokenizer, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(streams, "_LINES_AT_ONCE", 7)
-    monkeypatch.setattr(ask, "_QUESTIONS_AT_ONCE", 16)
+    monkeypatch.setattr(question_answerer, "_QUESTIONS_AT_ONCE", 16)
     found = QuestionAnswerer.load(directory)(QUESTIONS, contexts=CONTEXTS)
     predictor = Predictor(
         model,
@@ -83,7 +83,7 @@ def test_the_threshold_decides_whether_questions_are_answered(version, directory
     assert (found.null_odds is None) == (version == 1)
     if version == 2:
         none = QuestionAnswerer.load(directory, null_score_diff_threshold=-math.inf)
-        (found,) = none(QUESTIONS[:1], CONTEXTS[:1])
+        (found,) = none(QUESTIONS[:1], contexts=CONTEXTS[:1])
         assert found[:4] == ("", None, None, None)
 
 

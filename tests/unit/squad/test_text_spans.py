@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.squad.answers import AnswerSettings
-from albert_tf.squad.ask import Answerer, PlainQuestion
 from albert_tf.squad.export import GraphAnswerer
+from albert_tf.squad.question_answerer import Answerer, PlainQuestion
 from tests.unit.serving.python_tokens import PythonTokens
 from tests.unit.squad.table_predictor import LENGTH, TablePredictor
 from tests.unusual_texts import UNUSUAL_TEXTS

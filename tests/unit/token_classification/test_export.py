@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import albert_tf
-from albert_tf.data.text_examples import Labels
+from albert_tf.labels import Labels
 from albert_tf.modeling.models import AlbertForTokenClassification
 from albert_tf.serving.tokenizer_graph import GraphTokenizer
 from albert_tf.serving.tokenizer_graph.characters import CodeMap, decode, possible_codes

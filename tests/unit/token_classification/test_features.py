@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.data.text_examples import Labels
+from albert_tf.labels import Labels
 from albert_tf.modeling.losses import classification_loss
 from albert_tf.modeling.models import AlbertForTokenClassification
 from albert_tf.token_classification import features as module

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from albert_tf.data.text_examples import GLUE_TASKS
+from albert_tf.glue import GLUE_TASKS
 from albert_tf.tools.commands import read_evaluations
 from albert_tf.tools.glue_results import read_runs, write_results, write_submission
 

@@ -14,7 +14,7 @@ from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.classification.export import export_classifier
 from albert_tf.cli import inspect
-from albert_tf.data.text_examples import Labels
+from albert_tf.labels import Labels
 from albert_tf.modeling.original_names import original_names
 from albert_tf.settings import Settings
 from albert_tf.tools.inspect import describe

@@ -16,7 +16,7 @@ from albert_tf.checkpoints.model_source import stored_model
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.classification.export import export_classifier
 from albert_tf.config import AlbertConfig
-from albert_tf.data.text_examples import Labels
+from albert_tf.labels import Labels
 from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.models import AlbertForClassification, AlbertForPretraining
 from albert_tf.modeling.original_names import original_names

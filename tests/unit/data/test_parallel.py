@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from jupyter_client.manager import start_new_kernel
 
-from albert_tf.data.jobs import worker_processes
+from albert_tf.data.parallel import worker_processes
 
 
 @pytest.mark.parametrize("number", [1, 2])
@@ -112,7 +112,7 @@ def test_processes_of_a_script_start_without_tensorflow(script):
 
 
 def test_progress_is_shown_in_notebooks():
-    code = "from albert_tf.data.jobs import progress_bar; [*progress_bar(range(3), desc='steps')]"
+    code = "from albert_tf.data.parallel import progress_bar as bar; [*bar(range(3), desc='steps')]"
     manager, client = start_new_kernel()
     try:
         messages = []

@@ -9,9 +9,9 @@ import pytest
 
 from albert_tf import AlbertForTokenClassification, TaggedEntity, TaggedWord, TokenClassifier
 from albert_tf.checkpoints.stored_task import StoredTask
-from albert_tf.data.text_examples import Labels
-from albert_tf.token_classification import tag
-from albert_tf.token_classification.tag import predict_file
+from albert_tf.labels import Labels
+from albert_tf.token_classification import word_tagger
+from albert_tf.token_classification.word_tagger import predict_file
 from tests.text_models import CONFIG, assert_rejected, write_model
 
 NAMES = ("O", "B-animal", "B-place", "I-animal", "I-place")
@@ -53,7 +53,7 @@ def test_predictions_do_not_depend_on_order_batches_and_padding(directory, sente
     assert_close(classifier(sentences), found)
     assert_close(classifier(sentences[::-1])[::-1], found)
     assert_close([classifier([sentence])[0] for sentence in sentences], found)
-    monkeypatch.setattr(tag, "SENTENCES_AT_ONCE", 2)
+    monkeypatch.setattr(word_tagger, "SENTENCES_AT_ONCE", 2)
     classifier._predictor.padding = "max"
     assert_close(classifier(sentences), found)
 

@@ -12,16 +12,17 @@ from absl import logging
 
 from albert_tf.data.errors import UserError
 from albert_tf.data.streams import (
-    can_be_read_twice,
+    is_regular_file,
     open_output,
     parse_lines,
     regrouped,
     source_name,
 )
-from albert_tf.data.text_examples import Labels, TextExample, label_cell
+from albert_tf.data.text_examples import TextExample
 from albert_tf.finetuning.metrics import label_text, predictions, probabilities
 from albert_tf.finetuning.predictor import Predictor
 from albert_tf.finetuning.texts import text_sequences
+from albert_tf.labels import Labels, label_cell
 from albert_tf.tokenization.base import Tokenizer
 
 # The same value for lists and files, so that both have the same batches and rounding errors.
@@ -79,7 +80,7 @@ def check_file(path: str, is_pair: bool) -> None:
 
     A line of a file of pairs must consist of two texts separated by a tab.
     """
-    if can_be_read_twice(path, "a text file"):
+    if is_regular_file(path, "a text file"):
         for _ in _read_examples(path, is_pair):
             pass
 
@@ -92,7 +93,7 @@ def predict_file(path: str, predictor: TextPredictor, output_path: str | None = 
     output. For errors see `check_file`.
     """
     groups = _read_examples(path, bool(predictor.pairs))
-    if can_be_read_twice(path, "a text file"):
+    if is_regular_file(path, "a text file"):
         groups = regrouped(groups, TEXTS_AT_ONCE)
     try:
         with open_output(output_path) as out:

@@ -27,7 +27,7 @@ from albert_tf.data.arguments import (
 )
 from albert_tf.data.errors import UserError
 from albert_tf.data.streams import (
-    can_be_read_twice,
+    is_regular_file,
     open_input,
     open_output,
     read_lines,
@@ -332,7 +332,7 @@ class QuestionAnswerer(Answerer):
 
 def check_questions(path: str) -> None:
     """Checks all questions of a file, but not of a pipe; for errors see `read_plain_questions`."""
-    if can_be_read_twice(path, "a file of questions"):
+    if is_regular_file(path, "a file of questions"):
         with open_input(path) as file:
             for _ in read_plain_questions(read_lines(file), path):
                 pass
@@ -348,7 +348,7 @@ def answer_file(path: str, answerer: Answerer, output_path: str | None = None) -
     try:
         with open_input(path) as file, open_output(output_path) as out:
             groups = read_plain_questions(read_lines(file), path)
-            if can_be_read_twice(path, "a file of questions"):
+            if is_regular_file(path, "a file of questions"):
                 parts = regrouped(groups, _QUESTIONS_AT_ONCE)
             else:
                 parts = (part for g in groups for part in regrouped([g], _QUESTIONS_AT_ONCE))

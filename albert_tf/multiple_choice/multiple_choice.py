@@ -17,9 +17,9 @@ from albert_tf.data.arguments import (
     check_whole_number,
 )
 from albert_tf.data.errors import UserError
-from albert_tf.data.text_examples import Labels
 from albert_tf.finetuning import metrics
 from albert_tf.finetuning.predictor import Predictor, new_predictor
+from albert_tf.labels import Labels
 from albert_tf.modeling.models import AlbertForMultipleChoice
 from albert_tf.multiple_choice.data import LETTERS, ChoiceExample
 from albert_tf.multiple_choice.task import ChoiceFeatures, check_lengths, choice_features

@@ -10,10 +10,10 @@ from absl import logging
 from scipy import special
 
 from albert_tf.data.arguments import as_list, as_texts
-from albert_tf.data.streams import can_be_read_twice, open_output, parse_lines, regrouped
-from albert_tf.data.text_examples import Labels, label_cell
+from albert_tf.data.streams import is_regular_file, open_output, parse_lines, regrouped
 from albert_tf.finetuning.metrics import rounded
 from albert_tf.finetuning.predictor import Predictor
+from albert_tf.labels import Labels, label_cell
 from albert_tf.token_classification.data import (
     SENTENCES_AT_ONCE,
     Prediction,
@@ -220,7 +220,7 @@ def predict_file(path: str, tagger: WordTagger, output_path: str | None, token_c
     """
     try:
         with open_output(output_path) as out:
-            if can_be_read_twice(path, "a file of words"):
+            if is_regular_file(path, "a file of words"):
                 write_predictions(
                     path, out, tagger.predict_words, tagger.scheme, token_column=token_column
                 )

@@ -1,0 +1,159 @@
+"""The tasks of GLUE."""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from albert_tf.data.errors import UserError
+from albert_tf.labels import Labels
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Columns of a file: indices from 0, -1 for the last column, or `None` if missing.
+
+    `widths` contains the possible numbers of columns.
+    """
+
+    widths: tuple[int, ...]
+    text_a: int
+    text_b: int | None = None
+    label: int | None = None
+    guid: int | None = None
+    has_header: bool = True
+
+    @property
+    def texts(self) -> tuple[int, ...]:
+        """Indices of the text columns."""
+        return (self.text_a,) if self.text_b is None else (self.text_a, self.text_b)
+
+
+@dataclass(frozen=True)
+class GlueTask:
+    """A task of GLUE.
+
+    Attributes:
+        folder: name of the task's directory in the download.
+        labels: the classes, or a regression.
+        text_names: possible names of each text column, in lower case.
+        labelled, unlabelled: columns of train and dev files, and of test files.
+        server_name: name of the task on GLUE's server. If empty, `folder`.
+        best_metric, metrics: see `GlueData`.
+        dev_file, test_files: name of the dev file, and possible names of the test file.
+        test_folders: directories of the test file. If empty, `folder`.
+        cuts_long_rows: whether additional cells in rows of train and dev files are ignored.
+    """
+
+    folder: str
+    labels: Labels
+    text_names: tuple[tuple[str, ...], ...]
+    labelled: Columns
+    unlabelled: Columns
+    server_name: str = ""
+    best_metric: str = "eval_accuracy"
+    metrics: tuple[str, ...] = ()
+    dev_file: str = "dev.tsv"
+    test_files: tuple[str, ...] = ("test.tsv",)
+    test_folders: tuple[str, ...] = ()
+    cuts_long_rows: bool = False
+
+    @property
+    def submission_file(self) -> str:
+        """Name of the file for GLUE's server."""
+        return f"{self.server_name or self.folder}.tsv"
+
+
+_BINARY = Labels(("0", "1"))
+_TWO_WAY = Labels(("entailment", "not_entailment"))
+_SENTENCE = (("sentence",),)
+_SENTENCES = (("sentence1", "premise"), ("sentence2", "hypothesis"))
+_SINGLE_TEST = Columns((2,), guid=0, text_a=1)
+_PAIR = Columns((4,), guid=0, text_a=1, text_b=2, label=-1)
+_PAIR_TEST = Columns((3,), guid=0, text_a=1, text_b=2)
+_MNLI = GlueTask(
+    "MNLI",
+    Labels(("contradiction", "entailment", "neutral")),
+    _SENTENCES,
+    Columns((12, 16), guid=0, text_a=8, text_b=9, label=-1),
+    Columns((10,), guid=0, text_a=8, text_b=9),
+    "MNLI-m",
+    dev_file="dev_matched.tsv",
+    test_files=("test_matched.tsv",),
+)
+
+GLUE_TASKS: Final[dict[str, GlueTask]] = {
+    "cola": GlueTask(
+        "CoLA",
+        _BINARY,
+        _SENTENCE,
+        Columns((4,), text_a=3, label=1, has_header=False),
+        _SINGLE_TEST,
+        best_metric="matthew_corr",
+        metrics=("matthews",),
+    ),
+    "mnli": _MNLI,
+    "mismnli": replace(
+        _MNLI,
+        server_name="MNLI-mm",
+        dev_file="dev_mismatched.tsv",
+        test_files=("test_mismatched.tsv",),
+    ),
+    "mrpc": GlueTask(
+        "MRPC",
+        _BINARY,
+        (("#1 string", "sentence1"), ("#2 string", "sentence2")),
+        Columns((5,), text_a=3, text_b=4, label=0),
+        Columns((5,), guid=0, text_a=3, text_b=4),
+        metrics=("f1",),
+    ),
+    "rte": GlueTask("RTE", _TWO_WAY, _SENTENCES, _PAIR, _PAIR_TEST),
+    "sst-2": GlueTask("SST-2", _BINARY, _SENTENCE, Columns((2,), text_a=0, label=1), _SINGLE_TEST),
+    "sts-b": GlueTask(
+        "STS-B",
+        Labels(),
+        _SENTENCES,
+        Columns((10,), guid=0, text_a=7, text_b=8, label=-1),
+        Columns((9,), guid=0, text_a=7, text_b=8),
+        best_metric="pearson",
+        metrics=("pearson", "spearman"),
+    ),
+    "qqp": GlueTask(
+        "QQP",
+        _BINARY,
+        (("question1",), ("question2",)),
+        Columns((6,), guid=0, text_a=3, text_b=4, label=5),
+        _PAIR_TEST,
+        metrics=("f1",),
+        cuts_long_rows=True,
+    ),
+    "qnli": GlueTask("QNLI", _TWO_WAY, (("question",), ("sentence",)), _PAIR, _PAIR_TEST),
+    "wnli": GlueTask("WNLI", _BINARY, _SENTENCES, _PAIR, _PAIR_TEST),
+    "ax": replace(
+        _MNLI,
+        unlabelled=_PAIR_TEST,
+        server_name="AX",
+        test_files=("diagnostic.tsv", "test.tsv", "AX.tsv"),
+        test_folders=("diagnostic", "AX"),
+    ),
+}
+
+_OTHER_NAMES = {
+    "mnli": ("mnlim", "mnlimatched"),
+    "mismnli": ("mnlimm", "mnlimismatched"),
+    "ax": ("diagnostic", "diagnostics"),
+}
+
+
+def glue_task_name(name: str) -> str:
+    """Returns the key in `GLUE_TASKS` of a task in any spelling; raises ValueError if unknown."""
+    for known in GLUE_TASKS:
+        if plain_name(name) in (plain_name(known), *_OTHER_NAMES.get(known, ())):
+            return known
+    raise UserError(
+        f"`task_name` must be one of {', '.join(GLUE_TASKS)}, or custom for other files. "
+        f"Received: {name!r}"
+    )
+
+
+def plain_name(name: str) -> str:
+    """Returns a name in lower case without hyphens and underscores."""
+    return name.lower().replace("-", "").replace("_", "")
