@@ -11,11 +11,8 @@ from pathlib import Path
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
-with contextlib.suppress(ImportError):
-    import triton  # noqa: F401  (of PyTorch: imported after TensorFlow, it crashes the process)
 import numpy as np
 import pytest
-import tensorflow as tf
 
 GOLDEN = Path(__file__).parent / "golden" / "data"
 
@@ -28,14 +25,25 @@ for number, handler in (
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, handler)
 
-# Tests of replicas use two devices. All other tests run on the first one.
-tf.config.set_logical_device_configuration(
-    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
-)
 
-# TensorFlow's millions of objects exist until the end. Garbage collections skip them.
-gc.collect()
-gc.freeze()
+def pytest_configure(config):
+    """Imports TensorFlow, except in the process that only distributes tests to other processes."""
+    if config.getoption("dist", "no") != "no":
+        return
+    with contextlib.suppress(ImportError):
+        import triton  # noqa: F401  (of PyTorch: imported after TensorFlow, it crashes the process)
+    import tensorflow as tf
+
+    from tests import pictures
+
+    # Tests of replicas use two devices. All other tests run on the first one.
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+    )
+    pictures.skip()
+    # TensorFlow's millions of objects exist until the end. Garbage collections skip them.
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_sessionfinish():
@@ -50,6 +58,14 @@ def pytest_runtest_setup():
     """
     random.seed(1)
     np.random.seed(1)
+
+
+@pytest.fixture
+def drawn(monkeypatch) -> None:
+    """Draws the pictures of a test."""
+    from tests import pictures
+
+    monkeypatch.setattr(pictures.Figure, "savefig", pictures.draw)
 
 
 @pytest.fixture(scope="session")

@@ -1,19 +1,18 @@
 """Runs the scripts in separate processes, which share only imported modules."""
 
-import atexit
 import contextlib
 import functools
 import itertools
 import json
 import os
 import select
-import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,7 +50,7 @@ class Program:
         self._printed = folder / f"printed-{next(_numbers)}.txt"
         with open(self._printed, "wb") as file, open(os.devnull, "rb") as empty:
             self._connection, self.pid = warm.run(
-                _warm_server(),
+                _server("warm"),
                 [script, *command_line(flags)],
                 str(ROOT),
                 {**os.environ, **(environment or {})},
@@ -131,34 +130,43 @@ class CommandRun:
 
 def warm_python() -> Path:
     """Returns a `python` that has imported this package and TensorFlow."""
-    return _warm_server() / "bin" / "python"
+    return _server("warm") / "bin" / "python"
 
 
-@functools.cache
-def _warm_server() -> Path:
-    modules = [f"albert_tf.{job}.run" for job in _JOBS]
-    return _start_server("-m", "tests.warm_python", modules)
-
-
-@functools.cache
 def isolated_python() -> Path:
     """Returns a `python` that has imported only TensorFlow.
 
     This package is on its path only if a program's directory or environment puts it there.
     """
-    return _start_server("-I", warm.__file__, ["tensorflow"]) / "bin" / "python"
+    return _server("isolated") / "bin" / "python"
 
 
-def _start_server(option: str, program: str, modules: list[str]) -> Path:
-    """Starts a server of programs, which ends with this process. Returns its folder."""
-    folder = Path(tempfile.mkdtemp(prefix="albert_tf-"))
-    command = [sys.executable, option, program, str(folder), *modules]
-    server = subprocess.Popen(command, stdin=subprocess.PIPE, cwd=ROOT)
-    atexit.register(shutil.rmtree, folder)
-    atexit.register(server.terminate)
+@functools.cache
+def _server(name: str) -> Path:
+    """Returns the folder of a server of programs, when it runs."""
+    folder = _servers() / name
+    deadline = time.monotonic() + 300
     while not (folder / "socket").exists():
-        assert server.poll() is None
+        assert time.monotonic() < deadline
         time.sleep(0.01)
+    return folder
+
+
+@functools.cache
+def _servers() -> Path:
+    """Starts the servers once for all processes of a test run. Returns their folder."""
+    run, process = os.environ.get("PYTEST_XDIST_TESTRUNUID"), os.getpid()
+    if run:
+        process = os.getppid()  # which starts the processes that run the tests
+    folder = Path(tempfile.gettempdir(), f"albert_tf-{run or uuid.uuid4().hex}")
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        return folder
+    modules = [f"albert_tf.{job}.run" for job in _JOBS]
+    command = [sys.executable, warm.__file__, folder, process, ROOT, *modules]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    subprocess.Popen(list(map(str, command)), stdin=subprocess.DEVNULL, cwd=ROOT, env=environment)
     return folder
 
 

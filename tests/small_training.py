@@ -21,7 +21,7 @@ from tests.small_records import LENGTH, PREDICTIONS
 
 
 def skip_steps(monkeypatch: Any) -> None:
-    """Makes training steps do nothing but count, and draws no curves."""
+    """Makes training steps do nothing but count."""
 
     def train_to_checkpoint(trainer: Trainer, *_: Any) -> bool:
         trainer.step += 1
@@ -30,7 +30,6 @@ def skip_steps(monkeypatch: Any) -> None:
 
     monkeypatch.setattr(Trainer, "_trace", lambda *_: None)
     monkeypatch.setattr(Trainer, "_train_to_checkpoint", train_to_checkpoint)
-    monkeypatch.setattr(RunLog, "_draw_curves", lambda log: None)
 
 
 def make_task(
@@ -83,14 +82,7 @@ def reports_of(trainer: Trainer, batches: Iterable[Mapping[str, Any]]) -> list[d
     ]
 
 
-class PlainLog(RunLog):
-    """A log without the plot of the curves, which takes longer than a short run."""
-
-    def _draw_curves(self) -> None:
-        """Draws nothing. test_curves.py and test_run_log.py test the plot."""
-
-
-class SignallingLog(PlainLog):
+class SignallingLog(RunLog):
     """Sends SIGTERM to this process, once, after a step."""
 
     signal_step = 4
@@ -103,7 +95,7 @@ class SignallingLog(PlainLog):
             signal.raise_signal(signal.SIGTERM)
 
 
-def train(trainer: Trainer, log_type: type[RunLog] = PlainLog, **log_settings: Any) -> Trainer:
+def train(trainer: Trainer, log_type: type[RunLog] = RunLog, **log_settings: Any) -> Trainer:
     """Trains, or resumes training, to the end."""
     trainer.initialize()
     log = log_type(trainer.config.output_dir, trainer.last_step, trainer.step, **log_settings)

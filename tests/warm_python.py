@@ -1,11 +1,12 @@
-"""A `python` that has already imported TensorFlow, which saves five CPU seconds per program.
+"""Two `python`s that have already imported TensorFlow, which saves five CPU seconds per program.
 
-    python warm_python.py FOLDER MODULE...
+    python warm_python.py FOLDER PROCESS ROOT MODULE...
 
-imports the modules and starts a server, which forks a process for each program. The program has
-its own arguments, environment, working directory and open files. For programs that start other
-programs, the server writes FOLDER/bin/python, which runs `-m`, `-c` or a script like any `python`.
-The server ends when its standard input is closed.
+starts two servers, which fork a process for each program. The server in FOLDER/isolated has only
+imported TensorFlow; the server in FOLDER/warm has also imported the modules, with ROOT on its path.
+A program has its own arguments, environment, working directory and open files. For programs that
+start other programs, FOLDER/warm/bin/python runs `-m`, `-c` or a script like any `python`. The
+servers end with the process of the given ID.
 """
 
 import contextlib
@@ -14,6 +15,7 @@ import json
 import os
 import runpy
 import select
+import shutil
 import signal
 import socket
 import sys
@@ -75,22 +77,35 @@ def main_of_client(server: str) -> None:
     sys.exit(status)
 
 
-def main(folder: str, *modules: str) -> None:
-    """Imports modules and runs programs until standard input is closed."""
+def main(folder: str, process: str, root: str, *modules: str) -> None:
+    """Imports TensorFlow and, in another process, modules. Runs programs in both processes."""
+    sys.path.pop(0)  # the directory of this file
     with contextlib.suppress(ImportError):
         importlib.import_module("triton")  # of PyTorch; must be imported before TensorFlow
-    for module in modules:
-        importlib.import_module(module)
-    client = Path(folder, "bin", "python")
-    client.parent.mkdir()
+    importlib.import_module("tensorflow")
+    name = "isolated"
+    if os.fork() == 0:
+        name = "warm"
+        sys.path.insert(0, root)
+        for module in modules:
+            importlib.import_module(module)
+        importlib.import_module("tests.pictures").skip()
+    _serve(Path(folder, name), os.pidfd_open(int(process)))
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _serve(folder: Path, process: int) -> None:
+    """Runs programs until a process ends. Does not return in the processes of programs."""
+    client = folder / "bin" / "python"
+    client.parent.mkdir(parents=True)
     here = str(Path(__file__).parent)
-    client.write_text(_CLIENT.format(python=sys.executable, here=here, folder=folder))
+    client.write_text(_CLIENT.format(python=sys.executable, here=here, folder=str(folder)))
     client.chmod(0o755)
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(f"{_address(folder)}.new")
         server.listen()
         os.rename(f"{_address(folder)}.new", _address(folder))  # clients wait for this name
-        while sys.stdin not in select.select([server, sys.stdin], [], [])[0]:
+        while process not in select.select([server, process], [], [])[0]:
             connection, _ = server.accept()
             if os.fork() == 0:
                 break

@@ -21,8 +21,6 @@ from tensorflow.python.framework.config import is_op_determinism_enabled
 
 import albert_tf
 from albert_tf.data.tfrecord import count_records
-from albert_tf.finetuning import job
-from albert_tf.training.run_log import RunLog
 from tests.classifier_run import ClassifierRun, blocks
 from tests.pretraining_run import PretrainingRun
 from tests.programs import ROOT
@@ -61,13 +59,6 @@ def process_state():
 def logged(folder):
     """Returns the records of metrics.jsonl."""
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-
-
-@pytest.fixture(autouse=True)
-def fewer_pictures(monkeypatch):
-    """Skips pictures, which take longer than the runs."""
-    monkeypatch.setattr(RunLog, "_draw_curves", lambda log: None)
-    monkeypatch.setattr(job, "write_confusion_matrix", lambda *_: None)
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ SAMPLES = Path(__file__).parents[2] / "fuzz" / "samples"
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = [chr(ord("a") + number) for number in range(26)]
 LABELS = ("bad", "fine", "good")
-CONFIG = small_config(extra={"do_lower_case": False})
+CONFIG = small_config(**ONE_BLOCK, extra={"do_lower_case": False})
 
 
 def write_vocabulary(path, words):
@@ -33,27 +33,37 @@ def change(path, **values):
     path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), **values}), "utf-8")
 
 
-@pytest.fixture
-def tokenizer(tmp_path):
-    write_vocabulary(tmp_path / "words.txt", WORDS)
-    return albert_tf.load_tokenizer(tmp_path / "words.txt", do_lower_case=False)
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    path = tmp_path_factory.mktemp("vocabulary") / "words.txt"
+    write_vocabulary(path, WORDS)
+    return albert_tf.load_tokenizer(path, do_lower_case=False)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def model(tokenizer):
     model = albert_tf.AlbertForClassification(CONFIG, labels=LABELS)
     model.tokenizer = tokenizer
     return model
 
 
-@pytest.fixture
-def run(model, tmp_path):
-    """Returns the directory of a training run."""
-    albert_tf.save(model, tmp_path / "run", max_seq_length=9, pairs=False)
-    task = StoredTask.read(str(tmp_path / "run")).to_dict()
+@pytest.fixture(scope="module")
+def saved(model, tmp_path_factory):
+    """Returns a directory with the model as a training run, and in other formats."""
+    folder = tmp_path_factory.mktemp("saved")
+    albert_tf.save(model, folder / "run", max_seq_length=9, pairs=False)
+    task = StoredTask.read(str(folder / "run")).to_dict()
     config = {"config": {"model": CONFIG.to_dict(), "task": task}}
-    (tmp_path / "run" / "run_config.json").write_text(json.dumps(config))
-    return tmp_path / "run"
+    (folder / "run" / "run_config.json").write_text(json.dumps(config))
+    albert_tf.save(model, folder / "huggingface", format="huggingface")
+    model.save(folder / "model.keras")
+    return folder
+
+
+@pytest.fixture
+def run(saved, tmp_path):
+    """Returns a copy of the training run."""
+    return shutil.copytree(saved / "run", tmp_path / "run")
 
 
 class TestTask:
@@ -168,7 +178,7 @@ class TestConfiguration:
 
 class TestVocabulary:
     def test_a_replaced_vocabulary_of_the_same_size(self, tokenizer, tmp_path):
-        model = albert_tf.AlbertEncoder(CONFIG.replace(**ONE_BLOCK))
+        model = albert_tf.AlbertEncoder(CONFIG)
         model.tokenizer = tokenizer
         albert_tf.save(model, tmp_path / "saved", format="original")
         loaded = albert_tf.load(tmp_path / "saved")
@@ -223,10 +233,9 @@ class TestKerasFiles:
             ("albert_config.json", {"vocabulary_sha256": "0" * 64}),
         ],
     )
-    def test_files_inside(self, model, tmp_path, name, values):
-        model.save(tmp_path / "model.keras")
-        assert albert_tf.load(tmp_path / "model.keras").labels == LABELS
-        copy = self.rewrite(tmp_path / "model.keras", name, **values)
+    def test_files_inside(self, saved, name, values):
+        assert albert_tf.load(saved / "model.keras").labels == LABELS
+        copy = self.rewrite(saved / "model.keras", name, **values)
         with pytest.raises(LoadError):
             albert_tf.load(copy)
 
@@ -259,8 +268,8 @@ def test_metadata_of_keras_hub(tmp_path, values):
         ({"good": [2]}, False),
     ],
 )
-def test_labels_and_ids_of_hugging_face(model, tmp_path, label2id, is_right):
-    albert_tf.save(model, tmp_path / "model", format="huggingface")
+def test_labels_and_ids_of_hugging_face(saved, tmp_path, label2id, is_right):
+    shutil.copytree(saved / "huggingface", tmp_path / "model")
     (tmp_path / "model" / "labels.json").unlink()
     change(tmp_path / "model" / "config.json", label2id=label2id)
     if is_right:

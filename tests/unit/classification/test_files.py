@@ -67,6 +67,7 @@ def test_submitted_similarities_are_clipped():
     assert similarities == ["0.000", "5.000", "2.718"]
 
 
+@pytest.mark.usefixtures("drawn")
 def test_the_confusion_matrix_shows_shares_of_rows_and_grows_with_the_labels(tmp_path):
     pictures = []
     for counts in ([[3, 1], [1, 3]], [[3, 1], [2, 2]], [[3, 1], [0, 0]], np.eye(15, dtype=int)):
@@ -77,6 +78,7 @@ def test_the_confusion_matrix_shows_shares_of_rows_and_grows_with_the_labels(tmp
     assert len({picture.tobytes() for picture in pictures}) == 4
 
 
+@pytest.mark.usefixtures("drawn")
 def test_the_confusion_matrix_replaces_names_that_the_font_lacks(tmp_path):
     names = ["\U0001f600", "中", "tab\there", "naïve 1", "$x^", "a_b" * 20]
     with warnings.catch_warnings():

@@ -8,10 +8,11 @@ from albert_tf.checkpoints.loading import open_checkpoint
 from albert_tf.config import FineTuningOptimizerConfig, TrainerConfig
 from albert_tf.modeling import kernels
 from albert_tf.modeling.original_names import original_names
+from albert_tf.training.run_log import RunLog
 from albert_tf.training.step import is_frozen
 from albert_tf.training.strategies import create_strategy, split_batch
 from albert_tf.training.trainer import Trainer
-from tests.small_training import PlainLog, forget_after, steps_of
+from tests.small_training import forget_after, steps_of
 from tests.unit.test_job_tasks import DROPPING, make_task
 
 EMBEDDINGS = {
@@ -36,7 +37,7 @@ def train(folder, *args, **settings):
     trainer = make_trainer(folder, *args, **settings)
     before = weights(trainer)
     trainer.initialize()
-    log = PlainLog(str(folder), 4, trainer.step)
+    log = RunLog(str(folder), 4, trainer.step)
     steps_of(trainer, log)
     log.close()
     return trainer, before

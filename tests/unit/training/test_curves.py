@@ -3,9 +3,12 @@
 import io
 import math
 
+import pytest
 from matplotlib.image import imread
 
 from albert_tf.training.curves import draw_curves
+
+pytestmark = pytest.mark.usefixtures("drawn")
 
 
 def size(records):

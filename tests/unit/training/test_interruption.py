@@ -15,11 +15,11 @@ from albert_tf.training.interruption import (
     die_on_signals,
     end_on_signals,
 )
+from albert_tf.training.run_log import RunLog
 from tests.full_disk import file_size_limit
 from tests.programs import ROOT
 from tests.small_records import pretraining_columns, write_records
 from tests.small_training import (
-    PlainLog,
     SignallingLog,
     assert_same_state,
     make_task,
@@ -84,7 +84,7 @@ def test_no_evaluation_starts_after_a_signal(task, tmp_path, step):
 
     assert evaluated_steps(tmp_path, task, Log) == [3]
     # The skipped evaluation follows after resuming.
-    assert evaluated_steps(tmp_path, task, PlainLog) == [6, 8]
+    assert evaluated_steps(tmp_path, task, RunLog) == [6, 8]
 
 
 def test_second_signal_calls_the_earlier_handler(monkeypatch):
@@ -139,7 +139,7 @@ def test_removed_record_files_end_the_run_with_their_name(tmp_path):
         for seed in (0, 1)
     ]
 
-    class RemovingAtStepFour(PlainLog):
+    class RemovingAtStepFour(RunLog):
         def advance(self, step):
             super().advance(step)
             if step == 4 and files[1].exists():
@@ -158,7 +158,7 @@ def test_removed_record_files_end_the_run_with_their_name(tmp_path):
 
 
 def test_full_disk_ends_the_run_without_losing_steps(task, uninterrupted, tmp_path):
-    class FullFromStepFive(PlainLog):
+    class FullFromStepFive(RunLog):
         def advance(self, step):
             super().advance(step)
             if step == 5:

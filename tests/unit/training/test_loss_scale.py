@@ -8,12 +8,12 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.training import step as module
+from albert_tf.training.run_log import RunLog
 from albert_tf.training.step import LossScale
 from albert_tf.training.trainer import TrainingDivergedError
 from tests import small_training
 from tests.small_records import pretraining_batch, pretraining_columns, write_records
 from tests.small_training import (
-    PlainLog,
     assert_same_state,
     forget_after,
     make_task,
@@ -94,7 +94,7 @@ def train(folder, records):
     """Trains or resumes. Some steps overflow from step 3 on, as scales from 2^18 on do."""
     trainer = make_trainer(folder, records)
     trainer.initialize()
-    log = PlainLog(str(folder), 8, trainer.step)
+    log = RunLog(str(folder), 8, trainer.step)
 
     for step in trainer.checkpoints(log):
         if step == 2:
@@ -130,5 +130,5 @@ def test_overflow_at_a_scale_of_one_is_divergence(tmp_path):
     trainer._training.loss_scale.restore({"scale": 2.0, "good_steps": 0})
     trainer.model.encoder.pooler.kernel.assign(tf.fill([12, 12], np.float32(np.nan)))
     with pytest.raises(TrainingDivergedError, match=r"Step 2: loss=nan"):
-        steps_of(trainer, PlainLog(str(tmp_path / "log"), 8))
+        steps_of(trainer, RunLog(str(tmp_path / "log"), 8))
     assert not list((tmp_path / "run").glob("model.ckpt-*"))

@@ -11,16 +11,8 @@ from matplotlib.image import imread
 
 from albert_tf.checkpoints.model_directory import read_run_config
 from albert_tf.data.files import WriteError
-from albert_tf.training import run_log
 from albert_tf.training.run_log import RunLog
 from tests.full_disk import file_size_limit
-
-
-@pytest.fixture(autouse=True)
-def drawing(request, monkeypatch):
-    """Disables the slow plot except in its test."""
-    if request.cls is not TestCurves:
-        monkeypatch.setattr(run_log, "draw_curves", lambda records: b"")
 
 
 class Clock:
@@ -239,6 +231,7 @@ def test_one_line_per_interval_without_a_terminal(tmp_path, monkeypatch, capsys)
     assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.usefixtures("drawn")
 class TestCurves:
     def test_are_drawn_every_half_minute_and_at_the_end(self, tmp_path):
         now = [100.0]
