@@ -3,7 +3,6 @@
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.checkpoints.model_source import ModelSettings, ModelSource, resolve_model
 from albert_tf.config import AlbertConfig
 
 BATCH, LENGTH, PREDICTIONS = 3, 7, 2
@@ -49,8 +48,3 @@ def encoder_inputs() -> dict[str, tf.Tensor]:
 def pretraining_inputs() -> dict[str, tf.Tensor]:
     """Returns the inputs of the encoder and `masked_lm_positions`, int32 [B, P]."""
     return {**encoder_inputs(), "masked_lm_positions": tf.constant([[1, 6], [3, 0], [4, 2]])}
-
-
-def resolve(**settings) -> ModelSource:
-    """Resolves the model for settings of these names and values."""
-    return resolve_model(ModelSettings(**settings))

@@ -22,10 +22,11 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.checkpoints.formats import ORIGINAL, format_module, writer_of
-from albert_tf.checkpoints.loading import build_model, read_contents
-from albert_tf.checkpoints.model_contents import ModelContents
+from albert_tf.checkpoints.loading import build, read_model
+from albert_tf.checkpoints.model_choice import choose_model
 from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.checkpoints.report import LoadReport
+from albert_tf.checkpoints.stored_model import StoredModel
 from albert_tf.config import EXACT_GELU, AlbertConfig
 from albert_tf.data.arguments import as_path
 from albert_tf.data.errors import UserError, visible, without_secrets
@@ -169,28 +170,28 @@ def convert(
         if is_given and format != supported:
             raise UserError(f"{setting} needs `format`={supported}. Received: `format`={format}")
     writer = writer_of(format)
-    contents, loaded = read_contents(path, with_optimizer=with_optimizer, **parts)
+    stored, loaded = read_model(path, with_optimizer=with_optimizer, **parts)
     if dtype != "float32":
-        contents = dataclasses.replace(contents, weights=_rounded(contents.weights, dtype))
-    if with_optimizer and not any(map(is_slot, contents.weights)):
+        stored = stored.with_weights(_rounded(stored.weights, dtype))
+    if with_optimizer and not any(map(is_slot, stored.weights)):
         raise UserError(
             f"`with_optimizer`: {loaded.source} contains no optimizer moments. Pass a checkpoint "
             "of a training run, such as `checkpoint_name`=model.ckpt-1000."
         )
-    if format == ORIGINAL and contents.config.hidden_act.lower() == EXACT_GELU:
+    if format == ORIGINAL and stored.required_config.hidden_act.lower() == EXACT_GELU:
         logging.warning("The original's programs cannot run models with %r.", EXACT_GELU)
-    unsupported_weights = writer.unsupported_weights(contents)
+    unsupported_weights = writer.unsupported_weights(stored)
     if unsupported_weights:
         logging.warning("%s does not support %s", format, ", ".join(unsupported_weights))
     differences: dict[str, float] = {}
-    tokenizer = "none" if contents.tokenizer is None else "not compared"
+    tokenizer = "none" if stored.tokenizer is None else "not compared"
     if not dry_run:
         with new_directory(output_dir) as directory:
-            writer.write(directory, contents)
-            actual, differences = _differences(directory, format, contents, unsupported_weights)
-            if contents.tokenizer is not None:
-                tokenizer = _compare_ids(contents.tokenizer, actual, format)
-    if note := contents.tokenizer_note:
+            writer.write(directory, stored)
+            actual, differences = _differences(directory, format, stored, unsupported_weights)
+            if stored.tokenizer is not None:
+                tokenizer = _compare_ids(stored.tokenizer, actual, format)
+    if note := stored.stored_tokenizer.note:
         tokenizer += f", compared with this package, which differs from the source: {note}"
     return ConversionReport(
         source=without_secrets(path),
@@ -265,30 +266,30 @@ def export_weights(model: str, export_path: str, *, dry_run: bool = False) -> li
         raise UserError(f"The checkpoint {export_path} already exists. Use another name.")
     if problem := why_not_writable(os.path.dirname(export_path) or os.curdir):
         raise write_error(export_path, problem)
-    contents, report = read_contents(model)
+    stored, report = read_model(model)
     for head in PRETRAINING_HEADS:
-        if not any(name.startswith(head) for name in contents.weights):
+        if not any(name.startswith(head) for name in stored.weights):
             logging.warning("%s has no %s: the head is omitted", report.source, head)
-    weights = {name: v for name, v in contents.weights.items() if is_of_pretraining(name)}
+    weights = {name: v for name, v in stored.weights.items() if is_of_pretraining(name)}
     if not dry_run:
         write_checkpoint(export_path, weights, 0)
     return list(weights)
 
 
 def _differences(
-    directory: str, format_name: str, contents: ModelContents, unsupported_weights: Sequence[str]
+    directory: str, format_name: str, stored: StoredModel, unsupported_weights: Sequence[str]
 ) -> tuple[Arrays, dict[str, float]]:
     """Returns the outputs and the largest difference of each.
 
     Raises `ValueError` if any difference is too large.
     """
-    batch = ragged_batch(contents.config)
+    batch = ragged_batch(stored.required_config)
     with tempfile.TemporaryDirectory(prefix="albert_tf_") as folder:
         actual = outputs_in_fresh_process(format_name, directory, batch, folder)
     held = {
-        name: value for name, value in contents.weights.items() if name not in unsupported_weights
+        name: value for name, value in stored.weights.items() if name not in unsupported_weights
     }
-    model = build_model(dataclasses.replace(contents, weights=held))
+    model, _ = build(stored.with_weights(held))
     expected = model_outputs(model, batch, as_graph=hasattr(format_module(format_name), "compute"))
     differences = {}
     for name, values in expected.items():
@@ -443,16 +444,17 @@ def main(format_name: str, directory: str, batch_file: str, outputs_file: str) -
     """Writes the outputs of a stored model; see `outputs_in_fresh_process`."""
     with np.load(batch_file) as file:
         batch = dict(file)
-    contents, _ = read_contents(directory)
+    stored = choose_model(directory)
+    model, _ = build(stored)
     compute = getattr(format_module(format_name), "compute", None)
-    outputs = model_outputs(build_model(contents), batch, as_graph=compute is not None)
+    outputs = model_outputs(model, batch, as_graph=compute is not None)
     if compute is not None:  # replace the outputs of the Keras model
         own = compute(directory, batch)
         outputs.update(_comparable({name: own[name] for name in _OUTPUTS if name in own}, batch))
-    if contents.tokenizer is not None:
-        outputs.update(tokenizer_outputs(contents.tokenizer))
+    if stored.tokenizer is not None:
+        outputs.update(tokenizer_outputs(stored.tokenizer))
         if library_ids := getattr(format_module(format_name), "library_ids", None):
-            texts = comparison_texts(contents.tokenizer)
+            texts = comparison_texts(stored.tokenizer)
             found = library_ids(directory, texts)
             outputs["library_ids"] = np.array(found) if isinstance(found, str) else _joined(found)
     _save(outputs_file, outputs)

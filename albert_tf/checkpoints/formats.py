@@ -4,15 +4,15 @@ import dataclasses
 import importlib
 import os
 import re
-from functools import partial
+from functools import cache, partial
 from typing import Protocol, cast
 
 import tensorflow as tf
 from absl import logging
 
 from albert_tf.checkpoints.archives import is_indirect, local_directory
-from albert_tf.checkpoints.model_contents import ModelContents, StoredModel, WeightsReader
 from albert_tf.checkpoints.model_directory import LOWER_CASE_KEY
+from albert_tf.checkpoints.stored_model import StoredModel, Weights
 from albert_tf.checkpoints.stored_task import TOKENS, UNCLEAR, UNNAMED, StoredTask
 from albert_tf.data.errors import UserError, without_secrets
 
@@ -33,16 +33,16 @@ class FormatModule(Protocol):
     def read(self, path: str) -> StoredModel:
         """Returns the model in a directory. Raises `LoadError` with `path` in the message."""
 
-    def open_weights(self, checkpoint: str) -> WeightsReader:
-        """Returns a reader of `StoredModel.checkpoint`. Raises `LoadError` if it cannot be read."""
+    def open_weights(self, checkpoint: str) -> Weights:
+        """Opens `StoredModel.checkpoint`. Raises `LoadError` if it cannot be read."""
 
-    def unsupported_weights(self, contents: ModelContents) -> list[str]:
+    def unsupported_weights(self, stored: StoredModel) -> list[str]:
         """Returns the names of unsupported weights; logs a warning about unsupported parts.
 
         Raises `ValueError` if the format does not support the model.
         """
 
-    def write(self, directory: str, contents: ModelContents) -> None:
+    def write(self, directory: str, stored: StoredModel) -> None:
         """Writes a model, except unsupported weights, into an empty directory.
 
         Raises `ValueError` before writing if the format does not support the model.
@@ -91,7 +91,7 @@ def _locate(path: str) -> tuple[str, str, str | None]:
     if tf.io.gfile.isdir(found):
         name = next((name for name in _FORMATS if format_module(name).is_here(found)), ORIGINAL)
         return name, found, None
-    name = format_of_weights(found)
+    name = _format_of_file(found)
     if name in (ORIGINAL, "keras"):
         return name, found, None
     # A shard is not the whole model; the index in the directory lists all shards.
@@ -114,60 +114,54 @@ def open_model(path: str) -> StoredModel:
             of_config,
             lower_case,
         )
-    given = without_secrets(path)
-    stored = dataclasses.replace(stored, format=name, do_lower_case=lower_case, given=given)
-    checkpoint = weights or stored.checkpoint
-    if checkpoint != stored.checkpoint or stored.open_reader is None:
+    checkpoint, open_reader = weights or stored.checkpoint, stored.open_weights
+    if checkpoint != stored.checkpoint or open_reader is None:
         open_reader = partial(module.open_weights, checkpoint)
-        stored = dataclasses.replace(stored, checkpoint=checkpoint, open_reader=open_reader)
-    return stored
+    return dataclasses.replace(
+        stored,
+        path=without_secrets(path),
+        format=name,
+        do_lower_case=lower_case,
+        checkpoint=checkpoint,
+        open_weights=cache(open_reader),
+    )
 
 
-def open_weights(path: str) -> StoredModel:
+def open_weights(path: str) -> Weights:
     """Opens the weights of a model, see `load`. Other files are only read if necessary."""
     name, directory, weights = _locate(path)
     if name == ORIGINAL:
         from albert_tf.checkpoints.original import find_checkpoint
 
         weights = find_checkpoint(directory)
-    if weights is None:
-        return open_model(path)
-    open_reader = partial(format_module(name).open_weights, weights)
-    given = without_secrets(path)
-    return StoredModel(directory, weights, name, open_reader=open_reader, given=given)
+    return (
+        open_model(path).weights if weights is None else format_module(name).open_weights(weights)
+    )
 
 
-def find_weights(path: str) -> str:
-    """Returns the `StoredModel.checkpoint` of a model; see `open_weights`."""
-    return open_weights(path).checkpoint
-
-
-def stored_task(checkpoint: str, name: str = "") -> StoredTask | None:
-    """Reads the task of a model, given its `StoredModel.checkpoint`.
+def stored_task(path: str, name: str = "") -> StoredTask | None:
+    """Reads the task of a model.
 
     If the format stores labels without the name of the task, the task is called `name`, which also
     states whether the labels are labels of tokens.
     """
-    format_name = format_of_weights(checkpoint)
-    if format_name == ORIGINAL:
-        return StoredTask.read(os.path.dirname(checkpoint))
-    task = format_module(format_name).read(_directory_of(checkpoint)).task
+    task = open_model(path).task
     if task and (task.name == UNCLEAR or (task.name == UNNAMED and name != TOKENS)):
         return dataclasses.replace(task, name=name or UNNAMED)
     return task
 
 
-def format_of_weights(checkpoint: str) -> str:
-    """Returns the name of the format of a `StoredModel.checkpoint`."""
-    directory = _directory_of(checkpoint)
+def _format_of_file(path: str) -> str:
+    """Returns the format of a file of weights, or of the prefix of TensorFlow's files."""
+    directory = _directory_of(path)
     for name, weights in _FORMATS.items():
-        if re.search(weights, checkpoint) and format_module(name).is_here(directory):
+        if re.search(weights, path) and format_module(name).is_here(directory):
             return name
     return ORIGINAL
 
 
-def _directory_of(checkpoint: str) -> str:
-    if re.search(_KERAS_FILE, checkpoint):
-        return checkpoint  # the file contains everything
-    folder = os.path.dirname(checkpoint)
-    return os.path.dirname(folder) if re.search(_SAVED_MODEL_VARIABLES, checkpoint) else folder
+def _directory_of(path: str) -> str:
+    if re.search(_KERAS_FILE, path):
+        return path  # the file contains everything
+    folder = os.path.dirname(path)
+    return os.path.dirname(folder) if re.search(_SAVED_MODEL_VARIABLES, path) else folder

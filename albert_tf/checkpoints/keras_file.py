@@ -10,7 +10,6 @@ import numpy as np
 
 from albert_tf.checkpoints.downloads import store_tokenizer
 from albert_tf.checkpoints.heads import head_of
-from albert_tf.checkpoints.model_contents import LoadedWeights, StoredModel
 from albert_tf.checkpoints.model_directory import (
     CONFIG_FILE,
     LOWER_CASE_KEY,
@@ -21,6 +20,7 @@ from albert_tf.checkpoints.model_directory import (
     with_vocabulary,
 )
 from albert_tf.checkpoints.report import LoadError, check_parameters, check_version
+from albert_tf.checkpoints.stored_model import StoredModel, StoredTokenizer, Weights
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.config import AlbertConfig, require_keys
 from albert_tf.data.errors import visible
@@ -69,24 +69,24 @@ def read(path: str) -> StoredModel:
     model = _load(path)
     tokenizer = model.tokenizer
     return StoredModel(
-        path=path,
         checkpoint=path,
         config=with_vocabulary(model.config, None),
         config_file=path,
-        tokenizer_files=tokenizer.files[:1] if tokenizer else (),
+        stored_tokenizer=StoredTokenizer(tokenizer.files[:1] if tokenizer else ()),
         do_lower_case=tokenizer.do_lower_case if tokenizer else None,
         task=head_of(type(model)).task_of(model),
-        open_reader=partial(_weights, model),
+        open_weights=partial(_weights, model, path),
     )
 
 
-def open_weights(checkpoint: str) -> LoadedWeights:
+def open_weights(checkpoint: str) -> Weights:
     """Reads the weights of a file."""
-    return _weights(_load(checkpoint))
+    return _weights(_load(checkpoint), checkpoint)
 
 
-def _weights(model: ConfiguredModel) -> LoadedWeights:
-    return LoadedWeights({name: np.asarray(v) for name, v in original_names(model).items()})
+def _weights(model: ConfiguredModel, path: str) -> Weights:
+    values = {name: np.asarray(variable) for name, variable in original_names(model).items()}
+    return Weights(path, {n: v.shape for n, v in values.items()}, values.__getitem__)
 
 
 def _load(path: str) -> ConfiguredModel:

@@ -1,5 +1,6 @@
 """Loads the tokenizer of a model of any format, or of tokenizer files."""
 
+import dataclasses
 import os
 
 from albert_tf.data.errors import UserError
@@ -51,16 +52,15 @@ def load_tokenizer(
             do_lower_case=do_lower_case is not False,
         )
     # Files do not need TensorFlow, which these modules import.
-    from albert_tf.checkpoints.model_source import load_stored_tokenizer, stored_model
+    from albert_tf.checkpoints.formats import open_model
 
-    stored = stored_model(os.fspath(path))
-    if stored.tokenizer_file is None:
-        raise UserError(
-            f"There is no tokenizer in the model {path!r}. {stored.tokenizer_note}".rstrip()
-        )
-    if do_lower_case is None:
-        do_lower_case = stored.do_lower_case is not False
-    return load_stored_tokenizer(stored, do_lower_case)
+    stored = open_model(os.fspath(path))
+    if do_lower_case is not None:
+        stored = dataclasses.replace(stored, do_lower_case=do_lower_case)
+    if stored.tokenizer is None:
+        note = stored.stored_tokenizer.note
+        raise UserError(f"There is no tokenizer in the model {path!r}. {note}".rstrip())
+    return stored.tokenizer
 
 
 def _usable_file(path: str | os.PathLike | None) -> str | os.PathLike | None:

@@ -9,14 +9,14 @@ import dataclasses
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
 
 import keras
 import numpy as np
 from absl import logging
 
-from albert_tf.checkpoints.formats import format_module, format_of_weights, open_weights
+from albert_tf.checkpoints.formats import open_weights
 from albert_tf.checkpoints.heads import (
     CLASSIFIER,
     HEAD_NAMES,
@@ -26,15 +26,9 @@ from albert_tf.checkpoints.heads import (
     head_of,
     heads_in,
 )
-from albert_tf.checkpoints.model_contents import ModelContents, StoredModel, WeightsReader
-from albert_tf.checkpoints.model_source import (
-    ModelSettings,
-    ModelSource,
-    resolve_model,
-    stored_model,
-)
-from albert_tf.checkpoints.original import GLOBAL_STEP, read_variables
+from albert_tf.checkpoints.model_choice import choose_model
 from albert_tf.checkpoints.report import LoadError, LoadReport, check_parameters
+from albert_tf.checkpoints.stored_model import GLOBAL_STEP, StoredModel, Weights
 from albert_tf.checkpoints.stored_task import TOKENS, UNCLEAR, UNNAMED, StoredTask
 from albert_tf.config import AlbertConfig
 from albert_tf.data.arguments import as_path, check_choice
@@ -52,56 +46,11 @@ from albert_tf.modeling.parameter_sharing import ENCODER_PREFIX, POOLER, block_r
 from albert_tf.tokenization.base import Tokenizer
 
 M = TypeVar("M", bound=ConfiguredModel)
-Opened = tuple[WeightsReader, dict[str, list[int]]]  # reader, and shape of every variable
 _MAX_MISSING = 50_000_000  # fewer missing parameters are reported by name, after building a model
-HUB_SCOPE = "module/"  # scope of the encoder if the original trains a TF-Hub module
 
 # Group, inner group, part and number of a block variable.
 _NUMBERED_PART = re.compile(r"/group_(\d+)/inner_group_(\d+)/(attention|ffn)_(\d+)/")
 _PART_SCOPE = re.compile(r"group_\d+/inner_group_\d+/\w+/")
-
-
-class FoundModel(NamedTuple):
-    """A model whose weights have not been read yet."""
-
-    source: ModelSource  # configuration and tokenizer
-    stored: StoredModel  # weights and task
-
-    @property
-    def path(self) -> str:
-        """The path or name that was given."""
-        return self.stored.given
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """The tokenizer. Raises `ValueError` if there is none."""
-        return self.source.required_tokenizer
-
-    @property
-    def task(self) -> StoredTask | None:
-        """The task that the model was trained for. `None` if unknown."""
-        return self.stored.task
-
-    def load(
-        self, kinds: type | tuple[type, ...], wanted: str, task: StoredTask | None = None
-    ) -> Any:
-        """Returns the model of the stored head with its weights.
-
-        Raises `ValueError` if its class is not in `kinds`, which `wanted` describes. If no task is
-        stored, `task` is used.
-        """
-        shapes, task = without_scope(self.stored.weights[1]), _stated(self.task or task, kinds)
-        if not issubclass(head_in(shapes, task).model_class, kinds):
-            heads = ", ".join(heads_in(shapes)) or "none"
-            name = self.task.name if self.task else UNCLEAR
-            of_task = f" and was trained for the task {name!r}" if name != UNCLEAR else ""
-            raise UserError(
-                f"path must be {wanted}. Received: {self.path!r}, which has the heads: "
-                f"{heads}{of_task}"
-            )
-        model, report = build(self, task)
-        report.check_complete()
-        return model
 
 
 def load(path: str | os.PathLike, *, albert_config_file: str | None = None) -> keras.Model:
@@ -125,9 +74,8 @@ def load(path: str | os.PathLike, *, albert_config_file: str | None = None) -> k
         ValueError: there is no model, it is incomplete or of another architecture, or the
             configuration contradicts the weights.
     """
-    settings = ModelSettings(albert_config_file=albert_config_file)
-    model, _ = build(_find(as_path("path", path), settings))
-    return model
+    stored = choose_model(as_path("path", path), albert_config_file=albert_config_file)
+    return build(stored)[0]
 
 
 def load_class(
@@ -138,26 +86,65 @@ def load_class(
     settings: dict[str, Any],
 ) -> M:
     """Loads a model of a given class; see `ConfiguredModel.load`."""
-    found = _find(as_path("path", path), ModelSettings(albert_config_file=albert_config_file))
-    return load_found(model_class, found, settings, allow_partial)
+    stored = choose_model(as_path("path", path), albert_config_file=albert_config_file)
+    return build_as(model_class, stored, settings, allow_partial)
 
 
-def load_found(
+def open_with_tokenizer(
+    path: object, name: str = "path", *, do_lower_case: bool | None = None
+) -> StoredModel:
+    """Opens a model, which must have a tokenizer. `name` is the argument that contains `path`."""
+    check_choice("do_lower_case", do_lower_case)
+    stored = choose_model(as_path(name, path), do_lower_case=do_lower_case)
+    if stored.tokenizer is None:
+        raise UserError(
+            f"{name} must contain a tokenizer. Received: {stored.path!r}, which has no tokenizer. "
+            f"{stored.stored_tokenizer.note}".rstrip(". ")
+        )
+    return stored
+
+
+def build_kind(
+    stored: StoredModel,
+    kinds: type | tuple[type, ...],
+    wanted: str,
+    task: StoredTask | None = None,
+) -> Any:
+    """Returns the model of the stored head with its weights.
+
+    Raises `ValueError` if its class is not in `kinds`, which `wanted` describes. If no task is
+    stored, `task` is used.
+    """
+    shapes, task = stored.weights.shapes, _stated(stored.task or task, kinds)
+    if not issubclass(head_in(shapes, task).model_class, kinds):
+        heads = ", ".join(heads_in(shapes)) or "none"
+        name = stored.task.name if stored.task else UNCLEAR
+        of_task = f" and was trained for the task {name!r}" if name != UNCLEAR else ""
+        raise UserError(
+            f"path must be {wanted}. Received: {stored.path!r}, which has the heads: "
+            f"{heads}{of_task}"
+        )
+    model, report = build(stored, task)
+    report.check_complete()
+    return model
+
+
+def build_as(
     model_class: type[M],
-    found: FoundModel,
+    stored: StoredModel,
     settings: Mapping[str, Any],
     allow_partial: bool = False,
 ) -> M:
-    """Loads a found model as a given class; see `ConfiguredModel.load`.
+    """Returns a model of a given class with stored weights; see `ConfiguredModel.load`.
 
     Raises `ValueError` if the stored head has other labels, unless `settings` contain `new_head` or
     `rename_labels`.
     """
-    source, stored, path, settings = found.source, found.stored, found.path, dict(settings)
+    settings, path, config = dict(settings), stored.path, stored.required_config
     new_head, rename = settings.pop("new_head", False), settings.pop("rename_labels", False)
-    task, shapes = _stated(stored.task, model_class), without_scope(stored.weights[1])
+    task, shapes = _stated(stored.task, model_class), stored.weights.shapes
     is_other = new_head or _is_other_head(model_class, settings, shapes, task)
-    known = {} if is_other else head_of(model_class).settings(source.config, shapes, task)
+    known = {} if is_other else head_of(model_class).settings(config, shapes, task)
     if not is_other:
         check_head(path, shapes, task)
     if not (is_other or rename):
@@ -167,7 +154,7 @@ def load_found(
         known = {}
     elif "labels" in settings:
         known = {name: known[name] for name in known.keys() - {"labels", "num_labels"}}
-    model = model_class(source.config, **{**known, **settings})
+    model = model_class(config, **{**known, **settings})
     if rename and num_labels != getattr(model, "num_labels", None):
         raise UserError(
             f"rename_labels=True needs {num_labels} names, one for each class of {path!r}. "
@@ -190,7 +177,7 @@ def load_found(
             path,
             ", ".join(needed),
         )
-    model.tokenizer = source.tokenizer
+    model.tokenizer = stored.tokenizer
     model.has_new_head = is_other or not report.mapped.keys() & {*of_head}
     if task and not model.has_new_head:
         if rename and (names := settings.get("labels")):
@@ -243,65 +230,53 @@ def _head_scope(name: str) -> str | None:
     return next((head for head in PRETRAINING_HEADS if name.startswith(head)), "")
 
 
-def without_scope(shapes: Shapes) -> dict[str, Sequence[int]]:
-    """Removes the scope that the original adds to the names of a TF-Hub module."""
-    return {name.removeprefix(HUB_SCOPE): shape for name, shape in shapes.items()}
-
-
-def read_contents(
+def read_model(
     path: str, *, with_optimizer: bool = False, **parts: Any
-) -> tuple[ModelContents, LoadReport]:
+) -> tuple[StoredModel, LoadReport]:
     """Reads a complete model, see `load`, into memory; also returns a report on the weights.
 
-    `parts` are fields of `ModelSettings` that replace parts of the model.
+    `parts` are arguments of `choose_model`.
     """
-    source, stored = found = _find(path, ModelSettings(**parts))
-    model, report = build(found)
+    stored = choose_model(path, **parts)
+    model, report = build(stored)
     weights = {name: np.asarray(v, np.float32) for name, v in original_names(model).items()}
     del model  # frees as much memory as the weights need
     if with_optimizer:
-        weights.update(_read_slots(report, stored))
-    step = read_global_step(stored.checkpoint, stored.weights)
-    note, tokenizer = source.tokenizer_note, source.tokenizer
-    contents = ModelContents(
-        source.config, weights, tokenizer, source.do_lower_case, step, stored.task, note
-    )
-    return contents, report
+        weights.update(_read_slots(report, stored.weights))
+    step = stored.weights.global_step
+    return dataclasses.replace(stored.with_weights(weights), global_step=step), report
 
 
-def _find(path: str, settings: ModelSettings) -> FoundModel:
-    stored = stored_model(path)
-    return FoundModel(resolve_model(settings, stored), stored)
-
-
-def build(found: FoundModel, task: StoredTask | None = None) -> tuple[ConfiguredModel, LoadReport]:
+def build(
+    stored: StoredModel, task: StoredTask | None = None
+) -> tuple[ConfiguredModel, LoadReport]:
     """Builds the Keras model of the stored head and fills it with the stored weights.
 
     If `task` is `None`, the stored task is used. Raises `LoadError` if the weights are incomplete
     or do not fit the configuration.
     """
-    source, task, shapes = found.source, task or found.task, without_scope(found.stored.weights[1])
+    config, task, shapes = stored.required_config, task or stored.task, stored.weights.shapes
     if task and task.name == UNCLEAR:
         raise LoadError(
-            f"{found.path} contains a classifier of texts or of tokens: its config.json does not "
+            f"{stored.path} contains a classifier of texts or of tokens: its config.json does not "
             'show which. Set "architectures" in a copy of it to ["AlbertForSequenceClassification"]'
             ' or ["AlbertForTokenClassification"], or load it with TextClassifier or '
             "TokenClassifier."
         )
-    check_head(found.path, shapes, found.task)
+    check_head(stored.path, shapes, stored.task)
     stored_parameters = sum(map(math.prod, shapes.values()))
-    check_parameters(found.path, source.config, stored_parameters + _MAX_MISSING)
-    model = empty_model(source.config, shapes, task)
-    report = load_weights(model, found.stored)
+    check_parameters(stored.path, config, stored_parameters + _MAX_MISSING)
+    model = empty_model(config, shapes, task)
+    report = load_weights(model, stored)
     _check_heads(report)
     # Only a pooler that no stored head uses can be missing. Its new values are always the same.
     random, variables = np.random.default_rng(0), original_names(model)
     for name in report.missing:
         shape = tuple(variables[name].shape)
-        values = random.standard_normal(shape) * source.config.initializer_range
+        values = random.standard_normal(shape) * config.initializer_range
         values = values if len(shape) > 1 else np.zeros(shape)
         variables[name].assign(values.astype(np.float32))
-    model.tokenizer, model.trained_task = source.tokenizer, task
+    model.tokenizer, model.trained_task = stored.tokenizer, task
     return model, report
 
 
@@ -327,40 +302,14 @@ def empty_model(
     return head.model_class(config, **head.settings(config, shapes, task))
 
 
-def build_model(contents: ModelContents) -> keras.Model:
-    """Creates the Keras model of complete contents."""
-    shapes = {name: value.shape for name, value in contents.weights.items()}
-    model = empty_model(contents.config, shapes, contents.task)
-    for name, variable in original_names(model).items():
-        variable.assign(contents.weights[name])
-    return model
-
-
-def _read_slots(report: LoadReport, stored: StoredModel) -> dict[str, np.ndarray]:
+def _read_slots(report: LoadReport, weights: Weights) -> dict[str, np.ndarray]:
     """Reads the optimizer's moments of the weights that were loaded."""
-    reader, shapes = stored.weights
-    names = {
-        f"{name}/{slot}": f"{there}/{slot}"
+    return {
+        f"{name}/{slot}": weights[f"{there}/{slot}"]
         for name, there in report.mapped.items()
         for slot in SLOT_NAMES
-        if f"{there}/{slot}" in shapes
+        if f"{there}/{slot}" in weights
     }
-    values = read_variables(reader, report.source, names.values())
-    return {name: values[there] for name, there in names.items()}
-
-
-def find_model(
-    path: object, name: str = "path", *, do_lower_case: bool | None = None
-) -> FoundModel:
-    """Finds a model, which must have a tokenizer. `name` is the argument that contains `path`."""
-    check_choice("do_lower_case", do_lower_case)
-    found = _find(as_path(name, path), ModelSettings(do_lower_case=do_lower_case))
-    if found.source.tokenizer is None:
-        raise UserError(
-            f"{name} must contain a tokenizer. Received: {found.path!r}, which has no tokenizer. "
-            f"{found.source.tokenizer_note}".rstrip(". ")
-        )
-    return found
 
 
 def check_model(model: Any, kinds: Any, tokenizer: object) -> Tokenizer:
@@ -428,8 +377,8 @@ def match_names(
 ) -> dict[str, str]:
     """Maps model variables to the names in a checkpoint that fill them.
 
-    Only equal names match, except for the scope of a TF-Hub module. If `warm_start`, the
-    configuration of the model, is given, the checkpoint may have other layers and sharing.
+    Only equal names match. If `warm_start`, the configuration of the model, is given, the
+    checkpoint may have other layers and sharing.
 
     Differs: the original reports some unfilled variables as restored, and fills variables without
         an equal name from group 0 at any depth.
@@ -438,9 +387,8 @@ def match_names(
     parts = _parts_by_depth(stored, warm_start) if warm_start else {}
     for name in model_names:
         there = _PART_SCOPE.sub(lambda scope: parts.get(scope[0], scope[0]), name)
-        match = next((full for full in (there, HUB_SCOPE + there) if full in stored), None)
-        if match is not None:
-            matches[name] = match
+        if there in stored:
+            matches[name] = there
     return matches
 
 
@@ -468,8 +416,8 @@ def load_weights(
         LoadError: the checkpoint is missing, damaged, does not fill the encoder, or belongs to a
             model that shares fewer parameters. The model is left unchanged.
     """
-    source = path if isinstance(path, StoredModel) else open_weights(path)
-    prefix, (reader, shapes) = source.checkpoint, source.weights
+    weights = path.weights if isinstance(path, StoredModel) else open_weights(path)
+    source, shapes = weights.source, weights.shapes
     variables = original_names(model)
     skip = {name: why for name, why in (skip or {}).items() if name in variables}
     wanted = [name for name in variables if name not in skip]
@@ -483,7 +431,7 @@ def load_weights(
         name.startswith(POOLER) or not name.startswith(independent) for name in mapped
     )
     report = LoadReport(
-        source=prefix,
+        source=source,
         shapes=shapes,
         mapped=mapped,
         missing=missing,
@@ -500,32 +448,23 @@ def load_weights(
     if not (allow_partial or init_from_group0):
         report.check_no_block_is_left()
     if report.unused and model.uses_pooler:
-        logging.warning("%s has no pooler: the pooler of the model is new and random", prefix)
+        logging.warning("%s has no pooler: the pooler of the model is new and random", source)
     known = (ENCODER_PREFIX, *PRETRAINING_HEADS, *HEAD_NAMES)
-    if other := [n for n in report.ignored if not n.removeprefix(HUB_SCOPE).startswith(known)]:
+    if other := [name for name in report.ignored if not name.startswith(known)]:
         logging.warning(
             "%s: weights that are not used, so outputs may differ from the program that stored "
             "them: %s",
-            prefix,
+            source,
             listed(other),
         )
-    values = read_variables(reader, prefix, mapped.values())
-    if bad := [name for name, stored in mapped.items() if not np.isfinite(values[stored]).all()]:
-        logging.warning("%s contains NaN or infinite weights: %s", prefix, ", ".join(bad))
-    for name, stored in mapped.items():
-        variables[name].assign(values[stored])
+    values = {there: weights[there] for there in set(mapped.values())}
+    if bad := [name for name, there in mapped.items() if not np.isfinite(values[there]).all()]:
+        logging.warning("%s contains NaN or infinite weights: %s", source, ", ".join(bad))
+    for name, there in mapped.items():
+        variables[name].assign(values[there])
     return report
 
 
-def open_checkpoint(prefix: str) -> Opened:
-    """Opens a `StoredModel.checkpoint`. Raises `LoadError` if it cannot be read."""
-    reader = format_module(format_of_weights(prefix)).open_weights(prefix)
-    return reader, dict(sorted(reader.get_variable_to_shape_map().items()))
-
-
-def read_global_step(prefix: str, opened: Opened | None = None) -> int:
+def read_global_step(path: str) -> int:
     """Returns the training step of a checkpoint, or 0 if it is not stored."""
-    reader, shapes = opened or open_checkpoint(prefix)
-    if GLOBAL_STEP not in shapes:
-        return 0
-    return int(read_variables(reader, prefix, [GLOBAL_STEP])[GLOBAL_STEP])
+    return open_weights(path).global_step

@@ -7,7 +7,7 @@ of the newest checkpoint. They are name-based: `tf.train.Checkpoint` would silen
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,7 +17,6 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.checkpoints.downloads import suggestion
-from albert_tf.checkpoints.model_contents import ModelContents, StoredModel, WeightsReader
 from albert_tf.checkpoints.model_directory import (
     CONFIG_FILE,
     LOWER_CASE_KEY,
@@ -27,7 +26,15 @@ from albert_tf.checkpoints.model_directory import (
     read_config,
 )
 from albert_tf.checkpoints.other_files import next_step
-from albert_tf.checkpoints.report import DamagedError, LoadError
+from albert_tf.checkpoints.report import LoadError
+from albert_tf.checkpoints.stored_model import (
+    GLOBAL_STEP,
+    READ_ERRORS,
+    StoredModel,
+    StoredTokenizer,
+    Weights,
+    kind_of_error,
+)
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.data.files import (
     folder_names,
@@ -45,22 +52,9 @@ from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer, piece_
 CHECKPOINT = "model.ckpt"  # step checkpoints are called model.ckpt-<step>
 BEST = "model.ckpt-best"  # name of the checkpoint with the best scores
 
-GLOBAL_STEP = "global_step"
 DATA_SUFFIX = ".data-00000-of-00001"
 
-# Raised by TensorFlow's checkpoint reader, depending on the damage.
-READ_ERRORS = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
-
-# Temporary errors, and missing permissions.
-_OTHER_ERRORS = (
-    tf.errors.AbortedError,
-    tf.errors.CancelledError,
-    tf.errors.DeadlineExceededError,
-    tf.errors.PermissionDeniedError,
-    tf.errors.ResourceExhaustedError,
-    tf.errors.UnauthenticatedError,
-    tf.errors.UnavailableError,
-)
+_HUB_SCOPE = "module/"  # scope of the encoder if the original trains a TF-Hub module
 
 
 def find_checkpoint(path: str) -> str:
@@ -122,40 +116,30 @@ def prefixes_in(directory: str) -> list[str]:
     )
 
 
-def open_tensorflow_checkpoint(prefix: str) -> WeightsReader:
-    """Returns TensorFlow's reader of a checkpoint.
+def open_weights(checkpoint: str) -> Weights:
+    """Opens a checkpoint, given its prefix.
 
     Raises `DamagedError` if the files are damaged, `LoadError` if they cannot be read.
     """
     try:
-        reader = tf.train.load_checkpoint(prefix)
-        reader.get_variable_to_shape_map()  # fails if names are not text
+        reader = tf.train.load_checkpoint(checkpoint)
+        shapes = reader.get_variable_to_shape_map()  # fails if names are not text
     except READ_ERRORS as error:
-        if is_pattern_to_tensorflow(prefix) and tf.io.gfile.exists(f"{prefix}.index"):
+        if is_pattern_to_tensorflow(checkpoint) and tf.io.gfile.exists(f"{checkpoint}.index"):
             raise LoadError(
-                f"{prefix!r} cannot be read: TensorFlow interprets the '[', ']' or backslash in "
-                "its path as a pattern. Rename the directory."
+                f"{checkpoint!r} cannot be read: TensorFlow interprets the '[', ']' or backslash "
+                "in its path as a pattern. Rename the directory."
             ) from error
-        kind = _kind_of_error(error)
-        raise kind(f"{prefix!r} cannot be read as a checkpoint: {reason_of(error)}") from error
-    return reader
-
-
-def _kind_of_error(error: Exception) -> type[LoadError]:
-    if isinstance(error, LoadError):  # raised by the reader of another format
-        return type(error)
-    return LoadError if isinstance(error, _OTHER_ERRORS) else DamagedError
-
-
-def read_variables(
-    reader: WeightsReader, prefix: str, names: Iterable[str]
-) -> dict[str, np.ndarray]:
-    """Returns values of an open checkpoint. Raises `LoadError` if they cannot be read."""
-    try:
-        return {name: reader.get_tensor(name) for name in names}
-    except READ_ERRORS as error:
-        kind = _kind_of_error(error)
-        raise kind(f"The checkpoint {prefix!r} is damaged: {reason_of(error)}") from error
+        raise kind_of_error(error)(
+            f"{checkpoint!r} cannot be read as a checkpoint: {reason_of(error)}"
+        ) from error
+    stored = {name.removeprefix(_HUB_SCOPE): name for name in shapes}
+    stored |= {name: name for name in shapes if not name.startswith(_HUB_SCOPE)}
+    return Weights(
+        checkpoint,
+        {name: shapes[there] for name, there in stored.items()},
+        lambda name: reader.get_tensor(stored[name]),
+    )
 
 
 def slot_variables(
@@ -227,37 +211,32 @@ def read(path: str) -> StoredModel:
     config_file = os.path.join(directory, CONFIG_FILE)
     config = read_config(config_file) if tf.io.gfile.exists(config_file) else None
     return StoredModel(
-        path=directory,
         checkpoint=checkpoint,
         config=config,
         config_file=config_file if config else None,
-        tokenizer_files=find_tokenizer_files(directory),
+        stored_tokenizer=StoredTokenizer(find_tokenizer_files(directory)),
         task=StoredTask.read(directory),
     )
 
 
-def unsupported_weights(contents: ModelContents) -> list[str]:
+def unsupported_weights(stored: StoredModel) -> list[str]:
     """Returns an empty list: this format supports all models."""
     return []
 
 
-def write(directory: str, contents: ModelContents) -> None:
+def write(directory: str, stored: StoredModel) -> None:
     """Writes a release directory. With optimizer slots, training can resume in it."""
-    config = contents.config.replace(
-        extra={**contents.config.extra, LOWER_CASE_KEY: contents.do_lower_case}
-    )
-    ModelDirectory(directory, config, contents.tokenizer).write()
+    config, tokenizer = stored.required_config, stored.tokenizer
+    config = config.replace(extra={**config.extra, LOWER_CASE_KEY: stored.do_lower_case})
+    ModelDirectory(directory, config, tokenizer).write()
     path = os.path.join(directory, SENTENCEPIECE_LIST_FILE)
-    if isinstance(contents.tokenizer, SentencePieceTokenizer) and not tf.io.gfile.exists(path):
+    if isinstance(tokenizer, SentencePieceTokenizer) and not tf.io.gfile.exists(path):
         # The original's exporter needs the list of pieces, which other formats omit.
-        write_file(path, piece_list(contents.tokenizer.model_proto))
+        write_file(path, piece_list(tokenizer.model_proto))
     name = BEST
-    if any(map(is_slot, contents.weights)):
-        name = f"{CHECKPOINT}-{contents.global_step}"
+    if any(map(is_slot, stored.weights)):
+        name = f"{CHECKPOINT}-{stored.global_step}"
         name_newest(directory, [name])
-    write_checkpoint(os.path.join(directory, name), contents.weights, contents.global_step)
-    if contents.task is not None:
-        contents.task.write(directory)
-
-
-open_weights = open_tensorflow_checkpoint
+    write_checkpoint(os.path.join(directory, name), stored.weights, stored.global_step)
+    if stored.task is not None:
+        stored.task.write(directory)

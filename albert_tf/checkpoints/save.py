@@ -12,8 +12,8 @@ from albert_tf.checkpoints.convert import check_target, new_directory
 from albert_tf.checkpoints.formats import writer_of
 from albert_tf.checkpoints.heads import head_of
 from albert_tf.checkpoints.loading import check_model
-from albert_tf.checkpoints.model_contents import ModelContents
 from albert_tf.checkpoints.model_directory import LOWER_CASE_KEY
+from albert_tf.checkpoints.stored_model import StoredModel
 from albert_tf.data.arguments import as_path, check_choice, check_whole_number
 from albert_tf.data.files import random_name
 from albert_tf.data.sequences import check_room
@@ -93,17 +93,17 @@ def save(
         target = random_name(os.path.abspath(directory))
     check_target(target)
     lower_case = bool(config.extra.get(LOWER_CASE_KEY, True))
-    contents = ModelContents(
+    stored = StoredModel.in_memory(
         config,
         {name: np.asarray(value, np.float32) for name, value in original_names(model).items()},
         tokenizer,
-        tokenizer.do_lower_case if tokenizer else lower_case,
+        do_lower_case=tokenizer.do_lower_case if tokenizer else lower_case,
         task=task,
     )
-    if omitted := writer.unsupported_weights(contents):
+    if omitted := writer.unsupported_weights(stored):
         logging.warning("%s does not support %s", format, ", ".join(omitted))
     with new_directory(target) as made:
-        writer.write(made, contents)
+        writer.write(made, stored)
     if target != directory:
         former = f"{target}.former"
         os.rename(directory, former)

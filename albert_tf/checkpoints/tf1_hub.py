@@ -17,15 +17,16 @@ import tensorflow as tf
 from absl import logging
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
-from albert_tf.checkpoints.model_contents import ModelContents, StoredModel
 from albert_tf.checkpoints.model_directory import (
     CONFIG_FILE,
     SENTENCEPIECE_FILE,
     SENTENCEPIECE_LIST_FILE,
     WORDPIECE_FILE,
 )
-from albert_tf.checkpoints.original import open_tensorflow_checkpoint, write_checkpoint
+from albert_tf.checkpoints.original import open_weights as open_weights
+from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.checkpoints.report import LoadError
+from albert_tf.checkpoints.stored_model import StoredModel, StoredTokenizer
 from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import read_file, reason_of, write_file
@@ -35,7 +36,6 @@ from albert_tf.modeling.original_names import is_of_pretraining, original_names
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer, piece_list
 
-open_weights = open_tensorflow_checkpoint  # variables have the original's names
 GRAPH_FILE = "saved_model.pb"
 VARIABLES = os.path.join("variables", "variables")
 INPUTS = ("input_ids", "input_mask", "segment_ids")
@@ -65,10 +65,10 @@ def is_here(path: str) -> bool:
     if not tf.io.gfile.exists(os.path.join(path, GRAPH_FILE)):
         return False
     try:
-        variables = open_tensorflow_checkpoint(os.path.join(path, VARIABLES))
+        weights = open_weights(os.path.join(path, VARIABLES))
     except LoadError:
         return True  # `read` reports the error
-    return OBJECT_GRAPH not in variables.get_variable_to_shape_map()
+    return OBJECT_GRAPH not in weights
 
 
 def read(path: str) -> StoredModel:
@@ -77,12 +77,11 @@ def read(path: str) -> StoredModel:
     try:
         content = read_file(os.path.join(path, GRAPH_FILE))
         saved_model = saved_model_pb2.SavedModel.FromString(content)
-        reader = open_tensorflow_checkpoint(checkpoint)
-        shapes = reader.get_variable_to_shape_map()
+        weights = open_weights(checkpoint)
         if not saved_model.meta_graphs:
             raise LoadError(f"{GRAPH_FILE} contains no graph. {_EXPECTED}")
-        if not any(_SHARED_LAYERS in name for name in shapes):
-            found = listed(sorted(shapes)[:8])
+        if not any(_SHARED_LAYERS in name for name in weights):
+            found = listed([*weights][:8])
             raise LoadError(
                 f"It is not a module of ALBERT: its variables are {found}, ... {_EXPECTED}"
             )
@@ -96,13 +95,12 @@ def read(path: str) -> StoredModel:
         raise LoadError(f"{path}: {GRAPH_FILE} cannot be read: {reason_of(error)}") from error
     config_file = _asset(path, CONFIG_FILE)
     return StoredModel(
-        path=path,
         checkpoint=checkpoint,
         config=AlbertConfig.from_json_file(config_file) if config_file else None,
         config_file=config_file,
-        tokenizer_files=[*filter(None, [_asset(path, asset)])],
+        stored_tokenizer=StoredTokenizer([*filter(None, [_asset(path, asset)])]),
         do_lower_case=_constant(graph, outputs["do_lower_case"].name),
-        open_reader=lambda: reader,
+        open_weights=lambda: weights,
     )
 
 
@@ -235,28 +233,28 @@ def _variable_parts(graph: tf.Graph) -> Iterator[str]:
         )
 
 
-def unsupported_weights(contents: ModelContents) -> list[str]:
+def unsupported_weights(stored: StoredModel) -> list[str]:
     """Returns the names of unsupported weights: other heads and moments."""
-    _tokenizer_files(contents.tokenizer)
-    return sorted(name for name in contents.weights if not is_of_pretraining(name))
+    _tokenizer_files(stored.tokenizer)
+    return sorted(name for name in stored.weights if not is_of_pretraining(name))
 
 
-def write(directory: str, contents: ModelContents) -> None:
+def write(directory: str, stored: StoredModel) -> None:
     """Writes a module with the signatures of the original's modules; see docs/exporting.md.
 
     Source: export_to_tfhub.py of the original release.
     """
-    tokenizer = _tokenizer_files(contents.tokenizer)
-    has_sentence_order_head = _SENTENCE_ORDER in contents.weights
-    model = AlbertForPretraining(contents.config, has_sentence_order_head=has_sentence_order_head)
-    weights = {name: v for name, v in contents.weights.items() if is_of_pretraining(name)}
+    config, tokenizer = stored.required_config, _tokenizer_files(stored.tokenizer)
+    has_sentence_order_head = _SENTENCE_ORDER in stored.weights
+    model = AlbertForPretraining(config, has_sentence_order_head=has_sentence_order_head)
+    weights = {name: v for name, v in stored.weights.items() if is_of_pretraining(name)}
     saved_model = saved_model_pb2.SavedModel()
     for tag in ("train", None):
-        graph = _meta_graph(model, weights, list(tokenizer), contents.do_lower_case, tag)
+        graph = _meta_graph(model, weights, list(tokenizer), bool(stored.do_lower_case), tag)
         saved_model.meta_graphs.append(graph)
     for folder in (_ASSETS_FOLDER, os.path.dirname(VARIABLES)):
         tf.io.gfile.makedirs(os.path.join(directory, folder))
-    contents.config.to_json_file(os.path.join(directory, _ASSETS_FOLDER, CONFIG_FILE))
+    config.to_json_file(os.path.join(directory, _ASSETS_FOLDER, CONFIG_FILE))
     _write_files(os.path.join(directory, _ASSETS_FOLDER), tokenizer)
     write_checkpoint(os.path.join(directory, VARIABLES), weights, global_step=None)
     files = {GRAPH_FILE: saved_model.SerializeToString(), _MODULE_FILE: _MODULE_VERSION}

@@ -22,22 +22,19 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints.formats import find_weights
-from albert_tf.checkpoints.loading import open_checkpoint
+from albert_tf.checkpoints.formats import open_weights
 from albert_tf.checkpoints.original import (
     BEST,
     CHECKPOINT,
     DATA_SUFFIX,
-    GLOBAL_STEP,
-    READ_ERRORS,
     name_newest,
     named_checkpoint,
     new_checkpoint,
-    read_variables,
     slot_variables,
     write_checkpoint,
 )
 from albert_tf.checkpoints.report import DamagedError, LoadError, SaveError
+from albert_tf.checkpoints.stored_model import GLOBAL_STEP, READ_ERRORS
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import (
     advice_on,
@@ -246,24 +243,24 @@ class TrainingDirectory:
 
         Raises `LoadError` if the checkpoint is damaged or belongs to another model or optimizer.
         """
-        reader, shapes = open_checkpoint(prefix)
+        weights = open_weights(prefix)
         variables = {**original_names(model), **slot_variables(model, optimizer)}
         for name in (*variables, GLOBAL_STEP):
-            if name not in shapes:
+            if name not in weights:
                 raise LoadError(
                     f"{prefix} cannot be resumed: it has no {name!r}. To start from its weights "
                     "only, pass the checkpoint as `init_checkpoint` and use a new `output_dir`."
                 )
         for name, variable in variables.items():
-            if tuple(shapes[name]) != tuple(variable.shape):
+            if weights.shapes[name] != list(variable.shape):
                 raise LoadError(
-                    f"{prefix} cannot be resumed: {name!r} has shape {shapes[name]}, but "
+                    f"{prefix} cannot be resumed: {name!r} has shape {weights.shapes[name]}, but "
                     f"{list(variable.shape)} in the model of `albert_config_file`."
                 )
-        values = read_variables(reader, prefix, [*variables, GLOBAL_STEP])
+        values = {name: weights[name] for name in variables}
         for name, variable in variables.items():
             variable.assign(values[name])
-        step = int(values[GLOBAL_STEP])
+        step = weights.global_step
         optimizer.iterations.assign(step)
         return step
 
@@ -396,7 +393,7 @@ def choose_checkpoints(
             f"{directory.path!r} has no checkpoint for `{name}`={choice}. Train first, or pass the "
             f"path of a checkpoint as `{name}`."
         )
-    return iter([find_weights(path)])
+    return iter([open_weights(path).source])
 
 
 def choose_checkpoint(

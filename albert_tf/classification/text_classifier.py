@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from albert_tf.checkpoints.loading import check_model, find_model, load_found
+from albert_tf.checkpoints.loading import build_as, build_kind, check_model, open_with_tokenizer
 from albert_tf.checkpoints.save import save
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.classification.data import LABEL, TEXT_A, TEXT_B, CustomData, metrics_for
@@ -115,12 +115,14 @@ class TextClassifier(TextPredictor):
             raise UserError(
                 "multi_label, new_head and rename_labels require labels. Received: labels=None"
             )
-        found = find_model(path)
+        stored = open_with_tokenizer(path)
         if labels is None:
-            model = found.load(AlbertForClassification, "a model with a classifier or a regression")
-            if found.task is None and model.num_labels > 1:
+            model = build_kind(
+                stored, AlbertForClassification, "a model with a classifier or a regression"
+            )
+            if stored.task is None and model.num_labels > 1:
                 raise UserError(
-                    f"`labels` must name the {model.num_labels} classes of {found.path!r}, which "
+                    f"`labels` must name the {model.num_labels} classes of {stored.path!r}, which "
                     "contains no names. Received: None"
                 )
         else:
@@ -128,8 +130,8 @@ class TextClassifier(TextPredictor):
             is_regression = isinstance(labels, list | tuple) and not labels
             head |= {"num_labels": 1} if is_regression else {"labels": labels}
             head |= {"multi_label": True} if multi_label else {}
-            model = load_found(AlbertForClassification, found, head)
-        names = found.task.labels.names if labels is None and found.task else None
+            model = build_as(AlbertForClassification, stored, head)
+        names = stored.task.labels.names if labels is None and stored.task else None
         return cls(model, labels=names, max_seq_length=max_seq_length, batch_size=batch_size)
 
     def __call__(

@@ -37,7 +37,7 @@ FLAGS = Flags(ExportSettings, WithoutEffect)
 
 def run(settings: ExportSettings) -> None:
     from albert_tf.checkpoints.convert import export_weights
-    from albert_tf.checkpoints.model_source import model_in
+    from albert_tf.checkpoints.model_choice import model_in
 
     model = model_in(*settings.location())
     names = export_weights(model, settings.export_path, dry_run=settings.dry_run)

@@ -45,7 +45,7 @@ FLAGS = Flags(HubSettings, WithoutEffect)
 
 
 def run(settings: HubSettings) -> None:
-    from albert_tf.checkpoints.model_source import model_in
+    from albert_tf.checkpoints.model_choice import model_in
     from albert_tf.serving.hub import export_hub_module
 
     model = model_in(*settings.location())

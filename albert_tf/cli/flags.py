@@ -141,7 +141,7 @@ class ModelParts(Settings):
     do_lower_case: bool | None = lower_case_setting()
 
     def parts(self) -> dict[str, Any]:
-        """Returns the settings as arguments of `read_contents`."""
+        """Returns the settings as arguments of `choose_model`."""
         return {name: getattr(self, name) for name in settings_of(ModelParts)}
 
 

@@ -12,11 +12,11 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.checkpoints.directory_lock import EVALUATION, TRAINING, check_unlocked, locked
-from albert_tf.checkpoints.formats import find_weights, stored_task
+from albert_tf.checkpoints.formats import open_weights, stored_task
 from albert_tf.checkpoints.heads import CLASSIFIER, has_head
-from albert_tf.checkpoints.loading import open_checkpoint
+from albert_tf.checkpoints.model_choice import choose_model
 from albert_tf.checkpoints.model_directory import LOWER_CASE_KEY, ModelDirectory
-from albert_tf.checkpoints.model_source import ModelSettings, ModelSource, resolve_model
+from albert_tf.checkpoints.stored_model import StoredModel
 from albert_tf.checkpoints.stored_task import (
     QUESTION_TASKS,
     StoredTask,
@@ -106,13 +106,13 @@ def prepare(kind: type[Job[S]], settings: S) -> RunContext[S]:
     task_name = kind.task_name(settings, trained)
     if trained:
         trained.check_name(task_name, trained_in, is_training=settings.do_train)
-    source = _find_model(settings, checkpoint, output)
-    settings = _resolve(kind, settings, strategy, trained, task_name, source.config)
+    source = _choose_model(settings, checkpoint, output)
+    settings = _resolve(kind, settings, strategy, trained, task_name, source.required_config)
     return RunContext(
         settings=settings,
         strategy=strategy,
         tokenizer=source.required_tokenizer,
-        checkpoint=source.checkpoint,
+        checkpoint=source.checkpoint or None,
         output=output,
         model_directory=ModelDirectory(
             output.path, _model_config(source, settings), source.required_tokenizer
@@ -134,15 +134,20 @@ def _trained_task(
     return stored_task(checkpoint, wanted), os.path.dirname(checkpoint)
 
 
-def _find_model(
+def _choose_model(
     settings: FineTuningSettings, checkpoint: str | None, output: TrainingDirectory
-) -> ModelSource:
-    """Finds configuration, tokenizer and initial weights; warns if there are no weights."""
-    fields = dataclasses.fields(ModelSettings)
-    model = ModelSettings(**{field.name: getattr(settings, field.name, None) for field in fields})
-    if model.init_checkpoint is None:
-        model = dataclasses.replace(model, init_checkpoint=checkpoint)
-    source = resolve_model(model)
+) -> StoredModel:
+    """Chooses configuration, tokenizer and initial weights; warns if there are no weights."""
+    init = settings.init_checkpoint
+    source = choose_model(
+        albert_config_file=settings.albert_config_file,
+        albert_hub_module_handle=settings.albert_hub_module_handle,
+        init_checkpoint=checkpoint if init is None else init,
+        output_dir=settings.output_dir,
+        spm_model_file=settings.spm_model_file,
+        vocab_file=settings.vocab_file,
+        do_lower_case=settings.do_lower_case,
+    )
     _ = source.required_tokenizer
     if not (source.checkpoint or output.newest() or output.best()):
         logging.warning(
@@ -180,11 +185,11 @@ def _resolve(
     return with_xla(settings, num_padded_lengths(settings.max_seq_length, settings.padding))
 
 
-def _model_config(source: ModelSource, settings: FineTuningSettings) -> AlbertConfig:
+def _model_config(source: StoredModel, settings: FineTuningSettings) -> AlbertConfig:
     """Returns the configuration of the trained model."""
     # The model stores `do_lower_case`, so that later commands tokenize in the same way.
-    extra = {**source.config.extra, LOWER_CASE_KEY: source.required_tokenizer.do_lower_case}
-    config = source.config.replace(extra=extra)
+    config, lower_case = source.required_config, source.required_tokenizer.do_lower_case
+    config = config.replace(extra={**config.extra, LOWER_CASE_KEY: lower_case})
     if settings.encoder_dropout_prob is not None:
         config = with_dropout(config, settings.encoder_dropout_prob)
     config.check_sequence_length(settings.max_seq_length)
@@ -218,7 +223,7 @@ def _checkpoint_elsewhere(settings: FineTuningSettings) -> str | None:
     path = None if settings.checkpoint in CHOICES else settings.checkpoint
     if not settings.do_train:
         path = path or settings.init_checkpoint
-        return find_weights(path) if path else None
+        return open_weights(path).source if path else None
     # Otherwise, a wrong path would be detected only after training.
     own = os.path.abspath(settings.output_dir)
     if path and own not in (os.path.abspath(path), os.path.dirname(os.path.abspath(path))):
@@ -249,8 +254,7 @@ def check_head_in(directory: TrainingDirectory, task: StoredTask) -> None:
     prefix = directory.newest() or directory.best()
     if not prefix:
         return
-    _, shapes = open_checkpoint(prefix)
-    if not has_head(shapes, task):
+    if not has_head(open_weights(prefix).shapes, task):
         labels = f"these labels, {described(task.labels)}"
         raise UserError(
             f"{directory.path!r} belongs to another model: its checkpoint "
@@ -269,9 +273,9 @@ def fresh_head(task: StoredTask, checkpoint: str) -> dict[str, str]:
     stored = stored_task(checkpoint, task.name)
     if stored is None or (stored.name, stored.labels) == (task.name, task.labels):
         return {}
-    _, shapes = open_checkpoint(checkpoint)
+    weights = open_weights(checkpoint)
     reason = f"of the task {stored.name}"
-    return {name: reason for name in (CLASSIFIER, "output_bias") if name in shapes}
+    return {name: reason for name in (CLASSIFIER, "output_bias") if name in weights}
 
 
 def _write_output(job: Job[S]) -> None:

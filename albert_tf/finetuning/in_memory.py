@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from albert_tf.checkpoints.loading import find_model
+from albert_tf.checkpoints.loading import build_kind, open_with_tokenizer
 from albert_tf.checkpoints.save import save
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.data.arguments import check_whole_number
@@ -68,7 +68,8 @@ def fit_rows(
             "save_checkpoints_steps": -(-len(train) // settings["train_batch_size"]),
         }
         result = run({**job_settings, **settings})
-        trained = find_model(directory, "output_dir").load(type(model), "a trained model")
+        stored = open_with_tokenizer(directory, "output_dir")
+        trained = build_kind(stored, type(model), "a trained model")
     model.set_weights(trained.get_weights())
     model.trained_task, model.has_new_head = trained.trained_task, False
     return result.scores

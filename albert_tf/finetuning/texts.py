@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints.loading import check_model, find_model, load_weights
+from albert_tf.checkpoints.loading import check_model, load_weights, open_with_tokenizer
 from albert_tf.data.arguments import texts_and_pairs
 from albert_tf.data.errors import UserError
 from albert_tf.data.parallel import progress
@@ -151,18 +151,18 @@ class TextEncoder:
             ValueError: there is no model, it has no tokenizer, `pooling` is "pooled" but the model
                 has no pooler, or an argument is invalid, see `TextEncoder`.
         """
-        found = find_model(path)
-        encoder = AlbertEncoder(found.source.config)
+        stored = open_with_tokenizer(path)
+        encoder = AlbertEncoder(stored.required_config)
         encoder.uses_pooler = pooling == "pooled"
-        report = load_weights(encoder, found.stored)
+        report = load_weights(encoder, stored)
         if report.unused and pooling == "pooled":
             raise UserError(
                 f"pooling='pooled' needs a model with a pooler. Use pooling='mean'. Received: "
-                f"path={found.path!r}, a model without a pooler"
+                f"path={stored.path!r}, a model without a pooler"
             )
         return cls(
             encoder,
-            found.tokenizer,
+            stored.required_tokenizer,
             pooling=pooling,
             max_seq_length=max_seq_length,
             batch_size=batch_size,

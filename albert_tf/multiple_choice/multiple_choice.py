@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from albert_tf.checkpoints.loading import check_model, find_model
+from albert_tf.checkpoints.loading import build_kind, check_model, open_with_tokenizer
 from albert_tf.checkpoints.stored_task import MULTIPLE_CHOICE, StoredTask
 from albert_tf.data.arguments import (
     as_list,
@@ -108,8 +108,8 @@ class MultipleChoice:
             ValueError: there is no model, it has no tokenizer or is not a multiple-choice model, or
                 a number is out of range.
         """
-        found = find_model(path)
-        model = found.load(AlbertForMultipleChoice, "a multiple-choice model", _UNKNOWN)
+        stored = open_with_tokenizer(path)
+        model = build_kind(stored, AlbertForMultipleChoice, "a multiple-choice model", _UNKNOWN)
         return cls(
             model, max_seq_length=max_seq_length, max_qa_length=max_qa_length, batch_size=batch_size
         )

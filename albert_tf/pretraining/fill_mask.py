@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.checkpoints.heads import MASKED_LM_HEAD, heads_in
-from albert_tf.checkpoints.loading import check_model, find_model, load_weights, without_scope
+from albert_tf.checkpoints.loading import check_model, load_weights, open_with_tokenizer
 from albert_tf.data.arguments import as_texts, check_whole_number
 from albert_tf.data.errors import UserError
 from albert_tf.data.parallel import progress
@@ -166,15 +166,14 @@ def read_model(
     path: object, name: str, do_lower_case: bool | None = None
 ) -> tuple[AlbertForPretraining, Tokenizer]:
     """Loads a model and its tokenizer for `FillMask`. `name` names `path` in error messages."""
-    found = find_model(path, name, do_lower_case=do_lower_case)
-    shapes = without_scope(found.stored.weights[1])
-    if not any(weight.startswith(MASKED_LM_HEAD) for weight in shapes):
-        heads = ", ".join(heads_in(shapes)) or "none"
+    stored = open_with_tokenizer(path, name, do_lower_case=do_lower_case)
+    if not any(weight.startswith(MASKED_LM_HEAD) for weight in stored.weights):
+        heads = ", ".join(heads_in(stored.weights.shapes)) or "none"
         raise UserError(
             f"{name} must be a model with a masked-LM head. Received: {path!r}, which has the "
             f"heads: {heads}"
         )
     # Models without a sentence-order head must also load.
-    model = AlbertForPretraining(found.source.config, has_sentence_order_head=False)
-    load_weights(model, found.stored).check_complete()
-    return model, found.tokenizer
+    model = AlbertForPretraining(stored.required_config, has_sentence_order_head=False)
+    load_weights(model, stored).check_complete()
+    return model, stored.required_tokenizer

@@ -12,12 +12,13 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.checkpoints.directory_lock import EVALUATION, locked
+from albert_tf.checkpoints.model_choice import choose_model
 from albert_tf.checkpoints.model_directory import (
     ModelDirectory,
     find_tokenizer,
     make_output_dir,
 )
-from albert_tf.checkpoints.model_source import ModelSettings, ModelSource, resolve_model
+from albert_tf.checkpoints.stored_model import StoredModel
 from albert_tf.checkpoints.training_directory import CHOICES, TrainingDirectory, choose_checkpoints
 from albert_tf.config import OptimizerConfig
 from albert_tf.data.errors import UserError
@@ -155,7 +156,7 @@ def run_pretraining(
     optimizer_config = _optimizer_config(settings)
     last_step = optimizer_config.num_train_steps
     strategy = strategy_of(settings)
-    model = resolve_model(_model_settings(settings))
+    model = _chosen_model(settings)
     tokenizer = model.tokenizer or find_tokenizer(settings.output_dir)
     masking = _masking(settings, tokenizer)
     eval_input_file = settings.eval_input_file or settings.input_file
@@ -164,7 +165,8 @@ def run_pretraining(
     check_shards(train_files, eval_files)
     facts = common_facts([*train_files, *eval_files], _known_facts(settings, model, tokenizer))
     lower_case = {LOWER_CASE: facts[LOWER_CASE]} if LOWER_CASE in facts else {}
-    config = model.config.replace(extra={**model.config.extra, **lower_case})
+    config = model.required_config
+    config = config.replace(extra={**config.extra, **lower_case})
     model_directory = ModelDirectory(settings.output_dir, config, model.tokenizer)
     task = PretrainingTask(
         config,
@@ -189,12 +191,12 @@ def run_pretraining(
     return finish(result, strategy, dry_run=settings.dry_run)
 
 
-def _model_settings(settings: PretrainingSettings) -> ModelSettings:
-    """Returns the model-related settings. A resumed run ignores `init_checkpoint`."""
+def _chosen_model(settings: PretrainingSettings) -> StoredModel:
+    """Returns the model to train. A resumed run ignores `init_checkpoint`."""
     directory = TrainingDirectory(settings.output_dir)
     resumes = directory.newest() or directory.best()
     evaluates = not settings.do_train and settings.eval_checkpoint not in CHOICES
-    return ModelSettings(
+    return choose_model(
         albert_config_file=settings.albert_config_file,
         init_checkpoint=None if resumes else settings.init_checkpoint or None,
         eval_checkpoint=settings.eval_checkpoint if evaluates else None,
@@ -205,13 +207,13 @@ def _model_settings(settings: PretrainingSettings) -> ModelSettings:
 
 
 def _known_facts(
-    settings: PretrainingSettings, model: ModelSource, tokenizer: Tokenizer | None
+    settings: PretrainingSettings, model: StoredModel, tokenizer: Tokenizer | None
 ) -> dict[str, tuple[Any, str]]:
     """Returns the facts that the records must match, and their sources."""
     facts: dict[str, tuple[Any, str]] = {}
     if tokenizer is not None:
         facts[VOCABULARY] = vocabulary_fingerprint(tokenizer.tokens), tokenizer.files[0]
-    if (lower_case := model.config.extra.get(LOWER_CASE)) is not None:
+    if (lower_case := model.required_config.extra.get(LOWER_CASE)) is not None:
         facts[LOWER_CASE] = bool(lower_case), str(model.config_file)
     if settings.sentence_loss is not None:  # without this loss, the labels of pairs are ignored
         is_any = settings.sentence_loss == NONE

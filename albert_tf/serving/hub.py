@@ -11,8 +11,8 @@ import tensorflow as tf
 import tensorflow_text
 
 from albert_tf.checkpoints.convert import ConversionReport, check_target, convert, new_directory
+from albert_tf.checkpoints.formats import open_model
 from albert_tf.checkpoints.load_tokenizer import load_tokenizer
-from albert_tf.checkpoints.model_source import stored_model
 from albert_tf.checkpoints.tf2_hub.writing import DEFAULT_SIGNATURE
 from albert_tf.data.arguments import as_path
 from albert_tf.data.errors import UserError
@@ -76,7 +76,7 @@ def export_hub_module(
         )
     check_target(preprocessor_path)
     tokenizer = load_tokenizer(path, do_lower_case=do_lower_case)
-    config = stored_model(path).config
+    config = open_model(path).config
     length = min(_LENGTH, config.max_position_embeddings) if config else _LENGTH
     if dry_run:
         return export()

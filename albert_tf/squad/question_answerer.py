@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
-from albert_tf.checkpoints.loading import check_model, find_model
+from albert_tf.checkpoints.loading import build_kind, check_model, open_with_tokenizer
 from albert_tf.checkpoints.stored_task import THRESHOLD, StoredTask
 from albert_tf.data.arguments import (
     as_texts,
@@ -299,8 +299,8 @@ class QuestionAnswerer(Answerer):
             ValueError: there is no model, it has no tokenizer or does not answer questions, or a
                 setting is out of range.
         """
-        found = find_model(path)
-        model = found.load(_MODELS, "a model that answers questions (SQuAD 1.1 or 2.0)")
+        stored = open_with_tokenizer(path)
+        model = build_kind(stored, _MODELS, "a model that answers questions (SQuAD 1.1 or 2.0)")
         return cls(model, batch_size=batch_size, **settings)
 
     def __call__(

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from albert_tf.checkpoints.loading import check_model, find_model, load_found
+from albert_tf.checkpoints.loading import build_as, build_kind, check_model, open_with_tokenizer
 from albert_tf.checkpoints.save import save
 from albert_tf.checkpoints.stored_task import TOKENS, StoredTask
 from albert_tf.data.arguments import as_list, as_texts, check_same_length
@@ -101,13 +101,15 @@ class TokenClassifier(WordTagger):
         """
         if labels is None and (new_head or rename_labels):
             raise UserError("new_head and rename_labels require labels. Received: labels=None")
-        found = find_model(path)
+        stored = open_with_tokenizer(path)
         if labels is None:
-            model = found.load(AlbertForTokenClassification, "a model that classifies tokens")
-            labels = found.task.labels.names if found.task and model.labels is None else None
+            model = build_kind(
+                stored, AlbertForTokenClassification, "a model that classifies tokens"
+            )
+            labels = stored.task.labels.names if stored.task and model.labels is None else None
         else:
             settings = {"labels": labels, "new_head": new_head, "rename_labels": rename_labels}
-            model = load_found(AlbertForTokenClassification, found, settings)
+            model = build_as(AlbertForTokenClassification, stored, settings)
         return cls(model, labels=labels, max_seq_length=max_seq_length, batch_size=batch_size)
 
     def fit(

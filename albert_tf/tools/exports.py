@@ -4,7 +4,8 @@ import os
 from dataclasses import replace
 from typing import Any
 
-from albert_tf.checkpoints.loading import build_model, find_model, read_contents
+from albert_tf.checkpoints.loading import build, build_kind, open_with_tokenizer
+from albert_tf.checkpoints.model_choice import choose_model
 from albert_tf.checkpoints.stored_task import UNNAMED, StoredTask, warn_of_another_length
 from albert_tf.classification.run import ClassifierJob
 from albert_tf.data.arguments import as_path
@@ -44,15 +45,15 @@ def export_saved_model(path: Path, export_dir: Path, *, texts: bool = False) -> 
         ValueError: there is no fine-tuned model, its labels are unknown, or the directory cannot be
             written.
     """
-    found = find_model(path)
+    stored = open_with_tokenizer(path)
     jobs = {model_class: job for job in _JOBS for model_class in job.MODELS}
-    model: Any = found.load(tuple(jobs), "a fine-tuned model")
-    task = found.task or StoredTask(UNNAMED, is_pair=False)
+    model: Any = build_kind(stored, tuple(jobs), "a fine-tuned model")
+    task = stored.task or StoredTask(UNNAMED, is_pair=False)
     length = task.max_seq_length or min(_LENGTH, model.config.max_position_embeddings)
     return jobs[type(model)].export_model(
         model,
         replace(task, max_seq_length=length),
-        found.tokenizer,
+        stored.required_tokenizer,
         os.fspath(export_dir),
         texts=texts,
     )
@@ -88,14 +89,14 @@ def export_litert(
         ValueError: the model is not supported, a value is out of range, or the outputs differ.
         OSError: the file cannot be written.
     """
-    contents, _ = read_contents(as_path("path", path), **parts)
-    config, task = contents.config, contents.task
+    model, _ = build(choose_model(as_path("path", path), **parts))
+    task = model.trained_task
     warn_of_another_length(task, max_seq_length)
     if max_seq_length is None:
         trained = task.max_seq_length if task else None
-        max_seq_length = trained or min(_LITERT_LENGTH, config.max_position_embeddings)
+        max_seq_length = trained or min(_LITERT_LENGTH, model.config.max_position_embeddings)
     export = LiteRTExport(
-        build_model(contents),
+        model,
         as_path("output_file", output_file, "path of a file"),
         quantization=quantization,
         max_seq_length=max_seq_length or None,

@@ -15,11 +15,10 @@ from albert_tf.checkpoints.formats import open_model
 from albert_tf.checkpoints.heads import heads_in
 from albert_tf.checkpoints.huggingface import read_config
 from albert_tf.checkpoints.load_tokenizer import load_tokenizer as load_model_tokenizer
-from albert_tf.checkpoints.loading import load, without_scope
-from albert_tf.checkpoints.model_contents import StoredModel
+from albert_tf.checkpoints.loading import load
 from albert_tf.checkpoints.model_directory import essential_differences
-from albert_tf.checkpoints.original import GLOBAL_STEP, read_variables
 from albert_tf.checkpoints.report import LoadError
+from albert_tf.checkpoints.stored_model import GLOBAL_STEP, StoredModel
 from albert_tf.checkpoints.tf1_hub import GRAPH_FILE
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.config import PRESETS
@@ -238,7 +237,8 @@ def _model(path: str) -> Iterator[Section]:
         values |= {"labels": ", ".join(task.labels.names)} if task.labels.names else {}
         texts = {True: "pairs", False: "single", None: "unknown"}[task.is_pair]
         yield "Task", {**values, "texts": texts, **task.settings}
-    notes = {"differences": stored.tokenizer_note} if stored.tokenizer_note else {}
+    note = stored.stored_tokenizer.note
+    notes = {"differences": note} if note else {}
     if model.tokenizer is None:
         yield "Tokenizer", {"kind": "none; pass --spm_model_file or --vocab_file", **notes}
         return
@@ -247,7 +247,7 @@ def _model(path: str) -> Iterator[Section]:
 
 
 def _weights(stored: StoredModel) -> dict[str, object]:
-    reader, shapes = stored.weights
+    shapes = stored.weights.shapes
     found: dict[str, object] = {"file": stored.checkpoint}
     if stored.format == "original":
         run = TrainingDirectory(os.path.dirname(stored.checkpoint))
@@ -258,6 +258,6 @@ def _weights(stored: StoredModel) -> dict[str, object]:
     found["parameters"] = sum(math.prod(shapes[name]) for name in weights)
     found["optimizer slots"] = sum(map(is_slot, shapes)) or "none"
     if GLOBAL_STEP in shapes:
-        found["step"] = int(read_variables(reader, stored.checkpoint, [GLOBAL_STEP])[GLOBAL_STEP])
-    found["heads"] = ", ".join(heads_in(without_scope(shapes))) or "none"
+        found["step"] = stored.weights.global_step
+    found["heads"] = ", ".join(heads_in(shapes)) or "none"
     return found

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import albert_tf
 from albert_tf.checkpoints.formats import FORMAT_NAMES, format_module
-from albert_tf.checkpoints.loading import read_contents
+from albert_tf.checkpoints.loading import read_model
 from albert_tf.cli import convert_checkpoint
 from tests.classifier_run import ClassifierRun
 from tests.pretraining_run import PretrainingRun, read_checkpoint
@@ -38,7 +38,7 @@ def test_a_released_file_is_converted(golden, tmp_path):
 @pytest.fixture(scope="module")
 def models(golden, tmp_path_factory):
     """Returns a directory with the small model in every format."""
-    contents, _ = read_contents(str(golden / "hub" / "albert_directory"))
+    contents, _ = read_model(str(golden / "hub" / "albert_directory"))
     folder = tmp_path_factory.mktemp("models")
     for name in FORMAT_NAMES:
         (folder / name).mkdir()
@@ -68,7 +68,7 @@ def test_pretraining_starts_from_another_format(tmp_path):
     """The command line names neither configuration nor vocabulary."""
     run = PretrainingRun(tmp_path)
     prefix = run.fresh_checkpoint(tmp_path / "model")
-    contents, _ = read_contents(prefix)
+    contents, _ = read_model(prefix)
     (tmp_path / "there").mkdir()
     format_module("huggingface").write(str(tmp_path / "there"), contents)
     (tmp_path / "model" / "albert_config.json").unlink()

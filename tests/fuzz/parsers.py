@@ -23,12 +23,12 @@ import sentencepiece
 from albert_tf.checkpoints import huggingface, keras_file, keras_hub, tf1_hub, tf2_hub
 from albert_tf.checkpoints.archives import local_directory
 from albert_tf.checkpoints.downloads import check_sums
+from albert_tf.checkpoints.formats import open_weights
 from albert_tf.checkpoints.huggingface.tokenizer import read_tokenizer
 from albert_tf.checkpoints.huggingface.tokenizer_writing import tokenizer_json
-from albert_tf.checkpoints.huggingface.weights import HuggingFaceWeights, open_tensors
-from albert_tf.checkpoints.loading import open_checkpoint
+from albert_tf.checkpoints.huggingface.weights import open_tensors
 from albert_tf.checkpoints.model_directory import read_run_config
-from albert_tf.checkpoints.original import find_checkpoint, read_variables
+from albert_tf.checkpoints.original import find_checkpoint
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.classification.data import CustomData, GlueData
@@ -173,9 +173,7 @@ def _sentencepiece_vocabulary() -> None:
 def _tensors(name: str) -> Any:
     opened = open_tensors(name)
     values = {tensor: opened.get(tensor) for tensor in opened.shapes}
-    weights = HuggingFaceWeights(name)
-    for weight in weights.get_variable_to_shape_map():
-        weights.get_tensor(weight)
+    dict(huggingface.open_weights(name))
     return {key: (value.dtype, value.shape, value.tobytes()) for key, value in values.items()}
 
 
@@ -200,15 +198,13 @@ def _hf_config() -> None:
 
 def _tokenizer_json() -> Any:
     os.environ["ALBERT_TF_HOME"] = "cache"
-    files = read_tokenizer(".").get("tokenizer_files")
+    files = read_tokenizer(".")[0].files
     return _tokenizer(files[0]).tokens if files else None
 
 
 def _tf2_hub_module() -> None:
     tf2_hub.is_here(".")
-    weights = tf2_hub.open_weights(tf2_hub.read(".").checkpoint)
-    for name in weights.get_variable_to_shape_map():
-        weights.get_tensor(name)
+    dict(tf2_hub.open_weights(tf2_hub.read(".").checkpoint))
 
 
 def _tf1_hub_module() -> None:
@@ -238,8 +234,7 @@ def _race() -> None:
 
 
 def _checkpoint() -> None:
-    reader, shapes = open_checkpoint("./model.ckpt-5")
-    read_variables(reader, "./model.ckpt-5", shapes)
+    dict(open_weights("./model.ckpt-5"))
 
 
 def _tar_members() -> dict[str, bytes]:

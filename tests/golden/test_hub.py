@@ -9,13 +9,14 @@ from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
 from albert_tf.checkpoints import tf1_hub
 from albert_tf.checkpoints.convert import export_weights
-from albert_tf.checkpoints.loading import load_weights, open_checkpoint
-from albert_tf.checkpoints.model_contents import ModelContents
+from albert_tf.checkpoints.formats import open_weights
+from albert_tf.checkpoints.loading import load_weights
+from albert_tf.checkpoints.model_choice import choose_model
+from albert_tf.checkpoints.stored_model import StoredModel
 from albert_tf.config import AlbertConfig
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.tokenization.loading import load_tokenizer
 from tests.golden.reference import DATA, read_arrays, read_json
-from tests.small_model import resolve
 
 HUB = DATA / "hub"
 RELEASE = HUB / "albert_directory"  # the same model in the form of a release
@@ -30,7 +31,7 @@ def inputs():
 
 @pytest.mark.parametrize("handle", [*MODULES, RELEASE.name])
 def test_outputs_of_a_loaded_model_equal_all_signatures(inputs, handle):
-    source = resolve(albert_hub_module_handle=str(HUB / handle))
+    source = choose_model(albert_hub_module_handle=str(HUB / handle))
     assert source.tokenizer.tokens == load_tokenizer(vocab_file=RELEASE / "30k-clean.model").tokens
     assert source.tokenizer.clean("A B") == ("a b" if MODULES.get(handle, True) else "A B")
     model = AlbertForPretraining(source.config)
@@ -58,19 +59,21 @@ def test_outputs_of_a_loaded_model_equal_all_signatures(inputs, handle):
 def test_the_description_of_a_module_equals_the_original(name):
     recorded, module = read_json(HUB / "module_info.json")[name], tf1_hub.read(str(HUB / name))
     assert module.do_lower_case is recorded["tokenization_info"]["do_lower_case"]
-    assert module.tokenizer_file.endswith(recorded["tokenization_info"]["vocab_file_ends_with"])
-    _, shapes = open_checkpoint(module.checkpoint)
-    assert sorted(f"module/{variable}" for variable in shapes) == recorded["variables"]
+    assert module.stored_tokenizer.files[0].endswith(
+        recorded["tokenization_info"]["vocab_file_ends_with"]
+    )
+    weights = open_weights(module.checkpoint)
+    assert sorted(f"module/{variable}" for variable in weights) == recorded["variables"]
 
 
-def release_contents(do_lower_case: bool) -> ModelContents:
+def release_contents(do_lower_case: bool) -> StoredModel:
     """Returns the model of the recorded modules, including slots."""
-    reader, shapes = open_checkpoint(str(RELEASE / "model.ckpt-best"))
-    return ModelContents(
+    weights = open_weights(str(RELEASE / "model.ckpt-best"))
+    return StoredModel.in_memory(
         AlbertConfig.from_json_file(str(RELEASE / "albert_config.json")),
-        {name: reader.get_tensor(name) for name in shapes if name != "global_step"},
+        {name: value for name, value in weights.items() if name != "global_step"},
         load_tokenizer(vocab_file=RELEASE / "30k-clean.model"),
-        do_lower_case,
+        do_lower_case=do_lower_case,
         global_step=125000,
     )
 
@@ -169,13 +172,11 @@ def test_files_are_equal(pair):
 
 
 def assert_same_variables(actual, expected):
-    our_reader, our_shapes = open_checkpoint(actual)
-    their_reader, their_shapes = open_checkpoint(expected)
-    assert our_shapes == their_shapes
-    for name in their_shapes:
-        ours, theirs = our_reader.get_tensor(name), their_reader.get_tensor(name)
-        assert ours.dtype == theirs.dtype
-        np.testing.assert_array_equal(ours, theirs, err_msg=name)
+    ours, theirs = open_weights(actual), open_weights(expected)
+    assert ours.shapes == theirs.shapes
+    for name, value in theirs.items():
+        assert ours[name].dtype == value.dtype
+        np.testing.assert_array_equal(ours[name], value, err_msg=name)
 
 
 def test_variables_are_equal(pair):

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 from albert_tf.checkpoints import huggingface
 from albert_tf.checkpoints.loading import empty_model
-from albert_tf.checkpoints.model_contents import ModelContents
+from albert_tf.checkpoints.stored_model import StoredModel
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.labels import Labels
 from albert_tf.modeling.original_names import original_names
@@ -58,12 +58,12 @@ DIGIT_COMMA = "In 1999, 12,000 people came; 2,005 of them left."
 
 
 @functools.cache
-def ours(name: str) -> ModelContents:
+def ours(name: str) -> StoredModel:
     """Returns a model of this package by name."""
     return our_contents(*OURS[name])
 
 
-def our_contents(heads, changes, task=None, tokenizer=None) -> ModelContents:
+def our_contents(heads, changes, task=None, tokenizer=None) -> StoredModel:
     """Creates a model of this package with random values in all variables."""
     config = small_config(**({"num_hidden_groups": 1} if "parameter_sharing" in changes else {}))
     model = empty_model(config.replace(**changes), heads, task)
@@ -71,7 +71,7 @@ def our_contents(heads, changes, task=None, tokenizer=None) -> ModelContents:
         name: values_of(name, tuple(variable.shape))
         for name, variable in original_names(model).items()
     }
-    return ModelContents(model.config, weights, tokenizer, True, 0, task)
+    return StoredModel.in_memory(model.config, weights, tokenizer, task=task)
 
 
 def write_ours(folder: Path) -> None:
@@ -86,7 +86,7 @@ def write_ours(folder: Path) -> None:
         _write(folder / "tokenizers" / name, our_contents({}, changes, None, tokenizer))
 
 
-def _write(path: Path, contents: ModelContents) -> None:
+def _write(path: Path, contents: StoredModel) -> None:
     path.mkdir(parents=True)
     huggingface.write(str(path), contents)
 

@@ -1,22 +1,20 @@
 """One model in every format."""
 
-import dataclasses
 import shutil
 
 import numpy as np
 import pytest
 
 import albert_tf
-from albert_tf.checkpoints.formats import FORMAT_NAMES, find_weights, format_module
-from albert_tf.checkpoints.loading import load_weights, read_contents
-from albert_tf.checkpoints.model_contents import ModelContents
+from albert_tf.checkpoints.formats import FORMAT_NAMES, format_module, open_model, open_weights
+from albert_tf.checkpoints.loading import load_weights, read_model
+from albert_tf.checkpoints.model_choice import choose_model
 from albert_tf.checkpoints.model_directory import essential_differences
-from albert_tf.checkpoints.model_source import stored_model
+from albert_tf.checkpoints.stored_model import StoredModel
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.labels import Labels
 from albert_tf.modeling.models import AlbertForClassification
 from albert_tf.modeling.original_names import original_names
-from tests.small_model import resolve
 
 # A preset of KerasHub has only one head.
 LEFT_OUT = {
@@ -25,8 +23,8 @@ LEFT_OUT = {
 
 
 @pytest.fixture(scope="module")
-def contents(golden) -> ModelContents:
-    return read_contents(str(golden / "hub" / "albert_directory"))[0]
+def contents(golden) -> StoredModel:
+    return read_model(str(golden / "hub" / "albert_directory"))[0]
 
 
 # Writing a SavedModel takes seconds. The format tf1_hub is also a SavedModel.
@@ -45,8 +43,8 @@ def stored(request, contents, tmp_path_factory):
 
 def test_models_are_preserved(stored, contents):
     name, path = stored
-    assert stored_model(path).format == name
-    again, report = read_contents(path)
+    assert open_model(path).format == name
+    again, report = read_model(path)
     assert not report.missing
     assert not report.ignored
     assert {*again.weights, *LEFT_OUT.get(name, [])} == set(contents.weights)
@@ -62,7 +60,7 @@ def test_models_are_preserved(stored, contents):
 @pytest.mark.parametrize("flag", ["albert_hub_module_handle", "init_checkpoint"])
 def test_both_flags_find_all_parts(stored, flag, contents):
     _, path = stored
-    source = resolve(**{flag: path}, spm_model_file="from_tf_hub")
+    source = choose_model(**{flag: path}, spm_model_file="from_tf_hub")
     assert essential_differences(source.config, contents.config) == []
     assert source.tokenizer.tokens == contents.tokenizer.tokens
     model = AlbertForClassification(source.config, 3)
@@ -74,9 +72,9 @@ def test_both_flags_find_all_parts(stored, flag, contents):
 
 def test_weights_can_be_passed_as_path(stored):
     name, path = stored
-    checkpoint = find_weights(path)
-    assert find_weights(checkpoint) == checkpoint
-    assert stored_model(checkpoint).format == name
+    checkpoint = open_weights(path).source
+    assert open_weights(checkpoint).source == checkpoint
+    assert open_model(checkpoint).format == name
     assert type(albert_tf.load(checkpoint)).__name__ == "AlbertForPretraining"
 
 
@@ -84,15 +82,17 @@ def test_weights_can_be_passed_as_path(stored):
 def test_missing_tokenizer_is_preserved(golden, tmp_path, monkeypatch, contents, name):
     """The working directory contains a tokenizer, which must not be used."""
     monkeypatch.chdir(golden / "hub" / "albert_directory")
-    format_module(name).write(str(tmp_path), dataclasses.replace(contents, tokenizer=None))
-    assert read_contents(str(tmp_path))[0].tokenizer is None
+    without = StoredModel.in_memory(contents.config, contents.weights)
+    format_module(name).write(str(tmp_path), without)
+    assert read_model(str(tmp_path))[0].tokenizer is None
 
 
 def test_release_directory_contains_the_list_of_pieces(golden, tmp_path, contents):
     """The original's exporter needs it; other formats store only the SentencePiece model."""
     release = golden / "hub" / "albert_directory"
     model = shutil.copy(release / "30k-clean.model", tmp_path / "spiece.model")
-    alone = dataclasses.replace(contents, tokenizer=albert_tf.load_tokenizer(model))
+    tokenizer = albert_tf.load_tokenizer(model)
+    alone = StoredModel.in_memory(contents.config, contents.weights, tokenizer)
     (tmp_path / "out").mkdir()
     format_module("original").write(str(tmp_path / "out"), alone)
     for name in ("30k-clean.model", "30k-clean.vocab"):
@@ -107,8 +107,8 @@ def test_tasks_of_classifiers_are_preserved(tmp_path, contents, name, kind):
     head = {"output_weights": random.normal(size=(3, 24)), "output_bias": random.normal(size=3)}
     weights = {key: value for key, value in contents.weights.items() if key.startswith("bert/")}
     weights.update({key: value.astype(np.float32) for key, value in head.items()})
-    written = ModelContents(contents.config, weights, contents.tokenizer, task=task)
+    written = StoredModel.in_memory(contents.config, weights, contents.tokenizer, task=task)
     format_module(name).write(str(tmp_path), written)
-    again, _ = read_contents(str(tmp_path))
+    again, _ = read_model(str(tmp_path))
     assert (again.task.name, again.task.labels) == (task.name, task.labels)
     np.testing.assert_array_equal(again.weights["output_weights"], weights["output_weights"])

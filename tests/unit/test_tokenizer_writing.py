@@ -188,9 +188,9 @@ def test_sigma_is_lower_cased_as_in_python():
 def test_written_files_are_read_back(options, tmp_path):
     tokenizer = train(LINES, **options)
     writing.write_tokenizer(str(tmp_path), tokenizer, AlbertConfig(vocab_size=400))
-    fields = read_tokenizer(str(tmp_path))
-    assert fields["do_lower_case"] is True
-    assert not fields["tokenizer_note"]
-    again = load_tokenizer(spm_model_file=fields["tokenizer_files"][0])
+    stored, lower_case = read_tokenizer(str(tmp_path))
+    assert lower_case is True
+    assert not stored.note
+    again = load_tokenizer(spm_model_file=stored.files[0])
     assert again.tokens == tokenizer.tokens
     assert again.encode_batch(TEXTS) == tokenizer.encode_batch(TEXTS)

@@ -24,15 +24,15 @@ from albert_tf.checkpoints.huggingface.tokenizer_writing import write_tokenizer
 from albert_tf.checkpoints.huggingface.weights import (
     SAFETENSORS,
     WEIGHTS_FILES,
-    HuggingFaceWeights,
     open_tensors,
+    open_weights,
     read_content,
     unsupported_names,
     write_weights,
 )
-from albert_tf.checkpoints.model_contents import ModelContents, StoredModel
 from albert_tf.checkpoints.other_files import next_step
 from albert_tf.checkpoints.report import LoadError
+from albert_tf.checkpoints.stored_model import StoredModel, StoredTokenizer, Weights
 from albert_tf.checkpoints.stored_task import (
     LABELS_FILE,
     MULTIPLE_CHOICE,
@@ -59,7 +59,6 @@ from albert_tf.modeling.models import (
 )
 from albert_tf.modeling.parameter_sharing import POOLER
 
-open_weights = HuggingFaceWeights
 CONFIG_FILE = "config.json"
 _KEYS_OF_CONFIG = (*TRANSFORMERS_KEYS, "num_hidden_groups")
 
@@ -150,44 +149,45 @@ def read(path: str) -> StoredModel:
         )
     checkpoint = os.path.join(path, found[0])
     tensors = open_tensors(checkpoint)  # detects damaged files early
-    open_reader = cache(partial(HuggingFaceWeights, checkpoint, tensors))
-    task, stated = StoredTask.read(path), _trained_task(values, open_reader, where)
+    open_file = cache(partial(open_weights, checkpoint, tensors))
+    task, stated = StoredTask.read(path), _stored_task(values, open_file, where)
     if task is not None and values:
         _check_same_task(task, values, where)
-    tokenizer = read_tokenizer(path)
-    if "tokenizer_source" not in tokenizer:
-        tokenizer["tokenizer_files"] = model_directory.find_tokenizer_files(path)
+    tokenizer, lower_case = read_tokenizer(path)
+    if not tokenizer.source:
+        tokenizer = StoredTokenizer(model_directory.find_tokenizer_files(path))
     return StoredModel(
-        path=path,
         checkpoint=checkpoint,
         config=config,
         config_file=config_file if config else None,
-        **tokenizer,
+        stored_tokenizer=tokenizer,
+        do_lower_case=lower_case,
         task=task or stated,
-        open_reader=open_reader,
+        open_weights=open_file,
     )
 
 
-def unsupported_weights(contents: ModelContents) -> list[str]:
+def unsupported_weights(stored: StoredModel) -> list[str]:
     """Returns the names of unsupported weights: the head of SQuAD 2.0 and optimizer slots."""
-    _check_can_be_written(contents.config)
-    return unsupported_names(contents.weights)
+    _check_can_be_written(stored.required_config)
+    return unsupported_names(stored.weights)
 
 
-def write(directory: str, contents: ModelContents) -> None:
+def write(directory: str, stored: StoredModel) -> None:
     """Writes a model and tokenizer that `from_pretrained` of transformers loads.
 
     All heads that transformers supports are stored, not only the head of the class in
     `config.json`. The task is also stored in `labels.json`, which transformers ignores.
     """
-    _check_can_be_written(contents.config)
-    text = json.dumps(_config_json(contents), indent=2) + "\n"
+    config = stored.required_config
+    _check_can_be_written(config)
+    text = json.dumps(_config_json(stored), indent=2) + "\n"
     write_file(os.path.join(directory, CONFIG_FILE), text)
-    if contents.tokenizer is not None:
-        write_tokenizer(directory, contents.tokenizer, contents.config)
-    if contents.task is not None:
-        contents.task.write(directory)
-    write_weights(os.path.join(directory, SAFETENSORS), contents.weights)
+    if stored.tokenizer is not None:
+        write_tokenizer(directory, stored.tokenizer, config)
+    if stored.task is not None:
+        stored.task.write(directory)
+    write_weights(os.path.join(directory, SAFETENSORS), stored.weights)
 
 
 def _architecture_of(values: Mapping[str, Any]) -> str | None:
@@ -309,11 +309,11 @@ def _check_can_be_written(config: AlbertConfig) -> None:
     _check_groups(config)
 
 
-def _config_json(contents: ModelContents) -> dict[str, Any]:
-    config, tokenizer = contents.config, contents.tokenizer
-    architecture = _choose_architecture(contents)
+def _config_json(stored: StoredModel) -> dict[str, Any]:
+    config, tokenizer = stored.required_config, stored.tokenizer
+    architecture = _choose_architecture(stored)
     activation = config.hidden_act.lower() or "linear"
-    is_half = any(value.dtype == np.float16 for value in contents.weights.values())
+    is_half = any(value.dtype == np.float16 for value in stored.weights.values())
     return {
         "architectures": [architecture],
         "model_type": "albert",
@@ -327,24 +327,24 @@ def _config_json(contents: ModelContents) -> dict[str, Any]:
         "pad_token_id": tokenizer.pad_id if tokenizer else 0,
         "bos_token_id": tokenizer.cls_id if tokenizer else 2,
         "eos_token_id": tokenizer.sep_id if tokenizer else 3,
-        **(_labels(contents) if architecture in (_CLASSIFICATION, _TOKENS) else {}),
+        **(_labels(stored) if architecture in (_CLASSIFICATION, _TOKENS) else {}),
         # By default, transformers computes in the stored type.
         **({"dtype": "float32"} if is_half else {}),
     }
 
 
-def _choose_architecture(contents: ModelContents) -> str:
+def _choose_architecture(stored: StoredModel) -> str:
     """Returns the class of transformers for the task of the model."""
-    shapes = {name: value.shape for name, value in contents.weights.items()}
-    model_class = head_in(shapes, contents.task).model_class
+    shapes = stored.weights.shapes
+    model_class = head_in(shapes, stored.task).model_class
     if model_class is AlbertForPretraining:
         has_order = f"{SENTENCE_ORDER_HEAD}output_weights" in shapes
         return "AlbertForPreTraining" if has_order else "AlbertForMaskedLM"
     return _ARCHITECTURES.get(model_class, "AlbertModel")
 
 
-def _labels(contents: ModelContents) -> dict[str, Any]:
-    task, number = contents.task, len(contents.weights["output_weights"])
+def _labels(stored: StoredModel) -> dict[str, Any]:
+    task, number = stored.task, len(stored.weights["output_weights"])
     is_regression = task.labels.is_regression if task else number == 1
     names = task.labels.names if task and len(task.labels.names) == number else ()
     names = names or numbered_labels(number)
@@ -359,8 +359,8 @@ def _labels(contents: ModelContents) -> dict[str, Any]:
     }
 
 
-def _trained_task(
-    values: Mapping[str, Any], open_reader: Callable[[], HuggingFaceWeights], where: str
+def _stored_task(
+    values: Mapping[str, Any], open_file: Callable[[], Weights], where: str
 ) -> StoredTask | None:
     """Returns the task in a `config.json`, or `None` if it is unknown.
 
@@ -370,7 +370,7 @@ def _trained_task(
     architecture = _architecture_of(values)
     shapes: Shapes = {}
     if architecture not in _ARCHITECTURES.values():
-        shapes = open_reader().get_variable_to_shape_map()
+        shapes = open_file().shapes
         architecture = _class_of_head(values, shapes, where)
     if architecture in (_QUESTIONS, _CHOICE):
         return StoredTask(_TASKS[architecture][0])

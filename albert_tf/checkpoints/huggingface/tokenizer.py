@@ -6,6 +6,7 @@ if special tokens have other names, or if tokens occur twice. The ids remain the
 """
 
 import base64
+import dataclasses
 import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -26,6 +27,7 @@ from albert_tf.checkpoints.huggingface.sentencepiece_messages import (
 )
 from albert_tf.checkpoints.huggingface.tokenizer_rules import WORDPIECE, Differences
 from albert_tf.checkpoints.huggingface.weights import read_content
+from albert_tf.checkpoints.stored_model import StoredTokenizer
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import decode_utf8, file_exists, read_file
 from albert_tf.data.strict_json import JsonValue, is_encodable, is_number
@@ -50,102 +52,131 @@ _ROLES = {
 _SPECIAL = {name for names in _ROLES.values() for name in names}
 
 
-def read_tokenizer(directory: str, chosen: str | None = None) -> dict[str, Any]:
-    """Returns the fields of `StoredModel` that describe the tokenizer in a directory.
+class _Files:
+    """The tokenizer files in a directory: their paths by name, and their settings."""
+
+    def __init__(self, directory: str, chosen: str | None) -> None:
+        paths = {name: os.path.join(directory, name) for name in (*_VOCABULARIES, *_SETTINGS)}
+        self.paths = {name: path for name, path in paths.items() if file_exists(path)}
+        self.settings = {n: read_content(self.paths[n]) for n in _SETTINGS if n in self.paths}
+        self.config = self.settings[CONFIG_FILE].value if CONFIG_FILE in self.settings else {}
+        lower_case = self.config.get("do_lower_case")
+        self.lower_case = lower_case if isinstance(lower_case, bool) else None
+        # The file with the vocabulary; "" if there is none.
+        self.main = chosen or next((name for name in _VOCABULARIES if name in self.paths), "")
+
+    @property
+    def is_only_json(self) -> bool:
+        """Whether the vocabulary is in a `tokenizer.json`."""
+        return self.main == JSON_FILE
+
+
+def read_tokenizer(
+    directory: str, chosen: str | None = None
+) -> tuple[StoredTokenizer, bool | None]:
+    """Returns the tokenizer in a directory, and whether it lower-cases text. `None` if unknown.
 
     If this package does not reproduce the rules of the tokenizer, there are no tokenizer files,
     unless `chosen` names the file to use. All differences are logged as warnings.
     """
-    paths = {name: os.path.join(directory, name) for name in (*_VOCABULARIES, *_SETTINGS)}
-    paths = {name: path for name, path in paths.items() if file_exists(path)}
-    settings = {name: read_content(paths[name]) for name in _SETTINGS if name in paths}
-    values = settings[CONFIG_FILE].value if CONFIG_FILE in paths else {}
-    lower_case = values.get("do_lower_case")
-    lower_case = lower_case if isinstance(lower_case, bool) else None
-    fields: dict[str, Any] = {"do_lower_case": lower_case}
-    main = chosen or next((name for name in _VOCABULARIES if name in paths), None)
-    if main is None:
-        return fields
-    source, refused, noted, note = paths[main], "", "", ""
+    files = _Files(directory, chosen)
+    if not files.main:
+        return StoredTokenizer(), files.lower_case
+    source, lower_case, note = files.paths[files.main], files.lower_case, ""
     try:
-        found, read = _read(paths, main, settings, values, lower_case)
-        refused, noted = "; ".join(found.refused), "; ".join(found.noted)
-        fields |= read
+        tokenizer, lower_case, found = _read(files)
     except (ValueError, OSError) as error:
+        # An error of the file itself is raised later.
+        tokenizer = StoredTokenizer(() if files.is_only_json else [source])
         note = f"{error} Pass `spm_model_file` or `vocab_file`."
-        if main != JSON_FILE:  # an error of the file itself is raised later
-            fields["tokenizer_files"] = [source]
-    if refused:
-        note = (
-            f"{source}: this package does not reproduce {refused}. To use this vocabulary with the "
-            f"rules of this package, pass {source} as `spm_model_file` or `vocab_file`."
-        )
-        fields = fields if chosen else {"do_lower_case": fields["do_lower_case"]}
-    elif noted:
-        note = f"{source}: the ids of some texts differ: {noted}."
+    else:
+        if found.refused:
+            tokenizer = tokenizer if chosen else StoredTokenizer()
+            note = (
+                f"{source}: this package does not reproduce {'; '.join(found.refused)}. To use "
+                f"this vocabulary with the rules of this package, pass {source} as "
+                "`spm_model_file` or `vocab_file`."
+            )
+        elif found.noted:
+            note = f"{source}: the ids of some texts differ: {'; '.join(found.noted)}."
     if note:
         logging.warning("%s", note)
-    return {**fields, "tokenizer_source": source, "tokenizer_note": note}
+    return dataclasses.replace(tokenizer, source=source, note=note), lower_case
 
 
-def _read(
-    paths: Mapping[str, str],
-    main: str,
-    settings: Mapping[str, JsonValue],
-    values: Mapping[str, Any],
-    lower_case: bool | None,
-) -> tuple[Differences, dict[str, Any]]:
-    """Returns the differences, and fields with the file to use, which may be created."""
-    content = read_content(paths[JSON_FILE]) if JSON_FILE in paths else None
-    file, json_tokens, noted = paths[main], [], []
-    try:
-        json_tokens = _json_tokens(content) if content else []
-    except ValueError as error:
-        if main == JSON_FILE:
-            raise
-        content, noted = None, [f"{JSON_FILE} cannot be compared ({error})"]
-    tokens = json_tokens if main == JSON_FILE else _file_tokens(file)
-    names = _special_names(settings)
-    special = {*_SPECIAL, *names.values()}
-    added = _added_tokens(settings, content, 0 if main == JSON_FILE else len(tokens))
+def _read(files: _Files) -> tuple[StoredTokenizer, bool | None, Differences]:
+    """Returns the file to use, whether text is lower-cased, and the differences of the rules."""
+    content, json_tokens, noted = _read_json(files)
+    file = files.paths[files.main]
+    tokens = json_tokens if files.is_only_json else _file_tokens(file)
+    names = _special_names(files.settings)
+    added = _added_tokens(files.settings, content, 0 if files.is_only_json else len(tokens))
     ours, theirs = (_named(row, names, added) for row in (tokens, json_tokens))
-    kind = kind_of(content) if content else WORDPIECE if main == WORDPIECE_FILE else ""
-    rule = lower_cases(content) if content else lower_case
+    special = {*_SPECIAL, *names.values()}
+
+    kind = kind_of(content) if content else WORDPIECE if files.main == WORDPIECE_FILE else ""
+    rule = lower_cases(content) if content else files.lower_case
     found = Differences(kind, tokens, rule is not False, noted=noted)
-    try:
-        if content:
-            found.compare_json(content.value, main == JSON_FILE)
-    except (AttributeError, LookupError, RecursionError, StopIteration, TypeError) as error:
-        raise UserError(
-            f"{paths[JSON_FILE]} has rules of another structure ({error!r})."
-        ) from error
-    found.compare_settings(values, content is not None)
-    if main == SENTENCEPIECE_FILE and not found.has_prefix:
-        spec = parse_model(read_file(file), file).normalizer_spec
-        found.refused += ["no word start before texts"] if spec.add_dummy_prefix else []
     words = {token: i for token, i in added.items() if token not in special}
-    found.compare_added(words, content.value if content else {})
-    if lower_case not in (None, rule):
+    _compare_rules(found, files, content, words)
+    if files.lower_case not in (None, rule):
         # BertTokenizer uses its setting, and other classes use the file.
-        text = f"do_lower_case={lower_case} in {CONFIG_FILE}, unlike {JSON_FILE}"
+        text = f"do_lower_case={files.lower_case} in {CONFIG_FILE}, unlike {JSON_FILE}"
         (found.noted if kind == WORDPIECE else found.refused).append(text)
-    if kind == WORDPIECE and (main == JSON_FILE or ours != tokens):
+
+    if kind == WORDPIECE and (files.is_only_json or ours != tokens):
         file = store_tokenizer(WORDPIECE_FILE, vocabulary_lines(ours))
-    elif content and main == JSON_FILE:
+    elif content and files.is_only_json:
         model = sentencepiece_model(content, ours, special, found.has_prefix)
         file = store_tokenizer(SENTENCEPIECE_FILE, model)
     elif ours != tokens:
         model = _rename(parse_model(read_file(file), file), ours)
         file = store_tokenizer(SENTENCEPIECE_FILE, model)
-    fields: dict[str, Any] = {"tokenizer_files": [file]}
-    fields["do_lower_case"] = rule if lower_case is None else lower_case
+    contradiction = ""
     if json_tokens and theirs != ours:
-        fields["tokenizer_contradiction"] = (
-            f"{paths[main]} ({len(ours)} tokens) and {paths[JSON_FILE]} ({len(theirs)} tokens) "
-            "belong to one model but contain different tokens or different ids. Delete the file "
-            "that the model was not trained with, or pass the other file as the tokenizer."
+        contradiction = (
+            f"{files.paths[files.main]} ({len(ours)} tokens) and {files.paths[JSON_FILE]} "
+            f"({len(theirs)} tokens) belong to one model but contain different tokens or different "
+            "ids. Delete the file that the model was not trained with, or pass the other file as "
+            "the tokenizer."
         )
-    return found, fields
+    lower_case = rule if files.lower_case is None else files.lower_case
+    return StoredTokenizer([file], contradiction=contradiction), lower_case, found
+
+
+def _read_json(files: _Files) -> tuple[JsonValue | None, list[str], list[str]]:
+    """Returns the content of `tokenizer.json`, its tokens, and notes.
+
+    If another file contains the vocabulary, a `tokenizer.json` of another structure is ignored.
+    """
+    if JSON_FILE not in files.paths:
+        return None, [], []
+    content = read_content(files.paths[JSON_FILE])
+    try:
+        return content, _json_tokens(content), []
+    except ValueError as error:
+        if files.is_only_json:
+            raise
+        return None, [], [f"{JSON_FILE} cannot be compared ({error})"]
+
+
+def _compare_rules(
+    found: Differences, files: _Files, content: JsonValue | None, words: Mapping[str, int]
+) -> None:
+    """Compares all rules; `words` are the ids of added tokens, except special tokens."""
+    if content:
+        try:
+            found.compare_json(content.value, files.is_only_json)
+        except (AttributeError, LookupError, RecursionError, StopIteration, TypeError) as error:
+            raise UserError(
+                f"{files.paths[JSON_FILE]} has rules of another structure ({error!r})."
+            ) from error
+    found.compare_settings(files.config, content is not None)
+    if files.main == SENTENCEPIECE_FILE and not found.has_prefix:
+        path = files.paths[files.main]
+        has_prefix = parse_model(read_file(path), path).normalizer_spec.add_dummy_prefix
+        found.refused += ["no word start before texts"] if has_prefix else []
+    found.compare_added(words, content.value if content else {})
 
 
 def usable_file(path: str) -> str:
@@ -153,10 +184,10 @@ def usable_file(path: str) -> str:
     directory, name = os.path.split(path)
     if name != JSON_FILE or not file_exists(path):
         return path
-    fields = read_tokenizer(directory, chosen=JSON_FILE)
-    if "tokenizer_files" not in fields:
-        raise UserError(fields["tokenizer_note"])
-    return fields["tokenizer_files"][0]
+    tokenizer, _ = read_tokenizer(directory, chosen=JSON_FILE)
+    if not tokenizer.files:
+        raise UserError(tokenizer.note)
+    return tokenizer.files[0]
 
 
 def _file_tokens(path: str) -> list[str]:

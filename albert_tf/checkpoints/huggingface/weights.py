@@ -15,8 +15,12 @@ from safetensors.numpy import save
 from albert_tf.checkpoints.huggingface import tensorflow_classes
 from albert_tf.checkpoints.huggingface.tensorflow_classes import HDF5_FILE, torch_name
 from albert_tf.checkpoints.huggingface.torch_file import EMBEDDINGS, read_tensors
-from albert_tf.checkpoints.model_contents import identity_projection, remove_identity_projection
 from albert_tf.checkpoints.report import DamagedError, LoadError, check_version
+from albert_tf.checkpoints.stored_model import (
+    Weights,
+    identity_projection,
+    without_identity_projection,
+)
 from albert_tf.data.files import file_exists, is_remote, open_binary, reason_of, write_file
 from albert_tf.data.strict_json import JsonError, JsonValue, read_json, shown
 from albert_tf.modeling.parameter_sharing import TRANSFORMER_SCOPE
@@ -145,67 +149,56 @@ class Tensors(NamedTuple):
     get: Callable[[str], np.ndarray]
 
 
-class HuggingFaceWeights:
-    """Reads a file of weights in float32; see `WeightsReader`. `tensors` is the open file, if any.
+def open_weights(checkpoint: str, tensors: Tensors | None = None) -> Weights:
+    """Opens a file of weights in float32. `tensors` is the open file, if any.
 
     Raises `LoadError` if the file cannot be read, or the original does not support the model.
     """
+    tensors = tensors or open_tensors(checkpoint)
+    stored: dict[str, str] = {}  # Hugging Face's names by the original's
+    copies: dict[str, str] = {}
+    plain_names = _plain_names(tensors.shapes)
+    has_decoder_bias = DECODER_BIAS in plain_names.values()
+    for name, plain in plain_names.items():
+        if plain == "predictions.bias" and has_decoder_bias:
+            continue
+        if plain in TIED:
+            copies[name] = TIED[plain]
+        elif plain not in _BUFFERS:
+            found = _original_name(plain) or name
+            if found in stored:
+                raise LoadError(
+                    f"{checkpoint!r} contains {shown(found)} twice: as {stored[found]!r} and "
+                    f"{name!r}."
+                )
+            stored[found] = name
 
-    def __init__(self, path: str, tensors: Tensors | None = None) -> None:
-        self._path = path
-        self._tensors = tensors or open_tensors(path)
-        self._shapes = self._tensors.shapes
-        self._stored: dict[str, str] = {}  # Hugging Face's names by the original's
-        copies = {}
-        plain_names = _plain_names(self._shapes)
-        has_decoder_bias = DECODER_BIAS in plain_names.values()
-        for name, plain in plain_names.items():
-            if plain == "predictions.bias" and has_decoder_bias:
-                continue
-            if plain in TIED:
-                copies[name] = TIED[plain]
-            elif plain not in _BUFFERS:
-                found = _original_name(plain) or name
-                if found in self._stored:
-                    raise LoadError(
-                        f"{path!r} contains {shown(found)} twice: as {self._stored[found]!r} and "
-                        f"{name!r}."
-                    )
-                self._stored[found] = name
-        self._check_copies(copies)
-        remove_identity_projection(self._stored, self, path)
-
-    def get_variable_to_shape_map(self) -> dict[str, list[int]]:
-        """See `WeightsReader`."""
-        return {
-            name: self._shapes[there][:: -1 if _is_transposed(name, there) else 1]
-            for name, there in self._stored.items()
-        }
-
-    def get_tensor(self, name: str) -> np.ndarray:
-        """See `WeightsReader`."""
-        values = self._floats(there := self._stored[name])
-        return np.ascontiguousarray(values.T) if _is_transposed(name, there) else values
-
-    def _floats(self, there: str) -> np.ndarray:
-        values = self._tensors.get(there)
+    def floats(there: str) -> np.ndarray:
+        values = tensors.get(there)
         if values.dtype.kind != "f":
             raise LoadError(
-                f"{self._path}: {there!r} must be float32, float16, bfloat16 or float64. Received: "
+                f"{checkpoint}: {there!r} must be float32, float16, bfloat16 or float64. Received: "
                 f"{values.dtype}. Quantized models cannot be loaded."
             )
         return np.asarray(values, np.float32)
 
-    def _check_copies(self, copies: Mapping[str, str]) -> None:
-        """Uses a copy if the variable itself is missing; otherwise both must be equal."""
-        for there, name in copies.items():
-            if name not in self._stored:
-                self._stored[name] = there
-            elif not np.array_equal(self._floats(there), self.get_tensor(name)):
-                raise LoadError(
-                    f"{self._path!r}: {there!r} differs from {self._stored[name]!r}. A masked-LM "
-                    "head with separate weights (tie_word_embeddings) cannot be loaded."
-                )
+    def read(name: str) -> np.ndarray:
+        values = floats(there := stored[name])
+        return np.ascontiguousarray(values.T) if _is_transposed(name, there) else values
+
+    for there, name in copies.items():  # used if the variable itself is missing
+        if name not in stored:
+            stored[name] = there
+        elif not np.array_equal(floats(there), read(name)):
+            raise LoadError(
+                f"{checkpoint!r}: {there!r} differs from {stored[name]!r}. A masked-LM head with "
+                "separate weights (tie_word_embeddings) cannot be loaded."
+            )
+    shapes = {
+        name: tensors.shapes[there][:: -1 if _is_transposed(name, there) else 1]
+        for name, there in stored.items()
+    }
+    return without_identity_projection(Weights(checkpoint, shapes, read))
 
 
 def write_weights(path: str, weights: Mapping[str, np.ndarray]) -> None:

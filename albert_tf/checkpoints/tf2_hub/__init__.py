@@ -15,10 +15,9 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2, trackable_object_graph_pb2
 
-from albert_tf.checkpoints import tf1_hub
-from albert_tf.checkpoints.model_contents import StoredModel
-from albert_tf.checkpoints.original import open_tensorflow_checkpoint, read_variables
+from albert_tf.checkpoints import original, tf1_hub
 from albert_tf.checkpoints.report import DamagedError, LoadError
+from albert_tf.checkpoints.stored_model import StoredModel, StoredTokenizer, Weights
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.checkpoints.tf1_hub import GRAPH_FILE, OBJECT_GRAPH, VARIABLES
 from albert_tf.checkpoints.tf2_hub.writing import (
@@ -103,26 +102,26 @@ def read(path: str) -> StoredModel:
 
 def _read(path: str) -> StoredModel:
     checkpoint = os.path.join(path, VARIABLES)
-    weights = _Weights(checkpoint)
-    names = sorted(filter(None, weights.get_variable_to_shape_map()))
+    variables = _Variables(checkpoint)
+    weights = variables.weights()
+    names = [*filter(None, weights)]
     if not any(name.startswith(_BLOCK) for name in names):
         found = f"{listed(names[:8])}, ..." if names else "none."
         raise LoadError(f"It contains no ALBERT encoder. Its variables are: {found} {_EXPECTED}")
     content, graph = _read_graph(path)
-    config, config_file = _config(weights, path, content, graph)
+    config, config_file = _config(variables, path, content, graph)
     tokenizer_files = [*filter(None, (_asset(path, graph, name) for name in TOKENIZER_FILES))]
-    do_lower_case = weights.attribute(LOWER_CASE)
+    do_lower_case = variables.attribute(LOWER_CASE)
     if do_lower_case is None and tokenizer_files:
         do_lower_case = True  # TF-Hub's exporter stores the setting only for WordPiece
     return StoredModel(
-        path=path,
         checkpoint=checkpoint,
         config=config,
         config_file=config_file,
-        tokenizer_files=tokenizer_files,
+        stored_tokenizer=StoredTokenizer(tokenizer_files),
         do_lower_case=None if do_lower_case is None else bool(do_lower_case),
         task=StoredTask.read(os.path.join(path, EXTRA_TASK)),
-        open_reader=lambda: weights,
+        open_weights=lambda: weights,
     )
 
 
@@ -145,15 +144,14 @@ class _Variable(NamedTuple):
     shape: tuple[int, ...]  # in the original
 
 
-class _Weights:
-    """The variables of a SavedModel by the original's names; see `WeightsReader`."""
+class _Variables:
+    """The variables of a SavedModel."""
 
     def __init__(self, checkpoint: str) -> None:
-        self._checkpoint = checkpoint
-        self._reader = open_tensorflow_checkpoint(checkpoint)
-        shapes = self._reader.get_variable_to_shape_map()
+        self._stored = original.open_weights(checkpoint)  # by the keys of the checkpoint
+        shapes = self._stored.shapes
         try:
-            graph = self.value(OBJECT_GRAPH)
+            graph: Any = self._stored[OBJECT_GRAPH]
             self._objects = trackable_object_graph_pb2.TrackableObjectGraph.FromString(graph)
             self.keys = {
                 attribute.full_name: attribute.checkpoint_key
@@ -164,7 +162,7 @@ class _Weights:
             # Only exports of this package have the attribute `WEIGHTS`.
             of_weights = _children(self._objects, 0).get(WEIGHTS)
             keys = self._keys_in(of_weights) or _without_slots(self.keys)
-            self.variables = {
+            self.by_name = {  # the original's names
                 _original_name(name): _Variable(
                     key, tuple(shapes[key]), _original_shape(name, tuple(shapes[key]))
                 )
@@ -177,20 +175,20 @@ class _Weights:
                 f"The checkpoint {checkpoint!r} is damaged: {reason_of(error)}"
             ) from error
 
-    def get_variable_to_shape_map(self) -> dict[str, list[int]]:
-        return {name: list(variable.shape) for name, variable in self.variables.items()}
+    def weights(self) -> Weights:
+        """Returns the variables by the original's names."""
 
-    def get_tensor(self, name: str) -> np.ndarray:
-        variable = self.variables[name]
-        return np.reshape(self.value(variable.key), variable.shape)
+        def read(name: str) -> np.ndarray:
+            variable = self.by_name[name]
+            return np.reshape(self._stored[variable.key], variable.shape)
 
-    def value(self, key: str) -> Any:
-        return read_variables(self._reader, self._checkpoint, [key])[key]
+        shapes = {name: variable.shape for name, variable in self.by_name.items()}
+        return Weights(self._stored.source, shapes, read)
 
     def attribute(self, name: str) -> Any:
         """Returns the value of a variable by the name of its attribute, or `None`."""
         key = self._keys_in(0).get(name)
-        return None if key is None else self.value(key)
+        return None if key is None else self._stored[key]
 
     def _keys_in(self, number: int | None) -> dict[str, str]:
         """Maps the attributes of an object that are variables to their checkpoint keys."""
@@ -203,7 +201,9 @@ class _Weights:
         }
 
 
-open_weights = _Weights
+def open_weights(checkpoint: str) -> Weights:
+    """Opens the variables of a SavedModel by the original's names."""
+    return _Variables(checkpoint).weights()
 
 
 def _children(graph: Any, number: int) -> dict[str, int]:
@@ -281,14 +281,14 @@ def _number_of_layers(graph: Any) -> int:
 
 
 def _config(
-    weights: _Weights, path: str, content: bytes, graph: Any
+    variables: _Variables, path: str, content: bytes, graph: Any
 ) -> tuple[AlbertConfig, str] | tuple[None, None]:
     """Returns the configuration and its file; `None` if it cannot be derived."""
     extra = os.path.join(path, EXTRA_CONFIG)
     file = _asset(path, graph, CONFIG_FILE) or (extra if tf.io.gfile.exists(extra) else None)
     if file is not None:
         config = AlbertConfig.from_json_file(file)
-        query = weights.variables[f"{_BLOCK}attention_1/self/query/kernel"].stored_shape
+        query = variables.by_name[f"{_BLOCK}attention_1/self/query/kernel"].stored_shape
         heads, blocks = (
             config.num_attention_heads,
             config.num_hidden_layers * config.inner_group_num,
@@ -300,15 +300,14 @@ def _config(
                 f"{blocks} blocks. Expected: {found[0]} and {found[1]}."
             )
         return config, file
-    derived = _derived_config(weights, _keras_settings(path, content), graph)
+    derived = _derived_config(variables.by_name, _keras_settings(path, content), graph)
     return (derived, os.path.join(path, GRAPH_FILE)) if derived else (None, None)
 
 
 def _derived_config(
-    weights: _Weights, settings: Mapping[str, Any], graph: Any
+    variables: Mapping[str, _Variable], settings: Mapping[str, Any], graph: Any
 ) -> AlbertConfig | None:
     """Derives the configuration of an encoder; `None` if the number of layers is unknown."""
-    variables = weights.variables
     query = variables[f"{_BLOCK}attention_1/self/query/kernel"].stored_shape
     num_layers = settings.get("num_layers") or _number_of_layers(graph)
     if len(query) != 3 or not num_layers:

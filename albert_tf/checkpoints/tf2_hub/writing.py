@@ -15,7 +15,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from albert_tf.checkpoints.model_contents import ModelContents
+from albert_tf.checkpoints.stored_model import StoredModel
 from albert_tf.data.files import raise_write_errors
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.modeling.original_names import PRETRAINING_HEADS, is_of_pretraining, original_names
@@ -180,17 +180,17 @@ class Reusable(tf.Module):
     trainable_variables: Sequence[tf.Variable] = ()
 
 
-def unsupported_weights(contents: ModelContents) -> list[str]:
+def unsupported_weights(stored: StoredModel) -> list[str]:
     """Returns the names of unsupported weights: other heads and moments."""
-    return [name for name in contents.weights if not is_of_pretraining(name)]
+    return [name for name in stored.weights if not is_of_pretraining(name)]
 
 
-def write(directory: str, contents: ModelContents) -> None:
+def write(directory: str, stored: StoredModel) -> None:
     """Writes encoder and pretraining heads as a reusable SavedModel; see docs/exporting.md."""
-    model = AlbertForPretraining(contents.config, dtype="float32")
+    model = AlbertForPretraining(stored.required_config, dtype="float32")
     variables = {
         name: tf.Variable(value, name=name, dtype=tf.float32)
-        for name, value in contents.weights.items()
+        for name, value in stored.weights.items()
         if is_of_pretraining(name)
     }
     functions = EncoderFunctions(model, variables)
@@ -215,7 +215,7 @@ def write(directory: str, contents: ModelContents) -> None:
             signatures[head] = _signature(function, (*ORIGINAL_INPUTS, *extra))
     with tempfile.TemporaryDirectory() as folder:
         with raise_write_errors(folder):
-            _add_assets(root, contents, folder)
+            _add_assets(root, stored, folder)
         options = tf.saved_model.SaveOptions(experimental_custom_gradients=True)
         tf.saved_model.save(root, directory, signatures, options)
 
@@ -269,14 +269,16 @@ def _signature(function: Function, names: tuple[str, ...]) -> Function:
     return tf.function(serve, autograph=False).get_concrete_function(**_specs(names))
 
 
-def _add_assets(root: Any, contents: ModelContents, folder: str) -> None:
+def _add_assets(root: Any, stored: StoredModel, folder: str) -> None:
     """Adds files, which are copied when `root` is saved."""
     config_file = os.path.join(folder, CONFIG_ASSET)
-    contents.config.to_json_file(config_file)
+    stored.required_config.to_json_file(config_file)
     root.albert_config_file = tf.saved_model.Asset(config_file)
-    tokenizer = contents.tokenizer
+    tokenizer = stored.tokenizer
     if tokenizer is not None and tokenizer.files:
         is_spm = isinstance(tokenizer, SentencePieceTokenizer)
         asset = tf.saved_model.Asset(tokenizer.files[0])
         setattr(root, "sp_model_file" if is_spm else "vocab_file", asset)
-    root.do_lower_case = tf.Variable(contents.do_lower_case, trainable=False, name="do_lower_case")
+    root.do_lower_case = tf.Variable(
+        bool(stored.do_lower_case), trainable=False, name="do_lower_case"
+    )

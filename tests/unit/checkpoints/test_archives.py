@@ -9,7 +9,7 @@ import pytest
 
 from albert_tf.checkpoints import archives
 from albert_tf.checkpoints.archives import local_directory
-from albert_tf.checkpoints.model_source import stored_model
+from albert_tf.checkpoints.formats import open_model
 from albert_tf.checkpoints.report import LoadError
 from tests.full_disk import file_size_limit
 
@@ -47,7 +47,7 @@ def test_archive_without_top_directory_is_loaded(golden, tmp_path):
     path = str(tmp_path / "module.tar.gz")
     with tarfile.open(path, "w:gz") as archive:
         archive.add(golden / "hub" / "module", ".")
-    assert stored_model(path).format == "tf1_hub"
+    assert open_model(path).format == "tf1_hub"
 
 
 def test_archive_is_unpacked_again_only_if_it_changed(released, golden, monkeypatch):

@@ -9,8 +9,7 @@ import pytest
 
 import albert_tf
 from albert_tf.checkpoints import downloads
-from albert_tf.checkpoints.formats import find_weights
-from albert_tf.checkpoints.model_source import stored_model
+from albert_tf.checkpoints.formats import open_model, open_weights
 from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.checkpoints.report import DamagedError
 
@@ -51,12 +50,12 @@ def assert_rejected(path, content):
     """Checks that a file with this content, or a missing file, is an error."""
     path.unlink() if content is None else path.write_bytes(content)
     with pytest.raises(DamagedError, match=r"mini.*--force-reinstall") as error:
-        stored_model("mini")
+        open_model("mini")
     assert str(path) in str(error.value)
 
 
 def test_existing_checkpoint_has_priority(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert find_weights("mini") == str(FOLDER / "model.safetensors")
+    assert open_weights("mini").source == str(FOLDER / "model.safetensors")
     write_checkpoint("mini", {"a": np.ones(2, np.float32)}, 0)
-    assert find_weights("mini") == "mini"
+    assert open_weights("mini").source == "mini"

@@ -9,13 +9,14 @@ import pytest
 
 import albert_tf
 from albert_tf.checkpoints import keras_hub
+from albert_tf.checkpoints.formats import open_model
+from albert_tf.checkpoints.model_choice import choose_model
 from albert_tf.checkpoints.model_directory import ModelDirectory
-from albert_tf.checkpoints.model_source import stored_model
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.finetuning.predictor import new_predictor
 from albert_tf.labels import Labels
-from tests.small_model import ONE_BLOCK, resolve, small_config
+from tests.small_model import ONE_BLOCK, small_config
 
 SAMPLES = Path(__file__).parents[2] / "fuzz" / "samples"
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -142,11 +143,11 @@ class TestConfiguration:
         with pytest.raises(LoadError, match=message):
             ModelDirectory(str(run), CONFIG, tokenizer)
         with pytest.raises(LoadError, match=message):
-            resolve(output_dir=str(run))
+            choose_model(output_dir=str(run))
         with pytest.raises(LoadError, match=message):
-            resolve(albert_config_file=str(run / "albert_config.json"))
+            choose_model(albert_config_file=str(run / "albert_config.json"))
         (run / "run_config.json").unlink()
-        assert resolve(output_dir=str(run))
+        assert choose_model(output_dir=str(run))
 
     def test_values_that_may_change(self, run):
         change(run / "albert_config.json", hidden_dropout_prob=0.1, initializer_range=0.3, note=1)
@@ -156,15 +157,15 @@ class TestConfiguration:
         module = shutil.copytree(golden / "hub" / "module", tmp_path / "module")
         (path,) = (module / "assets").glob("*config.json")
         change(path, do_lower_case=True)
-        assert stored_model(str(module)).do_lower_case is True
+        assert open_model(str(module)).do_lower_case is True
         assert warnings == []
         change(path, do_lower_case=False)
-        assert stored_model(str(module)).do_lower_case is True
+        assert open_model(str(module)).do_lower_case is True
         assert "do_lower_case=False" in warnings[0]
 
     def test_heads_and_layers_of_a_module(self, golden, tmp_path):
         zipfile.ZipFile(golden / "tf2_hub" / "albert_encoder.zip").extractall(tmp_path)
-        config = stored_model(str(tmp_path / "albert_encoder")).config
+        config = open_model(str(tmp_path / "albert_encoder")).config
         for key, value in (("num_attention_heads", 4), ("num_hidden_layers", 5), (None, None)):
             module = shutil.copytree(tmp_path / "albert_encoder", tmp_path / f"{key}")
             (module / "assets.extra").mkdir()
@@ -172,8 +173,8 @@ class TestConfiguration:
             config.replace(**({key: value} if key else {})).to_json_file(path)
             if key:
                 with pytest.raises(LoadError, match=r"contradicts saved_model\.pb"):
-                    stored_model(str(module))
-        assert stored_model(str(module)).config == config
+                    open_model(str(module))
+        assert open_model(str(module)).config == config
 
 
 class TestVocabulary:
@@ -200,7 +201,7 @@ class TestVocabulary:
             {"init_checkpoint": str(run), "vocab_file": str(run / "vocab.txt")},
         ):
             with pytest.raises(LoadError, match="not trained with the vocabulary"):
-                resolve(**settings)
+                choose_model(**settings)
 
     def test_models_without_a_fingerprint_and_with_another_tokenizer(self, run, model, tmp_path):
         values = json.loads((run / "albert_config.json").read_text("utf-8"))

@@ -12,7 +12,8 @@ from safetensors.numpy import load_file
 from albert_tf.checkpoints import convert as conversion
 from albert_tf.checkpoints import huggingface
 from albert_tf.checkpoints.convert import convert, export_weights, model_outputs, ragged_batch
-from albert_tf.checkpoints.loading import load, open_checkpoint
+from albert_tf.checkpoints.formats import open_weights
+from albert_tf.checkpoints.loading import load
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.config import AlbertConfig
 from albert_tf.data.files import WriteError
@@ -78,11 +79,11 @@ def test_optimizer_state_is_converted(source, target):
         "model.ckpt-125000.index",
     ]
     assert list(target.parent.iterdir()) == [target]
-    old, shapes = open_checkpoint(f"{source}/model.ckpt-best")
-    new, new_shapes = open_checkpoint(str(target / "model.ckpt-125000"))
-    assert new_shapes == shapes
-    for name in shapes:
-        np.testing.assert_array_equal(new.get_tensor(name), old.get_tensor(name), err_msg=name)
+    old = open_weights(f"{source}/model.ckpt-best")
+    new = open_weights(str(target / "model.ckpt-125000"))
+    assert new.shapes == old.shapes
+    for name, value in old.items():
+        np.testing.assert_array_equal(new[name], value, err_msg=name)
     names = {"sequence_output", "pooled_output", "masked_lm_logits", "sentence_order_logits"}
     assert report.differences == dict.fromkeys(names, 0)
     model = load(target)

@@ -21,8 +21,7 @@ import albert_tf
 from albert_tf.checkpoints import downloads
 from albert_tf.checkpoints.archives import local_directory
 from albert_tf.checkpoints.downloads import is_released
-from albert_tf.checkpoints.formats import find_weights
-from albert_tf.checkpoints.model_source import stored_model
+from albert_tf.checkpoints.formats import open_model, open_weights
 from albert_tf.checkpoints.report import LoadError
 from tests.full_disk import file_size_limit
 
@@ -154,7 +153,7 @@ class TestNames:
 
     def test_existing_paths_have_priority_over_names(self, hub, tmp_path):
         shutil.copytree(hub / "albert_directory", tmp_path / "base_v2")
-        assert stored_model("base_v2").path == "base_v2"
+        assert open_model("base_v2").path == "base_v2"
         (tmp_path / "albert" / "albert-base-v2").mkdir(parents=True)
         assert not is_released("albert/albert-base-v2")
         assert not is_released("albert/absent")
@@ -167,20 +166,20 @@ class TestNames:
     def test_unknown_names_are_rejected_with_suggestions(self, name, near):
         for is_handle in (True, False):
             with pytest.raises(ValueError, match=near):
-                stored_model(name, is_handle=is_handle)
+                open_model(name, is_handle=is_handle)
 
 
 class TestDownload:
     @pytest.mark.parametrize("hub", [False, True])
     def test_all_names_of_a_release_share_one_download(self, server, home, hub):
         name = "https://tfhub.dev/google/albert_base/3" if hub else "base_v2"
-        stored = stored_model(name)
+        stored = open_model(name)
         assert stored.path == str(home / "albert_base_v2" / "albert_base")
         assert stored.config.num_attention_heads == 4
         assert stored.tokenizer_file
         for other in (server.url + "/albert_base_v2.tar.gz", "base_v2"):
-            assert stored_model(other).path == stored.path
-        assert find_weights("base_v2") == stored.checkpoint
+            assert open_model(other).path == stored.path
+        assert open_weights("base_v2").source == stored.checkpoint
         assert server.requests == 1
         assert os.listdir(home) == ["albert_base_v2"]
 
@@ -243,10 +242,10 @@ class TestUrl:
         checksum = f"#sha256={hashlib.sha256(server.content).hexdigest()}"
         for url in (f"{server.url}/m.tar", f"{server.url}/m", f"{server.url}/m?a=b"):
             url += checksum
-            stored = stored_model(url)
+            stored = open_model(url)
             assert stored.format == "tf1_hub"
             assert stored.path.startswith(str(tmp_path / "home"))
-            assert stored_model(url).path == stored.path
+            assert open_model(url).path == stored.path
         assert server.requests == 3
 
     @pytest.mark.parametrize("url", ["https://127.0.0.1:9/m", "https://[h/m"])
@@ -301,7 +300,7 @@ class TestWithoutNetwork:
         assert str(home / "albert_base_v2.tar.gz") in then
         assert not os.listdir(home)
         (home / "albert_base_v2.tar.gz").write_bytes(content)
-        assert stored_model("base_v2").checkpoint
+        assert open_model("base_v2").checkpoint
 
     def test_cache_of_tensorflow_hub_is_used(self, golden, tmp_path):
         address = "https://tfhub.dev/google/albert_large/3"
@@ -309,8 +308,8 @@ class TestWithoutNetwork:
         folder.mkdir(parents=True)
         assert "large_v2.tar.gz" in refusal(address)
         shutil.copytree(golden / "hub" / "module", folder, dirs_exist_ok=True)
-        assert stored_model(address).path == str(folder)
-        assert stored_model(address).format == "tf1_hub"
+        assert open_model(address).path == str(folder)
+        assert open_model(address).format == "tf1_hub"
 
 
 _FETCH = """
@@ -369,7 +368,7 @@ class TestOffline:
     def test_the_cache_is_used(self, server, home, content):
         home.mkdir(parents=True)
         (home / "albert_base_v2.tar.gz").write_bytes(content)
-        assert stored_model("base_v2").checkpoint
+        assert open_model("base_v2").checkpoint
         assert not server.requests
 
     def test_hugging_face(self, offline, tmp_path, monkeypatch):
@@ -403,9 +402,9 @@ class TestHuggingFace:
 
     def test_only_needed_files_are_downloaded(self, repository, tmp_path):
         for name in ("albert-base-v2", "albert/albert-base-v2"):
-            stored = stored_model(name)
+            stored = open_model(name)
             assert stored.checkpoint == str(tmp_path / "model.safetensors")
-            assert stored.tokenizer_file == str(tmp_path / "spiece.model")
+            assert stored.stored_tokenizer.files[0] == str(tmp_path / "spiece.model")
         assert not {"pytorch_model.bin", "tf_model.h5", "onnx"} & set(os.listdir(tmp_path))
 
     def test_pytorch_weights_are_downloaded_without_safetensors(self, repository, tmp_path):

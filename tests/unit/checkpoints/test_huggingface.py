@@ -15,9 +15,9 @@ from safetensors.numpy import load_file, save_file
 from albert_tf.checkpoints import huggingface
 from albert_tf.checkpoints.formats import stored_task
 from albert_tf.checkpoints.huggingface.weights import hugging_face_name
-from albert_tf.checkpoints.loading import build_model, read_contents
-from albert_tf.checkpoints.model_contents import ModelContents
+from albert_tf.checkpoints.loading import build, read_model
 from albert_tf.checkpoints.report import LoadError
+from albert_tf.checkpoints.stored_model import StoredModel
 from albert_tf.modeling.losses import classification_loss
 from albert_tf.modeling.original_names import original_names
 from albert_tf.tokenization.loading import load_tokenizer
@@ -40,7 +40,7 @@ NAMES = {
 }
 
 
-def our_outputs(contents: ModelContents) -> dict[str, np.ndarray]:
+def our_outputs(contents: StoredModel) -> dict[str, np.ndarray]:
     inputs = encoder_inputs()
     if contents.task and contents.task.name == "race":
         inputs = {name: value[None] for name, value in inputs.items()}
@@ -49,12 +49,12 @@ def our_outputs(contents: ModelContents) -> dict[str, np.ndarray]:
         inputs["masked_lm_positions"] = everywhere
     return {
         name: np.asarray(value)
-        for name, value in build_model(contents)(inputs).items()
+        for name, value in build(contents)[0](inputs).items()
         if name in NAMES
     }
 
 
-def largest_difference(contents: ModelContents, theirs: dict[str, np.ndarray]) -> float:
+def largest_difference(contents: StoredModel, theirs: dict[str, np.ndarray]) -> float:
     """Returns the largest difference of common outputs, at least one."""
     differences = []
     for name, value in our_outputs(contents).items():
@@ -121,7 +121,7 @@ def test_transformers_computes_outputs_of_written_models(outputs, name):
 def test_loss_and_gradients_equal_transformers(outputs):
     inputs, contents = encoder_inputs(), models.ours("tokens")
     labels = token_labels(inputs["input_mask"].numpy())
-    variables = original_names(model := build_model(contents))
+    variables = original_names(model := build(contents)[0])
     with tf.GradientTape() as tape:
         tape.watch([variable.value for variable in variables.values()])
         loss = classification_loss(
@@ -152,7 +152,7 @@ def test_written_files_are_those_that_transformers_read(folder, name):
 
 @pytest.mark.parametrize("name", RECORD["theirs"])
 def test_outputs_of_models_of_transformers(folder, outputs, name):
-    contents, report = read_contents(str(folder / "theirs" / name))
+    contents, report = read_model(str(folder / "theirs" / name))
     assert not report.ignored
     assert set(report.missing) <= {"bert/pooler/dense/kernel", "bert/pooler/dense/bias"}
     assert largest_difference(contents, of_model(outputs, f"theirs/{name}")) < TOLERANCE
@@ -161,8 +161,8 @@ def test_outputs_of_models_of_transformers(folder, outputs, name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["half", "bfloat16", "shards", "torch", "torch_old"])
 def test_storage_formats(live, name):
-    exact, _ = read_contents(str(live / "theirs" / "pretraining"))
-    stored, report = read_contents(str(live / "theirs" / f"pretraining_{name}"))
+    exact, _ = read_model(str(live / "theirs" / "pretraining"))
+    stored, report = read_model(str(live / "theirs" / f"pretraining_{name}"))
     assert not report.ignored
     rounding = {"half": 2**-11, "bfloat16": 2**-8}.get(name, 0.0)
     for variable, value in exact.weights.items():
@@ -182,8 +182,8 @@ def test_shards_are_read(folder, tmp_path):
         weight_map |= dict.fromkeys(names, shard)
     index = {"metadata": {"total_size": 1}, "weight_map": weight_map}
     (path / f"{models.WEIGHTS}.index.json").write_text(json.dumps(index))
-    exact, _ = read_contents(str(folder / "theirs" / "pretraining"))
-    stored, report = read_contents(str(path))
+    exact, _ = read_model(str(folder / "theirs" / "pretraining"))
+    stored, report = read_model(str(path))
     assert not report.ignored
     for variable, value in exact.weights.items():
         np.testing.assert_array_equal(stored.weights[variable], value)
@@ -217,7 +217,7 @@ def test_untied_masked_lm_head_is_rejected(folder, tmp_path):
     tensors["predictions.decoder.weight"] = words + 1
     save_file(tensors, path / models.WEIGHTS, {"format": "pt"})
     with pytest.raises(LoadError, match=r"decoder\.weight"):
-        read_contents(str(path))
+        read_model(str(path))
 
 
 @pytest.fixture(params=models.TOKENIZERS)
@@ -260,7 +260,7 @@ def test_tokenizer_saved_by_transformers_is_read(
     stored = huggingface.read(str(saved))
     assert stored.do_lower_case is True
     tokenizer = our_tokenizer(golden, tokenizer_name)
-    again = load_tokenizer(spm_model_file=stored.tokenizer_file)
+    again = load_tokenizer(spm_model_file=stored.stored_tokenizer.files[0])
     assert again.tokens == tokenizer.tokens
     texts = models.TEXTS
     assert [again.encode(text) for text in texts] == [tokenizer.encode(text) for text in texts]

@@ -14,9 +14,9 @@ import albert_tf
 from albert_tf.checkpoints import huggingface
 from albert_tf.checkpoints.formats import stored_task
 from albert_tf.checkpoints.huggingface.weights import open_tensors, write_safetensors
-from albert_tf.checkpoints.loading import read_contents
-from albert_tf.checkpoints.model_contents import ModelContents
+from albert_tf.checkpoints.loading import read_model
 from albert_tf.checkpoints.report import DamagedError, LoadError
+from albert_tf.checkpoints.stored_model import StoredModel
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.config import AlbertConfig
 from albert_tf.labels import Labels
@@ -29,14 +29,14 @@ WEIGHTS = "model.safetensors"
 
 
 @pytest.fixture(scope="module")
-def contents() -> ModelContents:
+def contents() -> StoredModel:
     config = small_config()
     random = np.random.default_rng(3)
     weights = {
         name: random.standard_normal(variable.shape).astype("f")
         for name, variable in original_names(AlbertEncoder(config)).items()
     }
-    return ModelContents(config, weights)
+    return StoredModel.in_memory(config, weights)
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,7 @@ def test_missing_weights_are_rejected(model):
     del values["embeddings.word_embeddings.weight"]
     write_safetensors(str(model / WEIGHTS), values)
     with pytest.raises(LoadError, match="bert/embeddings/word_embeddings"):
-        read_contents(str(model))
+        read_model(str(model))
     (model / WEIGHTS).unlink()
     with pytest.raises(LoadError, match=WEIGHTS):
         read(model)
@@ -135,7 +135,7 @@ def test_views_and_remote_paths(tmp_path):
 def test_quantized_weights_are_rejected(tmp_path, kind, message):
     path = write_tensor(tmp_path, "pooler.bias", kind, np.zeros(12, "i1"))
     with pytest.raises(LoadError, match=f"pooler.bias.*{message}"):
-        huggingface.open_weights(path).get_tensor("bert/pooler/dense/bias")
+        _ = huggingface.open_weights(path)["bert/pooler/dense/bias"]
 
 
 def test_weights_of_two_models_are_rejected(model):
@@ -154,8 +154,8 @@ def test_names_of_the_first_versions_are_read(whole, model):
     assert sum(name.endswith(("gamma", "beta")) for name in old) == 18
     old["embeddings.position_ids"] = np.arange(16.0)
     write_safetensors(str(model / WEIGHTS), old)
-    expected, _ = read_contents(str(whole))
-    found, report = read_contents(str(model))
+    expected, _ = read_model(str(whole))
+    found, report = read_model(str(model))
     assert not report.ignored
     for name, value in expected.weights.items():
         np.testing.assert_array_equal(found.weights[name], value)
@@ -202,7 +202,7 @@ def test_projection_of_equal_sizes_must_be_the_identity(tmp_path):
     config = small_config(embedding_size=12)
     names = original_names(AlbertEncoder(config))
     weights = {name: np.ones(variable.shape, "f") for name, variable in names.items()}
-    huggingface.write(str(tmp_path), ModelContents(config, weights))
+    huggingface.write(str(tmp_path), StoredModel.in_memory(config, weights))
     values = tensors(tmp_path / WEIGHTS)
     name = "encoder.embedding_hidden_mapping_in.weight"
     np.testing.assert_array_equal(values[name], np.eye(12))
@@ -213,11 +213,11 @@ def test_projection_of_equal_sizes_must_be_the_identity(tmp_path):
 
 def test_other_tokenizers_are_ignored(model, caplog):
     (model / "tokenizer.json").write_text('{"model": {"type": "BPE", "vocab": {"a": 0}}}')
-    assert read(model).tokenizer_file is None
+    assert read(model).stored_tokenizer.files == ()
     assert str(model / "tokenizer.json") in caplog.text
     assert "BPE" in caplog.text
     (model / "tokenizer.json").write_text('{"normalizer": "NFKD"}')
-    assert "tokenizer.json" in read(model).tokenizer_note
+    assert "tokenizer.json" in read(model).stored_tokenizer.note
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_other_tokenizers_are_ignored(model, caplog):
     ],
 )
 def test_models_that_transformers_does_not_support_are_rejected(tmp_path, changes, key):
-    contents = ModelContents(small_config(**changes), {})
+    contents = StoredModel.in_memory(small_config(**changes), {})
     with pytest.raises(ValueError, match=key):
         huggingface.write(str(tmp_path), contents)
     assert not list(tmp_path.iterdir())
@@ -263,7 +263,7 @@ def test_labels_of_the_configuration(model, values, task):
 def test_unsupported_weights_are_listed(contents, tmp_path):
     kernel = contents.weights["bert/pooler/dense/kernel"]
     extra = {"start_logits/dense/kernel": kernel, "bert/pooler/dense/kernel/adam_m": kernel}
-    more = ModelContents(contents.config, {**contents.weights, **extra})
+    more = StoredModel.in_memory(contents.config, {**contents.weights, **extra})
     assert huggingface.unsupported_weights(more) == list(extra)
     huggingface.write(str(tmp_path), more)
     assert read(tmp_path).config == contents.config
@@ -277,7 +277,7 @@ def test_other_directories_are_not_detected(tmp_path):
 
 def test_classifier_dropout_is_preserved(contents, tmp_path):
     config = contents.config.replace(extra={"classifier_dropout_prob": 0.3})
-    huggingface.write(str(tmp_path), ModelContents(config, contents.weights))
+    huggingface.write(str(tmp_path), StoredModel.in_memory(config, contents.weights))
     assert json.loads((tmp_path / "config.json").read_text())["classifier_dropout_prob"] == 0.3
     assert read(tmp_path).config == config
 
@@ -346,17 +346,17 @@ def test_different_tokenizer_files_are_rejected(contents, golden, tmp_path, capl
     weights = {**contents.weights, "bert/embeddings/word_embeddings": words}
     path = tmp_path / "model"
     path.mkdir()
-    huggingface.write(str(path), ModelContents(config, weights, tokenizer))
-    assert read_contents(str(path))[0].tokenizer.tokens == tokenizer.tokens
+    huggingface.write(str(path), StoredModel.in_memory(config, weights, tokenizer))
+    assert read_model(str(path))[0].tokenizer.tokens == tokenizer.tokens
     content = json.loads((path / "tokenizer.json").read_text())
     pieces = content["model"]["vocab"]
     pieces[500], pieces[501] = pieces[501], pieces[500]
     (path / "tokenizer.json").write_text(json.dumps(content))
-    for action in (read_contents, albert_tf.load, albert_tf.load_tokenizer):
+    for action in (read_model, albert_tf.load, albert_tf.load_tokenizer):
         with pytest.raises(ValueError, match=r"(?s)spiece\.model.*tokenizer\.json"):
             action(str(path))
     spm_model_file = str(path / "spiece.model")
-    chosen, _ = read_contents(str(path), spm_model_file=spm_model_file)
+    chosen, _ = read_model(str(path), spm_model_file=spm_model_file)
     assert chosen.tokenizer.tokens == tokenizer.tokens
     (path / "tokenizer.json").write_text('{"model": {"type": "BPE", "vocab": {"a": 0}}}')
     assert albert_tf.load_tokenizer(path).tokens == tokenizer.tokens

@@ -13,9 +13,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import albert_tf
-from albert_tf.checkpoints.formats import stored_task
-from albert_tf.checkpoints.loading import FoundModel, build_model, read_contents
-from albert_tf.checkpoints.model_source import ModelSettings, resolve_model, stored_model
+from albert_tf.checkpoints.formats import open_model, stored_task
+from albert_tf.checkpoints.loading import build, build_kind, read_model
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.labels import Labels
@@ -64,8 +63,8 @@ def variant(theirs, tmp_path):
 
 
 def assert_same_weights(path, original) -> None:
-    expected, _ = read_contents(str(original))
-    stored, report = read_contents(str(path))
+    expected, _ = read_model(str(original))
+    stored, report = read_model(str(path))
     assert not report.ignored
     assert stored.weights.keys() == expected.weights.keys()
     for name, value in expected.weights.items():
@@ -75,7 +74,7 @@ def assert_same_weights(path, original) -> None:
 def assert_same_outputs(path, name) -> None:
     with np.load(models.RECORDED / "outputs.npz") as file:
         expected = file[f"theirs/{name}/logits"]
-    logits = build_model(read_contents(str(path))[0])(encoder_inputs())["logits"]
+    logits = build(read_model(str(path))[0])[0](encoder_inputs())["logits"]
     np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-5)
 
 
@@ -101,7 +100,7 @@ def test_classifiers_of_tokens_are_detected(variant, values, names, extra):
     path = variant("tokens", names, extra, **values)
     labels = names or ("LABEL_0", "LABEL_1", "LABEL_2")
     task = StoredTask("tokens", Labels(labels), False)
-    assert read_contents(str(path))[0].task == stored_task(str(path / models.WEIGHTS)) == task
+    assert read_model(str(path))[0].task == stored_task(str(path / models.WEIGHTS)) == task
     assert_same_outputs(path, "tokens")
 
 
@@ -116,7 +115,7 @@ def test_classifiers_of_tokens_are_detected(variant, values, names, extra):
 )
 def test_classifiers_of_texts_are_detected(variant, values):
     path = variant("classifier", NOUNS, **values)
-    assert read_contents(str(path))[0].task.labels.names == NOUNS
+    assert read_model(str(path))[0].task.labels.names == NOUNS
     assert_same_outputs(path, "classifier")
 
 
@@ -137,7 +136,7 @@ def test_other_heads_of_other_classes(variant, name, architecture, kind):
 @pytest.mark.parametrize("architectures", [None, [], ["MyModel"], ["AlbertForMaskedLM"]])
 def test_unclear_classifiers_must_be_stated(variant, architectures):
     path = variant("classifier", NOUNS, architectures=architectures, finetuning_task=None)
-    for action in (albert_tf.load, read_contents, lambda path: list(describe(path))):
+    for action in (albert_tf.load, read_model, lambda path: list(describe(path))):
         with pytest.raises(LoadError, match=r"texts or of tokens.*architectures"):
             action(str(path))
     for kind, rank in ((AlbertForClassification, 2), (AlbertForTokenClassification, 3)):
@@ -145,13 +144,11 @@ def test_unclear_classifiers_must_be_stated(variant, architectures):
         assert model.labels == NOUNS
         assert not model.has_new_head
         assert len(model(encoder_inputs())["logits"].shape) == rank
-    found = FoundModel(
-        resolve_model(ModelSettings(init_checkpoint=str(path))), stored_model(str(path))
-    )
-    model = found.load(AlbertForTokenClassification, "a model that classifies tokens")
+    stored = open_model(str(path))
+    model = build_kind(stored, AlbertForTokenClassification, "a model that classifies tokens")
     assert model.trained_task == StoredTask("tokens", Labels(NOUNS), None)
     with pytest.raises(ValueError, match="a multiple-choice model"):
-        found.load(AlbertForMultipleChoice, "a multiple-choice model")
+        build_kind(stored, AlbertForMultipleChoice, "a multiple-choice model")
     for name in ("tokens", "rte"):
         task = stored_task(str(path / models.WEIGHTS), name)
         assert (task.name, task.labels.names) == (name, NOUNS)
@@ -189,11 +186,11 @@ def test_unused_weights_are_named(variant, warnings):
 
 def test_configuration_of_the_original_is_read(variant, theirs):
     path = variant("masked_lm")
-    config = read_contents(str(path))[0].config
+    config = read_model(str(path))[0].config
     (path / "config.json").unlink()
     config.to_json_file(str(path / "albert_config.json"))
     assert_same_weights(path, theirs / "masked_lm")
-    assert read_contents(str(path))[0].config == config  # "gelu" is the tanh approximation
+    assert read_model(str(path))[0].config == config  # "gelu" is the tanh approximation
 
 
 @pytest.mark.parametrize(

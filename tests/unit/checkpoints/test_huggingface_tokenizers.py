@@ -6,11 +6,9 @@ import pytest
 
 import albert_tf
 from albert_tf.checkpoints import huggingface
-from albert_tf.checkpoints.convert import read_contents
 from albert_tf.checkpoints.huggingface.tokenizer import read_tokenizer
 from albert_tf.checkpoints.load_tokenizer import load_tokenizer
-from albert_tf.checkpoints.model_contents import StoredModel
-from albert_tf.checkpoints.model_source import load_stored_tokenizer
+from albert_tf.checkpoints.loading import read_model
 from albert_tf.finetuning.texts import TextEncoder
 from albert_tf.tools.inspect import describe
 from tests.huggingface import models, rules
@@ -27,25 +25,28 @@ def ids_of(tokenizer) -> list[list[int]]:
     return [tokenizer(text)["input_ids"][0].tolist() for text in rules.TEXTS]
 
 
-def load(folder) -> tuple[dict, list[list[int]]]:
-    """Returns the fields of the model, and the ids of all texts."""
-    fields = read_tokenizer(str(folder))
-    lower_case = fields["do_lower_case"] is not False
-    return fields, ids_of(load_stored_tokenizer(StoredModel(str(folder), "", **fields), lower_case))
+def stored(folder):
+    return read_tokenizer(str(folder))[0]
+
+
+def loaded(folder):
+    tokenizer, lower_case = read_tokenizer(str(folder))
+    return tokenizer.load(lower_case is not False)
 
 
 @pytest.mark.parametrize("name", rules.SAME)
 def test_reproduced_rules(name, tmp_path):
-    fields, ids = load(rules.write(tmp_path / name, rules.SAME[name]))
-    assert not fields["tokenizer_note"]
-    assert ids == RECORDED[name]
+    folder = rules.write(tmp_path / name, rules.SAME[name])
+    assert not stored(folder).note
+    assert ids_of(loaded(folder)) == RECORDED[name]
 
 
 @pytest.mark.parametrize("name", rules.NOTED)
 def test_rules_that_affect_some_texts_are_reported(name, tmp_path, caplog):
     files, rule = rules.NOTED[name]
-    fields, ids = load(rules.write(tmp_path / name, files))
-    assert rule in fields["tokenizer_note"]
+    folder = rules.write(tmp_path / name, files)
+    ids = ids_of(loaded(folder))
+    assert rule in stored(folder).note
     assert rule in caplog.text
     is_same = [row == theirs for row, theirs in zip(ids, RECORDED[name], strict=True)]
     assert any(is_same)
@@ -56,19 +57,18 @@ def test_rules_that_affect_some_texts_are_reported(name, tmp_path, caplog):
 def test_other_rules_need_an_explicit_vocabulary(name, tmp_path, caplog):
     files, rule = rules.REFUSED[name]
     folder = rules.write(tmp_path / name, files)
-    fields = read_tokenizer(str(folder))
-    assert rule in fields["tokenizer_note"]
+    assert rule in stored(folder).note
     assert rule in caplog.text
-    assert StoredModel(str(folder), "", **fields).tokenizer_file is None
+    assert not stored(folder).files
     file = folder / ("vocab.txt" if "vocab.txt" in files else "tokenizer.json")
-    assert str(file) in fields["tokenizer_note"]
+    assert str(file) in stored(folder).note
     assert ids_of(load_tokenizer(vocab_file=file)) != RECORDED[name]
 
 
 @pytest.mark.parametrize("name", ["names", "bert_names"])
 def test_special_tokens_with_other_names_are_not_found_in_texts(name, tmp_path):
     folder = rules.write(tmp_path / name, rules.SAME[name])
-    tokenizer = load_stored_tokenizer(StoredModel("", "", **read_tokenizer(str(folder))), True)
+    tokenizer = loaded(folder)
     assert (tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id) == (0, 1, 2)
     assert (tokenizer.sep_id, tokenizer.mask_id) == (3, 4)
     assert not {*range(5)} - {1} & {*tokenizer.encode("<s> a </s> [CLS] <mask>")}
@@ -82,7 +82,7 @@ def test_special_names_of_both_kinds_are_exchanged(tmp_path):
         rules.ALBERT, [rules.METASPACE], [*rules.PIECES, ["[CLS]", -9.0]], special
     )
     folder = rules.write(tmp_path / "both", files)
-    tokenizer = load_stored_tokenizer(StoredModel("", "", **read_tokenizer(str(folder))), True)
+    tokenizer = loaded(folder)
     assert tokenizer.cls_id == 2
     assert tokenizer.tokens[-1] == "<s>"
 
@@ -96,21 +96,21 @@ def test_added_special_tokens(tmp_path):
     files["tokenizer.json"]["added_tokens"] += rules.added_tokens(["<mask>"], size)
     files["tokenizer_config.json"] |= {"mask_token": "<mask>"}
     folder = rules.write(tmp_path / "mask", files)
-    tokenizer = load_stored_tokenizer(StoredModel("", "", **read_tokenizer(str(folder))), True)
+    tokenizer = loaded(folder)
     assert (tokenizer.mask_id, tokenizer.vocab_size) == (size, size + 1)
 
 
 def test_contradicting_lower_case_is_refused(tmp_path):
     files = rules.unigram(rules.ALBERT, [rules.METASPACE], do_lower_case=False)
-    fields = read_tokenizer(str(rules.write(tmp_path / "cased", files)))
-    assert "do_lower_case=False" in fields["tokenizer_note"]
-    assert "tokenizer_files" not in fields
+    tokenizer = stored(rules.write(tmp_path / "cased", files))
+    assert "do_lower_case=False" in tokenizer.note
+    assert not tokenizer.files
     # BertTokenizer of transformers uses its setting.
     files = rules.wordpiece([rules.BERT], rules.BERT_SPLIT, do_lower_case=False)
-    fields = read_tokenizer(str(rules.write(tmp_path / "bert", files)))
-    assert fields["do_lower_case"] is False
-    assert "do_lower_case=False" in fields["tokenizer_note"]
-    assert fields["tokenizer_files"]
+    tokenizer, lower_case = read_tokenizer(str(rules.write(tmp_path / "bert", files)))
+    assert lower_case is False
+    assert "do_lower_case=False" in tokenizer.note
+    assert tokenizer.files
 
 
 @pytest.mark.parametrize(
@@ -123,11 +123,11 @@ def test_contradicting_lower_case_is_refused(tmp_path):
     ],
 )
 def test_settings_of_bert_tokenizers(change, rule, tmp_path):
-    fields = read_tokenizer(str(rules.write(tmp_path / "bert", rules.lines(**change))))
-    assert rule in fields["tokenizer_note"]
-    assert ("tokenizer_files" in fields) == ("tokenizer_class" not in change)
+    tokenizer = stored(rules.write(tmp_path / "bert", rules.lines(**change)))
+    assert rule in tokenizer.note
+    assert bool(tokenizer.files) == ("tokenizer_class" not in change)
     usual = rules.lines(strip_accents=None, tokenize_chinese_chars=True, never_split=[])
-    assert not read_tokenizer(str(rules.write(tmp_path / "usual", usual)))["tokenizer_note"]
+    assert not stored(rules.write(tmp_path / "usual", usual)).note
 
 
 @pytest.mark.parametrize(
@@ -145,18 +145,18 @@ def test_settings_of_sentencepiece_tokenizers(change, rule, tmp_path, golden):
     rules.write(folder, files)
     model = (golden / "tokenizer" / "small_1000.model").read_bytes()
     (folder / "spiece.model").write_bytes(model)
-    fields = read_tokenizer(str(folder))
-    assert rule in fields["tokenizer_note"]
-    assert ("tokenizer_files" in fields) == ("tokenizer_class" not in change)
+    tokenizer = stored(folder)
+    assert rule in tokenizer.note
+    assert bool(tokenizer.files) == ("tokenizer_class" not in change)
 
 
 def test_patterns_of_unlimited_duration_are_refused(tmp_path):
     """Other patterns are not run, because they may take forever."""
     step = {"type": "Replace", "pattern": {"Regex": "((.+)+)+x"}, "content": ""}
     files = rules.unigram([step, *rules.ALBERT], [rules.METASPACE])
-    fields = read_tokenizer(str(rules.write(tmp_path / "slow", files)))
-    assert "((.+)+)+x" in fields["tokenizer_note"]
-    assert "tokenizer_files" not in fields
+    tokenizer = stored(rules.write(tmp_path / "slow", files))
+    assert "((.+)+)+x" in tokenizer.note
+    assert not tokenizer.files
 
 
 def test_models_are_loaded_without_a_refused_tokenizer(tmp_path, caplog):
@@ -172,7 +172,7 @@ def test_models_are_loaded_without_a_refused_tokenizer(tmp_path, caplog):
         with pytest.raises(ValueError, match=rule) as raised:
             action(folder)
         assert str(folder / "tokenizer.json") in str(raised.value)
-    contents, _ = read_contents(str(folder), vocab_file=str(folder / "tokenizer.json"))
+    contents, _ = read_model(str(folder), vocab_file=str(folder / "tokenizer.json"))
     assert contents.tokenizer is not None
     assert contents.tokenizer.vocab_size == size
 

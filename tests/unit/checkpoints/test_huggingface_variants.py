@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 
 import albert_tf
 from albert_tf.checkpoints import huggingface
-from albert_tf.checkpoints.loading import build_model, read_contents
+from albert_tf.checkpoints.loading import build, read_model
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.config import AlbertConfig
 from tests.huggingface.record_variants import OF_TORCH, inputs, recorded, seed
@@ -72,9 +72,9 @@ def assert_outputs_equal(model, record: dict) -> None:
 @pytest.mark.parametrize("name", RECORDS)
 def test_outputs_equal_transformers(tmp_path, name):
     path = write(tmp_path / "model", RECORDS[name])
-    contents, report = read_contents(str(path))
+    contents, report = read_model(str(path))
     assert not report.ignored
-    assert_outputs_equal(build_model(contents), RECORDS[name])
+    assert_outputs_equal(build(contents)[0], RECORDS[name])
 
 
 @pytest.mark.slow
@@ -130,21 +130,21 @@ class TestHdf5Files:
                 group.create_dataset("bias:0", (12,), "f", **options[kind])
         expected = "bert/pooler" if kind == "link" else "bias:0' is compressed, incomplete"
         with pytest.raises(LoadError, match=expected):
-            read_contents(str(path.parent))
+            read_model(str(path.parent))
 
     def test_damaged_files_are_rejected(self, path):
         content = path.read_bytes()
         for damaged in (content[:3000], b"", b"x" * 2048):
             path.write_bytes(damaged)
             with pytest.raises(LoadError, match=r"tf_model\.h5"):
-                read_contents(str(path.parent))
+                read_model(str(path.parent))
 
     def test_two_models_in_a_file_are_rejected(self, path):
         with h5py.File(path, "r+") as file:
             file["other/tf_albert_model/albert/embeddings/LayerNorm/beta:0"] = np.ones(8, "f")
             file["other/tf_albert_model/classifier/classifier/bias:0"] = np.ones(3, "f")
         with pytest.raises(LoadError, match="twice"):
-            read_contents(str(path.parent))
+            read_model(str(path.parent))
 
 
 class TestExactGelu:
@@ -153,7 +153,7 @@ class TestExactGelu:
         return write(tmp_path / "model", RECORDS["torch/exact_gelu"])
 
     def test_activation_is_written_back(self, path, tmp_path):
-        contents, _ = read_contents(str(path))
+        contents, _ = read_model(str(path))
         assert contents.config.hidden_act == "gelu_exact"
         (tmp_path / "written").mkdir()
         huggingface.write(str(tmp_path / "written"), contents)

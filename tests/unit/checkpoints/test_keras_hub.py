@@ -13,9 +13,9 @@ import albert_tf
 from albert_tf.checkpoints import keras_hub
 from albert_tf.checkpoints.huggingface.sentencepiece_messages import NORMAL, parse_model
 from albert_tf.checkpoints.loading import load
-from albert_tf.checkpoints.model_contents import ModelContents
 from albert_tf.checkpoints.model_directory import with_vocabulary
 from albert_tf.checkpoints.report import LoadError
+from albert_tf.checkpoints.stored_model import StoredModel
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.labels import Labels
 from albert_tf.modeling.encoder import AlbertEncoder
@@ -79,8 +79,8 @@ def test_texts_are_lower_cased_as_in_the_preset(name, tokenizer, tmp_path, caplo
     stored = keras_hub.read(str(tmp_path))
     lower_case = name == "backbone"
     assert stored.do_lower_case is lower_case
-    assert f"do_lower_case={lower_case}" in stored.tokenizer_note
-    assert stored.tokenizer_note in caplog.text
+    assert f"do_lower_case={lower_case}" in stored.stored_tokenizer.note
+    assert stored.stored_tokenizer.note in caplog.text
     found = albert_tf.load_tokenizer(tmp_path)
     for text in ("The King paid", "a 'small' cat."):
         expected = np.asarray(theirs(text.lower() if lower_case else text)).tolist()
@@ -107,7 +107,7 @@ def ours(tokenizer, tmp_path_factory):
     }
     root, written = tmp_path_factory.mktemp("ours"), {}
     for name, model in ours.items():
-        contents = ModelContents(
+        contents = StoredModel.in_memory(
             config=model.config,
             weights=weights_of(randomized(model)),
             tokenizer=tokenizer if name == "masked_lm" else None,
@@ -235,9 +235,11 @@ def test_written_presets_are_read(ours, name):
 def test_wordpiece_vocabulary_is_stored(golden, tmp_path):
     tokenizer = load_tokenizer(vocab_file=golden / "tokenizer" / "vocab.txt")
     encoder = AlbertEncoder(SMALL.replace(vocab_size=tokenizer.vocab_size))
-    keras_hub.write(str(tmp_path), ModelContents(encoder.config, weights_of(encoder), tokenizer))
+    keras_hub.write(
+        str(tmp_path), StoredModel.in_memory(encoder.config, weights_of(encoder), tokenizer)
+    )
     stored = keras_hub.read(str(tmp_path))
-    assert load_tokenizer(vocab_file=stored.tokenizer_file).tokens == tokenizer.tokens
+    assert load_tokenizer(vocab_file=stored.stored_tokenizer.files[0]).tokens == tokenizer.tokens
     assert not (tmp_path / "tokenizer.json").exists()
 
 
@@ -248,7 +250,7 @@ def test_wordpiece_vocabulary_is_stored(golden, tmp_path):
 def test_single_output_becomes_a_classifier_of_one_class(tmp_path, task, kind):
     model = randomized(kind(SMALL, **({} if task else {"num_labels": 1})))
     weights = weights_of(model)
-    keras_hub.write(str(tmp_path), ModelContents(model.config, weights, task=task))
+    keras_hub.write(str(tmp_path), StoredModel.in_memory(model.config, weights, task=task))
     assert json.loads((tmp_path / "task.json").read_text())["config"]["num_classes"] == 1
     found = load(tmp_path)
     assert type(found) is kind
@@ -258,7 +260,7 @@ def test_single_output_becomes_a_classifier_of_one_class(tmp_path, task, kind):
 def test_token_classifier_becomes_an_encoder(tmp_path):
     model = randomized(AlbertForTokenClassification(SMALL, labels=LABELS))
     task = StoredTask("tokens", Labels(LABELS), False)
-    contents = ModelContents(model.config, weights_of(model), task=task)
+    contents = StoredModel.in_memory(model.config, weights_of(model), task=task)
     assert keras_hub.unsupported_weights(contents) == ["output_bias", "output_weights"]
     keras_hub.write(str(tmp_path), contents)
     assert type(load(tmp_path)) is AlbertEncoder
@@ -274,7 +276,7 @@ def test_token_classifier_becomes_an_encoder(tmp_path):
     ],
 )
 def test_unsupported_models_are_rejected_before_writing(tmp_path, changes, value):
-    contents = ModelContents(small_config(**changes), {})
+    contents = StoredModel.in_memory(small_config(**changes), {})
     with pytest.raises(ValueError, match=value):
         keras_hub.unsupported_weights(contents)
     with pytest.raises(ValueError, match=value):

@@ -9,7 +9,7 @@ import tensorflow as tf
 import albert_tf
 from albert_tf.checkpoints import loading
 from albert_tf.checkpoints.heads import head_in
-from albert_tf.checkpoints.loading import read_contents
+from albert_tf.checkpoints.loading import read_model
 from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.stored_task import StoredTask
@@ -94,7 +94,7 @@ def test_single_score_is_a_regression_without_a_task(tmp_path):
 def test_unused_pooler_may_be_missing(tmp_path, kind):
     """Other libraries omit it. The replacement is the same in every run."""
     write_model(tmp_path, MODELS[kind][0](), task=MODELS[kind][1], without=["bert/pooler"])
-    contents, report = read_contents(str(tmp_path))
+    contents, report = read_model(str(tmp_path))
     assert report.missing == ["bert/pooler/dense/kernel", "bert/pooler/dense/bias"]
     loaded = original_names(albert_tf.load(tmp_path))
     for name, value in contents.weights.items():
@@ -104,7 +104,7 @@ def test_unused_pooler_may_be_missing(tmp_path, kind):
 
 def test_encoder_without_a_pooler_gets_a_new_one(tmp_path, warnings):
     weights = write_model(tmp_path, MODELS["encoder"][0](), without=["bert/pooler"])
-    contents, _ = read_contents(str(tmp_path))
+    contents, _ = read_model(str(tmp_path))
     model = albert_tf.load(tmp_path)
     assert type(model) is AlbertEncoder
     for name, variable in original_names(model).items():
@@ -150,7 +150,7 @@ def test_missing_used_pooler_is_rejected(tmp_path, kind):
 def test_incomplete_heads_are_rejected(tmp_path, kind, without):
     make, task = MODELS[kind]
     write_model(tmp_path, make(), task=task, without=[without])
-    for read in (albert_tf.load, lambda path: read_contents(str(path))):
+    for read in (albert_tf.load, lambda path: read_model(str(path))):
         with pytest.raises(LoadError, match=rf"incomplete head. Missing: {without};"):
             read(tmp_path)
 

@@ -13,8 +13,8 @@ from tensorflow.core.protobuf import meta_graph_pb2
 
 import albert_tf
 from albert_tf.checkpoints import keras_file
+from albert_tf.checkpoints.formats import open_model
 from albert_tf.checkpoints.huggingface import weights as torch_weights
-from albert_tf.checkpoints.model_source import stored_model
 from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.checkpoints.report import LoadError, LoadReport
 from albert_tf.tools.inspect import describe
@@ -52,7 +52,7 @@ class TestAssets:
         edit_graphs(module, change)
         assert changed
         with pytest.raises(LoadError, match="asset") as error:
-            stored_model(str(module))
+            open_model(str(module))
         assert "private" not in str(error.value)
 
 

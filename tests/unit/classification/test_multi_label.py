@@ -12,7 +12,7 @@ from sklearn import metrics as sklearn_metrics
 
 import albert_tf
 from albert_tf.checkpoints import huggingface
-from albert_tf.checkpoints.loading import read_contents
+from albert_tf.checkpoints.loading import read_model
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.classification.data import CustomData
 from albert_tf.classification.task import ClassificationTask
@@ -138,7 +138,7 @@ def test_a_model_keeps_its_labels_and_threshold_in_every_format(tokenizer, tmp_p
     task = StoredTask("custom", LABELS, is_pair=False, max_seq_length=20)
     directory = write_model(tmp_path / "trained", model, tokenizer, task)
     assert StoredTask.read(directory).labels.threshold == 0.3
-    contents, _ = read_contents(directory)
+    contents, _ = read_model(directory)
     (tmp_path / "huggingface").mkdir()
     huggingface.write(str(tmp_path / "huggingface"), contents)
     config = json.loads((tmp_path / "huggingface" / "config.json").read_text())

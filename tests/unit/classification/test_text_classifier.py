@@ -8,7 +8,7 @@ import pytest
 
 from albert_tf import AlbertForClassification, TextClassifier, TextPrediction
 from albert_tf.checkpoints import huggingface
-from albert_tf.checkpoints.loading import read_contents
+from albert_tf.checkpoints.loading import read_model
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.classification import text_classifier, text_predictor
 from albert_tf.classification.text_predictor import TextPredictor, predict_file
@@ -87,7 +87,7 @@ def test_models_of_any_format_are_loaded_and_the_best_checkpoint_is_preferred(
 ):
     expected = TextClassifier.load(directory)(TEXTS[:9])
     (tmp_path / "exported").mkdir()
-    contents, _ = read_contents(directory)
+    contents, _ = read_model(directory)
     huggingface.write(str(tmp_path / "exported"), contents)
     assert TextClassifier.load(tmp_path / "exported")(TEXTS[:9]) == expected
     keras.utils.set_random_seed(4)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.checkpoints.loading import open_checkpoint
+from albert_tf.checkpoints.formats import open_weights
 from albert_tf.config import FineTuningOptimizerConfig, TrainerConfig
 from albert_tf.modeling import kernels
 from albert_tf.modeling.original_names import original_names
@@ -87,7 +87,7 @@ def test_frozen_variables_are_not_updated_and_runs_resume_exactly(
     sizes = {key: after[key].size for key in trainable}
     trained = sum(size for key, size in sizes.items() if not is_frozen(key, freeze))
     assert f"training {trained} of {sum(sizes.values())} parameters" in caplog.text
-    _, stored = open_checkpoint(str(tmp_path / "model.ckpt-4"))
+    stored = open_weights(str(tmp_path / "model.ckpt-4"))
     expected = {f"{key}{slot}" for key in sizes for slot in ("", "/adam_m", "/adam_v")}
     assert stored.keys() == expected | {*after, "global_step"}
 

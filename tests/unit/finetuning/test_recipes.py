@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from albert_tf.checkpoints import huggingface
-from albert_tf.checkpoints.model_contents import ModelContents
+from albert_tf.checkpoints.stored_model import StoredModel
 from albert_tf.config import PRESETS, AlbertConfig
 from albert_tf.finetuning.recipes import (
     recipe_for,
@@ -63,7 +63,7 @@ def test_fine_tuning_with_another_dropout_does_not_change_the_version(name, rate
     again = AlbertConfig.from_json_file(str(tmp_path / "albert_config.json"))
     assert again.hidden_dropout_prob == rate
     names = ("bert/embeddings/word_embeddings", "bert/encoder/embedding_hidden_mapping_in/kernel")
-    contents = ModelContents(again, {name: np.zeros((1, 2), "f") for name in names})
+    contents = StoredModel.in_memory(again, {name: np.zeros((1, 2), "f") for name in names})
     (tmp_path / "converted").mkdir()
     huggingface.write(str(tmp_path / "converted"), contents)
     converted = huggingface.read(str(tmp_path / "converted")).config

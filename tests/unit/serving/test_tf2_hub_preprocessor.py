@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 
-from albert_tf.checkpoints.model_contents import ModelContents
+from albert_tf.checkpoints.stored_model import StoredModel
 from albert_tf.checkpoints.tf2_hub import writing as tf2_hub_encoder
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.modeling.original_names import original_names
@@ -210,7 +210,7 @@ def test_tf_keras_model_with_an_encoder(folder, tokenizer, results):
     for number, variable in enumerate(model.weights):
         variable.assign_add(keras.random.normal(variable.shape, stddev=0.1, seed=number))
     weights = {name: variable.numpy() for name, variable in original_names(model).items()}
-    contents = ModelContents(model.config, weights, tokenizer, do_lower_case=True)
+    contents = StoredModel.in_memory(model.config, weights, tokenizer, do_lower_case=True)
     (folder / "encoder").mkdir()
     tf2_hub_encoder.write(str(folder / "encoder"), contents)
     found = run(KERAS_PROGRAM, folder, str(folder / "encoder"))

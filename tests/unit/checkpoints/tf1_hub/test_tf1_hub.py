@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.checkpoints import tf1_hub
-from albert_tf.checkpoints.model_source import stored_model
+from albert_tf.checkpoints.formats import open_model
 from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.checkpoints.report import DamagedError, LoadError
 from tests.saved_models import edit_graphs
@@ -51,10 +51,10 @@ def test_damaged_variables_are_reported(module, tmp_path, name):
     index = path / "variables" / "variables.index"
     index.write_bytes(b"damaged")
     with pytest.raises(DamagedError, match=rf"{name}: .*cannot be read as a checkpoint"):
-        stored_model(str(path))
+        open_model(str(path))
     index.unlink()
     with pytest.raises(LoadError, match=r"variables/variables"):
-        stored_model(str(path))
+        open_model(str(path))
 
 
 def test_modules_of_other_models_are_rejected(module):

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.checkpoints import tf1_hub
-from albert_tf.checkpoints.model_contents import ModelContents
+from albert_tf.checkpoints.stored_model import StoredModel
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.modeling.original_names import original_names
 from albert_tf.tokenization.loading import load_tokenizer
@@ -43,7 +43,7 @@ def weights(model):
 
 
 def write(path, model, weights, tokenizer):
-    contents = ModelContents(model.config, weights, tokenizer, do_lower_case=False)
+    contents = StoredModel.in_memory(model.config, weights, tokenizer, do_lower_case=False)
     tf1_hub.write(str(path), contents)
     return tf1_hub.unsupported_weights(contents)
 

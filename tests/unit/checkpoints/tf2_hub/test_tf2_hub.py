@@ -11,8 +11,8 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.checkpoints import tf2_hub
-from albert_tf.checkpoints.loading import load_weights, read_contents
-from albert_tf.checkpoints.model_source import stored_model
+from albert_tf.checkpoints.formats import open_model
+from albert_tf.checkpoints.loading import load_weights, read_model
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.classification.export import export_classifier
 from albert_tf.config import AlbertConfig
@@ -50,9 +50,9 @@ def copy(published, tmp_path):
 
 
 def test_published_encoder_is_read(published):
-    stored = stored_model(str(published))
+    stored = open_model(str(published))
     assert (stored.format, stored.config) == ("tf2_hub", CONFIG)
-    assert stored.tokenizer_file == str(published / "assets" / "toy.model")
+    assert stored.stored_tokenizer.files[0] == str(published / "assets" / "toy.model")
     assert stored.do_lower_case is True  # implied by its exporter
 
 
@@ -97,7 +97,7 @@ def test_unknown_number_of_layers(published, tmp_path):
     assert stored.config is None
     assert stored.config_file is None
     with pytest.raises(ValueError, match="`albert_config_file`"):
-        read_contents(str(tmp_path))
+        read_model(str(tmp_path))
     model = AlbertForPretraining(CONFIG, has_sentence_order_head=False)
     assert not load_weights(model, str(tmp_path)).missing
     query = original_names(model)[f"{BLOCK}/attention_1/self/query/kernel"]
@@ -149,7 +149,7 @@ def test_exported_classifier_is_read(tmp_path):
     config = CONFIG.replace(num_hidden_layers=1)
     model = AlbertForClassification(config, num_labels=3)
     path = export_classifier(model, Labels(("a", "b", "c")), str(tmp_path), max_seq_length=16)
-    contents, report = read_contents(path)
+    contents, report = read_model(path)
     assert not report.ignored
     assert contents.config == config
     weights = original_names(model)

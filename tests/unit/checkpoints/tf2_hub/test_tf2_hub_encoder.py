@@ -11,8 +11,8 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.checkpoints import tf2_hub
-from albert_tf.checkpoints.loading import load_weights, read_contents
-from albert_tf.checkpoints.model_contents import ModelContents
+from albert_tf.checkpoints.loading import load_weights, read_model
+from albert_tf.checkpoints.stored_model import StoredModel
 from albert_tf.checkpoints.tf2_hub.writing import next_seed
 from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.models import AlbertForPretraining
@@ -46,7 +46,7 @@ def contents(model, golden):
     )
     weights = {name: variable.numpy() for name, variable in original_names(model).items()}
     others = {"output_weights": np.ones((2, 12)), "bert/pooler/dense/bias/adam_m": np.ones(12)}
-    return ModelContents(CONFIG, {**weights, **others}, tokenizer, do_lower_case=False)
+    return StoredModel.in_memory(CONFIG, {**weights, **others}, tokenizer, do_lower_case=False)
 
 
 @pytest.fixture(scope="module")
@@ -202,7 +202,7 @@ def test_written_encoders_are_read(saved, contents, model):
     assert unsupported_weights == ["output_weights", "bert/pooler/dense/bias/adam_m"]
     stored = tf2_hub.read(str(directory))
     assert stored.config == CONFIG
-    read, report = read_contents(str(directory))
+    read, report = read_model(str(directory))
     assert report.mapped.keys() == original_names(model).keys()
     assert not report.ignored
     for name in report.mapped:
@@ -219,7 +219,7 @@ def test_encoder_without_heads_dropout_and_projection(tmp_path, golden):
     weights = {name: variable.numpy() for name, variable in original_names(encoder).items()}
     vocabulary = next((golden / "tokenizer").glob("*vocab*.txt"))
     tokenizer = load_tokenizer(vocab_file=vocabulary)
-    tf2_hub.write(str(tmp_path), ModelContents(config, weights, tokenizer))
+    tf2_hub.write(str(tmp_path), StoredModel.in_memory(config, weights, tokenizer))
     loaded = tf.saved_model.load(str(tmp_path))
     assert sorted(loaded.signatures) == ["serving_default", "tokens"]
     assert not {"mlm", "sop", "dropout_state", "sp_model_file"} & set(dir(loaded))
@@ -228,6 +228,6 @@ def test_encoder_without_heads_dropout_and_projection(tmp_path, golden):
     outputs = loaded(inputs, training=True)["sequence_output"]
     np.testing.assert_allclose(outputs, encoder(inputs)["sequence_output"], **EXACT)
     stored = tf2_hub.read(str(tmp_path))
-    assert stored.tokenizer_file == str(tmp_path / "assets" / vocabulary.name)
+    assert stored.stored_tokenizer.files[0] == str(tmp_path / "assets" / vocabulary.name)
     assert stored.do_lower_case is True
     load_weights(AlbertEncoder(config), str(tmp_path))

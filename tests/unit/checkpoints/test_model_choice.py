@@ -1,6 +1,6 @@
 """Tests for choosing the parts of a model, and for contradictions between locations."""
 
-import dataclasses
+import inspect
 import json
 import re
 import shutil
@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from albert_tf.checkpoints.downloads import bundled_directory
+from albert_tf.checkpoints.formats import open_model
+from albert_tf.checkpoints.model_choice import choose_model, model_in
 from albert_tf.checkpoints.model_directory import ModelDirectory
-from albert_tf.checkpoints.model_source import ModelSettings, model_in, stored_model
 from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.config import AlbertConfig
-from tests.small_model import resolve
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_model_of_single_files(release, tmp_path, warnings):
     config = config_at(tmp_path / "config" / "mine.json", release)
     for name in ("albert_config.json", "30k-clean.model", "30k-clean.vocab"):
         shutil.move(release / name, tmp_path / name)
-    source = resolve(
+    source = choose_model(
         albert_config_file=config,
         init_checkpoint=str(release / "model.ckpt-best"),
         spm_model_file=str(tmp_path / "30k-clean.model"),
@@ -64,23 +64,25 @@ def test_model_of_single_files(release, tmp_path, warnings):
 
 def test_configuration_of_transformers_is_read(tmp_path):
     mini = Path(bundled_directory("mini"))
-    config = resolve(albert_config_file=str(mini / "config.json")).config
-    assert config == stored_model(str(mini)).config
+    config = choose_model(albert_config_file=str(mini / "config.json")).config
+    assert config == open_model(str(mini)).config
     exact = json.loads((mini / "config.json").read_text()) | {"hidden_act": "gelu"}
     path = tmp_path / "config.json"
     path.write_text(json.dumps(exact))
-    assert resolve(albert_config_file=str(path)).config == config.replace(hidden_act="gelu_exact")
+    assert choose_model(albert_config_file=str(path)).config == config.replace(
+        hidden_act="gelu_exact"
+    )
 
 
 def test_vocabulary_of_chinese_models_is_found(bare, other_tokenizer):
     shutil.move(other_tokenizer, bare / "vocab_chinese.txt")
-    source = resolve(albert_hub_module_handle=str(bare))
+    source = choose_model(albert_hub_module_handle=str(bare))
     assert source.tokenizer.files == [str(bare / "vocab_chinese.txt")]
 
 
 def test_command_line_of_the_original_script(hub, warnings):
     """Its run_glue.sh passes a module, an empty checkpoint, and files that may be missing."""
-    source = resolve(
+    source = choose_model(
         albert_hub_module_handle=str(hub / "module"),
         init_checkpoint="",
         vocab_file="/absent/vocab.txt",
@@ -94,7 +96,7 @@ def test_command_line_of_the_original_script(hub, warnings):
 
 
 def test_from_tf_hub_selects_the_tokenizer_of_the_module(hub, other_tokenizer):
-    source = resolve(
+    source = choose_model(
         albert_hub_module_handle=str(hub / "module"),
         spm_model_file="from_tf_hub",
         vocab_file=str(other_tokenizer),
@@ -104,28 +106,30 @@ def test_from_tf_hub_selects_the_tokenizer_of_the_module(hub, other_tokenizer):
 
 def test_missing_tokenizer_is_rejected(bare):
     with pytest.raises(ValueError, match="from_tf_hub needs an `albert_hub_module_handle`"):
-        resolve(init_checkpoint=str(bare), spm_model_file="from_tf_hub")
+        choose_model(init_checkpoint=str(bare), spm_model_file="from_tf_hub")
     with pytest.raises(ValueError, match="`spm_model_file` or `vocab_file`"):
-        _ = resolve(init_checkpoint=str(bare)).required_tokenizer
+        _ = choose_model(init_checkpoint=str(bare)).required_tokenizer
 
 
 def test_weights_of_init_checkpoint_have_priority(hub, release):
-    source = resolve(albert_hub_module_handle=str(hub / "module"), init_checkpoint=str(release))
+    source = choose_model(
+        albert_hub_module_handle=str(hub / "module"), init_checkpoint=str(release)
+    )
     assert source.checkpoint == str(release / "model.ckpt-best")
     assert source.config_file == str(hub / "module" / "assets" / "albert_config.json")
 
 
 def test_error_without_a_model_lists_the_arguments(tmp_path):
     with pytest.raises(ValueError, match="No model is named") as error:
-        resolve(albert_hub_module_handle="", output_dir=str(tmp_path / "fresh"))
-    ways = {field.name for field in dataclasses.fields(ModelSettings)}
-    for flag in ways - {"eval_checkpoint", "do_lower_case"}:
+        choose_model(albert_hub_module_handle="", output_dir=str(tmp_path / "fresh"))
+    ways = {*inspect.signature(choose_model).parameters}
+    for flag in ways - {"path", "eval_checkpoint", "do_lower_case"}:
         assert f"`{flag}`" in str(error.value)
 
 
 def test_empty_init_checkpoint_is_rejected(hub):
     with pytest.raises(ValueError, match="`init_checkpoint` is empty"):
-        resolve(
+        choose_model(
             albert_config_file=str(hub / "albert_directory" / "albert_config.json"),
             albert_hub_module_handle="",
             init_checkpoint="",
@@ -134,32 +138,35 @@ def test_empty_init_checkpoint_is_rejected(hub):
 
 @pytest.mark.parametrize("checkpoint", ["model.ckpt-13", "model.ckpt-best"])
 def test_model_of_an_output_directory(release, tmp_path, warnings, checkpoint):
-    trained = resolve(init_checkpoint=str(release), do_lower_case=False)
+    trained = choose_model(init_checkpoint=str(release), do_lower_case=False)
     run = str(tmp_path / "run")
     ModelDirectory(run, trained.config, trained.tokenizer).write()
     write_checkpoint(f"{run}/{checkpoint}", {"x": np.zeros(3)}, 13)
-    again = resolve(output_dir=run)
-    assert again.checkpoint is None
+    again = choose_model(output_dir=run)
+    assert not again.checkpoint
     assert again.config == trained.config
     assert again.tokenizer.tokens == trained.tokenizer.tokens
     assert again.tokenizer.do_lower_case is False
     assert warnings == []
-    assert resolve(init_checkpoint=run).tokenizer.do_lower_case is False
-    assert resolve(albert_hub_module_handle=run).checkpoint == f"{run}/{checkpoint}"
+    assert choose_model(init_checkpoint=run).tokenizer.do_lower_case is False
+    assert choose_model(albert_hub_module_handle=run).checkpoint == f"{run}/{checkpoint}"
 
 
 @pytest.mark.parametrize("lower_case", [False, True])
-def test_lower_casing_of_a_run_has_priority(hub, tmp_path, warnings, lower_case):
+def test_lower_casing_of_a_run_is_not_changed(hub, tmp_path, warnings, lower_case):
     module = str(hub / ("module" if not lower_case else "module_cased_matmul"))
-    trained = resolve(albert_hub_module_handle=module, do_lower_case=lower_case)
+    trained = choose_model(albert_hub_module_handle=module, do_lower_case=lower_case)
     assert trained.tokenizer.do_lower_case is lower_case
-    assert len(warnings) == 1
-    assert module in warnings[0]
-    assert f"do_lower_case={not lower_case}" in warnings[0]
+    (warning,) = warnings
+    assert f"{module} was trained with do_lower_case={not lower_case}" in warning
     run = str(tmp_path / "run")
     ModelDirectory(run, trained.config, trained.tokenizer).write()
-    again = resolve(albert_hub_module_handle=module, output_dir=run)
+    with pytest.raises(ValueError, match=rf"run was trained with do_lower_case={lower_case}"):
+        choose_model(albert_hub_module_handle=module, output_dir=run)
+    again = choose_model(albert_hub_module_handle=module, output_dir=run, do_lower_case=lower_case)
     assert again.tokenizer.do_lower_case is lower_case
+    choose_model(albert_hub_module_handle=module, output_dir=run, do_lower_case=not lower_case)
+    assert f"{run} was trained with do_lower_case={lower_case}" in warnings[-1]
 
 
 @pytest.mark.parametrize(
@@ -175,8 +182,8 @@ def test_contradictions_are_rejected_or_logged(
     config = config_at(tmp_path / "config" / "mine.json", release, hidden_act="relu")
     other = {"albert_config_file": config, "vocab_file": str(other_tokenizer)}[setting]
     with pytest.raises(ValueError, match=message):
-        resolve(albert_hub_module_handle=str(hub / "module"), **{setting: other})
-    source = resolve(init_checkpoint=str(release), **{setting: other})
+        choose_model(albert_hub_module_handle=str(hub / "module"), **{setting: other})
+    source = choose_model(init_checkpoint=str(release), **{setting: other})
     assert other in (source.config_file, source.tokenizer.files[0])
     (warning,) = warnings
     assert re.search(message, warning)
@@ -186,18 +193,18 @@ def test_vocabulary_without_embeddings_is_rejected(release, tmp_path):
     config = config_at(tmp_path / "config" / "mine.json", release, vocab_size=999)
     message = "1000 entries, but .*mine.json sets vocab_size 999"
     with pytest.raises(ValueError, match=message):
-        resolve(albert_config_file=config, spm_model_file=str(release / "30k-clean.model"))
+        choose_model(albert_config_file=config, spm_model_file=str(release / "30k-clean.model"))
 
 
 def test_embeddings_without_tokens_are_accepted(release, tmp_path, warnings):
     config = config_at(tmp_path / "config" / "mine.json", release, vocab_size=1024)
     shutil.copy(config, release / "albert_config.json")
-    source = resolve(init_checkpoint=str(release))
+    source = choose_model(init_checkpoint=str(release))
     assert (source.config.vocab_size, source.tokenizer.vocab_size) == (1024, 1000)
     assert not warnings
     # Another vocabulary may belong to another model.
     vocabulary = shutil.copy(release / "30k-clean.model", tmp_path / "other.model")
-    source = resolve(albert_config_file=config, spm_model_file=str(vocabulary))
+    source = choose_model(albert_config_file=config, spm_model_file=str(vocabulary))
     assert (source.config.vocab_size, source.tokenizer.vocab_size) == (1024, 1000)
     (warning,) = warnings
     assert re.search("other.model has 1000 tokens.*1024 word embeddings", warning)
@@ -207,12 +214,12 @@ def test_missing_models_are_rejected(release):
     message = "directory.*`init_checkpoint`"
     for path in ("/absent/module", str(release / "model.ckpt-best")):
         with pytest.raises(ValueError, match=message):
-            resolve(albert_hub_module_handle=path)
+            choose_model(albert_hub_module_handle=path)
     for path in release.glob("model.ckpt*"):
         path.unlink()
     for flag in ("albert_hub_module_handle", "init_checkpoint"):
         with pytest.raises(LoadError, match="no model in the directory"):
-            resolve(**{flag: str(release)})
+            choose_model(**{flag: str(release)})
 
 
 @pytest.mark.parametrize(
@@ -229,7 +236,7 @@ def test_differences_from_a_released_model_are_logged(tmp_path, warnings, change
     config = AlbertConfig.from_preset("xlarge_v2").replace(**changes)
     config.to_json_file(str(tmp_path / "albert_config.json"))
     write_checkpoint(str(tmp_path / "model.ckpt-best"), {"a": [1.0]}, 0)
-    resolve(init_checkpoint=str(tmp_path))
+    choose_model(init_checkpoint=str(tmp_path))
     assert len(warnings) == bool(message)
     assert all(f"but {message}" in text for text in warnings)
 

@@ -17,16 +17,15 @@ from absl import logging
 
 from albert_tf.checkpoints.heads import CLASSIFIER, head_in
 from albert_tf.checkpoints.huggingface.sentencepiece_messages import NORMAL, parse_model
-from albert_tf.checkpoints.model_contents import (
-    LoadedWeights,
-    ModelContents,
-    StoredModel,
-    WeightsReader,
-    identity_projection,
-    remove_identity_projection,
-)
 from albert_tf.checkpoints.model_directory import with_vocabulary
 from albert_tf.checkpoints.report import LoadError, check_parameters, check_version
+from albert_tf.checkpoints.stored_model import (
+    StoredModel,
+    StoredTokenizer,
+    Weights,
+    identity_projection,
+    without_identity_projection,
+)
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
@@ -140,12 +139,10 @@ def read(path: str) -> StoredModel:
         logging.warning("%s", note)
     weights_files = [name for name in WEIGHTS_FILES if _has(path, name)] or WEIGHTS_FILES
     return StoredModel(
-        path=path,
         checkpoint=os.path.join(path, weights_files[0]),
         config=config,
         config_file=os.path.join(path, CONFIG_FILE),
-        tokenizer_files=[*filter(file_exists, vocabularies)],
-        tokenizer_note=note,
+        stored_tokenizer=StoredTokenizer([*filter(file_exists, vocabularies)], note=note),
         do_lower_case=do_lower_case,
         task=StoredTask.read(path),
     )
@@ -193,21 +190,19 @@ def read_config(directory: str) -> tuple[AlbertConfig, bool | None]:
     return config, lower_case.truth_value() if lower_case else None
 
 
-def open_weights(checkpoint: str) -> WeightsReader:
+def open_weights(checkpoint: str) -> Weights:
     """Reads the weights of a preset, including its head."""
     model = _load(*os.path.split(checkpoint))
     names = {_original_name(variable.path): variable for variable in model.weights}
-    weights = LoadedWeights(
-        {name: _to_original(name, variable) for name, variable in names.items()}
-    )
-    remove_identity_projection(weights, weights, checkpoint)
-    return weights
+    values = {name: _to_original(name, variable) for name, variable in names.items()}
+    shapes = {name: value.shape for name, value in values.items()}
+    return without_identity_projection(Weights(checkpoint, shapes, values.__getitem__))
 
 
-def unsupported_weights(contents: ModelContents) -> list[str]:
+def unsupported_weights(stored: StoredModel) -> list[str]:
     """Returns the names of unsupported weights; logs a warning about unsupported parts."""
-    config = contents.config
-    _, absent = _model_of(contents, None)
+    config = stored.required_config
+    _, absent = _model_of(stored, None)
     if config.hidden_dropout_prob != config.attention_probs_dropout_prob:
         logging.warning(
             "KerasHub has a single dropout rate: hidden_dropout_prob %s replaces "
@@ -215,7 +210,7 @@ def unsupported_weights(contents: ModelContents) -> list[str]:
             config.hidden_dropout_prob,
             config.attention_probs_dropout_prob,
         )
-    if contents.tokenizer is not None and not _is_usable(contents.tokenizer):
+    if stored.tokenizer is not None and not _is_usable(stored.tokenizer):
         logging.warning(
             "KerasHub's AlbertTokenizer needs a SentencePiece model with '<pad>', so KerasHub will "
             "ignore the vocabulary in the preset"
@@ -223,17 +218,17 @@ def unsupported_weights(contents: ModelContents) -> list[str]:
     return absent
 
 
-def write(directory: str, contents: ModelContents) -> None:
+def write(directory: str, stored: StoredModel) -> None:
     """Writes a preset that KerasHub's `from_preset` loads.
 
     A model whose classifier uses the pooler becomes an `AlbertTextClassifier`, even if it has a
     single output. Otherwise, a model with a masked-LM head becomes an `AlbertMaskedLM`, and any
     other model becomes a backbone.
     """
-    tokenizer, theirs = contents.tokenizer, None
+    tokenizer, theirs = stored.tokenizer, None
     if _is_usable(tokenizer):
         theirs = _library().models.AlbertTokenizer(proto=tokenizer.model_proto)
-    model, _ = _model_of(contents, theirs)
+    model, _ = _model_of(stored, theirs)
     if theirs is not None:
         theirs.save_to_preset(directory)
     elif tokenizer is not None:
@@ -243,13 +238,13 @@ def write(directory: str, contents: ModelContents) -> None:
             text = "".join(f"{token}\n" for token in tokenizer.tokens)
             write_file(os.path.join(directory, WORDPIECE_FILE), text)
     model.save_to_preset(directory)
-    values = with_vocabulary(contents.config, tokenizer).to_dict().items()
+    values = with_vocabulary(stored.required_config, tokenizer).to_dict().items()
     config = {key: value for key, value in values if key not in (*_SIZES, "hidden_act")}
-    ours = {_OUR_KEY: {"do_lower_case": contents.do_lower_case, "config": config}}
+    ours = {_OUR_KEY: {"do_lower_case": stored.do_lower_case, "config": config}}
     metadata = json.dumps({**_json(directory, METADATA_FILE).value, **ours}, indent=4)
     write_file(os.path.join(directory, METADATA_FILE), metadata)
-    if contents.task is not None:
-        contents.task.write(directory)
+    if stored.task is not None:
+        stored.task.write(directory)
 
 
 def library_ids(_directory: str, _texts: Any) -> str:
@@ -257,9 +252,9 @@ def library_ids(_directory: str, _texts: Any) -> str:
     return "KerasHub does not normalize text"
 
 
-def _model_of(contents: ModelContents, tokenizer: Any) -> tuple[Any, list[str]]:
+def _model_of(stored: StoredModel, tokenizer: Any) -> tuple[Any, list[str]]:
     """Returns KerasHub's model with its weights, and the names of unsupported weights."""
-    models, config, weights = _library().models, contents.config, dict(contents.weights)
+    models, config, weights = _library().models, stored.required_config, dict(stored.weights)
     if config.hidden_act.lower() != "gelu" or config.parameter_sharing not in ("all", "none"):
         raise UserError(
             "KerasHub supports hidden_act 'gelu' and parameter_sharing 'all' or 'none'. Received: "
@@ -270,10 +265,10 @@ def _model_of(contents: ModelContents, tokenizer: Any) -> tuple[Any, list[str]]:
         dropout=config.hidden_dropout_prob,
         dtype="float32",
     )
-    length = contents.task.max_seq_length if contents.task else None
+    length = stored.task.max_seq_length if stored.task else None
     length = length or min(512, config.max_position_embeddings)
     classifier = {name: weights[name].shape for name in weights if name == CLASSIFIER}
-    if classifier and head_in(classifier, contents.task).model_class.uses_pooler:
+    if classifier and head_in(classifier, stored.task).model_class.uses_pooler:
         preprocessor = tokenizer and models.AlbertTextClassifierPreprocessor(tokenizer, length)
         num_classes = len(weights[CLASSIFIER])
         model = models.AlbertTextClassifier(backbone, num_classes, preprocessor=preprocessor)
