@@ -1,15 +1,11 @@
-"""Configurations of the model, the optimizer and the trainer, with all checks of their values.
-
-`AlbertConfig` is the content of the original's `albert_config.json`. `OptimizerConfig` and
-`TrainerConfig` result from the flags of the training scripts.
-"""
+"""The configuration of a model, the content of the original's `albert_config.json`."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from absl import logging
 
@@ -25,10 +21,7 @@ ACTIVATION_NAMES = ("gelu", EXACT_GELU, "relu", "tanh", "linear", "")
 TRANSFORMERS_KEYS = ("model_type", "architectures", "transformers_version")
 SHARING_MODES = ("all", "attention", "ffn", "none")  # see parameter_sharing.py
 PRECISIONS = (FLOAT32, BFLOAT16, FLOAT16) = ("float32", "bfloat16", "float16")
-STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")  # see strategies.py
-ALL_REDUCES = ("auto", "nccl", "ring")
 ATTENTIONS = ("auto", "plain", "cudnn")  # see fused_attention.py
-FREEZES = ("encoder", "embeddings")
 
 # Keys that a configuration file must contain. Wrong defaults would not be detected, because the
 # shapes of weights do not depend on the number of heads or of layers that share parameters.
@@ -272,17 +265,8 @@ def _require(is_valid: bool, name: str, expected: str, value: Any) -> None:
         raise UserError(f"{name} must be {expected}. Received: {shown(value)}")
 
 
-def _require_whole_number(name: str, value: Any, at_least: int) -> None:
-    is_whole = isinstance(value, int) and not isinstance(value, bool)
-    _require(is_whole and value >= at_least, name, f"a whole number of at least {at_least}", value)
-
-
 def _require_positive(name: str, value: Any) -> None:
     _require(is_number(value) and value > 0, name, "a number above 0", value)
-
-
-def _require_not_negative(name: str, value: Any) -> None:
-    _require(is_number(value) and value >= 0, name, "a number of at least 0", value)
 
 
 def _require_rate(name: str, value: Any) -> None:
@@ -325,119 +309,3 @@ def _presets() -> dict[str, AlbertConfig]:
 
 
 PRESETS: Mapping[str, AlbertConfig] = _presets()
-
-
-@dataclasses.dataclass(frozen=True)
-class OptimizerConfig:
-    """The update rule and the learning rate of a run.
-
-    Source: optimization.py of the original release.
-    """
-
-    optimizer: str = "lamb"  # or "adamw"
-    learning_rate: float = 0.00176  # at the end of the warm-up
-    num_train_steps: int = 125000  # the step at which the rate reaches 0
-    num_warmup_steps: int = 3125
-    start_warmup_step: int = 0  # the rate is 0 before this step
-    poly_power: float = 1.0  # exponent of the polynomial decay
-    weight_decay_rate: float = 0.01  # decay per step, multiplied by the learning rate
-    clip_norm: float = 1.0  # largest global norm of the gradients
-    beta_1: float = 0.9  # decay of the first moment
-    beta_2: float = 0.999  # decay of the second moment
-    epsilon: float = 1e-6  # added to the root of the second moment
-    # Number of steps at the end in which the rate decays; it is constant between warm-up and decay.
-    # If `None`, it decays from step 0 on, as in the original.
-    num_decay_steps: int | None = None
-
-    # Names of the flags that set these fields, for error messages.
-    STEPS_FLAG: ClassVar[str] = "`num_train_steps`"
-    WARMUP_FLAG: ClassVar[str] = "`num_warmup_steps`"
-
-    def __post_init__(self) -> None:
-        _require_choice("`optimizer`", self.optimizer, ("lamb", "adamw"))
-        _require_positive("`learning_rate`", self.learning_rate)
-        _require_whole_number(self.STEPS_FLAG, self.num_train_steps, 1)
-        _require_whole_number(self.WARMUP_FLAG, self.num_warmup_steps, 0)
-        _require_whole_number("`start_warmup_step`", self.start_warmup_step, 0)
-        _require_not_negative("`poly_power`", self.poly_power)
-        if self.num_decay_steps is not None:
-            _require_whole_number("`num_decay_steps`", self.num_decay_steps, 1)
-            warm = self.start_warmup_step + self.num_warmup_steps
-            if warm + self.num_decay_steps > self.num_train_steps:
-                raise UserError(
-                    f"`num_decay_steps` must be at most {self.num_train_steps - warm}, the number "
-                    f"of steps after the warm-up ({self.STEPS_FLAG} - `start_warmup_step` - "
-                    f"{self.WARMUP_FLAG}). Received: {self.num_decay_steps}"
-                )
-        _require_not_negative("OptimizerConfig.weight_decay_rate", self.weight_decay_rate)
-        _require_positive("OptimizerConfig.clip_norm", self.clip_norm)
-        _require_rate("OptimizerConfig.beta_1", self.beta_1)
-        _require_rate("OptimizerConfig.beta_2", self.beta_2)
-        _require_positive("OptimizerConfig.epsilon", self.epsilon)
-
-
-@dataclasses.dataclass(frozen=True)
-class FineTuningOptimizerConfig(OptimizerConfig):
-    """`OptimizerConfig` with the defaults of the original's run_classifier.py."""
-
-    optimizer: str = "adamw"
-    learning_rate: float = 5e-5
-    num_train_steps: int = 1000
-    num_warmup_steps: int = 0
-
-    STEPS_FLAG: ClassVar[str] = "`train_step`"
-    WARMUP_FLAG: ClassVar[str] = "`warmup_step`"
-
-
-@dataclasses.dataclass(frozen=True)
-class SquadOptimizerConfig(FineTuningOptimizerConfig):
-    """`FineTuningOptimizerConfig` for SQuAD, whose flags set epochs and a warm-up proportion."""
-
-    STEPS_FLAG: ClassVar[str] = "`num_train_epochs`"
-    WARMUP_FLAG: ClassVar[str] = "`warmup_proportion`"
-
-
-@dataclasses.dataclass(frozen=True)
-class TrainerConfig:
-    """Settings of the training loop, independent of the task."""
-
-    output_dir: str  # for checkpoints, logs and results
-    train_batch_size: int = 4096  # examples per step, over all replicas and micro-batches
-    save_checkpoints_steps: int = 5000
-    keep_checkpoint_max: int = 5  # in addition to the best checkpoint; 0 keeps all
-    log_steps: int = 100
-    seed: int = 12345  # of initial weights, input order and dropout
-    jit_compile: bool = False  # whether XLA compiles the step, except the sum over replicas
-    # Micro-batches per replica, whose gradients are summed before the update. The step needs the
-    # memory of one micro-batch.
-    gradient_accumulation_steps: int = 1
-    remat: bool = False  # whether inner tensors of blocks are recomputed in the backward pass
-    precision: str = FLOAT32  # of matrix products
-    attention: str = "plain"
-    # Number of training steps in one call of the compiled training function. Ignored if batches
-    # differ in shape. Logs and checkpoints are written between calls.
-    iterations_per_loop: int = 1
-    # Number of evaluations without a better score after which training ends. If `None`, all steps
-    # are trained.
-    early_stopping: int | None = None
-    # Variables that are not trained: the encoder including the pooler, or its embedding tables and
-    # their layer norm. If `None`, all variables are trained.
-    freeze: str | None = None
-
-    def __post_init__(self) -> None:
-        for name in (
-            "train_batch_size",
-            "save_checkpoints_steps",
-            "log_steps",
-            "gradient_accumulation_steps",
-            "iterations_per_loop",
-        ):
-            _require_whole_number(f"`{name}`", getattr(self, name), 1)
-        _require_whole_number("`keep_checkpoint_max`", self.keep_checkpoint_max, 0)
-        _require_whole_number("`seed`", self.seed, 0)
-        _require(self.seed < 2**31, "`seed`", "below 2^31", self.seed)
-        _require_choice("`precision`", self.precision, PRECISIONS)
-        _require_choice("`attention`", self.attention, ATTENTIONS)
-        if self.freeze is not None:
-            _require_choice("`freeze`", self.freeze, FREEZES)
-        _require(bool(self.output_dir), "`output_dir`", "a directory", self.output_dir)

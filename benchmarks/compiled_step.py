@@ -46,19 +46,12 @@ from absl import app, flags
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.compiler.xla.service import hlo_pb2
 
-from albert_tf.config import (
-    ATTENTIONS,
-    BFLOAT16,
-    FLOAT32,
-    PRECISIONS,
-    AlbertConfig,
-    OptimizerConfig,
-    TrainerConfig,
-)
+from albert_tf.config import ATTENTIONS, BFLOAT16, FLOAT32, PRECISIONS, AlbertConfig
 from albert_tf.modeling import fused_attention
 from albert_tf.pretraining.task import PretrainingTask
 from albert_tf.training import step
 from albert_tf.training.evaluation import Evaluator
+from albert_tf.training.settings import OptimizerConfig, TrainerConfig
 from albert_tf.training.strategies import create_strategy
 from benchmarks.compiled_program import kernels, product_operations
 from benchmarks.matmul import pretraining_operations

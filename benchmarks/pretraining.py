@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.config import AlbertConfig, OptimizerConfig, TrainerConfig
+from albert_tf.config import AlbertConfig
 from albert_tf.pretraining.task import PretrainingTask
+from albert_tf.training.settings import OptimizerConfig, TrainerConfig
 from albert_tf.training.strategies import create_strategy
 from albert_tf.training.trainer import Trainer
 

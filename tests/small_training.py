@@ -10,10 +10,11 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.checkpoints.original import slot_variables
-from albert_tf.config import AlbertConfig, OptimizerConfig, TrainerConfig
+from albert_tf.config import AlbertConfig
 from albert_tf.modeling.original_names import original_names
 from albert_tf.pretraining.task import PretrainingTask
 from albert_tf.training.run_log import RunLog
+from albert_tf.training.settings import OptimizerConfig, TrainerConfig
 from albert_tf.training.strategies import create_strategy, split_batch
 from albert_tf.training.trainer import Trainer
 from tests.small_model import ONE_BLOCK, dropping_config

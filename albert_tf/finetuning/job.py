@@ -14,7 +14,6 @@ from absl import logging
 from albert_tf.checkpoints.model_directory import ModelDirectory
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.checkpoints.training_directory import TrainingDirectory
-from albert_tf.config import FineTuningOptimizerConfig, OptimizerConfig
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import check_file, real_name
 from albert_tf.data.text_examples import DEV
@@ -25,6 +24,7 @@ from albert_tf.finetuning.task import InMemoryTask, data_digest
 from albert_tf.modeling.models import EncoderAndHead
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.training.evaluation import BestCheckpoint, EvaluationResults
+from albert_tf.training.settings import OptimizerConfig
 from albert_tf.training.strategies import is_tpu
 
 S = TypeVar("S", bound=FineTuningSettings)
@@ -127,7 +127,7 @@ class Job(ABC, Generic[S]):
             steps = max(1, round(steps_per_epoch * settings.num_train_epochs))
             warmup_steps = int(steps * settings.warmup_proportion)
             logging.info("train_step=%d warmup_step=%d", steps, warmup_steps)
-        return settings.optimizer_config(FineTuningOptimizerConfig, steps, warmup_steps)
+        return settings.optimizer_config(steps, warmup_steps)
 
     def use(self, model: keras.Model) -> None:
         """Sets the model, before its weights are loaded and the first file is written."""

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from albert_tf.config import FREEZES
 from albert_tf.data.sequences import PADDINGS
 from albert_tf.finetuning.recipes import RECIPES
 from albert_tf.settings import Group, changed, lower_case_setting, setting
@@ -69,7 +68,7 @@ class FineTuningSettings(TrainingSettings):
     early_stopping: int | None = setting(None, "Evaluation", at_least=1)("""
         End training after this number of consecutive evaluations without a better score. The
         schedule of the learning rate still covers all steps. Default: train all steps.""")
-    freeze: str | None = setting(None, "Training", choices=FREEZES)("""
+    freeze: str | None = setting(None, "Training", choices=("encoder", "embeddings"))("""
         Variables that are not trained. encoder: the encoder with its pooler, so that only the head
         is trained. embeddings: the embedding tables and their layer normalization. Default:
         none.""")
@@ -114,6 +113,8 @@ class StepSettings(FineTuningSettings):
     `train_step` and `warmup_step`, or `num_train_epochs` and `warmup_proportion`, set the number of
     steps.
     """
+
+    STEP_SETTINGS = ("train_step", "warmup_step")
 
     do_eval: bool = setting(False, "Actions")("""
         Evaluate on the development set: every saved checkpoint during training, or --checkpoint

@@ -20,7 +20,6 @@ from albert_tf.checkpoints.model_directory import (
 )
 from albert_tf.checkpoints.stored_model import StoredModel
 from albert_tf.checkpoints.training_directory import CHOICES, TrainingDirectory, choose_checkpoints
-from albert_tf.config import OptimizerConfig
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import check_folder, match_files
 from albert_tf.data.tfrecord import estimate_records
@@ -64,7 +63,7 @@ from albert_tf.training.run import (
 )
 from albert_tf.training.run_log import EvaluationLog
 from albert_tf.training.run_records import EVALUATION_KEY, write_evaluation
-from albert_tf.training.settings import JobResult, OnLog, check_arguments
+from albert_tf.training.settings import JobResult, OnLog, OptimizerConfig, check_arguments
 from albert_tf.training.step import build_model
 from albert_tf.training.strategies import is_tpu, strategy_of, with_xla
 from albert_tf.training.trainer import Trainer
@@ -255,9 +254,7 @@ def _masking(settings: PretrainingSettings, tokenizer: Tokenizer | None) -> Onli
 def _optimizer_config(settings: PretrainingSettings) -> OptimizerConfig:
     """Returns the optimizer settings, scaled to the batch size if this is requested."""
     given = dataclasses.replace(
-        settings.optimizer_config(
-            OptimizerConfig, settings.num_train_steps, settings.num_warmup_steps
-        ),
+        settings.optimizer_config(settings.num_train_steps, settings.num_warmup_steps),
         num_decay_steps=settings.num_decay_steps,
     )
     batch_size, reference = settings.train_batch_size, settings.scale_from_batch_size

@@ -15,7 +15,12 @@ from albert_tf.pretraining.instances import (
 )
 from albert_tf.pretraining.masking import MaskingSettings
 from albert_tf.settings import Settings, changed, dry_run_setting, required, setting
-from albert_tf.training.settings import STEPS_HELP, WARMUP_HELP, TrainingSettings
+from albert_tf.training.settings import (
+    STEPS_HELP,
+    WARMUP_HELP,
+    OptimizerConfig,
+    TrainingSettings,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +132,8 @@ class PretrainingSettings(TrainingSettings):
     see `ClassificationSettings`.
     """
 
+    STEP_SETTINGS = ("num_train_steps", "num_warmup_steps")
+
     input_file: str = required("Data")("""
         Records to train on: comma-separated files or globs. Without --eval_input_file, they are
         also used for evaluation.""")
@@ -170,8 +177,12 @@ class PretrainingSettings(TrainingSettings):
         With --eval_checkpoint=all: wait for new checkpoints of a training run in progress until
         the checkpoint of --num_train_steps exists, but at most this number of seconds after the
         last new checkpoint. 0: do not wait.""")
-    num_train_steps: int = setting(125000, "Optimizer", at_least=1)(STEPS_HELP)
-    num_warmup_steps: int = setting(3125, "Optimizer", at_least=0)(WARMUP_HELP)
+    num_train_steps: int = setting(OptimizerConfig.num_train_steps, "Optimizer", at_least=1)(
+        STEPS_HELP
+    )
+    num_warmup_steps: int = setting(OptimizerConfig.num_warmup_steps, "Optimizer", at_least=0)(
+        WARMUP_HELP
+    )
     num_decay_steps: int | None = setting(None, "Optimizer", at_least=1)("""
         Keep the learning rate constant after the warm-up, and decay it to 0 over this number of
         steps at the end. Default: the decay starts at step 0, as in the original.""")

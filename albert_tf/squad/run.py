@@ -10,7 +10,6 @@ import keras
 from absl import logging
 
 from albert_tf.checkpoints.stored_task import SQUAD_TASKS, THRESHOLD, StoredTask
-from albert_tf.config import OptimizerConfig, SquadOptimizerConfig
 from albert_tf.data.errors import UserError
 from albert_tf.data.parallel import available_cores
 from albert_tf.finetuning import flow
@@ -38,7 +37,7 @@ from albert_tf.squad.settings import SquadSettings
 from albert_tf.squad.task import SquadTask
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.training.evaluation import BestCheckpoint, EvaluationResults, result_lines
-from albert_tf.training.settings import JobResult, check_arguments
+from albert_tf.training.settings import JobResult, OptimizerConfig, check_arguments
 
 # Settings that are stored with the model, by version of SQuAD.
 _STORED = {
@@ -200,7 +199,7 @@ class SquadJob(Job[SquadSettings]):
             num_examples,
             num_steps * batch_size / num_examples,
         )
-        return settings.optimizer_config(SquadOptimizerConfig, num_steps, num_warmup_steps)
+        return settings.optimizer_config(num_steps, num_warmup_steps)
 
     def use(self, model: keras.Model) -> None:
         """See `Job`."""

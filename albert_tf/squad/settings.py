@@ -21,6 +21,8 @@ class SquadSettings(FineTuningSettings):
     tokenizer. For errors see `ClassificationSettings`.
     """
 
+    STEP_SETTINGS = ("num_train_epochs", "warmup_proportion")
+
     do_train: bool = setting(False, "Actions")("Train on --train_file.")
     do_predict: bool = setting(False, "Actions")("""
         Answer the questions in --predict_file. If the file contains answers, every saved

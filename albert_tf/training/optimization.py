@@ -17,8 +17,8 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.config import OptimizerConfig
 from albert_tf.data.errors import UserError
+from albert_tf.training.settings import OptimizerConfig
 
 # Words in the names of variables without weight decay and without LAMB's trust ratio.
 BIASES_AND_LAYER_NORMS = ("bias", "beta", "gamma", "layer_norm")

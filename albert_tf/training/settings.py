@@ -3,22 +3,15 @@
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from absl import logging
 
-from albert_tf.config import (
-    ALL_REDUCES,
-    ATTENTIONS,
-    FLOAT32,
-    PRECISIONS,
-    STRATEGIES,
-    OptimizerConfig,
-    TrainerConfig,
-)
+from albert_tf.config import ATTENTIONS, FLOAT32, PRECISIONS
+from albert_tf.data.errors import UserError
 from albert_tf.settings import Settings, dry_run_setting, required, setting
 
-OPTIMIZERS = ("adamw", "lamb")
+STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")  # see strategies.py
 STEPS_HELP = """
     Number of training steps, including the steps before a run was resumed. The learning rate
     reaches 0 at the last step."""
@@ -67,7 +60,7 @@ class TrainingSettings(Settings):
     log_steps: int = setting(100, "Output", at_least=1)("Number of steps between log lines.")
     profile_steps: str | None = setting(None, "Output")("""
         First and last step to profile, such as 100,110, for TensorBoard. Default: no profile.""")
-    optimizer: str = setting("lamb", "Optimizer", choices=OPTIMIZERS)("""
+    optimizer: str = setting("lamb", "Optimizer", choices=("adamw", "lamb"))("""
         Optimizer. adamw: Adam with decoupled weight decay. lamb: LAMB, for large batches.""")
     learning_rate: float = setting(0.00176, "Optimizer", above=0)("""
         Learning rate to which the warm-up rises and from which the decay is computed.""")
@@ -95,7 +88,7 @@ class TrainingSettings(Settings):
         machine. multi_worker: the GPUs of all machines in the environment variable TF_CONFIG. tpu:
         same as --use_tpu. auto: multi_worker if TF_CONFIG names several workers, otherwise
         mirrored if there are several GPUs, otherwise one_device.""")
-    all_reduce: str = setting("auto", "Devices", choices=ALL_REDUCES)("""
+    all_reduce: str = setting("auto", "Devices", choices=("auto", "nccl", "ring"))("""
         How gradients are summed over several workers. nccl: with NVIDIA's library, on GPUs. ring:
         over the network, with TensorFlow. auto: nccl on GPUs, otherwise ring.""")
     num_logical_cpu_devices: int = setting(1, "Devices", at_least=1)("""
@@ -139,8 +132,11 @@ class TrainingSettings(Settings):
     vocab_file: str | None = setting(None, "Model")("""
         WordPiece vocabulary (Chinese models). It is stored with the checkpoints.""")
 
-    def trainer_config(self) -> TrainerConfig:
-        """Returns the settings of the trainer. Raises ValueError for invalid values."""
+    # Names of the settings of the number of steps and of the warm-up, for messages.
+    STEP_SETTINGS: ClassVar[tuple[str, str]]
+
+    def trainer_config(self) -> "TrainerConfig":
+        """Returns the settings of the trainer."""
         names = {field.name for field in dataclasses.fields(TrainerConfig)}
         values = {name: getattr(self, name) for name in names if hasattr(self, name)}
         is_tpu = self.use_tpu or self.distribution_strategy == "tpu"
@@ -148,11 +144,21 @@ class TrainingSettings(Settings):
         values["iterations_per_loop"] = (is_tpu and self.iterations_per_loop) or 1
         return TrainerConfig(**values)
 
-    def optimizer_config(
-        self, kind: type[OptimizerConfig], num_train_steps: int, num_warmup_steps: int
-    ) -> OptimizerConfig:
-        """Returns the settings of the optimizer as a `kind`."""
-        config = kind(
+    def optimizer_config(self, num_train_steps: int, num_warmup_steps: int) -> "OptimizerConfig":
+        """Returns the settings of the optimizer. Warns if the warm-up takes all steps."""
+        end = self.start_warmup_step + num_warmup_steps
+        if end >= num_train_steps:  # as in the original, this is not an error
+            steps, warmup = self.STEP_SETTINGS
+            logging.warning(
+                "The warm-up ends at step %d, and training at step %d (`start_warmup_step`, `%s`, "
+                "`%s`), so the learning rate never reaches `learning_rate`=%g",
+                end,
+                num_train_steps,
+                warmup,
+                steps,
+                self.learning_rate,
+            )
+        return OptimizerConfig(
             optimizer=self.optimizer,
             learning_rate=self.learning_rate,
             num_train_steps=num_train_steps,
@@ -160,18 +166,58 @@ class TrainingSettings(Settings):
             start_warmup_step=self.start_warmup_step,
             poly_power=self.poly_power,
         )
-        if config.start_warmup_step + config.num_warmup_steps >= config.num_train_steps:
-            # As in the original, this is not an error.
-            logging.warning(
-                "The warm-up ends at step %d, and training at step %d (`start_warmup_step`, %s, "
-                "%s), so the learning rate never reaches `learning_rate`=%g",
-                config.start_warmup_step + config.num_warmup_steps,
-                config.num_train_steps,
-                config.WARMUP_FLAG,
-                config.STEPS_FLAG,
-                config.learning_rate,
+
+
+@dataclass(frozen=True)
+class TrainerConfig:
+    """The settings that the trainer uses; see `TrainingSettings` and `FineTuningSettings`."""
+
+    output_dir: str
+    train_batch_size: int = TrainingSettings.train_batch_size
+    save_checkpoints_steps: int = TrainingSettings.save_checkpoints_steps
+    keep_checkpoint_max: int = TrainingSettings.keep_checkpoint_max
+    log_steps: int = TrainingSettings.log_steps
+    seed: int = TrainingSettings.seed
+    jit_compile: bool = False  # the setting `xla`
+    gradient_accumulation_steps: int = TrainingSettings.gradient_accumulation_steps
+    remat: bool = TrainingSettings.remat
+    precision: str = TrainingSettings.precision
+    attention: str = TrainingSettings.attention
+    iterations_per_loop: int = 1  # ignored if batches differ in shape
+    early_stopping: int | None = None  # if `None`, all steps are trained
+    freeze: str | None = None  # if `None`, all variables are trained
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """The update rule and the learning rate of a run.
+
+    Source: optimization.py of the original release.
+    """
+
+    optimizer: str = TrainingSettings.optimizer
+    learning_rate: float = TrainingSettings.learning_rate
+    num_train_steps: int = 125000
+    num_warmup_steps: int = 3125
+    start_warmup_step: int = TrainingSettings.start_warmup_step
+    poly_power: float = TrainingSettings.poly_power
+    weight_decay_rate: float = 0.01  # decay per step, multiplied by the learning rate
+    clip_norm: float = 1.0  # largest global norm of the gradients
+    beta_1: float = 0.9  # decay of the first moment
+    beta_2: float = 0.999  # decay of the second moment
+    epsilon: float = 1e-6  # added to the root of the second moment
+    # Number of steps at the end in which the rate decays; it is constant between warm-up and decay.
+    # If `None`, it decays from step 0 on, as in the original.
+    num_decay_steps: int | None = None
+
+    def __post_init__(self) -> None:
+        remaining = self.num_train_steps - self.start_warmup_step - self.num_warmup_steps
+        if self.num_decay_steps is not None and self.num_decay_steps > remaining:
+            raise UserError(
+                f"`num_decay_steps` must be at most {remaining}, the number of steps after the "
+                "warm-up (`num_train_steps` - `start_warmup_step` - `num_warmup_steps`). "
+                f"Received: {self.num_decay_steps}"
             )
-        return config
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.config import BFLOAT16, FLOAT16, FLOAT32, OptimizerConfig, TrainerConfig
+from albert_tf.config import BFLOAT16, FLOAT16, FLOAT32
 from albert_tf.data.errors import UserError
 from albert_tf.modeling import fused_attention, kernels
 from albert_tf.modeling.losses import LossSum
@@ -33,6 +33,7 @@ from albert_tf.modeling.original_names import original_names
 from albert_tf.modeling.parameter_sharing import ENCODER_PREFIX
 from albert_tf.training.objective import Features, Objective
 from albert_tf.training.optimization import clip_by_global_norm, create_optimizer
+from albert_tf.training.settings import OptimizerConfig, TrainerConfig
 from albert_tf.training.strategies import is_tpu
 
 INITIAL_SCALE = 2.0**15

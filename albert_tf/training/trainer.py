@@ -16,13 +16,13 @@ from absl import logging
 
 from albert_tf.checkpoints.loading import load_weights
 from albert_tf.checkpoints.training_directory import TrainingDirectory
-from albert_tf.config import OptimizerConfig, TrainerConfig
 from albert_tf.data.errors import UserError
 from albert_tf.modeling.losses import means
 from albert_tf.training.cluster import Workers, explain_lost_workers, num_workers
 from albert_tf.training.interruption import Interruption
 from albert_tf.training.objective import Features, Objective, Shard, StreamIterator
 from albert_tf.training.run_log import RunLog, create_profiler
+from albert_tf.training.settings import OptimizerConfig, TrainerConfig
 from albert_tf.training.step import TrainingStep
 from albert_tf.training.strategies import check_batch_size, is_tpu, local_replicas, split_batch
 from albert_tf.training.training_input import TrainingInput, input_positions
@@ -318,8 +318,7 @@ class Trainer:
         state = f"The newest checkpoint is {newest}" if newest else "There is no checkpoint yet"
         return TrainingDivergedError(
             f"{problem}. {state}. Start the run again with another `seed`, a lower "
-            f"`learning_rate`, a longer warm-up ({self.optimizer_config.WARMUP_FLAG}) or a larger "
-            "`train_batch_size`."
+            f"`learning_rate`, a longer warm-up or a larger `train_batch_size`."
         )
 
 

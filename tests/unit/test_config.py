@@ -6,12 +6,7 @@ import re
 
 import pytest
 
-from albert_tf.config import (
-    AlbertConfig,
-    FineTuningOptimizerConfig,
-    OptimizerConfig,
-    TrainerConfig,
-)
+from albert_tf.config import AlbertConfig
 from tests.small_model import small_config
 
 
@@ -177,41 +172,6 @@ class TestPresets:
     def test_unknown_presets_are_rejected(self):
         with pytest.raises(ValueError, match=r"Unknown preset 'tiny'. Known presets: base_v1, "):
             AlbertConfig.from_preset("tiny")
-
-
-# Invalid values by field.
-OPTIMIZER = {
-    "optimizer": "sgd",
-    "learning_rate": math.inf,
-    "start_warmup_step": 0.5,
-    "num_decay_steps": 121876,  # 121875 steps are left after the warm-up
-    "clip_norm": 0.0,
-    "beta_2": -0.5,
-    "epsilon": 0.0,
-}
-TRAINER = [
-    ("output_dir", ""),
-    ("log_steps", 1.5),
-    ("keep_checkpoint_max", -1),
-    ("seed", 2**31),
-    ("precision", "float64"),
-    ("freeze", "head"),
-]
-
-
-@pytest.mark.parametrize(("name", "value"), [*OPTIMIZER.items(), *TRAINER])
-def test_invalid_settings_are_rejected(name, value):
-    config = OptimizerConfig if name in OPTIMIZER else TrainerConfig
-    others = {} if name in OPTIMIZER else {"output_dir": "-"}
-    with pytest.raises(ValueError, match=rf"{name}`? must be .*Received: "):
-        config(**{**others, name: value})
-
-
-def test_messages_of_fine_tuning_name_its_flags():
-    with pytest.raises(ValueError, match=r"`train_step` must be .* at least 1\. Received: 0"):
-        FineTuningOptimizerConfig(num_train_steps=0)
-    with pytest.raises(ValueError, match="`warmup_step` must be a whole number of at least 0"):
-        FineTuningOptimizerConfig(num_warmup_steps=-1)
 
 
 def test_warning_for_an_unusual_feed_forward_size(caplog):

@@ -13,11 +13,11 @@ from tensorflow.python.client import session
 from tensorflow.python.distribute import distribute_utils
 from tensorflow.python.tpu import tpu_system_metadata
 
-from albert_tf.config import OptimizerConfig, TrainerConfig
 from albert_tf.finetuning.predictor import INPUTS, Predictor
 from albert_tf.modeling.models import AlbertForClassification
 from albert_tf.pretraining.task import PretrainingTask
 from albert_tf.training.evaluation import Evaluator
+from albert_tf.training.settings import OptimizerConfig, TrainerConfig
 from albert_tf.training.step import TrainingStep
 from tests.small_model import ONE_BLOCK, dropping_config
 from tests.small_records import LENGTH, PREDICTIONS, pretraining_batch

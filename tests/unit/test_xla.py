@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.config import FineTuningOptimizerConfig, TrainerConfig
 from albert_tf.pretraining.task import PretrainingTask
 from albert_tf.squad.task import SquadTask
 from albert_tf.training.evaluation import pad_batch
+from albert_tf.training.settings import OptimizerConfig, TrainerConfig
 from albert_tf.training.strategies import create_strategy
 from albert_tf.training.trainer import Trainer
 from tests.small_model import ONE_BLOCK, dropping_config
@@ -48,7 +48,7 @@ def test_training_step_is_one_program_with_static_shapes(job, tmp_path):
     trainer = Trainer(
         task,
         TrainerConfig(str(tmp_path), BATCH, jit_compile=True, gradient_accumulation_steps=3),
-        FineTuningOptimizerConfig(optimizer="lamb", num_train_steps=9),
+        OptimizerConfig("lamb", 5e-5, 9, 0),
         create_strategy("one_device"),
     )
     program = trainer.train_step.experimental_get_compiler_ir(batch)(stage="hlo")

@@ -5,10 +5,10 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.checkpoints.formats import open_weights
-from albert_tf.config import FineTuningOptimizerConfig, TrainerConfig
 from albert_tf.modeling import kernels
 from albert_tf.modeling.original_names import original_names
 from albert_tf.training.run_log import RunLog
+from albert_tf.training.settings import OptimizerConfig, TrainerConfig
 from albert_tf.training.step import is_frozen
 from albert_tf.training.strategies import create_strategy, split_batch
 from albert_tf.training.trainer import Trainer
@@ -28,7 +28,7 @@ def make_trainer(folder, task, freeze, last_step=4, replicas=1, **config):
     return Trainer(
         task,
         TrainerConfig(str(folder), 4, save_checkpoints_steps=2, seed=5, freeze=freeze, **config),
-        FineTuningOptimizerConfig(num_train_steps=last_step, learning_rate=0.01),
+        OptimizerConfig("adamw", 0.01, last_step, 0),
         create_strategy("one_device" if replicas == 1 else "mirrored"),
     )
 

@@ -1,16 +1,11 @@
-"""Settings of the commands that train: flags, types, limits and sources of values."""
+"""Settings of fine-tuning: sources of values, epochs and steps."""
 
-import inspect
 import math
-import os
-from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from albert_tf.classification.settings import ClassificationSettings
-from albert_tf.cli import run_squad, run_squad_v1
 from albert_tf.config import AlbertConfig
 from albert_tf.finetuning.in_memory import fit_rows
 from albert_tf.finetuning.job import Job
@@ -20,76 +15,9 @@ from albert_tf.multiple_choice.settings import MultipleChoiceSettings
 from albert_tf.settings import missing, resolve
 from albert_tf.squad.settings import SquadSettings
 from albert_tf.token_classification.settings import TokenClassificationSettings
-from tests.command_flags import flags_of
 
 # Settings that may stay `None`.
 DECIDED_LATER = {"do_lower_case", "num_tpu_cores", "iterations_per_loop"}
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "expected"),
-    [
-        ("do_train", 1, "bool"),
-        ("train_batch_size", True, "int"),
-        ("learning_rate", "1e-4", "float"),
-    ],
-)
-def test_values_of_another_type_are_rejected(name, value, expected):
-    with pytest.raises(TypeError, match=f"`{name}` must be of type {expected}. Received: "):
-        ClassificationSettings(**{"output_dir": "out", name: value})
-
-
-def test_unknown_settings_are_rejected():
-    with pytest.raises(TypeError, match="train_batch_sise"):
-        ClassificationSettings(output_dir="out", train_batch_sise=3)
-
-
-@pytest.mark.parametrize(
-    ("kind", "name", "value"),
-    [
-        (ClassificationSettings, "padding", "shortest"),
-        (SquadSettings, "num_workers", -1),
-    ],
-)
-def test_values_out_of_range_are_rejected(kind, name, value):
-    with pytest.raises(ValueError, match=f"`{name}` must be .*Received: {value!r}"):
-        kind(output_dir="out", **{name: value})
-
-
-def test_paths_and_numbers_are_converted():
-    settings = ClassificationSettings(
-        output_dir=Path("out"),
-        train_file=Path("a") / "b.csv",
-        train_batch_size=np.int64(3),
-        learning_rate=1,
-        do_train=np.bool_(True),
-        max_seq_length=None,
-    )
-    names = ("output_dir", "train_file", "train_batch_size", "learning_rate", "do_train")
-    values = [getattr(settings, name) for name in names]
-    assert values == ["out", os.path.join("a", "b.csv"), 3, 1.0, True]
-    assert [type(value) for value in values] == [str, str, int, float, bool]
-    assert "max_seq_length" in missing(settings)
-
-
-def test_signatures_show_types_and_defaults():
-    parameters = inspect.signature(SquadSettings).parameters
-    assert [str(parameters[name]) for name in ("output_dir", "doc_stride", "squad_version")] == [
-        "output_dir: str",
-        "doc_stride: int = 128",
-        "squad_version: int | None = None",
-    ]
-
-
-def test_flags_that_are_not_given_leave_settings_unset():
-    with flags_of("run_squad") as values:
-        values(["run_squad", "--output_dir=out", "--doc_stride=7", "--nouse_tpu"])
-        settings = run_squad.FLAGS.settings()
-    assert settings == SquadSettings(output_dir="out", doc_stride=7)
-    assert missing(settings).keys() >= {"max_seq_length", "learning_rate", "max_query_length"}
-    with flags_of("run_squad_v1") as values:
-        values(["run_squad_v1", "--output_dir=out"])
-        assert run_squad_v1.FLAGS.settings().squad_version == 1
 
 
 def test_given_values_precede_the_trained_model_the_recipe_and_the_default(caplog):
@@ -128,8 +56,7 @@ def test_epochs_are_converted_to_steps(kind):
     ("given", "named"),
     [
         ({"num_train_epochs": 2, "train_step": 5}, "`num_train_epochs` or `train_step`"),
-        ({"num_train_epochs": 0}, "`num_train_epochs`"),
-        ({"warmup_proportion": 1.5}, "`warmup_proportion`"),
+        ({"num_train_epochs": 2, "warmup_step": 0}, "`num_train_epochs` or `warmup_step`"),
     ],
 )
 def test_contradicting_steps_are_rejected(given, named):

@@ -1,7 +1,7 @@
 import pytest
 
-from albert_tf.config import OptimizerConfig
 from albert_tf.pretraining.run import scale_to_batch_size, scaling_advice, scaling_report
+from albert_tf.training.settings import OptimizerConfig
 
 GIVEN = OptimizerConfig(
     learning_rate=0.004,

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.config import OptimizerConfig
 from albert_tf.training.optimization import (
     AdamWeightDecay,
     Lamb,
@@ -13,6 +12,7 @@ from albert_tf.training.optimization import (
     clip_by_global_norm,
     create_optimizer,
 )
+from albert_tf.training.settings import OptimizerConfig
 
 OPTIMIZERS = pytest.mark.parametrize("optimizer_class", [AdamWeightDecay, Lamb])
 
