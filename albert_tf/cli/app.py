@@ -33,10 +33,6 @@ from albert_tf.training.interruption import end_on_signals
 
 # Flags of earlier versions, and what to use instead.
 REMOVED_FLAGS = {
-    "calibration_file": "--quantization=int8 needs no texts.",
-    "depth_schedule": "train a model with fewer layers first. Then start a run with another "
-    "--output_dir, the directory of the first run as --init_checkpoint, and a configuration with "
-    "all layers as --albert_config_file.",
     "max_loss_spike": "training stops if the loss is not finite. Watch the loss in the log.",
     "on_divergence": "training stops if the loss is not finite. Resume with another --seed or a "
     "lower --learning_rate.",

@@ -17,20 +17,14 @@ import dataclasses
 from collections.abc import Sequence
 
 from albert_tf.cli.app import command
-from albert_tf.cli.flags import Flags, without_effect
+from albert_tf.cli.flags import Flags
 from albert_tf.pretraining.create_data import create_pretraining_data
 from albert_tf.pretraining.settings import PretrainingDataSettings
-from albert_tf.settings import Settings
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class WithoutEffect(Settings):
-    """Flags of the original release."""
-
-    input_file_mode: str = without_effect("r")("files are read as UTF-8 in either mode.")
-
-
-FLAGS = Flags(PretrainingDataSettings, WithoutEffect)
+FLAGS = Flags(
+    PretrainingDataSettings,
+    {"input_file_mode": ("r", "No effect: files are read as UTF-8 in either mode.")},
+)
 
 
 def run(settings: PretrainingDataSettings, beam_options: Sequence[str]) -> None:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from absl import logging
 
 from albert_tf.cli.app import command
-from albert_tf.cli.flags import Flags, PretrainedModel, without_effect
-from albert_tf.settings import Settings, dry_run_setting, required
+from albert_tf.cli.flags import Flags, PretrainedModel
+from albert_tf.settings import dry_run_setting, required
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,14 +25,7 @@ class ExportSettings(PretrainedModel):
     dry_run: bool = dry_run_setting()
 
 
-@dataclass(frozen=True, kw_only=True)
-class WithoutEffect(Settings):
-    """Flags of the original release."""
-
-    do_lower_case: bool = without_effect(True)("only weights are written.")
-
-
-FLAGS = Flags(ExportSettings, WithoutEffect)
+FLAGS = Flags(ExportSettings, {"do_lower_case": (True, "No effect: only weights are written.")})
 
 
 def run(settings: ExportSettings) -> None:

@@ -12,8 +12,8 @@ A new process loads the result and compares its outputs with the outputs of the 
 from dataclasses import dataclass
 
 from albert_tf.cli.app import command
-from albert_tf.cli.flags import Flags, PretrainedModel, without_effect
-from albert_tf.settings import Settings, dry_run_setting, lower_case_setting, required, setting
+from albert_tf.cli.flags import Flags, PretrainedModel
+from albert_tf.settings import dry_run_setting, lower_case_setting, required, setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,15 +33,15 @@ class HubSettings(PretrainedModel):
     dry_run: bool = dry_run_setting()
 
 
-@dataclass(frozen=True, kw_only=True)
-class WithoutEffect(Settings):
-    """Flags of the original release."""
-
-    use_einsum: bool = without_effect(True)("""
-        the graph has plain matrix products, which TFLite supports.""")
-
-
-FLAGS = Flags(HubSettings, WithoutEffect)
+FLAGS = Flags(
+    HubSettings,
+    {
+        "use_einsum": (
+            True,
+            "No effect: the graph has plain matrix products, which TFLite supports.",
+        )
+    },
+)
 
 
 def run(settings: HubSettings) -> None:

@@ -24,7 +24,13 @@ from albert_tf.settings import (
 K = TypeVar("K", bound=Settings)
 DRY_RUN_PASSED = "All checks passed. Nothing was written (--dry_run)."
 BEST = "model.ckpt-best"
-_WITHOUT_EFFECT: Group = "Accepted without effect"
+_UNUSED: Group = "Accepted without effect"
+# Reasons of flags without effect.
+MASTER = (None, "No effect: TensorFlow 2 has no session masters.")
+FEATURE_FILE = (
+    None,
+    "No effect: features are always computed again, which is faster than reading files.",
+)
 _DEFINE: dict[type, Callable[..., Any]] = {
     bool: flags.DEFINE_bool,
     int: flags.DEFINE_integer,
@@ -39,22 +45,24 @@ class Flags(Generic[K]):
 
     Attributes:
         kind: the settings, which have one flag each.
-        without_effect: flags of the original release that have no effect.
+        without_effect: default and reason of the original's flags that have no effect.
         aliases: names of flags in the original release, and the present names.
     """
 
     kind: type[K]
-    without_effect: type[Settings] = Settings
+    without_effect: Mapping[str, tuple[Any, str]] = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)
 
     def define(self) -> None:
         """Defines the flags."""
-        for kind in (self.kind, self.without_effect):
-            hints = get_type_hints(kind)
-            for name, declared in settings_of(kind).items():
-                assert name not in flags.FLAGS, name  # absl does not reject all duplicates
-                _define(name, hints[name], declared)
-                _add_to_group(name, declared.group)
+        hints = get_type_hints(self.kind)
+        for name, declared in settings_of(self.kind).items():
+            assert name not in flags.FLAGS, name  # absl does not reject all duplicates
+            _define(name, hints[name], declared)
+            _add_to_group(name, declared.group)
+        for name, (default, reason) in self.without_effect.items():
+            _define(name, bool if default is True else str, Setting(default, _UNUSED, reason))
+            _add_to_group(name, _UNUSED)
         for alias, name in self.aliases.items():
             flags.DEFINE_alias(alias, name)
             flags.FLAGS[alias].help = f"The name of --{name} in the original release."
@@ -103,30 +111,9 @@ def report_dry_run(settings: Settings) -> None:
 
 def log_flags_without_effect() -> None:
     """Logs the flags that are set but have no effect, with the reason."""
-    for flag in flags.FLAGS.get_key_flags_for_module(_WITHOUT_EFFECT):
+    for flag in flags.FLAGS.get_key_flags_for_module(_UNUSED):
         if flag.present:
             logging.info("--%s: %s", flag.name, flag.help)
-
-
-def without_effect(default: Any = None) -> Callable[[str], Any]:
-    """Returns a function like `setting`, for a flag that has no effect."""
-    return lambda reason: setting(default, _WITHOUT_EFFECT)(
-        f"No effect: {reason}" if reason else "No effect."
-    )
-
-
-def feature_file() -> str | None:
-    """Returns a flag of the original's feature files."""
-    return without_effect()(
-        "features are always computed again, which is faster than reading files."
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainingWithoutEffect(Settings):
-    """Flags of commands that train, without effect."""
-
-    master: str | None = without_effect()("TensorFlow 2 has no session masters.")
 
 
 @dataclass(frozen=True, kw_only=True)

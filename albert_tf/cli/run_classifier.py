@@ -16,21 +16,11 @@ Custom files are TSV, CSV or JSON Lines with a column of texts and a column of l
         --predict_output_file=labels.tsv
 """
 
-from dataclasses import dataclass
-
 from albert_tf.classification.settings import ClassificationSettings
 from albert_tf.cli.app import command
-from albert_tf.cli.flags import Flags, TrainingWithoutEffect, feature_file
+from albert_tf.cli.flags import FEATURE_FILE, MASTER, Flags
 
-
-@dataclass(frozen=True, kw_only=True)
-class WithoutEffect(TrainingWithoutEffect):
-    """Flags of the original release."""
-
-    cached_dir: str | None = feature_file()
-
-
-FLAGS = Flags(ClassificationSettings, WithoutEffect)
+FLAGS = Flags(ClassificationSettings, {"master": MASTER, "cached_dir": FEATURE_FILE})
 
 
 def run(settings: ClassificationSettings) -> None:

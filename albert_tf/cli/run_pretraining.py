@@ -15,10 +15,10 @@ the checkpoints.
 """
 
 from albert_tf.cli.app import command
-from albert_tf.cli.flags import Flags, TrainingWithoutEffect
+from albert_tf.cli.flags import MASTER, Flags
 from albert_tf.pretraining.settings import PretrainingSettings
 
-FLAGS = Flags(PretrainingSettings, TrainingWithoutEffect)
+FLAGS = Flags(PretrainingSettings, {"master": MASTER})
 
 
 def run(settings: PretrainingSettings) -> None:

@@ -13,23 +13,15 @@ By default the command trains and evaluates.
         --output_dir=exam
 """
 
-from dataclasses import dataclass
-
 from albert_tf.cli.app import command
-from albert_tf.cli.flags import Flags, TrainingWithoutEffect, feature_file
+from albert_tf.cli.flags import FEATURE_FILE, MASTER, Flags
 from albert_tf.multiple_choice.settings import MultipleChoiceSettings
 
-
-@dataclass(frozen=True, kw_only=True)
-class WithoutEffect(TrainingWithoutEffect):
-    """Flags of the original release."""
-
-    train_file: str | None = feature_file()
-    eval_file: str | None = feature_file()
-    predict_file: str | None = feature_file()
-
-
-FLAGS = Flags(MultipleChoiceSettings, WithoutEffect, {"num_keep_checkpoint": "keep_checkpoint_max"})
+FLAGS = Flags(
+    MultipleChoiceSettings,
+    {"master": MASTER, **dict.fromkeys(("train_file", "eval_file", "predict_file"), FEATURE_FILE)},
+    {"num_keep_checkpoint": "keep_checkpoint_max"},
+)
 
 
 def run(settings: MultipleChoiceSettings) -> None:

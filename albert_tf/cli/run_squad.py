@@ -12,24 +12,17 @@ question has an answer; in version 2 some questions have none. Select any combin
         --predict_output_file=answers.jsonl
 """
 
-from dataclasses import dataclass
-
 from albert_tf.cli.app import command
-from albert_tf.cli.flags import Flags, TrainingWithoutEffect, feature_file, without_effect
+from albert_tf.cli.flags import FEATURE_FILE, MASTER, Flags
 from albert_tf.squad.settings import SquadSettings
 
-
-@dataclass(frozen=True, kw_only=True)
-class WithoutEffect(TrainingWithoutEffect):
-    """Flags of the original release."""
-
-    train_feature_file: str | None = feature_file()
-    predict_feature_file: str | None = feature_file()
-    predict_feature_left_file: str | None = feature_file()
-    use_einsum: bool = without_effect(True)("")
-
-
-FLAGS = Flags(SquadSettings, WithoutEffect)
+_FEATURE_FILES = ("train_feature_file", "predict_feature_file", "predict_feature_left_file")
+WITHOUT_EFFECT = {
+    "master": MASTER,
+    **dict.fromkeys(_FEATURE_FILES, FEATURE_FILE),
+    "use_einsum": (True, "No effect."),
+}
+FLAGS = Flags(SquadSettings, WITHOUT_EFFECT)
 
 
 def run(settings: SquadSettings) -> None:

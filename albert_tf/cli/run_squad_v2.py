@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from albert_tf.cli.app import command
 from albert_tf.cli.flags import Flags
-from albert_tf.cli.run_squad import WithoutEffect, run
+from albert_tf.cli.run_squad import WITHOUT_EFFECT, run
 from albert_tf.settings import setting
 from albert_tf.squad.settings import SquadSettings
 
@@ -24,6 +24,6 @@ class Squad2Settings(SquadSettings):
         Must be 2 in this command; run_squad supports both versions.""")
 
 
-FLAGS = Flags(Squad2Settings, WithoutEffect)
+FLAGS = Flags(Squad2Settings, WITHOUT_EFFECT)
 
 main = command(__name__, __doc__, FLAGS, run)

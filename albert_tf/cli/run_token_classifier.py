@@ -12,10 +12,10 @@ JSON Lines. Select any combination of --do_train, --do_eval, --do_predict, --pre
 """
 
 from albert_tf.cli.app import command
-from albert_tf.cli.flags import Flags, TrainingWithoutEffect
+from albert_tf.cli.flags import MASTER, Flags
 from albert_tf.token_classification.settings import TokenClassificationSettings
 
-FLAGS = Flags(TokenClassificationSettings, TrainingWithoutEffect)
+FLAGS = Flags(TokenClassificationSettings, {"master": MASTER})
 
 
 def run(settings: TokenClassificationSettings) -> None:

@@ -8,28 +8,11 @@ The settings are the same as for the released English models.
 
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 from albert_tf.cli.app import command
 from albert_tf.cli.flags import Flags
+from albert_tf.pretraining.settings import VocabularySettings
 from albert_tf.pretraining.vocabulary import train_sentencepiece
-from albert_tf.settings import Settings, dry_run_setting, required, setting
-
-
-@dataclass(frozen=True, kw_only=True)
-class VocabularySettings(Settings):
-    """Settings of `train_sentencepiece`."""
-
-    input_file: str = required("Data")("""
-        Text to read: comma-separated files or globs. UTF-8, one sentence per line.""")
-    do_lower_case: bool = setting(True, "Data")("""
-        Lower-case the text. Use the same setting with the tokenizer.""")
-    vocab_size: int = setting(30000, "Data", at_least=1)("""
-        Number of pieces, including special symbols.""")
-    model_prefix: str = required("Output")("""
-        Path of the files to write, without their extensions .model and .vocab.""")
-    dry_run: bool = dry_run_setting()
-
 
 FLAGS = Flags(VocabularySettings)
 

@@ -66,8 +66,6 @@ class SegmentSettings:
                 f"`max_seq_length` must be at least {_SPECIAL_TOKENS + 2} ([CLS] A [SEP] B [SEP] "
                 f"with a token in each part). Received: {self.max_seq_length}"
             )
-        if not 0 <= self.short_seq_prob <= 1:
-            raise UserError(f"`short_seq_prob` must be in [0, 1]. Received: {self.short_seq_prob}")
         if self.sentence_pairs == ADJACENT and self.sentence_loss == NSP:
             raise UserError(
                 f"`sentence_pairs`={ADJACENT} contradicts `sentence_loss`={NSP}, which needs "
@@ -94,10 +92,6 @@ class InstanceSettings:
     masking: MaskingSettings = field(default_factory=MaskingSettings)
     dupe_factor: int = 40
     random_seed: int = 12345
-
-    def __post_init__(self) -> None:
-        if self.dupe_factor < 1:
-            raise UserError(f"`dupe_factor` must be at least 1. Received: {self.dupe_factor}")
 
     @property
     def feature_specs(self) -> tuple[FeatureSpec, ...]:

@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from albert_tf.data.errors import UserError
-
 if TYPE_CHECKING:
     import tensorflow as tf
 
@@ -72,9 +70,6 @@ class MaskingSettings:
         do_whole_word_mask: whether whole words are masked. If False, every token is a word.
         do_permutation: whether to also permute other tokens and predict them. Permuted and masked
             tokens have the same maximum number.
-
-    Raises:
-        ValueError: a value is out of range.
     """
 
     masked_lm_prob: float = 0.15
@@ -83,15 +78,6 @@ class MaskingSettings:
     favor_shorter_ngram: bool = True
     do_whole_word_mask: bool = True
     do_permutation: bool = False
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.masked_lm_prob < 1:
-            raise UserError(
-                f"`masked_lm_prob` must be in [0, 1), usually 0.15. Received: {self.masked_lm_prob}"
-            )
-        for name in ("max_predictions_per_seq", "ngram"):
-            if getattr(self, name) < 1:
-                raise UserError(f"`{name}` must be at least 1. Received: {getattr(self, name)}")
 
     @property
     def prediction_slots(self) -> int:

@@ -1,4 +1,4 @@
-"""Settings of `create_pretraining_data` and `run_pretraining`. Does not import TensorFlow."""
+"""Settings of vocabularies, records and pretraining. Does not import TensorFlow."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -21,6 +21,21 @@ from albert_tf.training.settings import (
     OptimizerConfig,
     TrainingSettings,
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class VocabularySettings(Settings):
+    """Settings of `train_sentencepiece`."""
+
+    input_file: str = required("Data")("""
+        Text to read: comma-separated files or globs. UTF-8, one sentence per line.""")
+    do_lower_case: bool = setting(True, "Data")("""
+        Lower-case the text. Use the same setting with the tokenizer.""")
+    vocab_size: int = setting(30000, "Data", at_least=1)("""
+        Number of pieces, including special symbols.""")
+    model_prefix: str = required("Output")("""
+        Path of the files to write, without their extensions .model and .vocab.""")
+    dry_run: bool = dry_run_setting()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -231,9 +231,9 @@ def test_errors_name_the_flags_of_their_paths(error, explained):
         assert app.explain(error, FLAGS).startswith(explained)
 
 
-@pytest.mark.parametrize("flag", ["--depth_schedule=3", "--nodepth_schedule"])
+@pytest.mark.parametrize("flag", ["--skip_damaged_records=3", "--noskip_damaged_records"])
 def test_a_removed_flag_names_its_replacement(flag):
-    with pytest.raises(SystemExit, match="--depth_schedule no longer exists: train a model"):
+    with pytest.raises(SystemExit, match="--skip_damaged_records no longer exists: create the"):
         parse("run_pretraining", [flag, "--output_dir=out"])
 
 

@@ -65,13 +65,10 @@ def test_short_single_runs_are_whole_segments():
 
 
 def test_invalid_settings():
-    for name, value in (("max_seq_length", 4), ("short_seq_prob", 1.1), ("short_seq_prob", -0.1)):
-        with pytest.raises(ValueError, match=f"`{name}` must .*{value}"):
-            SegmentSettings(**{name: value})
+    with pytest.raises(ValueError, match=r"`max_seq_length` must .* Received: 4"):
+        SegmentSettings(max_seq_length=4)
     with pytest.raises(ValueError, match=r"`sentence_pairs`=adjacent contradicts.*nsp"):
         SegmentSettings(sentence_pairs="adjacent", sentence_loss="nsp")
-    with pytest.raises(ValueError, match="`dupe_factor`"):
-        InstanceSettings(dupe_factor=0)
 
 
 LENGTH = 43

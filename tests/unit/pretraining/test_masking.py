@@ -59,20 +59,6 @@ def test_random_tokens_come_from_the_whole_vocabulary():
     assert set(range(V)) - {MASK} == set(replaced)  # including special tokens
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("masked_lm_prob", 1.0),
-        ("masked_lm_prob", -0.1),
-        ("ngram", 0),
-        ("max_predictions_per_seq", 0),
-    ],
-)
-def test_invalid_settings(name, value):
-    with pytest.raises(ValueError, match=f"`{name}` must be .* Received: {value}"):
-        MaskingSettings(**{name: value})
-
-
 def test_text_is_found_without_ids():
     features, is_text, _ = sequences(2, rows=29)
     found = find_text(features["input_mask"].numpy(), features["segment_ids"].numpy())
