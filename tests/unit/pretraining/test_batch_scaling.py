@@ -1,6 +1,6 @@
 import pytest
 
-from albert_tf.pretraining.run import scale_to_batch_size, scaling_advice, scaling_report
+from albert_tf.pretraining.batch_scaling import scale_to_batch_size, scaling_advice, scaling_report
 from albert_tf.training.settings import OptimizerConfig
 
 GIVEN = OptimizerConfig(
