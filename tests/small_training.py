@@ -1,5 +1,7 @@
 """Short pretraining runs in the process of the test."""
 
+import copy
+import dataclasses
 import signal
 from collections.abc import Iterable, Mapping
 from contextlib import closing
@@ -10,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.checkpoints.original import slot_variables
+from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.config import AlbertConfig
 from albert_tf.modeling.original_names import original_names
 from albert_tf.pretraining.task import PretrainingTask
@@ -75,6 +78,21 @@ def make_trainer(
     )
 
 
+def restarted(trainer: Trainer, folder: Path) -> Trainer:
+    """Returns a trainer of a new process that must resume in `folder`, without a new trace.
+
+    All variables are NaN until they are restored.
+    """
+    again = copy.copy(trainer)
+    again.config = dataclasses.replace(trainer.config, output_dir=str(folder))
+    again.directory = TrainingDirectory(str(folder), trainer.config.keep_checkpoint_max)
+    again.step = again._saved_step = 0
+    for variable in named_variables(trainer).values():
+        variable.assign(tf.fill(variable.shape, np.nan))
+    trainer.optimizer.iterations.assign(-1)
+    return again
+
+
 def reports_of(trainer: Trainer, batches: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Returns the reports of a step with each batch as numbers."""
     return [
@@ -123,8 +141,12 @@ def forget_after(step: int, folder: Path) -> None:
 
 def state_of(trainer: Trainer) -> dict[str, np.ndarray]:
     """Returns weights and moments by name."""
-    names = {**original_names(trainer.model), **slot_variables(trainer.model, trainer.optimizer)}
-    return {name: variable.numpy() for name, variable in names.items()}
+    return {name: variable.numpy() for name, variable in named_variables(trainer).items()}
+
+
+def named_variables(trainer: Trainer) -> dict[str, Any]:
+    """Returns the variables of weights and moments by name."""
+    return {**original_names(trainer.model), **slot_variables(trainer.model, trainer.optimizer)}
 
 
 def assert_same_state(trainer: Trainer, expected: dict[str, np.ndarray]) -> None:

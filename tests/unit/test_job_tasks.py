@@ -16,12 +16,12 @@ from albert_tf.multiple_choice.task import ChoiceFeatures, MultipleChoiceTask
 from albert_tf.squad.features import SquadFeatures
 from albert_tf.squad.task import SquadTask
 from albert_tf.training.optimization import create_optimizer
-from albert_tf.training.run_log import RunLog
 from albert_tf.training.settings import OptimizerConfig, TrainerConfig
 from albert_tf.training.strategies import create_strategy, split_batch
 from albert_tf.training.trainer import Trainer, TrainingDivergedError
+from tests import small_training
 from tests.small_model import dropping_config, small_config
-from tests.small_training import steps_of
+from tests.small_training import restarted
 
 LENGTH, CHOICES, MARK = 13, 3, 5
 LABELS = {"classes": Labels(("no", "maybe", "yes")), "number": Labels()}
@@ -160,12 +160,7 @@ def assert_split_batches_agree(task, batch, folder):
 
 def train(folder, task, replicas=1, **settings):
     """Trains or resumes, and returns the trainer."""
-    trainer = make_trainer(folder, task, replicas, **settings)
-    trainer.initialize()
-    log = RunLog(str(folder), trainer.optimizer_config.num_train_steps, trainer.step)
-    steps_of(trainer, log)
-    log.close()
-    return trainer
+    return small_training.train(make_trainer(folder, task, replicas, **settings))
 
 
 def weights(trainer):
@@ -249,12 +244,13 @@ def test_a_resumed_run_gives_the_same_weights(replicas, is_fused, tmp_path, monk
     if is_fused:
         monkeypatch.setattr(kernels, "_MIN_ELEMENTS", 0)
     run, copy = tmp_path / "run", tmp_path / "copy"
-    unbroken = weights(train(run, make_task(config=DROPPING), replicas))
+    trainer = train(run, make_task(config=DROPPING), replicas)
+    unbroken = weights(trainer)
     shutil.copytree(run, copy)
     for path in copy.glob("*-6*"):
         path.unlink()
     (copy / "checkpoint").unlink()
-    resumed = weights(train(copy, make_task(config=DROPPING), replicas))
+    resumed = weights(small_training.train(restarted(trainer, copy)))
     for name, expected in unbroken.items():
         np.testing.assert_array_equal(resumed[name], expected, err_msg=name)
 

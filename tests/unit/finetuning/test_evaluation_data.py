@@ -97,8 +97,7 @@ def small(request, tmp_path, golden, monkeypatch):
     "small",
     [
         "classification",
-        "squad",
-        *(pytest.param(n, marks=pytest.mark.slow) for n in ("race", "tokens")),
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("squad", "race", "tokens")),
     ],
     indirect=True,
 )

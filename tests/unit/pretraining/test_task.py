@@ -81,7 +81,7 @@ def test_the_default_losses_of_the_model_equal_the_total_loss():
     )
     keras.utils.set_random_seed(5)
     model = task.build_model()
-    model.compile(loss=model.default_loss())
+    model.compile(loss=model.default_loss(), run_eagerly=True)  # tracing takes longer
     labels = {
         "masked_lm_logits": features["masked_lm_ids"],
         "sentence_order_logits": features["next_sentence_labels"],

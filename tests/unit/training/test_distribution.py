@@ -150,6 +150,7 @@ def test_several_workers_must_connect_first(monkeypatch):
         create_strategy("multi_worker")
 
 
+@pytest.mark.slow
 def test_a_port_in_use_is_named():
     with socket.socket() as used, socket.socket() as free:
         for one in (used, free):

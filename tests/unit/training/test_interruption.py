@@ -24,6 +24,7 @@ from tests.small_training import (
     assert_same_state,
     make_task,
     make_trainer,
+    restarted,
     state_of,
     train,
 )
@@ -52,7 +53,7 @@ def test_interrupted_run_is_saved_and_resumes_bit_equal(task, uninterrupted, tmp
     assert trainer.step == 5  # its batch was read ahead
     assert trainer.directory.newest().endswith("model.ckpt-5")
     assert handlers == [signal.getsignal(number) for number in SIGNALS]
-    assert_same_state(train(make_trainer(tmp_path, task, STEPS)), uninterrupted)
+    assert_same_state(train(restarted(trainer, tmp_path)), uninterrupted)
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [2, 3, 4, 5, 6, 8]
     for line in lines:
@@ -164,7 +165,8 @@ def test_full_disk_ends_the_run_without_losing_steps(task, uninterrupted, tmp_pa
             if step == 5:
                 limit.enter_context(file_size_limit(5000))
 
+    trainer = make_trainer(tmp_path, task, STEPS)
     with pytest.raises(OSError, match="keep_checkpoint_max") as raised, ExitStack() as limit:
-        train(make_trainer(tmp_path, task, STEPS), FullFromStepFive)
+        train(trainer, FullFromStepFive)
     assert str(tmp_path) in str(raised.value)
-    assert_same_state(train(make_trainer(tmp_path, task, STEPS)), uninterrupted)
+    assert_same_state(train(restarted(trainer, tmp_path)), uninterrupted)

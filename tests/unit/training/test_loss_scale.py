@@ -123,6 +123,7 @@ def test_resumed_run_has_the_same_scales(tmp_path):
         assert by_step[8]["loss_scale"] < 2.0**19
 
 
+@pytest.mark.slow
 def test_overflow_at_a_scale_of_one_is_divergence(tmp_path):
     records = write_records(tmp_path / "records", pretraining_columns(17, seed=0))
     trainer = make_trainer(tmp_path / "run", records)

@@ -18,6 +18,7 @@ from tests.small_training import (
     make_task,
     make_trainer,
     reports_of,
+    skip_steps,
     state_of,
     steps_of,
     train,
@@ -89,13 +90,13 @@ def small_run(folder, records, **settings):
     return trainer, RunLog(str(folder), 4, write=False)
 
 
-def test_only_the_chief_writes(tmp_path):
+def test_only_the_chief_writes(tmp_path, monkeypatch):
+    skip_steps(monkeypatch)
     records = write_records(tmp_path / "records", pretraining_columns(7, seed=0))
     trainer, log = small_run(tmp_path / "run", records)
     trainer.is_chief = False
     trainer.initialize()
-    assert steps_of(trainer, log) == [3, 4]
-    assert trainer.step == 4
+    assert steps_of(trainer, log) == [1, 2, 3, 4]
     assert not (tmp_path / "run").exists()
 
 
