@@ -78,18 +78,21 @@ def make_trainer(
     )
 
 
-def restarted(trainer: Trainer, folder: Path) -> Trainer:
-    """Returns a trainer of a new process that must resume in `folder`, without a new trace.
+def restarted(
+    trainer: Trainer, folder: Path, state: Mapping[str, np.ndarray] | None = None
+) -> Trainer:
+    """Returns a trainer in `folder` as in a new process, without building and tracing a new step.
 
-    All variables are NaN until they are restored.
+    `state` contains the values of a new run. If `None`, all values are NaN until the trainer
+    resumes.
     """
     again = copy.copy(trainer)
     again.config = dataclasses.replace(trainer.config, output_dir=str(folder))
     again.directory = TrainingDirectory(str(folder), trainer.config.keep_checkpoint_max)
     again.step = again._saved_step = 0
-    for variable in named_variables(trainer).values():
-        variable.assign(tf.fill(variable.shape, np.nan))
-    trainer.optimizer.iterations.assign(-1)
+    for name, variable in named_variables(trainer).items():
+        variable.assign(tf.fill(variable.shape, np.nan) if state is None else state[name])
+    trainer.optimizer.iterations.assign(-1 if state is None else 0)
     return again
 
 

@@ -41,32 +41,35 @@ def task(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def uninterrupted(task, tmp_path_factory):
-    return state_of(train(make_trainer(tmp_path_factory.mktemp("uninterrupted"), task, STEPS)))
+    """Returns the trainer of an uninterrupted run, its first state and its last state."""
+    trainer = make_trainer(tmp_path_factory.mktemp("uninterrupted"), task, STEPS)
+    first = state_of(trainer)
+    return trainer, first, state_of(train(trainer))
 
 
-def test_interrupted_run_is_saved_and_resumes_bit_equal(task, uninterrupted, tmp_path):
+def test_interrupted_run_is_saved_and_resumes_bit_equal(uninterrupted, tmp_path):
     handlers = [signal.getsignal(number) for number in SIGNALS]
-    trainer = make_trainer(tmp_path, task, STEPS)
+    trainer, first, last = uninterrupted
+    trainer = restarted(trainer, tmp_path, first)
     with pytest.raises(TrainingInterrupted) as raised:
         train(trainer, SignallingLog)
     assert raised.value.code == 128 + signal.SIGTERM
     assert trainer.step == 5  # its batch was read ahead
     assert trainer.directory.newest().endswith("model.ckpt-5")
     assert handlers == [signal.getsignal(number) for number in SIGNALS]
-    assert_same_state(train(restarted(trainer, tmp_path)), uninterrupted)
+    assert_same_state(train(restarted(trainer, tmp_path)), last)
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [2, 3, 4, 5, 6, 8]
     for line in lines:
         assert line["examples_per_second"] / line["steps_per_second"] == pytest.approx(4.0)
 
 
-def evaluated_steps(folder, task, log_type):
+def evaluated_steps(trainer, log_type):
     """Trains; returns the steps of the checkpoints that would be evaluated."""
-    trainer = make_trainer(folder, task, STEPS)
     trainer.initialize()
     steps = []
     with (
-        closing(log_type(str(folder), STEPS, trainer.step)) as log,
+        closing(log_type(trainer.config.output_dir, STEPS, trainer.step)) as log,
         closing(trainer.checkpoints(log)) as checkpoints,
         suppress(TrainingInterrupted),
     ):
@@ -77,15 +80,16 @@ def evaluated_steps(folder, task, log_type):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [6, 4])
-def test_no_evaluation_starts_after_a_signal(task, tmp_path, step):
+def test_no_evaluation_starts_after_a_signal(uninterrupted, tmp_path, step):
     """At step 6 a checkpoint is due; the checkpoint of step 5 is never evaluated."""
 
     class Log(SignallingLog):
         signal_step = step
 
-    assert evaluated_steps(tmp_path, task, Log) == [3]
+    trainer, first, _ = uninterrupted
+    assert evaluated_steps(restarted(trainer, tmp_path, first), Log) == [3]
     # The skipped evaluation follows after resuming.
-    assert evaluated_steps(tmp_path, task, RunLog) == [6, 8]
+    assert evaluated_steps(restarted(trainer, tmp_path), RunLog) == [6, 8]
 
 
 def test_second_signal_calls_the_earlier_handler(monkeypatch):
@@ -158,15 +162,16 @@ def test_removed_record_files_end_the_run_with_their_name(tmp_path):
     assert trainer.directory.newest().endswith(f"model.ckpt-{trainer.step}")
 
 
-def test_full_disk_ends_the_run_without_losing_steps(task, uninterrupted, tmp_path):
+def test_full_disk_ends_the_run_without_losing_steps(uninterrupted, tmp_path):
     class FullFromStepFive(RunLog):
         def advance(self, step):
             super().advance(step)
             if step == 5:
                 limit.enter_context(file_size_limit(5000))
 
-    trainer = make_trainer(tmp_path, task, STEPS)
+    trainer, first, last = uninterrupted
+    trainer = restarted(trainer, tmp_path, first)
     with pytest.raises(OSError, match="keep_checkpoint_max") as raised, ExitStack() as limit:
         train(trainer, FullFromStepFive)
     assert str(tmp_path) in str(raised.value)
-    assert_same_state(train(restarted(trainer, tmp_path)), uninterrupted)
+    assert_same_state(train(restarted(trainer, tmp_path)), last)
