@@ -5,6 +5,7 @@ The commands run in this process, except where the test is about how a program e
 
 import functools
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -422,5 +423,6 @@ def test_a_damaged_record_later_in_the_file_is_reported(run_of, tmp_path):
     columns = pretraining_columns(10, seed=3)
     columns["input_ids"][6, 2] = 31
     file = write_records(tmp_path / "large", columns)
-    printed = run_of("pretraining").must_fail(input_file=file, output_dir=tmp_path / "output")
-    assert printed.splitlines()[-1].startswith(f"error: --input_file: {file}, record 7: ")
+    flags = run_of("pretraining").flags(input_file=file, output_dir=tmp_path / "output")
+    with pytest.raises(ValueError, match=re.escape(f"--input_file: {file}, record 7: ")):
+        run_here(run_pretraining, flags)
