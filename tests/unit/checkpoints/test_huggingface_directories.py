@@ -101,7 +101,6 @@ def test_classifiers_of_tokens_are_detected(variant, values, names, extra):
     labels = names or ("LABEL_0", "LABEL_1", "LABEL_2")
     task = StoredTask("tokens", Labels(labels), False)
     assert read_model(str(path))[0].task == stored_task(str(path / models.WEIGHTS)) == task
-    assert_same_outputs(path, "tokens")
 
 
 @pytest.mark.parametrize(
@@ -114,9 +113,21 @@ def test_classifiers_of_tokens_are_detected(variant, values, names, extra):
     ],
 )
 def test_classifiers_of_texts_are_detected(variant, values):
-    path = variant("classifier", NOUNS, **values)
-    assert read_model(str(path))[0].task.labels.names == NOUNS
-    assert_same_outputs(path, "classifier")
+    task = read_model(str(variant("classifier", NOUNS, **values)))[0].task
+    assert task.labels.names == NOUNS
+    assert task.name != "tokens"
+
+
+@pytest.mark.parametrize(
+    ("name", "extra", "architecture"),
+    [
+        ("tokens", POOLER, "AlbertSoftmaxForNer"),
+        ("tokens", {}, "AlbertModel"),
+        ("classifier", {}, "TFAlbertForSequenceClassification"),
+    ],
+)
+def test_outputs_of_other_classes(variant, name, extra, architecture):
+    assert_same_outputs(variant(name, NOUNS, extra, architectures=[architecture]), name)
 
 
 @pytest.mark.parametrize(
@@ -139,6 +150,10 @@ def test_unclear_classifiers_must_be_stated(variant, architectures):
     for action in (albert_tf.load, read_model, lambda path: list(describe(path))):
         with pytest.raises(LoadError, match=r"texts or of tokens.*architectures"):
             action(str(path))
+
+
+def test_unclear_classifiers_are_loaded_by_class(variant):
+    path = variant("classifier", NOUNS, architectures=["MyModel"], finetuning_task=None)
     for kind, rank in ((AlbertForClassification, 2), (AlbertForTokenClassification, 3)):
         model = kind.load(path)
         assert model.labels == NOUNS

@@ -10,8 +10,9 @@ import albert_tf
 from albert_tf.checkpoints.formats import FORMAT_NAMES
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.labels import Labels
-from tests.small_model import encoder_inputs, pretraining_inputs, small_config
+from tests.small_model import ONE_BLOCK, encoder_inputs, pretraining_inputs, small_config
 
+CONFIG = small_config(**ONE_BLOCK)
 HEADS = {
     "classes": (albert_tf.AlbertForClassification, {"labels": ["no", "maybe", "yes"]}),
     "number": (albert_tf.AlbertForClassification, {"num_labels": 1}),
@@ -37,7 +38,7 @@ TASKS = {
 
 def make(name):
     kind, settings = HEADS[name]
-    return kind(small_config(), **settings)
+    return kind(CONFIG, **settings)
 
 
 def outputs(model, name):
@@ -70,7 +71,7 @@ def test_saved_models_are_loaded(name, tmp_path, caplog):
 
 @pytest.mark.parametrize("format_name", FORMAT_NAMES)
 def test_embeddings_without_tokens_are_kept(format_name, tokenizer, tmp_path):
-    model = albert_tf.AlbertForPretraining(small_config(vocab_size=tokenizer.vocab_size + 24))
+    model = albert_tf.AlbertForPretraining(CONFIG.replace(vocab_size=tokenizer.vocab_size + 24))
     albert_tf.save(model, tmp_path / "saved", format=format_name, tokenizer=tokenizer)
     again = albert_tf.load(tmp_path / "saved")
     assert again.config.vocab_size == model.config.vocab_size
@@ -81,7 +82,7 @@ def test_embeddings_without_tokens_are_kept(format_name, tokenizer, tmp_path):
 
 
 def test_training_with_embeddings_without_tokens(tokenizer, tmp_path):
-    config = small_config(vocab_size=tokenizer.vocab_size + 24)
+    config = CONFIG.replace(vocab_size=tokenizer.vocab_size + 24)
     model = albert_tf.AlbertForClassification(config, labels=["no", "yes"])
     classifier = albert_tf.TextClassifier(model, tokenizer)
     classifier.fit(["one", "two words"], ["no", "yes"], epochs=1)
@@ -97,7 +98,7 @@ def test_subclasses_are_saved_and_loaded(tmp_path):
     class Extended(parent):
         """A subclass that a user could write."""
 
-    model = Extended(small_config(num_hidden_layers=2), **settings)
+    model = Extended(CONFIG, **settings)
     albert_tf.save(model, tmp_path / "saved", max_seq_length=9)
     for kind, again in (
         (parent, albert_tf.load(tmp_path / "saved")),
@@ -155,12 +156,12 @@ def test_heads_of_other_kinds_are_not_loaded(name, kind, tmp_path):
 
 
 def test_unnamed_classes_get_names(tmp_path):
-    model = albert_tf.AlbertForClassification(small_config(), num_labels=2)
+    model = albert_tf.AlbertForClassification(CONFIG, num_labels=2)
     albert_tf.save(model, tmp_path / "unnamed")
     named = albert_tf.AlbertForClassification.load(tmp_path / "unnamed", labels=["a", "b"])
     same_outputs(named, model, "classes")
     assert named.labels == ("a", "b")
-    tokens = albert_tf.AlbertForTokenClassification(small_config(), num_labels=3)
+    tokens = albert_tf.AlbertForTokenClassification(CONFIG, num_labels=3)
     albert_tf.save(tokens, tmp_path / "tokens")
     assert albert_tf.load(tmp_path / "tokens").labels == ("LABEL_0", "LABEL_1", "LABEL_2")
 
@@ -187,7 +188,7 @@ def test_tokenizer_is_saved(tmp_path):
 )
 def test_invalid_labels_are_rejected(arguments, message):
     with pytest.raises((TypeError, ValueError), match=message):
-        albert_tf.AlbertForClassification(small_config(), **arguments)
+        albert_tf.AlbertForClassification(CONFIG, **arguments)
 
 
 @pytest.mark.parametrize(
