@@ -8,6 +8,7 @@ from functools import cached_property
 
 from absl import logging
 
+from albert_tf.classification.settings import LABEL, TEXT_A, TEXT_B
 from albert_tf.data.errors import UserError, visible
 from albert_tf.data.files import file_exists, folder_names
 from albert_tf.data.strict_json import listed, shown
@@ -302,9 +303,6 @@ def _index(table: Table, options: Sequence[str]) -> int:
             found = f"{names.count(name)} columns named {name!r}"
         raise UserError(f"{table.path} has {found}. Its columns: {listed(table.columns or [])}")
     return names.index(name)
-
-
-TEXT_A, TEXT_B, LABEL = "text_a", "text_b", "label"
 
 
 class CustomData:

@@ -8,7 +8,10 @@ from albert_tf.finetuning.settings import (
     class_weights_setting,
     classifier_dropout_setting,
 )
+from albert_tf.labels import Labels
 from albert_tf.settings import setting
+
+TEXT_A, TEXT_B, LABEL = "text_a", "text_b", "label"  # default names of columns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,17 +44,23 @@ class ClassificationSettings(StepSettings):
         The dev set of --task_name=custom, for --do_eval: TSV, CSV or JSON Lines.""")
     test_file: str | None = setting(None, "Data")("""
         The test set of --task_name=custom, for --do_predict: TSV, CSV or JSON Lines.""")
-    text_a_column: str = setting("text_a", "Data", depends=True)("""
+    text_a_column: str = setting(TEXT_A, "Data", depends=True)("""
         Column of the text: its name, or its number in files without a header, starting at 0.""")
     text_b_column: str | None = setting(None, "Data", depends=True)("""
         Column of the second text of a pair. Default: single texts.""")
-    label_column: str = setting("label", "Data", depends=True)("Column of the label.")
+    label_column: str = setting(LABEL, "Data", depends=True)("Column of the label.")
     regression: bool = setting(False, "Data", depends=True)("""
         The labels are numbers to predict instead of names of classes.""")
     multi_label: bool = setting(False, "Data", depends=True)("""
         Texts have any number of labels, separated by | in a cell, or in a list in JSON Lines. An
         empty cell means no labels.""")
-    multi_label_threshold: float = setting(0.5, "Data", above=0, below=1, depends=True)("""
+    multi_label_threshold: float = setting(
+        Labels.threshold,
+        "Data",
+        above=0,
+        below=1,
+        depends=True,
+    )("""
         Minimum probability at which a label is predicted with --multi_label. If not set, a trained
         model keeps the threshold used in training.""")
     predict_file: str | None = setting(None, "Actions")("""

@@ -10,9 +10,9 @@ from typing import Any
 from albert_tf.checkpoints.loading import build_as, build_kind, check_model, open_with_tokenizer
 from albert_tf.checkpoints.save import save
 from albert_tf.checkpoints.stored_task import StoredTask
-from albert_tf.classification.data import LABEL, TEXT_A, TEXT_B, CustomData, metrics_for
+from albert_tf.classification.data import CustomData, metrics_for
 from albert_tf.classification.run import run_classification
-from albert_tf.classification.settings import ClassificationSettings
+from albert_tf.classification.settings import LABEL, TEXT_A, TEXT_B, ClassificationSettings
 from albert_tf.classification.task import text_features
 from albert_tf.classification.text_predictor import TEXTS_AT_ONCE, TextPrediction, TextPredictor
 from albert_tf.data.arguments import (

@@ -89,7 +89,7 @@ def create_strategy(
     gcp_project: str | None = None,
     num_tpu_cores: int | None = None,
 ) -> tf.distribute.Strategy:
-    """Creates the strategy `name`, one of `config.STRATEGIES`.
+    """Creates the strategy `name`, one of `settings.STRATEGIES`.
 
     The other arguments are described in docs/flags.md. With several workers, this
     must be called before TensorFlow computes anything. Raises ValueError if a device is missing.
