@@ -128,7 +128,7 @@ def test_the_model_is_traced_once_and_uses_new_weights(predictor):
 
 def test_dropout_is_off_and_outputs_are_float32():
     config = small_config(hidden_dropout_prob=0.5, **ONE_BLOCK)
-    model = AlbertForClassification(config, 5, classifier_dropout_prob=0.5, dtype="mixed_bfloat16")
+    model = AlbertForClassification(config, 5, dropout_prob=0.5, dtype="mixed_bfloat16")
     strategy = create_strategy("one_device")
     predictor = Predictor(model, strategy, max_seq_length=16, tokens_per_batch=40)
     first, second = (predictor.predict(some_sequences())["logits"] for _ in range(2))
