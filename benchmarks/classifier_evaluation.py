@@ -21,7 +21,7 @@ from albert_tf.data.text_examples import DEV
 from albert_tf.finetuning.predictor import Predictor
 from albert_tf.finetuning.texts import text_sequences
 from albert_tf.modeling.models import AlbertForClassification
-from albert_tf.tokenization.loading import load_tokenizer
+from albert_tf.tokenization.loading import tokenizer_from_files
 from albert_tf.training.strategies import create_strategy
 from benchmarks.matmul import encoder_operations, matmul_rate
 from benchmarks.timing import seconds
@@ -39,7 +39,7 @@ FLAGS = flags.FLAGS
 
 def dev_sequences() -> TokenSequences:
     """Returns the token sequences of the development set."""
-    tokenizer = load_tokenizer(spm_model_file=FLAGS.spm_model_file)
+    tokenizer = tokenizer_from_files(spm_model_file=FLAGS.spm_model_file)
     examples = GlueData(FLAGS.task_name, FLAGS.data_dir).read(DEV)
     return text_sequences(examples, tokenizer, FLAGS.max_seq_length)
 

@@ -19,7 +19,7 @@ from absl import app, flags
 from albert_tf.pretraining.create_records import create_records
 from albert_tf.pretraining.instances import InstanceSettings, SegmentSettings
 from albert_tf.pretraining.masking import MaskingSettings
-from albert_tf.tokenization.loading import load_tokenizer
+from albert_tf.tokenization.loading import tokenizer_from_files
 
 _TEXT = flags.DEFINE_string("text", None, "Text, one sentence per line.", required=True)
 _MODEL = flags.DEFINE_string("spm_model_file", None, "SentencePiece model.", required=True)
@@ -45,7 +45,7 @@ def create(output_file: str) -> int:
         MaskingSettings(max_predictions_per_seq=_PREDICTIONS.value),
         dupe_factor=1,
     )
-    tokenizer = load_tokenizer(spm_model_file=_MODEL.value)
+    tokenizer = tokenizer_from_files(spm_model_file=_MODEL.value)
     counts = create_records([_TEXT.value], [output_file], tokenizer, settings, _WORKERS.value)
     return counts["text_tokens"]
 

@@ -21,7 +21,7 @@ from absl import app, flags
 
 from albert_tf.serving.tokenizer_graph import GraphTokenizer
 from albert_tf.tokenization.base import Encoding, Tokenizer
-from albert_tf.tokenization.loading import load_tokenizer
+from albert_tf.tokenization.loading import tokenizer_from_files
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 
 _TEXT = flags.DEFINE_list("text", None, "Texts to encode, UTF-8, one per line.")
@@ -89,7 +89,7 @@ def main(arguments: Sequence[str]) -> None:
     """Prints the differences, and lines and megabytes per second of each tokenizer."""
     del arguments
     stay_on_one_core()
-    tokenizer = load_tokenizer(
+    tokenizer = tokenizer_from_files(
         spm_model_file=_MODEL.value, vocab_file=_VOCAB.value, do_lower_case=_LOWER.value
     )
     graph = GraphTokenizer(tokenizer)

@@ -21,7 +21,7 @@ from albert_tf.data.text_examples import DEV
 from albert_tf.multiple_choice.data import MIDDLE, ChoiceExample, read_race
 from albert_tf.multiple_choice.task import choice_features
 from albert_tf.tokenization.base import Tokenizer
-from albert_tf.tokenization.loading import load_tokenizer
+from albert_tf.tokenization.loading import tokenizer_from_files
 from benchmarks.timing import best_seconds
 
 _DATA = flags.DEFINE_string("data_dir", None, "Directory RACE, or its parent.")
@@ -55,7 +55,7 @@ def _print_memory(examples: Sequence[ChoiceExample], tokenizer: Tokenizer) -> No
 def main(arguments: Sequence[str]) -> None:
     """Prints the questions per second of SentencePiece and of this package, and their ratios."""
     del arguments
-    tokenizer = load_tokenizer(spm_model_file=_MODEL.value)
+    tokenizer = tokenizer_from_files(spm_model_file=_MODEL.value)
     bare = sentencepiece.SentencePieceProcessor(model_file=_MODEL.value)
 
     def read() -> list[ChoiceExample]:

@@ -22,7 +22,7 @@ from albert_tf.squad.answers import AnswerSelector, AnswerSettings, write_answer
 from albert_tf.squad.data import read_squad
 from albert_tf.squad.features import SquadFeatures, squad_features
 from albert_tf.squad.metrics import v1_scores, v2_scores
-from albert_tf.tokenization.loading import load_tokenizer
+from albert_tf.tokenization.loading import tokenizer_from_files
 
 flags.DEFINE_string("predict_file", None, "Questions with answers.", required=True)
 flags.DEFINE_string("spm_model_file", None, "SentencePiece model.", required=True)
@@ -88,7 +88,7 @@ def main(_: list[str]) -> None:
     data = read_squad(FLAGS.predict_file, version=version, is_training=False)
     features = squad_features(
         data,
-        load_tokenizer(spm_model_file=FLAGS.spm_model_file),
+        tokenizer_from_files(spm_model_file=FLAGS.spm_model_file),
         max_seq_length=FLAGS.max_seq_length,
         doc_stride=FLAGS.doc_stride,
         max_query_length=64,

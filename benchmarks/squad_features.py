@@ -16,7 +16,7 @@ from absl import app, flags
 from albert_tf.squad.data import SquadData, read_squad
 from albert_tf.squad.features import squad_features
 from albert_tf.tokenization.base import Tokenizer
-from albert_tf.tokenization.loading import load_tokenizer
+from albert_tf.tokenization.loading import tokenizer_from_files
 from benchmarks.timing import best_seconds
 
 _DATA = flags.DEFINE_string("squad_file", None, "Questions in the format of SQuAD.")
@@ -61,7 +61,7 @@ def print_speed(data: SquadData, tokenizer: Tokenizer) -> None:
 def main(arguments: Sequence[str]) -> None:
     """Prints the speed, and the number of windows and answers."""
     del arguments
-    tokenizer = load_tokenizer(vocab_file=_VOCAB.value, spm_model_file=_MODEL.value)
+    tokenizer = tokenizer_from_files(vocab_file=_VOCAB.value, spm_model_file=_MODEL.value)
     begin = time.perf_counter()
     data = read_squad(_DATA.value, version=_VERSION.value, is_training=True)
     print(

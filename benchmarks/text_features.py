@@ -15,7 +15,7 @@ from absl import app, flags
 from albert_tf.classification.data import GlueData
 from albert_tf.classification.task import text_features
 from albert_tf.data.text_examples import TRAIN
-from albert_tf.tokenization.loading import load_tokenizer
+from albert_tf.tokenization.loading import tokenizer_from_files
 from benchmarks.timing import best_seconds
 
 _DATA = flags.DEFINE_string("data_dir", None, "Directory of GLUE, or its subdirectory MRPC.")
@@ -35,9 +35,9 @@ def main(arguments: Sequence[str]) -> None:
     functions: dict[str, Callable[[], object]] = {
         "bare_sentencepiece": lambda: bare.encode(texts, out_type=int, num_threads=1),
     }
-    tokenizers = {"text_features": load_tokenizer(spm_model_file=_MODEL.value)}
+    tokenizers = {"text_features": tokenizer_from_files(spm_model_file=_MODEL.value)}
     if _VOCAB.value:
-        tokenizers["wordpiece_text_features"] = load_tokenizer(vocab_file=_VOCAB.value)
+        tokenizers["wordpiece_text_features"] = tokenizer_from_files(vocab_file=_VOCAB.value)
     for name, tokenizer in tokenizers.items():
         functions[name] = lambda tokenizer=tokenizer: text_features(
             examples, data.labels, tokenizer, _LENGTH.value

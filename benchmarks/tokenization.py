@@ -15,7 +15,7 @@ import sentencepiece
 from absl import app, flags
 
 from albert_tf.tokenization.base import Tokenizer
-from albert_tf.tokenization.loading import load_tokenizer
+from albert_tf.tokenization.loading import tokenizer_from_files
 
 _TEXT = flags.DEFINE_string("text", None, "Text to encode, UTF-8, one sentence per line.")
 _MODEL = flags.DEFINE_string("spm_model_file", None, "SentencePiece model.")
@@ -48,14 +48,14 @@ def main(arguments: Sequence[str]) -> None:
     with open(_TEXT.value, encoding="utf-8") as file:
         lines = [line for _, line in zip(range(_LINES.value), file, strict=False)]
     bare = sentencepiece.SentencePieceProcessor(model_file=_MODEL.value)
-    ours = load_tokenizer(spm_model_file=_MODEL.value)
+    ours = tokenizer_from_files(spm_model_file=_MODEL.value)
     encoders: dict[str, Encode] = {
         "bare_sentencepiece": lambda lines: bare.encode(lines, out_type=int, num_threads=1),
         "encode_batch": ours.encode_batch,
         "encode_with_offsets": with_offsets(ours),
     }
     if _VOCAB.value:
-        words = load_tokenizer(vocab_file=_VOCAB.value)
+        words = tokenizer_from_files(vocab_file=_VOCAB.value)
         encoders["wordpiece_encode_batch"] = words.encode_batch
         encoders["wordpiece_encode_with_offsets"] = with_offsets(words)
     seconds = median_seconds(encoders, lines)

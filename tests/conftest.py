@@ -78,9 +78,9 @@ def golden() -> Path:
 @pytest.fixture(scope="session")
 def tokenizer(golden):
     """Returns the tokenizer of the recorded SentencePiece model with 1,000 pieces."""
-    from albert_tf.tokenization.loading import load_tokenizer
+    from albert_tf.tokenization.loading import tokenizer_from_files
 
-    return load_tokenizer(spm_model_file=golden / "tokenizer" / "small_1000.model")
+    return tokenizer_from_files(spm_model_file=golden / "tokenizer" / "small_1000.model")
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ from absl import logging
 from albert_tf.checkpoints.archives import is_indirect, local_directory
 from albert_tf.checkpoints.model_directory import LOWER_CASE_KEY
 from albert_tf.checkpoints.stored_model import StoredModel, Weights
-from albert_tf.checkpoints.stored_task import TOKENS, UNCLEAR, UNNAMED, StoredTask
+from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.data.errors import UserError, without_secrets
 
 ORIGINAL = "original"
@@ -140,15 +140,9 @@ def open_weights(path: str) -> Weights:
 
 
 def stored_task(path: str, name: str = "") -> StoredTask | None:
-    """Reads the task of a model.
-
-    If the format stores labels without the name of the task, the task is called `name`, which also
-    states whether the labels are labels of tokens.
-    """
+    """Reads the task of a model; see `StoredTask.named` for `name`."""
     task = open_model(path).task
-    if task and (task.name == UNCLEAR or (task.name == UNNAMED and name != TOKENS)):
-        return dataclasses.replace(task, name=name or UNNAMED)
-    return task
+    return task and task.named(name)
 
 
 def _format_of_file(path: str) -> str:

@@ -9,7 +9,6 @@ import keras
 import numpy as np
 
 from albert_tf.checkpoints.downloads import store_tokenizer
-from albert_tf.checkpoints.heads import head_of
 from albert_tf.checkpoints.model_directory import (
     CONFIG_FILE,
     LOWER_CASE_KEY,
@@ -20,6 +19,7 @@ from albert_tf.checkpoints.model_directory import (
     with_vocabulary,
 )
 from albert_tf.checkpoints.report import LoadError, check_parameters, check_version
+from albert_tf.checkpoints.stored_heads import head_of
 from albert_tf.checkpoints.stored_model import StoredModel, StoredTokenizer, Weights
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.config import AlbertConfig, require_keys
@@ -28,7 +28,7 @@ from albert_tf.data.files import file_size, open_binary, read_file, reason_of
 from albert_tf.data.strict_json import JsonValue, listed, parse_json
 from albert_tf.modeling.encoder import ConfiguredModel
 from albert_tf.modeling.original_names import original_names
-from albert_tf.tokenization.loading import load_tokenizer
+from albert_tf.tokenization.loading import tokenizer_from_files
 
 _DESCRIPTION = "config.json"
 _MAX_DESCRIPTION = 16 << 20  # bytes
@@ -45,7 +45,7 @@ def save_assets(model: ConfiguredModel, directory: str) -> None:
 
 def load_assets(model: ConfiguredModel, directory: str) -> None:
     """Reads tokenizer and `labels.json`; the directory can be deleted afterwards."""
-    model.trained_task = task = StoredTask.read(directory)
+    task, tokenizer = StoredTask.read(directory), None
     names = getattr(model, "labels", None)
     if task and names and task.labels.names != tuple(names):
         raise LoadError(f"labels.json and config.json contain different labels: {listed(names)}.")
@@ -55,8 +55,9 @@ def load_assets(model: ConfiguredModel, directory: str) -> None:
         if differences := essential_differences(config, model.config):
             raise LoadError(f"{CONFIG_FILE} contradicts config.json: {'; '.join(differences)}.")
         lower_case = bool(config.extra.get(LOWER_CASE_KEY, True))
-        model.tokenizer = load_tokenizer(vocab_file=path, do_lower_case=lower_case)
-        check_vocabulary(config, model.tokenizer)
+        tokenizer = tokenizer_from_files(vocab_file=path, do_lower_case=lower_case)
+        check_vocabulary(config, tokenizer)
+    model.set_origin(tokenizer, task)
 
 
 def is_here(path: str) -> bool:

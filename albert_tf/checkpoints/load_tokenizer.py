@@ -2,10 +2,11 @@
 
 import dataclasses
 import os
+from collections.abc import Mapping
 
 from albert_tf.data.errors import UserError
-from albert_tf.tokenization import loading
 from albert_tf.tokenization.base import Tokenizer
+from albert_tf.tokenization.loading import tokenizer_from_files
 
 _FILE_ENDINGS = (".model", ".spm", ".vocab", ".txt", "tokenizer.json")
 
@@ -45,12 +46,9 @@ def load_tokenizer(
     if path is not None and os.fspath(path).endswith(_FILE_ENDINGS):
         path, vocab_file = None, path
     if path is None:
-        spm_model_file, vocab_file = map(_usable_file, (spm_model_file, vocab_file))
-        return loading.load_tokenizer(
-            spm_model_file=spm_model_file,
-            vocab_file=vocab_file,
-            do_lower_case=do_lower_case is not False,
-        )
+        given = {"spm_model_file": spm_model_file, "vocab_file": vocab_file}
+        files = {name: os.fspath(file) for name, file in given.items() if file}
+        return load_files(files, do_lower_case is not False)
     # Files do not need TensorFlow, which these modules import.
     from albert_tf.checkpoints.formats import open_model
 
@@ -63,9 +61,15 @@ def load_tokenizer(
     return stored.tokenizer
 
 
-def _usable_file(path: str | os.PathLike | None) -> str | os.PathLike | None:
-    if path is None or not os.fspath(path).endswith("tokenizer.json"):
-        return path
-    from albert_tf.checkpoints.huggingface.tokenizer import usable_file
+def load_files(files: Mapping[str, str], do_lower_case: bool) -> Tokenizer:
+    """Loads a tokenizer from `spm_model_file` and `vocab_file`, one of them or both."""
+    usable = dict(files)
+    for name, path in files.items():
+        if path.endswith("tokenizer.json"):
+            from albert_tf.checkpoints.huggingface.tokenizer import usable_file
 
-    return usable_file(os.fspath(path))
+            usable[name] = usable_file(path)
+    tokenizer = tokenizer_from_files(**usable, do_lower_case=do_lower_case)
+    given = {usable[name]: path for name, path in files.items()}
+    tokenizer.source = given.get(tokenizer.source, tokenizer.source)
+    return tokenizer

@@ -17,7 +17,9 @@ import numpy as np
 from absl import logging
 
 from albert_tf.checkpoints.formats import open_weights
-from albert_tf.checkpoints.heads import (
+from albert_tf.checkpoints.model_choice import choose_model
+from albert_tf.checkpoints.report import LoadError, LoadReport, check_parameters
+from albert_tf.checkpoints.stored_heads import (
     CLASSIFIER,
     HEAD_NAMES,
     Shapes,
@@ -26,8 +28,6 @@ from albert_tf.checkpoints.heads import (
     head_of,
     heads_in,
 )
-from albert_tf.checkpoints.model_choice import choose_model
-from albert_tf.checkpoints.report import LoadError, LoadReport, check_parameters
 from albert_tf.checkpoints.stored_model import GLOBAL_STEP, StoredModel, Weights
 from albert_tf.checkpoints.stored_task import TOKENS, UNCLEAR, UNNAMED, StoredTask
 from albert_tf.config import AlbertConfig
@@ -177,22 +177,21 @@ def build_as(
             path,
             ", ".join(needed),
         )
-    model.tokenizer = stored.tokenizer
-    model.has_new_head = is_other or not report.mapped.keys() & {*of_head}
-    if task and not model.has_new_head:
-        if rename and (names := settings.get("labels")):
-            labels = dataclasses.replace(task.labels, names=tuple(names))
-            task = dataclasses.replace(task, labels=labels)
-        model.trained_task = task
+    has_new_head = is_other or not report.mapped.keys() & {*of_head}
+    if has_new_head:
+        task = None
+    elif task and rename and (names := settings.get("labels")):
+        labels = dataclasses.replace(task.labels, names=tuple(names))
+        task = dataclasses.replace(task, labels=labels)
+    model.set_origin(stored.tokenizer, task, has_new_head=has_new_head)
     return model
 
 
 def _stated(task: StoredTask | None, kinds: type | tuple[type, ...]) -> StoredTask | None:
     """Returns the task; a single class states whether an unclear classifier is of tokens."""
-    if task is None or task.name != UNCLEAR or isinstance(kinds, tuple):
+    if task is None or isinstance(kinds, tuple):
         return task
-    is_of_tokens = issubclass(kinds, AlbertForTokenClassification)
-    return dataclasses.replace(task, name=TOKENS if is_of_tokens else UNNAMED)
+    return task.named(TOKENS if issubclass(kinds, AlbertForTokenClassification) else UNNAMED)
 
 
 def _is_other_head(
@@ -276,7 +275,7 @@ def build(
         values = random.standard_normal(shape) * config.initializer_range
         values = values if len(shape) > 1 else np.zeros(shape)
         variables[name].assign(values.astype(np.float32))
-    model.tokenizer, model.trained_task = stored.tokenizer, task
+    model.set_origin(stored.tokenizer, task)
     return model, report
 
 

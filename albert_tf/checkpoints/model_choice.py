@@ -16,7 +16,7 @@ from albert_tf.checkpoints.archives import is_indirect
 from albert_tf.checkpoints.downloads import BUNDLED, is_bundled, suggestion
 from albert_tf.checkpoints.formats import open_model
 from albert_tf.checkpoints.huggingface import read_config
-from albert_tf.checkpoints.huggingface.tokenizer import usable_file
+from albert_tf.checkpoints.load_tokenizer import load_files
 from albert_tf.checkpoints.model_directory import (
     CONFIG_FILE,
     LOWER_CASE_KEY,
@@ -30,7 +30,7 @@ from albert_tf.checkpoints.stored_model import StoredModel, StoredTokenizer
 from albert_tf.config import PRESETS, AlbertConfig
 from albert_tf.data.errors import UserError
 from albert_tf.tokenization.base import Tokenizer
-from albert_tf.tokenization.loading import existing_files, load_tokenizer
+from albert_tf.tokenization.loading import existing_files, tokenizer_from_files
 
 FROM_HUB = "from_tf_hub"  # value of `spm_model_file` that selects the tokenizer of the model
 
@@ -269,10 +269,7 @@ def _choose_tokenizer(
     file_of_handle = next(iter(of_handle.stored_tokenizer.files), None) if of_handle else None
     given = existing_files(spm_model_file, vocab_file, file_of_handle)
     if given:
-        files = {name: usable_file(path) for name, path in given.items()}
-        chosen = load_tokenizer(**files, do_lower_case=lower_case)
-        origins = dict(zip(files.values(), given.values(), strict=True))
-        chosen.source = origins.get(chosen.source, chosen.source)
+        chosen = load_files(given, lower_case)
     elif having:
         first = dataclasses.replace(having[0], do_lower_case=lower_case)
         chosen = first.required_tokenizer
@@ -289,7 +286,7 @@ def _choose_tokenizer(
 
 def _compare_tokenizers(tokenizer: Tokenizer, model: StoredModel, is_strict: bool) -> None:
     stored = model.stored_tokenizer
-    theirs = load_tokenizer(vocab_file=stored.files[0])
+    theirs = tokenizer_from_files(vocab_file=stored.files[0])
     if theirs.tokens != tokenizer.tokens:
         _report(
             f"{tokenizer.source} ({tokenizer.vocab_size} tokens) is a different vocabulary from "

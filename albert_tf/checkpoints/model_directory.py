@@ -13,7 +13,7 @@ from albert_tf.data.errors import UserError, visible
 from albert_tf.data.files import check_folder, open_binary, raise_write_errors, write_then_rename
 from albert_tf.data.strict_json import read_json, shown
 from albert_tf.tokenization.base import Tokenizer, vocabulary_fingerprint
-from albert_tf.tokenization.loading import load_tokenizer
+from albert_tf.tokenization.loading import tokenizer_from_files
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 
 CONFIG_FILE = "albert_config.json"
@@ -97,7 +97,7 @@ def check_vocabulary(config: AlbertConfig | None, tokenizer: Tokenizer) -> None:
 def find_tokenizer(directory: str) -> Tokenizer | None:
     """Returns the tokenizer in a model directory, or `None`."""
     paths = find_tokenizer_files(directory)
-    return load_tokenizer(vocab_file=paths[0]) if paths else None
+    return tokenizer_from_files(vocab_file=paths[0]) if paths else None
 
 
 def find_tokenizer_files(directory: str) -> list[str]:

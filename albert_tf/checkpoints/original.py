@@ -25,8 +25,7 @@ from albert_tf.checkpoints.model_directory import (
     find_tokenizer_files,
     read_config,
 )
-from albert_tf.checkpoints.other_files import next_step
-from albert_tf.checkpoints.report import LoadError
+from albert_tf.checkpoints.report import LoadError, next_step
 from albert_tf.checkpoints.stored_model import (
     GLOBAL_STEP,
     READ_ERRORS,

@@ -10,9 +10,9 @@ from absl import logging
 
 from albert_tf.checkpoints.convert import check_target, new_directory
 from albert_tf.checkpoints.formats import writer_of
-from albert_tf.checkpoints.heads import head_of
 from albert_tf.checkpoints.loading import check_model
 from albert_tf.checkpoints.model_directory import LOWER_CASE_KEY
+from albert_tf.checkpoints.stored_heads import head_of
 from albert_tf.checkpoints.stored_model import StoredModel
 from albert_tf.data.arguments import as_path, check_choice, check_whole_number
 from albert_tf.data.files import random_name

@@ -18,7 +18,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import reason_of
 from albert_tf.tokenization.base import Tokenizer
-from albert_tf.tokenization.loading import load_tokenizer
+from albert_tf.tokenization.loading import tokenizer_from_files
 
 GLOBAL_STEP = "global_step"
 
@@ -141,12 +141,12 @@ class StoredTokenizer:
             raise UserError(self.contradiction)
         source = self.source or first
         try:
-            tokenizer = load_tokenizer(vocab_file=first, do_lower_case=do_lower_case)
+            tokenizer = tokenizer_from_files(vocab_file=first, do_lower_case=do_lower_case)
         except UserError as error:  # names the file of the user, not a file in the cache
             raise UserError(str(error).replace(first, source)) from error
         tokenizer.source = source
         for path in others:
-            tokens = load_tokenizer(vocab_file=path).tokens
+            tokens = tokenizer_from_files(vocab_file=path).tokens
             if tokens != tokenizer.tokens:
                 raise UserError(
                     f"{first} ({tokenizer.vocab_size} tokens) and {path} ({len(tokens)} tokens) "

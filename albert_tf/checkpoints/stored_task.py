@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import tensorflow as tf
@@ -108,6 +108,15 @@ class StoredTask:
             raise
         except ValueError as error:  # raised by `Labels`
             raise UserError(f"{path!r}: {error}") from error
+
+    def named(self, name: str) -> StoredTask:
+        """Returns the task with a name, which also states the kind of its labels, if it has none.
+
+        Some formats store labels without the name of the task.
+        """
+        if self.name == UNCLEAR or (self.name == UNNAMED and name != TOKENS):
+            return replace(self, name=name or UNNAMED)
+        return self
 
     def check_name(self, name: str, directory: str, *, is_training: bool) -> None:
         """Raises `ValueError` if the model in `directory` belongs to another task.

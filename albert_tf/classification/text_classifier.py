@@ -260,9 +260,11 @@ class TextClassifier(TextPredictor):
 
     def save(self, directory: str | os.PathLike) -> None:
         """Writes a directory that `load` and all commands can read; see `albert_tf.save`."""
-        if self.model.trained_task is None:  # stores the labels
-            self.model.trained_task = self._task(self.pairs, {})
-        save(self.model, directory, tokenizer=self._tokenizer)
+        model = self.model
+        if model.trained_task is None:  # stores the labels
+            task = self._task(self.pairs, {})
+            model.set_origin(model.tokenizer, task, has_new_head=model.has_new_head)
+        save(model, directory, tokenizer=self._tokenizer)
 
     def _task(self, is_pair: bool | None, columns: dict[str, str | None]) -> StoredTask:
         length = self._predictor.max_seq_length

@@ -13,9 +13,9 @@ from absl import logging
 
 from albert_tf.checkpoints.directory_lock import EVALUATION, TRAINING, check_unlocked, locked
 from albert_tf.checkpoints.formats import open_weights, stored_task
-from albert_tf.checkpoints.heads import CLASSIFIER, has_head
 from albert_tf.checkpoints.model_choice import choose_model
 from albert_tf.checkpoints.model_directory import LOWER_CASE_KEY, ModelDirectory
+from albert_tf.checkpoints.stored_heads import CLASSIFIER, has_head
 from albert_tf.checkpoints.stored_model import StoredModel
 from albert_tf.checkpoints.stored_task import (
     QUESTION_TASKS,

@@ -52,7 +52,7 @@ def fit_rows(
         start = os.path.join(folder, "start")
         directory = os.path.join(folder, "run") if output_dir is None else os.fspath(output_dir)
         if not model.has_new_head and model.trained_task is None:
-            model.trained_task = task
+            model.set_origin(model.tokenizer, task)
         # Without a trained head, only the encoder is saved, and the job initializes the head.
         save(model.encoder if model.has_new_head else model, start, tokenizer=tokenizer)
         os.makedirs(directory, exist_ok=True)
@@ -71,5 +71,5 @@ def fit_rows(
         stored = open_with_tokenizer(directory, "output_dir")
         trained = build_kind(stored, type(model), "a trained model")
     model.set_weights(trained.get_weights())
-    model.trained_task, model.has_new_head = trained.trained_task, False
+    model.set_origin(model.tokenizer, trained.trained_task)
     return result.scores

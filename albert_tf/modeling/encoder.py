@@ -54,8 +54,8 @@ class ConfiguredModel(SavedSettings, keras.Model):
 
     SETTINGS: ClassVar[tuple[str, ...]] = ("config", "use_one_hot_embeddings")
 
-    tokenizer: Any = None  # stored with the model, set by `load`
-    trained_task: Any = None  # the `StoredTask` of the heads, set by `load`
+    tokenizer: Any = None  # stored with the model
+    trained_task: Any = None  # the `StoredTask` of the heads
     has_new_head = False  # whether `load` initialized the head randomly
     uses_pooler = True  # whether an output depends on the pooler
     # Names of the head's variables in the original release. A name that ends in "/" is a scope.
@@ -97,6 +97,12 @@ class ConfiguredModel(SavedSettings, keras.Model):
         load_class = _checkpoints("loading").load_class
         model: M = load_class(cls, path, albert_config_file, allow_partial, settings)
         return model
+
+    def set_origin(self, tokenizer: Any, trained_task: Any, *, has_new_head: bool = False) -> None:
+        """Sets what belongs to the weights, after they were loaded or trained."""
+        self.tokenizer = tokenizer
+        self.trained_task = trained_task
+        self.has_new_head = has_new_head
 
     def save_assets(self, dir_path: str) -> None:
         """Stores tokenizer and labels in a `.keras` file. Called by Keras."""

@@ -18,7 +18,7 @@ from albert_tf.pretraining.create_records import check_outputs, create_records
 from albert_tf.pretraining.instances import ADJACENT, NONE, InstanceSettings
 from albert_tf.pretraining.masking import masking_limit_warning
 from albert_tf.pretraining.settings import PretrainingDataSettings
-from albert_tf.tokenization.loading import load_tokenizer
+from albert_tf.tokenization.loading import tokenizer_from_files
 from albert_tf.training.settings import check_arguments
 
 
@@ -37,7 +37,7 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> CreationReport
     beam = _import_beam(settings)
     output_files = expand_shards(settings.output_file)
     instances = settings.instances()
-    tokenizer = load_tokenizer(
+    tokenizer = tokenizer_from_files(
         spm_model_file=settings.spm_model_file,
         vocab_file=settings.vocab_file,
         do_lower_case=settings.do_lower_case,

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.checkpoints.heads import MASKED_LM_HEAD, heads_in
 from albert_tf.checkpoints.loading import check_model, load_weights, open_with_tokenizer
+from albert_tf.checkpoints.stored_heads import MASKED_LM_HEAD, heads_in
 from albert_tf.data.arguments import as_texts, check_whole_number
 from albert_tf.data.errors import UserError
 from albert_tf.data.parallel import progress

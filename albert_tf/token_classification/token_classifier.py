@@ -182,11 +182,11 @@ class TokenClassifier(WordTagger):
 
     def save(self, directory: str | os.PathLike) -> None:
         """Writes a directory that `load` and all commands can read; see `albert_tf.save`."""
-        if self.model.trained_task is None:  # stores the labels
-            self.model.trained_task = StoredTask(
-                TOKENS, self._labels, False, max_seq_length=self._predictor.max_seq_length
-            )
-        save(self.model, directory, tokenizer=self._tokenizer)
+        model, length = self.model, self._predictor.max_seq_length
+        if model.trained_task is None:  # stores the labels
+            task = StoredTask(TOKENS, self._labels, False, max_seq_length=length)
+            model.set_origin(model.tokenizer, task, has_new_head=model.has_new_head)
+        save(model, directory, tokenizer=self._tokenizer)
 
     def _rows(
         self, sentences: Iterable[Sequence[str]], labels: Iterable[Sequence[str]]

@@ -12,7 +12,7 @@ from albert_tf.tokenization.sentence_piece import WORD_START, SentencePieceToken
 from albert_tf.tokenization.word_piece import CONTINUATION, WordPieceTokenizer
 
 
-def load_tokenizer(
+def tokenizer_from_files(
     *,
     spm_model_file: str | os.PathLike | None = None,
     vocab_file: str | os.PathLike | None = None,

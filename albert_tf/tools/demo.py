@@ -23,7 +23,7 @@ from albert_tf.data.errors import UserError
 from albert_tf.data.files import is_remote
 from albert_tf.pretraining.batching import evaluation_batches
 from albert_tf.pretraining.record_specs import pretraining_feature_specs
-from albert_tf.tokenization.loading import load_tokenizer
+from albert_tf.tokenization.loading import tokenizer_from_files
 from albert_tf.tools.commands import command_arguments, read_evaluations, run
 
 PUBLISHED_FILES = (  # no optimizer, no logs
@@ -166,7 +166,7 @@ def _compare_with_baselines(out: Path) -> None:
         tokens.update(batch["masked_lm_ids"][batch["masked_lm_weights"] > 0].tolist())
         orders.update(batch["next_sentence_labels"][:, 0].tolist())
     ((token_id, count),) = tokens.most_common(1)
-    tokenizer = load_tokenizer(spm_model_file=str(out / "model" / "30k-clean.model"))
+    tokenizer = tokenizer_from_files(spm_model_file=str(out / "model" / "30k-clean.model"))
     (results,) = read_evaluations(str(out / "evaluation")).values()
     print(
         f"\nmasked-LM accuracy       {results['masked_lm_accuracy']:6.1%}"

@@ -12,12 +12,12 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from albert_tf.checkpoints.archives import is_indirect
 from albert_tf.checkpoints.formats import open_model
-from albert_tf.checkpoints.heads import heads_in
 from albert_tf.checkpoints.huggingface import read_config
 from albert_tf.checkpoints.load_tokenizer import load_tokenizer as load_model_tokenizer
 from albert_tf.checkpoints.loading import load
 from albert_tf.checkpoints.model_directory import essential_differences
 from albert_tf.checkpoints.report import LoadError
+from albert_tf.checkpoints.stored_heads import heads_in
 from albert_tf.checkpoints.stored_model import GLOBAL_STEP, StoredModel
 from albert_tf.checkpoints.tf1_hub import GRAPH_FILE
 from albert_tf.checkpoints.training_directory import TrainingDirectory
@@ -30,7 +30,7 @@ from albert_tf.modeling.parameter_sharing import parameter_counts
 from albert_tf.pretraining.record_checks import example_features
 from albert_tf.pretraining.record_facts import VOCABULARY, stored_facts
 from albert_tf.tokenization.base import Tokenizer, vocabulary_fingerprint
-from albert_tf.tokenization.loading import load_tokenizer
+from albert_tf.tokenization.loading import tokenizer_from_files
 
 Section = tuple[str, Mapping[str, object] | Sequence[str]]  # a title, and two columns or lines
 _SHOWN = 8  # printed values of a list
@@ -185,7 +185,7 @@ def _config(path: str) -> Iterator[Section]:
 
 
 def _tokenizer(path: str) -> Iterator[Section]:
-    tokenizer = load_tokenizer(vocab_file=path)
+    tokenizer = tokenizer_from_files(vocab_file=path)
     yield f"{path}: a tokenizer", ()
     yield "Tokenizer", _tokenizer_facts(tokenizer)
     ids = {name: getattr(tokenizer, f"{name}_id") for name in ("pad", "unk", "cls", "sep", "mask")}

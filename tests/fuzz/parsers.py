@@ -24,9 +24,9 @@ from albert_tf.checkpoints import huggingface, keras_file, keras_hub, tf1_hub, t
 from albert_tf.checkpoints.archives import local_directory
 from albert_tf.checkpoints.downloads import check_sums
 from albert_tf.checkpoints.formats import open_weights
+from albert_tf.checkpoints.huggingface.tensors import open_tensors
 from albert_tf.checkpoints.huggingface.tokenizer import read_tokenizer
 from albert_tf.checkpoints.huggingface.tokenizer_writing import tokenizer_json
-from albert_tf.checkpoints.huggingface.weights import open_tensors
 from albert_tf.checkpoints.model_directory import read_run_config
 from albert_tf.checkpoints.original import find_checkpoint
 from albert_tf.checkpoints.stored_task import StoredTask
@@ -45,7 +45,7 @@ from albert_tf.squad.data import read_squad
 from albert_tf.squad.question_answerer import check_questions, read_plain_questions
 from albert_tf.token_classification.data import read_sentences, write_predictions
 from albert_tf.token_classification.labels import recognize_scheme
-from albert_tf.tokenization.loading import load_tokenizer
+from albert_tf.tokenization.loading import tokenizer_from_files
 from albert_tf.tools import ablations
 from albert_tf.tools.glue_results import read_runs
 from albert_tf.tools.inspect import describe_file, describe_saved_model, find_saved_model
@@ -148,7 +148,7 @@ def _labels() -> Any:
 
 
 def _tokenizer(name: str) -> Any:
-    tokenizer = load_tokenizer(vocab_file=name)
+    tokenizer = tokenizer_from_files(vocab_file=name)
     tokenizer.encode_batch([_TEXT] * 20)
     tokenizer.encode_with_offsets(_TEXT)
     return tokenizer
@@ -167,7 +167,7 @@ def _sentencepiece_model() -> Any:
 
 
 def _sentencepiece_vocabulary() -> None:
-    load_tokenizer(spm_model_file="spm.model", vocab_file="spm.vocab")
+    tokenizer_from_files(spm_model_file="spm.model", vocab_file="spm.vocab")
 
 
 def _tensors(name: str) -> Any:
@@ -309,7 +309,7 @@ def _words(name: str) -> None:
 
 @cache
 def _corpus_tokenizer() -> Any:
-    return load_tokenizer(vocab_file=SAMPLES / "vocabulary" / "vocab.txt")
+    return tokenizer_from_files(vocab_file=SAMPLES / "vocabulary" / "vocab.txt")
 
 
 def _plain_questions() -> None:

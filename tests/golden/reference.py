@@ -16,7 +16,7 @@ from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.modeling.original_names import original_names
 from albert_tf.pretraining.task import PretrainingTask
 from albert_tf.tokenization.base import Tokenizer
-from albert_tf.tokenization.loading import load_tokenizer
+from albert_tf.tokenization.loading import tokenizer_from_files
 from albert_tf.training.objective import EXAMPLE_WEIGHTS
 from tests.programs import Result, run_program
 
@@ -43,7 +43,7 @@ def tokenizer_named(name: str, do_lower_case: bool = True) -> Tokenizer:
         file = {"vocab_file": str(DATA / "tokenizer" / "vocab.txt")}
     else:
         file = {"spm_model_file": str(DATA / "tokenizer" / "small_1000.model")}
-    return load_tokenizer(**file, do_lower_case=do_lower_case and name != "spm_cased")
+    return tokenizer_from_files(**file, do_lower_case=do_lower_case and name != "spm_cased")
 
 
 def recorded_training(file: str) -> tuple[dict[str, Any], dict[str, Any]]:

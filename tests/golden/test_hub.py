@@ -15,7 +15,7 @@ from albert_tf.checkpoints.model_choice import choose_model
 from albert_tf.checkpoints.stored_model import StoredModel
 from albert_tf.config import AlbertConfig
 from albert_tf.modeling.models import AlbertForPretraining
-from albert_tf.tokenization.loading import load_tokenizer
+from albert_tf.tokenization.loading import tokenizer_from_files
 from tests.golden.reference import DATA, read_arrays, read_json
 
 HUB = DATA / "hub"
@@ -32,7 +32,10 @@ def inputs():
 @pytest.mark.parametrize("handle", [*MODULES, RELEASE.name])
 def test_outputs_of_a_loaded_model_equal_all_signatures(inputs, handle):
     source = choose_model(albert_hub_module_handle=str(HUB / handle))
-    assert source.tokenizer.tokens == load_tokenizer(vocab_file=RELEASE / "30k-clean.model").tokens
+    assert (
+        source.tokenizer.tokens
+        == tokenizer_from_files(vocab_file=RELEASE / "30k-clean.model").tokens
+    )
     assert source.tokenizer.clean("A B") == ("a b" if MODULES.get(handle, True) else "A B")
     model = AlbertForPretraining(source.config)
     load_weights(model, source.checkpoint).check_complete()
@@ -72,7 +75,7 @@ def release_contents(do_lower_case: bool) -> StoredModel:
     return StoredModel.in_memory(
         AlbertConfig.from_json_file(str(RELEASE / "albert_config.json")),
         {name: value for name, value in weights.items() if name != "global_step"},
-        load_tokenizer(vocab_file=RELEASE / "30k-clean.model"),
+        tokenizer_from_files(vocab_file=RELEASE / "30k-clean.model"),
         do_lower_case=do_lower_case,
         global_step=125000,
     )

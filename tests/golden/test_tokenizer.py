@@ -2,7 +2,7 @@
 
 import pytest
 
-from albert_tf.tokenization.loading import load_tokenizer, read_vocabulary
+from albert_tf.tokenization.loading import read_vocabulary, tokenizer_from_files
 from albert_tf.tokenization.sentence_piece import (
     align_clean_text,
     clean_text,
@@ -73,7 +73,7 @@ def test_vocabulary_with_unusual_lines():
     recorded = read_json(FOLDER / "vocab_odd.json")["token_to_id"]
     tokens = read_vocabulary((FOLDER / "vocab_odd.txt").read_bytes().decode())
     assert [[token, i] for i, token in enumerate(tokens)] == recorded
-    assert load_tokenizer(vocab_file=FOLDER / "vocab_odd.txt").tokens == tokens
+    assert tokenizer_from_files(vocab_file=FOLDER / "vocab_odd.txt").tokens == tokens
 
 
 @pytest.mark.parametrize(

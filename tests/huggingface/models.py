@@ -18,7 +18,7 @@ from albert_tf.checkpoints.stored_model import StoredModel
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.labels import Labels
 from albert_tf.modeling.original_names import original_names
-from albert_tf.tokenization.loading import load_tokenizer
+from albert_tf.tokenization.loading import tokenizer_from_files
 from tests.huggingface.values import values_of
 from tests.small_model import encoder_inputs, small_config
 
@@ -81,7 +81,7 @@ def write_ours(folder: Path) -> None:
     np.savez(folder / "inputs.npz", **inputs())
     (folder / "texts.json").write_text(json.dumps([*TEXTS, DIGIT_COMMA]))
     for name, file in TOKENIZERS.items():
-        tokenizer = load_tokenizer(spm_model_file=GOLDEN / "tokenizer" / file)
+        tokenizer = tokenizer_from_files(spm_model_file=GOLDEN / "tokenizer" / file)
         changes = {"vocab_size": tokenizer.vocab_size}
         _write(folder / "tokenizers" / name, our_contents({}, changes, None, tokenizer))
 

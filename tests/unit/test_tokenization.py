@@ -11,7 +11,7 @@ import tensorflow as tf
 from albert_tf.data.text_examples import TextExample
 from albert_tf.finetuning.texts import text_sequences
 from albert_tf.tokenization.base import Tokenizer
-from albert_tf.tokenization.loading import load_tokenizer
+from albert_tf.tokenization.loading import tokenizer_from_files
 from albert_tf.tokenization.sentence_piece import (
     SentencePieceTokenizer,
     align_clean_text,
@@ -42,12 +42,12 @@ def model_file(golden: Path) -> Path:
 @pytest.fixture(scope="module", params=["sentencepiece", "wordpiece"])
 def tokenizer(request, golden: Path) -> Tokenizer:
     file = {"sentencepiece": "small_1000.model", "wordpiece": "vocab.txt"}[request.param]
-    return load_tokenizer(vocab_file=golden / "tokenizer" / file)
+    return tokenizer_from_files(vocab_file=golden / "tokenizer" / file)
 
 
 @pytest.fixture(scope="module")
 def spm(model_file: Path) -> Tokenizer:
-    return load_tokenizer(spm_model_file=model_file)
+    return tokenizer_from_files(spm_model_file=model_file)
 
 
 @pytest.fixture(scope="module")
@@ -206,11 +206,11 @@ def test_the_content_determines_the_format(golden, tmp_path, flag):
     folder = golden / "tokenizer"
     files = [str(folder / "small_1000.model"), str(folder / "small_1000.vocab")]
     for given in files:
-        tokenizer = load_tokenizer(**{flag: given})
+        tokenizer = tokenizer_from_files(**{flag: given})
         assert isinstance(tokenizer, SentencePieceTokenizer)
         assert tokenizer.files == files
     two_columns = wordpiece_file(tmp_path, [f"{token}\t0.5" for token in SPECIAL + WORDS])
-    tokenizer = load_tokenizer(**{flag: two_columns}, do_lower_case=False)
+    tokenizer = tokenizer_from_files(**{flag: two_columns}, do_lower_case=False)
     assert isinstance(tokenizer, WordPieceTokenizer)
     assert tokenizer.tokens == SPECIAL + WORDS
     assert (tokenizer.files, tokenizer.do_lower_case) == ([str(two_columns)], False)
@@ -220,24 +220,24 @@ def test_a_list_of_pieces_needs_its_model(model_file, tmp_path):
     lone = tmp_path / "lone.vocab"
     lone.write_bytes(model_file.with_suffix(".vocab").read_bytes())
     with pytest.raises(ValueError, match=r"lone\.vocab .*lone\.model.*`spm_model_file`"):
-        load_tokenizer(vocab_file=lone)
-    tokenizer = load_tokenizer(spm_model_file=model_file, vocab_file=lone)
+        tokenizer_from_files(vocab_file=lone)
+    tokenizer = tokenizer_from_files(spm_model_file=model_file, vocab_file=lone)
     assert tokenizer.files == [str(model_file), str(lone)]
     alone = tmp_path / "alone.model"
     alone.write_bytes(model_file.read_bytes())
-    assert load_tokenizer(spm_model_file=alone).files == [str(alone)]
+    assert tokenizer_from_files(spm_model_file=alone).files == [str(alone)]
 
 
 def test_two_files_must_agree(model_file, tmp_path):
     vocab = wordpiece_file(tmp_path, SPECIAL + WORDS)
     with pytest.raises(ValueError, match="different vocabularies"):
-        load_tokenizer(spm_model_file=model_file, vocab_file=vocab)
+        tokenizer_from_files(spm_model_file=model_file, vocab_file=vocab)
     shorter = wordpiece_file(tmp_path, SPECIAL + WORDS[:-1], "shorter.txt")
     with pytest.raises(ValueError, match="different vocabularies"):
-        load_tokenizer(spm_model_file=vocab, vocab_file=shorter)
+        tokenizer_from_files(spm_model_file=vocab, vocab_file=shorter)
     again = wordpiece_file(tmp_path, SPECIAL + WORDS, "again.txt")
-    assert load_tokenizer(spm_model_file=vocab, vocab_file=again).tokens == SPECIAL + WORDS
-    both = load_tokenizer(spm_model_file=model_file, vocab_file=model_file)
+    assert tokenizer_from_files(spm_model_file=vocab, vocab_file=again).tokens == SPECIAL + WORDS
+    both = tokenizer_from_files(spm_model_file=model_file, vocab_file=model_file)
     assert both.files[0] == str(model_file)
 
 
@@ -253,27 +253,27 @@ def test_files_without_a_vocabulary_are_rejected(model_file, tmp_path):
     ):
         path.write_bytes(content)
         with pytest.raises(ValueError, match=f"vocab.bin {message}"):
-            load_tokenizer(vocab_file=path)
+            tokenizer_from_files(vocab_file=path)
 
 
 @pytest.mark.parametrize("missing", SPECIAL)
 def test_special_tokens_are_required(tmp_path, missing):
     path = wordpiece_file(tmp_path, [token for token in SPECIAL + WORDS if token != missing])
     with pytest.raises(ValueError, match=rf"vocab\.txt has no .*\{missing[:-1]}\]"):
-        load_tokenizer(vocab_file=path)
+        tokenizer_from_files(vocab_file=path)
 
 
 def test_repeated_lines_are_reported(tmp_path, caplog):
     path = wordpiece_file(tmp_path, [*SPECIAL, "the", "the", "light"])
-    assert load_tokenizer(vocab_file=path).convert_tokens_to_ids(["light"]) == [6]
+    assert tokenizer_from_files(vocab_file=path).convert_tokens_to_ids(["light"]) == [6]
     assert "8 lines and 7 tokens" in caplog.text
 
 
 def test_remote_paths_are_read_through_tensorflow(model_file):
     with tf.io.gfile.GFile("ram://tokenizer/remote.model", "wb") as file:
         file.write(model_file.read_bytes())
-    tokenizer = load_tokenizer(vocab_file="ram://tokenizer/remote.model")
-    assert tokenizer.encode("the") == load_tokenizer(spm_model_file=model_file).encode("the")
+    tokenizer = tokenizer_from_files(vocab_file="ram://tokenizer/remote.model")
+    assert tokenizer.encode("the") == tokenizer_from_files(spm_model_file=model_file).encode("the")
 
 
 # Worker processes
@@ -281,7 +281,7 @@ def test_remote_paths_are_read_through_tensorflow(model_file):
 
 @pytest.mark.parametrize("lower", [True, False])
 def test_pickling(tokenizer, lower):
-    tokenizer = load_tokenizer(vocab_file=tokenizer.files[0], do_lower_case=lower)
+    tokenizer = tokenizer_from_files(vocab_file=tokenizer.files[0], do_lower_case=lower)
     copy = pickle.loads(pickle.dumps(tokenizer))
     text = "the 9, lighthouses Émile"
     assert copy.encode_with_offsets(text) == tokenizer.encode_with_offsets(text)

@@ -18,7 +18,7 @@ from albert_tf.checkpoints.huggingface.tokenizer import (
 )
 from albert_tf.checkpoints.huggingface.tokenizer_writing import tokenizer_json
 from albert_tf.data.strict_json import JsonError, JsonValue
-from albert_tf.tokenization.loading import load_tokenizer
+from albert_tf.tokenization.loading import tokenizer_from_files
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 
 
@@ -61,7 +61,7 @@ def test_pieces_with_digit_and_comma_have_a_penalty(tokenizer):
 
 def test_lower_casing_is_detected(tokenizer, golden):
     assert lower_cases(content(tokenizer_json(tokenizer))) is True
-    cased = load_tokenizer(spm_model_file=tokenizer.files[0], do_lower_case=False)
+    cased = tokenizer_from_files(spm_model_file=tokenizer.files[0], do_lower_case=False)
     assert lower_cases(content(tokenizer_json(cased))) is False
     assert lower_cases(content({"normalizer": None})) is False
     bert = {"type": "BertNormalizer"}

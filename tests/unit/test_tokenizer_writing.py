@@ -14,7 +14,7 @@ from albert_tf.checkpoints.huggingface import sentencepiece_messages as messages
 from albert_tf.checkpoints.huggingface import tokenizer_writing as writing
 from albert_tf.checkpoints.huggingface.tokenizer import read_tokenizer
 from albert_tf.config import AlbertConfig
-from albert_tf.tokenization.loading import load_tokenizer
+from albert_tf.tokenization.loading import tokenizer_from_files
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer, clean_text
 from albert_tf.tokenization.word_piece import WordPieceTokenizer
 
@@ -191,6 +191,6 @@ def test_written_files_are_read_back(options, tmp_path):
     stored, lower_case = read_tokenizer(str(tmp_path))
     assert lower_case is True
     assert not stored.note
-    again = load_tokenizer(spm_model_file=stored.files[0])
+    again = tokenizer_from_files(spm_model_file=stored.files[0])
     assert again.tokens == tokenizer.tokens
     assert again.encode_batch(TEXTS) == tokenizer.encode_batch(TEXTS)

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from albert_tf.tokenization.loading import load_tokenizer
+from albert_tf.tokenization.loading import tokenizer_from_files
 from albert_tf.tokenization.sentence_piece import train_sentence_piece
 
 SIZE = 50
@@ -20,7 +20,7 @@ def sentences() -> list[str]:
 
 def test_special_symbols_come_first(sentences, tmp_path):
     train_sentence_piece(sentences, tmp_path / "new" / "a", SIZE)
-    tokenizer = load_tokenizer(
+    tokenizer = tokenizer_from_files(
         spm_model_file=tmp_path / "new" / "a.model", vocab_file=tmp_path / "new" / "a.vocab"
     )
     special = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]

@@ -17,21 +17,28 @@ import numpy as np
 from absl import logging
 
 from albert_tf.checkpoints import model_directory
-from albert_tf.checkpoints.heads import CLASSIFIER, SENTENCE_ORDER_HEAD, SPAN_HEADS, Shapes, head_in
+from albert_tf.checkpoints.huggingface.tensors import (
+    SAFETENSORS,
+    WEIGHTS_FILES,
+    open_tensors,
+    read_content,
+)
 from albert_tf.checkpoints.huggingface.tokenizer import read_tokenizer
 from albert_tf.checkpoints.huggingface.tokenizer_writing import library_ids as library_ids
 from albert_tf.checkpoints.huggingface.tokenizer_writing import write_tokenizer
 from albert_tf.checkpoints.huggingface.weights import (
-    SAFETENSORS,
-    WEIGHTS_FILES,
-    open_tensors,
     open_weights,
-    read_content,
     unsupported_names,
     write_weights,
 )
-from albert_tf.checkpoints.other_files import next_step
-from albert_tf.checkpoints.report import LoadError
+from albert_tf.checkpoints.report import LoadError, next_step
+from albert_tf.checkpoints.stored_heads import (
+    CLASSIFIER,
+    SENTENCE_ORDER_HEAD,
+    SPAN_HEADS,
+    Shapes,
+    head_in,
+)
 from albert_tf.checkpoints.stored_model import StoredModel, StoredTokenizer, Weights
 from albert_tf.checkpoints.stored_task import (
     LABELS_FILE,

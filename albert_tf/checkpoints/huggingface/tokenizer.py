@@ -25,8 +25,8 @@ from albert_tf.checkpoints.huggingface.sentencepiece_messages import (
     parse_model,
     penalty,
 )
+from albert_tf.checkpoints.huggingface.tensors import read_content
 from albert_tf.checkpoints.huggingface.tokenizer_rules import WORDPIECE, Differences
-from albert_tf.checkpoints.huggingface.weights import read_content
 from albert_tf.checkpoints.stored_model import StoredTokenizer
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import decode_utf8, file_exists, read_file

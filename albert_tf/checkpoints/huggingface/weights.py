@@ -1,42 +1,25 @@
-"""Reads and writes the weights of Hugging Face's ALBERT: safetensors, PyTorch or HDF5 files."""
+"""Reads and writes the weights of Hugging Face's ALBERT under the original's names."""
 
-import os
 import re
-import shutil
-import tempfile
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
 
 import numpy as np
-import tensorflow as tf
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
 
-from albert_tf.checkpoints.huggingface import tensorflow_classes
-from albert_tf.checkpoints.huggingface.tensorflow_classes import HDF5_FILE, torch_name
-from albert_tf.checkpoints.huggingface.torch_file import EMBEDDINGS, read_tensors
-from albert_tf.checkpoints.report import DamagedError, LoadError, check_version
+from albert_tf.checkpoints.huggingface.tensors import (
+    EMBEDDINGS,
+    Tensors,
+    open_tensors,
+    write_safetensors,
+)
+from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.stored_model import (
     Weights,
     identity_projection,
     without_identity_projection,
 )
-from albert_tf.data.files import file_exists, is_remote, open_binary, reason_of, write_file
-from albert_tf.data.strict_json import JsonError, JsonValue, read_json, shown
+from albert_tf.data.strict_json import shown
 from albert_tf.modeling.parameter_sharing import TRANSFORMER_SCOPE
 
-SAFETENSORS = "model.safetensors"
-INDEX_ENDING = ".index.json"
-
-# In the order of preference.
-WEIGHTS_FILES = (
-    SAFETENSORS,
-    SAFETENSORS + INDEX_ENDING,
-    "pytorch_model.bin",
-    "pytorch_model.bin" + INDEX_ENDING,
-    HDF5_FILE,
-    HDF5_FILE + INDEX_ENDING,
-)
 WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
 OUTPUT_BIAS = "cls/predictions/output_bias"
 
@@ -142,13 +125,6 @@ def _plain_names(names: Iterable[str]) -> dict[str, str]:
     return plain
 
 
-class Tensors(NamedTuple):
-    """Stored tensors: their shapes, and a function that reads a tensor by name."""
-
-    shapes: dict[str, list[int]]
-    get: Callable[[str], np.ndarray]
-
-
 def open_weights(checkpoint: str, tensors: Tensors | None = None) -> Weights:
     """Opens a file of weights in float32. `tensors` is the open file, if any.
 
@@ -217,123 +193,3 @@ def write_weights(path: str, weights: Mapping[str, np.ndarray]) -> None:
 def unsupported_names(weights: Iterable[str]) -> list[str]:
     """Returns the unsupported names."""
     return [name for name in weights if hugging_face_name(name, has_heads=True) is None]
-
-
-def read_content(path: str) -> JsonValue:
-    """Reads a JSON object. Raises `DamagedError` if the file contains something else."""
-    try:
-        content = JsonValue(read_json(path, repr(path)), repr(path))
-        content.members()
-    except (OSError, tf.errors.OpError) as error:
-        raise LoadError(f"{path!r} cannot be read: {error}") from error
-    except ValueError as error:
-        raise DamagedError(str(error)) from error
-    return content
-
-
-def open_tensors(path: str) -> Tensors:
-    """Opens a file of weights (.safetensors, .bin, .h5), or an index of files (.index.json).
-
-    Raises `LoadError` if a file cannot be read, `DamagedError` if it is damaged.
-    """
-    if path.endswith(INDEX_ENDING):
-        return _open_shards(path)
-    try:
-        if path.endswith(".h5"):
-            found = tensorflow_classes.open_hdf5(path)
-        elif path.endswith(".safetensors"):
-            found = _open_safetensors(path)
-        else:
-            return _open_torch(path)
-        return Tensors(*tensorflow_classes.with_torch_names(path, *found))
-    except LoadError:
-        raise
-    except (OSError, tf.errors.OpError) as error:
-        raise LoadError(f"{path!r} cannot be read: {error}") from error
-    except Exception as error:  # PyTorch raises errors of many classes
-        raise DamagedError(
-            f"{path!r} is damaged, not a file of weights, or contains code, which is rejected: "
-            f"{reason_of(error)}. Use another copy, or store the weights without other objects."
-        ) from error
-
-
-def _open_shards(path: str) -> Tensors:
-    folder = os.path.dirname(path)
-    try:
-        entries = read_content(path)["weight_map"].members()
-        files = {torch_name(name): file.text() for name, file in entries.items()}
-    except JsonError as error:
-        raise DamagedError(str(error)) from error
-    shards = {}
-    for file in sorted(set(files.values())):
-        if file != os.path.basename(file) or file.endswith(INDEX_ENDING):
-            raise LoadError(
-                f"{path!r} contains {shown(file)}; expected a file of weights in its directory."
-            )
-        if not file_exists(os.path.join(folder, file)):
-            raise LoadError(f"{path!r} lists {shown(file)}, which is missing. Download it.")
-        shards[file] = open_tensors(os.path.join(folder, file))
-    for name, file in files.items():
-        if name not in shards[file].shapes:
-            raise DamagedError(
-                f"{path!r}: {shown(name)} must be in {shown(file)}, but it is missing."
-            )
-    shapes = {name: shards[file].shapes[name] for name, file in files.items()}
-    return Tensors(shapes, lambda name: shards[files[name]].get(name))
-
-
-def _open_safetensors(path: str) -> Tensors:
-    file = _safe_open(path)
-
-    def get(name: str) -> np.ndarray:
-        try:
-            values = file.get_tensor(name)
-        except (AttributeError, TypeError, SafetensorError) as error:
-            kind = file.get_slice(name).get_dtype()
-            raise LoadError(
-                f"{path}: {name!r} must be F32, F16, BF16 or F64. Received: {kind}. Quantized "
-                "models cannot be loaded."
-            ) from error
-        return values.astype(np.float32) if values.dtype == tf.bfloat16 else values
-
-    return Tensors({name: file.get_slice(name).get_shape() for name in file.offset_keys()}, get)
-
-
-def _safe_open(path: str) -> Any:
-    """Opens a local file, or a local copy of a remote file."""
-    if not is_remote(path):
-        return safe_open(path, framework="np")
-    with tempfile.NamedTemporaryFile() as copy, open_binary(path, "rb") as file:
-        shutil.copyfileobj(file, copy)
-        copy.flush()
-        return safe_open(copy.name, framework="np")  # remains open after the file is deleted
-
-
-def write_safetensors(path: str, tensors: Mapping[str, np.ndarray]) -> None:
-    """Writes tensors by name as a safetensors file."""
-    # `save_file` of the library would create a file that only its owner can read.
-    content = save(
-        # The library ignores the strides of views.
-        {name: np.ascontiguousarray(values) for name, values in tensors.items()},
-        metadata={"format": "pt"},  # required by transformers
-    )
-    write_file(path, content)
-
-
-def _open_torch(path: str) -> Tensors:
-    """Opens a file that `torch.save` wrote, without running code in it."""
-    try:
-        import torch
-    except ImportError as error:
-        raise LoadError(
-            f"{path!r} is in PyTorch's format, and PyTorch is not installed. Install PyTorch (pip "
-            f"install torch), or use a model with a {SAFETENSORS}."
-        ) from error
-    check_version(torch, "2.6", repr(path))
-    tensors = read_tensors(path)
-
-    def get(name: str) -> np.ndarray:
-        value = tensors[name].detach()
-        return (value.float() if value.dtype == torch.bfloat16 else value).numpy()
-
-    return Tensors({name: list(value.shape) for name, value in tensors.items()}, get)

@@ -12,7 +12,7 @@ from albert_tf.checkpoints.model_directory import (
 )
 from albert_tf.config import AlbertConfig
 from albert_tf.tokenization.base import vocabulary_fingerprint
-from albert_tf.tokenization.loading import load_tokenizer
+from albert_tf.tokenization.loading import tokenizer_from_files
 from tests.small_model import small_config
 
 CONFIG_FILE = "albert_config.json"
@@ -45,12 +45,12 @@ def test_constructor_writes_nothing(tmp_path, source):
     written = AlbertConfig.from_json_file(str(tmp_path / "run" / CONFIG_FILE))
     tokens = find_tokenizer(str(tmp_path / "run")).tokens
     assert written == small_config(extra={VOCABULARY_KEY: vocabulary_fingerprint(tokens)})
-    assert tokens == load_tokenizer(vocab_file=source / "vocab.txt").tokens
+    assert tokens == tokenizer_from_files(vocab_file=source / "vocab.txt").tokens
 
 
 def test_sentencepiece_files_have_the_original_names(golden, tmp_path):
     model = golden / "tokenizer" / "small_1000.model"
-    tokenizer = load_tokenizer(spm_model_file=model)
+    tokenizer = tokenizer_from_files(spm_model_file=model)
     ModelDirectory(str(tmp_path / "run"), small_config(vocab_size=1000), tokenizer).write()
     assert sorted(os.listdir(tmp_path / "run")) == [
         "30k-clean.model",

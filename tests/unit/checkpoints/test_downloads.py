@@ -22,6 +22,7 @@ from albert_tf.checkpoints import downloads
 from albert_tf.checkpoints.archives import local_directory
 from albert_tf.checkpoints.downloads import is_released
 from albert_tf.checkpoints.formats import open_model, open_weights
+from albert_tf.checkpoints.model_choice import choose_model
 from albert_tf.checkpoints.report import LoadError
 from tests.full_disk import file_size_limit
 
@@ -153,7 +154,7 @@ class TestNames:
 
     def test_existing_paths_have_priority_over_names(self, hub, tmp_path):
         shutil.copytree(hub / "albert_directory", tmp_path / "base_v2")
-        assert open_model("base_v2").path == "base_v2"
+        assert open_model("base_v2").checkpoint == "base_v2/model.ckpt-best"
         (tmp_path / "albert" / "albert-base-v2").mkdir(parents=True)
         assert not is_released("albert/albert-base-v2")
         assert not is_released("albert/absent")
@@ -164,9 +165,9 @@ class TestNames:
         [("base_v3", "'base_v2'"), ("albert-base-v22", "'albert/albert-base-v2'"), ("x", "'mini'")],
     )
     def test_unknown_names_are_rejected_with_suggestions(self, name, near):
-        for is_handle in (True, False):
+        for argument in ("albert_hub_module_handle", "init_checkpoint"):
             with pytest.raises(ValueError, match=near):
-                open_model(name, is_handle=is_handle)
+                choose_model(**{argument: name})
 
 
 class TestDownload:
@@ -174,11 +175,11 @@ class TestDownload:
     def test_all_names_of_a_release_share_one_download(self, server, home, hub):
         name = "https://tfhub.dev/google/albert_base/3" if hub else "base_v2"
         stored = open_model(name)
-        assert stored.path == str(home / "albert_base_v2" / "albert_base")
+        assert stored.checkpoint.startswith(str(home / "albert_base_v2" / "albert_base"))
         assert stored.config.num_attention_heads == 4
-        assert stored.tokenizer_file
+        assert stored.tokenizer
         for other in (server.url + "/albert_base_v2.tar.gz", "base_v2"):
-            assert open_model(other).path == stored.path
+            assert open_model(other).checkpoint == stored.checkpoint
         assert open_weights("base_v2").source == stored.checkpoint
         assert server.requests == 1
         assert os.listdir(home) == ["albert_base_v2"]
@@ -244,8 +245,8 @@ class TestUrl:
             url += checksum
             stored = open_model(url)
             assert stored.format == "tf1_hub"
-            assert stored.path.startswith(str(tmp_path / "home"))
-            assert open_model(url).path == stored.path
+            assert stored.checkpoint.startswith(str(tmp_path / "home"))
+            assert open_model(url).checkpoint == stored.checkpoint
         assert server.requests == 3
 
     @pytest.mark.parametrize("url", ["https://127.0.0.1:9/m", "https://[h/m"])
@@ -308,7 +309,7 @@ class TestWithoutNetwork:
         folder.mkdir(parents=True)
         assert "large_v2.tar.gz" in refusal(address)
         shutil.copytree(golden / "hub" / "module", folder, dirs_exist_ok=True)
-        assert open_model(address).path == str(folder)
+        assert open_model(address).checkpoint.startswith(str(folder))
         assert open_model(address).format == "tf1_hub"
 
 

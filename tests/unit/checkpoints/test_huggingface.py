@@ -20,7 +20,7 @@ from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.stored_model import StoredModel
 from albert_tf.modeling.losses import classification_loss
 from albert_tf.modeling.original_names import original_names
-from albert_tf.tokenization.loading import load_tokenizer
+from albert_tf.tokenization.loading import tokenizer_from_files
 from tests.huggingface import models
 from tests.huggingface.record import record_of, run_peer
 from tests.huggingface.values import NO_LABEL, token_labels
@@ -226,7 +226,7 @@ def tokenizer_name(request) -> str:
 
 
 def our_tokenizer(golden, name):
-    return load_tokenizer(spm_model_file=golden / "tokenizer" / models.TOKENIZERS[name])
+    return tokenizer_from_files(spm_model_file=golden / "tokenizer" / models.TOKENIZERS[name])
 
 
 def test_auto_tokenizer_returns_the_same_ids(golden, tokenizer_name):
@@ -260,7 +260,7 @@ def test_tokenizer_saved_by_transformers_is_read(
     stored = huggingface.read(str(saved))
     assert stored.do_lower_case is True
     tokenizer = our_tokenizer(golden, tokenizer_name)
-    again = load_tokenizer(spm_model_file=stored.stored_tokenizer.files[0])
+    again = tokenizer_from_files(spm_model_file=stored.stored_tokenizer.files[0])
     assert again.tokens == tokenizer.tokens
     texts = models.TEXTS
     assert [again.encode(text) for text in texts] == [tokenizer.encode(text) for text in texts]

@@ -13,7 +13,7 @@ import tensorflow as tf
 import albert_tf
 from albert_tf.checkpoints import huggingface
 from albert_tf.checkpoints.formats import stored_task
-from albert_tf.checkpoints.huggingface.weights import open_tensors, write_safetensors
+from albert_tf.checkpoints.huggingface.tensors import open_tensors, write_safetensors
 from albert_tf.checkpoints.loading import read_model
 from albert_tf.checkpoints.report import DamagedError, LoadError
 from albert_tf.checkpoints.stored_model import StoredModel
@@ -22,7 +22,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.labels import Labels
 from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.original_names import original_names
-from albert_tf.tokenization.loading import load_tokenizer
+from albert_tf.tokenization.loading import tokenizer_from_files
 from tests.small_model import small_config
 
 WEIGHTS = "model.safetensors"
@@ -340,7 +340,7 @@ def test_invalid_labels_are_rejected(model, values):
 
 
 def test_different_tokenizer_files_are_rejected(contents, golden, tmp_path, caplog):
-    tokenizer = load_tokenizer(spm_model_file=golden / "tokenizer" / "small_1000.model")
+    tokenizer = tokenizer_from_files(spm_model_file=golden / "tokenizer" / "small_1000.model")
     config = contents.config.replace(vocab_size=tokenizer.vocab_size)
     words = np.zeros((config.vocab_size, config.embedding_size), "f")
     weights = {**contents.weights, "bert/embeddings/word_embeddings": words}

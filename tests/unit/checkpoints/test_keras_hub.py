@@ -26,7 +26,7 @@ from albert_tf.modeling.models import (
     AlbertForTokenClassification,
 )
 from albert_tf.modeling.original_names import original_names
-from albert_tf.tokenization.loading import load_tokenizer
+from albert_tf.tokenization.loading import tokenizer_from_files
 from tests.small_model import pretraining_inputs, small_config
 
 TEXT = "the cat sat on the mat, and many people saw it."  # clean: KerasHub cleans nothing
@@ -233,13 +233,15 @@ def test_written_presets_are_read(ours, name):
 
 
 def test_wordpiece_vocabulary_is_stored(golden, tmp_path):
-    tokenizer = load_tokenizer(vocab_file=golden / "tokenizer" / "vocab.txt")
+    tokenizer = tokenizer_from_files(vocab_file=golden / "tokenizer" / "vocab.txt")
     encoder = AlbertEncoder(SMALL.replace(vocab_size=tokenizer.vocab_size))
     keras_hub.write(
         str(tmp_path), StoredModel.in_memory(encoder.config, weights_of(encoder), tokenizer)
     )
     stored = keras_hub.read(str(tmp_path))
-    assert load_tokenizer(vocab_file=stored.stored_tokenizer.files[0]).tokens == tokenizer.tokens
+    assert (
+        tokenizer_from_files(vocab_file=stored.stored_tokenizer.files[0]).tokens == tokenizer.tokens
+    )
     assert not (tmp_path / "tokenizer.json").exists()
 
 

@@ -14,9 +14,8 @@ from tensorflow.core.protobuf import meta_graph_pb2
 import albert_tf
 from albert_tf.checkpoints import keras_file
 from albert_tf.checkpoints.formats import open_model
-from albert_tf.checkpoints.huggingface import weights as torch_weights
 from albert_tf.checkpoints.original import write_checkpoint
-from albert_tf.checkpoints.report import LoadError, LoadReport
+from albert_tf.checkpoints.report import LoadError, LoadReport, check_version
 from albert_tf.tools.inspect import describe
 from tests.saved_models import edit_graphs
 from tests.small_model import small_config
@@ -138,9 +137,9 @@ def test_old_versions_of_pytorch_are_refused(version, is_old):
     torch = SimpleNamespace(__name__="torch", __version__=version)
     if is_old:
         with pytest.raises(LoadError, match=r"torch>=2\.6"):
-            torch_weights.check_version(torch, "2.6", "pytorch_model.bin")
+            check_version(torch, "2.6", "pytorch_model.bin")
     else:
-        torch_weights.check_version(torch, "2.6", "pytorch_model.bin")
+        check_version(torch, "2.6", "pytorch_model.bin")
 
 
 @pytest.mark.parametrize("format", ["original", "huggingface"])

@@ -15,7 +15,7 @@ from albert_tf.multiple_choice.run import (
     write_choice_predictions,
     write_predict_results,
 )
-from albert_tf.tokenization.loading import load_tokenizer
+from albert_tf.tokenization.loading import tokenizer_from_files
 from albert_tf.training.evaluation import BestCheckpoint, EvaluationResults
 from tests.choice_run import choices, write_choices
 from tests.fine_tuning_run import run_context
@@ -34,7 +34,7 @@ def job(golden, tmp_path_factory):
         eval_batch_size=3,
     )
     config = small_config(vocab_size=1000, num_hidden_layers=2)
-    tokenizer = load_tokenizer(spm_model_file=str(golden / "tokenizer" / "small_1000.model"))
+    tokenizer = tokenizer_from_files(spm_model_file=str(golden / "tokenizer" / "small_1000.model"))
     job = MultipleChoiceJob(run_context(settings, config, tokenizer, "race"))
     job.use(job.make_task().build_model())
     levels = ["middle", "high", "high", "high"]

@@ -9,7 +9,7 @@ from albert_tf.pretraining.create_records import create_records, shuffled
 from albert_tf.pretraining.instances import InstanceSettings, SegmentSettings
 from albert_tf.pretraining.masking import MaskingSettings
 from albert_tf.tokenization.base import Tokenizer
-from albert_tf.tokenization.loading import load_tokenizer
+from albert_tf.tokenization.loading import tokenizer_from_files
 
 ROOT = Path(__file__).parents[3]
 SETTINGS = InstanceSettings(
@@ -20,7 +20,7 @@ BLOCK_BYTES, CHUNK_BYTES = 6000, 90_000
 
 @pytest.fixture(scope="module")
 def tokenizer(golden: Path) -> Tokenizer:
-    return load_tokenizer(vocab_file=str(golden / "tokenizer" / "vocab.txt"))
+    return tokenizer_from_files(vocab_file=str(golden / "tokenizer" / "vocab.txt"))
 
 
 @pytest.fixture(scope="module")

@@ -6,13 +6,13 @@ import pytest
 from albert_tf.pretraining.corpus import Block, contains_text, cut_into_blocks, read_documents
 from albert_tf.pretraining.instances import Documents
 from albert_tf.tokenization.base import Tokenizer
-from albert_tf.tokenization.loading import load_tokenizer
+from albert_tf.tokenization.loading import tokenizer_from_files
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 
 
 @pytest.fixture(scope="module")
 def word_piece(golden: Path) -> Tokenizer:
-    return load_tokenizer(vocab_file=str(golden / "tokenizer" / "vocab.txt"))
+    return tokenizer_from_files(vocab_file=str(golden / "tokenizer" / "vocab.txt"))
 
 
 def write(path: Path, text: str | bytes) -> str:
@@ -60,7 +60,7 @@ def test_lines_without_tokens(tokenizer, word_piece, tmp_path):
 
 def test_unknown_pieces_inside_words(golden, tmp_path):
     """Unknown letters continue a word; other unknown characters start one."""
-    cased = load_tokenizer(
+    cased = tokenizer_from_files(
         spm_model_file=str(golden / "tokenizer" / "small_1000.model"), do_lower_case=False
     )
     assert isinstance(cased, SentencePieceTokenizer)

@@ -20,7 +20,7 @@ from albert_tf.pretraining.instances import InstanceSettings, SegmentSettings
 from albert_tf.pretraining.masking import MaskingSettings, masking_limit_warning
 from albert_tf.pretraining.record_checks import check_record_files
 from albert_tf.tokenization.base import Tokenizer
-from albert_tf.tokenization.loading import load_tokenizer
+from albert_tf.tokenization.loading import tokenizer_from_files
 
 SETTINGS = InstanceSettings(
     SegmentSettings(48), MaskingSettings(max_predictions_per_seq=9), dupe_factor=2, random_seed=7
@@ -30,7 +30,7 @@ ADJACENT = replace(SETTINGS, segments=SegmentSettings(48, sentence_pairs="adjace
 
 @pytest.fixture(scope="module")
 def tokenizer(golden: Path) -> Tokenizer:
-    return load_tokenizer(vocab_file=str(golden / "tokenizer" / "vocab.txt"))
+    return tokenizer_from_files(vocab_file=str(golden / "tokenizer" / "vocab.txt"))
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from albert_tf.pretraining.instances import (
     pair_segments,
 )
 from albert_tf.pretraining.masking import MaskingSettings, Vocabulary
-from albert_tf.tokenization.loading import load_tokenizer
+from albert_tf.tokenization.loading import tokenizer_from_files
 
 
 def documents(*lengths: list[int]) -> Documents:
@@ -226,7 +226,7 @@ def test_unknown_pieces_get_the_unknown_id():
 
 @pytest.fixture(scope="module")
 def corpus(golden: Path) -> tuple[Documents, Vocabulary]:
-    tokenizer = load_tokenizer(vocab_file=str(golden / "tokenizer" / "vocab.txt"))
+    tokenizer = tokenizer_from_files(vocab_file=str(golden / "tokenizer" / "vocab.txt"))
     (block,) = cut_into_blocks([str(golden / "pretraining_data" / "corpus.txt")])
     return read_documents(block, tokenizer), masking_vocabulary(tokenizer)
 

@@ -28,7 +28,7 @@ from albert_tf.pretraining.run import run_pretraining
 from albert_tf.pretraining.settings import PretrainingSettings
 from albert_tf.settings import Settings
 from albert_tf.tokenization.base import Tokenizer
-from albert_tf.tokenization.loading import load_tokenizer
+from albert_tf.tokenization.loading import tokenizer_from_files
 from tests.pretraining_run import PretrainingRun
 
 SETTINGS = InstanceSettings(
@@ -42,7 +42,9 @@ def tokenizers(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> list[T
     lines = (golden / "tokenizer" / "vocab.txt").read_text().splitlines()
     other = tmp_path_factory.mktemp("other") / "other.txt"
     other.write_text("\n".join([*lines[:-2], lines[-1], lines[-2]]) + "\n")
-    return [load_tokenizer(vocab_file=str(p)) for p in (golden / "tokenizer/vocab.txt", other)]
+    return [
+        tokenizer_from_files(vocab_file=str(p)) for p in (golden / "tokenizer/vocab.txt", other)
+    ]
 
 
 def create(folder, tokenizer: Tokenizer, golden: Path, create=create_records) -> list[str]:
@@ -174,7 +176,7 @@ def test_facts_must_not_contradict_each_other(tmp_path, caplog):
 def test_the_model_gets_the_facts_of_its_records(tokenizers, tmp_path, golden):
     """The later steps read `do_lower_case` in the configuration of the model."""
     run = PretrainingRun(tmp_path, vocab_size=tokenizers[0].vocab_size, max_position_embeddings=16)
-    cased = load_tokenizer(vocab_file=tokenizers[0].files[0], do_lower_case=False)
+    cased = tokenizer_from_files(vocab_file=tokenizers[0].files[0], do_lower_case=False)
     text, files = [f"{golden}/pretraining_data/corpus.txt"], {}
     for loss, tokenizer in (("nsp", cased), ("sop", tokenizers[0])):
         segments = SegmentSettings(16, sentence_loss=loss)

@@ -11,7 +11,7 @@ from albert_tf.data.text_examples import TextExample
 from albert_tf.finetuning.texts import text_sequences
 from albert_tf.multiple_choice.export import choice_inputs
 from albert_tf.multiple_choice.task import choice_features
-from albert_tf.tokenization.loading import load_tokenizer
+from albert_tf.tokenization.loading import tokenizer_from_files
 from tests.unit.serving.python_tokens import PythonTokens
 from tests.unusual_texts import UNUSUAL_TEXTS, choice_texts, unusual_choices
 
@@ -21,11 +21,11 @@ KINDS = ("sentence pieces", "word pieces")
 @pytest.fixture(scope="module", params=KINDS)
 def tokenizer(request, golden, tmp_path_factory):
     if request.param == KINDS[0]:
-        return load_tokenizer(spm_model_file=golden / "tokenizer" / "small_1000.model")
+        return tokenizer_from_files(spm_model_file=golden / "tokenizer" / "small_1000.model")
     path = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "tower", "word", *"abcdex_1,."]
     path.write_text("\n".join([*pieces, *(f"##{letter}" for letter in "abcdex")]) + "\n")
-    return load_tokenizer(vocab_file=path)
+    return tokenizer_from_files(vocab_file=path)
 
 
 def assert_same(inputs, sequences):

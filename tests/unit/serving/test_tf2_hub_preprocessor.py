@@ -15,7 +15,7 @@ from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.modeling.original_names import original_names
 from albert_tf.serving.hub import write_preprocessor
 from albert_tf.tokenization.base import Tokenizer
-from albert_tf.tokenization.loading import load_tokenizer
+from albert_tf.tokenization.loading import tokenizer_from_files
 from tests.programs import isolated_python
 from tests.small_model import small_config
 
@@ -104,7 +104,7 @@ def kind(request) -> str:
 
 @pytest.fixture(scope="module")
 def tokenizer(golden: Path, kind) -> Tokenizer:
-    return load_tokenizer(vocab_file=golden / "tokenizer" / FILES[kind])
+    return tokenizer_from_files(vocab_file=golden / "tokenizer" / FILES[kind])
 
 
 @pytest.fixture(scope="module")

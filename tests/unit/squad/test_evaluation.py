@@ -9,7 +9,7 @@ from albert_tf.checkpoints.stored_task import SQUAD_TASKS, THRESHOLD, StoredTask
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.squad.run import SquadEvaluationResults, SquadJob
 from albert_tf.squad.settings import SquadSettings
-from albert_tf.tokenization.loading import load_tokenizer
+from albert_tf.tokenization.loading import tokenizer_from_files
 from albert_tf.training.evaluation import BestCheckpoint
 from tests.fine_tuning_run import run_context
 from tests.small_model import small_config
@@ -45,7 +45,7 @@ def new_job(version, golden, folder, paragraphs=PARAGRAPHS, known=None, **change
         **changes,
     )
     config = small_config(vocab_size=1000, num_hidden_layers=2)
-    tokenizer = load_tokenizer(spm_model_file=str(golden / "tokenizer" / "small_1000.model"))
+    tokenizer = tokenizer_from_files(spm_model_file=str(golden / "tokenizer" / "small_1000.model"))
     trained = None
     if known is not None:
         trained = StoredTask(SQUAD_TASKS[version], settings={THRESHOLD: known})

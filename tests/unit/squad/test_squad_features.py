@@ -9,7 +9,7 @@ import pytest
 from albert_tf.squad import features as module
 from albert_tf.squad.data import Question, SquadData
 from albert_tf.squad.features import check_lengths, cut_windows, squad_features
-from albert_tf.tokenization.loading import load_tokenizer
+from albert_tf.tokenization.loading import tokenizer_from_files
 from albert_tf.tokenization.word_piece import WordPieceTokenizer
 
 WORDS = ["the", "river", "tejo", "is", "wide", "and", "long", "in", "lisbon", "porto", "12", "300"]
@@ -19,7 +19,7 @@ LENGTHS = {"max_seq_length": 23, "doc_stride": 5, "max_query_length": 7}
 
 @pytest.fixture(scope="module")
 def sentence_pieces(golden):
-    return load_tokenizer(spm_model_file=str(golden / "tokenizer" / "small_1000.model"))
+    return tokenizer_from_files(spm_model_file=str(golden / "tokenizer" / "small_1000.model"))
 
 
 @pytest.fixture(scope="module")

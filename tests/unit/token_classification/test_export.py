@@ -23,7 +23,7 @@ from albert_tf.token_classification.export import (
     export_token_classifier,
 )
 from albert_tf.token_classification.token_classifier import TokenClassifier
-from albert_tf.tokenization.loading import load_tokenizer
+from albert_tf.tokenization.loading import tokenizer_from_files
 from tests.serving import batch, serve, serve_texts
 from tests.small_model import small_config
 from tests.unusual_texts import UNUSUAL_TEXTS
@@ -125,7 +125,7 @@ def test_graphs_and_python_split_the_same_words():
 )
 def test_graphs_and_python_predict_the_same(golden, tokenizer, kind, labels):
     if kind == "word piece":
-        tokenizer = load_tokenizer(spm_model_file=golden / "tokenizer" / "vocab.txt")
+        tokenizer = tokenizer_from_files(spm_model_file=golden / "tokenizer" / "vocab.txt")
     model = new_model(labels, vocab_size=tokenizer.vocab_size)
     tagger = GraphTagger(
         GraphTokenizer(tokenizer),

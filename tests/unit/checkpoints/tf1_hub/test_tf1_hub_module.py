@@ -12,7 +12,7 @@ from albert_tf.checkpoints import tf1_hub
 from albert_tf.checkpoints.stored_model import StoredModel
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.modeling.original_names import original_names
-from albert_tf.tokenization.loading import load_tokenizer
+from albert_tf.tokenization.loading import tokenizer_from_files
 from tests.saved_models import graphs_of
 from tests.small_model import dropping_config, pretraining_inputs
 
@@ -27,7 +27,7 @@ def word_piece(tmp_path_factory):
     path = tmp_path_factory.mktemp("tokenizer") / "some_vocabulary.txt"
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(26))]
     path.write_text("".join(f"{word}\n" for word in words))
-    return load_tokenizer(vocab_file=path, do_lower_case=False)
+    return tokenizer_from_files(vocab_file=path, do_lower_case=False)
 
 
 @pytest.fixture(scope="module")

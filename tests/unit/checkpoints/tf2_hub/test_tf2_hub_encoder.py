@@ -17,7 +17,7 @@ from albert_tf.checkpoints.tf2_hub.writing import next_seed
 from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.modeling.original_names import original_names
-from albert_tf.tokenization.loading import load_tokenizer
+from albert_tf.tokenization.loading import tokenizer_from_files
 from tests.programs import isolated_python
 from tests.small_model import dropping_config, pretraining_inputs, small_config
 
@@ -41,7 +41,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def contents(model, golden):
-    tokenizer = load_tokenizer(
+    tokenizer = tokenizer_from_files(
         spm_model_file=golden / "tokenizer" / "small_1000.model", do_lower_case=False
     )
     weights = {name: variable.numpy() for name, variable in original_names(model).items()}
@@ -218,7 +218,7 @@ def test_encoder_without_heads_dropout_and_projection(tmp_path, golden):
     encoder = AlbertEncoder(config)
     weights = {name: variable.numpy() for name, variable in original_names(encoder).items()}
     vocabulary = next((golden / "tokenizer").glob("*vocab*.txt"))
-    tokenizer = load_tokenizer(vocab_file=vocabulary)
+    tokenizer = tokenizer_from_files(vocab_file=vocabulary)
     tf2_hub.write(str(tmp_path), StoredModel.in_memory(config, weights, tokenizer))
     loaded = tf.saved_model.load(str(tmp_path))
     assert sorted(loaded.signatures) == ["serving_default", "tokens"]

@@ -15,7 +15,7 @@ from packaging.version import Version
 from albert_tf.serving.tokenizer_graph import GraphTokenizer
 from albert_tf.serving.tokenizer_graph.characters import MAX_WORD_CHARACTERS
 from albert_tf.tokenization.base import Tokenizer
-from albert_tf.tokenization.loading import load_tokenizer
+from albert_tf.tokenization.loading import tokenizer_from_files
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 
 KINDS = ("spm_lower", "spm_cased", "wordpiece_lower", "wordpiece_cased")
@@ -75,7 +75,7 @@ def make(golden: Path):
     def pair(kind: str) -> tuple[Tokenizer, GraphTokenizer]:
         name, _, casing = kind.partition("_")
         file = golden / "tokenizer" / ("small_1000.model" if name == "spm" else "vocab.txt")
-        tokenizer = load_tokenizer(vocab_file=file, do_lower_case=casing == "lower")
+        tokenizer = tokenizer_from_files(vocab_file=file, do_lower_case=casing == "lower")
         return tokenizer, GraphTokenizer(tokenizer)
 
     return pair
