@@ -208,7 +208,7 @@ def test_outputs_of_models_of_keras_hub(tmp_path, name):
     stored = keras_hub.read(str(tmp_path))
     dropout = {"hidden_dropout_prob": 0.25, "attention_probs_dropout_prob": 0.25}
     assert stored.config == small_config(**dropout, inner_group_num=inner, initializer_range=0.02)
-    assert (stored.tokenizer_file, stored.do_lower_case) == (None, None)
+    assert (stored.tokenizer, stored.do_lower_case) == (None, None)
     compare(load(tmp_path), with_our_epsilon(theirs) if name == "masked_lm" else theirs)
     if name == "sharded":
         next(tmp_path.glob("model_*.weights.h5")).unlink()
@@ -360,5 +360,5 @@ def test_presets_without_tokenizer_or_metadata_are_read(preset):
     (preset / "tokenizer.json").unlink()
     (preset / "metadata.json").unlink()
     stored = keras_hub.read(str(preset))
-    assert (stored.tokenizer_file, stored.do_lower_case) == (None, None)
+    assert (stored.tokenizer, stored.do_lower_case) == (None, None)
     assert stored.config.hidden_dropout_prob == stored.config.attention_probs_dropout_prob == 0.2

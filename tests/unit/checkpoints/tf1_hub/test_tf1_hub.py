@@ -29,7 +29,7 @@ def test_modules_are_detected(module):
 def test_missing_assets_are_reported(module, warnings):
     shutil.rmtree(module / "assets")
     read = tf1_hub.read(str(module))
-    assert (read.config_file, read.tokenizer_file) == (None, None)
+    assert (read.config_file, read.tokenizer) == (None, None)
     assert [text.split(" ")[0].rpartition("/")[2] for text in warnings] == [
         "albert_config.json",
         "30k-clean.model",
@@ -40,7 +40,7 @@ def test_missing_assets_are_reported(module, warnings):
 def test_missing_tokenization_info(module):
     edit_graphs(module, lambda graph: graph.signature_def.pop("tokenization_info"))
     read = tf1_hub.read(str(module))
-    assert (read.tokenizer_file, read.do_lower_case) == (None, None)
+    assert (read.tokenizer, read.do_lower_case) == (None, None)
     assert read.config_file is not None
 
 
