@@ -163,7 +163,7 @@ def build_as(
     of_head = [name for name in original_names(model) if not name.startswith(ENCODER_PREFIX)]
     report = load_weights(
         model,
-        stored,
+        stored.weights,
         allow_partial=allow_partial,
         skip=dict.fromkeys(of_head if is_other else (), "of another task"),
     )
@@ -266,7 +266,7 @@ def build(
     stored_parameters = sum(map(math.prod, shapes.values()))
     check_parameters(stored.path, config, stored_parameters + _MAX_MISSING)
     model = empty_model(config, shapes, task)
-    report = load_weights(model, stored)
+    report = load_weights(model, stored.weights)
     _check_heads(report)
     # Only a pooler that no stored head uses can be missing. Its new values are always the same.
     random, variables = np.random.default_rng(0), original_names(model)
@@ -393,7 +393,7 @@ def match_names(
 
 def load_weights(
     model: keras.Model,
-    path: str | StoredModel,
+    path: str | Weights,
     *,
     init_from_group0: bool = False,
     allow_partial: bool = False,
@@ -403,7 +403,7 @@ def load_weights(
 
     Args:
         model: an `AlbertEncoder` or a model with an encoder and heads.
-        path: a path or name, see `load`, or an open model.
+        path: a path or name, see `load`, or open weights.
         init_from_group0: whether the model may share fewer parameters or have more layers.
         allow_partial: whether encoder variables may be missing in the checkpoint, and blocks of the
             checkpoint may be missing in the model. A pooler that no loaded head needs may always be
@@ -415,7 +415,7 @@ def load_weights(
         LoadError: the checkpoint is missing, damaged, does not fill the encoder, or belongs to a
             model that shares fewer parameters. The model is left unchanged.
     """
-    weights = path.weights if isinstance(path, StoredModel) else open_weights(path)
+    weights = path if isinstance(path, Weights) else open_weights(path)
     source, shapes = weights.source, weights.shapes
     variables = original_names(model)
     skip = {name: why for name, why in (skip or {}).items() if name in variables}
@@ -462,8 +462,3 @@ def load_weights(
     for name, there in mapped.items():
         variables[name].assign(values[there])
     return report
-
-
-def read_global_step(path: str) -> int:
-    """Returns the training step of a checkpoint, or 0 if it is not stored."""
-    return open_weights(path).global_step

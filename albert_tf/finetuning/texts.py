@@ -154,7 +154,7 @@ class TextEncoder:
         stored = open_with_tokenizer(path)
         encoder = AlbertEncoder(stored.required_config)
         encoder.uses_pooler = pooling == "pooled"
-        report = load_weights(encoder, stored)
+        report = load_weights(encoder, stored.weights)
         if report.unused and pooling == "pooled":
             raise UserError(
                 f"pooling='pooled' needs a model with a pooler. Use pooling='mean'. Received: "

@@ -175,5 +175,5 @@ def read_model(
         )
     # Models without a sentence-order head must also load.
     model = AlbertForPretraining(stored.required_config, has_sentence_order_head=False)
-    load_weights(model, stored).check_complete()
+    load_weights(model, stored.weights).check_complete()
     return model, stored.required_tokenizer

@@ -14,7 +14,6 @@ from albert_tf.checkpoints.directory_lock import EVALUATION, locked
 from albert_tf.checkpoints.model_choice import choose_model
 from albert_tf.checkpoints.model_directory import (
     ModelDirectory,
-    find_tokenizer,
     make_output_dir,
 )
 from albert_tf.checkpoints.stored_model import StoredModel
@@ -91,7 +90,7 @@ def run_pretraining(
     last_step = optimizer_config.num_train_steps
     strategy = strategy_of(settings)
     model = _chosen_model(settings)
-    tokenizer = model.tokenizer or find_tokenizer(settings.output_dir)
+    tokenizer = model.tokenizer
     masking = _masking(settings, tokenizer)
     eval_input_file = settings.eval_input_file or settings.input_file
     train_files = match_files(settings.input_file) if settings.do_train else []

@@ -13,7 +13,8 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints.loading import load_weights, read_global_step
+from albert_tf.checkpoints.formats import open_weights
+from albert_tf.checkpoints.loading import load_weights
 from albert_tf.checkpoints.model_directory import read_run_config, warn_of_another_config
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.training_directory import TrainingDirectory
@@ -343,5 +344,6 @@ def loaded_checkpoints(prefixes: Iterable[str], model: keras.Model) -> Iterator[
 def load_complete(model: keras.Model, prefix: str) -> int:
     """Loads all weights of the model from a checkpoint. Returns its step."""
     warn_of_another_config(prefix, model.config)
-    load_weights(model, prefix).check_complete()
-    return read_global_step(prefix)
+    weights = open_weights(prefix)
+    load_weights(model, weights).check_complete()
+    return weights.global_step

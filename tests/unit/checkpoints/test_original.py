@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.checkpoints.formats import open_weights
-from albert_tf.checkpoints.loading import load_weights, read_global_step
+from albert_tf.checkpoints.loading import load_weights
 from albert_tf.checkpoints.original import find_checkpoint, write_checkpoint
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.data.files import WriteError
@@ -78,7 +78,7 @@ def test_optimizer_slots_are_not_reported(golden, optimizer):
     report = load_weights(model, str(golden / "optimization" / f"{optimizer}_base_checkpoint"))
     assert len(report.mapped) == 32
     assert not report.ignored
-    assert read_global_step(report.source) == 8
+    assert open_weights(report.source).global_step == 8
     trained = np.load(golden / "optimization" / f"{optimizer}_base.npz")
     for variable, value in original_names(model).items():
         np.testing.assert_array_equal(value, trained[f"step_8/{variable}"], err_msg=variable)
@@ -139,7 +139,7 @@ class TestWriting:
             shape_and_slices=[""],
             tensors=[tf.ones(2)],
         )
-        assert read_global_step(str(tmp_path / "bare")) == 0
+        assert open_weights(str(tmp_path / "bare")).global_step == 0
         assert open_weights(str(tmp_path / "bare")).shapes == {"x": [2]}
 
     # Bytes that suffice for nothing, for all but the last values, for all but the index.
@@ -150,7 +150,7 @@ class TestWriting:
         values["y"] = np.ones(1000, np.float32)
         with file_size_limit(size), pytest.raises(WriteError, match=prefix):
             write(prefix, step=2, **values)
-        assert read_global_step(prefix) == 1
+        assert open_weights(prefix).global_step == 1
         assert len(list(tmp_path.iterdir())) == 2
 
     def test_index_is_removed_first_and_written_last(self, tmp_path, monkeypatch):
@@ -164,4 +164,4 @@ class TestWriting:
         monkeypatch.setattr(os, "replace", watch)
         write(prefix, step=2)
         assert had_index == [False, False]
-        assert read_global_step(prefix) == 2
+        assert open_weights(prefix).global_step == 2
