@@ -7,7 +7,7 @@ because the shapes of weights do not show attention heads, activation and vocabu
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 from absl import logging
@@ -87,15 +87,18 @@ def choose_model(
             "from random weights, omit `init_checkpoint`."
         )
     named = _without_weights(albert_config_file, albert_config_file) if albert_config_file else None
-    of_handle = _open_handle(handle) if handle else None
-    models = [open_model(path)] if path else []
-    models += [of_handle] if of_handle else []
-    models += [open_model(checkpoint) for checkpoint in (init, eval_checkpoint) if checkpoint]
+    opened = {
+        "path": open_model(path) if path else None,
+        "handle": _open_handle(handle) if handle else None,
+        "init": open_model(init) if init else None,
+        "eval": open_model(eval_checkpoint) if eval_checkpoint else None,
+    }
+    models = [model for model in opened.values() if model]
     run = None
     if output_dir:
         run = _without_weights(output_dir, os.path.join(output_dir, CONFIG_FILE))
     sources = [source for source in (*models, named, run) if source]
-    strict = [m for m in models if m is of_handle or is_bundled(m.path)]
+    strict = [m for m in models if m is opened["handle"] or is_bundled(m.path)]
 
     chosen, config = _choose_config([named, *sources] if named else sources)
     for model in models:
@@ -105,15 +108,12 @@ def choose_model(
     if lower_case is not None:
         config = config.replace(extra={**config.extra, LOWER_CASE_KEY: lower_case})
     lower_case = lower_case is not False
-    tokenizer = _choose_tokenizer(
-        spm_model_file, vocab_file, lower_case, sources, of_handle, strict=strict
-    )
+    files = _tokenizer_files(spm_model_file, vocab_file, models, opened["handle"])
+    tokenizer = _choose_tokenizer(files, lower_case, sources, strict)
     if tokenizer is not None:
         _check_size(tokenizer, config, chosen.config_file, sources)
-    # With a handle and `init_checkpoint`, the latter names the weights.
-    with_weights = models[: len(models) - bool(eval_checkpoint)]
     return dataclasses.replace(
-        with_weights[-1] if with_weights else StoredModel(),
+        opened["init"] or opened["path"] or opened["handle"] or StoredModel(),
         config=with_vocabulary(config, None),
         config_file=chosen.config_file,
         stored_tokenizer=StoredTokenizer(
@@ -249,27 +249,34 @@ def _choose_lower_case(
     return given
 
 
-def _choose_tokenizer(
+def _tokenizer_files(
     spm_model_file: str | None,
     vocab_file: str | None,
+    models: Sequence[StoredModel],
+    handle: StoredModel | None,
+) -> dict[str, str]:
+    """Returns the paths that name a tokenizer, by argument."""
+    if spm_model_file != FROM_HUB:
+        of_handle = handle.stored_tokenizer.files if handle else ()
+        return existing_files(spm_model_file, vocab_file, next(iter(of_handle), None))
+    if not any(model.stored_tokenizer.files for model in models):
+        raise UserError(
+            f"`spm_model_file`={FROM_HUB} needs an `albert_hub_module_handle` or `init_checkpoint` "
+            "that contains a tokenizer."
+        )
+    return {}
+
+
+def _choose_tokenizer(
+    files: Mapping[str, str],
     lower_case: bool,
     sources: Sequence[StoredModel],
-    of_handle: StoredModel | None,
     strict: Sequence[StoredModel],
 ) -> Tokenizer | None:
-    """Returns the tokenizer of the arguments or the first source; compares it with the others."""
+    """Returns the tokenizer in `files`, otherwise in the first source; compares all sources."""
     having = [source for source in sources if source.stored_tokenizer.files]
-    if spm_model_file == FROM_HUB:
-        spm_model_file, vocab_file = None, None
-        if not any(source.checkpoint for source in having):
-            raise UserError(
-                f"`spm_model_file`={FROM_HUB} needs an `albert_hub_module_handle` or "
-                "`init_checkpoint` that contains a tokenizer."
-            )
-    file_of_handle = next(iter(of_handle.stored_tokenizer.files), None) if of_handle else None
-    given = existing_files(spm_model_file, vocab_file, file_of_handle)
-    if given:
-        chosen = load_files(given, lower_case)
+    if files:
+        chosen = load_files(files, lower_case)
     elif having:
         first = dataclasses.replace(having[0], do_lower_case=lower_case)
         chosen = first.required_tokenizer
