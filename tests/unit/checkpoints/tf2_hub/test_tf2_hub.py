@@ -13,6 +13,7 @@ import tensorflow as tf
 from albert_tf.checkpoints import tf2_hub
 from albert_tf.checkpoints.formats import open_model
 from albert_tf.checkpoints.loading import load_weights, read_model
+from albert_tf.checkpoints.original import open_weights
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.classification.export import export_classifier
 from albert_tf.config import AlbertConfig
@@ -89,9 +90,10 @@ def test_configuration_without_keras_metadata(copy):
 
 def test_unknown_number_of_layers(published, tmp_path):
     """The first encoders on TF-Hub take and return lists."""
-    saved = tf2_hub.open_weights(str(published / "variables" / "variables"))
+    prefix = str(published / "variables" / "variables")
+    values, keys = open_weights(prefix), tf2_hub._Variables(prefix).keys
     module = tf.Module()
-    module.parts = [tf.Variable(saved.value(key), name=name) for name, key in saved.keys.items()]
+    module.parts = [tf.Variable(values[key], name=name) for name, key in keys.items()]
     tf.saved_model.save(module, str(tmp_path))
     stored = tf2_hub.read(str(tmp_path))
     assert stored.config is None
@@ -101,7 +103,7 @@ def test_unknown_number_of_layers(published, tmp_path):
     model = AlbertForPretraining(CONFIG, has_sentence_order_head=False)
     assert not load_weights(model, str(tmp_path)).missing
     query = original_names(model)[f"{BLOCK}/attention_1/self/query/kernel"]
-    heads = saved.value(saved.keys["transformer/self_attention/query/kernel"])
+    heads = values[keys["transformer/self_attention/query/kernel"]]
     np.testing.assert_array_equal(query, heads.reshape(12, 12))
 
 
