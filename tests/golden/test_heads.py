@@ -272,7 +272,7 @@ def exported_inputs(head):
     return {name: values for name, values in head.arrays("inputs").items() if name in INPUTS}
 
 
-@pytest.fixture(scope="module", params=["mrpc", "mnli", "sts-b"])
+@pytest.fixture(scope="module", params=["mnli", "sts-b"])
 def exported_classifier(request, tmp_path_factory):
     """Returns a head and the signatures of its export."""
     head = head_named(request.param)

@@ -42,7 +42,7 @@ CASES = read_json(FOLDER / "masking_cases.json")
 STATISTICS = read_json(FOLDER / "statistics.json")
 WRITTEN, TWELVE_COPIES = STATISTICS["written_files"], STATISTICS["twelve_copies"]
 NAMES = [entry["name"] for entry in WRITTEN]
-SEEDS = 20
+SEEDS = 10
 
 
 def masking_settings(case: dict) -> MaskingSettings:

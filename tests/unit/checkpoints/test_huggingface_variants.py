@@ -161,7 +161,9 @@ class TestExactGelu:
         assert written["hidden_act"] == "gelu"
         assert_outputs_equal(albert_tf.load(tmp_path / "written"), RECORDS["torch/exact_gelu"])
 
-    @pytest.mark.parametrize("format_name", ["original", "tf2_hub"])
+    @pytest.mark.parametrize(
+        "format_name", ["original", pytest.param("tf2_hub", marks=pytest.mark.slow)]
+    )
     def test_other_formats_keep_the_activation(self, path, tmp_path, format_name):
         model = albert_tf.load(path)
         target = tmp_path / format_name

@@ -18,7 +18,7 @@ from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.checkpoints.report import LoadError, LoadReport, check_version
 from albert_tf.tools.inspect import describe
 from tests.saved_models import edit_graphs
-from tests.small_model import small_config
+from tests.small_model import ONE_BLOCK, small_config
 
 TERMINAL = "a\x1b[2Jb\nc\u202e"
 VISIBLE = r"a\x1b[2Jb\nc\u202e"
@@ -59,7 +59,7 @@ class TestKerasFiles:
     @pytest.fixture(scope="class")
     def model_file(self, tmp_path_factory):
         path = tmp_path_factory.mktemp("models") / "model.keras"
-        albert_tf.AlbertForClassification(small_config(), 3).save(path)
+        albert_tf.AlbertForClassification(small_config(**ONE_BLOCK), 3).save(path)
         return path
 
     @pytest.fixture
@@ -112,7 +112,7 @@ class TestKerasFiles:
             albert_tf.load(path)
 
     def test_a_compressed_file_of_another_policy_is_loaded(self, changed, tmp_path):
-        model = albert_tf.AlbertEncoder(small_config(), dtype="mixed_bfloat16")
+        model = albert_tf.AlbertEncoder(small_config(**ONE_BLOCK), dtype="mixed_bfloat16")
         model.compile(albert_tf.Lamb(1e-3))
         model.save(tmp_path / "model.keras")
         with (
@@ -144,7 +144,9 @@ def test_old_versions_of_pytorch_are_refused(version, is_old):
 
 @pytest.mark.parametrize("format", ["original", "huggingface"])
 def test_sizes_of_directories_are_compared_before_a_model_is_built(tmp_path, format, monkeypatch):
-    albert_tf.save(albert_tf.AlbertEncoder(small_config()), tmp_path / "model", format=format)
+    albert_tf.save(
+        albert_tf.AlbertEncoder(small_config(**ONE_BLOCK)), tmp_path / "model", format=format
+    )
     (path,) = (tmp_path / "model").glob("*config.json")
     values = json.loads(path.read_text("utf-8"))
     path.write_text(json.dumps({**values, "vocab_size": 10**9}), "utf-8")
@@ -156,7 +158,7 @@ def test_sizes_of_directories_are_compared_before_a_model_is_built(tmp_path, for
 class TestControlCharacters:
     def test_names_of_tensors_in_errors(self, tmp_path):
         write_checkpoint(str(tmp_path / "model.ckpt"), {TERMINAL: np.zeros(3)}, None)
-        small_config().to_json_file(str(tmp_path / "albert_config.json"))
+        small_config(**ONE_BLOCK).to_json_file(str(tmp_path / "albert_config.json"))
         with pytest.raises(LoadError) as error:
             albert_tf.load(tmp_path)
         assert VISIBLE in str(error.value)

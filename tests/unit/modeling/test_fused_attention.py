@@ -15,7 +15,7 @@ from albert_tf.modeling.fused_attention import CompiledAttention, FusedAttention
 from albert_tf.modeling.kernels import byte_threshold, masked_softmax, random_bytes
 from albert_tf.modeling.layers import SelfAttention, TransformerBlock
 from benchmarks.pretraining import pretraining_trainer
-from tests.small_model import small_config
+from tests.small_model import ONE_BLOCK, small_config
 
 B, S, H = 4, 10, 12
 
@@ -124,7 +124,7 @@ def test_other_masks_give_nan():
 
 
 def test_requested_probabilities_use_plain_attention():
-    encoder = AlbertEncoder(small_config())
+    encoder = AlbertEncoder(small_config(**ONE_BLOCK))
     with use_attention(REFERENCE):
         outputs = encoder(tf.ones([2, 5], tf.int32), output_attentions=True)
     assert all(probabilities.shape == [2, 3, 5, 5] for probabilities in outputs["attention_probs"])
@@ -273,17 +273,19 @@ def test_calls_of_cudnn():
     assert not calls
 
 
-@pytest.fixture(params=[False, True], ids=["gpu", "tpu"])
-def pretends_tpu(request, monkeypatch):
-    if request.param:
-        pretend_tpu(monkeypatch)
-
-
-@pytest.mark.usefixtures("pretends_tpu")
-@pytest.mark.parametrize("rate", [0.0, 0.3])
-@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("bfloat16", 0.02)])
-def test_compiled_attention_equals_plain_attention(dtype, tolerance, rate):
+@pytest.mark.parametrize(
+    ("on_tpu", "dtype", "tolerance", "rate"),
+    [
+        (False, "float32", 1e-5, 0.3),
+        (True, "float32", 1e-5, 0.0),
+        (False, "bfloat16", 0.02, 0.0),
+        (True, "bfloat16", 0.02, 0.3),
+    ],
+)
+def test_compiled_attention_equals_plain_attention(monkeypatch, on_tpu, dtype, tolerance, rate):
     """Also for other masks than ones followed by zeros; relative to the largest entry."""
+    if on_tpu:
+        pretend_tpu(monkeypatch)
     tensors = [tf.random.stateless_normal([B, 3, S, 5], [0, n]) for n in range(4)]
     mask = tf.constant([[1] * 9 + [0], [1, 0] * 5, [0] * 10, [0] * 9 + [1]])
     threshold, scale = byte_threshold(rate) if rate else (0, 1.0)
@@ -346,8 +348,11 @@ def test_masks_of_compiled_attention(rate):
     np.testing.assert_allclose(agreement, 1 - 2 * probability * (1 - probability), atol=0.04)
 
 
-@pytest.mark.usefixtures("pretends_tpu")
-def test_blocks_in_bfloat16_with_compiled_attention():
+@pytest.mark.parametrize("on_tpu", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_blocks_in_bfloat16_with_compiled_attention(monkeypatch, on_tpu):
+    if on_tpu:
+        pretend_tpu(monkeypatch)
+
     def run(block, *tensors):
         @tf.function(jit_compile=True, autograph=False)
         def attend(x, upstream):
@@ -372,7 +377,7 @@ def test_blocks_in_bfloat16_with_compiled_attention():
 
 def test_use_of_compiled_attention():
     def attention_of(rate=0.0, **settings):
-        config = small_config(attention_probs_dropout_prob=rate)
+        config = small_config(attention_probs_dropout_prob=rate, **ONE_BLOCK)
         return pretraining_trainer(config, 8, 2, train_batch_size=2, **settings)._training.attention
 
     compiled = {"precision": "bfloat16", "jit_compile": True}
