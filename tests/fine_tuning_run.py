@@ -5,12 +5,12 @@ from typing import Any
 
 from albert_tf.checkpoints.model_directory import ModelDirectory
 from albert_tf.checkpoints.original import write_checkpoint
-from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.finetuning.job import RunContext
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.modeling.original_names import original_names
 from albert_tf.settings import resolve
 from albert_tf.training.strategies import create_strategy
+from albert_tf.training.training_directory import TrainingDirectory
 from tests.programs import CommandRun
 from tests.small_model import ONE_BLOCK, small_config
 

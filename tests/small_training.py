@@ -12,7 +12,6 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.checkpoints.original import slot_variables
-from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.config import AlbertConfig
 from albert_tf.modeling.original_names import original_names
 from albert_tf.pretraining.task import PretrainingTask
@@ -20,6 +19,7 @@ from albert_tf.training.run_log import RunLog
 from albert_tf.training.settings import OptimizerConfig, TrainerConfig
 from albert_tf.training.strategies import create_strategy, split_batch
 from albert_tf.training.trainer import Trainer
+from albert_tf.training.training_directory import TrainingDirectory
 from tests.small_model import ONE_BLOCK, dropping_config
 from tests.small_records import LENGTH, PREDICTIONS
 

@@ -17,7 +17,6 @@ from types import ModuleType
 
 from absl import app, flags, logging
 
-from albert_tf.checkpoints.directory_lock import DirectoryLockedError
 from albert_tf.cli.flags import Flags, log_flags_without_effect, report_dry_run
 from albert_tf.data.errors import UserError, printable
 from albert_tf.data.files import WriteError, advice_on, is_missing_file_system
@@ -29,6 +28,7 @@ from albert_tf.data.streams import (
 )
 from albert_tf.lazy_imports import wrap_import
 from albert_tf.settings import GROUPS
+from albert_tf.training.directory_lock import DirectoryLockedError
 from albert_tf.training.interruption import end_on_signals
 
 # Flags of earlier versions, and what to use instead.

@@ -11,7 +11,6 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints.directory_lock import EVALUATION, TRAINING, check_unlocked, locked
 from albert_tf.checkpoints.formats import open_weights, stored_task
 from albert_tf.checkpoints.model_choice import choose_model
 from albert_tf.checkpoints.model_directory import LOWER_CASE_KEY, ModelDirectory
@@ -23,12 +22,6 @@ from albert_tf.checkpoints.stored_task import (
     described,
     warn_of_another_length,
 )
-from albert_tf.checkpoints.training_directory import (
-    CHOICES,
-    TrainingDirectory,
-    choose_checkpoint,
-    choose_checkpoints,
-)
 from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import check_folder
@@ -39,6 +32,7 @@ from albert_tf.finetuning.task import InMemoryTask, num_padded_lengths
 from albert_tf.serving.saved_model import TEXT_FOLDER
 from albert_tf.settings import missing, resolve
 from albert_tf.training.cluster import Workers
+from albert_tf.training.directory_lock import EVALUATION, TRAINING, check_unlocked, locked
 from albert_tf.training.evaluation import (
     BestCheckpoint,
     comparable_evaluation,
@@ -62,6 +56,12 @@ from albert_tf.training.settings import JobResult, OnLog
 from albert_tf.training.step import build_model
 from albert_tf.training.strategies import is_tpu, strategy_of, with_xla
 from albert_tf.training.trainer import Trainer
+from albert_tf.training.training_directory import (
+    CHOICES,
+    TrainingDirectory,
+    choose_checkpoint,
+    choose_checkpoints,
+)
 
 
 @process_state_kept()

@@ -13,7 +13,6 @@ from absl import logging
 
 from albert_tf.checkpoints.model_directory import ModelDirectory
 from albert_tf.checkpoints.stored_task import StoredTask
-from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import check_file, real_name
 from albert_tf.data.text_examples import DEV
@@ -26,6 +25,7 @@ from albert_tf.tokenization.base import Tokenizer
 from albert_tf.training.evaluation import BestCheckpoint, EvaluationResults
 from albert_tf.training.settings import OptimizerConfig
 from albert_tf.training.strategies import is_tpu
+from albert_tf.training.training_directory import TrainingDirectory
 
 S = TypeVar("S", bound=FineTuningSettings)
 

@@ -10,14 +10,12 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints.directory_lock import EVALUATION, locked
 from albert_tf.checkpoints.model_choice import choose_model
 from albert_tf.checkpoints.model_directory import (
     ModelDirectory,
     make_output_dir,
 )
 from albert_tf.checkpoints.stored_model import StoredModel
-from albert_tf.checkpoints.training_directory import CHOICES, TrainingDirectory, choose_checkpoints
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import check_folder, match_files
 from albert_tf.data.tfrecord import estimate_records
@@ -47,6 +45,7 @@ from albert_tf.pretraining.task import (
 from albert_tf.settings import resolve
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.training.cluster import Workers, num_workers
+from albert_tf.training.directory_lock import EVALUATION, locked
 from albert_tf.training.evaluation import (
     BestCheckpoint,
     Evaluator,
@@ -70,6 +69,7 @@ from albert_tf.training.settings import JobResult, OnLog, OptimizerConfig, check
 from albert_tf.training.step import build_model
 from albert_tf.training.strategies import is_tpu, strategy_of, with_xla
 from albert_tf.training.trainer import Trainer
+from albert_tf.training.training_directory import CHOICES, TrainingDirectory, choose_checkpoints
 
 
 @process_state_kept()

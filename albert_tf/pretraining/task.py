@@ -12,7 +12,6 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.checkpoints.model_directory import read_run_config
-from albert_tf.checkpoints.training_directory import DIGESTS
 from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_size
@@ -37,6 +36,7 @@ from albert_tf.pretraining.record_checks import (
 from albert_tf.pretraining.record_facts import digest, for_each_file
 from albert_tf.pretraining.record_specs import plain_feature_specs, pretraining_feature_specs
 from albert_tf.training.objective import EXAMPLE_WEIGHTS, WHOLE, Features, Shard, StreamIterator
+from albert_tf.training.training_directory import DIGESTS
 
 BEST_METRIC = "masked_lm_accuracy"
 SENTENCE_LOSS_KEY = "sentence_loss"  # in run_config.json; checkpoints do not contain it

@@ -20,7 +20,6 @@ from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.stored_heads import heads_in
 from albert_tf.checkpoints.stored_model import GLOBAL_STEP, StoredModel
 from albert_tf.checkpoints.tf1_hub import GRAPH_FILE
-from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.config import PRESETS
 from albert_tf.data.errors import UserError, visible, without_secrets
 from albert_tf.data.files import file_size, open_binary, read_file
@@ -31,6 +30,7 @@ from albert_tf.pretraining.record_checks import example_features
 from albert_tf.pretraining.record_facts import VOCABULARY, stored_facts
 from albert_tf.tokenization.base import Tokenizer, vocabulary_fingerprint
 from albert_tf.tokenization.loading import tokenizer_from_files
+from albert_tf.training.training_directory import TrainingDirectory
 
 Section = tuple[str, Mapping[str, object] | Sequence[str]]  # a title, and two columns or lines
 _SHOWN = 8  # printed values of a list

@@ -17,7 +17,6 @@ from albert_tf.checkpoints.formats import open_weights
 from albert_tf.checkpoints.loading import load_weights
 from albert_tf.checkpoints.model_directory import read_run_config, warn_of_another_config
 from albert_tf.checkpoints.report import LoadError
-from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import read_utf8, write_file
 from albert_tf.data.parallel import progress_bar
@@ -35,6 +34,7 @@ from albert_tf.training.strategies import (
     local_replicas,
     split_batch,
 )
+from albert_tf.training.training_directory import TrainingDirectory
 
 RESULTS_FILE = "eval_results.txt"
 AFTER_STEP = "after_step"  # only later evaluations used the same data

@@ -8,14 +8,14 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints.directory_lock import EVALUATION, TRAINING, locked
-from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.training.cluster import Workers
+from albert_tf.training.directory_lock import EVALUATION, TRAINING, locked
 from albert_tf.training.evaluation import BestCheckpoint, comparable_evaluation, scored_result
 from albert_tf.training.run_log import RunLog
 from albert_tf.training.run_records import EVALUATION_KEY
 from albert_tf.training.settings import JobResult, OnLog
 from albert_tf.training.trainer import Trainer
+from albert_tf.training.training_directory import TrainingDirectory
 
 
 def locked_output(

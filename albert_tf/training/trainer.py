@@ -15,7 +15,6 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.checkpoints.loading import load_weights
-from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.data.errors import UserError
 from albert_tf.modeling.losses import means
 from albert_tf.training.cluster import Workers, explain_lost_workers, num_workers
@@ -25,6 +24,7 @@ from albert_tf.training.run_log import RunLog, create_profiler
 from albert_tf.training.settings import OptimizerConfig, TrainerConfig
 from albert_tf.training.step import TrainingStep
 from albert_tf.training.strategies import check_batch_size, is_tpu, local_replicas, split_batch
+from albert_tf.training.training_directory import TrainingDirectory
 from albert_tf.training.training_input import TrainingInput, input_positions
 
 _LOSS_SCALE = "loss_scale"  # key in the description of the input

@@ -30,7 +30,6 @@ from albert_tf.checkpoints.huggingface.tokenizer_writing import tokenizer_json
 from albert_tf.checkpoints.model_directory import read_run_config
 from albert_tf.checkpoints.original import find_checkpoint
 from albert_tf.checkpoints.stored_task import StoredTask
-from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.classification.data import CustomData, GlueData
 from albert_tf.classification.text_predictor import check_file
 from albert_tf.config import PRESETS, AlbertConfig
@@ -51,6 +50,7 @@ from albert_tf.tools.glue_results import read_runs
 from albert_tf.tools.inspect import describe_file, describe_saved_model, find_saved_model
 from albert_tf.training.evaluation import BestCheckpoint, EvaluationResults
 from albert_tf.training.run_log import RunLog
+from albert_tf.training.training_directory import TrainingDirectory
 from tests.fuzz import mutations as m
 
 _INDEX, _SHARD = "model.safetensors.index.json", "model-00001-of-00001.safetensors"

@@ -14,11 +14,11 @@ from albert_tf.checkpoints import huggingface
 from albert_tf.checkpoints.convert import convert, export_weights, model_outputs, ragged_batch
 from albert_tf.checkpoints.formats import open_weights
 from albert_tf.checkpoints.loading import load
-from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.config import AlbertConfig
 from albert_tf.data.files import WriteError
 from albert_tf.modeling.original_names import original_names
 from albert_tf.training.optimization import Lamb
+from albert_tf.training.training_directory import TrainingDirectory
 from tests.full_disk import file_size_limit
 
 

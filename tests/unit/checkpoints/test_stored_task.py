@@ -8,10 +8,10 @@ import tensorflow as tf
 
 from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.checkpoints.stored_task import StoredTask
-from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.data.strict_json import JsonError
 from albert_tf.finetuning.flow import check_head_in, fresh_head
 from albert_tf.labels import Labels
+from albert_tf.training.training_directory import TrainingDirectory
 
 THREE = Labels(("contradiction", "entailment", "neutral"))
 MNLI = StoredTask("mnli", THREE, is_pair=True)

@@ -6,8 +6,8 @@ import math
 import pytest
 
 import albert_tf
-from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.classification import run
+from albert_tf.training.training_directory import TrainingDirectory
 from tests.classifier_run import ClassifierRun
 from tests.programs import start_workers
 from tests.small_training import skip_steps

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.data.text_examples import DEV
 from albert_tf.multiple_choice.run import (
     MultipleChoiceJob,
@@ -17,6 +16,7 @@ from albert_tf.multiple_choice.run import (
 )
 from albert_tf.tokenization.loading import tokenizer_from_files
 from albert_tf.training.evaluation import BestCheckpoint, EvaluationResults
+from albert_tf.training.training_directory import TrainingDirectory
 from tests.choice_run import choices, write_choices
 from tests.fine_tuning_run import run_context
 from tests.small_model import small_config

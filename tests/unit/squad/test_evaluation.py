@@ -6,11 +6,11 @@ import json
 import pytest
 
 from albert_tf.checkpoints.stored_task import SQUAD_TASKS, THRESHOLD, StoredTask
-from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.squad.run import SquadEvaluationResults, SquadJob
 from albert_tf.squad.settings import SquadSettings
 from albert_tf.tokenization.loading import tokenizer_from_files
 from albert_tf.training.evaluation import BestCheckpoint
+from albert_tf.training.training_directory import TrainingDirectory
 from tests.fine_tuning_run import run_context
 from tests.small_model import small_config
 

@@ -7,7 +7,6 @@ import signal
 import pytest
 import tensorflow as tf
 
-from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.pretraining.task import PretrainingTask
 from albert_tf.training import evaluation
@@ -22,6 +21,7 @@ from albert_tf.training.evaluation import (
 from albert_tf.training.interruption import Interruption, TrainingInterrupted
 from albert_tf.training.run_records import write_evaluation
 from albert_tf.training.strategies import create_strategy
+from albert_tf.training.training_directory import TrainingDirectory
 from tests.small_model import small_config
 from tests.small_records import pretraining_columns, write_records
 from tests.small_training import make_task

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from albert_tf.checkpoints import directory_lock
-from albert_tf.checkpoints.directory_lock import (
+from albert_tf.training import directory_lock
+from albert_tf.training.directory_lock import (
     EVALUATION,
     TRAINING,
     DirectoryLockedError,
@@ -21,7 +21,7 @@ from tests.programs import ROOT
 
 HOLDER = """
 import sys, time
-from albert_tf.checkpoints.directory_lock import locked
+from albert_tf.training.directory_lock import locked
 
 with locked(sys.argv[1], *sys.argv[2].split(",")):
     print("locked", flush=True)

@@ -13,10 +13,10 @@ import tensorflow as tf
 
 from albert_tf.checkpoints.original import DATA_SUFFIX
 from albert_tf.checkpoints.report import DamagedError, LoadError, SaveError
-from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.modeling.original_names import original_names
 from albert_tf.training.optimization import Lamb
+from albert_tf.training.training_directory import TrainingDirectory
 from tests.full_disk import file_size_limit, record_writes
 from tests.killed_writer import Writer
 from tests.small_model import small_config

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from albert_tf.checkpoints.original import write_checkpoint
-from albert_tf.checkpoints.training_directory import (
+from albert_tf.training.training_directory import (
     TrainingDirectory,
     choose_checkpoint,
     choose_checkpoints,
