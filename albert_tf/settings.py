@@ -96,15 +96,17 @@ class Setting:
         limits = [(compare, bound) for compare, bound in bounds if bound is not None]
         is_allowed = all(compare(value, bound) for compare, bound in limits)
         if limits and not (is_allowed and math.isfinite(value)):
-            raise UserError(f"`{name}` must be {self._limits()}. Received: {value}")
+            raise UserError(f"`{name}` must be {self._limits(type(value))}. Received: {value}")
         if self.is_required and value == "":
             raise UserError(f"`{name}` must not be empty. Received: ''")
 
-    def _limits(self) -> str:
+    def _limits(self, kind: type) -> str:
         lower = self.at_least if self.above is None else self.above
         upper = self.at_most if self.below is None else self.below
+        if upper is None and self.above is not None:
+            return f"a number above {lower}"
         if upper is None:
-            return f"at least {lower}" if self.above is None else f"above {lower}"
+            return f"at least {lower}" if kind is int else f"a number of at least {lower}"
         left, right = "[" if self.above is None else "(", "]" if self.below is None else ")"
         return f"in {left}{lower}, {upper}{right}"
 
