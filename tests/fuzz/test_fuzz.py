@@ -4,7 +4,6 @@ import subprocess
 
 import pytest
 
-from tests.fuzz import __main__ as fuzz
 from tests.fuzz.parsers import NEED_TORCH, PARSERS
 from tests.programs import ROOT, warm_python
 
@@ -21,9 +20,3 @@ def test_damaged_files_are_read_or_rejected_in_one_line(names):
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert [line.split(":")[0] for line in done.stdout.splitlines()] == names
-
-
-def test_inputs_are_reproducible_by_number():
-    first, second = ([fuzz.damaged(PARSERS["config"], n) for n in range(50)] for _ in range(2))
-    assert first == second
-    assert len(set(first)) > 45

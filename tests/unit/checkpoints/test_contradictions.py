@@ -16,6 +16,7 @@ from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.finetuning.predictor import new_predictor
 from albert_tf.labels import Labels
+from tests.changed_json import change_json, changed_copy
 from tests.small_model import ONE_BLOCK, small_config
 
 SAMPLES = Path(__file__).parents[2] / "fuzz" / "samples"
@@ -27,11 +28,6 @@ CONFIG = small_config(**ONE_BLOCK, extra={"do_lower_case": False})
 
 def write_vocabulary(path, words):
     path.write_text("\n".join([*SPECIAL, *words]), "utf-8")
-
-
-def change(path, **values):
-    """Changes values in a JSON file."""
-    path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), **values}), "utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -80,16 +76,16 @@ class TestTask:
     )
     def test_labels_that_were_changed_after_training(self, run, values):
         assert albert_tf.load(run).labels == LABELS
-        change(run / "labels.json", **values)
+        change_json(run / "labels.json", **values)
         for read in (albert_tf.load, StoredTask.read):
             with pytest.raises(ValueError, match=r"labels\.json.*run_config\.json"):
                 read(str(run))
 
     def test_settings_that_may_change(self, run, warnings):
-        change(run / "labels.json", columns={"label_column": "1"})
+        change_json(run / "labels.json", columns={"label_column": "1"})
         assert albert_tf.load(run).labels == LABELS
         assert warnings == []
-        change(run / "labels.json", max_seq_length=12)
+        change_json(run / "labels.json", max_seq_length=12)
         assert albert_tf.load(run).labels == LABELS
         assert "max_seq_length=9" in warnings[0]
 
@@ -135,7 +131,7 @@ class TestConfiguration:
         ],
     )
     def test_a_configuration_that_was_changed_after_training(self, run, tokenizer, values):
-        change(run / "albert_config.json", **values)
+        change_json(run / "albert_config.json", **values)
         (key,) = values
         message = rf"albert_config\.json contradicts run_config\.json.*{key}"
         with pytest.raises(LoadError, match=message):
@@ -150,16 +146,18 @@ class TestConfiguration:
         assert choose_model(output_dir=str(run))
 
     def test_values_that_may_change(self, run):
-        change(run / "albert_config.json", hidden_dropout_prob=0.1, initializer_range=0.3, note=1)
+        change_json(
+            run / "albert_config.json", hidden_dropout_prob=0.1, initializer_range=0.3, note=1
+        )
         assert albert_tf.load(run).config.hidden_dropout_prob == 0.1
 
     def test_another_do_lower_case_in_a_module(self, golden, tmp_path, warnings):
         module = shutil.copytree(golden / "hub" / "module", tmp_path / "module")
         (path,) = (module / "assets").glob("*config.json")
-        change(path, do_lower_case=True)
+        change_json(path, do_lower_case=True)
         assert open_model(str(module)).do_lower_case is True
         assert warnings == []
-        change(path, do_lower_case=False)
+        change_json(path, do_lower_case=False)
         assert open_model(str(module)).do_lower_case is True
         assert "do_lower_case=False" in warnings[0]
 
@@ -214,17 +212,6 @@ class TestVocabulary:
 
 
 class TestKerasFiles:
-    def rewrite(self, path, name, **values):
-        """Changes values of a JSON file in a `.keras` file."""
-        copy = path.with_name("copy.keras")
-        with zipfile.ZipFile(path) as source, zipfile.ZipFile(copy, "w") as target:
-            for member in source.namelist():
-                content = source.read(member)
-                if member.endswith(f"assets/{name}") or member.endswith(f"/{name}"):
-                    content = json.dumps({**json.loads(content), **values})
-                target.writestr(member, content)
-        return copy
-
     @pytest.mark.parametrize(
         ("name", "values"),
         [
@@ -234,9 +221,9 @@ class TestKerasFiles:
             ("albert_config.json", {"vocabulary_sha256": "0" * 64}),
         ],
     )
-    def test_files_inside(self, saved, name, values):
+    def test_files_inside(self, saved, tmp_path, name, values):
         assert albert_tf.load(saved / "model.keras").labels == LABELS
-        copy = self.rewrite(saved / "model.keras", name, **values)
+        copy = changed_copy(saved / "model.keras", tmp_path / "copy.keras", name, values)
         with pytest.raises(LoadError):
             albert_tf.load(copy)
 
@@ -272,7 +259,7 @@ def test_metadata_of_keras_hub(tmp_path, values):
 def test_labels_and_ids_of_hugging_face(saved, tmp_path, label2id, is_right):
     shutil.copytree(saved / "huggingface", tmp_path / "model")
     (tmp_path / "model" / "labels.json").unlink()
-    change(tmp_path / "model" / "config.json", label2id=label2id)
+    change_json(tmp_path / "model" / "config.json", label2id=label2id)
     if is_right:
         assert albert_tf.load(tmp_path / "model").labels == LABELS
     else:

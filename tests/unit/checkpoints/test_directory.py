@@ -48,18 +48,6 @@ def test_constructor_writes_nothing(tmp_path, source):
     assert tokens == tokenizer_from_files(vocab_file=source / "vocab.txt").tokens
 
 
-def test_sentencepiece_files_have_the_original_names(golden, tmp_path):
-    model = golden / "tokenizer" / "small_1000.model"
-    tokenizer = tokenizer_from_files(spm_model_file=model)
-    ModelDirectory(str(tmp_path / "run"), small_config(vocab_size=1000), tokenizer).write()
-    assert sorted(os.listdir(tmp_path / "run")) == [
-        "30k-clean.model",
-        "30k-clean.vocab",
-        CONFIG_FILE,
-    ]
-    assert (tmp_path / "run" / "30k-clean.model").read_bytes() == model.read_bytes()
-
-
 def test_another_architecture_is_rejected(tmp_path, source):
     directory_of(tmp_path / "run", source).write()
     message = "belongs to another model.*num_hidden_layers is 4 there, 6 now"

@@ -23,6 +23,7 @@ from albert_tf.labels import Labels
 from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.original_names import original_names
 from albert_tf.tokenization.loading import tokenizer_from_files
+from tests.changed_json import change_json
 from tests.small_model import small_config
 
 WEIGHTS = "model.safetensors"
@@ -53,11 +54,6 @@ def model(whole, tmp_path) -> Path:
     return Path(shutil.copytree(whole, tmp_path / "model"))
 
 
-def change(path: Path, **values) -> None:
-    content = json.loads(path.read_text())
-    path.write_text(json.dumps({**content, **values}))
-
-
 def read(path: Path):
     return huggingface.read(str(path))
 
@@ -79,7 +75,7 @@ def tensors(path: Path) -> dict[str, np.ndarray]:
     ],
 )
 def test_unsupported_configurations_are_rejected(model, values, message):
-    change(model / "config.json", **values)
+    change_json(model / "config.json", **values)
     with pytest.raises(LoadError, match=message):
         read(model)
 
@@ -256,7 +252,7 @@ NAMED = {"id2label": {"1": "good", "0": "bad"}, "num_labels": 2}
     ],
 )
 def test_labels_of_the_configuration(model, values, task):
-    change(model / "config.json", **CLASSIFIER, **values)
+    change_json(model / "config.json", **CLASSIFIER, **values)
     assert read(model).task == task
 
 
@@ -314,10 +310,10 @@ BAD_OR_GOOD = StoredTask("custom", Labels(("bad", "good")), is_pair=None)
 def test_contradicting_labels_are_rejected(model, task, values):
     """transformers leaves `labels.json` unchanged when it fine-tunes in place."""
     task.write(str(model))
-    change(model / "config.json", **CLASSIFIER, **NAMED)
+    change_json(model / "config.json", **CLASSIFIER, **NAMED)
     if task == BAD_OR_GOOD:
         assert read(model).task == stored_task(str(model / WEIGHTS)) == task
-    change(model / "config.json", **{**CLASSIFIER, "id2label": None, **values})
+    change_json(model / "config.json", **{**CLASSIFIER, "id2label": None, **values})
     with pytest.raises(LoadError, match=r"(?s)labels\.json.*config\.json"):
         read(model)
 
@@ -332,10 +328,10 @@ def test_contradicting_labels_are_rejected(model, task, values):
     ],
 )
 def test_invalid_labels_are_rejected(model, values):
-    change(model / "config.json", **CLASSIFIER, **values)
+    change_json(model / "config.json", **CLASSIFIER, **values)
     with pytest.raises(LoadError, match=r"config\.json.*(id2label|multi_label_classification)"):
         read(model)
-    change(model / "config.json", architectures=["AlbertModel"])
+    change_json(model / "config.json", architectures=["AlbertModel"])
     assert read(model).task is None
 
 

@@ -226,15 +226,6 @@ def test_other_models_are_named(tmp_path, name, message):
         (tmp_path / "albert_config.json").unlink(missing_ok=True)
 
 
-def test_bert_checkpoint_is_rejected(tmp_path):
-    CONFIG.to_json_file(str(tmp_path / "albert_config.json"))
-    names = [f"bert/encoder/layer_{i}/attention/self/query/kernel" for i in range(3)]
-    names.append("bert/embeddings/word_embeddings")
-    write_checkpoint(str(tmp_path / "bert_model.ckpt"), dict.fromkeys(names, np.zeros((31, 8))), 0)
-    with pytest.raises(LoadError, match="looks like a BERT checkpoint"):
-        albert_tf.load(tmp_path)
-
-
 class TestTokenizer:
     def test_paths_of_models_and_files(self, hub):
         folder = hub / "albert_directory"

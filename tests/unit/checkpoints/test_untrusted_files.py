@@ -1,6 +1,5 @@
 """Tests for files that were made to mislead: names, sizes and old libraries."""
 
-import json
 import os
 import shutil
 import zipfile
@@ -17,11 +16,14 @@ from albert_tf.checkpoints.formats import open_model
 from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.checkpoints.report import LoadError, LoadReport, check_version
 from albert_tf.tools.inspect import describe
+from tests.changed_json import change_json, changed_copy
 from tests.saved_models import edit_graphs
 from tests.small_model import ONE_BLOCK, small_config
 
 TERMINAL = "a\x1b[2Jb\nc\u202e"
 VISIBLE = r"a\x1b[2Jb\nc\u202e"
+DENSE = {"module": "keras.layers", "class_name": "Dense", "config": {"units": 3}}
+THIS = {"class_name": "s", "module": "this", "registered_name": "s"}  # prints when imported
 
 
 class TestAssets:
@@ -62,56 +64,26 @@ class TestKerasFiles:
         albert_tf.AlbertForClassification(small_config(**ONE_BLOCK), 3).save(path)
         return path
 
-    @pytest.fixture
-    def changed(self, model_file, tmp_path):
-        """Returns a function that changes `config.json` in a copy of the file."""
-
-        def rewrite(change):
-            path = tmp_path / "changed.keras"
-            with zipfile.ZipFile(model_file) as source, zipfile.ZipFile(path, "w") as target:
-                for name in source.namelist():
-                    content = source.read(name)
-                    if name == "config.json":
-                        values = json.loads(content)
-                        change(values)
-                        content = json.dumps(values)
-                    target.writestr(name, content)
-            return path
-
-        return rewrite
-
-    @pytest.fixture
-    def _nothing_is_built(self, monkeypatch):
+    @pytest.mark.parametrize(
+        ("keys", "values", "message"),
+        [
+            (["config", "config"], {"vocab_size": 10**8}, "parameters"),
+            (["config", "config"], {"max_position_embeddings": 10**8}, "parameters"),
+            (["config", "config"], {"intermediate_size": 10**8}, "parameters"),
+            (["config"], {"num_labels": 10**8}, "parameters"),
+            (["config"], {"dtype": DENSE}, "'Dense'"),
+            ([], THIS, "contains a s"),
+        ],
+    )
+    def test_other_sizes_and_classes_are_rejected_before_building(
+        self, model_file, tmp_path, monkeypatch, keys, values, message
+    ):
+        path = changed_copy(model_file, tmp_path / "changed.keras", "config.json", values, keys)
         monkeypatch.setattr(keras.models, "load_model", None)
-
-    @pytest.mark.parametrize("key", ["vocab_size", "max_position_embeddings", "intermediate_size"])
-    @pytest.mark.usefixtures("_nothing_is_built")
-    def test_sizes_are_compared_with_the_file(self, changed, key):
-        path = changed(lambda values: values["config"]["config"].update({key: 10**8}))
-        with pytest.raises(LoadError, match="parameters"):
+        with pytest.raises(LoadError, match=message):
             albert_tf.load(path)
 
-    @pytest.mark.usefixtures("_nothing_is_built")
-    def test_the_number_of_labels_is_compared_with_the_file(self, changed):
-        path = changed(lambda values: values["config"].update(num_labels=10**8))
-        with pytest.raises(LoadError, match="parameters"):
-            albert_tf.load(path)
-
-    @pytest.mark.usefixtures("_nothing_is_built")
-    def test_other_classes_inside_are_rejected(self, changed):
-        layer = {"module": "keras.layers", "class_name": "Dense", "config": {"units": 3}}
-        path = changed(lambda values: values["config"].update(dtype=layer))
-        with pytest.raises(LoadError, match="'Dense'"):
-            albert_tf.load(path)
-
-    @pytest.mark.usefixtures("_nothing_is_built")
-    def test_unknown_classes_are_not_imported(self, changed):
-        names = {"class_name": "s", "module": "this", "registered_name": "s"}
-        path = changed(lambda values: values.update(names))
-        with pytest.raises(LoadError, match="contains a s"):
-            albert_tf.load(path)
-
-    def test_a_compressed_file_of_another_policy_is_loaded(self, changed, tmp_path):
+    def test_a_compressed_file_of_another_policy_is_loaded(self, tmp_path):
         model = albert_tf.AlbertEncoder(small_config(**ONE_BLOCK), dtype="mixed_bfloat16")
         model.compile(albert_tf.Lamb(1e-3))
         model.save(tmp_path / "model.keras")
@@ -148,8 +120,7 @@ def test_sizes_of_directories_are_compared_before_a_model_is_built(tmp_path, for
         albert_tf.AlbertEncoder(small_config(**ONE_BLOCK)), tmp_path / "model", format=format
     )
     (path,) = (tmp_path / "model").glob("*config.json")
-    values = json.loads(path.read_text("utf-8"))
-    path.write_text(json.dumps({**values, "vocab_size": 10**9}), "utf-8")
+    change_json(path, vocab_size=10**9)
     monkeypatch.setattr("albert_tf.checkpoints.loading.empty_model", None)
     with pytest.raises(LoadError, match="parameters"):
         albert_tf.load(tmp_path / "model")

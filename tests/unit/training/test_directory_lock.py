@@ -52,18 +52,26 @@ def is_free(path, *kinds):
 
 
 def test_second_process_is_rejected_until_the_first_ends(tmp_path):
+    check_unlocked(str(tmp_path / "none"), TRAINING)
+    check_unlocked(str(tmp_path), TRAINING)
+    assert list(tmp_path.iterdir()) == []
     with holder(tmp_path, TRAINING) as program:
-        before = sorted(tmp_path.iterdir())
+        (file,) = tmp_path.iterdir()
+        content = file.read_bytes()
         with pytest.raises(DirectoryLockedError) as raised, locked(str(tmp_path), TRAINING):
             pass
         message = str(raised.value)
         assert str(tmp_path) in message
         assert f"host={socket.gethostname()} pid={program.pid} " in message
-        assert sorted(tmp_path.iterdir()) == before
-        assert is_free(tmp_path, EVALUATION)
+        with pytest.raises(DirectoryLockedError):
+            check_unlocked(str(tmp_path), TRAINING)
+        check_unlocked(str(tmp_path), EVALUATION)
         program.kill()
         program.wait()
-        assert before == sorted(tmp_path.iterdir())  # the file is left, and locks nothing
+        check_unlocked(str(tmp_path), TRAINING)
+        assert list(tmp_path.iterdir()) == [file]  # left by the first, and locks nothing
+        assert file.read_bytes() == content
+        assert is_free(tmp_path, EVALUATION)
         assert is_free(tmp_path, TRAINING)
     assert list(tmp_path.iterdir()) == []
 
@@ -87,22 +95,6 @@ def test_one_process_cannot_lock_twice(tmp_path):
             thread.join()
         assert free == [False, False]
     assert is_free(tmp_path, TRAINING)
-
-
-def test_checking_changes_nothing(tmp_path):
-    check_unlocked(str(tmp_path / "none"), TRAINING)
-    check_unlocked(str(tmp_path), TRAINING)
-    assert list(tmp_path.iterdir()) == []
-    with holder(tmp_path, TRAINING) as program:
-        with pytest.raises(DirectoryLockedError):
-            check_unlocked(str(tmp_path), TRAINING)
-        check_unlocked(str(tmp_path), EVALUATION)
-        left = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-        assert len(left) == 1
-        program.kill()
-        program.wait()
-        check_unlocked(str(tmp_path), TRAINING)
-        assert left == {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
 
 def test_empty_new_directory_is_removed(tmp_path):

@@ -16,7 +16,6 @@ from albert_tf.training.evaluation import (
     Evaluator,
     comparable_evaluation,
     scored_result,
-    write_results,
 )
 from albert_tf.training.interruption import Interruption, TrainingInterrupted
 from albert_tf.training.run_records import write_evaluation
@@ -120,13 +119,6 @@ class TestBestCheckpoint:
         (tmp_path / "model.ckpt-best.index").unlink()
         BestCheckpoint(directory, "accuracy").update_if_better(10, {"accuracy": 0.125}, model)
         assert stored_step(directory) == 10
-
-
-def test_results_are_sorted(tmp_path):
-    write_results(str(tmp_path / "new"), 6, {"loss": 4.0})
-    write_results(str(tmp_path / "new"), 7, {"masked_lm_loss": 2.5, "loss": 3.0})
-    content = (tmp_path / "new" / "eval_results.txt").read_text()
-    assert content == "global_step = 7\nloss = 3.0\nmasked_lm_loss = 2.5\n"
 
 
 def test_batch_must_be_a_multiple_of_replicas(model):

@@ -184,26 +184,6 @@ class TestSplit:
 
 class TestInKeras:
     @OPTIMIZERS
-    def test_fit_equals_a_custom_loop(self, optimizer_class):
-        x, y = make_batch()
-        by_keras, by_hand = make_model(), make_model()
-        schedule = WarmupPolynomialDecay(0.1, 20)
-        by_keras.compile(optimizer_class(schedule), "mse")
-        by_keras.fit(x, y, batch_size=4, epochs=3, shuffle=False, verbose=0)
-        optimizer = optimizer_class(schedule)
-        optimizer.build(by_hand.trainable_variables)
-        for step in range(6):
-            rows = slice(4 * (step % 2), 4 * (step % 2) + 4)
-            with tf.GradientTape() as tape:
-                loss = tf.reduce_mean(tf.square(by_hand(x[rows]) - y[rows]))
-            gradients = tape.gradient(loss, by_hand.trainable_variables)
-            optimizer.apply_reduced(
-                clip_by_global_norm(gradients, 1.0)[0], by_hand.trainable_variables
-            )
-        for one, other in zip(by_keras.get_weights(), by_hand.get_weights(), strict=True):
-            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
-
-    @OPTIMIZERS
     def test_training_continues_after_loading_a_keras_file(self, optimizer_class, tmp_path):
         x, y = make_batch()
         model = make_model()

@@ -1,15 +1,18 @@
-"""Replicas, workers and resuming. tests/golden compares weights and numbers."""
+"""Replicas, workers, resuming and divergence. tests/golden compares weights and numbers."""
 
+import math
 import shutil
 
 import pytest
 import tensorflow as tf
 
+from albert_tf.pretraining.task import PretrainingTask
 from albert_tf.training import step
 from albert_tf.training import trainer as trainer_module
 from albert_tf.training.cluster import Workers
 from albert_tf.training.run_log import RunLog
-from tests.small_model import dropping_config, small_config
+from albert_tf.training.trainer import TrainingDivergedError
+from tests.small_model import dropping_config
 from tests.small_records import pretraining_batch, pretraining_columns, write_records
 from tests.small_training import (
     ONE_BLOCK,
@@ -25,14 +28,13 @@ from tests.small_training import (
 )
 
 
-def fixed_trainer(folder, replicas, config=small_config):
-    """Returns a trainer with a learning rate of zero."""
+def fixed_trainer(folder, **settings):
+    """Returns a trainer with dropout and a learning rate of zero."""
     return make_trainer(
         folder,
-        make_task(config=config(**ONE_BLOCK)),
-        replicas=replicas,
+        make_task(config=dropping_config(**ONE_BLOCK)),
         optimizer={"num_warmup_steps": 3, "start_warmup_step": 1000},
-        train_batch_size=6,
+        **{"train_batch_size": 6, **settings},
     )
 
 
@@ -43,15 +45,27 @@ def masked_lm_losses(trainer, batches):
 
 
 @pytest.mark.slow
-def test_dropout_masks_depend_on_seed_step_and_replica(tmp_path):
-    """With equal masks on two replicas, the loss of a repeated half would double."""
+@pytest.mark.parametrize("parts", [{"replicas": 2}, {"gradient_accumulation_steps": 2}])
+def test_dropout_masks_depend_on_step_replica_and_micro_batch(tmp_path, parts):
+    """With equal masks, the loss of a repeated half would double."""
     half = {name: values[:3] for name, values in pretraining_batch(6, seed=1).items()}
     twice = {name: tf.concat([values, values], axis=0) for name, values in half.items()}
-    one, two = (fixed_trainer(tmp_path, replicas, dropping_config) for replicas in (1, 2))
-    first = masked_lm_losses(two, [twice] * 3)
-    assert abs(first[0] / (2 * masked_lm_losses(one, [half])[0]) - 1.0) > 1e-4
-    assert len(set(first)) == 3
-    assert masked_lm_losses(two, [twice] * 3) == first
+    (single,) = masked_lm_losses(fixed_trainer(tmp_path, train_batch_size=3), [half])
+    trainer = fixed_trainer(tmp_path, **parts)
+    losses = masked_lm_losses(trainer, [twice] * 3)
+    assert abs(losses[0] / (2 * single) - 1.0) > 1e-4
+    assert len(set(losses)) == 3
+    assert masked_lm_losses(trainer, [twice] * 3) == losses
+
+
+def test_only_one_micro_batch_is_in_memory(tmp_path):
+    """By default, a graph's loop runs up to ten independent iterations at once."""
+    trainer = fixed_trainer(tmp_path, gradient_accumulation_steps=3)
+    graph = trainer.train_step.get_concrete_function(pretraining_batch(6, seed=1)).graph
+    definition = graph.as_graph_def()
+    nodes = [*definition.node, *(n for f in definition.library.function for n in f.node_def)]
+    (loop,) = (node for node in nodes if node.op in ("While", "StatelessWhile"))
+    assert loop.attr["parallel_iterations"].i == 1
 
 
 def trained(folder, records, batch_size, last_step, **task):
@@ -145,3 +159,28 @@ def test_step_is_traced_for_each_length_on_tpus(tmp_path, monkeypatch):
         features = {name: tf.cast(v, tf.int32) for name, v in batch.items() if v.dtype == tf.int64}
         training({**batch, **features, "example_weights": tf.ones(4)})
     assert training.experimental_get_tracing_count() == 3
+
+
+BAD_BATCH = 4  # read by step 5: after the checkpoint of step 3, and reported with step 6
+
+
+class PoisonedTask(PretrainingTask):
+    """One batch has a weight of NaN."""
+
+    def _transform(self, seed):
+        def poisoned(features, numbers):
+            is_bad = tf.reduce_any(numbers[0] // tf.size(numbers, tf.int64) == BAD_BATCH)
+            factor = tf.where(is_bad, math.nan, 1.0)
+            return {**features, "masked_lm_weights": factor * features["masked_lm_weights"]}
+
+        return poisoned
+
+
+def test_a_diverged_run_stops_with_advice_without_saving(tmp_path):
+    records = write_records(tmp_path / "records", pretraining_columns(21, seed=0))
+    trainer = make_trainer(tmp_path, make_task(records, kind=PoisonedTask), last_step=10)
+    with pytest.raises(TrainingDivergedError, match=r"Step 5: loss=nan") as raised:
+        train(trainer)
+    for advice in (f"{tmp_path}/model.ckpt-3", "another `seed`", "`learning_rate`"):
+        assert advice in str(raised.value)
+    assert trainer.directory.newest().endswith("model.ckpt-3")

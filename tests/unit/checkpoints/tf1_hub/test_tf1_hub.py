@@ -19,13 +19,6 @@ def module(golden, tmp_path):
     return shutil.copytree(golden / "hub" / "module", tmp_path / "module")
 
 
-def test_modules_are_detected(module):
-    assert tf1_hub.is_here(str(module))
-    assert not tf1_hub.is_here(str(module / "assets"))
-    assert not tf1_hub.is_here(str(module / "absent"))
-    assert not tf1_hub.is_here("albert_base")
-
-
 def test_missing_assets_are_reported(module, warnings):
     shutil.rmtree(module / "assets")
     read = tf1_hub.read(str(module))

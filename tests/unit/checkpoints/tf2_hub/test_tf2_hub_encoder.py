@@ -1,14 +1,15 @@
-"""Tests for reusable SavedModels, run and trained in a process without this package."""
+"""Tests for reusable SavedModels, used like an encoder of TF-Hub.
 
-import os
-import pickle
-import subprocess
+tests/unit/serving/test_tf2_hub_preprocessor.py uses one in a process without this package.
+"""
+
 from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_hub
 
 from albert_tf.checkpoints import tf2_hub
 from albert_tf.checkpoints.loading import load_weights, read_model
@@ -18,12 +19,17 @@ from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.modeling.original_names import original_names
 from albert_tf.tokenization.loading import tokenizer_from_files
-from tests.programs import isolated_python
+from albert_tf.training.strategies import create_strategy
 from tests.small_model import dropping_config, pretraining_inputs, small_config
 
-PROGRAM = Path(__file__).with_name("tf2_hub_program.py")
 CONFIG = dropping_config(vocab_size=1000, num_hidden_layers=2, inner_group_num=1)
-INPUTS = ("input_ids", "input_mask", "segment_ids")
+HUB_NAMES = {
+    "input_ids": "input_word_ids",
+    "input_mask": "input_mask",
+    "segment_ids": "input_type_ids",
+}
+POSITIONS = "masked_lm_positions"
+INVALID = (ValueError, tf.errors.InvalidArgumentError)
 EXACT = {"rtol": 0, "atol": 1e-6}
 ENCODER_OUTPUTS = ("pooled_output", "sequence_output", "encoder_outputs")
 
@@ -57,23 +63,26 @@ def saved(contents, tmp_path_factory):
     return directory, tf2_hub.unsupported_weights(contents)
 
 
-def run_program(directory, folder, *ways):
-    """Runs the program; returns its results."""
-    np.savez(folder / "batch.npz", **pretraining_inputs())
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    subprocess.run(
-        [isolated_python(), PROGRAM, directory, folder / "batch.npz", folder / "results", *ways],
-        cwd=folder,
-        env=environment,
-        check=True,
-    )
-    return pickle.loads((folder / "results").read_bytes())
+@pytest.fixture(scope="module")
+def loaded(saved):
+    return tensorflow_hub.load(str(saved[0]))
 
 
 @pytest.fixture(scope="module")
-def used(saved, tmp_path_factory):
-    """Returns the results of a program that uses only TensorFlow."""
-    return run_program(saved[0], tmp_path_factory.mktemp("results"), "tensorflow")["tensorflow"]
+def batch():
+    return pretraining_inputs()
+
+
+@pytest.fixture(scope="module")
+def tokens(batch):
+    """Returns the inputs of the encoder by the original's names."""
+    return {name: batch[name] for name in HUB_NAMES}
+
+
+@pytest.fixture(scope="module")
+def hub_tokens(tokens):
+    """Returns the inputs of the encoder by the names of TF-Hub."""
+    return {HUB_NAMES[name]: values for name, values in tokens.items()}
 
 
 def assert_same_structure(actual, expected):
@@ -82,7 +91,11 @@ def assert_same_structure(actual, expected):
     for name, values in expected.items():
         for one, other in zip(tf.nest.flatten(actual[name]), tf.nest.flatten(values), strict=True):
             np.testing.assert_allclose(one, other, **EXACT, err_msg=name)
-            assert one.dtype == np.float32
+            assert one.dtype == tf.float32
+
+
+def names_of(variables):
+    return {variable.name.split(":")[0] for variable in variables}
 
 
 @pytest.fixture(scope="module")
@@ -99,102 +112,136 @@ def expected(model):
 
 
 @pytest.mark.parametrize("part", ["encoder", "mlm", "sop"])
-def test_outputs_of_callables_equal_the_model(used, expected, part):
-    by_names_of_tf_hub = used[f"{part}, names of TF-Hub"]
-    assert isinstance(by_names_of_tf_hub["encoder_outputs"], list)
-    assert_same_structure(by_names_of_tf_hub, expected[part])
-    if part in used:  # by the original's names; `sop` has a signature for them
-        assert_same_structure(used[part], expected[part])
+def test_outputs_of_callables_equal_the_model(loaded, batch, tokens, hub_tokens, expected, part):
+    function = loaded if part == "encoder" else getattr(loaded, part)
+    positions = {POSITIONS: batch[POSITIONS]} if part == "mlm" else {}
+    outputs = function({**hub_tokens, **positions}, training=False)
+    assert isinstance(outputs["encoder_outputs"], list)
+    assert_same_structure(outputs, expected[part])
+    if part != "sop":  # has a signature for the original's names
+        assert_same_structure(function({**tokens, **positions}), expected[part])
 
 
-def test_outputs_of_signatures(used, expected):
-    parts = {"serving_default": "encoder", "tokens": "encoder", "mlm": "mlm", "sop": "sop"}
-    assert sorted(used["signatures"]) == sorted(parts)
-    for signature, part in parts.items():
+def test_outputs_of_signatures(loaded, batch, tokens, hub_tokens, expected):
+    parts = {
+        "serving_default": ("encoder", hub_tokens),
+        "tokens": ("encoder", tokens),
+        "mlm": ("mlm", batch),
+        "sop": ("sop", tokens),
+    }
+    assert sorted(loaded.signatures) == sorted(parts)
+    for signature, (part, inputs) in parts.items():
         named = {name: v for name, v in expected[part].items() if name != "encoder_outputs"}
-        assert_same_structure(used["signatures"][signature], named)
+        assert_same_structure(loaded.signatures[signature](**inputs), named)
 
 
-def test_other_batch_sizes_and_lengths(used, model):
-    inputs = {name: values[:1, :2] for name, values in pretraining_inputs().items()}
-    outputs = model.encoder(inputs)["sequence_output"]
-    np.testing.assert_allclose(used["other sizes"], outputs, **EXACT)
+def test_other_batch_sizes_and_lengths(loaded, tokens, model):
+    inputs = {name: values[:1, :2] for name, values in tokens.items()}
+    expected = model.encoder(inputs)["sequence_output"]
+    np.testing.assert_allclose(loaded(inputs)["sequence_output"], expected, **EXACT)
 
 
-def test_lists_of_variables(used, model):
+def test_lists_of_variables(loaded, model):
     names = set(original_names(model))
     heads = {scope: {n for n in names if n.startswith(scope)} for scope in ("cls/p", "cls/s")}
     encoder = names - heads["cls/p"] - heads["cls/s"]
-    trainable, of_mlm, of_sop = map(set, used["trainable"])
-    assert trainable == encoder
-    assert of_mlm == encoder | heads["cls/p"]
-    assert of_sop == encoder | heads["cls/s"]
-    assert set(used["variables"]) == encoder | {"dropout_state"}
-    assert used["losses"] == [0, 0, 0]
+    assert names_of(loaded.trainable_variables) == encoder
+    assert names_of(loaded.mlm.trainable_variables) == encoder | heads["cls/p"]
+    assert names_of(loaded.sop.trainable_variables) == encoder | heads["cls/s"]
+    assert names_of(loaded.variables) == encoder | {"dropout_state"}
+    for part in (loaded, loaded.mlm, loaded.sop):
+        assert len(part.regularization_losses) == 0
 
 
-def test_gradients_equal_the_model(used, model):
-    variables = original_names(model)
-    with tf.GradientTape() as tape:
-        outputs = model(pretraining_inputs(), output_hidden_states=True)
-        loss = tf.reduce_sum(tf.sin(outputs["sequence_output"]))
-        loss += tf.reduce_mean(tf.cos(outputs["masked_lm_logits"]))
-        loss += tf.reduce_sum(outputs["pooled_output"] ** 2)
-    names = list(used["gradients"])
-    gradients = tape.gradient(loss, [variables[name].value for name in names])
-    assert len(names) == len(variables) - 2  # all but the other head's
-    for name, gradient in zip(names, gradients, strict=True):
-        np.testing.assert_allclose(
-            used["gradients"][name], gradient, rtol=1e-5, atol=1e-5, err_msg=name
-        )
+def test_gradients_equal_the_model(loaded, batch, model):
+    def gradients(outputs_of, logits, variables):
+        with tf.GradientTape() as tape:
+            outputs = outputs_of()
+            loss = tf.reduce_sum(tf.sin(outputs["sequence_output"]))
+            loss += tf.reduce_mean(tf.cos(outputs[logits]))
+            loss += tf.reduce_sum(outputs["pooled_output"] ** 2)
+        return tape.gradient(loss, variables)
+
+    ours = original_names(model)
+    variables = list(loaded.mlm.trainable_variables)
+    assert len(variables) == len(ours) - 2  # all but the other head's
+    names = [variable.name.split(":")[0] for variable in variables]
+    found = gradients(lambda: loaded.mlm(batch), "mlm_logits", variables)
+    expected = gradients(
+        lambda: model(batch, output_hidden_states=True),
+        "masked_lm_logits",
+        [ours[name].value for name in names],
+    )
+    for name, one, other in zip(names, found, expected, strict=True):
+        one, other = map(tf.convert_to_tensor, (one, other))
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5, err_msg=name)
 
 
-def test_dropout_equals_the_model(used, model):
-    first, second, first_again = used["with dropout"]
-    inputs = pretraining_inputs()
+def test_dropout_equals_the_model(loaded, tokens, hub_tokens, model):
+    def output(inputs):
+        return loaded(inputs, training=True)["sequence_output"].numpy()
+
+    first, second = output(tokens), output(hub_tokens)
     state = tf.Variable([0, 0], dtype=tf.int64)
     for actual in (first, second):
-        seed = next_seed(state, inputs["input_ids"])
-        outputs = model.encoder(inputs, training=True, dropout_seed=seed)
-        np.testing.assert_allclose(actual, outputs["sequence_output"], **EXACT)
-    np.testing.assert_array_equal(first_again, first)
+        seed = next_seed(state, tokens["input_ids"])
+        expected = model.encoder(tokens, training=True, dropout_seed=seed)
+        np.testing.assert_allclose(actual, expected["sequence_output"], **EXACT)
     assert np.abs(first - second).max() > 0.1
+    loaded.dropout_state.assign([0, 0])
+    np.testing.assert_array_equal(output(hub_tokens), first)
 
 
 @pytest.mark.slow
-def test_xla_and_replicas(saved, model, expected, tmp_path):
-    results = run_program(saved[0], tmp_path, "xla", "replicas")
+def test_xla(loaded, batch, expected):
+    compiled = tf.function(
+        lambda inputs: loaded.mlm(inputs)["mlm_logits"], jit_compile=True, autograph=False
+    )
     logits = expected["mlm"]["mlm_logits"]
-    compiled, error = results["xla"]
-    np.testing.assert_allclose(compiled, logits, rtol=0, atol=1e-5)
-    assert "reshape" in error.lower()  # checks are left out
-    inputs = pretraining_inputs()
-    for row, actual in enumerate(results["replicas"]):
-        own = {name: inputs[name][row : row + 1] for name in INPUTS}
-        seed = next_seed(tf.Variable([0, 0], dtype=tf.int64), own["input_ids"])
-        outputs = model.encoder(own, training=True, dropout_seed=seed)
+    np.testing.assert_allclose(compiled(batch), logits, rtol=0, atol=1e-5)
+    with pytest.raises(INVALID, match=r"(?i)reshape"):  # checks are left out
+        compiled({**batch, "input_mask": batch["input_mask"][:1]})
+
+
+@pytest.mark.slow
+def test_replicas_count_training_calls_separately(saved, model, tokens):
+    strategy = create_strategy("mirrored")
+    with strategy.scope():
+        loaded = tf.saved_model.load(str(saved[0]))
+    rows = [{name: values[n : n + 1] for name, values in tokens.items()} for n in range(2)]
+    inputs = strategy.experimental_distribute_values_from_function(
+        lambda context: rows[context.replica_id_in_sync_group]
+    )
+    step = tf.function(
+        lambda inputs: loaded(inputs, training=True)["sequence_output"], autograph=False
+    )
+    found = strategy.experimental_local_results(strategy.run(step, [inputs]))
+    for row, actual in zip(rows, found, strict=True):
+        seed = next_seed(tf.Variable([0, 0], dtype=tf.int64), row["input_ids"])
+        outputs = model.encoder(row, training=True, dropout_seed=seed)
         np.testing.assert_allclose(actual, outputs["sequence_output"], **EXACT)
 
 
-@pytest.mark.parametrize(
-    ("kind", "message"),
-    [
-        ("too long", "more tokens than the model has positions: 16"),
-        ("mask", "input_mask must have the shape of the token ids"),
-        ("position", "masked_lm_positions must be less than the length of the sequences"),
-        ("rows", "masked_lm_positions must have a row for each example"),
-        ("missing", "Expected these arguments to match one of the following 4 option"),
-    ],
-)
-def test_invalid_inputs_are_rejected(used, kind, message):
-    assert message in used["errors"][kind]
+def test_invalid_inputs_are_rejected(loaded, batch, tokens):
+    one_mask, positions = {"input_mask": tokens["input_mask"][:1]}, batch[POSITIONS]
+    too_long = {name: tf.tile(values, [1, 4]) for name, values in tokens.items()}
+    for function, inputs, message in (
+        (loaded, too_long, "more tokens than the model has positions: 16"),
+        (loaded, {**tokens, **one_mask}, "input_mask must have the shape of the token ids"),
+        (loaded.mlm, {**batch, POSITIONS: positions + 6}, "must be less than the length of the se"),
+        (loaded.mlm, {**batch, POSITIONS: positions[:1]}, "must have a row for each example"),
+        (loaded, {"input_ids": tokens["input_ids"]}, "match one of the following 4 option"),
+    ):
+        with pytest.raises(INVALID, match=message):
+            function(inputs)
 
 
-def test_assets(used, contents):
-    tokenizer_file = Path(contents.tokenizer.files[0])
-    assert used["files"]["sp_model_file"] == tokenizer_file.read_bytes()
-    assert b'"hidden_dropout_prob": 0.2' in used["files"]["albert_config_file"]
-    assert used["do_lower_case"] is False
+def test_assets(loaded, contents):
+    files = [loaded.sp_model_file, loaded.albert_config_file]
+    vocabulary, config = (tf.io.read_file(file.asset_path).numpy() for file in files)
+    assert vocabulary == Path(contents.tokenizer.files[0]).read_bytes()
+    assert b'"hidden_dropout_prob": 0.2' in config
+    assert not loaded.do_lower_case
 
 
 def test_written_encoders_are_read(saved, contents, model):
@@ -211,7 +258,7 @@ def test_written_encoders_are_read(saved, contents, model):
     assert read.tokenizer.tokens == contents.tokenizer.tokens
 
 
-def test_encoder_without_heads_dropout_and_projection(tmp_path, golden):
+def test_encoder_without_heads_dropout_and_projection(tmp_path, golden, tokens):
     config = small_config(
         num_hidden_layers=1, num_hidden_groups=1, inner_group_num=1, embedding_size=12
     )
@@ -224,9 +271,8 @@ def test_encoder_without_heads_dropout_and_projection(tmp_path, golden):
     assert sorted(loaded.signatures) == ["serving_default", "tokens"]
     assert not {"mlm", "sop", "dropout_state", "sp_model_file"} & set(dir(loaded))
     assert len(loaded.variables) == len(loaded.trainable_variables) == len(weights)
-    inputs = {name: pretraining_inputs()[name] for name in INPUTS}
-    outputs = loaded(inputs, training=True)["sequence_output"]
-    np.testing.assert_allclose(outputs, encoder(inputs)["sequence_output"], **EXACT)
+    outputs = loaded(tokens, training=True)["sequence_output"]
+    np.testing.assert_allclose(outputs, encoder(tokens)["sequence_output"], **EXACT)
     stored = tf2_hub.read(str(tmp_path))
     assert stored.stored_tokenizer.files[0] == str(tmp_path / "assets" / vocabulary.name)
     assert stored.do_lower_case is True
