@@ -119,7 +119,8 @@ def loaded(case, directory):
 
 
 def call(case, function, rows=slice(None)):
-    return function(*(column[rows] for column in case.arguments.values()), **case.call)
+    columns = {name: column[rows] for name, column in case.arguments.items()}
+    return function(**columns, **case.call)
 
 
 def assert_equal(found, expected):
