@@ -32,7 +32,7 @@ S = TypeVar("S", bound=FineTuningSettings)
 
 @dataclasses.dataclass(frozen=True)
 class RunContext(Generic[S]):
-    """Everything that a run resolves from its settings; created once by `flow.prepare`."""
+    """Everything that a run resolves from its settings; created once by `prepare`."""
 
     settings: S  # unset values come from the trained model, the recipe or the defaults
     strategy: tf.distribute.Strategy

@@ -11,19 +11,12 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.checkpoints.model_choice import choose_model
-from albert_tf.checkpoints.model_directory import (
-    ModelDirectory,
-    make_output_dir,
-)
+from albert_tf.checkpoints.model_directory import ModelDirectory, make_output_dir
 from albert_tf.checkpoints.stored_model import StoredModel
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import check_folder, match_files
 from albert_tf.data.tfrecord import estimate_records
-from albert_tf.pretraining.batch_scaling import (
-    scale_to_batch_size,
-    scaling_advice,
-    scaling_report,
-)
+from albert_tf.pretraining.batch_scaling import scale_to_batch_size, scaling_advice, scaling_report
 from albert_tf.pretraining.instances import NONE, SOP
 from albert_tf.pretraining.masking import MaskingSettings, OnlineMasking, masking_limit_warning
 from albert_tf.pretraining.record_facts import (
@@ -56,13 +49,7 @@ from albert_tf.training.evaluation import (
     write_results,
 )
 from albert_tf.training.process_state import process_state_kept
-from albert_tf.training.run import (
-    finish,
-    locked_output,
-    log_plan,
-    start_log,
-    training_result,
-)
+from albert_tf.training.run import finish, locked_output, log_plan, start_log, training_result
 from albert_tf.training.run_log import EvaluationLog
 from albert_tf.training.run_records import EVALUATION_KEY, write_evaluation
 from albert_tf.training.settings import JobResult, OnLog, OptimizerConfig, check_arguments

@@ -15,12 +15,7 @@ from albert_tf.pretraining.instances import (
 )
 from albert_tf.pretraining.masking import MaskingSettings
 from albert_tf.settings import Settings, changed, dry_run_setting, required, setting
-from albert_tf.training.settings import (
-    STEPS_HELP,
-    WARMUP_HELP,
-    OptimizerConfig,
-    TrainingSettings,
-)
+from albert_tf.training.settings import STEPS_HELP, WARMUP_HELP, OptimizerConfig, TrainingSettings
 
 
 @dataclass(frozen=True, kw_only=True)

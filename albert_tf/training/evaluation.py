@@ -28,12 +28,7 @@ from albert_tf.training.objective import EvaluatedObjective, Features
 from albert_tf.training.run_log import result_lines
 from albert_tf.training.run_records import BEST_FILE, EVALUATION_KEY, BestTrial, Record
 from albert_tf.training.settings import JobResult
-from albert_tf.training.strategies import (
-    check_batch_size,
-    is_tpu,
-    local_replicas,
-    split_batch,
-)
+from albert_tf.training.strategies import check_batch_size, is_tpu, local_replicas, split_batch
 from albert_tf.training.training_directory import TrainingDirectory
 
 RESULTS_FILE = "eval_results.txt"

@@ -16,11 +16,7 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
-from albert_tf.checkpoints.model_directory import (
-    RUN_CONFIG_FILE,
-    read_run_config,
-    read_run_file,
-)
+from albert_tf.checkpoints.model_directory import RUN_CONFIG_FILE, read_run_config, read_run_file
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import read_file, read_utf8, write_file
 from albert_tf.data.strict_json import JsonValue, parse_json, shown
