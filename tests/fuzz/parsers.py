@@ -39,7 +39,12 @@ from albert_tf.data.tfrecord import FeatureSpec, count_records, masked_crc32c, r
 from albert_tf.multiple_choice.data import read_choices, read_race
 from albert_tf.pretraining import batching
 from albert_tf.pretraining.corpus import contains_text, cut_into_blocks, read_documents
-from albert_tf.pretraining.record_checks import check_record_files, explain_read_errors
+from albert_tf.pretraining.record_checks import (
+    are_masked,
+    check_record_files,
+    check_sentence_pairs,
+    explain_read_errors,
+)
 from albert_tf.squad.data import read_squad
 from albert_tf.squad.question_answerer import check_questions, read_plain_questions
 from albert_tf.token_classification.data import read_sentences, write_predictions
@@ -294,8 +299,8 @@ def _tfrecord_pipeline() -> None:
 
 
 def _tfrecord_kind() -> None:
-    batching.are_masked(_PART)
-    batching.check_sentence_pairs([_PART], "sop")
+    are_masked(_PART)
+    check_sentence_pairs([_PART], "sop")
 
 
 def _words(name: str) -> None:

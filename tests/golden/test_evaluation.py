@@ -80,6 +80,7 @@ def test_shorter_last_batch_counts_every_example_once(tmp_path, flags):
     assert_results(results, {**recorded, "loss": np.mean(losses)})
 
 
+@pytest.mark.slow
 def test_max_eval_steps(tmp_path):
     reference = Reference("config_0")
     results = evaluate(reference, tmp_path, max_eval_steps=2)

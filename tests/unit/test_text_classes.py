@@ -114,6 +114,17 @@ def directory(case, model, tokenizer, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def directories(tokenizer, tmp_path_factory):
+    """Returns the directory of a model with a task, by the class that takes its texts."""
+    folder = tmp_path_factory.mktemp("tasks")
+    return {
+        name: write_model(folder / name, case.make_model(), tokenizer, case.task)
+        for name, case in CASES.items()
+        if case.task
+    }
+
+
+@pytest.fixture(scope="module")
 def loaded(case, directory):
     return case.kind.load(directory)
 
@@ -187,14 +198,10 @@ def test_invalid_models_and_settings_are_rejected(case, model, directory, tokeni
 
 
 @pytest.mark.parametrize("name", sorted(CASES.keys() - {"TextEncoder"}))
-def test_models_of_another_task_are_rejected(name, tokenizer, tmp_path):
-    for other in CASES.values():
-        if other.task and other.kind.__name__ != name:
-            path = write_model(
-                tmp_path / other.kind.__name__, other.make_model(), tokenizer, other.task
-            )
-            with pytest.raises(ValueError, match=r"path|all weights"):
-                CASES[name].kind.load(path)
+def test_models_of_another_task_are_rejected(name, directories):
+    for other in directories.keys() - {name}:
+        with pytest.raises(ValueError, match=r"path|all weights"):
+            CASES[name].kind.load(directories[other])
 
 
 @pytest.mark.parametrize(

@@ -98,8 +98,14 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("cores", [1, 8])
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(
+    ("name", "cores"),
+    [
+        ("step", 1),
+        *((name, 2) for name in PROGRAMS),
+        *(pytest.param(name, 8, marks=pytest.mark.slow) for name in PROGRAMS),
+    ],
+)
 def test_programs_for_tpus_have_static_shapes(name, cores):
     trace, settings = PROGRAMS[name]
     with tf.Graph().as_default():

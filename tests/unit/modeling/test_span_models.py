@@ -34,7 +34,7 @@ def span_inputs(length=S, rows=range(B)):
 
 def beam_model(config=None, **options):
     return AlbertForQuestionAnsweringWithBeamSearch(
-        config or small_config(), **{"start_n_top": K, "end_n_top": M, **options}
+        config or small_config(**ONE_BLOCK), **{"start_n_top": K, "end_n_top": M, **options}
     )
 
 
@@ -62,7 +62,7 @@ def test_beams_do_not_depend_on_padding(row):
 def test_beams_do_not_depend_on_batches():
     strategy = create_strategy("one_device")
     with strategy.scope():
-        model = beam_model(small_config(**ONE_BLOCK))
+        model = beam_model()
     predictor = Predictor(model, strategy, outputs=BEAMS, max_seq_length=S, tokens_per_batch=10)
     assert_same_beams(predictor.predict(windows()), model(span_inputs()))
 
