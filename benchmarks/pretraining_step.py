@@ -22,6 +22,8 @@ from absl import app, flags
 
 from albert_tf.checkpoints.huggingface import read_config
 from albert_tf.config import FLOAT32, PRECISIONS, AlbertConfig
+from albert_tf.modeling.ops import PLAIN
+from albert_tf.modeling.ops_fused import FusedOps
 from albert_tf.training.trainer import Trainer
 from benchmarks.matmul import matmul_rate, pretraining_operations
 from benchmarks.pretraining import pretraining_trainer, random_batch
@@ -77,10 +79,10 @@ def main(_: list[str]) -> None:
         in_parts = make_trainer(config, A)
         floors = {name_of_parts(A): 3 * operations, **floors}
         runs[name_of_parts(A)] = lambda: in_parts.train_step(batch)["gradient_norm"].numpy()
-    is_fused = trainer._training.fuses
+    is_fused = isinstance(trainer._training.ops, FusedOps)
     if is_fused:
         plain = make_trainer(config, 1)
-        plain._training.fuses = False
+        plain._training.ops = PLAIN
         floors["plain step"] = 3 * operations
         runs["plain step"] = lambda: plain.train_step(batch)["gradient_norm"].numpy()
     print(f"models and optimizers: peak memory {peak_memory():.2f} GB")

@@ -17,9 +17,9 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 from absl import app, flags
+from albert_tf.checkpoints.model_contents import ModelContents
 
 from albert_tf.checkpoints import tf2_hub
-from albert_tf.checkpoints.model_contents import ModelContents
 from albert_tf.config import AlbertConfig
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.modeling.original_names import original_names

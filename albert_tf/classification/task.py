@@ -16,6 +16,7 @@ from albert_tf.labels import Labels
 from albert_tf.modeling.heads import class_outputs
 from albert_tf.modeling.losses import LossSum, binary_loss, regression_loss
 from albert_tf.modeling.models import AlbertForClassification
+from albert_tf.modeling.ops import PLAIN, Ops
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.training.objective import EXAMPLE_WEIGHTS, Features
 
@@ -67,12 +68,14 @@ class ClassificationTask(LabelTask):
             weights *= self.class_weights
         return features["label_ids"], weights
 
-    def losses(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
+    def losses(
+        self, outputs: Mapping[str, Any], features: Features, ops: Ops = PLAIN
+    ) -> dict[str, LossSum]:
         """See `Objective`."""
         if self.labels.multi_label or self.labels.is_regression:
             loss = binary_loss if self.labels.multi_label else regression_loss
             return {LOSS: loss(outputs["logits"], *self._loss_targets(features))}
-        return super().losses(outputs, features)
+        return super().losses(outputs, features, ops)
 
     def metrics(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
         """See `Objective`; a regression has no metrics other than the loss."""

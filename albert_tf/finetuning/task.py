@@ -18,6 +18,7 @@ from albert_tf.data.sequences import TokenSequences
 from albert_tf.data.strict_json import listed
 from albert_tf.labels import Labels, decimal_number
 from albert_tf.modeling.losses import LossSum, accuracy, classification_loss
+from albert_tf.modeling.ops import PLAIN, Ops
 from albert_tf.training.objective import EXAMPLE_WEIGHTS, WHOLE, Features, Objective, Shard
 
 LOSS = "loss"  # also the name of the total loss
@@ -102,9 +103,11 @@ class InMemoryTask(Objective, ABC):
         """See `Objective`."""
         return {LOSS: tf.reduce_sum(self._loss_targets(features)[1])}
 
-    def losses(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
+    def losses(
+        self, outputs: Mapping[str, Any], features: Features, ops: Ops = PLAIN
+    ) -> dict[str, LossSum]:
         """See `Objective`."""
-        return {LOSS: classification_loss(outputs["logits"], *self._loss_targets(features))}
+        return {LOSS: classification_loss(outputs["logits"], *self._loss_targets(features), ops)}
 
     def total_loss(self, losses: Mapping[str, LossSum]) -> Any:
         """See `Objective`."""

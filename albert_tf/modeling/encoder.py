@@ -12,7 +12,6 @@ import keras
 import tensorflow as tf
 
 from albert_tf.data.errors import UserError
-from albert_tf.modeling import fused_attention
 from albert_tf.modeling.layers import (
     ConfigLike,
     FactorizedEmbedding,
@@ -25,6 +24,7 @@ from albert_tf.modeling.layers import (
     register,
     split_seed,
 )
+from albert_tf.modeling.ops import PLAIN, Ops
 from albert_tf.modeling.parameter_sharing import BlockPlace, block_places, block_runs
 from albert_tf.modeling.rematerialization import Run, run_rematerialized
 
@@ -200,6 +200,7 @@ class AlbertEncoder(ConfiguredModel):
         dropout_seed: Seed = None,
         output_hidden_states: bool = False,
         output_attentions: bool = False,
+        ops: Ops = PLAIN,
     ) -> dict[str, Any]:
         """Encodes a batch of token sequences.
 
@@ -214,6 +215,7 @@ class AlbertEncoder(ConfiguredModel):
                 training call takes the next seed of the encoder's generator.
             output_hidden_states: whether to return the outputs of all layers.
             output_attentions: whether to return the attention probabilities.
+            ops: the operations between matrix products, which a training step selects.
 
         Returns:
             A dictionary of float tensors: `pooled_output` [B, H] and `sequence_output` [B, S, H].
@@ -243,16 +245,15 @@ class AlbertEncoder(ConfiguredModel):
         x = embedded if self.embedding_projection is None else self.embedding_projection(embedded)
 
         if self.remat and training and not output_attentions:
-            encoder_outputs = run_rematerialized(x, self._runs(attention_mask, block_seeds))
+            encoder_outputs = run_rematerialized(x, self._runs(attention_mask, block_seeds, ops))
         else:
-            # Fused attention does not return probabilities.
-            attention = None if output_attentions else fused_attention.current()
+            if output_attentions:
+                ops = ops.with_plain_attention()
             encoder_outputs, attention_probs = [], []
-            with fused_attention.use_attention(attention):
-                for block, seed in zip(self._blocks_in_order(), block_seeds, strict=True):
-                    x, probabilities = block(x, attention_mask, seed)
-                    encoder_outputs.append(x)
-                    attention_probs.append(probabilities)
+            for block, seed in zip(self._blocks_in_order(), block_seeds, strict=True):
+                x, probabilities = block(x, attention_mask, seed, ops=ops)
+                encoder_outputs.append(x)
+                attention_probs.append(probabilities)
         x = encoder_outputs[-1]
 
         outputs = {"pooled_output": tf.tanh(self.pooler(x[:, 0])), "sequence_output": x}
@@ -280,8 +281,10 @@ class AlbertEncoder(ConfiguredModel):
             )
         return list(blocks.values())
 
-    def _runs(self, attention_mask: tf.Tensor, seeds: Sequence[tf.Tensor | None]) -> list[Run]:
-        of_block = {b: lambda *args, block=b: block(*args)[0] for b in self.blocks}
+    def _runs(
+        self, attention_mask: tf.Tensor, seeds: Sequence[tf.Tensor | None], ops: Ops
+    ) -> list[Run]:
+        of_block = {b: lambda *args, block=b: block(*args, ops=ops)[0] for b in self.blocks}
         runs = []
         for block, seed in zip(self._blocks_in_order(), seeds, strict=True):
             inputs = (attention_mask,) if seed is None else (attention_mask, seed)

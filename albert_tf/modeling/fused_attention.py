@@ -8,10 +8,8 @@ The kernels take lengths, so a mask must be ones followed by zeros, as in all tr
 any other mask the context is NaN, so the step fails visibly.
 """
 
-import contextvars
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -22,11 +20,10 @@ from tensorflow.python.framework.config import is_op_determinism_enabled
 
 from albert_tf.config import FLOAT32, AlbertConfig
 from albert_tf.data.errors import UserError
-from albert_tf.modeling import kernels
+from albert_tf.modeling.ops import MASKED_SCORE, byte_threshold, on_tpu, random_bytes
 
 _MIN_CAPABILITY = (8, 0)
 _MAX_HEAD_SIZE = 128  # limit of cuDNN's backward kernel before Hopper; applied to all GPUs
-MASKED_SCORE = -10000.0  # added to the attention scores of padding keys
 # Largest allowed difference between a kernel and plain attention in float32, relative to the norm.
 # Rounding to bfloat16 reaches a quarter of it. A wrong mask or scale causes ten times the limit.
 TOLERANCE = 0.01
@@ -127,11 +124,11 @@ class CompiledAttention:
         """Returns the context for any mask; for the other arguments see `FusedAttention`.
 
         Dropout is applied if `dropout_rate` is positive and `dropout_seed`, int32 [2], is not
-        `None`. The exact rate is `kernels.byte_threshold(dropout_rate)[0] / 256`.
+        `None`. The exact rate is `byte_threshold(dropout_rate)[0] / 256`.
         """
         lowered = MASKED_SCORE * (1.0 - tf.cast(attention_mask, tf.float32))[:, None, None, :]
         drops = dropout_seed is not None and dropout_rate > 0.0
-        threshold, scale = kernels.byte_threshold(dropout_rate) if drops else (0, 1.0)
+        threshold, scale = byte_threshold(dropout_rate) if drops else (0, 1.0)
 
         @tf.custom_gradient
         def attend(*tensors: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
@@ -142,13 +139,13 @@ class CompiledAttention:
             if drops:
                 # On TPUs, XLA stores the scores in this order of axes.
                 shape = tf.gather(tf.shape(scores), [0, 1, 3, 2])
-                is_kept = kernels.random_bytes(shape, dropout_seed) >= threshold
+                is_kept = random_bytes(shape, dropout_seed) >= threshold
                 is_kept = tf.transpose(is_kept, [0, 1, 3, 2])
                 exponentials = tf.where(is_kept, exponentials, -exponentials)
             # Without the barrier, XLA would also store the float32 exponentials.
             (signed,) = xla.optimization_barrier(tf.cast(exponentials, query.dtype))
             kept = tf.nn.relu(signed) if drops else signed
-            if drops or kernels.on_tpu():
+            if drops or on_tpu():
                 sums = _product(kept, value)
             else:
                 sums = _product(kept, tf.concat([value, tf.ones_like(value[..., :1])], axis=-1))
@@ -184,27 +181,6 @@ def _product(probabilities: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
         rhs_batch_dimensions=[0, 1],
     )
     return xla.dot_general(probabilities, value, axes, preferred_element_type=tf.float32)
-
-
-Attention = FusedAttention | CompiledAttention
-_current: contextvars.ContextVar[Attention | None] = contextvars.ContextVar(
-    "attention", default=None
-)
-
-
-@contextmanager
-def use_attention(attention: Attention | None) -> Iterator[None]:
-    """Context manager that sets the attention of layers; `None` is plain attention."""
-    token = _current.set(attention)
-    try:
-        yield
-    finally:
-        _current.reset(token)
-
-
-def current() -> Attention | None:
-    """Returns the attention set by `use_attention`; `None` is plain attention."""
-    return _current.get()
 
 
 def key_lengths(attention_mask: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

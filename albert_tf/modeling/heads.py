@@ -6,8 +6,8 @@ import tensorflow as tf
 from keras.initializers import TruncatedNormal
 
 from albert_tf.data.errors import UserError
-from albert_tf.modeling import kernels
-from albert_tf.modeling.layers import ConfigLike, ConfiguredLayer, Seed, dropout, register, rows_of
+from albert_tf.modeling.layers import ConfigLike, ConfiguredLayer, Seed, register
+from albert_tf.modeling.ops import PLAIN, Ops, add_bias, as_float32, dropout, rows_of
 
 MASKED_LOGIT = -1e30  # score of masked positions; float16 cannot represent it
 
@@ -34,6 +34,7 @@ class MaskedLmHead(ConfiguredLayer):
         sequence_output: tf.Tensor,
         masked_lm_positions: tf.Tensor | None,
         word_embeddings: tf.Tensor,
+        ops: Ops = PLAIN,
     ) -> tf.Tensor:
         """Returns logits, float32 [B, P, V], for positions, int32 [B, P]. Unused slots contain 0.
 
@@ -45,9 +46,9 @@ class MaskedLmHead(ConfiguredLayer):
             gathered = tf.gather(sequence_output, masked_lm_positions, batch_dims=1)
             shape = tf.shape(masked_lm_positions)
         rows = tf.reshape(gathered, [-1, self.config.hidden_size])
-        transformed = self.layer_norm(self.transform(rows))
+        transformed = self.layer_norm(self.transform(rows, ops=ops))
         logits = tf.matmul(transformed, tf.convert_to_tensor(word_embeddings), transpose_b=True)
-        logits = kernels.as_float32(logits) + kernels.as_float32(self.output_bias)
+        logits = as_float32(logits) + as_float32(self.output_bias)
         return tf.reshape(logits, tf.concat([shape, [self.config.vocab_size]], axis=0))
 
 
@@ -96,7 +97,7 @@ class ClassificationHead(ConfiguredLayer):
         """Maps float [..., H] to logits, float32 [..., K]; without a seed, there is no dropout."""
         kept = dropout(vectors, self.dropout_prob, dropout_seed)
         logits = tf.matmul(rows_of(kept), self.output_weights, transpose_b=True)
-        logits = kernels.as_float32(logits) + kernels.as_float32(self.output_bias)
+        logits = as_float32(logits) + as_float32(self.output_bias)
         if vectors.shape.rank == 2:
             return logits
         return tf.reshape(logits, tf.concat([tf.shape(vectors)[:-1], [self.num_labels]], axis=0))
@@ -213,7 +214,7 @@ class SpanBeamHead(ConfiguredLayer):
         end_kernel, start_kernel = tf.split(tf.convert_to_tensor(self.end_dense_0.kernel), 2)
         start_features = tf.gather(sequence_output, starts, batch_dims=1)
         by_start = tf.einsum("bkh,hi->bki", start_features, start_kernel)
-        by_end = kernels.add_bias(
+        by_end = add_bias(
             tf.einsum("bsh,hi->bsi", sequence_output, end_kernel), self.end_dense_0.bias
         )
         hidden = tf.tanh(by_end[:, None] + by_start[:, :, None])

@@ -23,8 +23,20 @@ import tensorflow as tf
 from keras.initializers import TruncatedNormal
 
 from albert_tf.config import EXACT_GELU, AlbertConfig
-from albert_tf.modeling import fused_attention, kernels
-from albert_tf.modeling.fused_attention import MASKED_SCORE
+from albert_tf.modeling.ops import (
+    PLAIN,
+    Ops,
+    add_bias,
+    as_float32,
+    dropout,
+    embedding_lookup,
+    exact_gelu,
+    factor_of,
+    gelu,
+    layer_norm,
+    with_axes_of,
+    with_shape_of,
+)
 
 LAYER_NORM_EPSILON = 1e-12
 
@@ -33,8 +45,8 @@ Inputs: TypeAlias = Mapping[str, tf.Tensor] | tf.Tensor  # by name, or only toke
 Seed: TypeAlias = tf.Tensor | None  # dropout seed, int32 [2]; `None` disables dropout
 
 ACTIVATIONS = {
-    "gelu": kernels.gelu,
-    EXACT_GELU: kernels.exact_gelu,
+    "gelu": gelu,
+    EXACT_GELU: exact_gelu,
     "relu": tf.nn.relu,
     "tanh": tf.tanh,
     "linear": tf.identity,
@@ -57,30 +69,11 @@ def as_config(config: ConfigLike) -> AlbertConfig:
     )
 
 
-def dropout(x: tf.Tensor, rate: float, seed: Seed) -> tf.Tensor:
-    """Returns `kernels.dropout` of x; without a seed, or with a rate of 0, returns x."""
-    return x if seed is None or rate == 0.0 else kernels.dropout(x, rate, seed)
-
-
 def split_seed(seed: Seed, num: int) -> list[tf.Tensor | None]:
     """Returns `num` independent seeds, int32 [2] each; `None` for each if `seed` is `None`."""
     if seed is None:
         return [None] * num
     return tf.unstack(tf.random.experimental.stateless_split(seed, num), num=num)
-
-
-def rows_of(x: tf.Tensor) -> tf.Tensor:
-    """Reshapes [..., K] to [R, K]."""
-    return tf.reshape(x, [-1, x.shape[-1]])
-
-
-def keeps_axes(x: tf.Tensor) -> bool:
-    """Returns whether projections multiply x without reshaping it to rows: on TPUs in bfloat16.
-
-    XLA selects the memory layouts. If projections merged axes, XLA would copy their results to
-    another layout for the products of attention heads.
-    """
-    return x.dtype == tf.bfloat16 and kernels.on_tpu()
 
 
 class SavedSettings:
@@ -129,28 +122,23 @@ class Projection(SavedSettings, keras.layers.Layer):
         )
         self.built = True
 
-    def call(self, x: tf.Tensor) -> tf.Tensor:
+    def call(self, x: tf.Tensor, ops: Ops = PLAIN) -> tf.Tensor:
         """Maps float [..., input_size] to float [..., output_size]."""
-        if x.shape.rank == 2 or keeps_axes(x):
-            return self._project(x)
+        product = self.product(factor_of(x))
+        if self._activate in (gelu, exact_gelu):
+            activated = ops.biased_gelu(product, self.bias, self._activate is exact_gelu)
+        else:
+            # Not tf.nn.bias_add: on a CPU, its gradient sums the rows in bfloat16, which loses
+            # small summands.
+            activated = self._activate(add_bias(product, self.bias))
         # A reshape between product and activation would prevent TensorFlow from fusing them.
-        projected = self._project(rows_of(x))
-        return tf.reshape(projected, tf.concat([tf.shape(x)[:-1], [self.output_size]], axis=0))
-
-    def _project(self, x: tf.Tensor) -> tf.Tensor:
-        product = self.product(x)
-        if self._activate in (kernels.gelu, kernels.exact_gelu):
-            return kernels.biased_gelu(product, self.bias, self._activate is kernels.exact_gelu)
-        # Not tf.nn.bias_add: on a CPU, its gradient sums the rows in bfloat16, which loses small
-        # summands.
-        return self._activate(kernels.add_bias(product, self.bias))
+        return with_axes_of(x, activated)
 
     def product(self, x: tf.Tensor) -> tf.Tensor:
-        """Returns x W without the bias.
+        """Returns x W without the bias, for an x of `factor_of`.
 
-        The shape of x is [R, input_size] or, if `keeps_axes(x)`, also [B, S, input_size] or
-        [B, S, N, D] with input_size = N * D. The result is [R, output_size] or
-        [B, S, output_size].
+        Maps [R, input_size] to [R, output_size], and [B, S, input_size], or [B, S, N, D] with
+        input_size = N * D, to [B, S, output_size].
         """
         if x.shape.rank == 2:
             return tf.matmul(x, self.kernel)
@@ -177,11 +165,11 @@ class LayerNorm(SavedSettings, keras.layers.Layer):
     def call(self, x: tf.Tensor) -> tf.Tensor:
         """Maps float [..., H] to float [..., H]."""
         gamma, beta = tf.convert_to_tensor(self.gamma), tf.convert_to_tensor(self.beta)
-        return kernels.layer_norm(x, gamma, beta, LAYER_NORM_EPSILON)
+        return layer_norm(x, gamma, beta, LAYER_NORM_EPSILON)
 
-    def of_sum(self, x: tf.Tensor, rows: tf.Tensor, bias: keras.Variable) -> tf.Tensor:
+    def of_sum(self, x: tf.Tensor, rows: tf.Tensor, bias: keras.Variable, ops: Ops) -> tf.Tensor:
         """Normalizes x + rows + bias: x [B, S, H], rows [B * S, H] or [B, S, H], bias [H]."""
-        return kernels.residual_norm(x, rows, bias, self.gamma, self.beta, LAYER_NORM_EPSILON)
+        return ops.residual_norm(x, rows, bias, self.gamma, self.beta, LAYER_NORM_EPSILON)
 
 
 class ConfiguredLayer(SavedSettings, keras.layers.Layer):
@@ -240,7 +228,7 @@ class FactorizedEmbedding(ConfiguredLayer):
         table = tf.convert_to_tensor(table)
         if self.use_one_hot_embeddings:
             return tf.matmul(tf.one_hot(ids, table.shape[0], dtype=table.dtype), table)
-        return kernels.embedding_lookup(table, ids)
+        return embedding_lookup(table, ids)
 
     def call(
         self, input_ids: tf.Tensor, segment_ids: tf.Tensor, dropout_seed: Seed = None
@@ -254,9 +242,7 @@ class FactorizedEmbedding(ConfiguredLayer):
         words = self._look_up(self.word_embeddings, input_ids)
         segments = self._look_up(self.token_type_embeddings, segment_ids)
         positions = tf.convert_to_tensor(self.position_embeddings)[:length]
-        embedded = self.layer_norm(
-            kernels.as_float32(words) + kernels.as_float32(segments) + kernels.as_float32(positions)
-        )
+        embedded = self.layer_norm(as_float32(words) + as_float32(segments) + as_float32(positions))
         return dropout(embedded, self.config.hidden_dropout_prob, dropout_seed), words
 
     def _checked_length(self, input_ids: tf.Tensor) -> int | tf.Tensor:
@@ -293,50 +279,42 @@ class SelfAttention(ConfiguredLayer):
         self.built = True
 
     def call(
-        self, x: tf.Tensor, attention_mask: tf.Tensor, dropout_seed: Seed = None
+        self,
+        x: tf.Tensor,
+        attention_mask: tf.Tensor,
+        dropout_seed: Seed = None,
+        ops: Ops = PLAIN,
     ) -> tuple[tf.Tensor, tf.Tensor | None]:
         """Attends from every position of x, float [B, S, H], to the real tokens of its sequence.
 
         `attention_mask` is [B, S] of any number type; 1 = real token, 0 = padding. As in the
         original, a row of zeros has the same effect as a row of ones. Returns the projected
         context, float [B, S, H], and the attention probabilities before dropout, float [B, N, S,
-        S]. With fused attention, the probabilities are `None`.
+        S]. If `ops` has fused attention, the probabilities are `None`.
         """
-        context, probabilities = self.context(x, attention_mask, dropout_seed)
-        return self.output_projection(context), probabilities
+        context, probabilities = self.context(x, attention_mask, dropout_seed, ops)
+        return self.output_projection(context, ops=ops), probabilities
 
     def context(
-        self, x: tf.Tensor, attention_mask: tf.Tensor, dropout_seed: Seed = None
+        self, x: tf.Tensor, attention_mask: tf.Tensor, dropout_seed: Seed, ops: Ops
     ) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """Returns the context before the projection, and the probabilities.
+        """Returns the context before the projection, float [B, S, H], and the probabilities.
 
-        The shape of the context is [B, S, H] or, if `keeps_axes(x)`, [B, S, N, D].
+        For some layouts, see `with_shape_of`, the shape of the context is [B, S, N, D].
         """
-        query = self._heads(self.query, x, scale=self.config.head_size**-0.5)
-        key = self._heads(self.key, x)
-        value = self._heads(self.value, x)
-
-        fused = fused_attention.current()
+        query = self._heads(self.query, x, ops, scale=self.config.head_size**-0.5)
+        key = self._heads(self.key, x, ops)
+        value = self._heads(self.value, x, ops)
         rate = self.config.attention_probs_dropout_prob
-        probabilities = None
-        if fused is not None and fused.takes(query):
-            context = fused(query, key, value, attention_mask, rate, dropout_seed)
-        else:
-            scores = tf.matmul(query, key, transpose_b=True)
-            probabilities = kernels.masked_softmax(scores, attention_mask, MASKED_SCORE)
-            context = tf.matmul(dropout(probabilities, rate, dropout_seed), value)
-        context = tf.transpose(context, [0, 2, 1, 3])
-        return context if keeps_axes(x) else tf.reshape(context, tf.shape(x)), probabilities
+        context, probabilities = ops.attend(query, key, value, attention_mask, rate, dropout_seed)
+        return with_shape_of(x, tf.transpose(context, [0, 2, 1, 3])), probabilities
 
-    def _heads(self, projection: Projection, x: tf.Tensor, scale: float = 1.0) -> tf.Tensor:
+    def _heads(
+        self, projection: Projection, x: tf.Tensor, ops: Ops, scale: float = 1.0
+    ) -> tf.Tensor:
         """Projects [B, S, H], scales the result, and splits it into heads [B, N, S, D]."""
-        if keeps_axes(x):
-            product = projection.product(x)
-        else:
-            product = tf.reshape(projection.product(rows_of(x)), tf.shape(x))
-        return kernels.biased_heads(
-            product, projection.bias, scale, self.config.num_attention_heads
-        )
+        product = with_shape_of(x, projection.product(factor_of(x)))
+        return ops.biased_heads(product, projection.bias, scale, self.config.num_attention_heads)
 
 
 @register
@@ -350,9 +328,9 @@ class FeedForward(ConfiguredLayer):
         self.output_projection = self._projection(F, H, "output")
         self.built = True
 
-    def call(self, x: tf.Tensor) -> tf.Tensor:
+    def call(self, x: tf.Tensor, ops: Ops = PLAIN) -> tf.Tensor:
         """Maps float [B, S, H] to float [B, S, H]."""
-        return self.output_projection(self.intermediate(x))
+        return self.output_projection(self.intermediate(x, ops=ops), ops=ops)
 
 
 @register
@@ -383,23 +361,33 @@ class TransformerBlock(ConfiguredLayer):
         self.built = True
 
     def call(
-        self, x: tf.Tensor, attention_mask: tf.Tensor, dropout_seed: Seed = None
+        self,
+        x: tf.Tensor,
+        attention_mask: tf.Tensor,
+        dropout_seed: Seed = None,
+        ops: Ops = PLAIN,
     ) -> tuple[tf.Tensor, tf.Tensor | None]:
         """Maps float [B, S, H] to float [B, S, H] and probabilities; see `SelfAttention.call`."""
         seeds = split_seed(dropout_seed, 3)
         attention, feed_forward = self.attention, self.feed_forward
-        context, probabilities = attention.context(x, attention_mask, seeds[0])
-        x = self._add(x, attention.output_projection, context, self.attention_norm, seeds[1])
-        hidden = feed_forward.intermediate(x)
-        x = self._add(x, feed_forward.output_projection, hidden, self.feed_forward_norm, seeds[2])
+        context, probabilities = attention.context(x, attention_mask, seeds[0], ops)
+        x = self._add(x, attention.output_projection, context, self.attention_norm, seeds[1], ops)
+        hidden = feed_forward.intermediate(x, ops=ops)
+        norm = self.feed_forward_norm
+        x = self._add(x, feed_forward.output_projection, hidden, norm, seeds[2], ops)
         return x, probabilities
 
     def _add(
-        self, x: tf.Tensor, projection: Projection, inner: tf.Tensor, norm: LayerNorm, seed: Seed
+        self,
+        x: tf.Tensor,
+        projection: Projection,
+        inner: tf.Tensor,
+        norm: LayerNorm,
+        seed: Seed,
+        ops: Ops,
     ) -> tf.Tensor:
         """Returns norm(x + dropout(projection(inner))), float [B, S, H]."""
         rate = self.config.hidden_dropout_prob
         if seed is None or rate == 0.0:
-            rows = inner if keeps_axes(inner) else rows_of(inner)
-            return norm.of_sum(x, projection.product(rows), projection.bias)
-        return norm(x + dropout(projection(inner), rate, seed))
+            return norm.of_sum(x, projection.product(factor_of(inner)), projection.bias, ops)
+        return norm(x + dropout(projection(inner, ops=ops), rate, seed))

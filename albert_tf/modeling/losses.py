@@ -10,8 +10,8 @@ import keras
 import tensorflow as tf
 
 from albert_tf.data.errors import UserError
-from albert_tf.modeling import kernels
 from albert_tf.modeling.layers import register
+from albert_tf.modeling.ops import PLAIN, Ops
 
 MASKED_LM_EPSILON = 1e-5
 
@@ -53,20 +53,19 @@ def pretraining_loss(masked_lm: LossSum, sentence: LossSum | None = None) -> tf.
     return loss if sentence is None else loss + sentence.mean()
 
 
-def cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+def cross_entropy(logits: tf.Tensor, labels: tf.Tensor, ops: Ops = PLAIN) -> tf.Tensor:
     """Returns -log softmax(logits)[label], float [...], of logits [..., K] and int labels."""
-    logits = tf.cast(logits, tf.float32)
-    if kernels.fuses():
-        return kernels.fused_cross_entropy(logits, labels)
-    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+    return ops.cross_entropy(tf.cast(logits, tf.float32), labels)
 
 
-def classification_loss(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> LossSum:
+def classification_loss(
+    logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, ops: Ops = PLAIN
+) -> LossSum:
     """Returns the cross entropy of logits [..., K] and labels, int32 [...].
 
     In all losses, weights are 0 for padding and for tokens without a label.
     """
-    return LossSum.of(cross_entropy(logits, labels), weights)
+    return LossSum.of(cross_entropy(logits, labels, ops), weights)
 
 
 def position_loss(log_probs: tf.Tensor, positions: tf.Tensor, weights: tf.Tensor) -> LossSum:

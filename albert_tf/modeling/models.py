@@ -18,6 +18,7 @@ from albert_tf.modeling.heads import (
 )
 from albert_tf.modeling.layers import ConfigLike, Inputs, Seed, register
 from albert_tf.modeling.losses import HeadLoss
+from albert_tf.modeling.ops import PLAIN, Ops
 
 _HEAD = 1  # folded into the dropout seed, so that head and encoder have different seeds
 C = TypeVar("C", bound="LabelModel")
@@ -43,6 +44,7 @@ class EncoderAndHead(ConfiguredModel):
         dropout_seed: Seed = None,
         output_hidden_states: bool = False,
         output_attentions: bool = False,
+        ops: Ops = PLAIN,
     ) -> dict[str, Any]:
         """Runs the encoder and the head. Returns the outputs that the class describes.
 
@@ -62,8 +64,9 @@ class EncoderAndHead(ConfiguredModel):
             dropout_seed=dropout_seed,
             output_hidden_states=output_hidden_states,
             output_attentions=output_attentions,
+            ops=ops,
         )
-        scores = self._head_outputs(outputs, inputs, head_seed)
+        scores = self._head_outputs(outputs, inputs, head_seed, ops)
         if output_hidden_states:
             return {**outputs, **scores}
         return {**{k: v for k, v in outputs.items() if k == "attention_probs"}, **scores}
@@ -73,7 +76,7 @@ class EncoderAndHead(ConfiguredModel):
         del training
         return inputs
 
-    def _head_outputs(self, outputs: Tensors, inputs: Tensors, seed: Seed) -> Tensors:
+    def _head_outputs(self, outputs: Tensors, inputs: Tensors, seed: Seed, ops: Ops) -> Tensors:
         raise NotImplementedError
 
     def default_loss(self) -> dict[str, HeadLoss]:
@@ -122,13 +125,14 @@ class AlbertForPretraining(EncoderAndHead):
             )
         self.built = True
 
-    def _head_outputs(self, outputs: Tensors, inputs: Tensors, seed: Seed) -> Tensors:
+    def _head_outputs(self, outputs: Tensors, inputs: Tensors, seed: Seed, ops: Ops) -> Tensors:
         positions = inputs.get("masked_lm_positions")
         scores = {
             "masked_lm_logits": self.masked_lm_head(
                 outputs["sequence_output"],
                 None if positions is None else tf.cast(positions, tf.int32),
                 self.encoder.embeddings.word_embeddings,
+                ops=ops,
             )
         }
         if self.has_sentence_order_head:
@@ -276,7 +280,7 @@ class AlbertForClassification(LabelModel):
             raise UserError("multi_label needs at least two labels. Received: num_labels=1")
         self.multi_label = multi_label
 
-    def _head_outputs(self, outputs: Tensors, inputs: Tensors, seed: Seed) -> Tensors:
+    def _head_outputs(self, outputs: Tensors, inputs: Tensors, seed: Seed, ops: Ops) -> Tensors:
         return {"logits": self.classifier(outputs["pooled_output"], seed)}
 
     def default_loss(self) -> dict[str, HeadLoss]:
@@ -308,7 +312,7 @@ class AlbertForTokenClassification(LabelModel):
     uses_pooler = False
     min_labels = 2
 
-    def _head_outputs(self, outputs: Tensors, inputs: Tensors, seed: Seed) -> Tensors:
+    def _head_outputs(self, outputs: Tensors, inputs: Tensors, seed: Seed, ops: Ops) -> Tensors:
         return {"logits": self.classifier(outputs["sequence_output"], seed)}
 
 
@@ -346,7 +350,7 @@ class AlbertForMultipleChoice(EncoderAndHead):
         )
         self.built = True
 
-    def _head_outputs(self, outputs: Tensors, inputs: Tensors, seed: Seed) -> Tensors:
+    def _head_outputs(self, outputs: Tensors, inputs: Tensors, seed: Seed, ops: Ops) -> Tensors:
         logits = self.classifier(outputs["pooled_output"], seed)
         ids = tf.convert_to_tensor(inputs["input_ids"])
         if ids.shape.rank == 2:
@@ -394,7 +398,7 @@ class AlbertForQuestionAnswering(EncoderAndHead):
         self.span_head = SpanHead(self.config, name="span_head", dtype=self.dtype_policy)
         self.built = True
 
-    def _head_outputs(self, outputs: Tensors, inputs: Tensors, seed: Seed) -> Tensors:
+    def _head_outputs(self, outputs: Tensors, inputs: Tensors, seed: Seed, ops: Ops) -> Tensors:
         logits = self.span_head(outputs["sequence_output"])
         start_logits, end_logits = tf.unstack(logits, axis=-1)
         return {"start_logits": start_logits, "end_logits": end_logits}
@@ -477,7 +481,7 @@ class AlbertForQuestionAnsweringWithBeamSearch(EncoderAndHead):
             return _pad(inputs, max(self.start_n_top, self.end_n_top))
         return inputs
 
-    def _head_outputs(self, outputs: Tensors, inputs: Tensors, seed: Seed) -> Tensors:
+    def _head_outputs(self, outputs: Tensors, inputs: Tensors, seed: Seed, ops: Ops) -> Tensors:
         return self.span_head(
             outputs["sequence_output"], inputs["p_mask"], inputs.get("start_positions"), seed
         )

@@ -19,7 +19,7 @@ import keras
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.python import xla
 
-from albert_tf.modeling.kernels import in_xla
+from albert_tf.modeling.ops import in_xla
 
 
 class Run(NamedTuple):

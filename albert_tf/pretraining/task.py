@@ -17,6 +17,7 @@ from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_size
 from albert_tf.modeling.losses import LossSum, accuracy, classification_loss, pretraining_loss
 from albert_tf.modeling.models import AlbertForPretraining
+from albert_tf.modeling.ops import PLAIN, Ops
 from albert_tf.pretraining.batching import (
     Transform,
     check_workers,
@@ -177,10 +178,12 @@ class PretrainingTask:
             weights[f"{self._sentence}_loss"] = tf.reduce_sum(features[EXAMPLE_WEIGHTS])
         return weights
 
-    def losses(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
+    def losses(
+        self, outputs: Mapping[str, Any], features: Features, ops: Ops = PLAIN
+    ) -> dict[str, LossSum]:
         """See `Objective`."""
         targets = self._targets(outputs, features).items()
-        return {f"{name}_loss": classification_loss(*target) for name, target in targets}
+        return {f"{name}_loss": classification_loss(*target, ops) for name, target in targets}
 
     def total_loss(self, losses: Mapping[str, LossSum]) -> Any:
         """See `Objective`."""
@@ -192,7 +195,9 @@ class PretrainingTask:
         targets = self._targets(outputs, features).items()
         return {f"{name}_accuracy": accuracy(*target) for name, target in targets}
 
-    def _targets(self, outputs: Mapping[str, Any], features: Features) -> dict[str, tuple]:
+    def _targets(
+        self, outputs: Mapping[str, Any], features: Features
+    ) -> dict[str, tuple[tf.Tensor, tf.Tensor, tf.Tensor]]:
         """Returns logits, labels and weights, by the prefix of the names of losses and metrics."""
         weights = features["masked_lm_weights"]
         targets = {"masked_lm": (outputs["masked_lm_logits"], features["masked_lm_ids"], weights)}

@@ -20,6 +20,7 @@ from albert_tf.modeling.models import (
     AlbertForQuestionAnswering,
     AlbertForQuestionAnsweringWithBeamSearch,
 )
+from albert_tf.modeling.ops import PLAIN, Ops
 from albert_tf.squad.features import SquadFeatures
 from albert_tf.training.objective import EXAMPLE_WEIGHTS, Features
 
@@ -81,14 +82,16 @@ class SquadTask(InMemoryTask):
         names = (START, END) if self.version == 1 else (START, END, ANSWERABILITY)
         return dict.fromkeys(names, weight)
 
-    def losses(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
+    def losses(
+        self, outputs: Mapping[str, Any], features: Features, ops: Ops = PLAIN
+    ) -> dict[str, LossSum]:
         """See `Objective`."""
         starts, ends = features["start_positions"], features["end_positions"]
         weights = features[EXAMPLE_WEIGHTS]
         if self.version == 1:
             return {
-                START: classification_loss(outputs["start_logits"], starts, weights),
-                END: classification_loss(outputs["end_logits"], ends, weights),
+                START: classification_loss(outputs["start_logits"], starts, weights, ops),
+                END: classification_loss(outputs["end_logits"], ends, weights, ops),
             }
         return {
             START: position_loss(outputs["start_log_probs"], starts, weights),

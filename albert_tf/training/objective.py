@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
 from albert_tf.modeling.losses import LossSum
+from albert_tf.modeling.ops import PLAIN, Ops
 
 # Feature of every batch: 1 for an example, 0 for padding of the batch.
 EXAMPLE_WEIGHTS = "example_weights"
@@ -101,8 +102,13 @@ class Objective(Protocol):
         """Returns the total weight of each loss in a batch, by which the sum is divided."""
         ...
 
-    def losses(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
-        """Returns the losses of a batch with the weights of `loss_weights`."""
+    def losses(
+        self, outputs: Mapping[str, Any], features: Features, ops: Ops = PLAIN
+    ) -> dict[str, LossSum]:
+        """Returns the losses of a batch with the weights of `loss_weights`.
+
+        `ops` are the operations of the training step.
+        """
         ...
 
     def total_loss(self, losses: Mapping[str, LossSum]) -> Any:

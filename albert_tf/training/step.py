@@ -27,8 +27,10 @@ from absl import logging
 
 from albert_tf.config import BFLOAT16, FLOAT16, FLOAT32
 from albert_tf.data.errors import UserError
-from albert_tf.modeling import fused_attention, kernels
+from albert_tf.modeling import fused_attention
 from albert_tf.modeling.losses import LossSum
+from albert_tf.modeling.ops import Attention, Ops
+from albert_tf.modeling.ops_fused import FusedOps, repays_compilation
 from albert_tf.modeling.original_names import original_names
 from albert_tf.modeling.parameter_sharing import ENCODER_PREFIX
 from albert_tf.training.objective import Features, Objective
@@ -138,8 +140,7 @@ class TrainingStep:
         optimizer: the optimizer.
         variables: the trained variables, in the order of the original, without frozen variables.
         loss_scale: the loss scale of float16; `None` in other precisions.
-        fuses: whether steps use the fused operations of `kernels`.
-        attention: the attention of the steps, see `fused_attention`; `None` for plain attention.
+        ops: the operations of the steps, see `Ops` and `FusedOps`.
         update: a `tf.function` that makes one update. It takes a batch from `split_batch` and
             returns `sums` of losses and metrics, `gradient_norm`, `learning_rate` and, in float16,
             `loss_scale` and `is_skipped`. With a second argument, float32 [], it also returns
@@ -178,20 +179,8 @@ class TrainingStep:
                 for variables in (self.variables, named.values())
             )
             logging.info("`freeze`=%s: training %d of %d parameters", config.freeze, trained, total)
-        self.fuses = self._fuses()
-        self.attention: fused_attention.Attention | None = fused_attention.choose(
-            config.attention,
-            self.model.encoder.config,
-            self.model.compute_dtype,
-            task.max_seq_length,
-            jit_compile=config.jit_compile,
-        )
         self.compiles = config.jit_compile or is_tpu(strategy)
-        is_half = self.model.compute_dtype != FLOAT32
-        drops = self.model.encoder.config.attention_probs_dropout_prob > 0.0
-        is_efficient = is_tpu(strategy) or not drops
-        if self.attention is None and self.compiles and is_half and is_efficient:
-            self.attention = fused_attention.CompiledAttention()
+        self.ops = self._choose_ops()
         jit_compile = (config.jit_compile and not is_tpu(strategy)) or None
         self._gradients = tf.function(
             self._loss_sums_and_gradients, jit_compile=jit_compile, autograph=False
@@ -227,10 +216,29 @@ class TrainingStep:
 
     def describe(self) -> str:
         """Returns one line about the program, precision and attention of the step."""
-        plain = "fused TensorFlow operations" if self.fuses else "TensorFlow operations"
+        is_fused = isinstance(self.ops, FusedOps)
+        plain = "fused TensorFlow operations" if is_fused else "TensorFlow operations"
         program = "compiled by XLA" if self.compiles else plain
-        is_cudnn = isinstance(self.attention, fused_attention.FusedAttention)
+        is_cudnn = isinstance(self.ops.attention, fused_attention.FusedAttention)
         return f"{program}, {self._config.precision}, attention={'cudnn' if is_cudnn else 'plain'}"
+
+    def _choose_ops(self) -> Ops:
+        """Returns the fastest operations for the device and the size of a step."""
+        model_config = self.model.encoder.config
+        attention: Attention | None = fused_attention.choose(
+            self._config.attention,
+            model_config,
+            self.model.compute_dtype,
+            self._task.max_seq_length,
+            jit_compile=self._config.jit_compile,
+        )
+        if self._fuses():
+            return FusedOps(attention)
+        is_half = self.model.compute_dtype != FLOAT32
+        is_efficient = is_tpu(self._strategy) or model_config.attention_probs_dropout_prob == 0.0
+        if attention is None and self.compiles and is_half and is_efficient:
+            attention = fused_attention.CompiledAttention()
+        return Ops(attention)
 
     def _fuses(self) -> bool:
         """Returns whether this is a large step on a CPU, for which fused operations are faster."""
@@ -241,9 +249,7 @@ class TrainingStep:
             and device_type(self._strategy) == "CPU"
             and self.model.compute_dtype in (FLOAT32, BFLOAT16)
             and not self._config.jit_compile
-            and kernels.repays_compilation(
-                self._task.config, micro_rows * self._task.max_seq_length
-            )
+            and repays_compilation(self._task.config, micro_rows * self._task.max_seq_length)
         )
 
     def _update(self, batch: Features, *stop_request: tf.Tensor) -> dict[str, Any]:
@@ -342,19 +348,18 @@ class TrainingStep:
     ) -> SumsAndGradients:
         """Returns the sums and the part of the gradient of one micro-batch."""
         variables = [variable.value for variable in self.variables]
-        with kernels.fusing(self.fuses), fused_attention.use_attention(self.attention):
-            with tf.GradientTape(watch_accessed_variables=False) as tape:
-                tape.watch(variables)
-                outputs = self.model(features, training=True, dropout_seed=dropout_seed)
-                losses = self._task.losses(outputs, features)
-                # The sum over all micro-batches and replicas is the loss.
-                share = self._task.total_loss(
-                    {name: LossSum(term.sum, weights[name]) for name, term in losses.items()}
-                )
-                if self.loss_scale is not None:
-                    share *= self.loss_scale.scale
-            metrics = self._task.metrics(outputs, features)
-            return {**losses, **metrics}, tape.gradient(share, variables)
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(variables)
+            outputs = self.model(features, training=True, dropout_seed=dropout_seed, ops=self.ops)
+            losses = self._task.losses(outputs, features, self.ops)
+            # The sum over all micro-batches and replicas is the loss.
+            share = self._task.total_loss(
+                {name: LossSum(term.sum, weights[name]) for name, term in losses.items()}
+            )
+            if self.loss_scale is not None:
+                share *= self.loss_scale.scale
+        metrics = self._task.metrics(outputs, features)
+        return {**losses, **metrics}, tape.gradient(share, variables)
 
 
 def is_frozen(name: str, freeze: str | None) -> bool:

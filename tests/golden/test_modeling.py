@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from albert_tf.checkpoints.loading import match_names
 from albert_tf.config import AlbertConfig
-from albert_tf.modeling import kernels
+from albert_tf.modeling import ops
 from albert_tf.modeling.layers import ACTIVATIONS
 from albert_tf.modeling.losses import means
 from albert_tf.modeling.original_names import original_names
@@ -154,12 +154,12 @@ def test_functions_equal_the_original():
         assert_close(ACTIVATIONS[name](x), recorded[name], name=name)
     with tf.GradientTape() as tape:
         tape.watch(x)
-        y = kernels.gelu(x)
+        y = ops.gelu(x)
     assert_close(tape.gradient(y, x), recorded["gelu_gradient"])
 
     rows, gamma, beta = (recorded[f"layer_norm_{name}"] for name in ("input", "gamma", "beta"))
     assert_close(
-        kernels.layer_norm(*map(tf.constant, (rows, gamma, beta)), 1e-12),
+        ops.layer_norm(*map(tf.constant, (rows, gamma, beta)), 1e-12),
         recorded["layer_norm_output"],
     )
 

@@ -10,7 +10,7 @@ from albert_tf.checkpoints.formats import open_weights
 from albert_tf.classification.task import ClassificationTask, TextFeatures
 from albert_tf.data.sequences import TokenSequences
 from albert_tf.labels import Labels
-from albert_tf.modeling import kernels
+from albert_tf.modeling import ops_fused
 from albert_tf.modeling.original_names import original_names
 from albert_tf.multiple_choice.task import ChoiceFeatures, MultipleChoiceTask
 from albert_tf.squad.features import SquadFeatures
@@ -242,7 +242,7 @@ def test_split_batches_report_the_same(name, tmp_path):
 )
 def test_a_resumed_run_gives_the_same_weights(replicas, is_fused, tmp_path, monkeypatch):
     if is_fused:
-        monkeypatch.setattr(kernels, "_MIN_ELEMENTS", 0)
+        monkeypatch.setattr(ops_fused, "_MIN_ELEMENTS", 0)
     run, copy = tmp_path / "run", tmp_path / "copy"
     trainer = train(run, make_task(config=DROPPING), replicas)
     unbroken = weights(trainer)

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.checkpoints.formats import open_weights
-from albert_tf.modeling import kernels
+from albert_tf.modeling import ops_fused
 from albert_tf.modeling.original_names import original_names
 from albert_tf.training.run_log import RunLog
 from albert_tf.training.settings import OptimizerConfig, TrainerConfig
@@ -72,7 +72,7 @@ def test_frozen_variables_are_not_updated_and_runs_resume_exactly(
 ):
     caplog.set_level("INFO", logger="absl")
     if config.pop("is_fused", False):
-        monkeypatch.setattr(kernels, "_MIN_ELEMENTS", 0)
+        monkeypatch.setattr(ops_fused, "_MIN_ELEMENTS", 0)
     task = make_task(name, config=DROPPING, padding="max")
     settings = {"replicas": replicas, **config}
     unbroken, before = train(tmp_path, task, freeze, **settings)

@@ -11,9 +11,9 @@ from tensorflow.compiler.xla.service import hlo_pb2
 from albert_tf.config import AlbertConfig
 from albert_tf.modeling import fused_attention
 from albert_tf.modeling.encoder import AlbertEncoder
-from albert_tf.modeling.fused_attention import CompiledAttention, FusedAttention, use_attention
-from albert_tf.modeling.kernels import byte_threshold, masked_softmax, random_bytes
+from albert_tf.modeling.fused_attention import CompiledAttention, FusedAttention
 from albert_tf.modeling.layers import SelfAttention, TransformerBlock
+from albert_tf.modeling.ops import PLAIN, Ops, byte_threshold, random_bytes
 from benchmarks.pretraining import pretraining_trainer
 from tests.small_model import ONE_BLOCK, small_config
 
@@ -80,12 +80,13 @@ def outputs_and_gradients(attention, mask, *, in_encoder=False):
 
     @tf.function
     def run():
-        with use_attention(attention), tf.GradientTape() as tape:
+        ops = Ops(attention)
+        with tf.GradientTape() as tape:
             if in_encoder:
                 features = {"input_ids": ids, "input_mask": mask}
-                output = layer(features, training=True)["sequence_output"]
+                output = layer(features, training=True, ops=ops)["sequence_output"]
             else:
-                output, _ = layer(inputs, mask)
+                output, _ = layer(inputs, mask, ops=ops)
             return output, tape.gradient(output * factors, weights)
 
     return run()
@@ -125,8 +126,7 @@ def test_other_masks_give_nan():
 
 def test_requested_probabilities_use_plain_attention():
     encoder = AlbertEncoder(small_config(**ONE_BLOCK))
-    with use_attention(REFERENCE):
-        outputs = encoder(tf.ones([2, 5], tf.int32), output_attentions=True)
+    outputs = encoder(tf.ones([2, 5], tf.int32), output_attentions=True, ops=Ops(REFERENCE))
     assert all(probabilities.shape == [2, 3, 5, 5] for probabilities in outputs["attention_probs"])
 
 
@@ -136,8 +136,7 @@ def test_dynamic_lengths_use_plain_attention_or_are_rejected():
     def run(attention):
         @tf.function(input_signature=[tf.TensorSpec([2, None, 12])])
         def attend(x):
-            with use_attention(attention):
-                return layer(x, tf.ones(tf.shape(x)[:2]))
+            return layer(x, tf.ones(tf.shape(x)[:2]), ops=Ops(attention))
 
         return attend.get_concrete_function().structured_outputs[1]
 
@@ -295,7 +294,7 @@ def test_compiled_attention_equals_plain_attention(monkeypatch, on_tpu, dtype, t
 
     def plain(query, key, value):
         scores = tf.matmul(query, key, transpose_b=True)
-        probabilities = masked_softmax(scores, mask, fused_attention.MASKED_SCORE)
+        probabilities = PLAIN.masked_softmax(scores, mask)
         is_kept = random_bytes(tf.shape(scores), SEED) >= threshold
         is_kept = tf.linalg.matrix_transpose(is_kept)
         return tf.matmul(tf.where(is_kept, probabilities * scale, 0.0), value)
@@ -356,9 +355,9 @@ def test_blocks_in_bfloat16_with_compiled_attention(monkeypatch, on_tpu):
     def run(block, *tensors):
         @tf.function(jit_compile=True, autograph=False)
         def attend(x, upstream):
-            with use_attention(CompiledAttention()), tf.GradientTape() as tape:
+            with tf.GradientTape() as tape:
                 tape.watch(x)
-                output, _ = block(x, MASK)
+                output, _ = block(x, MASK, ops=Ops(CompiledAttention()))
             gradients = tape.gradient(output, [x, *block.trainable_variables], upstream)
             return [tf.cast(tensor, tf.float32) for tensor in (output, *gradients)]
 
@@ -378,7 +377,8 @@ def test_blocks_in_bfloat16_with_compiled_attention(monkeypatch, on_tpu):
 def test_use_of_compiled_attention():
     def attention_of(rate=0.0, **settings):
         config = small_config(attention_probs_dropout_prob=rate, **ONE_BLOCK)
-        return pretraining_trainer(config, 8, 2, train_batch_size=2, **settings)._training.attention
+        trainer = pretraining_trainer(config, 8, 2, train_batch_size=2, **settings)
+        return trainer._training.ops.attention
 
     compiled = {"precision": "bfloat16", "jit_compile": True}
     assert isinstance(attention_of(**compiled), CompiledAttention)

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
-from albert_tf.modeling import kernels
+from albert_tf.modeling import ops_fused
 from albert_tf.modeling.original_names import original_names
 from albert_tf.training.strategies import split_batch
 from tests import small_training
@@ -19,7 +19,7 @@ KEY_BIAS = "self/key/bias"  # its gradient is 0 except for rounding, because of 
 
 @pytest.fixture
 def fuses_all(monkeypatch):
-    monkeypatch.setattr(kernels, "_MIN_ELEMENTS", 0)
+    monkeypatch.setattr(ops_fused, "_MIN_ELEMENTS", 0)
 
 
 def make_trainer(folder, *, config=small_config, optimizer="adamw", **settings):
@@ -31,6 +31,10 @@ def make_trainer(folder, *, config=small_config, optimizer="adamw", **settings):
         train_batch_size=ROWS,
         **settings,
     )
+
+
+def is_fused(trainer):
+    return isinstance(trainer._training.ops, ops_fused.FusedOps)
 
 
 def is_compiled(function, *args):
@@ -65,7 +69,7 @@ RUNS = {
 def test_fused_steps_equal_plain_steps(settings, tmp_path, monkeypatch):
     """Within 1e-5, because sums are rounded differently."""
     plain_trainer = make_trainer(tmp_path, **settings)
-    monkeypatch.setattr(kernels, "_MIN_ELEMENTS", 0)
+    monkeypatch.setattr(ops_fused, "_MIN_ELEMENTS", 0)
     trainer = make_trainer(tmp_path, **settings)
     batch = split_batch(trainer.strategy, pretraining_batch(ROWS, seed=1))
     assert is_compiled(trainer.train_step, batch)
@@ -79,21 +83,21 @@ def test_fused_steps_equal_plain_steps(settings, tmp_path, monkeypatch):
 
 def test_only_large_steps_are_fused():
     base = AlbertConfig.from_preset("base_v2")
-    assert kernels.repays_compilation(base, 8 * 128)
-    assert not kernels.repays_compilation(base, 64)
-    assert not kernels.repays_compilation(small_config(), 16 * 128)
+    assert ops_fused.repays_compilation(base, 8 * 128)
+    assert not ops_fused.repays_compilation(base, 64)
+    assert not ops_fused.repays_compilation(small_config(), 16 * 128)
 
 
 def test_size_of_a_step_counts_one_micro_batch(tmp_path, monkeypatch):
     elements = ROWS * LENGTH * small_config().intermediate_size * 2
-    monkeypatch.setattr(kernels, "_MIN_ELEMENTS", elements)
-    assert make_trainer(tmp_path)._training.fuses
-    assert not make_trainer(tmp_path, replicas=2)._training.fuses
+    monkeypatch.setattr(ops_fused, "_MIN_ELEMENTS", elements)
+    assert is_fused(make_trainer(tmp_path))
+    assert not is_fused(make_trainer(tmp_path, replicas=2))
     parts = make_trainer(tmp_path, gradient_accumulation_steps=2)
-    assert not parts._training.fuses
+    assert not is_fused(parts)
 
 
 @pytest.mark.usefixtures("fuses_all")
 @pytest.mark.parametrize("settings", [{"jit_compile": True}, {"precision": "float16"}])
 def test_steps_with_xla_or_float16_are_not_fused(settings, tmp_path):
-    assert not make_trainer(tmp_path, **settings)._training.fuses
+    assert not is_fused(make_trainer(tmp_path, **settings))

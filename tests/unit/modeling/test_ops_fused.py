@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.modeling import kernels, losses
+from albert_tf.modeling.ops import PLAIN
+from albert_tf.modeling.ops_fused import FusedOps
 
 B, S, N, D, F = 4, 12, 2, 5, 7
 H = N * D
@@ -19,21 +20,24 @@ MASK = tf.sequence_mask([12, 9, 1, 4], S, tf.int32)
 
 # Functions and their arguments; biases and parameters of norms are float32.
 FUNCTIONS = {
-    "biased_gelu": (kernels.biased_gelu, lambda dtype: [draw(B * S, F, dtype=dtype), draw(F)]),
+    "biased_gelu": (
+        lambda ops, x, bias: ops.biased_gelu(x, bias),
+        lambda dtype: [draw(B * S, F, dtype=dtype), draw(F)],
+    ),
     "biased_exact_gelu": (
-        lambda x, bias: kernels.biased_gelu(x, bias, exact=True),
+        lambda ops, x, bias: ops.biased_gelu(x, bias, exact=True),
         lambda dtype: [draw(B * S, F, dtype=dtype), draw(F)],
     ),
     "biased_heads": (
-        lambda x, bias: kernels.biased_heads(x, bias, 0.3, N),
+        lambda ops, x, bias: ops.biased_heads(x, bias, 0.3, N),
         lambda dtype: [draw(B, S, H, dtype=dtype), draw(H)],
     ),
     "masked_softmax": (
-        lambda scores: kernels.masked_softmax(scores, MASK, -1e4),
+        lambda ops, scores: ops.masked_softmax(scores, MASK),
         lambda dtype: [draw(B, N, S, S, dtype=dtype)],
     ),
     "residual_norm": (
-        lambda *arguments: kernels.residual_norm(*arguments, 1e-12),
+        lambda ops, *arguments: ops.residual_norm(*arguments, 1e-12),
         lambda dtype: [
             draw(B, S, H, dtype=dtype),
             draw(B * S, H, dtype=dtype, seed=1),
@@ -43,7 +47,9 @@ FUNCTIONS = {
         ],
     ),
     "cross_entropy": (
-        lambda logits: losses.cross_entropy(logits, tf.constant([[6, 0], [3, 3], [1, 5], [2, 4]])),
+        lambda ops, logits: ops.cross_entropy(
+            logits, tf.constant([[6, 0], [3, 3], [1, 5], [2, 4]])
+        ),
         lambda dtype: [draw(B, 2, F)],
     ),
 }
@@ -52,13 +58,14 @@ FUNCTIONS = {
 def value_and_gradients(name, arguments, *, is_fused, specs=None):
     """Returns the result of a function, traced for `specs` or its arguments, and gradients."""
     function, _ = FUNCTIONS[name]
-    shape = function(*arguments).shape
+    ops = FusedOps() if is_fused else PLAIN
+    shape = function(PLAIN, *arguments).shape
 
     @tf.function
     def run(*arguments):
-        with kernels.fusing(is_fused), tf.GradientTape() as tape:
+        with tf.GradientTape() as tape:
             tape.watch(arguments)
-            result = function(*arguments)
+            result = function(ops, *arguments)
             # The same in both precisions.
             weights = tf.cast(draw(*shape, seed=4, dtype=tf.bfloat16), tf.float32)
             score = tf.reduce_sum(tf.cast(result, tf.float32) * weights)
