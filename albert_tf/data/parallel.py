@@ -92,13 +92,8 @@ def worker_processes(number: int, shared: Any) -> Iterator[OrderedMap]:
         return result
 
     def run(method: Callable[[Any, Any], Any], items: Iterable[Any]) -> Iterator[Any]:
-        waiting: deque[Future] = deque()
-        for item in items:
-            waiting.append(threads.submit(call, method, item))
-            if len(waiting) >= number * _ITEMS_AHEAD:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+        started = (threads.submit(call, method, item) for item in items)
+        return _results(started, ahead=number * _ITEMS_AHEAD)
 
     # Spawned, because forking a process with threads, such as TensorFlow's, can deadlock.
     context, content = get_context("spawn"), pickle.dumps(shared)
@@ -120,6 +115,17 @@ def worker_processes(number: int, shared: Any) -> Iterator[OrderedMap]:
         for process, connection, _ in workers:
             process.join()
             connection.close()
+
+
+def _results(futures: Iterator[Future], ahead: int) -> Iterator[Any]:
+    """Yields the results of futures in order, and takes futures while `ahead` are not finished."""
+    waiting: deque[Future] = deque()
+    for future in futures:
+        waiting.append(future)
+        if len(waiting) >= ahead:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
 
 
 @contextmanager

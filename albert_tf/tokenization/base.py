@@ -135,17 +135,9 @@ class Tokenizer(abc.ABC):
         texts = [texts] if isinstance(texts, str) else texts
         text_pairs = [text_pairs] if isinstance(text_pairs, str) else text_pairs
         first, second = texts_and_pairs(texts, text_pairs)
-        if padding not in ("longest", "max_length", True):
-            raise UserError(
-                f"padding must be 'longest', True or 'max_length'. Received: {padding!r}"
-            )
         if offsets and not split_special_tokens:
             raise UserError("offsets=True needs split_special_tokens=True.")
-        if max_length is not None:
-            check_whole_number("max_length", max_length)
-            check_room(second is not None, max_length, "max_length")
-        elif padding == "max_length":
-            raise UserError("padding='max_length' needs max_length. Received: max_length=None")
+        _check_lengths(padding, max_length, second is not None)
         rows = [(text,) for text in first] if second is None else zip(first, second, strict=True)
         ordered = list(chain.from_iterable(rows))
         ids: Sequence[list[int]]
@@ -264,3 +256,14 @@ class Tokenizer(abc.ABC):
             f"begin with {reprlib.repr(self.tokens)}. An ALBERT vocabulary has [CLS], [SEP], "
             "[MASK], <pad> or [PAD], and <unk> or [UNK]. Check `spm_model_file` and `vocab_file`."
         )
+
+
+def _check_lengths(padding: object, max_length: int | None, is_pair: bool) -> None:
+    """Checks arguments of `Tokenizer.__call__`."""
+    if padding not in ("longest", "max_length", True):
+        raise UserError(f"padding must be 'longest', True or 'max_length'. Received: {padding!r}")
+    if max_length is not None:
+        check_whole_number("max_length", max_length)
+        check_room(is_pair, max_length, "max_length")
+    elif padding == "max_length":
+        raise UserError("padding='max_length' needs max_length. Received: max_length=None")

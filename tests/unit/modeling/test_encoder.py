@@ -117,7 +117,8 @@ class TestDropout:
             rates.append(rate)
             return x
 
-        monkeypatch.setattr("albert_tf.modeling.layers.dropout", record)
+        for module in ("layers", "ops"):
+            monkeypatch.setattr(f"albert_tf.modeling.{module}.dropout", record)
         dropping(encoder_inputs(), training=True, dropout_seed=SEED)
         assert len(seeds) == len(set(seeds)) == 1 + 8 * 3
         assert rates == [0.2] + 8 * [0.3, 0.2, 0.2]

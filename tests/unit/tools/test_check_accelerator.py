@@ -24,6 +24,7 @@ def test_a_cpu_reproduces_the_recorded_numbers():
         np.testing.assert_allclose(values, module.RECORDED[name], rtol=1e-5, atol=0, err_msg=name)
 
 
+@pytest.mark.slow
 def test_golden_steps_in_float16_are_within_the_limits():
     """On an H100, the gradients of golden steps with a larger learning rate overflowed."""
     assert "loss differs by" in module._check_golden("one_device", "float16", False, "plain")[0]
