@@ -124,7 +124,6 @@ SQUAD = [
     ({"max_query_length": 45}, "--max_query_length"),
     ({"max_seq_length": 49}, "--max_seq_length"),
     ({"num_train_epochs": 0.1}, "--num_train_epochs"),
-    ({"warmup_proportion": 1.5}, "--warmup_proportion"),
     ({**SECOND, "do_predict": True, "null_score_diff_threshold": "nan"}, "--null_score_diff"),
     (
         {"do_train": False, "do_predict": True, "checkpoint": "all",
