@@ -183,7 +183,9 @@ class TestSplit:
 
 
 class TestInKeras:
-    @OPTIMIZERS
+    @pytest.mark.parametrize(
+        "optimizer_class", [Lamb, pytest.param(AdamWeightDecay, marks=pytest.mark.slow)]
+    )
     def test_training_continues_after_loading_a_keras_file(self, optimizer_class, tmp_path):
         x, y = make_batch()
         model = make_model()

@@ -16,12 +16,12 @@ from albert_tf.modeling.original_names import original_names
 from albert_tf.training import step as module
 from albert_tf.training.step import build_model
 from tests import small_training
-from tests.small_model import encoder_inputs, small_config
+from tests.small_model import ONE_BLOCK, encoder_inputs, small_config
 from tests.small_records import pretraining_batch
 from tests.small_training import make_task, reports_of
 
 DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.2}
-CONFIG = small_config(num_hidden_layers=2, num_hidden_groups=1, inner_group_num=1, **DROPOUT)
+CONFIG = small_config(**ONE_BLOCK, **DROPOUT)
 HLO_OPERATIONS = {"dot": {"bf16"}, "exponential": {"f32"}, "log": {"f32"}, "reduce": {"f32"}}
 HLO_OPERATIONS |= {"rsqrt": {"f32"}}
 
