@@ -1,6 +1,7 @@
 """Training of a tiny model in every precision."""
 
 import re
+from functools import cache
 
 import keras
 import numpy as np
@@ -9,7 +10,7 @@ import tensorflow as tf
 
 from albert_tf.checkpoints.loading import load_weights
 from albert_tf.checkpoints.original import write_checkpoint
-from albert_tf.config import PRECISIONS
+from albert_tf.config import BFLOAT16, FLOAT16, FLOAT32
 from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.modeling.original_names import original_names
@@ -44,23 +45,28 @@ def make_trainer(folder, precision, **config):
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    """Losses of three steps, the trainer and the weights, by precision."""
-    results = {}
-    for precision in PRECISIONS:
+def run(tmp_path_factory):
+    """Returns a function that returns losses of three steps, trainer and weights, cached."""
+
+    @cache
+    def run_in(precision):
         folder = tmp_path_factory.mktemp(precision)
         trainer = make_trainer(folder, precision)
         reports = reports_of(trainer, [pretraining_batch(6, seed) for seed in range(3)])
         checkpoint = str(folder / "model.ckpt-3")
         write_checkpoint(checkpoint, original_names(trainer.model), 3)
-        results[precision] = reports, trainer, checkpoint
-    return results
+        return reports, trainer, checkpoint
+
+    return run_in
 
 
-@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
-def test_half_precision_trains_like_float32(runs, precision):
+HALF = (BFLOAT16, pytest.param(FLOAT16, marks=pytest.mark.slow))
+
+
+@pytest.mark.parametrize("precision", HALF)
+def test_half_precision_trains_like_float32(run, precision):
     """Losses agree within 1%. Dropout masks are the same in all precisions."""
-    (expected, *_), (actual, *_) = runs["float32"], runs[precision]
+    (expected, *_), (actual, *_) = run(FLOAT32), run(precision)
     for a, b in zip(actual, expected, strict=True):
         assert np.isfinite(tf.nest.flatten(a)).all()
         for name in ("masked_lm_loss", "sentence_order_loss"):
@@ -69,9 +75,9 @@ def test_half_precision_trains_like_float32(runs, precision):
         assert abs(a["gradient_norm"] / b["gradient_norm"] - 1) < 0.03
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
-def test_weights_moments_and_checkpoints_are_float32(runs, precision):
-    _, trainer, checkpoint = runs[precision]
+@pytest.mark.parametrize("precision", [FLOAT32, *HALF])
+def test_weights_moments_and_checkpoints_are_float32(run, precision):
+    _, trainer, checkpoint = run(precision)
     slots = [s for v in trainer._training.variables for s in trainer.optimizer.slots(v).values()]
     assert {v.dtype for v in [*trainer._training.variables, *slots]} == {"float32"}
     twin = AlbertForPretraining(CONFIG)
