@@ -72,7 +72,11 @@ def test_the_wheel_contains_only_the_package_and_one_command(wheel):
     with zipfile.ZipFile(wheel) as archive:
         found = archive.namelist()
         commands = archive.read(f"{INFO}/entry_points.txt").decode().split()
-    modules = [str(path.relative_to(ROOT)) for path in (ROOT / "albert_tf").rglob("*.py")]
+    modules = [
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "albert_tf").rglob("*.py*")
+        if path.suffix in (".py", ".pyi")
+    ]
     data = [str(path.relative_to(ROOT)) for path in PRETRAINED.glob("*/*")]
     about = ("METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE", "top_level.txt")
     expected = [*modules, *data, "albert_tf/py.typed", *(f"{INFO}/{name}" for name in about)]
