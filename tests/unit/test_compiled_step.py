@@ -54,6 +54,7 @@ def test_kernels_are_counted_by_what_they_move_and_how_often():
     assert product_operations(exported) == 5 * 2 * 6 * 8 * 8
 
 
+@pytest.mark.slow
 def test_loops_of_a_rematerialized_step_are_counted():
     config = small_config().replace(num_hidden_layers=4)
     plain, remat = (
