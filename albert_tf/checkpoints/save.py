@@ -14,6 +14,7 @@ from albert_tf.checkpoints.loading import check_model
 from albert_tf.checkpoints.model_directory import LOWER_CASE_KEY
 from albert_tf.checkpoints.stored_heads import head_of
 from albert_tf.checkpoints.stored_model import StoredModel
+from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.data.arguments import as_path, check_choice, check_whole_number
 from albert_tf.data.files import random_name
 from albert_tf.data.sequences import check_room
@@ -80,13 +81,7 @@ def save(
         config.check_sequence_length(max_seq_length)
         check_room(bool(pairs), max_seq_length)
         max_seq_length = int(max_seq_length)  # JSON does not support NumPy's numbers
-    task = head_of(type(model)).task_of(model)
-    if task is not None:
-        length = max_seq_length or task.max_seq_length or config.max_position_embeddings
-        is_pair = task.is_pair if pairs is None else pairs
-        task = dataclasses.replace(task, max_seq_length=length, is_pair=is_pair)
-    elif isinstance(model, AlbertForClassification):
-        logging.warning("save: no labels.json is written, because the labels have no names")
+    task = _task_to_store(model, max_seq_length, pairs)
     writer = writer_of(format)
     target = directory
     if overwrite and os.path.isdir(directory):
@@ -109,3 +104,17 @@ def save(
         os.rename(directory, former)
         os.rename(target, directory)
         shutil.rmtree(former)
+
+
+def _task_to_store(
+    model: ConfiguredModel, max_seq_length: int | None, pairs: bool | None
+) -> StoredTask | None:
+    """Returns the task of a model with the given settings, or `None` if it is unknown."""
+    task = head_of(type(model)).task_of(model)
+    if task is None:
+        if isinstance(model, AlbertForClassification):
+            logging.warning("save: no labels.json is written, because the labels have no names")
+        return None
+    length = max_seq_length or task.max_seq_length or model.config.max_position_embeddings
+    is_pair = task.is_pair if pairs is None else pairs
+    return dataclasses.replace(task, max_seq_length=length, is_pair=is_pair)

@@ -133,17 +133,7 @@ def _sentencepiece(tokenizer: SentencePieceTokenizer, proto: Any) -> Rules:
     spec, options = proto.normalizer_spec, proto.trainer_spec
     pieces = {p.piece: p.score for p in proto.pieces if p.type == messages.NORMAL}
     symbols = [p.piece for p in proto.pieces if p.type == messages.USER_DEFINED]
-    is_bpe = options.model_type == messages.BPE
-    for option, is_used in {
-        "the model type": options.model_type not in (messages.UNIGRAM, messages.BPE),
-        "treat_whitespace_as_suffix": options.treat_whitespace_as_suffix,
-        "escape_whitespaces=false": not spec.escape_whitespaces,
-        "unused pieces": any(p.type == messages.UNUSED for p in proto.pieces),
-        "user-defined symbols of several characters in BPE": is_bpe
-        and len("".join(symbols)) > len(symbols),
-    }.items():
-        if is_used:
-            raise UserError(f"The tokenizers library does not support {option} of SentencePiece.")
+    _check_supported(proto, symbols)
     normalize = sentencepiece.SentencePieceNormalizer(model_proto=tokenizer.model_proto).normalize
     marks = _characters(lambda c: unicodedata.combining(c) > 0)
     blanks = _characters(str.isspace)
@@ -168,28 +158,45 @@ def _sentencepiece(tokenizer: SentencePieceTokenizer, proto: Any) -> Rules:
             normalizers.append(_rule("Prepend", prepend=WORD_START))
         normalizers.append(_replace(" ", WORD_START))
         pretokenizers = [_metaspace("never")] if is_split else []
-    if is_bpe:
+    if options.model_type == messages.BPE:
         if symbols:
             pretokenizers.append(_isolate(f"[{''.join(map(_escaped, symbols))}]"))
         ids = {token: i for i, token in enumerate(tokenizer.tokens)}
         merges = _merges(pieces)
         model = _rule("BPE", unk_token=tokenizer.unk_token, fuse_unk=True, vocab=ids, merges=merges)
     else:
-        # Pieces of bytes would be found in texts.
-        penalties = (
-            messages.PENALTY if p.type == messages.BYTE else messages.penalty(p.piece)
-            for p in proto.pieces
-        )
-        scores = [
-            [p.piece, p.score - lost] for p, lost in zip(proto.pieces, penalties, strict=True)
-        ]
-        model = _rule("Unigram", unk_id=tokenizer.unk_id, vocab=scores)
+        model = _rule("Unigram", unk_id=tokenizer.unk_id, vocab=_scores(proto))
     return {
         "normalizers": normalizers,
         "pretokenizers": pretokenizers,
         "decoders": [_rule("ByteFallback")] * options.byte_fallback + [_metaspace("always")],
         "model": {**model, "byte_fallback": options.byte_fallback},
     }
+
+
+def _check_supported(proto: Any, symbols: Sequence[str]) -> None:
+    """Raises `ValueError` if the tokenizers library does not support a SentencePiece model."""
+    spec, options = proto.normalizer_spec, proto.trainer_spec
+    for option, is_used in {
+        "the model type": options.model_type not in (messages.UNIGRAM, messages.BPE),
+        "treat_whitespace_as_suffix": options.treat_whitespace_as_suffix,
+        "escape_whitespaces=false": not spec.escape_whitespaces,
+        "unused pieces": any(p.type == messages.UNUSED for p in proto.pieces),
+        "user-defined symbols of several characters in BPE": options.model_type == messages.BPE
+        and len("".join(symbols)) > len(symbols),
+    }.items():
+        if is_used:
+            raise UserError(f"The tokenizers library does not support {option} of SentencePiece.")
+
+
+def _scores(proto: Any) -> list[list[Any]]:
+    """Returns the pieces of a Unigram model and their scores."""
+    # Pieces of bytes would be found in texts.
+    penalties = (
+        messages.PENALTY if p.type == messages.BYTE else messages.penalty(p.piece)
+        for p in proto.pieces
+    )
+    return [[p.piece, p.score - lost] for p, lost in zip(proto.pieces, penalties, strict=True)]
 
 
 def _merges(scores: dict[str, float]) -> list[tuple[str, str]]:
