@@ -6,14 +6,19 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from albert_tf.serving.tokenizer_graph import GraphTokenizer
 from albert_tf.squad.answers import AnswerSettings
 from albert_tf.squad.export import GraphAnswerer
 from albert_tf.squad.question_answerer import Answerer, PlainQuestion
-from tests.unit.serving.python_tokens import PythonTokens
 from tests.unit.squad.table_predictor import LENGTH, TablePredictor
 from tests.unusual_texts import UNUSUAL_TEXTS
 
 QUERY = 12
+
+
+@pytest.fixture(scope="module")
+def graph(tokenizer):
+    return GraphTokenizer(tokenizer)
 
 
 def questions() -> list[PlainQuestion]:
@@ -31,7 +36,7 @@ def expected(tokenizer, version, asked, **options):
     return Answerer(TablePredictor(version), tokenizer, settings).answer_group(asked)
 
 
-def found(tokenizer, version, asked, **options):
+def found(graph, version, asked, **options):
     settings = AnswerSettings(version, LENGTH, **options)
 
     def model(inputs):
@@ -42,12 +47,18 @@ def found(tokenizer, version, asked, **options):
             for name, values in outputs.items()
         }
 
-    answerer = GraphAnswerer(PythonTokens(tokenizer), model, settings)
+    answerer = GraphAnswerer(graph, model, settings)
     texts = {
         "questions": tf.constant([question.question for question in asked], tf.string),
         "contexts": tf.constant([question.context for question in asked], tf.string),
     }
     return {name: values.numpy() for name, values in answerer(texts).items()}
+
+
+def test_no_questions_have_no_answers(graph):
+    options = {"doc_stride": 7, "max_query_length": QUERY, "n_best_size": 8}
+    outputs = found(graph, 1, [], **options)
+    assert (outputs["answers"].shape, outputs["n_best_answers"].shape) == ((0,), (0, 8))
 
 
 @pytest.mark.parametrize(
@@ -60,11 +71,11 @@ def found(tokenizer, version, asked, **options):
         (2, {"doc_stride": 4}),
     ],
 )
-def test_answers_equal_those_of_python(tokenizer, version, options):
+def test_answers_equal_those_of_python(tokenizer, graph, version, options):
     asked = questions()
     options = {"max_query_length": QUERY, **options}
     answers = expected(tokenizer, version, asked, **options)
-    outputs = found(tokenizer, version, asked, **options)
+    outputs = found(graph, version, asked, **options)
     assert ("null_odds" in outputs) == (version == 2)
     size = options.get("n_best_size", 20)
 
