@@ -64,6 +64,7 @@ def test_sequences_contain_the_tokens_of_their_texts(tokenizer, monkeypatch):
     ]
     features = choice_features(examples, tokenizer, max_seq_length=64)
     assert features.choice_counts.tolist() == [3, 2, 4, 2]
+    assert features.choice_mask.tolist() == [[1] * n + [0] * (4 - n) for n in (3, 2, 4, 2)]
     assert (features.num_choices, len(features)) == (4, 4)
     sequences = features.sequences
     for number, row in enumerate(examples):
@@ -114,15 +115,3 @@ def test_all_questions_or_none_have_labels(tokenizer):
 def test_too_short_lengths_are_rejected(tokenizer, lengths, message):
     with pytest.raises(ValueError, match=message):
         choice_features([], tokenizer, max_seq_length=lengths[0], max_qa_length=lengths[1])
-
-
-def test_missing_options_are_masked_and_empty(tokenizer):
-    counts = (3, 2, 4, 2, 3)
-    rows = [
-        example(words(n + 1), *(words(i + 1) for i in range(count)), label=count - 1)
-        for n, count in enumerate(counts)
-    ]
-    ragged = choice_features(rows, tokenizer, max_seq_length=11)
-    assert ragged.choice_mask.tolist() == [[1] * count + [0] * (4 - count) for count in counts]
-    is_empty = ragged.sequences.lengths.reshape(5, 4) == 0
-    np.testing.assert_array_equal(is_empty, ragged.choice_mask == 0)

@@ -88,15 +88,6 @@ def test_a_test_set_may_have_no_answers(race, caplog, answers):
     assert not caplog.records
 
 
-def test_a_test_set_has_all_answers_or_none(race, caplog):
-    race.write("1.txt", passage(1), split=TEST)
-    race.write("2.txt", passage(2, answers=["E", "B"]), split=TEST)
-    race.write("3.txt", passage(3, answers=...), split=TEST)
-    with caplog.at_level(logging.WARNING):
-        assert {example.label for example in race.read(split=TEST)} == {None}
-    assert "rows=3 with no label, while other questions have labels" in caplog.text
-
-
 def test_questions_without_an_answer_are_skipped_in_train(race, caplog):
     race.write("1.txt", passage(1, answers=["B", None]), split=TRAIN)
     race.write("2.txt", passage(2, answers=...), split=TRAIN)
