@@ -1,6 +1,5 @@
 """Result files of classification, and the picture of the confusion matrix."""
 
-import math
 import warnings
 
 import numpy as np
@@ -16,16 +15,6 @@ RULE = "=" * 50
 
 def results_file(folder):
     return (folder / "eval_results.txt").read_text()
-
-
-def test_each_checkpoint_has_a_block(tmp_path):
-    results = EvaluationResults(str(tmp_path))
-    results.append(5, {"eval_accuracy": 0.1}, -math.inf)
-    results.append(10, {"eval_accuracy": 0.25}, float(np.float32(0.1)))
-    assert results_file(tmp_path) == (
-        f"eval_accuracy = 0.1\nglobal_step = 5\nbest = -1\n{RULE}\n"
-        f"eval_accuracy = 0.25\nglobal_step = 10\nbest = 0.10000000149011612\n{RULE}\n"
-    )
 
 
 def test_resumed_runs_keep_earlier_blocks(tmp_path):

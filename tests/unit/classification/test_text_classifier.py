@@ -1,4 +1,7 @@
-"""`TextClassifier` gives the same numbers as the command, and rejects invalid input."""
+"""`TextClassifier`: types of predictions, regressions, and invalid input.
+
+tests/e2e/test_run_classifier.py compares its numbers with the numbers of the command.
+"""
 
 import os
 
@@ -6,20 +9,13 @@ import keras
 import numpy as np
 import pytest
 
-from albert_tf import AlbertForClassification, TextClassifier, TextPrediction
-from albert_tf.checkpoints import huggingface
-from albert_tf.checkpoints.loading import read_model
+from albert_tf import AlbertForClassification, TextClassifier
 from albert_tf.checkpoints.stored_task import StoredTask
-from albert_tf.classification import text_classifier, text_predictor
-from albert_tf.classification.text_predictor import TextPredictor, predict_file
-from albert_tf.finetuning.predictor import Predictor
 from albert_tf.labels import Labels
-from albert_tf.training.strategies import create_strategy
 from tests.text_models import CONFIG, assert_rejected, write_model
 
 NAMES = ("low", "middle", "high")
 TASK = StoredTask("custom", Labels(NAMES), is_pair=False, max_seq_length=20)
-TEXTS = ["the cat " * (1 + n % 11) + "sat" * (n % 5) for n in range(150)]
 
 
 @pytest.fixture(scope="module")
@@ -31,29 +27,6 @@ def model():
 @pytest.fixture(scope="module")
 def directory(model, tokenizer, tmp_path_factory):
     return write_model(tmp_path_factory.mktemp("trained"), model, tokenizer, TASK)
-
-
-def test_texts_get_the_same_numbers_as_lines_of_a_file(
-    model, directory, tokenizer, tmp_path, monkeypatch
-):
-    """There are more texts than in a group, and their lines differ in length."""
-    monkeypatch.setattr(text_predictor, "TEXTS_AT_ONCE", 64)
-    monkeypatch.setattr(text_classifier, "TEXTS_AT_ONCE", 64)
-    texts = [*TEXTS[:70], "the " * 100_000, *TEXTS[70:]]
-    classifier = TextClassifier.load(directory, batch_size=3)
-    found = classifier(texts)
-    predictor = Predictor(
-        model, create_strategy("one_device"), max_seq_length=20, tokens_per_batch=60
-    )
-    command = TextPredictor(predictor, tokenizer, TASK.labels, False)
-    seen: list[TextPrediction] = []
-    predict = command.predict_examples
-    command.predict_examples = lambda rows: seen.extend(predict(rows)) or seen
-    source, target = tmp_path / "texts.txt", tmp_path / "out.tsv"
-    source.write_text("\n".join(texts))
-    predict_file(str(source), command, str(target))
-    assert found == seen
-    assert len({prediction.probabilities["low"] for prediction in found}) > 20
 
 
 def test_predictions_contain_python_types(model, directory, tokenizer):
@@ -80,26 +53,6 @@ def test_a_regression_gives_the_number(tokenizer, tmp_path):
     batch = tokenizer(["the cat"], ["sat"])
     np.testing.assert_allclose(found.value, model(batch)["logits"][0, 0], rtol=1e-5)
     assert TextClassifier(model, tokenizer, labels=[], pairs=True)(["the cat"], ["sat"]) == [found]
-
-
-def test_models_of_any_format_are_loaded_and_the_best_checkpoint_is_preferred(
-    model, directory, tokenizer, tmp_path
-):
-    expected = TextClassifier.load(directory)(TEXTS[:9])
-    (tmp_path / "exported").mkdir()
-    contents, _ = read_model(directory)
-    huggingface.write(str(tmp_path / "exported"), contents)
-    assert TextClassifier.load(tmp_path / "exported")(TEXTS[:9]) == expected
-    keras.utils.set_random_seed(4)
-    other = AlbertForClassification(CONFIG, 3)
-    both = tmp_path / "both"
-    write_model(both, other, tokenizer, TASK, "model.ckpt-7")
-    newest = TextClassifier.load(both)(TEXTS[:9])
-    assert newest != expected
-    write_model(both, model, tokenizer, TASK)
-    (both / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-7"\n')
-    assert TextClassifier.load(both)(TEXTS[:9]) == expected
-    assert TextClassifier.load(both / "model.ckpt-7")(TEXTS[:9]) == newest
 
 
 def test_bad_input_is_rejected(model, directory, tokenizer, tmp_path):

@@ -1,38 +1,32 @@
 """The files that evaluations of a question-answering model write, and in which order."""
 
 import dataclasses
-import json
+import math
 
 import pytest
 
 from albert_tf.checkpoints.stored_task import SQUAD_TASKS, THRESHOLD, StoredTask
 from albert_tf.squad.run import SquadEvaluationResults, SquadJob
 from albert_tf.squad.settings import SquadSettings
-from albert_tf.tokenization.loading import tokenizer_from_files
 from albert_tf.training.evaluation import BestCheckpoint
 from albert_tf.training.training_directory import TrainingDirectory
 from tests.fine_tuning_run import run_context
-from tests.small_model import small_config
+from tests.squad_run import write_squad
+from tests.text_models import CONFIG
 
-PARAGRAPHS = (
-    ("The tower of Porto was built in 1874 by the sea.", [("a", "When?", "1874")]),
-    ("A market opened in Riga.", [("b", "Where?", "Riga"), ("c", "Who?", None)]),
-)
+RULE = "=" * 50
+# Contexts, questions and answers.
+ROWS = [
+    ("The tower of Porto was built in 1874 by the sea.", "When?", "1874"),
+    ("A market opened in Riga.", "Where?", "Riga"),
+    ("A market opened in Riga.", "Who?", None),
+]
 
 
-def new_job(version, golden, folder, paragraphs=PARAGRAPHS, known=None, **changes):
-    """A job that answers questions about contexts, with a model of random weights."""
-    found = []
-    for context, questions in paragraphs:
-        qas = []
-        for qas_id, question, text in questions if version == 2 else questions[:1]:
-            answers = [{"text": text, "answer_start": context.index(text)}] if text else []
-            qas.append(
-                {"id": qas_id, "question": question, "answers": answers, "is_impossible": not text}
-            )
-        found.append({"context": context, "qas": qas})
-    path = folder / "questions.json"
-    path.write_text(json.dumps({"version": "", "data": [{"title": "", "paragraphs": found}]}))
+def new_job(version, tokenizer, folder, rows=ROWS, known=None, **changes):
+    """A job that answers questions about contexts. Version 1 has only questions with answers."""
+    rows = [row for row in rows if row[2] or version == 2]
+    path = write_squad(folder / "questions.json", rows)
     settings = SquadSettings(
         output_dir=str(folder),
         do_predict=True,
@@ -44,12 +38,10 @@ def new_job(version, golden, folder, paragraphs=PARAGRAPHS, known=None, **change
         predict_batch_size=4,
         **changes,
     )
-    config = small_config(vocab_size=1000, num_hidden_layers=2)
-    tokenizer = tokenizer_from_files(spm_model_file=str(golden / "tokenizer" / "small_1000.model"))
     trained = None
     if known is not None:
         trained = StoredTask(SQUAD_TASKS[version], settings={THRESHOLD: known})
-    return SquadJob(run_context(settings, config, tokenizer, SQUAD_TASKS[version], trained))
+    return SquadJob(run_context(settings, CONFIG, tokenizer, SQUAD_TASKS[version], trained))
 
 
 def use_new_model(job):
@@ -57,8 +49,8 @@ def use_new_model(job):
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["v1", "v2"])
-def job(request, golden, tmp_path_factory):
-    job = new_job(request.param, golden, tmp_path_factory.mktemp("job"))
+def job(request, tokenizer, tmp_path_factory):
+    job = new_job(request.param, tokenizer, tmp_path_factory.mktemp("job"))
     use_new_model(job)
     return job
 
@@ -97,11 +89,11 @@ def test_the_best_answers_are_kept(run, tmp_path):
     assert (kept is not None and THRESHOLD in kept.settings) == (run.version == 2)
 
 
-def test_chinese_checkpoints_are_selected_by_characters(golden, tmp_path):
+def test_chinese_checkpoints_are_selected_by_characters(tokenizer, tmp_path):
     context = "在北京 5 years"
     for answer, metric in (("5 years", "f1"), ("在北京", "char_f1")):  # half of the references, all
-        paragraphs = [(context, [("a", "?", "北京")]), (context, [("b", "?", answer)])]
-        squad = new_job(1, golden, tmp_path, paragraphs)
+        rows = [(context, "?", "北京"), (context, "?", answer)]
+        squad = new_job(1, tokenizer, tmp_path, rows)
         assert squad.best_metric == metric
     use_new_model(squad)
     best = record(squad, [50.0, 70.0, 60.0])
@@ -152,6 +144,29 @@ def test_an_interrupted_run_evaluates_the_checkpoint_again(run, tmp_path, monkey
     ("version", "given", "known", "expected"),
     [(1, 3.0, 2.0, None), (2, 3.0, 2.0, 3.0), (2, None, 2.0, 2.0), (2, None, None, 0.0)],
 )
-def test_threshold_without_references(version, given, known, expected, golden, tmp_path):
-    job = new_job(version, golden, tmp_path, known=known, null_score_diff_threshold=given)
+def test_threshold_without_references(version, given, known, expected, tokenizer, tmp_path):
+    job = new_job(version, tokenizer, tmp_path, known=known, null_score_diff_threshold=given)
     assert job.threshold() == expected
+
+
+def test_one_block_per_checkpoint_and_the_best_at_the_end(tmp_path):
+    results = SquadEvaluationResults(str(tmp_path))
+    first = {"f1": 100 / 3, "exact_match": 20.0}
+    results.append_with_best(5, first, "f1")
+    second = {"f1": 30.25, "exact_match": 20.5}
+    results.append_with_best(10, second, "f1", (5, 100 / 3))
+    best = "exact_match = 20.0\nf1 = 33.333333333333336\n"
+    assert (tmp_path / "eval_results.txt").read_text() == (
+        f"{best}global_step = 5\nbest f1 = 33.333333333333336\n{RULE}\n"
+        "exact_match = 20.5\nf1 = 30.25\nglobal_step = 10\n"
+        f"best f1 = 33.333333333333336\n{RULE}\n"
+        f"{best}best perf happened at step: 5"
+    )
+
+
+def test_without_a_best_checkpoint(tmp_path):
+    results = SquadEvaluationResults(str(tmp_path))
+    results.append_with_best(7, {"f1": math.nan}, "f1")
+    assert (tmp_path / "eval_results.txt").read_text() == (
+        f"f1 = nan\nglobal_step = 7\nbest f1 = -1\n{RULE}\nbest perf happened at step: -1"
+    )

@@ -1,6 +1,8 @@
-"""`QuestionAnswerer`, compared with the answers that the command writes."""
+"""`QuestionAnswerer`: threshold, settings and invalid arguments.
 
-import json
+tests/e2e/test_run_squad.py compares its answers with the answers that the command writes.
+"""
+
 import math
 
 import keras
@@ -12,12 +14,7 @@ from albert_tf import (
     QuestionAnswerer,
 )
 from albert_tf.checkpoints.stored_task import SQUAD_TASKS, THRESHOLD, StoredTask
-from albert_tf.data import streams
-from albert_tf.finetuning.predictor import Predictor
-from albert_tf.squad import question_answerer
-from albert_tf.squad.answers import OUTPUTS, AnswerSettings
-from albert_tf.squad.question_answerer import Answerer, answer_file
-from albert_tf.training.strategies import create_strategy
+from albert_tf.squad.answers import AnswerSettings
 from tests.squad_run import questions
 from tests.text_models import CONFIG, assert_rejected, write_model
 
@@ -46,32 +43,6 @@ def directory(version, model, tokenizer, tmp_path_factory):
         settings |= {"start_n_top": 3, "end_n_top": 2, THRESHOLD: MEDIAN}
     task = StoredTask(SQUAD_TASKS[version], max_seq_length=22, settings=settings)
     return write_model(tmp_path_factory.mktemp("trained"), model, tokenizer, task)
-
-
-def test_lists_and_files_of_questions_get_the_same_answers(
-    version, model, directory, tokenizer, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(streams, "_LINES_AT_ONCE", 7)
-    monkeypatch.setattr(question_answerer, "_QUESTIONS_AT_ONCE", 16)
-    found = QuestionAnswerer.load(directory)(QUESTIONS, contexts=CONTEXTS)
-    predictor = Predictor(
-        model,
-        create_strategy("one_device"),
-        outputs=OUTPUTS[version],
-        max_seq_length=22,
-        tokens_per_batch=8 * 22,
-    )
-    settings = AnswerSettings(version, 22, threshold=MEDIAN if version == 2 else None, **SETTINGS)
-    source, target = tmp_path / "questions.json", tmp_path / "answers.jsonl"
-    rows = [{"context": c, "question": q} for c, q in zip(CONTEXTS, QUESTIONS, strict=True)]
-    source.write_text("\n\n".join(map(json.dumps, rows)))
-    answer_file(str(source), Answerer(predictor, tokenizer, settings), str(target))
-    written_lines = target.read_text().splitlines()
-    objects = [answer.to_json(str(number)) for number, answer in enumerate(found, 1)]
-    assert [json.loads(line) for line in written_lines] == objects
-    assert len({answer.answer for answer in found}) > 9
-    if version == 2:
-        assert 0 < sum(answer.start is None for answer in found) < len(found)
 
 
 def test_the_threshold_decides_whether_questions_are_answered(version, directory, caplog):
