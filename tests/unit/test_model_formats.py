@@ -11,8 +11,6 @@ from albert_tf.checkpoints.loading import load_weights, read_model
 from albert_tf.checkpoints.model_choice import choose_model
 from albert_tf.checkpoints.model_directory import essential_differences
 from albert_tf.checkpoints.stored_model import StoredModel
-from albert_tf.checkpoints.stored_task import StoredTask
-from albert_tf.labels import Labels
 from albert_tf.modeling.models import AlbertForClassification
 from albert_tf.modeling.original_names import original_names
 
@@ -97,18 +95,3 @@ def test_release_directory_contains_the_list_of_pieces(golden, tmp_path, content
     format_module("original").write(str(tmp_path / "out"), alone)
     for name in ("30k-clean.model", "30k-clean.vocab"):
         assert (tmp_path / "out" / name).read_bytes() == (release / name).read_bytes()
-
-
-@pytest.mark.parametrize("kind", ["sst-2", "tokens"])
-@pytest.mark.parametrize("name", ["original", "huggingface"])
-def test_tasks_of_classifiers_are_preserved(tmp_path, contents, name, kind):
-    random = np.random.default_rng(5)
-    task = StoredTask(kind, Labels(("0", "1", "2")), is_pair=False)
-    head = {"output_weights": random.normal(size=(3, 24)), "output_bias": random.normal(size=3)}
-    weights = {key: value for key, value in contents.weights.items() if key.startswith("bert/")}
-    weights.update({key: value.astype(np.float32) for key, value in head.items()})
-    written = StoredModel.in_memory(contents.config, weights, contents.tokenizer, task=task)
-    format_module(name).write(str(tmp_path), written)
-    again, _ = read_model(str(tmp_path))
-    assert (again.task.name, again.task.labels) == (task.name, task.labels)
-    np.testing.assert_array_equal(again.weights["output_weights"], weights["output_weights"])

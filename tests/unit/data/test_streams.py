@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from albert_tf.data.streams import is_regular_file, open_input, open_output, read_lines
+from albert_tf.data.streams import is_regular_file, open_input, read_lines
 
 
 def test_lines_of_a_pipe_are_yielded_when_they_arrive():
@@ -33,16 +33,6 @@ def test_lines_do_not_depend_on_the_size_of_reads(data, size):
     expected = data.split(b"\n")
     assert lines == (expected[:-1] if not expected[-1] else expected)
     assert all(1 <= len(group) <= 1024 for group in groups)
-
-
-def test_outputs_are_files_or_the_standard_output(tmp_path, capsysbinary):
-    path = tmp_path / "folder" / "out.txt"
-    with open_output(str(path)) as out:
-        out.write(b"whole")
-    assert path.read_bytes() == b"whole"
-    with open_output(None) as out:
-        out.write(b"to the terminal")
-    assert capsysbinary.readouterr().out == b"to the terminal"
 
 
 def test_inputs_are_files_pipes_or_the_standard_input(tmp_path, monkeypatch):

@@ -121,15 +121,7 @@ def test_protobuf_reads_the_examples(highest):
         assert list(feature["ids"].int64_list.value) == data["ids"][row].tolist()
         assert list(feature["label"].int64_list.value) == [int(data["label"][row, 0])]
         np.testing.assert_array_equal(feature["weights"].float_list.value, data["weights"][row])
-
-
-def test_bytes_equal_those_of_protobuf():
-    data = {"ids": np.array([[0, 127, 128, 300, 16383, 16384, 29999]])}
-    (message,) = encode_examples(data, SPECS[:1])
-    example = tf.train.Example()
-    example.features.feature["ids"].int64_list.value.extend(data["ids"][0].tolist())
-    assert message == example.SerializeToString()
-    assert encode_examples({"ids": np.zeros((0, 7), np.int32)}, SPECS[:1]) == []
+    assert encode_examples({name: values[:0] for name, values in data.items()}, SPECS) == []
 
 
 def test_invalid_columns_are_rejected():

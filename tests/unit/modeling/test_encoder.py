@@ -1,7 +1,5 @@
 """The encoder: inputs, dropout, and use as a Keras model."""
 
-from functools import partial
-
 import keras
 import numpy as np
 import pytest
@@ -122,34 +120,6 @@ class TestDropout:
         dropping(encoder_inputs(), training=True, dropout_seed=SEED)
         assert len(seeds) == len(set(seeds)) == 1 + 8 * 3
         assert rates == [0.2] + 8 * [0.3, 0.2, 0.2]
-
-
-class TestAsKerasModel:
-    CONFIG = dropping_config(**ONE_BLOCK)
-
-    @pytest.mark.slow
-    def test_saved_functions_can_be_trained(self, tmp_path):
-        module = tf.Module()
-        module.encoder = encoder = AlbertEncoder(self.CONFIG)
-        signature = [tf.TensorSpec([None, None], tf.int32)]
-        module.train, module.evaluate = (
-            tf.function(partial(self._pooled, encoder, training), signature)
-            for training in (True, False)
-        )
-        tf.saved_model.save(module, str(tmp_path))
-        loaded, ids = tf.saved_model.load(str(tmp_path)), encoder_inputs()["input_ids"]
-        expected = encoder(ids)["pooled_output"]
-        np.testing.assert_allclose(loaded.evaluate(ids), expected, rtol=1e-5, atol=1e-6)
-        with tf.GradientTape() as tape:
-            first, second = loaded.train(ids), loaded.train(ids)
-        assert np.any(first != second)
-        trainable = [v for v in tape.watched_variables() if v.trainable]
-        assert len(trainable) == len(encoder.trainable_variables)
-        assert None not in tape.gradient(first, trainable)
-
-    @staticmethod
-    def _pooled(encoder, training, ids):
-        return encoder(ids, training=training)["pooled_output"]
 
 
 class TestSavedSettings:

@@ -11,7 +11,7 @@ from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.modeling.original_names import original_names
 from albert_tf.modeling.parameter_sharing import block_places, block_runs, parameter_counts
 from albert_tf.training.optimization import Lamb
-from tests.small_model import encoder_inputs, pretraining_inputs, small_config
+from tests.small_model import pretraining_inputs, small_config
 
 UNEVEN = {"num_hidden_layers": 5, "num_hidden_groups": 2}  # groups of three and of two layers
 MODES = {
@@ -84,17 +84,6 @@ def test_one_step_updates_every_variable(mode):
     for (name, old), gradient in zip(before.items(), gradients, strict=True):
         assert np.any(gradient), name
         assert np.any(named[name].numpy() != old), name
-
-
-@LESS_SHARED
-def test_saved_files(mode, tmp_path):
-    encoder = AlbertEncoder(MODES[mode].replace(inner_group_num=1))
-    expected = encoder(encoder_inputs())["sequence_output"]
-    encoder.save(tmp_path / "encoder.keras")
-    loaded = keras.models.load_model(tmp_path / "encoder.keras")
-    assert loaded.config == encoder.config
-    assert loaded.count_params() == encoder.count_params()
-    np.testing.assert_array_equal(loaded(encoder_inputs())["sequence_output"], expected)
 
 
 # Encoder with pooler; with both heads; encoder sharing attention, feed-forward parts, nothing.

@@ -6,9 +6,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.data.sequences import TokenSequences
-from albert_tf.finetuning.predictor import Predictor
 from albert_tf.modeling.models import AlbertForQuestionAnsweringWithBeamSearch
-from albert_tf.training.strategies import create_strategy
 from tests.small_model import ONE_BLOCK, dropping_config, small_config
 
 LENGTHS, QUESTIONS = np.array([9, 5, 7, 4]), np.array([4, 3, 3, 4])  # the last has no context
@@ -57,14 +55,6 @@ def test_beams_do_not_depend_on_padding(row):
     for length in (10, 16):
         padded = model(span_inputs(length))
         assert_same_beams(alone, {name: padded[name][row : row + 1] for name in BEAMS})
-
-
-def test_beams_do_not_depend_on_batches():
-    strategy = create_strategy("one_device")
-    with strategy.scope():
-        model = beam_model()
-    predictor = Predictor(model, strategy, outputs=BEAMS, max_seq_length=S, tokens_per_batch=10)
-    assert_same_beams(predictor.predict(windows()), model(span_inputs()))
 
 
 def test_p_mask_can_be_passed():
