@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
+from albert_tf.modeling.original_names import original_names
 
 BATCH, LENGTH, PREDICTIONS = 3, 7, 2
 ONE_BLOCK = {"num_hidden_layers": 1, "num_hidden_groups": 1, "inner_group_num": 1}
@@ -48,3 +49,8 @@ def encoder_inputs() -> dict[str, tf.Tensor]:
 def pretraining_inputs() -> dict[str, tf.Tensor]:
     """Returns the inputs of the encoder and `masked_lm_positions`, int32 [B, P]."""
     return {**encoder_inputs(), "masked_lm_positions": tf.constant([[1, 6], [3, 0], [4, 2]])}
+
+
+def weights_of(model: tf.Module) -> dict[str, np.ndarray]:
+    """Returns the weights of a model by the names of the original."""
+    return {name: variable.numpy() for name, variable in original_names(model).items()}

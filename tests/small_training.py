@@ -3,7 +3,7 @@
 import copy
 import dataclasses
 import signal
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from albert_tf.checkpoints.original import slot_variables
 from albert_tf.config import AlbertConfig
 from albert_tf.modeling.original_names import original_names
 from albert_tf.pretraining.task import PretrainingTask
+from albert_tf.training.evaluation import BestCheckpoint
 from albert_tf.training.run_log import RunLog
 from albert_tf.training.settings import OptimizerConfig, TrainerConfig
 from albert_tf.training.strategies import create_strategy, split_batch
@@ -34,6 +35,18 @@ def skip_steps(monkeypatch: Any) -> None:
 
     monkeypatch.setattr(Trainer, "_trace", lambda *_: None)
     monkeypatch.setattr(Trainer, "_train_to_checkpoint", train_to_checkpoint)
+
+
+def replace_evaluations(monkeypatch: Any, job: type, evaluate: Callable[[Any], dict]) -> None:
+    """Makes training steps do nothing but count, and evaluations of a job return given scores."""
+
+    def record(job: Any, step: int, results: dict, best: BestCheckpoint, keeps_best: bool) -> None:
+        if keeps_best:
+            best.update_if_better(step, results, job.model)
+
+    skip_steps(monkeypatch)
+    monkeypatch.setattr(job, "evaluate", evaluate)
+    monkeypatch.setattr(job, "record", record)
 
 
 def make_task(

@@ -7,8 +7,10 @@ import functools
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
+import keras
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
@@ -17,6 +19,7 @@ from albert_tf.checkpoints.loading import empty_model
 from albert_tf.checkpoints.stored_model import StoredModel
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.labels import Labels
+from albert_tf.modeling.models import AlbertForMultipleChoice, AlbertForPretraining
 from albert_tf.modeling.original_names import original_names
 from albert_tf.tokenization.loading import tokenizer_from_files
 from tests.huggingface.values import values_of
@@ -55,6 +58,42 @@ TEXTS = [
 ]
 # The ids differ: the original puts the word mark before the last digit.
 DIGIT_COMMA = "In 1999, 12,000 people came; 2,005 of them left."
+
+
+# Names of outputs in transformers. All other outputs are compared with `logits`.
+NAMES = {
+    "masked_lm_logits": "prediction_logits",
+    "sentence_order_logits": "sop_logits",
+    "sequence_output": "last_hidden_state",
+    "pooled_output": "pooler_output",
+}
+
+
+def outputs_of(model: keras.Model, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Returns the outputs for a batch. For multiple choice, the rows are options of one example."""
+    if isinstance(model, AlbertForMultipleChoice):
+        inputs = {name: value[None] for name, value in inputs.items()}
+    if isinstance(model, AlbertForPretraining):
+        rows, length = inputs["input_ids"].shape
+        everywhere = np.tile(np.arange(length, dtype=np.int32), (rows, 1))
+        inputs = {**inputs, "masked_lm_positions": everywhere}
+    return {name: np.asarray(value) for name, value in model(inputs).items()}
+
+
+def assert_outputs_equal(
+    model: keras.Model,
+    inputs: Mapping[str, np.ndarray],
+    expected: Mapping[str, np.ndarray],
+    tolerance: float = 1e-5,
+) -> None:
+    """Checks that a model computes all outputs of transformers."""
+    compared = []
+    for name, value in outputs_of(model, inputs).items():
+        theirs = expected.get(NAMES.get(name, name), expected.get("logits"))
+        if theirs is not None and theirs.shape == value.shape:
+            np.testing.assert_allclose(value, theirs, rtol=1e-6, atol=tolerance, err_msg=name)
+            compared.append(name)
+    assert len(compared) == len(expected)
 
 
 @functools.cache

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 from transformers import AlbertConfig, AutoTokenizer
 
 from tests.huggingface import rules
@@ -45,6 +46,9 @@ MODELS = {
     "questions": ("AlbertForQuestionAnswering", {}),
     "encoder": ("AlbertModel", {"hidden_act": "gelu_pytorch_tanh"}),
     "unshared": ("AlbertModel", {"num_hidden_groups": 4, "hidden_act": "tanh"}),
+    "exact_gelu": (CLASSIFICATION, {"hidden_act": "gelu", "num_labels": 3}),
+    "python_gelu": ("AlbertModel", {"hidden_act": "gelu_python"}),
+    "two_biases": ("AlbertForPreTraining", {}),
 }
 
 
@@ -57,6 +61,15 @@ def random_model(name: str) -> torch.nn.Module:
             values = values_of(parameter_name, tuple(parameter.shape))
             parameter.copy_(torch.from_numpy(values))
     return model.eval()
+
+
+def with_two_biases(path: Path) -> torch.nn.Module:
+    """Stores two different biases of the masked-LM head, as models from TensorFlow have them."""
+    name, file = "predictions.decoder.bias", path / "model.safetensors"
+    tensors = load_file(file)
+    tensors[name] = torch.from_numpy(values_of(name, tuple(tensors["predictions.bias"].shape)))
+    save_file(tensors, file, metadata={"format": "pt"})
+    return transformers.AlbertForPreTraining.from_pretrained(path).eval()
 
 
 def outputs(model: torch.nn.Module, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -106,6 +119,8 @@ def main(folder: Path) -> None:
     for name in MODELS:
         model = random_model(name)
         model.save_pretrained(folder / "theirs" / name)
+        if name == "two_biases":
+            model = with_two_biases(folder / "theirs" / name)
         arrays |= {f"theirs/{name}/{key}": value for key, value in outputs(model, inputs).items()}
         if name == "pretraining":
             save_variants(model, folder / "theirs")

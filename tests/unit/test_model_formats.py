@@ -22,7 +22,16 @@ LEFT_OUT = {
 
 @pytest.fixture(scope="module")
 def contents(golden) -> StoredModel:
-    return read_model(str(golden / "hub" / "albert_directory"))[0]
+    """Returns a model with 24 word embeddings without tokens."""
+    model, _ = read_model(str(golden / "hub" / "albert_directory"))
+    weights = dict(model.weights)
+    for name in ("bert/embeddings/word_embeddings", "cls/predictions/output_bias"):
+        rows = [(0, 24), *[(0, 0)] * (weights[name].ndim - 1)]
+        weights[name] = np.pad(weights[name], rows, constant_values=0.5)
+    config = model.config.replace(vocab_size=model.config.vocab_size + 24)
+    return StoredModel.in_memory(
+        config, weights, model.tokenizer, do_lower_case=model.do_lower_case
+    )
 
 
 # Writing a SavedModel takes seconds. The format tf1_hub is also a SavedModel.

@@ -46,13 +46,12 @@ def model(tokenizer):
 
 @pytest.fixture(scope="module")
 def saved(model, tmp_path_factory):
-    """Returns a directory with the model as a training run, and in other formats."""
+    """Returns a directory with the model as a training run, and as a Keras file."""
     folder = tmp_path_factory.mktemp("saved")
     albert_tf.save(model, folder / "run", max_seq_length=9, pairs=False)
     task = StoredTask.read(str(folder / "run")).to_dict()
     config = {"config": {"model": CONFIG.to_dict(), "task": task}}
     (folder / "run" / "run_config.json").write_text(json.dumps(config))
-    albert_tf.save(model, folder / "huggingface", format="huggingface")
     model.save(folder / "model.keras")
     return folder
 
@@ -116,6 +115,10 @@ class TestTask:
         (run / "labels.json").write_text(json.dumps(task))
         with pytest.raises(LoadError, match="3 classes"):
             albert_tf.load(run)
+
+    def test_a_new_head_replaces_a_head_of_another_task(self, run):
+        (run / "run_config.json").unlink()
+        (run / "labels.json").write_text(json.dumps({"task_name": "race", "settings": {}}))
         replaced = albert_tf.AlbertForClassification.load(run, labels=["x", "y"], new_head=True)
         assert replaced.labels == ("x", "y")
 
@@ -241,30 +244,6 @@ def test_metadata_of_keras_hub(tmp_path, values):
     (key,) = values
     with pytest.raises(LoadError, match=rf"metadata\.json sets {key}"):
         keras_hub.read_config(str(folder))
-
-
-@pytest.mark.parametrize(
-    ("label2id", "is_right"),
-    [
-        ({"bad": 0, "fine": 1, "good": 2}, True),
-        ({"LABEL_0": 0, "LABEL_1": 1, "LABEL_2": 2}, True),
-        ({"bad": "0", "fine": "1"}, True),
-        (None, True),
-        ([3], True),
-        ({"bad": 1, "fine": 0, "good": 2}, False),
-        ({"good": 3}, False),
-        ({"good": [2]}, False),
-    ],
-)
-def test_labels_and_ids_of_hugging_face(saved, tmp_path, label2id, is_right):
-    shutil.copytree(saved / "huggingface", tmp_path / "model")
-    (tmp_path / "model" / "labels.json").unlink()
-    change_json(tmp_path / "model" / "config.json", label2id=label2id)
-    if is_right:
-        assert albert_tf.load(tmp_path / "model").labels == LABELS
-    else:
-        with pytest.raises(LoadError, match="label2id contradicts id2label"):
-            albert_tf.load(tmp_path / "model")
 
 
 def test_another_length_than_in_training(warnings):

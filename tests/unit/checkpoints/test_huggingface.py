@@ -12,57 +12,24 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
+import albert_tf
 from albert_tf.checkpoints import huggingface
-from albert_tf.checkpoints.formats import open_weights, stored_task
+from albert_tf.checkpoints.formats import stored_task
 from albert_tf.checkpoints.huggingface.weights import hugging_face_name
 from albert_tf.checkpoints.loading import build, read_model
 from albert_tf.checkpoints.report import LoadError
-from albert_tf.checkpoints.stored_model import StoredModel
+from albert_tf.config import AlbertConfig
 from albert_tf.modeling.losses import classification_loss
 from albert_tf.modeling.original_names import original_names
 from albert_tf.tokenization.loading import tokenizer_from_files
+from tests.changed_json import change_json
 from tests.huggingface import models
 from tests.huggingface.record import record_of, run_peer
 from tests.huggingface.values import NO_LABEL, token_labels
-from tests.small_model import LENGTH, encoder_inputs
+from tests.small_model import encoder_inputs
 
 TOLERANCE = 1e-5
 RECORD = json.loads((models.RECORDED / "models.json").read_text())
-# Names of outputs in transformers.
-NAMES = {
-    "masked_lm_logits": ("prediction_logits", "logits"),
-    "sentence_order_logits": ("sop_logits",),
-    "logits": ("logits",),
-    "start_logits": ("start_logits",),
-    "end_logits": ("end_logits",),
-    "sequence_output": ("last_hidden_state",),
-    "pooled_output": ("pooler_output",),
-}
-
-
-def our_outputs(contents: StoredModel) -> dict[str, np.ndarray]:
-    inputs = encoder_inputs()
-    if contents.task and contents.task.name == "race":
-        inputs = {name: value[None] for name, value in inputs.items()}
-    if models.MASKED_LM.keys() <= contents.weights.keys():
-        everywhere = tf.tile(tf.range(LENGTH)[None], [inputs["input_ids"].shape[0], 1])
-        inputs["masked_lm_positions"] = everywhere
-    return {
-        name: np.asarray(value)
-        for name, value in build(contents)[0](inputs).items()
-        if name in NAMES
-    }
-
-
-def largest_difference(contents: StoredModel, theirs: dict[str, np.ndarray]) -> float:
-    """Returns the largest difference of common outputs, at least one."""
-    differences = []
-    for name, value in our_outputs(contents).items():
-        found = next((theirs[there] for there in NAMES[name] if there in theirs), None)
-        if found is not None:
-            differences.append(np.abs(value - found.reshape(value.shape)).max())
-    assert differences, sorted(theirs)
-    return max(differences)
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +82,8 @@ def test_recorded_results_equal_transformers(live, outputs):
 
 @pytest.mark.parametrize("name", models.OURS)
 def test_transformers_computes_outputs_of_written_models(outputs, name):
-    assert largest_difference(models.ours(name), of_model(outputs, f"ours/{name}")) < TOLERANCE
+    model, _ = build(models.ours(name))
+    models.assert_outputs_equal(model, encoder_inputs(), of_model(outputs, f"ours/{name}"))
 
 
 def test_loss_and_gradients_equal_transformers(outputs):
@@ -155,7 +123,8 @@ def test_outputs_of_models_of_transformers(folder, outputs, name):
     contents, report = read_model(str(folder / "theirs" / name))
     assert not report.ignored
     assert set(report.missing) <= {"bert/pooler/dense/kernel", "bert/pooler/dense/bias"}
-    assert largest_difference(contents, of_model(outputs, f"theirs/{name}")) < TOLERANCE
+    expected = of_model(outputs, f"theirs/{name}")
+    models.assert_outputs_equal(build(contents)[0], encoder_inputs(), expected)
 
 
 @pytest.mark.slow
@@ -168,24 +137,6 @@ def test_storage_formats(live, name):
     for variable, value in exact.weights.items():
         assert stored.weights[variable].dtype == np.float32
         np.testing.assert_allclose(stored.weights[variable], value, rounding, 1e-7 * bool(rounding))
-
-
-def test_shards_are_read(folder, tmp_path):
-    path = shutil.copytree(folder / "theirs" / "pretraining", tmp_path / "shards")
-    tensors = load_file(path / models.WEIGHTS)
-    (path / models.WEIGHTS).unlink()
-    weight_map = {}
-    for number in range(3):
-        shard = f"model-{number + 1:05}-of-00003.safetensors"
-        names = sorted(tensors)[number::3]
-        save_file({name: tensors[name] for name in names}, path / shard, {"format": "pt"})
-        weight_map |= dict.fromkeys(names, shard)
-    index = {"metadata": {"total_size": 1}, "weight_map": weight_map}
-    (path / f"{models.WEIGHTS}.index.json").write_text(json.dumps(index))
-    exact, stored = open_weights(str(folder / "theirs" / "pretraining")), open_weights(str(path))
-    assert stored.shapes == exact.shapes
-    for variable, value in exact.items():
-        np.testing.assert_array_equal(stored[variable], value)
 
 
 def test_tasks_are_written_and_read(folder, tmp_path):
@@ -203,8 +154,7 @@ def test_tasks_are_written_and_read(folder, tmp_path):
 
 def test_unnamed_task_gets_the_name_of_a_text_task(folder, tmp_path):
     path = shutil.copytree(folder / "theirs" / "classifier", tmp_path / "texts")
-    config = json.loads((path / "config.json").read_text())
-    (path / "config.json").write_text(json.dumps({**config, "finetuning_task": None}))
+    change_json(path / "config.json", finetuning_task=None)
     names = {name: stored_task(str(path / models.WEIGHTS), name).name for name in ("rte", "tokens")}
     assert names == {"rte": "rte", "tokens": "custom"}
 
@@ -265,3 +215,62 @@ def test_tokenizer_saved_by_transformers_is_read(
     assert [again.encode(text) for text in texts] == [tokenizer.encode(text) for text in texts]
     (saved / "tokenizer_config.json").unlink()
     assert huggingface.read(str(saved)).do_lower_case is True
+
+
+class TestExactGelu:
+    @pytest.fixture
+    def path(self, folder, tmp_path) -> Path:
+        return shutil.copytree(folder / "theirs" / "exact_gelu", tmp_path / "model")
+
+    @pytest.fixture(scope="class")
+    def expected(self, outputs) -> dict[str, np.ndarray]:
+        return of_model(outputs, "theirs/exact_gelu")
+
+    def test_activation_is_written_back(self, path, tmp_path, expected):
+        contents, _ = read_model(str(path))
+        assert contents.config.hidden_act == "gelu_exact"
+        (tmp_path / "written").mkdir()
+        huggingface.write(str(tmp_path / "written"), contents)
+        written = json.loads((tmp_path / "written" / "config.json").read_text())
+        assert written["hidden_act"] == "gelu"
+        models.assert_outputs_equal(
+            albert_tf.load(tmp_path / "written"), encoder_inputs(), expected
+        )
+
+    @pytest.mark.parametrize(
+        "format_name", ["original", pytest.param("tf2_hub", marks=pytest.mark.slow)]
+    )
+    def test_other_formats_keep_the_activation(self, path, tmp_path, expected, format_name):
+        model = albert_tf.load(path)
+        target = tmp_path / format_name
+        if format_name == "tf2_hub":  # stores no classifier
+            albert_tf.save(model.encoder, target, format=format_name)
+            found, model = albert_tf.load(target), model.encoder
+            pooled = [m(encoder_inputs())["pooled_output"] for m in (found, model)]
+            np.testing.assert_allclose(*pooled, rtol=0, atol=TOLERANCE)
+        else:
+            albert_tf.save(model, target, format=format_name)
+            models.assert_outputs_equal(albert_tf.load(target), encoder_inputs(), expected)
+        config = json.loads(next(target.glob("**/albert_config.json")).read_text())
+        assert config["hidden_act"] == "gelu_exact"
+
+    def test_copied_configurations_are_not_confused(self, path, tmp_path, warnings):
+        """ "gelu" is another function in each of the two files."""
+        copy = tmp_path / "albert_config.json"
+        copy.write_bytes((path / "config.json").read_bytes())
+        with pytest.raises(ValueError, match=r"ambiguous.*model_type.*'gelu_exact'"):
+            AlbertConfig.from_json_file(str(copy))
+        assert huggingface.read_config(str(copy)).hidden_act == "gelu_exact"
+        assert "gelu_new" in warnings.pop()  # the weights may belong to the original
+        keys = {"vocab_size", "num_hidden_layers", "num_attention_heads", "num_hidden_groups"}
+        values = json.loads(copy.read_text())
+        original = {
+            k: v for k, v in values.items() if k in keys or "size" in k or k == "hidden_act"
+        }
+        copy.write_text(json.dumps(original))
+        assert AlbertConfig.from_json_file(str(copy)).hidden_act == "gelu"
+        assert not warnings
+        (path / "config.json").write_text(json.dumps({**original, "net_structure_type": 0}))
+        assert huggingface.read(str(path)).config.hidden_act == "gelu_exact"
+        (message,) = warnings
+        assert "gelu_new" in message

@@ -1,6 +1,7 @@
 """Tests for reading tokenizers of transformers whose rules may differ from this package."""
 
 import json
+import shutil
 
 import pytest
 
@@ -114,39 +115,27 @@ def test_contradicting_lower_case_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "rule"),
+    ("is_bert", "change", "rule"),
     [
-        ({"tokenizer_class": "BertJapaneseTokenizer"}, "BertJapaneseTokenizer"),
-        ({"do_basic_tokenize": False}, "do_basic_tokenize=False"),
-        ({"never_split": ["[X]"]}, "never_split=['[X]']"),
-        ({"strip_accents": False}, "strip_accents=False"),
+        (True, {"tokenizer_class": "BertJapaneseTokenizer"}, "BertJapaneseTokenizer"),
+        (True, {"do_basic_tokenize": False}, "do_basic_tokenize=False"),
+        (True, {"never_split": ["[X]"]}, "never_split=['[X]']"),
+        (True, {"strip_accents": False}, "strip_accents=False"),
+        (True, {"strip_accents": None, "tokenize_chinese_chars": True, "never_split": []}, None),
+        (False, {"keep_accents": True}, "keep_accents=True"),
+        (False, {"remove_space": False}, "remove_space=False"),
+        (False, {"sp_model_kwargs": {"enable_sampling": True}}, "sp_model_kwargs="),
+        (False, {"tokenizer_class": "XLNetTokenizer"}, "XLNetTokenizer"),
+        (False, {"keep_accents": False, "sp_model_kwargs": {}}, None),
     ],
 )
-def test_settings_of_bert_tokenizers(change, rule, tmp_path):
-    tokenizer = stored(rules.write(tmp_path / "bert", rules.lines(**change)))
-    assert rule in tokenizer.note
-    assert bool(tokenizer.files) == ("tokenizer_class" not in change)
-    usual = rules.lines(strip_accents=None, tokenize_chinese_chars=True, never_split=[])
-    assert not stored(rules.write(tmp_path / "usual", usual)).note
-
-
-@pytest.mark.parametrize(
-    ("change", "rule"),
-    [
-        ({"keep_accents": True}, "keep_accents=True"),
-        ({"remove_space": False}, "remove_space=False"),
-        ({"sp_model_kwargs": {"enable_sampling": True}}, "sp_model_kwargs="),
-        ({"tokenizer_class": "XLNetTokenizer"}, "XLNetTokenizer"),
-    ],
-)
-def test_settings_of_sentencepiece_tokenizers(change, rule, tmp_path, golden):
-    folder = tmp_path / "model"
-    files = {"tokenizer_config.json": {"keep_accents": False, "sp_model_kwargs": {}, **change}}
-    rules.write(folder, files)
-    model = (golden / "tokenizer" / "small_1000.model").read_bytes()
-    (folder / "spiece.model").write_bytes(model)
+def test_settings_of_tokenizers_without_tokenizer_json(tmp_path, golden, is_bert, change, rule):
+    files = rules.lines(**change) if is_bert else {"tokenizer_config.json": change}
+    folder = rules.write(tmp_path / "model", files)
+    if not is_bert:
+        shutil.copy(golden / "tokenizer" / "small_1000.model", folder / "spiece.model")
     tokenizer = stored(folder)
-    assert rule in tokenizer.note
+    assert rule in tokenizer.note if rule else not tokenizer.note
     assert bool(tokenizer.files) == ("tokenizer_class" not in change)
 
 

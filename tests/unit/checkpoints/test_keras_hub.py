@@ -25,9 +25,8 @@ from albert_tf.modeling.models import (
     AlbertForPretraining,
     AlbertForTokenClassification,
 )
-from albert_tf.modeling.original_names import original_names
 from albert_tf.tokenization.loading import tokenizer_from_files
-from tests.small_model import pretraining_inputs, small_config
+from tests.small_model import ONE_BLOCK, pretraining_inputs, small_config, weights_of
 
 TEXT = "the cat sat on the mat, and many people saw it."  # clean: KerasHub cleans nothing
 LABELS = ("a", "b", "c", "d", "e")
@@ -45,7 +44,7 @@ SIZES = {
     "dropout": 0.25,
 }
 SHALLOW = {**SIZES, "num_layers": 1, "num_groups": 1, "num_inner_repetitions": 1}
-SMALL = small_config(num_hidden_layers=1, num_hidden_groups=1, inner_group_num=1)
+SMALL = small_config(**ONE_BLOCK)
 # Scores are of the size of 10 and more: outputs, of 1.
 TOLERANCE = {"rtol": 0, "atol": 1e-5}
 
@@ -87,10 +86,6 @@ def test_texts_are_lower_cased_as_in_the_preset(name, tokenizer, tmp_path, caplo
         assert found.encode(text) == expected
     other = albert_tf.load_tokenizer(tmp_path, do_lower_case=not lower_case)
     assert other.encode("The King paid") != found.encode("The King paid")
-
-
-def weights_of(model):
-    return {name: variable.numpy() for name, variable in original_names(model).items()}
 
 
 @pytest.fixture(scope="module")
@@ -351,8 +346,7 @@ def test_presets_of_keras_nlp_are_read(preset, ours):
         content = (preset / file).read_text().replace("keras_hub>", "keras_nlp>")
         (preset / file).write_text(content)
     found, expected = weights_of(load(preset)), weights_of(ours["masked_lm"][0])
-    for name, value in found.items():
-        np.testing.assert_array_equal(value, expected[name])
+    np.testing.assert_equal(found, {name: expected[name] for name in found})
 
 
 def test_presets_without_tokenizer_or_metadata_are_read(preset):

@@ -12,39 +12,15 @@ from albert_tf.checkpoints.loading import read_model
 from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.stored_heads import head_in
-from albert_tf.checkpoints.stored_task import StoredTask
-from albert_tf.labels import Labels
 from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.models import (
     AlbertForClassification,
     AlbertForMultipleChoice,
     AlbertForPretraining,
-    AlbertForQuestionAnswering,
-    AlbertForQuestionAnsweringWithBeamSearch,
-    AlbertForTokenClassification,
 )
 from albert_tf.modeling.original_names import original_names
-from tests.small_model import small_config
-
-CONFIG = small_config(num_hidden_layers=2, inner_group_num=1)
-MODELS = {
-    "encoder": (lambda: AlbertEncoder(CONFIG), None),
-    "pretraining": (lambda: AlbertForPretraining(CONFIG), None),
-    "masked lm": (lambda: AlbertForPretraining(CONFIG, has_sentence_order_head=False), None),
-    "classifier": (
-        lambda: AlbertForClassification(CONFIG, labels=["a", "b", "c"]),
-        StoredTask("mnli", Labels(("a", "b", "c"))),
-    ),
-    "tokens": (
-        lambda: AlbertForTokenClassification(CONFIG, labels=["O", "B", "I"]),
-        StoredTask("tokens", Labels(("O", "B", "I")), False),
-    ),
-    "spans": (lambda: AlbertForQuestionAnswering(CONFIG), StoredTask("squad1.1")),
-    "beams": (
-        lambda: AlbertForQuestionAnsweringWithBeamSearch(CONFIG, start_n_top=4, end_n_top=3),
-        StoredTask("squad2.0", settings={"start_n_top": 4, "end_n_top": 3}),
-    ),
-}
+from tests.small_model import weights_of
+from tests.unit.checkpoints.test_save import CONFIG, TASKS, make
 
 
 def write_model(folder, model, config=CONFIG, task=None, prefix="", without=()):
@@ -52,8 +28,8 @@ def write_model(folder, model, config=CONFIG, task=None, prefix="", without=()):
     folder.mkdir(exist_ok=True)
     config.to_json_file(str(folder / "albert_config.json"))
     weights = {
-        f"{prefix}{name}": np.asarray(variable)
-        for name, variable in original_names(model).items()
+        f"{prefix}{name}": value
+        for name, value in weights_of(model).items()
         if not name.startswith(tuple(without) or "?")
     }
     write_checkpoint(str(folder / "model.ckpt-best"), weights, global_step=7)
@@ -64,16 +40,14 @@ def write_model(folder, model, config=CONFIG, task=None, prefix="", without=()):
 
 def test_scope_of_a_trained_module_is_ignored(tmp_path):
     """The original adds it if it trains a TF-Hub module."""
-    make, task = MODELS["classifier"]
-    weights = write_model(tmp_path, make(), task=task, prefix="module/")
+    weights = write_model(tmp_path, make("classes"), task=TASKS["classes"], prefix="module/")
     loaded = albert_tf.load(tmp_path)
-    assert loaded.labels == task.labels.names
-    for name, variable in original_names(loaded).items():
-        np.testing.assert_array_equal(variable, weights[f"module/{name}"], err_msg=name)
+    assert loaded.labels == TASKS["classes"].labels.names
+    np.testing.assert_equal({f"module/{n}": v for n, v in weights_of(loaded).items()}, weights)
 
 
 def test_infinite_weights_cause_one_warning(tmp_path, warnings):
-    model = MODELS["classifier"][0]()
+    model = make("classes")
     model.classifier.output_weights.assign(np.full((3, 12), np.nan, "f"))
     model.classifier.output_bias.assign([0, np.inf, 1])
     write_model(tmp_path, model)
@@ -90,10 +64,10 @@ def test_single_score_is_a_regression_without_a_task(tmp_path):
     assert type(albert_tf.load(tmp_path)) is AlbertForClassification
 
 
-@pytest.mark.parametrize("kind", ["spans", "tokens", "masked lm"])
+@pytest.mark.parametrize("kind", ["spans", "tokens", "pretraining"])
 def test_unused_pooler_may_be_missing(tmp_path, kind):
     """Other libraries omit it. The replacement is the same in every run."""
-    write_model(tmp_path, MODELS[kind][0](), task=MODELS[kind][1], without=["bert/pooler"])
+    write_model(tmp_path, make(kind), task=TASKS.get(kind), without=["bert/pooler"])
     contents, report = read_model(str(tmp_path))
     assert report.missing == ["bert/pooler/dense/kernel", "bert/pooler/dense/bias"]
     loaded = original_names(albert_tf.load(tmp_path))
@@ -103,7 +77,7 @@ def test_unused_pooler_may_be_missing(tmp_path, kind):
 
 
 def test_encoder_without_a_pooler_gets_a_new_one(tmp_path, warnings):
-    weights = write_model(tmp_path, MODELS["encoder"][0](), without=["bert/pooler"])
+    weights = write_model(tmp_path, make("encoder"), without=["bert/pooler"])
     contents, _ = read_model(str(tmp_path))
     model = albert_tf.load(tmp_path)
     assert type(model) is AlbertEncoder
@@ -111,13 +85,13 @@ def test_encoder_without_a_pooler_gets_a_new_one(tmp_path, warnings):
         np.testing.assert_array_equal(variable, weights.get(name, contents.weights[name]))
     assert len(warnings) == 2
     assert all("has no pooler" in line for line in warnings)
-    write_model(tmp_path, MODELS["encoder"][0](), without=["bert/pooler/dense/bias"])
+    write_model(tmp_path, make("encoder"), without=["bert/pooler/dense/bias"])
     with pytest.raises(LoadError, match="does not fill the encoder: 1 "):
         albert_tf.load(tmp_path)
 
 
 def test_new_heads_get_a_new_pooler(tmp_path, warnings):
-    write_model(tmp_path, MODELS["masked lm"][0](), without=["bert/pooler"])
+    write_model(tmp_path, make("pretraining"), without=["bert/pooler"])
     model = AlbertForClassification.load(tmp_path, labels=["yes", "no"])
     assert model.has_new_head
     assert "has no pooler" in warnings[0]
@@ -127,14 +101,16 @@ def test_new_heads_get_a_new_pooler(tmp_path, warnings):
     assert len(report.missing) == 4
     with pytest.raises(LoadError, match="not contain all weights"):
         report.check_complete()
-    write_model(tmp_path, MODELS["classifier"][0](), task=None, without=["bert/pooler"])
+    write_model(tmp_path, make("classes"), task=None, without=["bert/pooler"])
     model = AlbertForClassification.load(tmp_path, labels=["yes", "no"], new_head=True)
     assert model.labels == ("yes", "no")
 
 
-@pytest.mark.parametrize("kind", ["classifier", "pretraining"])
-def test_missing_used_pooler_is_rejected(tmp_path, kind):
-    write_model(tmp_path, MODELS[kind][0](), without=["bert/pooler"])
+@pytest.mark.parametrize(
+    "make_model", [lambda: make("classes"), lambda: AlbertForPretraining(CONFIG)]
+)
+def test_missing_used_pooler_is_rejected(tmp_path, make_model):
+    write_model(tmp_path, make_model(), without=["bert/pooler"])
     with pytest.raises(LoadError, match=r"(?s)does not fill the encoder: 2 .*bert/pooler"):
         albert_tf.load(tmp_path)
 
@@ -143,20 +119,19 @@ def test_missing_used_pooler_is_rejected(tmp_path, kind):
     ("kind", "without"),
     [
         ("pretraining", "cls/predictions/output_bias"),
-        ("classifier", "output_bias"),
+        ("classes", "output_bias"),
         ("beams", "answer_class/dense_1/kernel"),
     ],
 )
 def test_incomplete_heads_are_rejected(tmp_path, kind, without):
-    make, task = MODELS[kind]
-    write_model(tmp_path, make(), task=task, without=[without])
+    write_model(tmp_path, make(kind), task=TASKS.get(kind), without=[without])
     for read in (albert_tf.load, lambda path: read_model(str(path))):
         with pytest.raises(LoadError, match=rf"incomplete head. Missing: {without};"):
             read(tmp_path)
 
 
 def test_head_of_another_vocabulary_is_rejected(tmp_path):
-    weights = write_model(tmp_path, MODELS["pretraining"][0]())
+    weights = write_model(tmp_path, make("pretraining"))
     weights["cls/predictions/output_bias"] = weights["cls/predictions/output_bias"][:-1]
     write_checkpoint(str(tmp_path / "model.ckpt-best"), weights, global_step=7)
     with pytest.raises(LoadError, match=r"output_bias is \[30\] instead of \[31\]"):
@@ -218,7 +193,7 @@ def test_missing_configuration_must_be_passed(release, tmp_path):
     ],
 )
 def test_other_models_are_named(tmp_path, name, message):
-    weights = write_model(tmp_path, MODELS["encoder"][0](), without=["bert/encoder"])
+    weights = write_model(tmp_path, make("encoder"), without=["bert/encoder"])
     write_checkpoint(str(tmp_path / "model.ckpt-best"), {**weights, name: np.ones(2)}, 7)
     for _ in range(2):  # with and without a configuration
         with pytest.raises(LoadError, match=message):

@@ -15,10 +15,10 @@ from albert_tf.modeling.models import AlbertForClassification, AlbertForPretrain
 from albert_tf.modeling.original_names import original_names
 from tests.full_disk import file_size_limit
 from tests.golden.reference import Reference
-from tests.small_model import small_config
+from tests.small_model import ONE_BLOCK, small_config
 
 DATA = ".data-00000-of-00001"
-SMALL = small_config(num_hidden_layers=1, num_hidden_groups=1, inner_group_num=1)
+SMALL = small_config(**ONE_BLOCK)
 
 
 @pytest.fixture(scope="module")

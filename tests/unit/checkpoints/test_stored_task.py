@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.checkpoints.stored_task import StoredTask
@@ -115,23 +114,20 @@ def test_head_of_another_task_is_not_loaded(tmp_path):
     assert len(fresh_head(other_labels, checkpoint)) == 2
 
 
-class TestQuestions:
-    def test_heads_of_other_tasks_are_rejected(self, tmp_path):
-        heads = {
-            "squad1.1": {"cls/squad/output_weights": np.zeros([2, 5])},
-            "squad2.0": {"answer_class/dense_1/kernel": np.zeros([5, 1])},
-            "race": {"output_weights": np.zeros([1, 5])},
-            "mnli": {"output_weights": np.zeros([3, 5])},
-        }
-        tasks = [StoredTask(name) for name in heads if name != "mnli"] + [MNLI]
-        for trained, variables in heads.items():
-            directory = tmp_path / trained
-            directory.mkdir()
-            values = {n: tf.constant(v, tf.float32) for n, v in variables.items()}
-            write_checkpoint(str(directory / "model.ckpt-best"), values, global_step=3)
-            for task in tasks:
-                if task.name == trained:
-                    check_head_in(TrainingDirectory(str(directory)), task)
-                else:
-                    with pytest.raises(ValueError, match=r"model\.ckpt-best has no head for"):
-                        check_head_in(TrainingDirectory(str(directory)), task)
+HEADS = {
+    "squad1.1": {"cls/squad/output_weights": np.zeros([2, 5], "f")},
+    "squad2.0": {"answer_class/dense_1/kernel": np.zeros([5, 1], "f")},
+    "race": {"output_weights": np.zeros([1, 5], "f")},
+    "mnli": {"output_weights": np.zeros([3, 5], "f")},
+}
+
+
+@pytest.mark.parametrize("trained", HEADS)
+def test_heads_of_other_tasks_are_rejected(tmp_path, trained):
+    write_checkpoint(str(tmp_path / "model.ckpt-best"), HEADS[trained], global_step=3)
+    directory = TrainingDirectory(str(tmp_path))
+    tasks = {name: StoredTask(name) for name in HEADS} | {"mnli": MNLI}
+    check_head_in(directory, tasks.pop(trained))
+    for task in tasks.values():
+        with pytest.raises(ValueError, match=r"model\.ckpt-best has no head for"):
+            check_head_in(directory, task)

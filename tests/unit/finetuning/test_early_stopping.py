@@ -6,11 +6,11 @@ import math
 import pytest
 
 import albert_tf
-from albert_tf.classification import run
+from albert_tf.classification.run import ClassifierJob
 from albert_tf.training.training_directory import TrainingDirectory
 from tests.classifier_run import ClassifierRun
 from tests.programs import start_workers
-from tests.small_training import skip_steps
+from tests.small_training import replace_evaluations
 from tests.squad_run import SquadRun
 
 # By step. Step 5 is the third step in a row without a better score.
@@ -26,15 +26,7 @@ def small(tmp_path, golden, monkeypatch):
         newest = TrainingDirectory(job.settings.output_dir).newest()
         return {"eval_accuracy": SCORES[int(newest.rsplit("-", 1)[1])], "loss": 1.0}
 
-    skip_steps(monkeypatch)
-    monkeypatch.setattr(run.ClassifierJob, "evaluate", evaluate)
-    monkeypatch.setattr(
-        run.ClassifierJob,
-        "record",
-        lambda job, step, results, best, keeps_best: best.update_if_better(
-            step, results, job.model
-        ),
-    )
+    replace_evaluations(monkeypatch, ClassifierJob, evaluate)
     return ClassifierRun(tmp_path, golden)
 
 

@@ -11,46 +11,21 @@ from albert_tf.classification.run import ClassifierJob
 from albert_tf.multiple_choice.run import MultipleChoiceJob
 from albert_tf.squad.run import SquadJob
 from albert_tf.token_classification.run import TokenClassificationJob
-from tests.choice_run import ChoiceRun, choices, write_choices
-from tests.classifier_run import COUNTS, ClassifierRun, texts, write_csv
-from tests.small_training import skip_steps
-from tests.squad_run import SquadRun, questions, write_squad
-from tests.token_run import TokenRun, tagged_sentences, write_conll
+from tests.choice_run import ChoiceRun
+from tests.classifier_run import ClassifierRun
+from tests.small_training import replace_evaluations
+from tests.squad_run import SquadRun
+from tests.token_run import TokenRun
 
 FIRST = [0.75, 0.5, 0.5]  # the scores on the first file, by step
 OTHER = [0.25, 0.5, 0.5, 0.5]  # the scores on the other file from step 4 on
 
 
-def other_texts(path):
-    rows = texts(COUNTS["dev"], 1)
-    return write_csv(path, [(rows[number - 1][0], text) for number, (_, text) in enumerate(rows)])
-
-
-def other_choices(path):
-    rows = choices(9, 1, 5)
-    return write_choices(path, [{**row, "label": 1 - min(row["label"], 1)} for row in rows])
-
-
-def other_questions(path):
-    *rows, (context, question, _) = questions(11, 2, 1)
-    return write_squad(path, [*rows, (context, question, "The")])
-
-
-def other_words(path):
-    *rows, last = tagged_sentences(17, 1)
-    return write_conll(path, [*rows, [(word, "B-place") for word, _ in last]])
-
-
 JOBS = {
-    "classification": (ClassifierRun, ClassifierJob, albert_tf.run_classification, other_texts),
-    "squad": (SquadRun, SquadJob, albert_tf.run_squad, other_questions),
-    "race": (ChoiceRun, MultipleChoiceJob, albert_tf.run_multiple_choice, other_choices),
-    "tokens": (
-        TokenRun,
-        TokenClassificationJob,
-        albert_tf.run_token_classification,
-        other_words,
-    ),
+    "classification": (ClassifierRun, ClassifierJob, albert_tf.run_classification),
+    "squad": (SquadRun, SquadJob, albert_tf.run_squad),
+    "race": (ChoiceRun, MultipleChoiceJob, albert_tf.run_multiple_choice),
+    "tokens": (TokenRun, TokenClassificationJob, albert_tf.run_token_classification),
 }
 SETTINGS = {
     "classification": albert_tf.ClassificationSettings,
@@ -58,24 +33,18 @@ SETTINGS = {
     "race": albert_tf.MultipleChoiceSettings,
     "tokens": albert_tf.TokenClassificationSettings,
 }
-DEV_FILE = {"squad": "predict_file", "race": "dev_choices"}
+FILES = {
+    "squad": ("train_file", "predict_file"),
+    "race": ("train_choices", "dev_choices"),
+}
 
 
 @pytest.fixture
 def small(request, tmp_path, golden, monkeypatch):
     """Returns a job whose steps do nothing and whose scores are given, its settings and files."""
-    make, job, run, write_other = JOBS[request.param]
+    make, job, run = JOBS[request.param]
     scores = []
-
-    skip_steps(monkeypatch)
-    monkeypatch.setattr(job, "evaluate", lambda self: {self.best_metric: scores.pop(0)})
-    monkeypatch.setattr(
-        job,
-        "record",
-        lambda self, step, results, best, keeps_best: (
-            best.update_if_better(step, results, self.model) if keeps_best else None
-        ),
-    )
+    replace_evaluations(monkeypatch, job, lambda self: {self.best_metric: scores.pop(0)})
     program = make(tmp_path, golden)
     flags = {"save_checkpoints_steps": 1, "do_train": True}
     flags["do_predict" if request.param == "squad" else "do_eval"] = True
@@ -87,8 +56,8 @@ def small(request, tmp_path, golden, monkeypatch):
         flags |= {"train_choices": tmp_path / "train.jsonl", "dev_choices": tmp_path / "dev.jsonl"}
         flags |= {"data_dir": None, "do_predict": False}
     settings = SETTINGS[request.param](**program.flags(**flags))
-    dev = DEV_FILE.get(request.param, "dev_file")
-    changed = {dev: str(write_other(tmp_path / f"other.{str(getattr(settings, dev))[-4:]}"))}
+    train, dev = FILES.get(request.param, ("train_file", "dev_file"))
+    changed = {dev: getattr(settings, train)}
     longer = {"num_train_epochs": 3.0} if request.param == "squad" else {"train_step": 9}
     return run, settings, changed, longer, scores
 

@@ -9,7 +9,6 @@ from albert_tf.pretraining.create_records import create_records, shuffled
 from albert_tf.pretraining.instances import InstanceSettings, SegmentSettings
 from albert_tf.pretraining.masking import MaskingSettings
 from albert_tf.tokenization.base import Tokenizer
-from albert_tf.tokenization.loading import tokenizer_from_files
 
 ROOT = Path(__file__).parents[3]
 SETTINGS = InstanceSettings(
@@ -19,14 +18,9 @@ BLOCK_BYTES, CHUNK_BYTES = 6000, 90_000
 
 
 @pytest.fixture(scope="module")
-def tokenizer(golden: Path) -> Tokenizer:
-    return tokenizer_from_files(vocab_file=str(golden / "tokenizer" / "vocab.txt"))
-
-
-@pytest.fixture(scope="module")
-def inputs(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The golden corpus in three unequal files and an empty one."""
-    text = (golden / "pretraining_data" / "corpus.txt").read_text("utf-8")
+def inputs(corpus: str, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The corpus in three unequal files and an empty one."""
+    text = Path(corpus).read_text("utf-8")
     folder = tmp_path_factory.mktemp("text")
     cuts = [0, 9001, 9001, 30_005, len(text)]
     paths = [folder / f"{number}.txt" for number in range(4)]
@@ -43,9 +37,9 @@ def content(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def create_local(inputs: list[str], folder: Path, tokenizer: Tokenizer, files: int):
+def create_local(inputs: list[str], folder: Path, word_pieces: Tokenizer, files: int):
     return create_records(
-        inputs, outputs(folder, files), tokenizer, SETTINGS, 1, BLOCK_BYTES, CHUNK_BYTES
+        inputs, outputs(folder, files), word_pieces, SETTINGS, 1, BLOCK_BYTES, CHUNK_BYTES
     )
 
 
@@ -67,13 +61,13 @@ def create_local(inputs: list[str], folder: Path, tokenizer: Tokenizer, files: i
     ids=["in_memory", "multi_processing", "job_server"],
 )
 def test_files_and_counts_equal_those_of_create_records(
-    runner, options, inputs, tmp_path, tokenizer, monkeypatch
+    runner, options, inputs, tmp_path, word_pieces, monkeypatch
 ):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))  # for the processes of workers
-    local = create_local(inputs, tmp_path / "local", tokenizer, 3)
+    local = create_local(inputs, tmp_path / "local", word_pieces, 3)
     sizes = BLOCK_BYTES, CHUNK_BYTES
     counts = beam.create_records(
-        runner, options, inputs, outputs(tmp_path / "beam", 3), tokenizer, SETTINGS, *sizes
+        runner, options, inputs, outputs(tmp_path / "beam", 3), word_pieces, SETTINGS, *sizes
     )
     assert content(tmp_path / "beam") == content(tmp_path / "local")
     assert counts == local
@@ -81,14 +75,14 @@ def test_files_and_counts_equal_those_of_create_records(
     assert sum(made) > 2 * CHUNK_BYTES  # so that every file is joined from parts
 
 
-def test_files_without_records_and_several_directories(tmp_path, tokenizer):
+def test_files_without_records_and_several_directories(tmp_path, word_pieces):
     (tmp_path / "text").write_text("the road was long\n\nthe bridge\nfell\n")
     text = [str(tmp_path / "text")]
-    create_local(text, tmp_path / "local", tokenizer, 9)
+    create_local(text, tmp_path / "local", word_pieces, 9)
     local = content(tmp_path / "local")
     assert local["8.tfrecord"] == b"" != local["0.tfrecord"]
     remote = [f"file://{tmp_path}/{k % 2}/{k}.tfrecord" for k in range(9)]
-    beam.create_records("directrunner", (), [f"file://{text[0]}"], remote, tokenizer, SETTINGS)
+    beam.create_records("directrunner", (), [f"file://{text[0]}"], remote, word_pieces, SETTINGS)
     assert content(tmp_path / "0") | content(tmp_path / "1") == local
 
 
@@ -122,13 +116,13 @@ def test_repeated_steps(tmp_path):
         ("no.such.Runner", (), b"the", "`runner`=no.such.Runner: No module named 'no'"),
     ],
 )
-def test_errors_leave_the_output_unchanged(runner, options, text, message, tmp_path, tokenizer):
+def test_errors_leave_the_output_unchanged(runner, options, text, message, tmp_path, word_pieces):
     (tmp_path / "text").write_bytes(text)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "0").write_text("before")
     inputs, output = [str(tmp_path / "text")], [str(tmp_path / "out" / "0")]
     with pytest.raises(ValueError, match=message):
-        beam.create_records(runner, options, inputs, output, tokenizer, SETTINGS)
+        beam.create_records(runner, options, inputs, output, word_pieces, SETTINGS)
     assert content(tmp_path / "out") == {"0": b"before"}
     with pytest.raises(ValueError, match="`output_file` would overwrite the input"):
-        beam.create_records(runner, options, inputs, inputs, tokenizer, SETTINGS)
+        beam.create_records(runner, options, inputs, inputs, word_pieces, SETTINGS)

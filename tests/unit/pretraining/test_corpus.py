@@ -10,11 +10,6 @@ from albert_tf.tokenization.loading import tokenizer_from_files
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 
 
-@pytest.fixture(scope="module")
-def word_piece(golden: Path) -> Tokenizer:
-    return tokenizer_from_files(vocab_file=str(golden / "tokenizer" / "vocab.txt"))
-
-
 def write(path: Path, text: str | bytes) -> str:
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return str(path)
@@ -50,10 +45,10 @@ def test_documents_are_read(name, tokenizer, tmp_path):
     assert decoded(read(text, tokenizer, tmp_path), tokenizer) == expected
 
 
-def test_lines_without_tokens(tokenizer, word_piece, tmp_path):
+def test_lines_without_tokens(tokenizer, word_pieces, tmp_path):
     """A line of control characters is not blank; a line of accents is."""
-    documents = read("the road\n\u200b\nwas long\n", word_piece, tmp_path)
-    assert decoded(documents, word_piece) == [["the road", "was long"]]
+    documents = read("the road\n\u200b\nwas long\n", word_pieces, tmp_path)
+    assert decoded(documents, word_pieces) == [["the road", "was long"]]
     documents = read("the road\n\u0301\u0300\nwas long\n", tokenizer, tmp_path)
     assert decoded(documents, tokenizer) == [["the road"], ["was long"]]
 

@@ -20,7 +20,6 @@ from albert_tf.pretraining.instances import InstanceSettings, SegmentSettings
 from albert_tf.pretraining.masking import MaskingSettings, masking_limit_warning
 from albert_tf.pretraining.record_checks import check_record_files
 from albert_tf.tokenization.base import Tokenizer
-from albert_tf.tokenization.loading import tokenizer_from_files
 
 SETTINGS = InstanceSettings(
     SegmentSettings(48), MaskingSettings(max_predictions_per_seq=9), dupe_factor=2, random_seed=7
@@ -28,35 +27,25 @@ SETTINGS = InstanceSettings(
 ADJACENT = replace(SETTINGS, segments=SegmentSettings(48, sentence_pairs="adjacent"))
 
 
-@pytest.fixture(scope="module")
-def tokenizer(golden: Path) -> Tokenizer:
-    return tokenizer_from_files(vocab_file=str(golden / "tokenizer" / "vocab.txt"))
-
-
-@pytest.fixture(scope="module")
-def corpus(golden: Path) -> str:
-    return str(golden / "pretraining_data" / "corpus.txt")
-
-
 def create(
     corpus: str,
     folder: Path,
-    tokenizer: Tokenizer,
+    word_pieces: Tokenizer,
     settings: InstanceSettings = SETTINGS,
     files: int = 3,
     **options: int,
 ) -> tuple[list[str], Counter[str]]:
     outputs = [str(folder / f"{number}.tfrecord") for number in range(files)]
     options = {"num_workers": 1, "block_bytes": 7000} | options
-    return outputs, create_records([corpus], outputs, tokenizer, settings, **options)
+    return outputs, create_records([corpus], outputs, word_pieces, settings, **options)
 
 
 def content(outputs: list[str]) -> list[bytes]:
     return [Path(output).read_bytes() for output in outputs]
 
 
-def test_records_and_counts(corpus, tmp_path, tokenizer):
-    outputs, counts = create(corpus, tmp_path, tokenizer)
+def test_records_and_counts(corpus, tmp_path, word_pieces):
+    outputs, counts = create(corpus, tmp_path, word_pieces)
     sizes = [count_records([output]) for output in outputs]
     assert sum(sizes) == counts["instances"] > 600
     assert max(sizes) - min(sizes) <= 1
@@ -65,39 +54,39 @@ def test_records_and_counts(corpus, tmp_path, tokenizer):
     lines = Path(corpus).read_text("utf-8").split("\n")
     assert counts["documents"] == 60
     assert counts["segments"] == sum(bool(line.strip()) for line in lines)
-    assert counts["text_tokens"] == sum(map(len, tokenizer.encode_batch(lines)))
+    assert counts["text_tokens"] == sum(map(len, word_pieces.encode_batch(lines)))
 
 
-def test_files_do_not_depend_on_the_number_of_processes(corpus, tmp_path, tokenizer):
+def test_files_do_not_depend_on_the_number_of_processes(corpus, tmp_path, word_pieces):
     made = []
     for n in (1, 3):
         options = {"num_workers": n, "shuffle_bytes": 20_000}
-        made.append(content(create(corpus, tmp_path / str(n), tokenizer, ADJACENT, **options)[0]))
+        made.append(content(create(corpus, tmp_path / str(n), word_pieces, ADJACENT, **options)[0]))
     assert made[0] == made[1]
 
 
-def test_passes_differ(corpus, tmp_path, tokenizer):
+def test_passes_differ(corpus, tmp_path, word_pieces):
     """The first pass is the same whether or not another one follows."""
     once = replace(SETTINGS, dupe_factor=1)
-    (one,), _ = create(corpus, tmp_path / "a", tokenizer, once, files=1)
-    (two,), _ = create(corpus, tmp_path / "b", tokenizer, files=1)
+    (one,), _ = create(corpus, tmp_path / "a", word_pieces, once, files=1)
+    (two,), _ = create(corpus, tmp_path / "b", word_pieces, files=1)
     first, both = set(read_records(one)), set(read_records(two))
     assert first < both
     assert len(both) > 1.9 * len(first)
 
 
-def test_remote_paths_are_read_and_written(corpus, tmp_path, tokenizer):
+def test_remote_paths_are_read_and_written(corpus, tmp_path, word_pieces):
     """file:// is a remote path, like gs://."""
-    local, _ = create(corpus, tmp_path / "a", tokenizer)
+    local, _ = create(corpus, tmp_path / "a", word_pieces)
     remote = [f"file://{tmp_path}/b/{number}" for number in range(3)]
-    create_records([f"file://{corpus}"], remote, tokenizer, SETTINGS, 1, 7000)
+    create_records([f"file://{corpus}"], remote, word_pieces, SETTINGS, 1, 7000)
     assert [(tmp_path / "b" / str(n)).read_bytes() for n in range(3)] == content(local)
     assert count_records(remote) == count_records(local)
 
 
-def fails(message: str, inputs: list[str], outputs: list[str], tokenizer: Tokenizer) -> None:
+def fails(message: str, inputs: list[str], outputs: list[str], word_pieces: Tokenizer) -> None:
     with pytest.raises(ValueError, match=message):
-        create_records(inputs, outputs, tokenizer, SETTINGS, 1)
+        create_records(inputs, outputs, word_pieces, SETTINGS, 1)
 
 
 @pytest.mark.parametrize(
@@ -108,52 +97,52 @@ def fails(message: str, inputs: list[str], outputs: list[str], tokenizer: Tokeni
     ],
     ids=["without tokens", "binary"],
 )
-def test_invalid_inputs_leave_the_output_unchanged(text, message, tmp_path, tokenizer):
+def test_invalid_inputs_leave_the_output_unchanged(text, message, tmp_path, word_pieces):
     (tmp_path / "text").write_bytes(text)
     (tmp_path / "o").write_text("before")
     outputs = [str(tmp_path / "o"), str(tmp_path / "new" / "file")]
-    fails(message, [str(tmp_path / "text")], outputs, tokenizer)
+    fails(message, [str(tmp_path / "text")], outputs, word_pieces)
     assert (tmp_path / "o").read_text() == "before"
     assert message.startswith("`input_file` contains no token") or not (tmp_path / "new").exists()
 
 
-def test_invalid_outputs_are_rejected(tmp_path, tokenizer):
+def test_invalid_outputs_are_rejected(tmp_path, word_pieces):
     text, path = tmp_path / "text", str(tmp_path / "o")
     text.write_text("the road\n")
     (tmp_path / "link").symlink_to(text)
     for name in ("text", "link", "../" + tmp_path.name + "/text"):
-        fails("would overwrite the input", [str(text)], [str(tmp_path / name)], tokenizer)
-    fails("`output_file` contains .*o twice", [str(text)], [path, path], tokenizer)
-    fails(str(tmp_path), [str(text)], [str(tmp_path)], tokenizer)
-    fails("`output_file` contains no file", [str(text)], [], tokenizer)
-    fails("text/o cannot be written", [str(text)], [path, str(text / "o")], tokenizer)
+        fails("would overwrite the input", [str(text)], [str(tmp_path / name)], word_pieces)
+    fails("`output_file` contains .*o twice", [str(text)], [path, path], word_pieces)
+    fails(str(tmp_path), [str(text)], [str(tmp_path)], word_pieces)
+    fails("`output_file` contains no file", [str(text)], [], word_pieces)
+    fails("text/o cannot be written", [str(text)], [path, str(text / "o")], word_pieces)
     assert {entry.name for entry in tmp_path.iterdir()} == {"text", "link"}
     assert text.read_text() == "the road\n"
 
 
-def test_documents_of_one_line_and_a_single_document(tmp_path, tokenizer):
+def test_documents_of_one_line_and_a_single_document(tmp_path, word_pieces):
     (tmp_path / "many").write_text("the road\n\nwas long\n\nthe bridge\nfell\n")
-    _, counts = create(str(tmp_path / "many"), tmp_path / "a", tokenizer)
+    _, counts = create(str(tmp_path / "many"), tmp_path / "a", word_pieces)
     assert counts["one_segment_documents"] == 2
     assert counts["random_parts"] >= 4
     assert not list(CreationReport(SETTINGS, counts, 1).warnings())
     (tmp_path / "one").write_text("the road was long\n")
-    _, counts = create(str(tmp_path / "one"), tmp_path / "b", tokenizer)
+    _, counts = create(str(tmp_path / "one"), tmp_path / "b", word_pieces)
     assert counts["random_parts_of_only_document"] == 2
     (warning,) = CreationReport(SETTINGS, counts, 1).warnings()
     assert "2 of 2 random second parts are from the same document" in warning
 
 
-def test_documents_of_one_line_yield_no_adjacent_pair(tmp_path, tokenizer):
+def test_documents_of_one_line_yield_no_adjacent_pair(tmp_path, word_pieces):
     (tmp_path / "some").write_text("the road\n\nwas long\n\nthe bridge\nfell\n")
-    (path,), counts = create(str(tmp_path / "some"), tmp_path / "a", tokenizer, ADJACENT, files=1)
+    (path,), counts = create(str(tmp_path / "some"), tmp_path / "a", word_pieces, ADJACENT, files=1)
     assert counts["instances"] == count_records([path]) == 2
     assert (counts["random_parts"], counts["one_segment_documents"]) == (0, 2)
     (warning,) = CreationReport(ADJACENT, counts, 1).warnings()
     assert warning.startswith("2 of 3 documents have only one line")
     (tmp_path / "none").write_text("the road\n\nwas long\n")
     with pytest.raises(ValueError, match=r"`sentence_pairs`=adjacent.*two lines.*none"):
-        create(str(tmp_path / "none"), tmp_path / "b", tokenizer, ADJACENT)
+        create(str(tmp_path / "none"), tmp_path / "b", word_pieces, ADJACENT)
     assert not list((tmp_path / "b").iterdir())
 
 

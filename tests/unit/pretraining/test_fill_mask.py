@@ -7,22 +7,13 @@ import pytest
 
 from albert_tf.checkpoints.model_directory import ModelDirectory
 from albert_tf.checkpoints.original import write_checkpoint
-from albert_tf.config import AlbertConfig
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.modeling.original_names import original_names
 from albert_tf.pretraining.fill_mask import FillMask
+from tests import text_models
 from tests.text_models import assert_rejected
 
-CONFIG = AlbertConfig(
-    vocab_size=1000,
-    embedding_size=8,
-    hidden_size=12,
-    num_hidden_layers=3,
-    num_hidden_groups=2,
-    num_attention_heads=2,
-    intermediate_size=20,
-    max_position_embeddings=16,
-)
+CONFIG = text_models.CONFIG.replace(max_position_embeddings=16)
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["two heads", "one head"])

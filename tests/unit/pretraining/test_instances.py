@@ -4,7 +4,6 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,7 +21,7 @@ from albert_tf.pretraining.instances import (
     pair_segments,
 )
 from albert_tf.pretraining.masking import MaskingSettings, Vocabulary
-from albert_tf.tokenization.loading import tokenizer_from_files
+from albert_tf.tokenization.base import Tokenizer
 
 
 def documents(*lengths: list[int]) -> Documents:
@@ -225,10 +224,9 @@ def test_unknown_pieces_get_the_unknown_id():
 
 
 @pytest.fixture(scope="module")
-def corpus(golden: Path) -> tuple[Documents, Vocabulary]:
-    tokenizer = tokenizer_from_files(vocab_file=str(golden / "tokenizer" / "vocab.txt"))
-    (block,) = cut_into_blocks([str(golden / "pretraining_data" / "corpus.txt")])
-    return read_documents(block, tokenizer), masking_vocabulary(tokenizer)
+def text(corpus: str, word_pieces: Tokenizer) -> tuple[Documents, Vocabulary]:
+    (block,) = cut_into_blocks([corpus])
+    return read_documents(block, word_pieces), masking_vocabulary(word_pieces)
 
 
 SETTINGS = InstanceSettings(SegmentSettings(48), MaskingSettings(max_predictions_per_seq=9))
@@ -239,16 +237,16 @@ def make_records(documents: tuple[Documents, Vocabulary], *seed: int) -> list[by
     return [example for examples, _ in batches for example in examples]
 
 
-def test_counts_match_the_records(corpus):
-    assert make_records(corpus, 5, 0, 3) == make_records(corpus, 5, 0, 3)
+def test_counts_match_the_records(text):
+    assert make_records(text, 5, 0, 3) == make_records(text, 5, 0, 3)
     seeds = ((5, 0, 3), (6, 0, 3), (5, 1, 3), (5, 0, 4), (-5, 0, 3))
-    assert len({make_records(corpus, *seed)[0] for seed in seeds}) == 5
+    assert len({make_records(text, *seed)[0] for seed in seeds}) == 5
     counts: Counter[str] = Counter()
-    for _, made in make_examples(corpus[0], SETTINGS, corpus[1], [1]):
+    for _, made in make_examples(text[0], SETTINGS, text[1], [1]):
         counts.update(made)
     records = {
         name: value.numpy()
-        for name, value in parse_batch(make_records(corpus, 1), SETTINGS.feature_specs).items()
+        for name, value in parse_batch(make_records(text, 1), SETTINGS.feature_specs).items()
     }
     assert counts["instances"] == len(records["input_ids"]) > 300
     assert counts["positions"] == records["input_ids"].size
@@ -260,9 +258,9 @@ def test_counts_match_the_records(corpus):
     assert counts["ngram_1"] > counts["ngram_2"] > counts["ngram_3"] > 0
 
 
-def test_records_of_single_runs_contain_the_text_once(corpus):
+def test_records_of_single_runs_contain_the_text_once(text):
     """Without masks, the concatenated sequences are the text."""
-    docs, vocabulary = corpus
+    docs, vocabulary = text
     settings = replace(SETTINGS, segments=SegmentSettings(48, sentence_loss="none"))
     made = make_examples(docs, settings, vocabulary, [1])
     examples = [example for examples, _ in made for example in examples]
@@ -273,9 +271,9 @@ def test_records_of_single_runs_contain_the_text_once(corpus):
     rows, slots = np.nonzero(records["masked_lm_weights"])
     ids[rows, records["masked_lm_positions"][rows, slots]] = records["masked_lm_ids"][rows, slots]
     lengths = records["input_mask"].sum(axis=1)
-    text = np.concatenate([row[1 : n - 1] for row, n in zip(ids, lengths, strict=True)])
+    found = np.concatenate([row[1 : n - 1] for row, n in zip(ids, lengths, strict=True)])
     unknown = docs.ids == vocabulary.size
-    np.testing.assert_array_equal(text, np.where(unknown, vocabulary.unk_id, docs.ids))
+    np.testing.assert_array_equal(found, np.where(unknown, vocabulary.unk_id, docs.ids))
     assert (ids[:, 0] == vocabulary.cls_id).all()
     assert (ids[np.arange(len(ids)), lengths - 1] == vocabulary.sep_id).all()
     np.testing.assert_array_equal(

@@ -21,16 +21,14 @@ from albert_tf.training.interruption import Interruption, TrainingInterrupted
 from albert_tf.training.run_records import write_evaluation
 from albert_tf.training.strategies import create_strategy
 from albert_tf.training.training_directory import TrainingDirectory
-from tests.small_model import small_config
+from tests.small_model import ONE_BLOCK, small_config
 from tests.small_records import pretraining_columns, write_records
 from tests.small_training import make_task
 
 
 @pytest.fixture(scope="module")
 def model():
-    return AlbertForPretraining(
-        small_config(num_hidden_layers=1, num_hidden_groups=1, inner_group_num=1)
-    )
+    return AlbertForPretraining(small_config(**ONE_BLOCK))
 
 
 @pytest.fixture

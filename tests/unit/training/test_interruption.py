@@ -8,7 +8,6 @@ from contextlib import ExitStack, closing, suppress
 
 import pytest
 
-from albert_tf.data.tfrecord import RecordError
 from albert_tf.training.interruption import (
     Interruption,
     TrainingInterrupted,
@@ -134,32 +133,6 @@ def test_signal_ends_a_command_at_once(number):
     assert (done.returncode, done.stdout) == (128 + number, "")
     (line,) = done.stderr.split("\n")[1:-1]
     assert line.startswith(number.name)
-
-
-@pytest.mark.slow
-def test_removed_record_files_end_the_run_with_their_name(tmp_path):
-    (tmp_path / "[of the *]").mkdir()
-    files = [
-        write_records(tmp_path / "[of the *]" / f"records{seed}", pretraining_columns(9, seed=seed))
-        for seed in (0, 1)
-    ]
-
-    class RemovingAtStepFour(RunLog):
-        def advance(self, step):
-            super().advance(step)
-            if step == 4 and files[1].exists():
-                files[1].rename(tmp_path / "away")
-
-    task = make_task(*files)
-    trainer = make_trainer(tmp_path / "run", task, 40)
-    with pytest.raises(RecordError) as raised:
-        train(trainer, RemovingAtStepFour)
-    assert str(files[1]) in str(raised.value)
-    assert 4 <= trainer.step < 40
-    assert trainer.directory.newest().endswith(f"model.ckpt-{trainer.step}")
-    (tmp_path / "away").rename(files[1])
-    trainer = train(make_trainer(tmp_path / "run", task, trainer.step + 2))
-    assert trainer.directory.newest().endswith(f"model.ckpt-{trainer.step}")
 
 
 def test_full_disk_ends_the_run_without_losing_steps(uninterrupted, tmp_path):

@@ -1,7 +1,6 @@
-"""Replicas, workers, resuming and divergence. tests/golden compares weights and numbers."""
+"""Replicas, workers and divergence. tests/golden compares weights and numbers."""
 
 import math
-import shutil
 
 import pytest
 import tensorflow as tf
@@ -16,13 +15,10 @@ from tests.small_model import dropping_config
 from tests.small_records import pretraining_batch, pretraining_columns, write_records
 from tests.small_training import (
     ONE_BLOCK,
-    assert_same_state,
-    forget_after,
     make_task,
     make_trainer,
     reports_of,
     skip_steps,
-    state_of,
     steps_of,
     train,
 )
@@ -66,36 +62,6 @@ def test_only_one_micro_batch_is_in_memory(tmp_path):
     nodes = [*definition.node, *(n for f in definition.library.function for n in f.node_def)]
     (loop,) = (node for node in nodes if node.op in ("While", "StatelessWhile"))
     assert loop.attr["parallel_iterations"].i == 1
-
-
-def trained(folder, records, batch_size, last_step, **task):
-    """Trains or resumes up to `last_step` with a checkpoint every two steps."""
-    return train(
-        make_trainer(
-            folder,
-            make_task(records, **task),
-            last_step,
-            train_batch_size=batch_size,
-            save_checkpoints_steps=2,
-            keep_checkpoint_max=0,
-        )
-    )
-
-
-def copy_up_to(step, run, copy):
-    shutil.copytree(run, copy)
-    forget_after(step, copy)
-
-
-@pytest.mark.slow
-def test_run_with_changed_input_resumes_in_its_new_order(tmp_path):
-    """The seed of the new order must be restored in a second resume."""
-    records = write_records(tmp_path / "records", pretraining_columns(23, seed=0))
-    run, copy = tmp_path / "run", tmp_path / "copy"
-    trained(run, records, batch_size=4, last_step=4)
-    unbroken = state_of(trained(run, records, batch_size=6, last_step=12))
-    copy_up_to(6, run, copy)
-    assert_same_state(trained(copy, records, batch_size=6, last_step=12), unbroken)
 
 
 def small_run(folder, records, **settings):

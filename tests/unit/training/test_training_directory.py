@@ -19,7 +19,7 @@ from albert_tf.training.optimization import Lamb
 from albert_tf.training.training_directory import TrainingDirectory
 from tests.full_disk import file_size_limit, record_writes
 from tests.killed_writer import Writer
-from tests.small_model import small_config
+from tests.small_model import ONE_BLOCK, small_config
 
 INPUT = {"files": [["a.tfrecord", 17]], "seed": 3}
 
@@ -28,8 +28,7 @@ class State:
     """Model, optimizer and input of a run; every value is the step."""
 
     def __init__(self, **changes):
-        sizes = {"num_hidden_layers": 1, "num_hidden_groups": 1, "inner_group_num": 1}
-        self.model = AlbertForPretraining(small_config(**sizes, **changes))
+        self.model = AlbertForPretraining(small_config(**ONE_BLOCK, **changes))
         self.optimizer = Lamb(0.1)
         self.optimizer.build(list(original_names(self.model).values()))
         self.iterator = iter(tf.data.Dataset.range(1000))

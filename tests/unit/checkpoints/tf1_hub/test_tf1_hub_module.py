@@ -11,10 +11,9 @@ import tensorflow as tf
 from albert_tf.checkpoints import tf1_hub
 from albert_tf.checkpoints.stored_model import StoredModel
 from albert_tf.modeling.models import AlbertForPretraining
-from albert_tf.modeling.original_names import original_names
 from albert_tf.tokenization.loading import tokenizer_from_files
 from tests.saved_models import graphs_of
-from tests.small_model import dropping_config, pretraining_inputs
+from tests.small_model import dropping_config, pretraining_inputs, weights_of
 
 # Attributes of each operation, from the registry of TensorFlow 1.15.5.
 OPERATIONS = json.loads((Path(__file__).parent / "tensorflow_1_15_operations.json").read_text())
@@ -39,7 +38,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def weights(model):
-    return {name: variable.numpy() for name, variable in original_names(model).items()}
+    return weights_of(model)
 
 
 def write(path, model, weights, tokenizer):
@@ -116,7 +115,7 @@ def test_encoder_with_other_activation_and_sharing(word_piece, tmp_path):
         parameter_sharing="attention",
     )
     model = AlbertForPretraining(config, has_sentence_order_head=False)
-    weights = {name: variable.numpy() for name, variable in original_names(model).items()}
+    weights = weights_of(model)
     weights = {name: value for name, value in weights.items() if name.startswith("bert/")}
     write(tmp_path, model, weights, word_piece)
     used = {node.op for graph in graphs_of(tmp_path) for node in graph.graph_def.node}

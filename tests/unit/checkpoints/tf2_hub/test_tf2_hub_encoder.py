@@ -20,7 +20,13 @@ from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.modeling.original_names import original_names
 from albert_tf.tokenization.loading import tokenizer_from_files
 from albert_tf.training.strategies import create_strategy
-from tests.small_model import dropping_config, pretraining_inputs, small_config
+from tests.small_model import (
+    ONE_BLOCK,
+    dropping_config,
+    pretraining_inputs,
+    small_config,
+    weights_of,
+)
 
 CONFIG = dropping_config(vocab_size=1000, num_hidden_layers=2, inner_group_num=1)
 HUB_NAMES = {
@@ -50,7 +56,7 @@ def contents(model, golden):
     tokenizer = tokenizer_from_files(
         spm_model_file=golden / "tokenizer" / "small_1000.model", do_lower_case=False
     )
-    weights = {name: variable.numpy() for name, variable in original_names(model).items()}
+    weights = weights_of(model)
     others = {"output_weights": np.ones((2, 12)), "bert/pooler/dense/bias/adam_m": np.ones(12)}
     return StoredModel.in_memory(CONFIG, {**weights, **others}, tokenizer, do_lower_case=False)
 
@@ -259,11 +265,9 @@ def test_written_encoders_are_read(saved, contents, model):
 
 
 def test_encoder_without_heads_dropout_and_projection(tmp_path, golden, tokens):
-    config = small_config(
-        num_hidden_layers=1, num_hidden_groups=1, inner_group_num=1, embedding_size=12
-    )
+    config = small_config(**ONE_BLOCK, embedding_size=12)
     encoder = AlbertEncoder(config)
-    weights = {name: variable.numpy() for name, variable in original_names(encoder).items()}
+    weights = weights_of(encoder)
     vocabulary = next((golden / "tokenizer").glob("*vocab*.txt"))
     tokenizer = tokenizer_from_files(vocab_file=vocabulary)
     tf2_hub.write(str(tmp_path), StoredModel.in_memory(config, weights, tokenizer))
