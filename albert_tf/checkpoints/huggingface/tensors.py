@@ -12,9 +12,7 @@ import os
 import re
 import shutil
 import tempfile
-import zipfile
-from collections.abc import Callable, Iterator, Mapping
-from pickle import UnpicklingError
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +20,7 @@ import tensorflow as tf
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from albert_tf.checkpoints.huggingface.torch_file import read_tensors
 from albert_tf.checkpoints.report import DamagedError, LoadError, check_version
 from albert_tf.data.files import (
     file_exists,
@@ -34,7 +33,6 @@ from albert_tf.data.files import (
 from albert_tf.data.strict_json import JsonError, JsonValue, read_json, shown
 
 HDF5_FILE = "tf_model.h5"
-EMBEDDINGS = "embeddings.word_embeddings.weight"  # ending of a name in every encoder
 SAFETENSORS = "model.safetensors"
 INDEX_ENDING = ".index.json"
 
@@ -161,45 +159,13 @@ def _open_torch(path: str) -> Tensors:
             f"install torch), or use a model with a {SAFETENSORS}."
         ) from error
     check_version(torch, "2.6", repr(path))
-    settings: dict[str, Any] = {"map_location": "cpu", "weights_only": True}
-    try:
-        if not is_remote(path) and zipfile.is_zipfile(path):  # the format since PyTorch 1.6
-            content = torch.load(path, mmap=True, **settings)
-        else:
-            with open_binary(path, "rb") as file:
-                content = torch.load(file, **settings)
-    except UnpicklingError as error:
-        raise DamagedError(
-            f"{path!r} is damaged, or contains other objects than weights, such as a whole model "
-            "stored with torch.save(model). Such objects are not read, because they may run code. "
-            "Store only the weights: torch.save(model.state_dict(), 'pytorch_model.bin') or "
-            "model.save_pretrained()."
-        ) from error
-    found = [*_dictionaries(content)]
-    models = [t for t in found if any(name.endswith(EMBEDDINGS) for name in t)] or found[:1]
-    if len(models) != 1:
-        raise LoadError(
-            f"{path!r} must contain the weights of one model. Received: {len(models)} dictionaries "
-            "of weights. Store one of them: torch.save(model.state_dict(), 'pytorch_model.bin')"
-        )
-    (tensors,) = models
+    tensors = read_tensors(path)
 
     def get(name: str) -> np.ndarray:
         value = tensors[name].detach()
         return (value.float() if value.dtype == torch.bfloat16 else value).numpy()
 
     return Tensors({name: list(value.shape) for name, value in tensors.items()}, get)
-
-
-def _dictionaries(content: Any) -> Iterator[dict[str, Any]]:
-    """Yields the dictionaries with tensors in a checkpoint, outer ones first."""
-    import torch
-
-    if isinstance(content, Mapping):
-        if tensors := {str(k): v for k, v in content.items() if isinstance(v, torch.Tensor)}:
-            yield tensors
-        for value in content.values():
-            yield from _dictionaries(value)
 
 
 def _torch_name(name: str) -> str:

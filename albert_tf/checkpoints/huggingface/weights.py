@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from albert_tf.checkpoints.huggingface.tensors import (
-    EMBEDDINGS,
     Tensors,
     open_tensors,
     write_safetensors,
 )
+from albert_tf.checkpoints.huggingface.torch_file import EMBEDDINGS
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.stored_model import (
     Weights,

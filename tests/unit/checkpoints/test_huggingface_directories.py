@@ -269,8 +269,9 @@ class TestTorch:
             moments = {"state": {0: {"exp_avg": torch.ones(3)}}, "param_groups": []}
             return {
                 "optimizer": moments,
-                "score": 0.3,
+                "score": np.float64(0.3),
                 "best": torch.tensor(0.5),
+                "args": Namespace(learning_rate=1e-3),
                 "state_dict": {f"module.{name}": value for name, value in tensors.items()},
             }
 
@@ -279,14 +280,27 @@ class TestTorch:
             with pytest.raises(LoadError, match="weights of one model"):
                 albert_tf.load(write(content_of))
 
-    def test_other_objects_are_rejected(self, write):
+    def test_pickled_models_are_read_without_their_classes(self, write, theirs):
         import torch
 
-        def settings(tensors):
-            return {"state_dict": tensors, "args": Namespace(learning_rate=1e-3)}
+        def model(tensors):
+            tree = torch.nn.Module()
+            for name, value in tensors.items():
+                *scopes, leaf = name.split(".")
+                module = tree
+                for scope in scopes:
+                    if not hasattr(module, scope):
+                        module.add_module(scope, Unpickled())
+                    module = getattr(module, scope)
+                module.register_parameter(leaf, torch.nn.Parameter(value))
+                module.register_module("absent", None)
+            return tree
 
-        for content_of in (settings, lambda tensors: torch.nn.Linear(2, 3)):
-            with pytest.raises(
-                LoadError, match=r"torch\.save\(model\).*state_dict.*save_pretrained"
-            ):
-                albert_tf.load(write(content_of))
+        class Unpickled(torch.nn.Module):
+            def __setstate__(self, state):
+                raise AssertionError("code of the class was run")
+
+        Unpickled.__qualname__ = "Unpickled"
+        globals()["Unpickled"] = Unpickled
+        for content_of in (model, lambda tensors: {"model": model(tensors), "epoch": 3}):
+            assert_same_weights(write(content_of), theirs / "tokens")
