@@ -1,6 +1,7 @@
-"""Tests for exports that take token ids. The tests of the commands serve them without this package.
+"""Tests for exports that take token ids.
 
-tests/golden compares the default signatures with the original.
+tests/golden compares the default signatures with the original. The tests of token classifiers
+and of the commands serve models in a process without this package.
 """
 
 import json
@@ -27,7 +28,7 @@ from albert_tf.squad.export import export_spans
 from albert_tf.training.strategies import create_strategy
 from tests.full_disk import file_size_limit
 from tests.killed_writer import Writer
-from tests.serving import batch, serialized, serve
+from tests.serving import batch, serialized
 from tests.small_model import dropping_config
 
 pytestmark = pytest.mark.slow
@@ -88,42 +89,19 @@ def inputs(name, *shape) -> dict[str, np.ndarray]:
     return features
 
 
-def requests(name) -> list:
-    """Returns requests of all shapes, three invalid ones, and one for the default signature."""
-    shapes = CHOICE_SHAPES if name == "choice" else SHAPES
-    first = inputs(name, *shapes[0])
-    found = [("tokens", inputs(name, *shape)) for shape in shapes]
-    found += [
-        ("tokens", inputs(name, *shapes[0][:-1], 17)),
-        ("tokens", {**first, "input_mask": first["input_mask"][:, :1]}),
-        ("tokens", {**first, "segment_ids": first["segment_ids"][:1]}),
-    ]
-    if name in LABELS:
-        short = serialized(inputs(name, 2, LENGTH - 1))
-        found.append(("serving_default", {"input": short}))
-    elif name == "choice":
-        found.append(("serving_default", first))
-    return found
+@pytest.fixture(scope="module", params=KINDS)
+def served(request, tmp_path_factory):
+    """Returns the kind of a model, the model, its export, and its signatures."""
+    name, model = request.param, new_model(request.param)
+    path = export(name, model, str(tmp_path_factory.mktemp("export") / name))
+    loaded = tf.saved_model.load(path)
+    return SimpleNamespace(
+        name=name, model=model, path=Path(path), loaded=loaded, call=loaded.signatures["tokens"]
+    )
 
 
-@pytest.fixture(scope="module")
-def all_served(tmp_path_factory):
-    """Returns models, paths of exports, and answers of another process."""
-    folder = tmp_path_factory.mktemp("export")
-    found = {}
-    for name in KINDS:
-        model = new_model(name)
-        path = export(name, model, str(folder / name))
-        found[name] = SimpleNamespace(name=name, model=model, path=path)
-    answers = iter(serve(folder, [(x.path, *r) for x in found.values() for r in requests(x.name)]))
-    for x in found.values():
-        x.answers = [next(answers) for _ in requests(x.name)]
-    return found
-
-
-@pytest.fixture(params=KINDS)
-def served(request, all_served):
-    return all_served[request.param]
+def tensors(features) -> dict[str, tf.Tensor]:
+    return {name: tf.constant(values) for name, values in features.items()}
 
 
 def expected_outputs(name, model, features):
@@ -143,7 +121,9 @@ def expected_outputs(name, model, features):
 
 def test_answers_equal_the_model(served):
     rtol = 1e-6 if served.name in ("spans", "beams") else 0
-    for (_, features), answer in zip(requests(served.name), served.answers[:4], strict=False):
+    for shape in CHOICE_SHAPES if served.name == "choice" else SHAPES:
+        features = inputs(served.name, *shape)
+        answer = {name: x.numpy() for name, x in served.call(**tensors(features)).items()}
         expected = expected_outputs(served.name, served.model, features)
         assert set(answer) == set(expected)
         for name, values in answer.items():
@@ -153,27 +133,41 @@ def test_answers_equal_the_model(served):
                 np.testing.assert_array_equal(values, expected[name])
             else:
                 np.testing.assert_allclose(values, expected[name], rtol, 1e-6, err_msg=name)
-        if served.name == "choice" and features["input_ids"].shape[1] > 1:
+        if served.name == "choice" and shape[1] > 1:
             assert answer["probabilities"][-1, -1] == 0
             assert np.all(np.delete(answer["probabilities"].ravel(), -1) > 0)
 
 
 def test_invalid_requests_are_rejected(served):
-    too_long, one_mask, one_segment, *default = served.answers[4:]
-    assert "more tokens than the model has positions: 16" in too_long
-    assert "input_mask must have the shape of input_ids" in one_mask
-    assert "segment_ids must have the shape of input_ids" in one_segment
-    if served.name in LABELS:
-        assert "output shape: [7]" in default[0]
+    shape = CHOICE_SHAPES[0] if served.name == "choice" else SHAPES[0]
+    features = inputs(served.name, *shape)
+    mask, segments = features["input_mask"], features["segment_ids"]
+    for changes, message in (
+        (inputs(served.name, *shape[:-1], 17), "more tokens than the model has positions: 16"),
+        ({"input_mask": mask[:, :1]}, "input_mask must have the shape of input_ids"),
+        ({"segment_ids": segments[:1]}, "segment_ids must have the shape of input_ids"),
+    ):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            served.call(**tensors({**features, **changes}))
 
 
-def test_default_signature_of_choices(all_served):
-    first, *_, default = all_served["choice"].answers
-    tf.nest.map_structure(np.testing.assert_array_equal, default, first)
+def test_default_signatures(served):
+    """tests/golden compares the outputs for records with the original."""
+    if served.name in ("spans", "beams"):
+        return
+    serve = served.loaded.signatures["serving_default"]
+    if served.name == "choice":
+        features = tensors(inputs("choice", *CHOICE_SHAPES[0]))
+        expected = served.call(**features)
+        tf.nest.map_structure(np.testing.assert_array_equal, serve(**features), expected)
+        return
+    short = serialized(inputs(served.name, 2, LENGTH - 1))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"output shape: \[7\]"):
+        serve(input=tf.constant(short))
 
 
 def test_files_contain_weights_and_labels(served):
-    path = Path(served.path)
+    path = served.path
     assert path.parent.name == ("saved_model" if served.name in ("spans", "beams") else served.name)
     assert path.name.isdigit()
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
@@ -196,7 +190,7 @@ def test_exports_are_float32(tmp_path, precision, strategy, atol):
     loaded = tf.saved_model.load(export("classes", model, str(tmp_path)))
     tokens, features = loaded.signatures["tokens"], batch(*SHAPES[0])
     expected = tf.nn.softmax(tf.cast(model(features, training=False)["logits"], tf.float32))
-    actual = tokens(**{name: tf.constant(values) for name, values in features.items()})
+    actual = tokens(**tensors(features))
     np.testing.assert_allclose(actual["probabilities"], expected, rtol=0, atol=atol)
     assert all(variable.dtype == tf.float32 for variable in tokens.variables)
     graph = tokens.graph.as_graph_def()
