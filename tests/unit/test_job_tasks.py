@@ -1,4 +1,4 @@
-"""Training tasks of three jobs: batches, losses, split batches and resuming."""
+"""Training tasks of three jobs: batches, losses, metrics and resuming."""
 
 import shutil
 
@@ -145,19 +145,6 @@ def make_trainer(folder, task, replicas=1, last_step=6, seed=5, micro_batches=1,
     return Trainer(task, config, optimizer_config, strategy)
 
 
-def assert_split_batches_agree(task, batch, folder):
-    """Checks that one replica, two replicas and two micro-batches report the same."""
-    reports = []
-    for replicas, micro_batches in ((1, 1), (2, 1), (1, 2)):
-        trainer = make_trainer(folder, task, replicas, micro_batches=micro_batches)
-        report = trainer.train_step(split_batch(trainer.strategy, batch))
-        reports.append(tf.nest.map_structure(float, report))
-    whole, *split = map(tf.nest.flatten, reports)
-    for actual in split:
-        np.testing.assert_allclose(actual, whole, rtol=1e-5, atol=0)
-    return reports[0]
-
-
 def train(folder, task, replicas=1, **settings):
     """Trains or resumes, and returns the trainer."""
     return small_training.train(make_trainer(folder, task, replicas, **settings))
@@ -220,16 +207,6 @@ def test_padding_does_not_change_the_loss_of_version_2():
         model = task.build_model()
         losses = [float(task.total_loss(task.losses(model(x), x))) for x in (short, long)]
         assert (abs(losses[0] - losses[1]) < 1e-5) == (name == "beams")
-
-
-@pytest.mark.slow
-@EVERY_TASK
-def test_split_batches_report_the_same(name, tmp_path):
-    task = make_task(name, **without_dropout(name))
-    batch = next(iter(task.train_dataset(6, seed=3)))
-    batch["example_weights"] = tf.constant([1.0, 0.0, 1.0, 1.0, 1.0, 1.0])
-    sums = assert_split_batches_agree(task, batch, tmp_path)["sums"]
-    assert {total.weight for key, total in sums.items() if "loss" in key} == {5.0}
 
 
 @pytest.mark.parametrize(

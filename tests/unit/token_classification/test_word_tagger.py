@@ -131,7 +131,6 @@ def test_invalid_input_is_rejected(model, directory, tokenizer, tmp_path):
         (lambda: TokenClassifier(model, tokenizer, labels=list("aabcd")), ValueError, "unique"),
         (lambda: TokenClassifier.load(unlabelled), ValueError, "classifies tokens"),
         (lambda: TokenClassifier.load(directory, new_head=True), ValueError, "require labels"),
-        (lambda: classifier.fit([["a"]], [["X"]]), ValueError, r"labels\[0\].* one of .*'X'"),
         (
             lambda: TokenClassifier(model, tokenizer, labels=NAMES, max_seq_length=2),
             ValueError,
