@@ -183,9 +183,6 @@ def _product(probabilities: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
     return xla.dot_general(probabilities, value, axes, preferred_element_type=tf.float32)
 
 
-Attention = FusedAttention | CompiledAttention
-
-
 def key_lengths(attention_mask: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the length of each sequence, int32 [B], and whether its mask is valid, bool [B].
 

@@ -20,15 +20,12 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import keras
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.python import xla
 from tensorflow.python.ops import control_flow_util
-
-if TYPE_CHECKING:
-    from albert_tf.modeling.fused_attention import Attention
 
 # gelu(x) = x * sigmoid(2u), u = sqrt(2 / pi) * (x + 0.044715 x^3)
 TWO_ROOT_TWO_OVER_PI = 1.5957691216057308
@@ -267,6 +264,26 @@ def embedding_lookup(table: tf.Tensor, ids: tf.Tensor) -> tuple[tf.Tensor, Gradi
         return tf.cast(summed, table.dtype), None
 
     return tf.gather(table, ids), gradient
+
+
+class Attention(Protocol):
+    """Attention of compiled training steps, which returns no probabilities."""
+
+    def takes(self, query: tf.Tensor) -> bool:
+        """Returns whether a query, [B, N, S, D], is supported; otherwise attention is plain."""
+        ...
+
+    def __call__(
+        self,
+        query: tf.Tensor,
+        key: tf.Tensor,
+        value: tf.Tensor,
+        attention_mask: tf.Tensor,
+        dropout_rate: float = 0.0,
+        dropout_seed: tf.Tensor | None = None,
+    ) -> tf.Tensor:
+        """Returns the context, float [B, N, S, D]."""
+        ...
 
 
 class Ops:

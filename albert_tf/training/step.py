@@ -29,7 +29,7 @@ from albert_tf.config import BFLOAT16, FLOAT16, FLOAT32
 from albert_tf.data.errors import UserError
 from albert_tf.modeling import fused_attention
 from albert_tf.modeling.losses import LossSum
-from albert_tf.modeling.ops import Ops
+from albert_tf.modeling.ops import Attention, Ops
 from albert_tf.modeling.ops_fused import FusedOps, repays_compilation
 from albert_tf.modeling.original_names import original_names
 from albert_tf.modeling.parameter_sharing import ENCODER_PREFIX
@@ -225,7 +225,7 @@ class TrainingStep:
     def _choose_ops(self) -> Ops:
         """Returns the fastest operations for the device and the size of a step."""
         model_config = self.model.encoder.config
-        attention: fused_attention.Attention | None = fused_attention.choose(
+        attention: Attention | None = fused_attention.choose(
             self._config.attention,
             model_config,
             self.model.compute_dtype,
