@@ -1,8 +1,9 @@
 """Tests for reusable SavedModels, used like an encoder of TF-Hub.
 
-tests/unit/serving/test_tf2_hub_preprocessor.py uses one in a process without this package.
+A slow test of tests/unit/serving/test_tf2_hub_preprocessor.py calls one without this package.
 """
 
+import subprocess
 from pathlib import Path
 
 import keras
@@ -20,6 +21,7 @@ from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.modeling.original_names import original_names
 from albert_tf.tokenization.loading import tokenizer_from_files
 from albert_tf.training.strategies import create_strategy
+from tests.programs import isolated_python
 from tests.small_model import (
     ONE_BLOCK,
     dropping_config,
@@ -240,6 +242,16 @@ def test_invalid_inputs_are_rejected(loaded, batch, tokens):
     ):
         with pytest.raises(INVALID, match=message):
             function(inputs)
+
+
+def test_loading_does_not_need_this_package(saved):
+    program = """
+import sys
+import tensorflow as tf
+assert tf.saved_model.load(sys.argv[1]).signatures
+assert "albert_tf" not in sys.modules
+"""
+    subprocess.run([isolated_python(), "-c", program, saved[0]], cwd=saved[0], check=True)
 
 
 def test_assets(loaded, contents):
