@@ -446,19 +446,30 @@ def load_weights(
     report.check_encoder(allow_partial)
     if not (allow_partial or init_from_group0):
         report.check_no_block_is_left()
+    values = {there: weights[there] for there in set(mapped.values())}
+    _warn_of_other_outputs(report, model, values)
+    for name, there in mapped.items():
+        variables[name].assign(values[there])
+    return report
+
+
+def _warn_of_other_outputs(
+    report: LoadReport, model: keras.Model, values: Mapping[str, np.ndarray]
+) -> None:
+    """Logs why a filled model may differ from the model whose weights, `values`, were stored."""
     if report.unused and model.uses_pooler:
-        logging.warning("%s has no pooler: the pooler of the model is new and random", source)
+        logging.warning(
+            "%s has no pooler: the pooler of the model is new and random", report.source
+        )
     known = (ENCODER_PREFIX, *PRETRAINING_HEADS, *HEAD_NAMES)
     if other := [name for name in report.ignored if not name.startswith(known)]:
         logging.warning(
             "%s: weights that are not used, so outputs may differ from the program that stored "
             "them: %s",
-            source,
+            report.source,
             listed(other),
         )
-    values = {there: weights[there] for there in set(mapped.values())}
-    if bad := [name for name, there in mapped.items() if not np.isfinite(values[there]).all()]:
-        logging.warning("%s contains NaN or infinite weights: %s", source, ", ".join(bad))
-    for name, there in mapped.items():
-        variables[name].assign(values[there])
-    return report
+    if bad := [
+        name for name, there in report.mapped.items() if not np.isfinite(values[there]).all()
+    ]:
+        logging.warning("%s contains NaN or infinite weights: %s", report.source, ", ".join(bad))
