@@ -92,7 +92,7 @@ def _resolve(
     task_name: str,
     config: AlbertConfig,
 ) -> S:
-    """Sets unset values to those of the trained model, the recipe or the defaults."""
+    """Fills unset settings from the trained model, the recipe or the defaults, in this order."""
     if not settings.do_train:
         warn_of_another_length(trained, settings.max_seq_length)
     known = kind.trained_settings(settings, trained) if trained else {}

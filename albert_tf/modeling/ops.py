@@ -324,7 +324,7 @@ class Ops:
         """Returns the context, float [B, N, S, D], and the probabilities, [B, N, S, S] or `None`.
 
         Query, key and value are [B, N, S, D]. `attention_mask` [B, S] is 0 for padding. `rate` and
-        `seed` are those of the dropout of the probabilities.
+        `seed` belong to the dropout of the probabilities.
         """
         if self.attention is not None and self.attention.takes(query):
             return self.attention(query, key, value, attention_mask, rate, seed), None
