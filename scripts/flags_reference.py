@@ -112,12 +112,13 @@ def _table(group: list[flags.Flag]) -> str:
     for flag in group:
         choices = getattr(flag.parser, "enum_values", ())
         kind = re.sub("^an? ", "", flag.parser.syntactic_help)
+        default = (flag.default_as_str or "").strip("\"[']")
         cells = (
             f"`--[no]{flag.name}`" if flag.boolean else f"`--{flag.name}`",
             ", ".join(f"`{choice}`" for choice in choices)
             or kind
             or ("boolean" if flag.boolean else "string"),
-            "" if flag.default_as_str in (None, "''") else f"`{flag.default_as_str[1:-1]}`",
+            f"`{default}`" if default else "",
             prose(" ".join(flag.help.split()).removeprefix(f"<{'|'.join(choices)}>: ")),
         )
         rows.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")

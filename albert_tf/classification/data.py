@@ -1,10 +1,11 @@
 """Labeled texts: files of GLUE, or custom TSV, CSV or JSON Lines files."""
 
 import os
+import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from absl import logging
 
@@ -18,6 +19,12 @@ from albert_tf.glue import GLUE_TASKS, Columns, glue_task_name, plain_name
 from albert_tf.labels import NO_LABEL, Labels, decimal_number, split_labels, warn_of_doubtful_labels
 
 _MANY_CLASSES = 20
+# Cells of a column that stands for one label; other cells are errors.
+_ONE_HOT = {
+    **dict.fromkeys(("1", "1.0", "true", "yes"), True),
+    **dict.fromkeys(("0", "0.0", "false", "no", ""), False),
+    **dict.fromkeys(("-1", "-1.0", "-"), None),  # unknown, as in the test set of toxic comments
+}
 _CLASSES_SHOWN = 20
 
 
@@ -29,19 +36,22 @@ def read_examples(
     *,
     is_glue: bool = False,
     multi_label: bool = False,
+    label_cell: Callable[[int, Cells], str | None] | None = None,
 ) -> list[TextExample]:
     """Reads all rows of a file. Train and dev rows without a label are skipped and counted.
 
     `columns.widths` must have one element. The examples of the split "test" have no label. If
     `labels` is `None`, all classes are allowed. If `is_glue` is true, examples have the ids of the
     original, and malformed rows are counted, and skipped except in test files. Otherwise, ids are
-    row numbers from 0, and malformed rows are rejected. Raises ValueError if a row or a label is
+    row numbers from 0, and malformed rows are rejected. `label_cell` returns the label of a row,
+    given its line number, if no single cell contains it. Raises ValueError if a row or a label is
     rejected, or if most rows are malformed.
     """
     rows = _usable_rows(table, columns, split, is_glue)
     names: list[str | None] = [None] * len(rows)
     if split != TEST:
-        found = [cells[columns.label or 0] for _, (_, cells) in rows]
+        read = label_cell or (lambda _, cells: cells[columns.label or 0])
+        found = [read(line, cells) for _, (line, cells) in rows]
         no_labels = _no_labels(found, labels, multi_label)
         for at, (cell, (_, (line, _))) in enumerate(zip(found, rows, strict=True)):
             if cell is None or cell.strip() in no_labels:
@@ -312,12 +322,14 @@ class CustomData:
     label (missing, null, "" or "-") are skipped. "-" is a class only if the training file also has
     the label "+", or if the model was trained with it. The label column of a test file is optional
     and ignored. With `multi_label`, a cell contains labels separated by "|", or a list in JSON, and
-    an empty cell or list is a text without labels.
+    an empty cell or list is a text without labels. With several label columns, each column is the
+    label of its name, and its cells are 0 or 1, or false or true. An empty cell means 0.
 
     Args:
         train_file, dev_file, test_file: paths. Only files that are read are needed.
         text_a_column, text_b_column, label_column: names or numbers of columns. If `text_b_column`
             is `None`, the column "text_b" is used if it exists. Pass "" to read single texts.
+            Several label columns are separated by "," or "|".
         regression: whether labels are numbers.
         labels: labels of a trained model. If `None`, the classes are read from the training file,
             and sorted as numbers if all are numbers, otherwise by code points.
@@ -347,6 +359,7 @@ class CustomData:
     ) -> None:
         self._files = {TRAIN: train_file, DEV: dev_file, TEST: test_file}
         self._text_a, self._text_b, self._label = text_a_column, text_b_column, label_column
+        self._one_hot = _several_names(label_column) if multi_label else []
         self._read_already: dict[str, list[TextExample]] = {}
         self._pairs: dict[str, bool] = {}
         self._multi_label = multi_label
@@ -368,7 +381,8 @@ class CustomData:
         self.best_metric, self.metrics = metrics_for(self.labels)
 
     def _check_columns(self) -> None:
-        columns = [column for column in (self._text_a, self._text_b, self._label) if column]
+        labels = self._one_hot or [self._label]
+        columns = [column for column in (self._text_a, self._text_b, *labels) if column]
         given = (
             f"`text_a_column`={self._text_a!r}, `text_b_column`={self._text_b!r}, "
             f"`label_column`={self._label!r}"
@@ -406,8 +420,8 @@ class CustomData:
         cells = [example.label or "" for example in examples]
         if self._multi_label:
             cells = [name for cell in cells for name in split_labels(cell)]
-        names = sorted(set(cells))
-        if all(decimal_number(name) is not None for name in names):
+        names = self._one_hot or sorted(set(cells))
+        if not self._one_hot and all(decimal_number(name) is not None for name in names):
             names.sort(key=float)
         if len(names) < 2:
             raise UserError(
@@ -439,11 +453,19 @@ class CustomData:
             is_header=is_header,
             list_column=self._label if self._multi_label and split != TEST else None,
         )
+        columns = self._columns(table, split)
+        one_hot = None
+        if self._one_hot and split != TEST:
+            places = {name: table.index(name, "label_column") for name in self._one_hot}
+            one_hot = partial(_one_hot_cell, table, places)
         return read_examples(
-            table, self._columns(table, split), split, labels, multi_label=self._multi_label
+            table, columns, split, labels, multi_label=self._multi_label, label_cell=one_hot
         )
 
     def _columns(self, table: Table, split: str) -> Columns:
+        names = [] if self._multi_label else _several_names(self._label)
+        if names and self._label not in (table.columns or []):
+            raise UserError(f"Several label columns need `multi_label`. Received: {listed(names)}")
         text_a = table.index(self._text_a, "text_a_column")
         text_b = self._text_b
         if text_b is None and TEXT_B in (table.columns or ()) and self._text_a != TEXT_B:
@@ -462,8 +484,35 @@ class CustomData:
             widths=(table.width,),
             text_a=text_a,
             text_b=table.index(text_b, "text_b_column") if text_b else None,
-            label=None if split == TEST else table.index(self._label, "label_column"),
+            label=None
+            if split == TEST or self._one_hot
+            else table.index(self._label, "label_column"),
         )
+
+
+def _several_names(columns: str) -> list[str]:
+    """Returns the names in `label_column`; an empty list if it is a single name."""
+    names = [name.strip() for name in re.split(f"[,{re.escape(LABEL_SEPARATOR)}]", columns)]
+    return names if len(names) > 1 else []
+
+
+def _one_hot_cell(table: Table, places: Mapping[str, int], line: int, cells: Cells) -> str | None:
+    """Returns the labels of a row with a column per label; `None` if one of them is unknown."""
+    names = []
+    for name, place in places.items():
+        cell = cells[place]
+        value = None if cell is None else _ONE_HOT.get(cell.strip().lower(), cell)
+        if isinstance(value, str):
+            raise UserError(
+                f"line {line} of {table.path}: the label column {name!r} must be 0 or 1, or false "
+                f"or true. Received: {shown(cell)}"
+            )
+        if value is None:
+            return None
+        names += [name] * value
+    if not all((cells[place] or "").strip() for place in places.values()):
+        table.issues.add("an empty label cell, read as 0", line)
+    return LABEL_SEPARATOR.join(names)
 
 
 def metrics_for(labels: Labels) -> tuple[str, tuple[str, ...]]:

@@ -1,8 +1,11 @@
 """Settings of `run_classification`. Does not import TensorFlow."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from albert_tf.data.arguments import as_texts
+from albert_tf.data.tables import LABEL_SEPARATOR
 from albert_tf.finetuning.settings import (
     StepSettings,
     class_weights_setting,
@@ -48,7 +51,9 @@ class ClassificationSettings(StepSettings):
         Column of the text: its name, or its number in files without a header, starting at 0.""")
     text_b_column: str | None = setting(None, "Data", depends=True)("""
         Column of the second text of a pair. Default: single texts.""")
-    label_column: str = setting(LABEL, "Data", depends=True)("Column of the label.")
+    label_column: Sequence[str] | str = setting(LABEL, "Data", depends=True)("""
+        Column of the label. With --multi_label also several columns, separated by commas, which
+        have the names of the labels and contain 0 or 1, or false or true""")
     regression: bool = setting(False, "Data", depends=True)("""
         The labels are numbers to predict instead of names of classes.""")
     multi_label: bool = setting(False, "Data", depends=True)("""
@@ -73,3 +78,9 @@ class ClassificationSettings(StepSettings):
         such output.""")
     classifier_dropout_prob: float = classifier_dropout_setting()
     class_weights: str | None = class_weights_setting()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.label_column is not None and not isinstance(self.label_column, str):
+            joined = LABEL_SEPARATOR.join(as_texts("label_column", self.label_column))
+            object.__setattr__(self, "label_column", joined)

@@ -91,8 +91,8 @@ def _define(name: str, hint: Any, declared: Setting) -> None:
     limits = {bound: value for bound, value in bounds.items() if value is not None and kind is int}
     if declared.choices:
         flags.DEFINE_enum(name, default, declared.choices, text, required=is_required)
-    elif kind is Sequence and default is None:  # can be repeated
-        flags.DEFINE_multi_string(name, None, text)
+    elif kind is Sequence and (default is None or isinstance(default, str)):  # can be repeated
+        flags.DEFINE_multi_string(name, default, text)
     elif kind is Sequence:
         flags.DEFINE_list(name, list(default), text)
     else:

@@ -83,6 +83,43 @@ def test_unknown_labels_and_contradicting_settings_are_rejected(tmp_path):
             data(tmp_path, CSV, **settings)
 
 
+ONE_HOT = {
+    "a.csv": "text_a,toxic,insult\nI,1,0\nyou,False,TRUE\nit,0.0,1.0\nwe,,\nthey,-1,-1\n",
+    "a.jsonl": """{"text_a": "I", "toxic": 1, "insult": 0}
+{"text_a": "you", "toxic": false, "insult": true}
+{"text_a": "it", "toxic": 0.0, "insult": 1.0}
+{"text_a": "we", "toxic": "", "insult": 0}
+{"text_a": "they", "toxic": null, "insult": 1}
+""",
+}
+
+
+@pytest.mark.parametrize("columns", [["toxic", "insult"], "toxic, insult", ["toxic|insult"]])
+@pytest.mark.parametrize("name", ONE_HOT)
+def test_columns_of_zeros_and_ones_are_labels(name, columns, tmp_path):
+    """The labels have the order of the columns; an empty cell is 0, and -1 or null is unknown."""
+    settings = albert_tf.ClassificationSettings(output_dir="x", label_column=columns)
+    custom = data(tmp_path, ONE_HOT[name], name, label_column=settings.label_column)
+    assert custom.labels == Labels(("toxic", "insult"), True)
+    found = [example.label for example in custom.read(TRAIN)]
+    assert found == ["toxic", "insult", "insult", ""]
+
+
+@pytest.mark.parametrize(
+    ("cell", "columns", "several", "named"),
+    [
+        ("2", "toxic,insult", True, "line 3 .*'insult' must be 0 or 1, .*'2'"),
+        ("1", "toxic,insult", False, "need `multi_label`"),
+        ("1", "toxic,toxic", True, "different columns"),
+        ("1", "toxic,threat", True, "no column named 'threat'"),
+    ],
+)
+def test_invalid_label_columns_are_rejected(cell, columns, several, named, tmp_path):
+    (tmp_path / "a.csv").write_text(f"text_a,toxic,insult\nI,1,0\nyou,0,{cell}\n")
+    with pytest.raises(ValueError, match=named):
+        CustomData(str(tmp_path / "a.csv"), label_column=columns, multi_label=several)
+
+
 def test_scores_equal_scikit_learn():
     predicted = special.logit(0.3) <= LOGITS
     found = scores(LOGITS, TARGETS, ("f1_micro", "f1_macro"), LABELS)
