@@ -57,10 +57,13 @@ class SquadEvaluationResults(EvaluationResults):
         step: int,
         results: Mapping[str, float],
         metric: str,
-        best: tuple[int, float] = (-1, -math.inf),
+        best: tuple[int, float] | None = None,
     ) -> None:
-        """Adds or replaces the block of a step. `best`: the best earlier step and its `metric`."""
-        best_step, best_score = (step, results[metric]) if results[metric] > best[1] else best
+        """Adds or replaces the block of a step.
+
+        `best`: an earlier step that is better, and its `metric`.
+        """
+        best_step, best_score = best or (step, results[metric])
         lines = [f"{key} = {value}" for key, value in sorted(results.items())]
         best_lines = lines
         if best_step != step:
@@ -254,8 +257,10 @@ class SquadJob(Job[SquadSettings]):
         self, step: int, results: Mapping[str, float], best: BestCheckpoint, *, keeps_best: bool
     ) -> None:
         """See `Job`; the model is written last, so an interrupted run repeats the evaluation."""
-        self.results.append_with_best(step, results, self.best_metric, (best.step, best.value))
-        if results[self.best_metric] > best.value:
+        is_best = best.is_better(step, results)
+        earlier = None if is_best else (best.step, best.value)
+        self.results.append_with_best(step, results, self.best_metric, earlier)
+        if is_best:
             self._write(step, self._evaluated, results)
             if "best_f1_thresh" in results:
                 kept = {**self.task.settings, THRESHOLD: results["best_f1_thresh"]}

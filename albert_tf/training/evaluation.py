@@ -26,7 +26,14 @@ from albert_tf.training.cluster import Workers
 from albert_tf.training.interruption import raise_if_interrupted
 from albert_tf.training.objective import EvaluatedObjective, Features
 from albert_tf.training.run_log import result_lines
-from albert_tf.training.run_records import BEST_FILE, EVALUATION_KEY, BestTrial, Record
+from albert_tf.training.run_records import (
+    BEST_FILE,
+    EVALUATION_KEY,
+    METRICS_FILE,
+    BestTrial,
+    Record,
+    read_records,
+)
 from albert_tf.training.settings import JobResult
 from albert_tf.training.strategies import check_batch_size, is_tpu, local_replicas, split_batch
 from albert_tf.training.training_directory import TrainingDirectory
@@ -37,6 +44,8 @@ _RULE = "=" * 50 + "\n"
 
 # Metrics whose name is stored in `best_trial.txt`, because the original does not have them.
 _NAMED_METRICS = frozenset({"char_f1"})
+_LOSSES = ("eval_loss", "loss")  # most exact first
+_LOWER_IS_BETTER = frozenset({*_LOSSES, "MSE", "RMSE"})
 
 
 def pad_batch(features: Mapping[str, tf.Tensor], batch_size: int) -> Features:
@@ -187,19 +196,36 @@ def original_result_lines(
     return [*lines, f"best = {best if np.isfinite(best) else -1}"]
 
 
-class BestCheckpoint:
-    """Keeps the weights with the highest score `metric` as `model.ckpt-best`.
+def rank(results: Mapping[str, float], metric: str) -> tuple[float, ...]:
+    """Returns the score `metric` and, if the results contain a loss, its negative value.
 
-    `best_trial.txt` stores the last step, the best step and the best score for resumed runs. Steps
-    are -1 before the first evaluation.
+    The evaluation with the higher rank is better: of equal scores, the one with the lower loss. NaN
+    is the worst value. The sign of scores that should be low is changed.
+    """
+    score, loss = results[metric], next((results[key] for key in _LOSSES if key in results), None)
+    values = [-score if metric in _LOWER_IS_BETTER else score]
+    values += [] if loss is None else [-loss]
+    return tuple(-math.inf if math.isnan(value) else value for value in values)
+
+
+class BestCheckpoint:
+    """Keeps the weights with the best score `metric` as `model.ckpt-best`; see `rank`.
+
+    Of checkpoints with equal ranks, the last is kept. `best_trial.txt` stores the last step, the
+    best step and the best score for resumed runs; if `is_chosen`, also the name of the metric,
+    because it is not the default of the task. Steps are -1 before the first evaluation.
     """
 
-    def __init__(self, directory: TrainingDirectory, metric: str) -> None:
+    def __init__(
+        self, directory: TrainingDirectory, metric: str, *, is_chosen: bool = False
+    ) -> None:
         self.directory = directory
         self.metric = metric
-        self._name = metric if metric in _NAMED_METRICS else None  # in `best_trial.txt`
+        # In `best_trial.txt`
+        self._name = metric if is_chosen or metric in _NAMED_METRICS else None
         self._path = os.path.join(directory.path, BEST_FILE)
         self.last_step, self.step, self.value = -1, -1, -math.inf
+        self._rank: tuple[float, ...] = (-math.inf,)
         self.is_comparable = True  # whether the score belongs to the evaluation of this call
         self.comparable_after = -1  # only evaluations after this step used the same data
         if directory.best() is None or not tf.io.gfile.exists(self._path):
@@ -208,6 +234,7 @@ class BestCheckpoint:
         self.last_step = found.last_step
         if found.metric == self._name:
             self.step, self.value = found.step, found.value
+            self._rank = rank({**self._losses(), metric: self.value}, metric)
         else:
             logging.warning(
                 "%s: the best checkpoint was not selected by %s. The next evaluated checkpoint "
@@ -218,19 +245,34 @@ class BestCheckpoint:
 
     def forget(self) -> None:
         """Discards the best score, so that the next evaluated checkpoint becomes the best."""
-        self.step, self.value = -1, -math.inf
+        self.step, self.value, self._rank = -1, -math.inf, (-math.inf,)
         self._write(self.last_step)
 
+    def is_better(self, step: int, results: Mapping[str, float]) -> bool:
+        """Returns whether a checkpoint is better than the best one, or equal and not earlier."""
+        found = rank(results, self.metric)[: len(self._rank)]  # the best loss may be unknown
+        return found > self._rank or (found == self._rank and step >= self.step)
+
     def update_if_better(self, step: int, results: Mapping[str, float], model: keras.Model) -> bool:
-        """Saves the weights if their score is the highest. Returns whether they were saved."""
+        """Saves the weights if `is_better`. Returns whether they were saved."""
         self.last_step = step
-        is_best = results[self.metric] > self.value
+        is_best = self.is_better(step, results)
         if is_best:
-            self.step, self.value = step, results[self.metric]
+            self._rank = rank(results, self.metric)
+            worst = math.inf if self.metric in _LOWER_IS_BETTER else -math.inf
+            score = results[self.metric]
+            self.step, self.value = step, worst if math.isnan(score) else score
             self.directory.save_best(step, model)
             logging.info("best_step=%d %s=%g", step, self.metric, self.value)
         self._write(step)
         return is_best
+
+    def _losses(self) -> Record:
+        """Returns the losses of the best checkpoint, which `best_trial.txt` does not contain."""
+        path = os.path.join(self.directory.path, METRICS_FILE)
+        records = read_records(path) if tf.io.gfile.exists(path) else []
+        evaluated = [r for r in records if (r["phase"], r["step"]) == ("eval", self.step)]
+        return {key: evaluated[-1][key] for key in _LOSSES if evaluated and key in evaluated[-1]}
 
     def _write(self, last_step: int) -> None:
         write_file(self._path, BestTrial(last_step, self.step, self.value, self._name).to_text())
@@ -280,8 +322,7 @@ def scored_result(
     evaluated = {record["step"]: record for record in reported if record["phase"] == "eval"}
     chosen = next((r for r in history if (r["phase"], r["step"]) == ("eval", best.step)), None)
     if chosen is None and evaluated:
-        # NaN is the worst score.
-        chosen = max(evaluated.values(), key=lambda r: np.nan_to_num(r[best.metric], nan=-np.inf))
+        chosen = max(evaluated.values(), key=lambda r: (*rank(r, best.metric), r["step"]))
     if chosen is not None:
         scores = {name: value for name, value in chosen.items() if isinstance(value, float)}
         return JobResult(output_dir, chosen["step"], scores, history=history)
@@ -291,7 +332,7 @@ def scored_result(
 
 
 def should_stop_early(history: Sequence[Record], best: BestCheckpoint, patience: int) -> bool:
-    """Returns whether the last `patience` evaluations of a run did not improve the score.
+    """Returns whether the last `patience` evaluations of a run did not improve the `rank`.
 
     Earlier starts of the run count, so a resumed run ends at the same step.
     """
@@ -301,12 +342,13 @@ def should_stop_early(history: Sequence[Record], best: BestCheckpoint, patience:
         for record in history
         if record["phase"] == "eval" and metric in record and record["step"] > best.comparable_after
     ]
-    score, step, stale = -math.inf, -1, 0
+    highest: tuple[float, ...] = (-math.inf,)
+    score, step, stale = math.nan, -1, 0
     for record in sorted(evaluations, key=lambda record: record["step"]):
-        if record[metric] > score:
-            score, step, stale = record[metric], record["step"], 0
-        else:
-            stale += 1
+        found = rank(record, metric)
+        stale = 0 if found > highest else stale + 1
+        if found >= highest:
+            highest, score, step = found, record[metric], record["step"]
     if stale < patience:
         return False
     logging.info(

@@ -13,9 +13,10 @@ from tests.programs import start_workers
 from tests.small_training import replace_evaluations
 from tests.squad_run import SquadRun
 
-# By step. Step 5 is the third step in a row without a better score.
-SCORES = {1: 0.25, 2: 0.5, 3: 0.5, 4: math.nan, 5: 0.375, 6: 0.75, 7: 0.5}
-FLAGS = {"do_train": True, "do_eval": True, "save_checkpoints_steps": 1, "train_step": 7}
+# Score and loss by step. Step 6 is the third step in a row that is not better.
+SCORES = {1: (0.25, 1), 2: (0.5, 2), 3: (0.5, 1), 4: (0.5, 1), 5: (math.nan, 0), 6: (0.375, 0)}
+SCORES |= {7: (0.75, 1), 8: (0.5, 1)}
+FLAGS = {"do_train": True, "do_eval": True, "save_checkpoints_steps": 1, "train_step": 8}
 
 
 @pytest.fixture
@@ -24,7 +25,8 @@ def small(tmp_path, golden, monkeypatch):
 
     def evaluate(job):
         newest = TrainingDirectory(job.settings.output_dir).newest()
-        return {"eval_accuracy": SCORES[int(newest.rsplit("-", 1)[1])], "loss": 1.0}
+        accuracy, loss = SCORES[int(newest.rsplit("-", 1)[1])]
+        return {"eval_accuracy": accuracy, "eval_loss": float(loss), "loss": 1.0}
 
     replace_evaluations(monkeypatch, ClassifierJob, evaluate)
     return ClassifierRun(tmp_path, golden)
@@ -38,9 +40,12 @@ def test_a_resumed_run_ends_at_the_same_step(small, tmp_path, caplog):
     caplog.set_level("INFO", logger="absl")
     settings = albert_tf.ClassificationSettings(**small.flags(**FLAGS, early_stopping=3))
     unbroken = albert_tf.run_classification(settings)
-    assert steps_of(unbroken) == [1, 2, 3, 4, 5]
-    assert (unbroken.step, unbroken.scores["eval_accuracy"]) == (2, 0.5)
-    assert "Early stopping at step 5: 3 evaluations without a better eval_accuracy" in caplog.text
+    assert steps_of(unbroken) == [1, 2, 3, 4, 5, 6]
+    assert (unbroken.step, unbroken.scores["eval_accuracy"]) == (4, 0.5)
+    text = (
+        "Early stopping at step 6: 3 evaluations without a better eval_accuracy than 0.5 at step 4"
+    )
+    assert text in caplog.text
 
     def breaks(record):  # called after scores are logged, before they are compared with the best
         if record["step"] == 4:
@@ -50,7 +55,7 @@ def test_a_resumed_run_ends_at_the_same_step(small, tmp_path, caplog):
     with pytest.raises(RuntimeError, match="broken"):
         albert_tf.run_classification(broken, breaks)
     resumed = albert_tf.run_classification(broken)
-    assert steps_of(resumed) == [1, 2, 3, 4, 5]
+    assert steps_of(resumed) == [1, 2, 3, 4, 5, 6]
     assert (resumed.step, resumed.scores) == (unbroken.step, unbroken.scores)
 
     logged = []
@@ -58,7 +63,7 @@ def test_a_resumed_run_ends_at_the_same_step(small, tmp_path, caplog):
     assert logged == []
     assert again == unbroken
     patient = albert_tf.run_classification(dataclasses.replace(settings, early_stopping=4))
-    assert (patient.step, steps_of(patient)[-1]) == (6, 7)
+    assert (patient.step, steps_of(patient)[-1]) == (7, 8)
 
 
 @pytest.mark.parametrize(

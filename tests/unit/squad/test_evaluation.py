@@ -168,5 +168,5 @@ def test_without_a_best_checkpoint(tmp_path):
     results = SquadEvaluationResults(str(tmp_path))
     results.append_with_best(7, {"f1": math.nan}, "f1")
     assert (tmp_path / "eval_results.txt").read_text() == (
-        f"f1 = nan\nglobal_step = 7\nbest f1 = -1\n{RULE}\nbest perf happened at step: -1"
+        f"f1 = nan\nglobal_step = 7\nbest f1 = -1\n{RULE}\nf1 = nan\nbest perf happened at step: 7"
     )

@@ -18,7 +18,7 @@ from albert_tf.training.evaluation import (
     scored_result,
 )
 from albert_tf.training.interruption import Interruption, TrainingInterrupted
-from albert_tf.training.run_records import write_evaluation
+from albert_tf.training.run_records import new_record, to_line, write_evaluation
 from albert_tf.training.strategies import create_strategy
 from albert_tf.training.training_directory import TrainingDirectory
 from tests.small_model import ONE_BLOCK, small_config
@@ -75,24 +75,50 @@ def test_result_contains_the_scores_of_the_best_checkpoint(
 
 
 class TestBestCheckpoint:
-    def test_has_the_highest_score_of_all_starts(self, directory, model, tmp_path):
-        expected = {5: (True, "5:5:0.25"), 10: (True, "10:10:0.5"), 15: (False, "15:10:0.5")}
-        for (step, (is_best, content)), score in zip(
-            expected.items(), (0.25, 0.5, 0.5), strict=True
+    def test_has_the_best_score_of_all_starts(self, directory, model, tmp_path):
+        """Of equal scores, the lower loss is better; of equal losses, the later step."""
+        for step, accuracy, loss, best_trial in (
+            (5, 0.25, 1.0, "5:5:0.25"),
+            (10, 0.5, 1.0, "10:10:0.5"),
+            (15, 0.5, 0.75, "15:15:0.5"),
+            (20, 0.5, 0.875, "20:15:0.5"),
+            (25, 0.5, math.nan, "25:15:0.5"),
+            (30, 0.5, 0.75, "30:30:0.5"),
+            (35, 0.25, 0.5, "35:30:0.5"),
+            (30, 0.5, 0.75, "30:30:0.5"),  # evaluated again
+            (15, 0.5, 0.75, "15:30:0.5"),
         ):
+            results = {"accuracy": accuracy, "eval_loss": loss, "loss": 2.0}
             best = BestCheckpoint(directory, "accuracy")
-            assert best.update_if_better(step, {"accuracy": score, "loss": 1.0}, model) == is_best
-            assert (tmp_path / "best_trial.txt").read_text() == content
+            is_best = best.update_if_better(step, results, model)
+            with (tmp_path / "metrics.jsonl").open("a") as file:
+                file.write(to_line(new_record("eval", step, results)))
+            assert (tmp_path / "best_trial.txt").read_text() == best_trial
+            assert is_best == (best.step == step)
         again = BestCheckpoint(directory, "accuracy")
-        assert (again.last_step, again.step, again.value) == (15, 10, 0.5)
-        assert stored_step(directory) == 10
+        assert (again.last_step, again.step, again.value) == (15, 30, 0.5)
+        assert stored_step(directory) == 30
 
-    def test_ignores_nan(self, directory, model):
+    def test_later_step_is_better_if_the_best_loss_is_unknown(self, directory, model):
+        for step in (5, 10):
+            best = BestCheckpoint(directory, "accuracy")
+            assert best.update_if_better(step, {"accuracy": 0.5, "loss": step}, model)
+
+    def test_lower_errors_are_better(self, directory, model, tmp_path):
+        for step, error in ((5, math.nan), (10, 2.5), (15, 0.5), (20, 1.0)):
+            best = BestCheckpoint(directory, "RMSE", is_chosen=True)
+            best.update_if_better(step, {"RMSE": error}, model)
+        assert (tmp_path / "best_trial.txt").read_text() == "20:15:0.5:RMSE"
+
+    def test_nan_is_the_worst_score(self, directory, model, tmp_path):
+        """Without a number, the loss decides."""
         best = BestCheckpoint(directory, "accuracy")
-        best.update_if_better(5, {"accuracy": math.nan}, model)
-        assert directory.best() is None
-        best.update_if_better(10, {"accuracy": 0.0}, model)
-        assert stored_step(directory) == 10
+        for step, loss in ((5, 1.0), (10, 0.5), (15, 0.75)):
+            best.update_if_better(step, {"accuracy": math.nan, "loss": loss}, model)
+        assert (tmp_path / "best_trial.txt").read_text() == "15:10:-inf"
+        best = BestCheckpoint(directory, "accuracy")
+        best.update_if_better(20, {"accuracy": 0.0, "loss": 9.0}, model)
+        assert stored_step(directory) == 20
 
     def test_replaces_a_checkpoint_chosen_by_another_score(self, directory, model, tmp_path):
         BestCheckpoint(directory, "f1").update_if_better(5, {"f1": 60.0}, model)
