@@ -1,6 +1,7 @@
 """The public names of the package, for `__init__.py` and for type checkers."""
 
 from albert_tf.checkpoints.convert import convert as convert
+from albert_tf.checkpoints.growth import grow as grow
 from albert_tf.checkpoints.load_tokenizer import load_tokenizer as load_tokenizer
 from albert_tf.checkpoints.loading import load as load
 from albert_tf.checkpoints.loading import load_weights as load_weights

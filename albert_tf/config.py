@@ -31,6 +31,12 @@ REQUIRED_KEYS = ("vocab_size", "num_hidden_layers", "num_attention_heads")
 # It cannot be detected, because the versions differ only in dropout, which fine-tuning may change.
 VERSION_KEY = "pretrained_version"
 
+# Advice for errors about vocabularies and positions.
+GROWING = (
+    "To continue a model with another vocabulary or more positions, pass `grow_init_checkpoint` to "
+    "run_pretraining, or use albert_tf.grow."
+)
+
 MAX_SIZE = 2**31 - 1  # largest dimension of a tensor
 MAX_BLOCKS = 10_000  # limits the time of tracing
 
@@ -176,6 +182,8 @@ class AlbertConfig:
             raise UserError(
                 f"{name} must be in 1..{self.max_position_embeddings}, the number of position "
                 f"embeddings (max_position_embeddings) of this model. Received: {name}={length}"
+                + f". {GROWING}"
+                * (length > 0)
             )
 
     def replace(self, **changes: Any) -> AlbertConfig:

@@ -393,7 +393,7 @@ def match_names(
 
 def load_weights(
     model: keras.Model,
-    path: str | Weights,
+    path: str | os.PathLike | Weights,
     *,
     init_from_group0: bool = False,
     allow_partial: bool = False,
@@ -415,7 +415,7 @@ def load_weights(
         LoadError: the checkpoint is missing, damaged, does not fill the encoder, or belongs to a
             model that shares fewer parameters. The model is left unchanged.
     """
-    weights = path if isinstance(path, Weights) else open_weights(path)
+    weights = path if isinstance(path, Weights) else open_weights(as_path("path", path))
     source, shapes = weights.source, weights.shapes
     variables = original_names(model)
     skip = {name: why for name, why in (skip or {}).items() if name in variables}

@@ -27,7 +27,7 @@ from albert_tf.checkpoints.model_directory import (
 )
 from albert_tf.checkpoints.report import check_no_other_model
 from albert_tf.checkpoints.stored_model import StoredModel, StoredTokenizer
-from albert_tf.config import PRESETS, AlbertConfig
+from albert_tf.config import GROWING, PRESETS, AlbertConfig
 from albert_tf.data.errors import UserError
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import existing_files, tokenizer_from_files
@@ -210,9 +210,13 @@ def _compare_configs(chosen: StoredModel, model: StoredModel, is_strict: bool) -
     if model.config is None or chosen.config is None:
         return
     if differences := essential_differences(model.config, chosen.config):
+        sizes = ("max_position_embeddings", "vocab_size")
+        can_grow = all(difference.startswith(sizes) for difference in differences)
         _report(
             f"{model.config_file} and {chosen.config_file} describe different models: "
-            f"{'; '.join(differences)}. To use {model.config_file}, omit {chosen.path}.",
+            f"{'; '.join(differences)}. To use {model.config_file}, omit {chosen.path}."
+            + f" {GROWING}"
+            * can_grow,
             is_strict,
         )
 
@@ -299,7 +303,7 @@ def _compare_tokenizers(tokenizer: Tokenizer, model: StoredModel, is_strict: boo
             f"{tokenizer.source} ({tokenizer.vocab_size} tokens) is a different vocabulary from "
             f"{stored.source or theirs.source} ({theirs.vocab_size} tokens) in {model.path}: the "
             "weights were trained with other token ids. Omit `spm_model_file` and `vocab_file` to "
-            "use the vocabulary of the model.",
+            f"use the vocabulary of the model. {GROWING}",
             is_strict,
         )
 
@@ -316,7 +320,7 @@ def _check_size(
             f"The vocabulary {tokenizer.source} has {tokenizer.vocab_size} entries, but "
             f"{config_file} sets vocab_size {config.vocab_size}. "
             "Use the vocabulary of this model (`spm_model_file`, `vocab_file`), or the "
-            "configuration that belongs to the vocabulary (`albert_config_file`)."
+            f"configuration that belongs to the vocabulary (`albert_config_file`). {GROWING}"
         )
     of_sources = [path for source in sources for path in source.stored_tokenizer.files]
     if tokenizer.vocab_size < config.vocab_size and tokenizer.files[0] not in of_sources:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatch
 from types import ModuleType
 
-from albert_tf.config import AlbertConfig
+from albert_tf.config import GROWING, AlbertConfig
 from albert_tf.data.errors import UserError, visible
 from albert_tf.data.files import WriteError, folder_names
 from albert_tf.data.strict_json import listed, shown
@@ -17,6 +17,13 @@ from albert_tf.modeling.parameter_sharing import (
     POOLER,
     TRANSFORMER_SCOPE,
     parameter_counts,
+)
+
+# The tables that `growth.grow` changes.
+TABLES = (
+    "bert/embeddings/word_embeddings",
+    "cls/predictions/output_bias",
+    "bert/embeddings/position_embeddings",
 )
 
 # Models that are not supported, by a pattern of their names of variables, most specific first.
@@ -127,13 +134,18 @@ class LoadReport:
             )
         if unfilled and not allow_partial:
             remedy = "Pass the configuration of this checkpoint as `albert_config_file`."
+            partly = (
+                "In commands that train, `init_from_group0` fills models that share fewer "
+                "parameters or have more layers, and `allow_partial_checkpoint` accepts missing "
+                "variables."
+            )
             if all(name.startswith(POOLER) for name in unfilled):
                 remedy = "The stored head needs the missing pooler. Replace the head (`new_head`)."
+            elif {*unfilled} <= {name for name, *_ in self.mismatched if name in TABLES}:
+                partly = GROWING
             raise LoadError(
                 f"{self.source} does not fill the encoder: {len(unfilled)} of its variables would "
-                f"keep random values. {remedy} In commands that train, `init_from_group0` fills "
-                "models that share fewer parameters or have more layers, and "
-                f"`allow_partial_checkpoint` accepts missing variables.\n{self.summary()}"
+                f"keep random values. {remedy} {partly}\n{self.summary()}"
             )
 
     def check_no_block_is_left(self) -> None:

@@ -10,9 +10,10 @@ import keras
 import tensorflow as tf
 from absl import logging
 
+from albert_tf.checkpoints.growth import choose_grown_model
 from albert_tf.checkpoints.model_choice import choose_model
 from albert_tf.checkpoints.model_directory import ModelDirectory, make_output_dir
-from albert_tf.checkpoints.stored_model import StoredModel
+from albert_tf.checkpoints.stored_model import StoredModel, Weights
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import check_folder, match_files
 from albert_tf.data.tfrecord import estimate_records
@@ -76,12 +77,11 @@ def run_pretraining(
     optimizer_config = _optimizer_config(settings)
     last_step = optimizer_config.num_train_steps
     strategy = strategy_of(settings)
-    model = _chosen_model(settings)
+    grows = _grows(settings)
+    model = _grown_model(settings) if grows else _chosen_model(settings)
     tokenizer = model.tokenizer
     masking = _masking(settings, tokenizer)
-    eval_input_file = settings.eval_input_file or settings.input_file
-    train_files = match_files(settings.input_file) if settings.do_train else []
-    eval_files = match_files(eval_input_file) if settings.do_eval else []
+    train_files, eval_files = _record_files(settings)
     check_shards(train_files, eval_files)
     facts = common_facts([*train_files, *eval_files], _known_facts(settings, model, tokenizer))
     lower_case = {LOWER_CASE: facts[LOWER_CASE]} if LOWER_CASE in facts else {}
@@ -102,7 +102,8 @@ def run_pretraining(
     if settings.do_train:
         trainer = Trainer(task, trainer_config, optimizer_config, strategy, settings.profile_steps)
         task.check_workers(settings.train_batch_size, num_workers())
-        result = _train(settings, task, trainer, model_directory, on_log)
+        init = model.weights if grows else settings.init_checkpoint
+        result = _train(settings, task, trainer, model_directory, init, on_log)
     else:
         untrained = build_model(task.build_model, settings.precision, strategy)
         result = JobResult(settings.output_dir)
@@ -123,6 +124,35 @@ def _chosen_model(settings: PretrainingSettings) -> StoredModel:
         output_dir=settings.output_dir,
         spm_model_file=settings.spm_model_file,
         vocab_file=settings.vocab_file,
+    )
+
+
+def _record_files(settings: PretrainingSettings) -> tuple[list[str], list[str]]:
+    """Returns the files to train on and to evaluate on."""
+    eval_input_file = settings.eval_input_file or settings.input_file
+    train_files = match_files(settings.input_file) if settings.do_train else []
+    return train_files, match_files(eval_input_file) if settings.do_eval else []
+
+
+def _grows(settings: PretrainingSettings) -> bool:
+    """Returns whether the run starts from a grown model. A resumed run does not."""
+    if not settings.grow_init_checkpoint or TrainingDirectory(settings.output_dir).newest():
+        return False
+    if not (settings.init_checkpoint and settings.do_train):
+        raise UserError("`grow_init_checkpoint` requires `init_checkpoint` and `do_train`.")
+    return True
+
+
+def _grown_model(settings: PretrainingSettings) -> StoredModel:
+    files = [path for paths in _record_files(settings) for path in paths]
+    return choose_grown_model(
+        settings.init_checkpoint or "",
+        albert_config_file=settings.albert_config_file,
+        spm_model_file=settings.spm_model_file,
+        vocab_file=settings.vocab_file,
+        do_lower_case=common_facts(files, {}).get(LOWER_CASE),
+        max_seq_length=settings.max_seq_length,
+        seed=settings.seed,
     )
 
 
@@ -195,6 +225,7 @@ def _train(
     task: PretrainingTask,
     trainer: Trainer,
     model_directory: ModelDirectory,
+    init_checkpoint: str | Weights | None,
     on_log: OnLog | None,
 ) -> JobResult:
     """Starts or resumes training, and evaluates every checkpoint on all workers."""
@@ -207,7 +238,7 @@ def _train(
         if trainer.directory.newest() is not None:
             check_continued_loss(settings.output_dir, task.sentence_loss)
         trainer.initialize(
-            settings.init_checkpoint,
+            init_checkpoint,
             init_from_group0=settings.init_from_group0,
             allow_partial=settings.allow_partial_checkpoint,
         )

@@ -187,6 +187,12 @@ class PretrainingSettings(TrainingSettings):
         With --eval_checkpoint=all: wait for new checkpoints of a training run in progress until
         the checkpoint of --num_train_steps exists, but at most this number of seconds after the
         last new checkpoint. 0: do not wait.""")
+    grow_init_checkpoint: bool = setting(False, "Model")("""
+        Continue --init_checkpoint with the vocabulary of --spm_model_file or --vocab_file, and with
+        more positions if --max_seq_length requires them; --albert_config_file can set other sizes.
+        The embeddings of shared pieces are kept, those of new pieces are random with the mean and
+        deviation of the old ones, and position i takes the embedding of position i modulo the old
+        number. The log reports what is kept.""")
     num_train_steps: int = setting(OptimizerConfig.num_train_steps, "Optimizer", at_least=1)(
         STEPS_HELP
     )

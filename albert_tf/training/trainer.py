@@ -15,6 +15,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.checkpoints.loading import load_weights
+from albert_tf.checkpoints.stored_model import Weights
 from albert_tf.data.errors import UserError
 from albert_tf.modeling.losses import means
 from albert_tf.training.cluster import Workers, explain_lost_workers, num_workers
@@ -69,10 +70,10 @@ class Trainer:
         self.model, self.optimizer = self._training.model, self._training.optimizer
         self.train_step = self._training.update
 
-    def initialize(self, init_checkpoint: str | None = None, **options: Any) -> None:
+    def initialize(self, init_checkpoint: str | Weights | None = None, **options: Any) -> None:
         """Loads the newest checkpoint of the run, otherwise `init_checkpoint`.
 
-        For the other arguments see `load_weights`. Raises LoadError if a checkpoint does not fit
+        For the arguments see `load_weights`. Raises LoadError if a checkpoint does not fit
         the model, and ValueError if the workers load different checkpoints.
         """
         restored = self.directory.restore_newest(self.model, self.optimizer)

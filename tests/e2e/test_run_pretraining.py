@@ -13,7 +13,7 @@ from albert_tf.cli.flags import DRY_RUN_PASSED
 from tests.pretraining_run import SCRIPT, PretrainingRun, assert_same_bits, read_checkpoint
 from tests.programs import Program
 from tests.run_in_process import assert_unchanged, logged_plan, run_here, tree
-from tests.small_records import plain_columns, write_records
+from tests.small_records import plain_columns, pretraining_columns, write_records
 
 RESULTS = {
     *("global_step", "loss", "masked_lm_accuracy", "masked_lm_loss"),
@@ -265,3 +265,40 @@ def test_flags_without_effect_and_a_long_warm_up_are_logged(tmp_path):
     assert "--tpu_name has no effect without --use_tpu" in printed
     assert "--num_tpu_cores" not in printed
     assert "The warm-up ends at step 3125, and training at step 2" in printed
+
+
+class TestGrownModel:
+    """The run starts from a model with another vocabulary and fewer positions."""
+
+    def test_resumed_runs_have_the_same_weights(self, trained, tmp_path):
+        grown = PretrainingRun(tmp_path)
+        tokens = (grown.folder / "model" / "vocab.txt").read_text().split()
+        vocabulary = tmp_path / "new.txt"
+        vocabulary.write_text("\n".join([*tokens[:4], "new", *tokens[5:20], "[MASK]"]))
+        flags = {
+            "init_checkpoint": trained.output / "model.ckpt-12",
+            "grow_init_checkpoint": True,
+            "vocab_file": vocabulary,
+            "albert_config_file": None,
+            "max_seq_length": 20,
+            "input_file": write_records(
+                tmp_path / "long.tfrecord",
+                pretraining_columns(20, seed=4, length=20, vocabulary=21),
+            ),
+        }
+        printed = grown.must_work(**flags)
+        pieces = "20 kept, 1 new, 11 dropped"
+        assert f"pieces: {pieces}; positions: 16 kept, 4 copied, 0 dropped" in printed
+        last = read_checkpoint(grown.output / "model.ckpt-12")
+        assert last["bert/embeddings/position_embeddings"].shape == (20, 8)
+        for path in grown.output.glob("model.ckpt-1*"):
+            path.unlink()
+        resumed = grown.must_work(**flags)
+        assert "Growing" not in resumed
+        assert_same_bits(read_checkpoint(grown.output / "model.ckpt-12"), last)
+
+    def test_needs_a_model_to_train(self, trained):
+        for changes in ({}, {"init_checkpoint": "mini", "do_train": False, "do_eval": True}):
+            flags = trained.flags(grow_init_checkpoint=True, output_dir="new", **changes)
+            with pytest.raises(ValueError, match="requires --init_checkpoint and --do_train"):
+                run_here(run_pretraining, flags)

@@ -1,0 +1,205 @@
+"""Grows models: another vocabulary or another number of positions; other weights stay unchanged."""
+
+import dataclasses
+import os
+from collections.abc import Sequence
+
+import keras
+import numpy as np
+from absl import logging
+
+from albert_tf.checkpoints.formats import open_model
+from albert_tf.checkpoints.load_tokenizer import load_files
+from albert_tf.checkpoints.loading import build
+from albert_tf.checkpoints.model_choice import FROM_HUB, choose_model
+from albert_tf.checkpoints.model_directory import (
+    LOWER_CASE_KEY,
+    SENTENCEPIECE_FILE,
+    WORDPIECE_FILE,
+    with_vocabulary,
+)
+from albert_tf.checkpoints.report import TABLES
+from albert_tf.checkpoints.stored_model import GLOBAL_STEP, StoredModel, StoredTokenizer, Weights
+from albert_tf.config import AlbertConfig
+from albert_tf.data.arguments import as_path, check_whole_number
+from albert_tf.data.errors import UserError
+from albert_tf.modeling.original_names import is_slot
+from albert_tf.tokenization.base import WORD_START, Tokenizer
+from albert_tf.tokenization.loading import existing_files
+from albert_tf.tokenization.sentence_piece import clean_text
+from albert_tf.tokenization.word_piece import CONTINUATION, WordPieceTokenizer, word_character
+
+WORDS, MASKED_LM_BIAS, POSITIONS = TABLES
+_SPECIAL_IDS = ("pad_id", "unk_id", "cls_id", "sep_id", "mask_id")
+
+
+def grow(
+    path: str | os.PathLike,
+    *,
+    tokenizer: Tokenizer | None = None,
+    max_position_embeddings: int | None = None,
+    seed: int = 12345,
+) -> keras.Model:
+    """Loads a model with another vocabulary or number of positions; logs what was kept.
+
+    Word embeddings and masked-LM biases are kept for pieces that both vocabularies contain. Special
+    tokens are matched by their role, and "▁word" of SentencePiece matches "word" of WordPiece, as
+    "word" matches "##word". If only one of the tokenizers lower-cases text, pieces also match their
+    lower case. The values of new pieces are random with the mean and the standard deviation of the
+    old ones. New position i takes the embedding of the old position i mod P. All other weights are
+    unchanged. Train the result with `run_pretraining` before you fine-tune it.
+
+    Args:
+        path: a model of any format, see `load`, with a tokenizer if `tokenizer` is given.
+        tokenizer: the new tokenizer. If `None`, the vocabulary is unchanged.
+        max_position_embeddings: the new number of positions. If `None`, it is unchanged.
+        seed: seed of the random values.
+
+    Returns:
+        The model of the stored head, see `load`. `model.tokenizer` is the new tokenizer.
+
+    Raises:
+        TypeError: an argument has a wrong type.
+        ValueError: there is no model, or its pieces cannot be matched because it has no tokenizer.
+    """
+    old = open_model(as_path("path", path))
+    if tokenizer is not None and not isinstance(tokenizer, Tokenizer):
+        raise TypeError(
+            "tokenizer must be created by albert_tf.load_tokenizer, or be None. Received: "
+            f"{type(tokenizer).__name__}"
+        )
+    positions = max_position_embeddings
+    if positions is not None:
+        check_whole_number("max_position_embeddings", positions, at_least=1)
+    config = _grown_config(old, tokenizer, positions or old.required_config.max_position_embeddings)
+    return build(_grown(old, config, tokenizer or old.tokenizer, seed))[0]
+
+
+def choose_grown_model(
+    init_checkpoint: str,
+    *,
+    albert_config_file: str | None,
+    spm_model_file: str | None,
+    vocab_file: str | None,
+    do_lower_case: bool | None,
+    max_seq_length: int,
+    seed: int,
+) -> StoredModel:
+    """Returns the grown `init_checkpoint`, see `grow`; logs what was kept.
+
+    The new sizes are those of `albert_config_file`. If it is `None`, they are the number of tokens,
+    and `max_seq_length` if it exceeds the number of positions. `do_lower_case` is the setting of
+    the records, if known.
+    """
+    old = open_model(init_checkpoint)
+    spm_model_file = None if spm_model_file == FROM_HUB else spm_model_file
+    if albert_config_file:
+        new = choose_model(
+            albert_config_file=albert_config_file,
+            spm_model_file=spm_model_file,
+            vocab_file=vocab_file,
+            do_lower_case=do_lower_case,
+        )
+        return _grown(old, new.required_config, new.tokenizer or old.tokenizer, seed)
+    files, tokenizer = existing_files(spm_model_file, vocab_file), None
+    if files:
+        lower_case = old.do_lower_case if do_lower_case is None else do_lower_case
+        tokenizer = load_files(files, lower_case is not False)
+    positions = max(old.required_config.max_position_embeddings, max_seq_length)
+    return _grown(old, _grown_config(old, tokenizer, positions), tokenizer or old.tokenizer, seed)
+
+
+def _grown_config(old: StoredModel, tokenizer: Tokenizer | None, positions: int) -> AlbertConfig:
+    config = old.required_config.replace(max_position_embeddings=positions)
+    if tokenizer is None or (old.tokenizer and old.tokenizer.tokens == tokenizer.tokens):
+        return config
+    extra = {**config.extra, LOWER_CASE_KEY: tokenizer.do_lower_case}
+    return config.replace(vocab_size=tokenizer.vocab_size, extra=extra)
+
+
+def _grown(
+    old: StoredModel, config: AlbertConfig, tokenizer: Tokenizer | None, seed: int
+) -> StoredModel:
+    """Returns a model whose tables grow when they are read; logs what is kept."""
+    weights, rows = old.weights, {}
+    shapes = {n: s for n, s in weights.shapes.items() if not is_slot(n) and n != GLOBAL_STEP}
+    if WORDS in weights and POSITIONS in weights:  # otherwise, loading raises an error
+        pieces = _old_ids(old, tokenizer, shapes[WORDS][0], config.vocab_size)
+        size, old_size = config.max_position_embeddings, shapes[POSITIONS][0]
+        rows = {WORDS: pieces, MASKED_LM_BIAS: pieces, POSITIONS: np.arange(size) % old_size}
+        kept, used = np.count_nonzero(pieces >= 0), len(np.unique(pieces[pieces >= 0]))
+        logging.info(
+            "Growing %s: pieces: %d kept, %d new, %d dropped; positions: %d kept, %d copied, %d "
+            "dropped",
+            *(weights.source, kept, len(pieces) - kept, shapes[WORDS][0] - used),
+            *(min(size, old_size), max(0, size - old_size), max(0, old_size - size)),
+        )
+
+    def read(name: str) -> np.ndarray:
+        if name not in rows:
+            return weights[name]
+        return _take_rows(weights[name], rows[name], [seed, TABLES.index(name)])
+
+    shapes |= {n: [len(rows[n]), *shape[1:]] for n, shape in shapes.items() if n in rows}
+    grown = Weights(weights.source, shapes, read)
+    return dataclasses.replace(
+        old,
+        config=with_vocabulary(config, None),
+        stored_tokenizer=StoredTokenizer(loaded=tokenizer),
+        open_weights=lambda: grown,
+    )
+
+
+def _take_rows(table: np.ndarray, rows: np.ndarray, seed: Sequence[int]) -> np.ndarray:
+    """Returns rows of a table. Row -1 is drawn from the mean and deviation of all rows."""
+    table = table.astype(np.float32)
+    taken, new = table[rows], np.flatnonzero(rows < 0)
+    noise = np.random.default_rng(seed).standard_normal((len(new), *table.shape[1:]), np.float32)
+    taken[new] = table.mean(axis=0) + table.std(axis=0) * noise
+    return taken
+
+
+def _old_ids(old: StoredModel, tokenizer: Tokenizer | None, old_size: int, size: int) -> np.ndarray:
+    """Returns the old id of each of `size` new pieces, or -1."""
+    there = old.tokenizer
+    if size == old_size and (tokenizer is None or (there and there.tokens == tokenizer.tokens)):
+        return np.arange(size)
+    if tokenizer is None or there is None:
+        raise UserError(
+            f"The pieces of {old.path} cannot be matched to another vocabulary, because it has no "
+            "tokenizer. Copy the tokenizer that it was trained with into the directory of the "
+            f"weights, as {SENTENCEPIECE_FILE} or {WORDPIECE_FILE}. {old.stored_tokenizer.note}"
+        )
+    for name, tokens, rows in (("old", there, old_size), ("new", tokenizer, size)):
+        if tokens.vocab_size > rows:
+            raise UserError(
+                f"The {name} vocabulary {tokens.source} has {tokens.vocab_size} pieces, but the "
+                f"{name} model has {rows} word embeddings (vocab_size)."
+            )
+    special = {getattr(tokenizer, name): getattr(there, name) for name in _SPECIAL_IDS}
+    by_piece = {piece: i for i, piece in enumerate(there.tokens) if i not in special.values()}
+    by_lower_case: dict[str, int] = {}
+    if there.do_lower_case != tokenizer.do_lower_case:
+        for piece, i in by_piece.items():
+            by_lower_case.setdefault(clean_text(piece, True), i)
+    found = np.full(size, -1)
+    for i, piece in enumerate(tokenizer.tokens):
+        names = _names_in(there, piece, tokenizer)
+        ids = [by_piece.get(name) for name in names]
+        ids += [by_lower_case.get(clean_text(name, True)) for name in names]
+        found[i] = special.get(i, next((j for j in ids if j is not None), -1))
+    return found
+
+
+def _names_in(there: Tokenizer, piece: str, tokenizer: Tokenizer) -> list[str]:
+    """Returns the names that a piece of a tokenizer can have in the vocabulary of another."""
+    if type(there) is type(tokenizer):
+        return [piece]
+    mark = CONTINUATION if isinstance(tokenizer, WordPieceTokenizer) else WORD_START
+    text = piece.removeprefix(mark)
+    starts_word = (text == piece) == (mark == CONTINUATION)
+    if len(text) == 1 and word_character(text) != text:  # WordPiece isolates it from both sides
+        return [text] if mark == WORD_START else [text, WORD_START + text]
+    if mark == WORD_START:
+        return [text if starts_word else CONTINUATION + text]
+    return [WORD_START + text if starts_word else text]
