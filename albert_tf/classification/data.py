@@ -1,4 +1,4 @@
-"""Labeled texts: files of GLUE, or custom TSV, CSV or JSON Lines files."""
+"""Labeled texts: files of GLUE, or custom TSV, CSV or JSON files."""
 
 import os
 import re
@@ -6,14 +6,24 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from itertools import chain
 
 from absl import logging
 
 from albert_tf.classification.settings import LABEL, TEXT_A, TEXT_B
 from albert_tf.data.errors import UserError, visible
 from albert_tf.data.files import file_exists, folder_names
+from albert_tf.data.streams import parse_lines
 from albert_tf.data.strict_json import listed, shown
-from albert_tf.data.tables import LABEL_SEPARATOR, Cells, Row, Table, is_column_number, read_table
+from albert_tf.data.tables import (
+    LABEL_SEPARATOR,
+    Cells,
+    Row,
+    Table,
+    format_of,
+    is_column_number,
+    read_table,
+)
 from albert_tf.data.text_examples import DEV, TEST, TRAIN, TextExample
 from albert_tf.glue import GLUE_TASKS, Columns, glue_task_name, plain_name
 from albert_tf.labels import NO_LABEL, Labels, decimal_number, split_labels, warn_of_doubtful_labels
@@ -26,6 +36,12 @@ _ONE_HOT = {
     **dict.fromkeys(("-1", "-1.0", "-"), None),  # unknown, as in the test set of toxic comments
 }
 _CLASSES_SHOWN = 20
+# Columns of other data sets that are read if there is no column with the default name.
+_ALIASES = {
+    TEXT_A: ("text", "sentence", "sentence1", "premise", "question1", "content"),
+    TEXT_B: ("sentence2", "hypothesis", "question2"),
+    LABEL: ("labels", "gold_label", "category", "class", "target", "sentiment"),
+}
 
 
 def read_examples(
@@ -42,10 +58,10 @@ def read_examples(
 
     `columns.widths` must have one element. The examples of the split "test" have no label. If
     `labels` is `None`, all classes are allowed. If `is_glue` is true, examples have the ids of the
-    original, and malformed rows are counted, and skipped except in test files. Otherwise, ids are
-    row numbers from 0, and malformed rows are rejected. `label_cell` returns the label of a row,
-    given its line number, if no single cell contains it. Raises ValueError if a row or a label is
-    rejected, or if most rows are malformed.
+    original, and half of the rows may be malformed; otherwise, ids are row numbers from 0, and 1%
+    may be malformed. Malformed rows are counted, and skipped except in test files. `label_cell`
+    returns the label of a row, given its line number, if no single cell contains it. Raises
+    ValueError if a label is unknown, or if too many rows are malformed.
     """
     rows = _usable_rows(table, columns, split, is_glue)
     names: list[str | None] = [None] * len(rows)
@@ -60,7 +76,7 @@ def read_examples(
             try:
                 names[at] = _label(cell.strip(), labels, multi_label)
             except ValueError as error:
-                raise UserError(f"line {line} of {table.path}: {error}") from error
+                raise UserError(f"{table.issues.unit} {line} of {table.path}: {error}") from error
     examples = []
     for name, (number, (line, cells)) in zip(names, rows, strict=True):
         if name is None and split != TEST:
@@ -108,12 +124,14 @@ def _usable_rows(
     for line, cells in table.rows:
         if not any(cells[width:]):
             cells = cells[:width]
-        problem = _problem(table, columns, cells)
-        if problem and not is_glue:
-            raise UserError(f"line {line} of {table.path} has {problem}.")
+        problem = _problem(table, columns, cells) if cells else "malformed JSON"
         if problem:
             num_malformed += 1
-            table.issues.add(f"{problem}, {'kept' if split == TEST else 'skipped'}", line)
+        if problem and cells:
+            kind = f"{problem}, {'kept' if split == TEST else 'skipped'}"
+            table.issues.add(
+                kind, line, f"{table.issues.unit} {line} of {table.path} has {problem}."
+            )
         if not problem or split == TEST:
             rows.append((count, (line, cells + [None] * (width - len(cells)))))
         count += 1
@@ -121,6 +139,8 @@ def _usable_rows(
         raise UserError(
             f"{table.path} has no rows, only a header. Received: {listed(table.columns or [])}"
         )
+    if not is_glue:
+        table.issues.check(count)
     num_usable = count - num_malformed
     if not num_usable or (num_usable < num_malformed and split != TEST):
         raise UserError(
@@ -244,6 +264,20 @@ class GlueData:
         log_labels(path, split, examples, self.labels)
         return examples
 
+    @property
+    def text_names(self) -> Sequence[str]:
+        """Names of the column of the first text."""
+        return self._task.text_names[0]
+
+    def read_texts(self, path: str) -> list[TextExample]:
+        """Reads the texts of any file with the columns of the task."""
+        table, columns = self._table(path, TEST)
+        if table.width not in columns.widths:
+            table, columns = self._table(path, DEV)
+        columns = replace(columns, label=None, guid=None)
+        log_columns(table, columns)
+        return read_examples(table, columns, TEST, self.labels)
+
     def _table(self, path: str, split: str) -> tuple[Table, Columns]:
         columns = self._task.unlabelled if split == TEST else self._task.labelled
 
@@ -360,6 +394,7 @@ class CustomData:
         self._files = {TRAIN: train_file, DEV: dev_file, TEST: test_file}
         self._text_a, self._text_b, self._label = text_a_column, text_b_column, label_column
         self._one_hot = _several_names(label_column) if multi_label else []
+        self.text_names = (text_a_column, *_ALIASES.get(text_a_column, ()))
         self._read_already: dict[str, list[TextExample]] = {}
         self._pairs: dict[str, bool] = {}
         self._multi_label = multi_label
@@ -431,29 +466,42 @@ class CustomData:
         labels = Labels(tuple(names), self._multi_label)
         log_labels(self.file(TRAIN), TRAIN, examples, labels)
         warn_of_doubtful_labels(self.file(TRAIN), names)
+        _warn_of_lists(self.file(TRAIN), names, self._multi_label)
         self._read_already[TRAIN] = examples
         return labels
 
-    def _examples(self, split: str, labels: Labels | None) -> list[TextExample]:
+    def read_texts(self, path: str) -> list[TextExample]:
+        """Reads the texts of any file with the columns of the training file."""
+        return self._examples(TEST, self.labels, path)
+
+    def _examples(
+        self, split: str, labels: Labels | None, path: str | None = None
+    ) -> list[TextExample]:
+        path = path or self.file(split)
+
         def is_header(cells: Cells) -> bool:
             if not is_column_number(self._text_a):
                 return True
             # pandas names columns without names 0, 1, ... If it writes an index, the first cell of
             # the header is empty.
             names = cells[1:] if cells[:1] == [""] else cells
-            if len(names) > 1 and names == [str(number) for number in range(len(names))]:
+            known = {*_ALIASES, *chain.from_iterable(_ALIASES.values())} & {*names}
+            is_numbered = names == [str(number) for number in range(len(names))]
+            if len(names) > 1 and (is_numbered or len(known) > 1):
                 raise UserError(
-                    f"the first row of {self.file(split)} is a header of column numbers. Remove "
-                    "the header, or pass names of columns."
+                    f"the first row of {path} is a header, but columns are numbered. Remove the "
+                    f"header, or pass names of columns. Received: {listed(cells)}"
                 )
             return False
 
         table = read_table(
-            self.file(split),
+            path,
             is_header=is_header,
-            list_column=self._label if self._multi_label and split != TEST else None,
+            list_columns=() if split == TEST else (self._label, *_ALIASES.get(self._label, ())),
+            multi_label=self._multi_label,
         )
         columns = self._columns(table, split)
+        log_columns(table, columns, self._one_hot)
         one_hot = None
         if self._one_hot and split != TEST:
             places = {name: table.index(name, "label_column") for name in self._one_hot}
@@ -466,27 +514,29 @@ class CustomData:
         names = [] if self._multi_label else _several_names(self._label)
         if names and self._label not in (table.columns or []):
             raise UserError(f"Several label columns need `multi_label`. Received: {listed(names)}")
-        text_a = table.index(self._text_a, "text_a_column")
+        text_a = _index_of(table, self._text_a, "text_a_column")
         text_b = self._text_b
-        if text_b is None and TEXT_B in (table.columns or ()) and self._text_a != TEXT_B:
-            text_b = TEXT_B
+        if text_b is None and self._text_a != TEXT_B:
+            names = table.columns or []
+            others = _ALIASES[TEXT_B] if self._text_a == TEXT_A not in names else ()
+            text_b = next(filter((TEXT_B, *others).__contains__, names), None)
         is_pair = bool(text_b)
-        self._pairs[split] = is_pair
+        self._pairs[table.path] = is_pair
         for other, other_is_pair in self._pairs.items():
             if other_is_pair != is_pair:
-                pairs, singles = (split, other) if is_pair else (other, split)
+                pairs, singles = (table.path, other) if is_pair else (other, table.path)
                 raise UserError(
-                    f"{self.file(pairs)} has a column {TEXT_B!r}, unlike {self.file(singles)}."
+                    f"{pairs} has a column {TEXT_B!r}, unlike {singles}."
                     ' Set `text_b_column` to the column of the second text, or to "" for single '
                     "texts."
                 )
         return Columns(
             widths=(table.width,),
             text_a=text_a,
-            text_b=table.index(text_b, "text_b_column") if text_b else None,
+            text_b=_index_of(table, text_b, "text_b_column") if text_b else None,
             label=None
             if split == TEST or self._one_hot
-            else table.index(self._label, "label_column"),
+            else _index_of(table, self._label, "label_column"),
         )
 
 
@@ -513,6 +563,78 @@ def _one_hot_cell(table: Table, places: Mapping[str, int], line: int, cells: Cel
     if not all((cells[place] or "").strip() for place in places.values()):
         table.issues.add("an empty label cell, read as 0", line)
     return LABEL_SEPARATOR.join(names)
+
+
+def _index_of(table: Table, column: str, flag: str) -> int:
+    """Returns the index of a column, see `Table.index`, or of the only alias of its name."""
+    names = table.columns or []
+    if column in _ALIASES and column not in names:
+        found = [name for name in names if name.lower() in (column, *_ALIASES[column])]
+        column = found[0] if len(found) == 1 else column
+    return table.index(column, flag)
+
+
+def log_columns(table: Table, columns: Columns, labels: Sequence[str] = ()) -> None:
+    """Logs the format of a file, and its columns. Columns named after `labels` are also used."""
+    names = table.columns or [str(number) for number in range(table.width)]
+    used = {TEXT_A: columns.text_a, TEXT_B: columns.text_b, LABEL: columns.label}
+    parts = [f"{key}: {names[at]!r}" for key, at in used.items() if at is not None]
+    unused = [name for at, name in enumerate(names) if at not in used.values()]
+    if unused := [name for name in unused if name not in labels]:
+        parts.append(f"not used: {listed(unused)}")
+    logging.info("Reading %s as %s (%s)", table.path, format_of(table.path), ", ".join(parts))
+
+
+def _warn_of_lists(path: str, names: Sequence[str], multi_label: bool) -> None:
+    """Warns of labels that seem to be lists of labels, with another separator than "|"."""
+    parts = [
+        {part.strip(" '\"") for part in re.split("[,;]", name.strip("[](){}"))} for name in names
+    ]
+    counts = Counter(chain.from_iterable(parts))
+    known = any if multi_label else all
+    rows = zip(names, parts, strict=True)
+    lists = [n for n, found in rows if len(found) > 1 and known(counts[p] > 1 for p in found)]
+    if lists:
+        logging.warning(
+            "%s: each of these labels is a single label: %s. If they are lists, pass `multi_label` "
+            "and separate labels by %r, or use lists in JSON Lines",
+            path,
+            listed(lists),
+            LABEL_SEPARATOR,
+        )
+
+
+def read_prediction_file(
+    data: GlueData | CustomData, path: str, is_pair: bool
+) -> list[TextExample] | None:
+    """Reads a file to predict; `None` if it contains raw texts, one example per line.
+
+    Files with the extension .txt or an unknown one contain raw texts, unless the first row contains
+    the column of the first text. Raises ValueError if the first row seems to be CSV or JSON, or if
+    only some examples are pairs.
+    """
+    if format_of(path) is None or path.lower().endswith(".txt"):
+        line = next(parse_lines(path, lambda text, number: text), [""])[0]
+        names, cells = data.text_names, line.split("\t")
+        keys = re.findall(r'"([^"]+)" *:', line) if line[:1] in ("{", "[") else []
+        if " " not in line and len(row := re.split("[,;|]", line)) > 1:
+            keys = row
+        if {*names} & {*keys}:
+            raise UserError(
+                f"{path} seems to have columns, but files with this extension contain raw texts, "
+                f"one per line. Rename it to end in .csv or .jsonl. Its first line: {shown(line)}"
+            )
+        is_table = len(cells) > 1 and not {*names}.isdisjoint([*cells, *line.lower().split("\t")])
+        if is_column_number(names[0]):
+            is_table = len(cells) > 1 + is_pair
+        if not is_table and line != names[0]:
+            logging.info("Reading %s as raw texts (one example per line)", path)
+            return None
+    examples = data.read_texts(path)
+    if any((example.text_b is None) == is_pair for example in examples):
+        expected = "pairs of texts" if is_pair else "single texts"
+        raise UserError(f"{path} must contain {expected}, like the training data of the model.")
+    return examples
 
 
 def metrics_for(labels: Labels) -> tuple[str, tuple[str, ...]]:

@@ -9,7 +9,7 @@ import numpy as np
 from absl import logging
 
 from albert_tf.checkpoints.stored_task import QUESTION_TASKS, TOKENS, StoredTask
-from albert_tf.classification.data import CustomData, GlueData
+from albert_tf.classification.data import CustomData, GlueData, read_prediction_file
 from albert_tf.classification.export import export_classifier, export_text_classifier
 from albert_tf.classification.settings import ClassificationSettings
 from albert_tf.classification.task import ClassificationTask, text_features
@@ -17,6 +17,7 @@ from albert_tf.classification.text_predictor import TextPredictor, check_file, p
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import write_files
 from albert_tf.data.sequences import check_room
+from albert_tf.data.streams import is_regular_file
 from albert_tf.data.tables import is_column_number
 from albert_tf.data.text_examples import DEV, TEST, TRAIN
 from albert_tf.finetuning import flow
@@ -99,8 +100,12 @@ class ClassifierJob(Job[ClassificationSettings]):
         else:
             is_pair = len(GLUE_TASKS[name].text_names) == 2
         check_room(is_pair, settings.max_seq_length)
-        if settings.predict_file:
-            check_file(settings.predict_file, is_pair)
+        self.examples_to_predict = None
+        if settings.predict_file and is_regular_file(settings.predict_file, "a text file"):
+            path = settings.predict_file
+            self.examples_to_predict = read_prediction_file(self.data, path, is_pair)
+            if self.examples_to_predict is None:
+                check_file(path, is_pair)
         self.is_pair = is_pair
         self.labels = self.data.labels
         self.task = StoredTask(name, self.labels, is_pair, columns, settings.max_seq_length)
@@ -188,7 +193,8 @@ class ClassifierJob(Job[ClassificationSettings]):
         if settings.predict_file:
             predictor = self.predictor(settings.predict_batch_size)
             text_predictor = TextPredictor(predictor, self.tokenizer, self.labels, self.is_pair)
-            predict_file(settings.predict_file, text_predictor, settings.predict_output_file)
+            path, output = settings.predict_file, settings.predict_output_file
+            predict_file(path, text_predictor, output, self.examples_to_predict)
 
     def export(self, export_dir: str, *, texts: bool) -> None:
         """See `Job`."""

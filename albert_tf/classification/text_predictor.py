@@ -1,8 +1,8 @@
 """Predictions of a classifier for texts and files of texts.
 
-An input line is a text, or two texts separated by a tab. An output line has tab-separated fields:
-the label, then `name=probability` for each class; for regression only the number. Names are escaped
-by `label_cell`.
+A line of raw texts is a text, or two texts separated by a tab. An output line has tab-separated
+fields: the label, then `name=probability` for each class; for regression only the number. Names are
+escaped by `label_cell`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -85,14 +85,20 @@ def check_file(path: str, is_pair: bool) -> None:
             pass
 
 
-def predict_file(path: str, predictor: TextPredictor, output_path: str | None = None) -> None:
-    """Predicts every line of a UTF-8 file, or of the standard input, "-".
+def predict_file(
+    path: str,
+    predictor: TextPredictor,
+    output_path: str | None = None,
+    examples: list[TextExample] | None = None,
+) -> None:
+    """Predicts `examples` or every line of a UTF-8 file, or of the standard input, "-".
 
     Lines of the standard input and of pipes are predicted as soon as they arrive, including lines
     before an invalid line. If `output_path` is `None`, predictions are written to the standard
     output. For errors see `check_file`.
     """
-    groups = _read_examples(path, bool(predictor.pairs))
+    is_pair = bool(predictor.pairs)
+    groups = _read_examples(path, is_pair) if examples is None else iter([examples])
     if is_regular_file(path, "a text file"):
         groups = regrouped(groups, TEXTS_AT_ONCE)
     try:

@@ -3,24 +3,35 @@
 The file name extension determines the format:
 
 * `.tsv`, `.txt`: cells separated by tabs, rows by line feeds. Quotation marks are text, as in GLUE.
-* `.csv`: cells separated by commas and quoted if necessary. Spaces after a comma are ignored.
-* `.jsonl`, `.ndjson`, `.json`: one JSON object per line; its keys are the columns.
+* `.csv`: cells separated by commas and quoted if necessary. Spaces after a comma are ignored. If
+  there is no comma in the first row, cells may be separated by semicolons, tabs or "|".
+* `.jsonl`, `.ndjson`, `.json`: one JSON object per line; its keys are the columns. Or one JSON
+  value: a list of objects, or a table as written by pandas.
 """
 
 import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, Final
 
 from absl import logging
 
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import decode_utf8, encoding_error, file_exists, read_file
-from albert_tf.data.strict_json import JsonError, listed, parse_json, shown, whole_characters
+from albert_tf.data.strict_json import (
+    JsonError,
+    JsonValue,
+    json_values,
+    listed,
+    parse_json,
+    shown,
+    whole_characters,
+)
 
 Cells = list[str | None]  # `None`: missing, null, a list or an object in JSON Lines
 Row = tuple[int, Cells]  # number of its first line, from 1, and its cells
@@ -39,6 +50,8 @@ FORMATS: Final = {
 _WANTED = 'one object per line (JSON Lines), such as {"text_a": "...", "label": "..."}'
 _LARGEST_CELL = 2**31 - 1  # characters
 _LOCATIONS_SHOWN = 5
+_MOST_MALFORMED = 0.01  # share of rows
+_SEPARATORS = ";\t|"  # in CSV files of other programs
 LABEL_SEPARATOR = "|"  # between labels in multi-label classification
 
 
@@ -51,16 +64,29 @@ class DataIssues:
     def __init__(self, path: str, unit: str = "line") -> None:
         self.path = path
         self.locations: dict[str, list[int | str]] = {}
-        self._unit = unit
+        self.unit = unit
+        self._errors: list[object] = []
 
-    def add(self, kind: str, location: int | str) -> None:
-        """Counts a row. `kind` is the problem and its treatment, such as "an empty text, kept"."""
+    def add(self, kind: str, location: int | str, error: object = None) -> None:
+        """Counts a row. `kind` is the problem and its treatment, such as "an empty text, kept".
+
+        `error` is the message of `check` if the row is the first malformed one.
+        """
         self.locations.setdefault(kind, []).append(location)
+        self._errors += [error] if error else []
+
+    def check(self, num_rows: int) -> None:
+        """Raises ValueError, with the first error, if more than 1% of all rows are malformed."""
+        if len(self._errors) > _MOST_MALFORMED * num_rows:
+            raise UserError(
+                f"{str(self._errors[0]).removesuffix('.')}. Malformed rows: {len(self._errors)} of "
+                f"{num_rows}. At most {_MOST_MALFORMED:.0%} are accepted and counted."
+            )
 
     def messages(self) -> list[str]:
         """Returns a message for each kind, with the number of rows and the first locations."""
         return [
-            f"rows={len(found)} with {kind} ({self._unit}{'s' * (len(found) > 1)} "
+            f"rows={len(found)} with {kind} ({self.unit}{'s' * (len(found) > 1)} "
             f"{', '.join(map(str, found[:_LOCATIONS_SHOWN]))}"
             f"{', ...' * (len(found) > _LOCATIONS_SHOWN)})"
             for kind, found in self.locations.items()
@@ -105,9 +131,12 @@ class Table:
             )
         count = self.columns.count(column)
         if count != 1:
+            advice = f"`{name}` selects the column, by number if the file has no header."
+            if self.width == 1 and (other := re.search(f"[,{_SEPARATORS}]", self.columns[0])):
+                advice = f"Separated by {other[0]!r}? Use commas in .csv files, otherwise tabs."
             raise UserError(
                 f"{self.path} has {count or 'no'} column{'s' * (count > 1)} named {column!r}. Its "
-                f"columns: {listed(self.columns)}. `{name}` selects the column."
+                f"columns: {listed(self.columns)}. {advice}"
             )
         return self.columns.index(column)
 
@@ -126,7 +155,8 @@ def read_table(
     path: str,
     *,
     is_header: Callable[[Cells], bool] = lambda cells: True,
-    list_column: str | None = None,
+    list_columns: Collection[str] = (),
+    multi_label: bool = False,
 ) -> Table:
     """Opens a file as a table.
 
@@ -136,8 +166,9 @@ def read_table(
     Args:
         path: the file. ValueError is raised if it is missing or malformed.
         is_header: returns whether the first row contains the column names. Ignored for JSON Lines.
-        list_column: a column of JSON Lines that may contain lists of labels, which are joined by
+        list_columns: columns of JSON files that may contain lists of labels, which are joined by
             "|".
+        multi_label: whether a list may contain several labels.
     """
     kind = format_of(path)
     if kind is None:
@@ -146,20 +177,7 @@ def read_table(
         )
     text, issues = read_text(path), DataIssues(path)
     if kind == JSON_LINES:
-        objects = json_objects(path, text, _WANTED)
-        for line, row in objects:
-            if list_column in row and isinstance(row[list_column], list):
-                parts = [_cell(part) for part in row[list_column]]
-                if not all(part and part.strip() and LABEL_SEPARATOR not in part for part in parts):
-                    raise UserError(
-                        f"line {line} of {path} must have a list of labels without "
-                        f"{LABEL_SEPARATOR!r} as {list_column!r}. Received: "
-                        f"{shown(row[list_column])}"
-                    )
-                row[list_column] = LABEL_SEPARATOR.join(filter(None, parts))
-        keys = list(dict.fromkeys(key for _, row in objects for key in row))
-        cells = ((line, [_cell(row.get(key)) for key in keys]) for line, row in objects)
-        return Table(path, keys, len(keys), cells, issues)
+        return _json_table(path, text, issues, list_columns, multi_label)
     rows = _tsv_rows(text) if kind == _TSV else _csv_rows(path, text)
     blanks: list[Row] = []
     for line, first in rows:
@@ -176,6 +194,34 @@ def read_table(
         columns.pop()
     rows = _filled(rows, len(columns), issues)
     return Table(path, columns, len(columns), rows, issues, header=first)
+
+
+def _json_table(
+    path: str, text: str, issues: DataIssues, list_columns: Collection[str], multi_label: bool
+) -> Table:
+    objects = json_objects(path, text, _WANTED, issues)
+    rows: list[tuple[int, dict[str, Any]]] = []
+    for line, value in objects:
+        if isinstance(value, UserError):
+            issues.add("malformed JSON", line, value)
+        rows.append((line, value if isinstance(value, dict) else {}))
+    issues.check(len(objects))
+    for line, row in rows:
+        for key in list_columns:
+            if isinstance(labels := row.get(key), list):
+                parts = [_cell(part) or "" for part in labels]
+                is_right = all(part.strip() and LABEL_SEPARATOR not in part for part in parts)
+                if not is_right or (len(parts) > 1 and not multi_label):
+                    raise UserError(
+                        f"{issues.unit} {line} of {path} must have a list of labels without "
+                        f"{LABEL_SEPARATOR!r} as {key!r}; several labels need `multi_label`. "
+                        f"Received: {shown(labels)}"
+                    )
+                row[key] = LABEL_SEPARATOR.join(parts) if parts or multi_label else None
+    keys = list(dict.fromkeys(key for _, row in rows for key in row))
+    # A malformed line has no cells.
+    cells = ((line, [_cell(row.get(key)) for key in keys if row]) for line, row in rows)
+    return Table(path, keys, len(keys), cells, issues)
 
 
 def read_text(path: str) -> str:
@@ -199,12 +245,15 @@ def _tsv_rows(text: str) -> Iterator[Row]:
 
 
 def _csv_rows(path: str, text: str) -> Iterator[Row]:
-    # Without `strict`, an unclosed quotation mark would hide the following rows.
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True, skipinitialspace=True)
     rows: list[Row] = []
     line = 1
     limit = csv.field_size_limit(_LARGEST_CELL)  # of all readers in this process
     try:
+        separator, text = _separator(path, text)
+        # Without `strict`, an unclosed quotation mark would hide the following rows.
+        reader = csv.reader(
+            io.StringIO(text, newline=""), delimiter=separator, strict=True, skipinitialspace=True
+        )
         for cells in reader:
             rows.append((line, [*cells]))
             line = reader.line_num + 1
@@ -217,6 +266,21 @@ def _csv_rows(path: str, text: str) -> Iterator[Row]:
     finally:
         csv.field_size_limit(limit)
     return iter(rows)
+
+
+def _separator(path: str, text: str) -> tuple[str, str]:
+    """Returns the separator of CSV, and the text without a line that names the separator."""
+    first = text.lstrip().partition("\n")[0]
+    others = [separator for separator in _SEPARATORS if separator in first]
+    if named := re.fullmatch(r'"?sep=(.)"?\r?', first):  # written by Excel
+        others, text = [named[1]], text.replace(named[0], "", 1)  # keeps the line numbers
+    elif "," in first or len(others) != 1:
+        return ",", text
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=others[0])
+    if named is None and len({len(cells) for cells in rows if cells}) > 1:
+        return ",", text
+    logging.info("%s: the cells are separated by %r", path, others[0])
+    return others[0], text
 
 
 def _filled(rows: Iterator[Row], width: int, issues: DataIssues) -> Iterator[Row]:
@@ -235,25 +299,51 @@ def _filled(rows: Iterator[Row], width: int, issues: DataIssues) -> Iterator[Row
         yield line, cells
 
 
-def json_objects(path: str, text: str, wanted: str) -> list[tuple[int, dict[str, Any]]]:
-    """Returns the objects of JSON Lines with their line numbers; skips blank lines.
+def json_objects(
+    path: str, text: str, wanted: str, issues: DataIssues
+) -> list[tuple[int, dict[str, Any] | UserError]]:
+    """Returns the rows of a JSON file, numbered from 1: objects, or errors for malformed lines.
 
-    Raises ValueError if a line is not a JSON object. The message describes objects by `wanted`.
+    Rows of JSON Lines are numbered by line; blank lines are skipped. Errors describe objects by
+    `wanted`. If the file is one JSON value, see `_table_rows`, the unit of `issues` becomes "row".
     """
-    objects: list[tuple[int, dict[str, Any]]] = []
+    with suppress(JsonError):
+        first, *others = (value for _, value in islice(json_values(text, path), 2))
+        if not others and (table := _table_rows(first)) is not None:
+            issues.unit = "row"
+            return [*enumerate(table, start=1)]
+    rows: list[tuple[int, dict[str, Any] | UserError]] = []
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             try:
                 row = parse_json(line, path, line=number)
+                if not isinstance(row, dict):
+                    raise JsonValue(row, f"line {number} of {path}").error("a JSON object")
             except JsonError as error:
-                raise UserError(f"{error} Expected: {wanted}.") from error
-            if not isinstance(row, dict):
-                raise UserError(
-                    f"line {number} of {path} must be a JSON object; expected: {wanted}. "
-                    f"Received: {shown(row)}"
-                )
-            objects.append((number, row))
-    return objects
+                row = UserError(f"{error} Expected: {wanted}.")
+            rows.append((number, row))
+    return rows
+
+
+def _table_rows(value: Any) -> list[dict[str, Any]] | None:
+    """Returns the rows of a table in one JSON value, or `None`.
+
+    A table is a list of objects, or an object written by pandas: "data" with a list of objects, or
+    with lists of cells for "columns"; cells by column; or rows by index.
+    """
+    if isinstance(value, dict) and isinstance(value.get("data"), list):
+        columns, value = value.get("columns"), value["data"]
+        if isinstance(columns, list) and all(isinstance(cells, list) for cells in value):
+            value = [dict(zip(columns, cells, strict=False)) for cells in value]
+    elif isinstance(value, dict) and all(isinstance(part, dict) for part in value.values()):
+        parts = [*value.values()]
+        numbers = [all(map(str.isdigit, keys)) for keys in (value, *parts[:1])]
+        if numbers == [True, False] or (numbers == [False, False] and len(parts) > len(parts[0])):
+            value = parts
+        else:
+            value = [{name: value[name].get(key) for name in value} for key in chain(*parts[:1])]
+    is_table = isinstance(value, list) and all(isinstance(row, dict) for row in value)
+    return value if is_table else None
 
 
 def _cell(value: Any) -> str | None:

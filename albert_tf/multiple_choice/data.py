@@ -1,8 +1,8 @@
-"""Questions with options: custom JSON Lines, or RACE.
+"""Questions with options: custom JSON or CSV files, or RACE.
 
-A line is an object with `context`, `question`, `options` (a list of 2 to 26 texts), `label` and
-optionally `id`. A label is a number from 0, a letter ("A" is the first option), or the text of an
-option.
+A row has `context`, `question`, `options` (a list of 2 to 26 texts), `label` and optionally `id`,
+or the keys of another data set in `_FORMATS`. A label is a number from 0, a letter ("A" is the
+first option), or the text of an option.
 
 RACE contains passages of English examinations and questions with 4 options. The directory of a
 split and level, such as `RACE/train/middle`, contains one file per passage, as downloaded, or the
@@ -16,14 +16,30 @@ import string
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 from absl import logging
 
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import folder_names
 from albert_tf.data.parallel import progress
-from albert_tf.data.strict_json import JsonError, JsonValue, as_whole_number, is_number, json_values
-from albert_tf.data.tables import DataIssues, json_objects, read_text
+from albert_tf.data.strict_json import (
+    JsonError,
+    JsonValue,
+    as_whole_number,
+    is_number,
+    json_values,
+    listed,
+)
+from albert_tf.data.tables import (
+    JSON_LINES,
+    DataIssues,
+    format_of,
+    json_objects,
+    read_table,
+    read_text,
+)
 from albert_tf.data.text_examples import TEST, TRAIN
 from albert_tf.labels import NO_LABEL
 
@@ -35,6 +51,23 @@ BLANK = "_"  # placeholder for the option in a question
 _WANTED = (
     "one object per line (JSON Lines), such as "
     '{"context": "...", "question": "...", "options": ["...", "..."], "label": "A"}'
+)
+# The keys of context ("" if there is none), question, options and label. The options are a list, or
+# have a key each. If labels are not numbers from 0, the last element contains the possible labels.
+_FORMATS = (
+    ("context", "question", "options", "label", ""),
+    ("article", "question", "options", "answer", ""),
+    ("sent1", "sent2", "ending[0-9]", "label", ""),
+    ("ctx_a", "ctx_b", "endings", "label", ""),
+    ("context", "question", "answers|answer[0-9]", "label", ""),
+    ("context", "question", "answer[A-C]", "label", "123"),
+    ("context", "question", "choice", "answer", ""),
+    ("dialogue", "question", "choice", "answer", ""),
+    ("premise", "question", "choice[12]", "label", ""),
+    ("", "question", "choices", "answerKey", ""),
+    ("", "question_stem", "choices", "answerKey", ""),
+    ("", "goal", "sol[12]", "label", ""),
+    ("", "sentence", "option[12]", "answer", "12"),
 )
 
 
@@ -66,37 +99,96 @@ class ChoiceExample:
 
 
 def read_choices(path: str, *, split: str = TRAIN) -> list[ChoiceExample]:
-    """Reads a custom JSON Lines file.
+    """Reads a custom JSON, CSV or TSV file.
 
     In train and dev, questions without a label (missing, null, "" or "-") are skipped and counted.
     Labels of a test file are used only if all are valid. The default `id` is the number of the
-    question, from 0.
+    question, from 0. Malformed rows are skipped and counted.
 
     Raises:
-        ValueError: the file is missing, empty or malformed, a value is invalid, or there is no
-            label in train or dev.
+        ValueError: the file is missing or empty, more than 1% of its rows are malformed, or there
+            is no label in train or dev.
     """
+    issues = DataIssues(path)
+    objects = _objects(path, issues)
+    keys = listed(next((row for _, row in objects if isinstance(row, dict)), ()))
+    logging.info("Reading %s as %s (%s)", path, format_of(path) or JSON_LINES, keys)
     rows = []
-    objects = json_objects(path, read_text(path), _WANTED)
+    given: set[str] = set()  # labels that are numbers from 0, letters or texts
     for number, (line, row) in enumerate(objects):
-        entry = JsonValue(row, f"line {line} of {path}")
-        name, label = entry.get("id"), entry.get("label")
-        options = tuple(_text(option) for option in entry["options"].elements())
-        if not 2 <= len(options) <= len(LETTERS):
-            raise entry["options"].error(f"a list of 2 to {len(LETTERS)} texts")
-        example = ChoiceExample(
-            str(number) if name is None else _text(name),
-            _text(entry["context"]),
-            _text(entry["question"]),
-            options,
-            _label_or_none(_label, label, options, split),
+        try:
+            if isinstance(row, UserError):
+                raise row
+            entry = JsonValue(row, f"{issues.unit} {line} of {path}")
+            context, question, options, label, names = _parts(entry)
+            find = partial(_named_label, names=names) if names else _label
+            index = _label_or_none(find, label, options, split)
+            name = entry.get("id") or entry.get("example_id")
+            example_id = str(number) if name is None else _text(name)
+            rows.append((line, ChoiceExample(example_id, context, question, options, index)))
+            if label is not None and index is not None and not names:
+                given.add("text" if label.value in options else str(label.value))
+        except UserError as error:
+            issues.add("malformed values, skipped", line, error)
+    issues.check(len(objects))
+    if given and all(map(str.isdigit, given)) and "0" not in given:
+        logging.warning(
+            "%s: all labels are numbers, and none is 0. Numbers count from 0: 1 selects the second "
+            "option. If they count from 1, subtract 1, or use letters",
+            path,
         )
-        rows.append((line, example))
-    return _finish(rows, split, DataIssues(path))
+    return _finish(rows, split, issues)
+
+
+def _objects(path: str, issues: DataIssues) -> list[tuple[int, dict[str, Any] | UserError]]:
+    """Returns the rows of a file as objects, or errors, with their numbers."""
+    if not path.lower().endswith((".csv", ".tsv")):
+        return json_objects(path, read_text(path), _WANTED, issues)
+    table = read_table(path)
+    rows: list[tuple[int, dict[str, Any] | UserError]] = []
+    for line, cells in table.rows:
+        row = dict(zip(table.columns or (), cells, strict=False))
+        problem = UserError(f"line {line} of {path} has {len(cells)} columns, not {table.width}.")
+        rows.append((line, row if len(cells) == table.width else problem))
+    return rows
+
+
+def _parts(
+    row: JsonValue,
+) -> tuple[str, str, tuple[str, ...], JsonValue | None, Sequence[object]]:
+    """Returns context, question, options, label and possible labels; see `_FORMATS`."""
+    values = row.members()
+    if "question" in values and isinstance(values["question"].value, dict):  # ARC as published
+        values |= values["question"].members()
+        values["question"] = values["question"]["stem"]
+    for context, question, pattern, label, names in _FORMATS:
+        found = [values[key] for key in sorted(values) if re.fullmatch(pattern, key)]
+        is_list = len(found) == 1 and isinstance(found[0].value, list | dict)
+        if {context, question} - {""} <= values.keys() and (is_list or len(found) > 1):
+            options, choices = _options(found[0]) if is_list else (found, names)
+            texts = tuple(map(_text, options))
+            if not 2 <= len(texts) <= len(LETTERS):
+                raise row.error(f"an object whose options are 2 to {len(LETTERS)} texts")
+            passage = _text(values[context]) if context else ""
+            return passage, _text(values[question]), texts, values.get(label), choices or names
+    known = "; ".join(", ".join(filter(None, keys[:4])) for keys in _FORMATS)
+    raise JsonError(f"{row.where} has the keys {listed(values)}. Expected one of: {known}.")
+
+
+def _options(value: JsonValue) -> tuple[list[JsonValue], list[object]]:
+    """Returns a list of options, and their names if they have names."""
+    if isinstance(value.value, dict):
+        return value["text"].elements(), [name.value for name in value["label"].elements()]
+    found = value.elements()
+    if not all(isinstance(option.value, dict) for option in found):
+        return found, []
+    return [option["text"] for option in found], [option["label"].value for option in found]
 
 
 def _text(value: JsonValue) -> str:
-    """Returns a JSON text or number as text."""
+    """Returns a JSON text, a number, or a list of texts, such as a dialogue, as text."""
+    if isinstance(value.value, list):
+        return "\n".join(text.whole_text() for text in value.elements())
     return json.dumps(value.value) if is_number(value.value) else value.whole_text()
 
 
@@ -109,15 +201,25 @@ def _label(value: JsonValue, options: Sequence[str]) -> int:
         found = {number for number, option in enumerate(options) if option.strip() == name}
         if len(name) == 1 and name.upper() in LETTERS[: last + 1]:
             found.add(LETTERS.index(name.upper()))
-        elif not found and re.fullmatch("[0-9]{1,9}", name) and int(name) <= last:
+        if re.fullmatch("[0-9]{1,9}", name) and int(name) <= last:
             found.add(int(name))
     else:
         number = as_whole_number(value.value)
         if number is not None and 0 <= number <= last:
             found.add(number)
-    if len(found) != 1:
+    if len(found) > 1:
+        letters = " or ".join(LETTERS[number] for number in sorted(found))
+        raise value.error(f"a letter, because it may select option {letters}")
+    if not found:
         raise value.error(f"0 to {last}, A to {LETTERS[last]}, or the text of exactly one option")
     return found.pop()
+
+
+def _named_label(value: JsonValue, options: Sequence[str], names: Sequence[object]) -> int:
+    texts = [str(name) for name in names]
+    if texts.count(str(value.value).strip()) != 1:
+        raise value.error(f"one of {listed(names)}")
+    return texts.index(str(value.value).strip())
 
 
 def _label_or_none(
@@ -166,7 +268,7 @@ def _finish(
         len(examples),
         len({example.context for example in examples}),
         max(len(example.options) for example in examples),
-        f"labels {labels}" if counts else "without labels",
+        f"labels {labels}" if counts else "without labels, so predictions are not scored",
     )
     return examples
 

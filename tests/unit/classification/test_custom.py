@@ -6,7 +6,12 @@ from typing import Any
 import pytest
 
 from albert_tf.checkpoints.stored_task import StoredTask
-from albert_tf.classification.data import CustomData, log_labels
+from albert_tf.classification.data import (
+    CustomData,
+    GlueData,
+    log_labels,
+    read_prediction_file,
+)
 from albert_tf.classification.run import ClassifierJob
 from albert_tf.classification.settings import ClassificationSettings
 from albert_tf.data.text_examples import DEV, TEST, TRAIN, TextExample
@@ -89,11 +94,115 @@ MISFITS = {
 
 
 @pytest.mark.parametrize("split", [TRAIN, TEST])
+@pytest.mark.parametrize("name", ["too few columns", "too many columns", "the header again"])
+def test_one_percent_of_malformed_rows_is_accepted(split, name, file, caplog):
+    name, text = MISFITS[name]
+    header, first, bad, *_ = text.splitlines()
+    path = file(name, "\n".join([header, bad, *[first] * 99]))
+    rows = CustomData(path, test_file=path, labels=Labels(("x", "y"))).read(split)
+    assert len(rows) == (100 if split == TEST else 99)
+    assert f"{'kept' if split == TEST else 'skipped'} (line 2)" in caplog.text
+
+
+@pytest.mark.parametrize("split", [TRAIN, TEST])
 @pytest.mark.parametrize("name", MISFITS)
 def test_malformed_rows_are_rejected(split, name, file):
     path = file(*MISFITS[name])
     with pytest.raises(ValueError, match=rf"line 3 of {path}.*{name}"):
         CustomData(path, test_file=path, labels=Labels(("x", "y", "0", "1"))).read(split)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"text": "I", "label": ["x"]}\n{"text": "you", "label": ["y"]}', None),  # doccano
+        ('[{"sentence": "I", "labels": "x"}, {"sentence": "you", "labels": "y"}]', None),
+        ('{"premise": "I", "hypothesis": "h", "Label": "x", "n": 1}', "h"),
+    ],
+)
+def test_columns_of_other_tools_are_read(text, expected, file):
+    data = CustomData(file("a.json", text), labels=Labels(("x", "y")))
+    assert data.read(TRAIN)[0] == TextExample("0", "I", expected, "x")
+
+
+def test_several_labels_need_multi_label(file):
+    path = file("a.jsonl", '{"text": "I", "label": ["x", "y"]}')
+    with pytest.raises(ValueError, match="'label'; several labels need `multi_label`"):
+        CustomData(path, labels=Labels(("x", "y"))).read(TRAIN)
+
+
+def test_two_possible_columns_are_rejected(file):
+    path = file("a.csv", "text,content,label\nI,you,x\n")
+    with pytest.raises(ValueError, match=r"no column named 'text_a'.*'text', 'content', 'label'"):
+        CustomData(path, labels=GOOD_BAD).read(TRAIN)
+
+
+@pytest.mark.parametrize(
+    ("cells", "multi_label", "warned"),
+    [
+        (["a", "a, b", "b"], True, True),
+        (["a", "a; b", "b"], False, True),
+        (["['a']", "['a', 'b']", "['b']"], True, True),
+        (["so, so", "fine"], False, False),
+        (["good, cheap", "good, late"], False, False),
+        (["a|so, so", "a"], True, False),
+    ],
+)
+def test_labels_that_seem_to_be_lists_are_logged(cells, multi_label, warned, file, caplog):
+    rows = [json.dumps({"text_a": "I", "label": cell}) for cell in cells]
+    CustomData(file("a.jsonl", "\n".join(rows)), multi_label=multi_label)
+    assert ("pass `multi_label`" in caplog.text) == warned
+
+
+PREDICTED = {
+    "a table": ("x.csv", "id,text_a,label\n7,I,good\n", "CSV .*text_a: 'text_a'; .*'id'"),
+    "an index of pandas": ("x.csv", ",text_a\n0,I\n", "CSV"),
+    "an alias": ("x.jsonl", '{"text": "I"}\n', "JSON Lines .text_a: 'text'"),
+    "tabs": ("x.txt", "label\ttext_a\ngood\tI\n", "TSV"),
+    "raw texts": ("x.txt", "text_a, and more\n", "raw texts"),
+    "raw text with a tab": ("x", "a\tb\n", "raw texts"),
+}
+
+
+@pytest.mark.parametrize("name", PREDICTED)
+def test_the_kind_of_a_file_to_predict_is_recognized(name, file, caplog):
+    path, text, kind = PREDICTED[name]
+    data = CustomData(labels=GOOD_BAD)
+    with caplog.at_level("INFO", logger="absl"):
+        examples = read_prediction_file(data, file(path, text), is_pair=False)
+    assert examples == (None if kind == "raw texts" else [TextExample("0", "I")])
+    [message] = caplog.messages
+    assert message.startswith("Reading ")
+    assert kind.split(" .")[0] in message
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("x.csv", "fine,good\n", "no column named 'text_a'.*'fine', 'good'"),
+        ("x.txt", "text_a,label\nI,good\n", "Rename it"),
+        ("x.txt", '{"label": 1, "text": "I"}\n', "Rename it"),
+        ("x.csv", "text_a,text_b\nI,you\n", "must contain single texts"),
+    ],
+)
+def test_files_to_predict_in_doubt_are_rejected(name, text, message, file):
+    with pytest.raises(ValueError, match=message):
+        read_prediction_file(CustomData(labels=GOOD_BAD), file(name, text), is_pair=False)
+
+
+def test_columns_of_the_training_run_are_predicted(file):
+    data = CustomData(labels=GOOD_BAD, text_a_column="1", label_column="0")
+    for name, text in (("x.csv", "good,I\n"), ("x.txt", "good\tI\n")):
+        assert read_prediction_file(data, file(name, text), False) == [TextExample("0", "I")]
+    with pytest.raises(ValueError, match=r"first row of .* is a header"):
+        read_prediction_file(data, file("x.csv", "label,text\ngood,I\n"), is_pair=False)
+    for task, name, text in (
+        ("cola", "test.tsv", "index\tsentence\n0\tI\n"),
+        ("cola", "dev.tsv", "gj04\t1\t\tI\n"),
+        ("sst-2", "x.csv", "sentence,label\nI,1\n"),
+    ):
+        examples = read_prediction_file(GlueData(task, ""), file(name, text), is_pair=False)
+        assert [example.text_a for example in examples] == ["I"]
 
 
 def test_the_second_text_is_optional(file):

@@ -1,4 +1,5 @@
 import csv
+import json
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,59 @@ def test_values_of_json_lines_become_text(tmp_path):
     ]
 
 
+ROWS = [{"a": "x", "b": 1}, {"a": "y", "b": 2}]
+SPLIT = {"columns": ["a", "b"], "index": [0, 1], "data": [["x", 1], ["y", 2]]}
+PANDAS = {  # by `orient`; "rows" has an index of texts
+    "records": ROWS,
+    "columns": {"a": {"0": "x", "1": "y"}, "b": {"0": 1, "1": 2}},
+    "index": {"0": ROWS[0], "1": ROWS[1]},
+    "rows": {"r1": ROWS[0], "r2": ROWS[1], "r3": {"a": "z", "b": 3}},
+    "split": SPLIT,
+    "table": {"schema": {"fields": []}, "data": ROWS},
+}
+
+
+@pytest.mark.parametrize("orient", PANDAS)
+@pytest.mark.parametrize("indent", [None, 2])
+def test_tables_of_pandas_are_read(orient, indent, tmp_path):
+    read = table(tmp_path, "x.json", json.dumps(PANDAS[orient], indent=indent))
+    assert read.columns == ["a", "b"]
+    assert [*read.rows][:2] == [(1, ["x", "1"]), (2, ["y", "2"])]
+    assert read.issues.unit == "row"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a;b\n1,5;x\n", "a\tb\n1,5\tx\n", "a|b\n1,5|x\n", 'sep=;\r\na;b\r\n"1,5";x\r\n'],
+)
+def test_other_separators_of_csv_are_recognized(text, tmp_path, caplog):
+    with caplog.at_level("INFO", logger="absl"):
+        read = table(tmp_path, "x.csv", text)
+    assert read.columns == ["a", "b"]
+    assert [cells for _, cells in read.rows] == [["1,5", "x"]]
+    assert "x.csv: the cells are separated by" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "found"),
+    [("x.csv", "a;b\n1;2;3\n", "';'"), ("x.tsv", "a,b\n1,2\n", "','")],
+)
+def test_errors_name_an_unexpected_separator(name, text, found, tmp_path):
+    with pytest.raises(ValueError, match=f"no column named 'a'.*Separated by {found}"):
+        table(tmp_path, name, text).index("a", "f")
+    one = table(tmp_path, "x.csv", "a\nfine; really\nno\n")  # a single column
+    assert [cells for _, cells in one.rows] == [["fine; really"], ["no"]]
+
+
+def test_one_percent_of_malformed_lines_is_accepted(tmp_path):
+    lines = ['{"a": 1}'] * 99
+    read = table(tmp_path, "x.jsonl", "\n".join([*lines, '{"a": ']))
+    assert [*read.rows][98:] == [(99, ["1"]), (100, [])]
+    assert read.issues.messages() == ["rows=1 with malformed JSON (line 100)"]
+    with pytest.raises(ValueError, match=r"line 100.*Malformed rows: 2 of 101\. At most 1%"):
+        table(tmp_path, "x.jsonl", "\n".join([*lines, '{"a": ', "[]"]))
+
+
 def test_rows_have_the_number_of_their_first_line(tmp_path):
     read = table(tmp_path, "x.csv", 'a,b\n"1\n2\n",3\n\n4,5\n6,"7\n"\n8,9\n')
     assert [line for line, _ in read.rows] == [2, 6, 7, 9]
@@ -120,8 +174,8 @@ BROKEN = {
     "ending": ("x.xlsx", "a\tb\n", "x.xlsx"),
     "open quote": ("x.csv", 'a,b\n1,2\n3,"4\n5,6\n', "x.csv.*line 3"),
     "not valid JSON": ("x.jsonl", '{"a": 1}\n{"a": \n', "x.jsonl.*line 2"),
-    "JSON array": ("x.json", '\n[{"a": 1}]\n', "line 2 of .*x.json.*JSON Lines"),
-    "JSON text": ("x.json", '{"a": 1}\n"a"\n', "line 2 of .*x.json"),
+    "JSON values": ("x.json", '[{"a": 1}, 2]', "line 1 of .*x.json.*JSON Lines"),
+    "JSON text": ("x.json", '{"a": 1}\n"a"\n', "line 2 of .*x.json.* 1 of 2"),
 }
 
 

@@ -60,7 +60,7 @@ def test_rows_are_read_unchanged(file):
         (1, ["x", "y", "z"], 1),
         (1.0, ["x", "y", "z"], 1),
         ("c", ["x", "y", "z"], 2),
-        ("1", ["3", "4", "1"], 2),  # the text, not the number
+        ("1", ["4", "1", "3"], 1),  # number and text agree
         (1, ["3", "4", "1"], 1),
         ("-", ["+", "-"], 1),
         ("A", ["A", "B"], 0),  # letter and text agree
@@ -78,6 +78,7 @@ def test_a_label_is_a_number_a_letter_or_the_text(file, label, options, expected
         ({"label": "9" * 5000}, "label .*: '999"),
         ({"label": True}, "label .*: True"),
         ({"label": "x", "options": ["x", "y", "x"]}, "label .*: 'x'"),
+        ({"label": "3", "options": ["1", "2", "3", "4"]}, "label .*option C or D.*: '3'"),
         ({"options": ["one"]}, "options .* 2 to 26"),
         ({"options": ["a", None]}, r"options\[1\] .*text.* None"),
     ],
@@ -85,6 +86,76 @@ def test_a_label_is_a_number_a_letter_or_the_text(file, label, options, expected
 def test_invalid_rows_are_rejected(file, changes, message):
     with pytest.raises(ValueError, match=rf"line 3 of .*data.jsonl.*{message}"):
         read(file(row(), "", row(**changes)))
+
+
+TWO = {"text": ["iron", "gas"], "label": ["1", "2"]}
+SAID = {"context": "So.", "question": "Why?"}
+DATA_SETS = {
+    "SWAG": {"sent1": "So.", "sent2": "Why?", "ending0": "iron", "ending1": "gas", "label": 1},
+    "HellaSwag": {"ctx_a": "So.", "ctx_b": "Why?", "endings": ["iron", "gas"], "label": "1"},
+    "CosmosQA": {**SAID, "answer0": "iron", "answer1": "gas", "label": "1"},
+    "Social IQa": {**SAID, "answerA": "iron", "answerB": "gas", "label": "2"},
+    "ReClor": {**SAID, "answers": ["iron", "gas"], "label": 1, "id_string": "t"},
+    "RACE": {"article": "So.", "question": "Why?", "options": ["iron", "gas"], "answer": "B"},
+    "C3": {"context": ["So."], "question": "Why?", "choice": ["iron", "gas"], "answer": "gas"},
+    "DREAM": {"dialogue": ["So."], "question": "Why?", "choice": ["iron", "gas"], "answer": "gas"},
+    "COPA": {"premise": "So.", "question": "Why?", "choice1": "iron", "choice2": "gas", "label": 1},
+    "ARC": {"question": "Why?", "choices": TWO, "answerKey": "2"},
+    "ARC as published": {
+        "question": {
+            "stem": "Why?",
+            "choices": [{"text": "iron", "label": "A"}, {"text": "gas", "label": "B"}],
+        },
+        "answerKey": "B",
+    },
+    "OpenBookQA": {"question_stem": "Why?", "choices": TWO, "answerKey": "2"},
+    "PIQA": {"goal": "Why?", "sol1": "iron", "sol2": "gas", "label": 1},
+    "WinoGrande": {"sentence": "Why?", "option1": "iron", "option2": "gas", "answer": "2"},
+}
+
+
+@pytest.mark.parametrize("name", DATA_SETS)
+def test_other_data_sets_are_read_as_published(name, file, caplog):
+    with caplog.at_level(logging.WARNING, logger="absl"):
+        (example,) = read(file(DATA_SETS[name]))
+    context = (
+        "So."
+        if {"choices", "goal", "question_stem", "sentence"}.isdisjoint(DATA_SETS[name])
+        and name != "ARC as published"
+        else ""
+    )
+    assert example == ChoiceExample("0", context, "Why?", ("iron", "gas"), 1)
+
+
+def test_csv_and_lists_of_objects_are_read(tmp_path):
+    path = tmp_path / "swag.csv"
+    path.write_text("sent1,sent2,ending0,ending1,label\nSo.,Why?,iron,gas,0\n")
+    expected = [ChoiceExample("0", "So.", "Why?", ("iron", "gas"), 0)]
+    assert read(str(path)) == expected
+    path = tmp_path / "swag.json"
+    path.write_text(json.dumps([{**DATA_SETS["SWAG"], "label": 0}]))
+    assert read(str(path)) == expected
+
+
+def test_errors_name_the_keys_that_were_found_and_expected(file):
+    with pytest.raises(ValueError, match=r"keys 'context', 'q'.*context, question, options, label"):
+        read(file({"context": "c", "q": "?"}))
+
+
+def test_numbers_that_may_count_from_one_are_logged(file, caplog):
+    read(file(row(label="1"), row(label=1)))
+    assert "1 selects the second option" in caplog.text
+    caplog.clear()
+    read(file(row(label="1"), row(label="B"), DATA_SETS["Social IQa"]))
+    assert not caplog.messages
+
+
+def test_one_percent_of_malformed_rows_is_skipped(file, caplog):
+    rows = [row()] * 100
+    assert len(read(file(*rows[:99], row(label=7)))) == 99
+    assert "rows=1 with malformed values, skipped (line 100)" in caplog.text
+    with pytest.raises(ValueError, match=r"line 99 .*2 of 100"):
+        read(file(*rows[:98], row(label=7), "{"))
 
 
 def test_files_without_labels_are_rejected(file):
