@@ -1,17 +1,35 @@
-"""Questions about contexts, from JSON files in the format of SQuAD 1.1, SQuAD 2.0 or CMRC 2018."""
+"""Questions about contexts in the formats of SQuAD, CMRC 2018 and Hugging Face `datasets`."""
 
+import ast
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+from absl import logging
 
 from albert_tf.data.errors import UserError
-from albert_tf.data.strict_json import JsonError, JsonValue, parse_json, shown
-from albert_tf.data.tables import DataIssues, read_text
+from albert_tf.data.strict_json import JsonError, JsonValue, json_values, listed, shown
+from albert_tf.data.tables import DataIssues, read_table, read_text
+from albert_tf.squad.locate_answers import locate_answer
 
-_WANTED = (
-    '{"data": [{"paragraphs": [{"context": "...", "qas": [{"id": "...", "question": "...", '
-    '"answers": [{"text": "...", "answer_start": 0}]}]}]}]}'
+WANTED = (
+    "the format of SQuAD, or one question per row (JSON, JSON Lines, CSV or TSV) with `context`, "
+    '`question`, `answers` (such as [{"text": "...", "answer_start": 0}]) and optionally `id`'
 )
+
+# Names in published data sets. If an object has several of them, the first is read.
+_NAMES = {
+    "context": ("context", "context_text", "passage", "paragraph"),
+    "question": ("question", "query_text", "query"),
+    "id": ("id", "query_id", "question_id", "qid"),
+    "answers": ("answers", "answer", "answer_text", "answers.text"),
+    "text": ("text", "answer_text"),
+    "answer_start": ("answer_start", "answers.answer_start", "start"),
+}
+_NO_ANSWER = "no answer in the context, although `squad_version`=1 needs answers"
+_ARRAY = re.compile(r"array\((\[.*?\])(?:, dtype=\w+)?\)", re.DOTALL)  # as written by pandas
 
 Answers = tuple[tuple[str, int], ...]
 
@@ -20,13 +38,13 @@ def questions_in(content: JsonValue) -> Iterator[tuple[JsonValue, JsonValue]]:
     """Yields two JSON objects per question: one with the context, one with the question text.
 
     The value is a list of articles, an object with such a list as `data`, or one article. A
-    paragraph (`context` and `qas`) or a question with a `context` may replace an article.
+    paragraph (`context` and `qas`) or a question with a `context` may replace an article. An object
+    may also contain a list per column.
     """
-    articles = [content]
     if isinstance(content.value, list):
         articles = content.elements()
-    elif content.get("data"):
-        articles = content["data"].elements()
+    else:
+        articles = content["data"].elements() if content.get("data") else _rows(content, "context")
     for article in articles:
         paragraphs = article.get("paragraphs")
         for paragraph in [article] if paragraphs is None else paragraphs.elements():
@@ -35,38 +53,112 @@ def questions_in(content: JsonValue) -> Iterator[tuple[JsonValue, JsonValue]]:
                 yield paragraph, question
 
 
+def _find(entry: JsonValue, name: str) -> JsonValue | None:
+    """Returns the value of a key or of its other names; `None` if it is missing or null."""
+    for key in _NAMES[name]:
+        if found := entry.get(key):
+            return found
+    return None
+
+
+def _rows(table: JsonValue, name: str) -> list[JsonValue]:
+    """Returns the rows of an object with columns, if `name` is a column; otherwise the object."""
+    found = _find(table, name)
+    if found is None or not isinstance(found.value, list | dict):
+        return [table]
+    columns = {
+        key: [*cells.values()] if isinstance(cells, dict) else cells
+        for key, cells in table.value.items()
+        if isinstance(cells, list | dict)
+    }
+    if len({*map(len, columns.values())}) > 1:
+        raise table.error(f"an object with lists of the same length: {listed(columns)}")
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    return JsonValue(rows, table.where, table.keys).elements()
+
+
 def text_of(entry: JsonValue, name: str) -> str:
-    """Returns the context or question of an object, also in the older format of CMRC 2018."""
-    other = {"context": "context_text", "question": "query_text"}[name]
-    return (entry.get(other) or entry[name]).whole_text()
-
-
-def id_of(entry: JsonValue) -> str | int | None:
-    """Returns the id of a question, or `None`."""
-    found = entry.get("id") or entry.get("query_id")
+    """Returns the `context` or `question` of an object."""
+    found = _find(entry, name)
     if found is None:
-        return None
+        keys = f"{entry.keys}.{name}".removeprefix(".")
+        raise JsonError(
+            f"{entry.where}: {keys} is missing. The keys are {listed(entry.members())}; expected "
+            f"{' or '.join(_NAMES[name])}."
+        )
+    return found.whole_text()
+
+
+def id_of(entry: JsonValue, number: int) -> str | int:
+    """Returns the id of a question; the default is its number in the file, as text."""
+    found = _find(entry, "id")
+    if found is None:
+        return str(number)
     return found.whole_text() if isinstance(found.value, str) else found.whole_number()
 
 
 def _answers_of(entry: JsonValue) -> Answers:
-    """Returns the text of each answer and the index of its first character, -1 if unknown."""
-    answers = entry.get("answers")
+    """Returns the text of each answer and the index of its first character, -1 if unknown.
+
+    The answers are an object or a text, a list of them, or an object of lists as in `datasets`.
+    """
+    answers = _find(entry, "answers")
+    if answers is None:
+        return ()
+    rows = answers.elements() if isinstance(answers.value, list) else [answers]
+    if all(isinstance(row.value, str) for row in rows):
+        start = _find(entry, "answer_start")
+        columns = {"text": answers.value, "answer_start": start.value if start else None}
+        rows = [JsonValue(columns, answers.where, answers.keys)]
     found = []
-    for answer in answers.elements() if answers else []:
-        if isinstance(answer.value, str):  # as in the older format of CMRC 2018
-            found.append((answer.whole_text(), -1))
-        else:
-            start = answer.get("answer_start")
-            found.append((answer["text"].whole_text(), start.whole_number() if start else -1))
+    for answer in chain.from_iterable(_rows(row, "text") for row in rows):
+        text, start = _find(answer, "text") or answer["text"], _find(answer, "answer_start")
+        found.append((text.whole_text(), start.whole_number() if start else -1))
     return tuple(found)
+
+
+def _is_impossible(entry: JsonValue) -> bool:
+    mark = entry.get("is_impossible")
+    if mark is None or str(mark.value).lower() in ("false", "0"):
+        return False
+    return str(mark.value).lower() in ("true", "1") or mark.truth_value()
+
+
+def _entries(path: str) -> Iterator[tuple[JsonValue, JsonValue]]:
+    """Yields the objects of `questions_in` for all questions of a file."""
+    if not path.lower().endswith((".csv", ".tsv")):
+        values = list(json_values(read_text(path), path))
+        for line, value in values:
+            where = path if len(values) == 1 else f"{path}: line {line}"
+            yield from questions_in(JsonValue(value, where))
+        return
+    table = read_table(path)
+    columns = table.columns or []
+    for line, cells in table.rows:
+        row = JsonValue(cells, f"{path}: line {line}")
+        if len(cells) > len(columns):
+            raise row.error(f"at most {len(columns)} cells, as in the header {listed(columns)}")
+        pairs = zip(columns, cells, strict=False)
+        row.value = {name: _cell_value(name, cell) for name, cell in pairs if cell}
+        yield row, row
+
+
+def _cell_value(column: str, cell: str) -> Any:
+    """Returns the value of a cell, which is a Python literal for some columns of answers."""
+    is_list = column in _NAMES["answers"] and cell.startswith(("{", "["))
+    if not is_list and column not in _NAMES["answer_start"]:
+        return cell
+    try:
+        return ast.literal_eval(_ARRAY.sub(r"\1", cell))
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return cell
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
     """A question and its reference answers."""
 
-    qas_id: str  # unique in the file
+    qas_id: str  # unique in the file, except for training
     question: str
     paragraph: int  # index in `SquadData.contexts`
     answers: Answers  # text and first character, -1 if unknown; for training at most one answer
@@ -80,97 +172,105 @@ class SquadData:
     contexts: list[str]
     questions: list[Question]
     path: str
+    keys: list[str] = field(default_factory=list)  # of the first question
 
 
 def read_squad(path: str, *, version: int, is_training: bool) -> SquadData:
     """Reads all questions of a file; see `questions_in` for the format.
 
-    For training, only the first answer of a question is kept. If its text is not at `answer_start`,
-    its nearest occurrence is used. If it does not occur in the context, the text at `answer_start`
-    is used. Malformed answers are counted and logged. For evaluation, answers are optional.
+    The default id is the number of the question from 1. For training, only the first answer of a
+    question is kept; see `locate_answer` for its position. Questions that cannot be used are
+    skipped. They and unusual answers are counted and logged. For evaluation, answers are optional.
 
     Raises:
-        ValueError: the format is invalid, there are no questions, or an id occurs twice. For
-            training: a question of SQuAD 1.1 has no answer, or an answer is outside of its context.
-            The message names the file and the keys in it.
+        ValueError: the format is invalid, there are no questions, or more than 1% of them cannot be
+            used. For training: no question has an answer. For evaluation: an id occurs twice. The
+            message names the file and the keys in it.
     """
-    content = JsonValue(parse_json(read_text(path), path), path)
     data, issues = SquadData([], [], path), DataIssues(path, "id")
     contexts: dict[str, int] = {}
-    keys: dict[str, str] = {}  # by id
+    places: dict[str, str] = {}  # by id
+    errors: list[UserError] = []
     try:
-        for paragraph, entry in questions_in(content):
-            context = text_of(paragraph, "context")
-            found = id_of(entry)
-            if found is None:
-                raise entry.error("an object with an `id`")
-            qas_id = str(found)
-            if qas_id in keys:
-                raise JsonError(
-                    f"{path}: {keys[qas_id]} and {entry.keys} have the same id, {shown(qas_id)}."
-                )
-            keys[qas_id] = entry.keys
-            mark = entry.get("is_impossible")
-            is_impossible = mark is not None and mark.truth_value()
-            answers = _answers_of(entry)
-            if is_training:
-                where = f"{path}: {entry.keys} (id {shown(qas_id)})"
-                if not (answers or is_impossible or version == 2):
-                    raise JsonError(
-                        f"{where} has no answer, but `squad_version`=1 needs one for training."
-                    )
-                if is_impossible:
-                    answers = ()
-                else:
-                    answers = _answer_to_train(answers, context, qas_id, where, issues)
-                is_impossible = not answers
+        for number, (paragraph, entry) in enumerate(_entries(path), 1):
+            if number == 1:
+                data.keys.extend(_log_layout(path, paragraph, entry))
+            qas_id, place = str(number), f"{entry.where}: {entry.keys}".removesuffix(": ")
+            try:
+                qas_id = str(id_of(entry, number))
+                context, asked = text_of(paragraph, "context"), text_of(entry, "question")
+                answers, is_impossible = _answers_of(entry), _is_impossible(entry)
+                if is_training and not is_impossible:
+                    where = f"{place} (id {qas_id[:60]!r})"
+                    answers, remarks = _answer_to_train(answers, context, where, version)
+                    for remark in remarks:
+                        issues.add(remark, qas_id)
+            except UserError as error:
+                errors.append(error)
+                done = "skipped" if is_training else "neither answered nor scored"
+                issues.add(f"an error, {done}", qas_id, error)
+                continue
+            if places.setdefault(qas_id, place) != place and not is_training:
+                raise JsonError(f"{places[qas_id]} and {place} have the same id, {shown(qas_id)}.")
+            if is_training and (is_impossible or not answers):
+                answers, is_impossible = (), True
+            if version == 1 and is_impossible:
+                issues.add(f"{_NO_ANSWER}{'; the target is position 0' * is_training}", qas_id)
             index = contexts.setdefault(context, len(contexts))
-            asked = text_of(entry, "question")
             data.questions.append(Question(qas_id, asked, index, answers, is_impossible))
+        _check_usable(data, errors, issues, is_training)
     except JsonError as error:
-        raise UserError(f"{error} Expected: {_WANTED}.") from error
-    if not data.questions:
-        raise UserError(f"{path} contains no question. Expected: {_WANTED}.")
+        raise UserError(f"{error} Expected: {WANTED}.") from error
     data.contexts.extend(contexts)
-    done = "; the target is position 0" * is_training
-    for question in data.questions:
-        if version == 1 and question.is_impossible:
-            kind = f"no answer in the context, although `squad_version`=1 needs answers{done}"
-            issues.add(kind, question.qas_id)
     issues.log()
     return data
 
 
-def _locate_answer(context: str, text: str, start: int) -> int:
-    """Returns the index of the occurrence of `text` that is nearest to `start`, or -1."""
-    start = max(start, 0)
-    if context.startswith(text, start):
-        return start
-    places = (match.start() for match in re.finditer(f"(?={re.escape(text)})", context))
-    return min(places, key=lambda place: abs(place - start), default=-1)
+def _log_layout(path: str, paragraph: JsonValue, entry: JsonValue) -> list[str]:
+    """Logs how a file is read; returns the keys of its first question."""
+    keys = [*entry.members()]
+    layout = "one question per row" if entry is paragraph else "paragraphs with questions"
+    ids = "" if _find(entry, "id") else "; the ids are numbers from 1"
+    logging.info("Reading %s as SQuAD (%s: %s%s)", path, layout, listed(keys), ids)
+    return keys
+
+
+def _check_usable(
+    data: SquadData, errors: Sequence[UserError], issues: DataIssues, is_training: bool
+) -> None:
+    """Raises ValueError if many questions are unusable, or no question can be trained on."""
+    if not data.questions and not errors:
+        raise JsonError(f"{data.path} contains no question.")
+    issues.check(len(errors) + len(data.questions))
+    if errors:
+        logging.warning("%s", errors[0])
+    if is_training and all(question.is_impossible for question in data.questions):
+        raise UserError(
+            f"{data.path}: no question has an answer, so there is nothing to learn. Train on a "
+            "file with answers, such as SQuAD 1.1 (`squad_version`=1) or 2.0 (`squad_version`=2). "
+            f"The keys of the first question: {listed(data.keys)}."
+        )
 
 
 def _answer_to_train(
-    answers: Answers, context: str, qas_id: str, where: str, issues: DataIssues
-) -> Answers:
-    """Returns the first answer with its position in the context, or no answer."""
-    if len(answers) > 1:
-        issues.add("several answers; using the first", qas_id)
+    answers: Answers, context: str, where: str, version: int
+) -> tuple[Answers, list[str]]:
+    """Returns the first answer with its position in the context, or none, and remarks about it."""
+    remarks = ["several answers; using the first"] if len(answers) > 1 else []
     text, start = answers[0] if answers else ("", -1)
-    if not text:
-        issues.add("no answer; treated as unanswerable", qas_id)
-        return ()
-    found = _locate_answer(context, text, start)
-    if found >= 0:
-        if start < 0:
-            issues.add("no answer_start; using the first occurrence", qas_id)
-        elif found != start:
-            issues.add("an incorrect answer_start, corrected", qas_id)
-        return ((text, found),)
-    if not 0 <= start <= len(context) - len(text):
-        raise JsonError(
-            f"{where}: the answer {shown(text)} does not occur in the context, and the range from "
-            f"`answer_start`={shown(start)} is outside of the context of {len(context)} characters."
+    if not text.strip():
+        if version == 1:
+            raise UserError(
+                f"{where} has no answer, but `squad_version`=1 needs one for training, as one of "
+                f"{listed(_NAMES['answers'])}. Use `squad_version`=2 if some questions have none."
+            )
+        return (), [*remarks, "no answer; treated as unanswerable"]
+    found = locate_answer(context, text, start)
+    if found is None:
+        given = f", neither at `answer_start`={start} nor elsewhere" if start >= 0 else ""
+        raise UserError(
+            f"{where}: the answer {shown(text)} does not occur in the context of {len(context)} "
+            f"characters{given}."
         )
-    issues.add("an answer that does not occur in the context; using its answer_start", qas_id)
-    return ((text, start),)
+    (begin, end), more = found
+    return ((context[begin:end], begin),), remarks + more

@@ -96,8 +96,7 @@ def cut_windows(context_lengths: np.ndarray, rooms: np.ndarray, doc_stride: int)
     """Splits contexts of `context_lengths` tokens into windows of `rooms` tokens, int [Q] each.
 
     Consecutive windows start `doc_stride` tokens apart, or `rooms` tokens apart if that is less.
-    Each question has at least one window. Its windows are consecutive. Without context tokens, the
-    second [SEP] is missing. The columns of answers are `None` except for training.
+    Each question has at least one window. Its windows are consecutive.
     """
     steps = np.minimum(rooms, doc_stride)
     rest = np.maximum(context_lengths - rooms, 0)
@@ -273,7 +272,7 @@ def check_lengths(max_seq_length: int, doc_stride: int, max_query_length: int) -
         raise UserError(
             f"`max_seq_length` must be at least {max_query_length + _SPECIAL_TOKENS + 1} to leave "
             f"room for the context next to a question of `max_query_length`={max_query_length} "
-            f"tokens. Received: {max_seq_length}"
+            f"tokens. Received: {max_seq_length}. Increase it, or decrease `max_query_length`."
         )
 
 
@@ -310,10 +309,11 @@ def _labels(data: SquadData, tokens: _Tokens, windows: Windows) -> dict[str, np.
     first, last = (ends[owners] for ends in _answer_tokens(data.questions, tokens))
     is_whole = (first >= windows.starts) & (last < windows.starts + windows.lengths) & (first >= 0)
     if not is_whole.any():
-        answered = sum(not question.is_impossible for question in data.questions)
+        fits = (first >= 0) & (last - first < windows.lengths)
+        advice = "Decrease `doc_stride`." if fits.any() else "Increase `max_seq_length`."
         raise UserError(
-            f"{data.path}: no window contains a whole answer. {answered} of {len(data.questions)} "
-            "questions have an answer. Increase `max_seq_length`."
+            f"{data.path}: no window contains a whole answer. The windows contain up to "
+            f"{windows.lengths.max()} tokens of a context. {advice}"
         )
     answerable = set(owners[is_whole].tolist())
     others = [

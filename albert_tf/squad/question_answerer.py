@@ -21,6 +21,7 @@ from absl import logging
 from albert_tf.checkpoints.loading import build_kind, check_model, open_with_tokenizer
 from albert_tf.checkpoints.stored_task import THRESHOLD, StoredTask
 from albert_tf.data.arguments import (
+    as_list,
     as_texts,
     check_same_length,
     check_whole_number,
@@ -48,14 +49,10 @@ from albert_tf.squad.answers import (
     AnswerSettings,
     SquadAnswers,
 )
-from albert_tf.squad.data import Question, SquadData, id_of, questions_in, text_of
+from albert_tf.squad.data import WANTED, Question, SquadData, id_of, questions_in, text_of
 from albert_tf.squad.features import SquadFeatures, check_lengths, squad_features
 from albert_tf.tokenization.base import Tokenizer
 
-_WANTED = (
-    'a JSON list of {"context": "...", "question": "..."}, optionally with "id"; or one such '
-    "object per line; or a file in the format of SQuAD"
-)
 # The same value for lists and files, so that both have the same batches and rounding errors.
 _QUESTIONS_AT_ONCE = 256
 _MODELS = (AlbertForQuestionAnswering, AlbertForQuestionAnsweringWithBeamSearch)
@@ -84,14 +81,12 @@ def read_plain_questions(
         try:
             for paragraph, entry in chain.from_iterable(map(questions_in, values)):
                 number += 1
-                found = id_of(entry)
-                name = str(number) if found is None else found
                 context, text = text_of(paragraph, "context"), text_of(entry, "question")
-                questions.append(PlainQuestion(name, context, text))
+                questions.append(PlainQuestion(id_of(entry, number), context, text))
         except ValueError as error:
             if questions:
                 yield questions
-            raise UserError(f"{error} Expected: {_WANTED}.") from error
+            raise UserError(f"{error} Expected: {WANTED}.") from error
         if questions:
             yield questions
 
@@ -303,23 +298,24 @@ class QuestionAnswerer(Answerer):
         model = build_kind(stored, _MODELS, "a model that answers questions (SQuAD 1.1 or 2.0)")
         return cls(model, batch_size=batch_size, **settings)
 
-    def __call__(
-        self, questions: Iterable[str], *, contexts: Iterable[str]
-    ) -> list[QuestionAnswer]:
+    def __call__(self, questions: Iterable, *, contexts: object = None) -> list[QuestionAnswer]:
         """Answers each question with a span of its context.
 
         Args:
-            questions: N >= 1 questions.
-            contexts: N texts that contain the answers.
+            questions: N >= 1 questions, or rows with a question and a context: dictionaries, a
+                dictionary of lists, or a table of pandas or `datasets`.
+            contexts: N texts that contain the answers. `None` for rows.
 
         Returns:
             N answers in the order of the questions.
 
         Raises:
             TypeError: an argument is not a list of texts.
-            ValueError: there is no question, the number of contexts differs, or the model's output
-                is not finite.
+            ValueError: there is no question, the number of contexts differs, a row has no question
+                or context, or the model's output is not finite.
         """
+        if contexts is None:
+            questions, contexts = _columns_of(questions)
         asked, texts = as_texts("questions", questions), as_texts("contexts", contexts)
         check_same_length("contexts", texts, "questions", asked)
         plain = [PlainQuestion(n, *row) for n, row in enumerate(zip(texts, asked, strict=True), 1)]
@@ -328,6 +324,21 @@ class QuestionAnswerer(Answerer):
         answers = [answer for group in groups for answer in self.answer_group(group)]
         self.issues.log()
         return answers
+
+
+def _columns_of(rows: Any) -> tuple[list[str], list[str] | None]:
+    """Returns the questions and contexts of rows or columns; contexts are `None` for texts."""
+    if hasattr(rows, "keys") and getattr(rows, "ndim", 2) == 2:  # also a table of pandas
+        content: Any = {
+            name: column if isinstance(column, str | int) else [*column]
+            for name, column in dict(rows).items()
+        }
+    else:
+        content = as_list("questions", rows, "texts or rows")
+        if isinstance(content[0], str):
+            return content, None
+    pairs = [*questions_in(JsonValue(content, "questions"))]
+    return [text_of(e, "question") for _, e in pairs], [text_of(p, "context") for p, _ in pairs]
 
 
 def check_questions(path: str) -> None:

@@ -12,6 +12,7 @@ from absl import logging
 from albert_tf.checkpoints.stored_task import SQUAD_TASKS, THRESHOLD, StoredTask
 from albert_tf.data.errors import UserError
 from albert_tf.data.parallel import available_cores
+from albert_tf.data.strict_json import listed
 from albert_tf.finetuning import flow
 from albert_tf.finetuning.job import Job, RunContext, check_predictions
 from albert_tf.modeling.models import (
@@ -141,11 +142,15 @@ class SquadJob(Job[SquadSettings]):
         self.has_references = has_references(questions, self.version)
         self.evaluates = self.has_references and (settings.do_train or settings.checkpoint == "all")
         self._written_step: int | None = None  # step of the answers in the files
-        if self.predict_data and not self.has_references and settings.checkpoint == "all":
-            raise UserError(
-                "`checkpoint`=all needs reference answers, but `predict_file` "
-                f"{self.predict_data.path} contains none. Use best, newest or a path."
-            )
+        if self.predict_data and not self.has_references:
+            keys = f"The keys of its first question: {listed(self.predict_data.keys)}"
+            path = self.predict_data.path
+            if settings.checkpoint == "all":
+                raise UserError(
+                    f"`checkpoint`=all needs reference answers, but `predict_file` {path} contains "
+                    f"none. {keys}. Use best, newest or a path."
+                )
+            logging.warning("%s contains no reference answers, so it is not scored. %s", path, keys)
 
     def _read(self, action: str) -> SquadData:
         path = getattr(self.settings, f"{action}_file")

@@ -120,7 +120,7 @@ SQUAD = [
     ({"squad_version": None}, "--squad_version"),
     ({"train_file": "/nowhere.json"}, "--train_file"),
     ({"train_file": "{folder}/outside.json"}, "outside.json"),
-    ({"train_file": "{folder}/twice.json"}, "'q0'"),
+    ({"do_predict": True, "predict_file": "{folder}/twice.json"}, "'q0'"),
     ({"max_query_length": 45}, "--max_query_length"),
     ({"max_seq_length": 49}, "--max_seq_length"),
     ({"num_train_epochs": 0.1}, "--num_train_epochs"),

@@ -23,10 +23,10 @@ ROWS = [
 ]
 
 
-def new_job(version, tokenizer, folder, rows=ROWS, known=None, **changes):
+def new_job(version, tokenizer, folder, rows=ROWS, known=None, entry=(), **changes):
     """A job that answers questions about contexts. Version 1 has only questions with answers."""
     rows = [row for row in rows if row[2] or version == 2]
-    path = write_squad(folder / "questions.json", rows)
+    path = write_squad(folder / "questions.json", rows, **dict(entry))
     settings = SquadSettings(
         output_dir=str(folder),
         do_predict=True,
@@ -147,6 +147,15 @@ def test_an_interrupted_run_evaluates_the_checkpoint_again(run, tmp_path, monkey
 def test_threshold_without_references(version, given, known, expected, tokenizer, tmp_path):
     job = new_job(version, tokenizer, tmp_path, known=known, null_score_diff_threshold=given)
     assert job.threshold() == expected
+
+
+def test_a_file_without_references_is_not_scored(tokenizer, tmp_path, caplog):
+    rows = [(context, question, None) for context, question, _ in ROWS]
+    changes = {"is_impossible": False, "gold": "Riga"}
+    job = new_job(2, tokenizer, tmp_path, rows[-1:], entry=changes)
+    assert not job.has_references
+    assert "not scored. The keys of its first question: 'id', 'question'" in caplog.text
+    assert "'gold'" in caplog.text
 
 
 def test_one_block_per_checkpoint_and_the_best_at_the_end(tmp_path):

@@ -18,14 +18,14 @@ def squad(*entries, context=CONTEXT):
     return {"version": "x", "data": [{"paragraphs": [{"context": context, "qas": [*entries]}]}]}
 
 
-def written(tmp_path, value):
-    path = tmp_path / "questions.json"
+def written(tmp_path, value, name="questions.json"):
+    path = tmp_path / name
     path.write_text(value if isinstance(value, str) else json.dumps(value), "utf-8")
     return str(path)
 
 
-def read(tmp_path, value, version=1, is_training=True):
-    path = written(tmp_path, value)
+def read(tmp_path, value, version=1, is_training=True, name="questions.json"):
+    path = written(tmp_path, value, name)
     return read_squad(path, version=version, is_training=is_training)
 
 
@@ -42,26 +42,73 @@ def test_contexts_are_stored_once_and_questions_in_order(tmp_path):
     assert data.path.endswith("questions.json")
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        {"data": [{"context": CONTEXT, **entry()}]},
-        [
-            {
-                "context_id": "x",
-                "context_text": CONTEXT,
-                "qas": [
-                    {"query_id": "a", "query_text": "What is the Tejo?", "answers": ["a river"]}
-                ],
-            }
-        ],
+RIVER, LISBON = "What is the Tejo?", "Where is Lisbon?"
+ROW = {"id": "a", "title": "t", "context": CONTEXT, "question": RIVER}
+ANSWER = {"text": "a river", "answer_start": 12}
+OTHER = {**ROW, "id": "b", "question": LISBON}
+LISTS = {"text": ["a river"], "answer_start": [12]}
+ROWS = [{**ROW, "answers": LISTS}, {**OTHER, "answers": {"text": ["Lisbon"], "answer_start": [21]}}]
+CSV = f"id,context,question,{{}}\na,{CONTEXT},{RIVER},{{}}\nb,{CONTEXT},{LISBON},{{}}\n"
+LAYOUTS = {
+    "datasets.jsonl": "\n".join(map(json.dumps, ROWS)),
+    "list.json": ROWS,
+    "run_qa.json": {"version": "0.1.0", "data": ROWS},
+    "columns.json": {key: [row[key] for row in ROWS] for key in ROWS[0]},
+    "list_of_answers.json": [{**ROW, "answers": [ANSWER]}, {**OTHER, "answers": ["Lisbon"]}],
+    "korquad.json": {
+        "data": [
+            {"context": CONTEXT, "qas": [{**ROW, "answer": ANSWER}, {**OTHER, "answer": "Lisbon"}]}
+        ]
+    },
+    "flat.json": [
+        {**ROW, "answer_text": "a river", "answer_start": 12},
+        {**OTHER, "answers.text": ["Lisbon"], "answers.answer_start": [21]},
     ],
-    ids=["question next to context", "older CMRC"],
-)
-def test_other_layouts_are_read(tmp_path, value):
-    data = read(tmp_path, value)
+    "marks.json": [
+        {**row, "is_impossible": mark} for row, mark in zip(ROWS, ("false", 0), strict=True)
+    ],
+    "older_cmrc.json": [
+        {
+            "context_text": CONTEXT,
+            "qas": [
+                {"query_id": "a", "query_text": RIVER, "answers": ["a river"]},
+                {"query_id": "b", "query_text": LISBON, "answers": ["Lisbon"]},
+            ],
+        }
+    ],
+    "passages.json": [
+        {"qid": row["id"], "passage": CONTEXT, "query": row["question"], "answers": row["answers"]}
+        for row in ROWS
+    ],
+    "pandas.csv": CSV.format(
+        "answers",
+        "\"{'text': array(['a river'], dtype=object), 'answer_start': array([12], dtype=int32)}\"",
+        "\"{'text': ['Lisbon'], 'answer_start': [21]}\"",
+    ),
+    "texts.csv": CSV.format('answer,"answer_start"', "a river,12.0", "Lisbon,"),
+    "texts.tsv": CSV.format("answer", "a river", "Lisbon").replace(",", "\t"),
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_other_layouts_are_read(tmp_path, name):
+    data = read(tmp_path, LAYOUTS[name], name=name)
     assert data.contexts == [CONTEXT]
-    assert data.questions == [Question("a", "What is the Tejo?", 0, (("a river", 12),), False)]
+    assert data.questions == [
+        Question("a", RIVER, 0, (("a river", 12),), False),
+        Question("b", LISBON, 0, (("Lisbon", 21),), False),
+    ]
+
+
+@pytest.mark.parametrize("is_training", [True, False])
+def test_questions_without_ids_are_numbered(tmp_path, caplog, is_training):
+    caplog.set_level("INFO")
+    rows = [{key: row[key] for key in row if key != "id"} for row in ROWS]
+    data = read(tmp_path, rows, is_training=is_training)
+    assert [question.qas_id for question in data.questions] == ["1", "2"]
+    (message,) = caplog.messages
+    keys = "'title', 'context', 'question', 'answers'"
+    assert f"as SQuAD (one question per row: {keys}; the ids are numbers from 1)" in message
 
 
 def test_whole_numbers_may_be_floats(tmp_path):  # as in an edition of CMRC 2018
@@ -115,22 +162,67 @@ def test_unanswerable_questions_in_version_1_are_reported(tmp_path, caplog, is_t
 
 
 @pytest.mark.parametrize(
-    ("answer", "taken", "warning"),
+    ("answer", "taken", "warnings"),
     [
-        (("Tejo", 40), ("Tejo", 40), None),
-        (("Tejo", 22), ("Tejo", 4), "corrected"),  # the first of two at the same distance
-        (("Tejo", 23), ("Tejo", 40), "corrected"),
-        (("Tejo", -1), ("Tejo", 4), "first occurrence"),
-        (("tejo", 3), ("tejo", 3), "using its answer_start"),
+        (("Tejo", 40), ("Tejo", 40), []),
+        (("Tejo", 39), ("Tejo", 40), ["an incorrect answer_start, corrected"]),
+        (("a river", -1), ("a river", 12), ["using the only occurrence"]),
+        (("tejo", 4), ("Tejo", 4), ["differs in case or form"]),
+        (("RIVER", 0), ("river", 14), ["corrected", "differs in case or form"]),
     ],
 )
-def test_position_of_the_answer(tmp_path, caplog, answer, taken, warning):
+def test_position_of_the_answer(tmp_path, caplog, answer, taken, warnings):
     data = read(tmp_path, squad(entry(answers=[answer])))
     assert data.questions[0].answers == (taken,)
-    assert len(caplog.messages) == (warning is not None)
-    if warning:
-        assert warning in caplog.messages[0]
-        assert "(id a)" in caplog.messages[0]
+    assert len(caplog.messages) == len(warnings)
+    for message, warning in zip(caplog.messages, warnings, strict=True):
+        assert warning in message
+        assert "(id a)" in message
+
+
+NOWHERE = {"answers": [{"text": "nowhere", "answer_start": 3}]}
+UNUSABLE = [
+    (
+        NOWHERE,
+        "'nowhere' does not occur in the context of 45 characters, neither at `answer_start`=3",
+    ),
+    ({"question": None}, "question is missing. The keys are 'id', 'question', 'answers'"),
+    ({"answers": []}, "has no answer, but `squad_version`=1 needs one"),
+    ({"answers": [{"text": 3}]}, "answers[0].text must be text"),
+]
+
+
+@pytest.mark.parametrize(("change", "reason"), UNUSABLE)
+def test_few_unusable_questions_are_skipped(tmp_path, caplog, change, reason):
+    good = [entry(str(number)) for number in range(99)]
+    data = read(tmp_path, squad(*good[:7], {**entry("bad"), **change}, *good[7:]))
+    assert [question.qas_id for question in data.questions] == [str(n) for n in range(99)]
+    first, count = caplog.messages
+    assert reason in first
+    assert "rows=1 with an error, skipped (id bad)" in count
+    with pytest.raises(ValueError, match=r"1 of 99\. At most 1%") as caught:
+        read(tmp_path, squad(*good[:98], {**entry("bad"), **change}))
+    assert reason in str(caught.value)
+    assert "=-1" not in str(caught.value)
+
+
+def test_questions_to_predict_are_not_lost_silently(tmp_path, caplog):
+    good = [entry(str(number)) for number in range(98)]
+    value = squad(*good, {**entry("b"), **NOWHERE}, {**entry("c"), "question": None})
+    data = read(tmp_path, value, is_training=False)
+    assert len(data.questions) == 99
+    assert "rows=1 with an error, neither answered nor scored (id c)" in caplog.messages[1]
+    with pytest.raises(ValueError, match=r"qas\[0\] and .*qas\[1\] have the same id, 'a'"):
+        read(tmp_path, squad(entry("a"), entry("a")), is_training=False)
+    assert len(read(tmp_path, squad(entry("a"), entry("a"))).questions) == 2
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_training_needs_questions_with_answers(tmp_path, version):
+    value = squad(*(entry(name, answers=[], is_impossible=True) for name in "abc"))
+    with pytest.raises(ValueError, match=r"no question has an answer.*SQuAD 1\.1.*2\.0.*'answers'"):
+        read(tmp_path, value, version=version)
+    assert len(read(tmp_path, value, version=version, is_training=False).questions) == 3
 
 
 def test_one_answer_is_trained_on(tmp_path, caplog):
@@ -152,29 +244,31 @@ def test_lone_surrogates_do_not_move_answers(tmp_path):
     assert data.questions[0].answers == (("b\ufffd", 4),)
 
 
-BROKEN_FILES = [
-    ('{"data": [\n  {"paragraphs": [}]}', ["JSON", "line 2, column 19"]),
-    ("", ["empty"]),
-    ('{"data": [{"paragraphs": [{"context": "x", "qas": []}]}]}', ["contains no question"]),
-    ('{"data": [3]}', ["data[0] must be an object"]),
-]
-BROKEN_QUESTIONS = [
-    ({"id": None}, ["qas[1]", "`id`"]),
-    ({"id": "a"}, ["'a'", "data[0].paragraphs[0].qas[0]", "qas[1]"]),
-    ({"answers": []}, ["'b'", "has no answer", "`squad_version`=1"]),
-    ({"answers": [{"text": "x", "answer_start": "3"}]}, ["answers[0].answer_start", "'3'"]),
-    ({"answers": [{"text": "the sea", "answer_start": 41}]}, ["'b'", "41", "45 char"]),
-]
+BROKEN_FILES = {
+    "invalid.json": ('{"data": [\n  {"paragraphs": [}]}', ["JSON", "line 2, column 19"]),
+    "empty.json": ("", ["empty"]),
+    "unasked.json": (squad(), ["contains no question"]),
+    "number.json": ({"data": [3]}, ["data[0] must be an object"]),
+    "words.conll": ("The O\nTejo B-LOC\n", ["not valid JSON", "`question`"]),
+    "labels.csv": ("text_a,label\nx,1\n", ["line 2", "'text_a', 'label'", "context_text"]),
+    "ragged.csv": ("context,question\nLisbon, on the Tejo,What?\n", ["line 2", "at most 2 cells"]),
+    "labels.jsonl": ('{"text_a": "x"}\n{"text_a": "y"}', ["line 1", "'text_a'", "context_text"]),
+    "lengths.json": (
+        {**ROW, "answers": {"text": ["a", "b"], "answer_start": [1]}},
+        ["answers must be an object with lists of the same length"],
+    ),
+    "start.json": (
+        squad({**entry("b"), "answers": [{"text": "x", "answer_start": "3"}]}),
+        ["answers[0].answer_start", "'3'"],
+    ),
+}
 
 
-@pytest.mark.parametrize(
-    ("value", "words"),
-    BROKEN_FILES
-    + [(squad(entry("a"), {**entry("b"), **more}), words) for more, words in BROKEN_QUESTIONS],
-)
-def test_errors_name_the_file_and_the_keys(tmp_path, value, words):
-    with pytest.raises(ValueError, match=r"questions\.json") as caught:
-        read(tmp_path, value)
+@pytest.mark.parametrize("name", BROKEN_FILES)
+def test_errors_name_the_file_and_the_keys(tmp_path, name):
+    value, words = BROKEN_FILES[name]
+    with pytest.raises(ValueError, match=name) as caught:
+        read(tmp_path, value, name=name)
     message = str(caught.value)
     assert len(message) < 1000
     assert all(word in message for word in words), message

@@ -179,8 +179,11 @@ def test_answers_that_fit_into_no_window_are_reported(word_pieces, caplog):
     assert np.count_nonzero(~features.is_impossible) == 1
     assert "rows=7 with an answer that does not fit into a window" in caplog.messages[0]
     assert "(ids long21, long22, long23, long24, long25, ...)" in caplog.messages[0]
-    for questions, found in ((long, "7 of 7"), ([unanswerable], "0 of 1")):
-        with pytest.raises(ValueError, match=rf"x.json.*{found} .* `max_seq_length`"):
-            squad_features(
-                SquadData(contexts, questions, "x.json"), word_pieces, is_training=True, **LENGTHS
-            )
+    lengths = {**LENGTHS, "is_training": True}
+    with pytest.raises(ValueError, match=r"x.json.* up to 20 tokens .* Increase `max_seq_length`"):
+        squad_features(SquadData(contexts, long, "x.json"), word_pieces, **lengths)
+    split = Question("split", "", 0, ((contexts[0][38:42], 38),), False)  # tokens 19 to 20
+    with pytest.raises(ValueError, match=r"x.json.* Decrease `doc_stride`"):
+        squad_features(
+            SquadData(contexts, [split], "x.json"), word_pieces, **{**lengths, "doc_stride": 20}
+        )
