@@ -48,7 +48,8 @@ class TestTraining:
             step: record["masked_lm_accuracy"] for step, record in trained.metrics("eval").items()
         }
         assert accuracies.keys() == {5, 10, 12}
-        best = max(accuracies, key=accuracies.get)
+        losses = {step: record["loss"] for step, record in trained.metrics("eval").items()}
+        best = max(accuracies, key=lambda step: (accuracies[step], -losses[step]))
         expected = f"12:{best}:{accuracies[best]}"
         assert (trained.output / "best_trial.txt").read_text() == expected
         tensors = read_checkpoint(trained.output / f"model.ckpt-{best}")
