@@ -26,6 +26,7 @@ THRESHOLD = "null_score_diff_threshold"  # the only setting that is not an integ
 _MULTI_LABEL = "multi_label_threshold"  # only for multi-label tasks
 UNNAMED = "custom"  # custom files, or an unknown task
 UNCLEAR = ""  # labels of texts or of tokens
+_SCALE = ("mean", "deviation")  # only for regressions of custom files
 
 # Tasks whose models are interchangeable.
 _SAME_KIND = ({"mnli", "mismnli", "ax"},)
@@ -43,6 +44,9 @@ class StoredTask:
     max_seq_length: int | None = None
     # Further settings of a question task, by flag
     settings: Mapping[str, float] = field(default_factory=dict)
+    # Mean and standard deviation of the training labels of a regression, in whose unit the head was
+    # trained; see `ClassificationTask`. `None` if the head was trained without a unit.
+    scale: tuple[float, float] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the content of `labels.json`."""
@@ -60,6 +64,7 @@ class StoredTask:
             "pairs": self.is_pair,
             "columns": dict(self.columns),
             "max_seq_length": self.max_seq_length,
+            **(dict(zip(_SCALE, self.scale, strict=True)) if self.scale else {}),
         }
 
     def write(self, directory: str) -> None:
@@ -178,6 +183,9 @@ def _task(content: JsonValue) -> StoredTask:
     if regression and regression.truth_value() != labels.is_regression:
         raise regression.error(f"{labels.is_regression}".lower() + " with these labels")
     pairs, columns = content["pairs"], content.members().get("columns")
+    mean, deviation = map(content.members().get, _SCALE)
+    if deviation and not deviation.number() > 0:
+        raise deviation.error("a number above 0")
     return StoredTask(
         name,
         labels,
@@ -187,7 +195,15 @@ def _task(content: JsonValue) -> StoredTask:
             for flag, column in (columns.members() if columns else {}).items()
         },
         max_seq_length,
+        scale=(mean.number(), deviation.number()) if mean and deviation else None,
     )
+
+
+def is_same_unit(known: tuple[float, float], found: tuple[float, float]) -> bool:
+    """Returns whether numbers with another mean and deviation probably have the same unit."""
+    (mean, deviation), (other_mean, other_deviation) = known, found
+    is_near = abs(other_mean - mean) <= 3 * deviation
+    return is_near and deviation / 5 <= other_deviation <= 5 * deviation
 
 
 def warn_of_another_length(task: StoredTask | None, max_seq_length: int | None) -> None:

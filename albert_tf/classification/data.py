@@ -640,7 +640,7 @@ def read_prediction_file(
 def metrics_for(labels: Labels) -> tuple[str, tuple[str, ...]]:
     """Returns `best_metric` and `metrics` of custom data."""
     if labels.is_regression:
-        return "pearson", ("pearson", "spearman")
+        return "pearson", ("pearson", "spearman", "R2", "RMSE", "RMSE_of_mean")
     if labels.multi_label:
         return "f1_micro", ("f1_micro", "f1_macro")
     return "eval_accuracy", ("f1" if len(labels.names) == 2 else "f1_macro", "matthews")

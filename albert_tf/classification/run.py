@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from albert_tf.checkpoints.stored_task import QUESTION_TASKS, TOKENS, StoredTask
+from albert_tf.checkpoints.stored_task import QUESTION_TASKS, TOKENS, StoredTask, is_same_unit
 from albert_tf.classification.data import CustomData, GlueData, read_prediction_file
 from albert_tf.classification.export import export_classifier, export_text_classifier
 from albert_tf.classification.settings import ClassificationSettings
-from albert_tf.classification.task import ClassificationTask, text_features
+from albert_tf.classification.task import ClassificationTask, label_scale, text_features
 from albert_tf.classification.text_predictor import TextPredictor, check_file, predict_file
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import write_files
@@ -108,10 +108,35 @@ class ClassifierJob(Job[ClassificationSettings]):
                 check_file(path, is_pair)
         self.is_pair = is_pair
         self.labels = self.data.labels
-        self.task = StoredTask(name, self.labels, is_pair, columns, settings.max_seq_length)
+        self.task = StoredTask(
+            name, self.labels, is_pair, columns, settings.max_seq_length, scale=self._scale()
+        )
         self.best_metric = self.data.best_metric
         self.evaluates = settings.do_eval
         self.class_weights = self._class_weights() if settings.do_train else None
+
+    def _scale(self) -> tuple[float, float] | None:
+        """Returns the scale of the regression, from the trained model or the training set."""
+        context, settings = self.context, self.settings
+        is_custom = self.labels.is_regression and context.task_name == CustomData.name
+        known = context.trained.scale if context.trained else None
+        if not (is_custom and settings.do_train):
+            return known
+        is_started = context.trained is not None and bool(context.output.newest())
+        numbers = self.labels.encode([example.label or "" for example in self.examples[TRAIN]])
+        scale = label_scale(numbers, self.data.file(TRAIN))
+        if known is None:
+            return None if is_started else scale  # earlier versions trained without a scale
+        if not is_same_unit(known, scale):
+            logging.warning(
+                "%s: the labels have mean %g and standard deviation %g, but the model was trained "
+                "with mean %g and standard deviation %g. If the unit has changed, use a new "
+                "`output_dir`, or load the model with new_head=True.",
+                self.data.file(TRAIN),
+                *scale,
+                *known,
+            )
+        return known
 
     def _class_weights(self) -> np.ndarray | None:
         setting, labels = self.settings.class_weights, self.labels
@@ -169,6 +194,7 @@ class ClassifierJob(Job[ClassificationSettings]):
             self.features.get(TRAIN),
             classifier_dropout_prob=settings.classifier_dropout_prob,
             class_weights=self.class_weights,
+            scale=self.task.scale,
             **self.inputs,
         )
 

@@ -7,10 +7,12 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
+from albert_tf.data.errors import UserError
 from albert_tf.data.sequences import TokenSequences
 from albert_tf.data.text_examples import TextExample, given_labels
-from albert_tf.finetuning.task import LOSS, LabelTask
+from albert_tf.finetuning.task import HEAD_VARIABLES, LOSS, LabelTask
 from albert_tf.finetuning.texts import text_sequences
 from albert_tf.labels import Labels
 from albert_tf.modeling.heads import class_outputs
@@ -43,21 +45,64 @@ def text_features(
     return TextFeatures(sequences, label_ids, [example.guid for example in examples])
 
 
+def label_scale(label_ids: np.ndarray, path: str) -> tuple[float, float]:
+    """Returns mean and standard deviation of numbers, float32 [N]; a deviation of 0 becomes 1.
+
+    Raises ValueError if squares of the deviation are not representable in float32. `path` is the
+    file of the numbers.
+    """
+    numbers = label_ids.astype(np.float64)
+    mean, deviation = float(numbers.mean()), float(numbers.std()) if np.ptp(numbers) else 1.0
+    if not 1e-15 < deviation < 1e15:
+        raise UserError(
+            f"{path}: the labels of a regression must have a standard deviation between 1e-15 and "
+            f"1e15. Received: {deviation:g}. Multiply or divide them by a constant."
+        )
+    if np.spacing(np.float32(abs(mean))) > deviation / 100:
+        logging.warning(
+            "%s: the labels have mean %.9g and standard deviation %g, but numbers of this size are "
+            "rounded to multiples of %g (float32). Subtract a constant from the labels.",
+            path,
+            mean,
+            deviation,
+            np.spacing(np.float32(abs(mean))),
+        )
+    return mean, deviation
+
+
 class ClassificationTask(LabelTask):
-    """The training task of `run_classifier.py`; see `LabelTask`."""
+    """The training task of `run_classifier.py`; see `LabelTask`.
+
+    `scale` contains mean and standard deviation of the numbers of a regression. The head predicts
+    numbers in the unit of the labels, but is initialized and trained as if the labels were
+    standardized: a new head starts at the mean, and the loss and the updates of the head have the
+    unit of the deviation. If `None`, as in the original, labels are used as they are.
+    """
+
+    def __init__(self, *args: Any, scale: tuple[float, float] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.scale = scale
+        if scale:
+            self.units = dict.fromkeys(HEAD_VARIABLES, scale[1])
 
     def _columns(self) -> dict[str, np.ndarray]:
         return {"label_ids": self.train.label_ids}
 
     def build_model(self) -> keras.Model:
         """See `Objective`."""
-        return AlbertForClassification(
+        model = AlbertForClassification(
             self.config,
             self.labels.num_outputs,
             self.classifier_dropout_prob,
             self.use_one_hot_embeddings,
             multi_label=self.labels.multi_label,
         )
+        if self.scale:
+            mean, deviation = self.scale
+            weights, bias = model.classifier.output_weights, model.classifier.output_bias
+            weights.assign(deviation * tf.convert_to_tensor(weights))
+            bias.assign(tf.fill(bias.shape, mean))
+        return model
 
     def _loss_targets(self, features: Features) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns labels and weights, [B]; [B, K] for multi-label models."""
@@ -76,6 +121,11 @@ class ClassificationTask(LabelTask):
             loss = binary_loss if self.labels.multi_label else regression_loss
             return {LOSS: loss(outputs["logits"], *self._loss_targets(features))}
         return super().losses(outputs, features, ops)
+
+    def total_loss(self, losses: Mapping[str, LossSum]) -> Any:
+        """See `Objective`; the loss of standardized labels."""
+        loss = super().total_loss(losses)
+        return loss / self.scale[1] ** 2 if self.scale else loss
 
     def metrics(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
         """See `Objective`; a regression has no metrics other than the loss."""

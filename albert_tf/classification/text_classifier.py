@@ -267,8 +267,9 @@ class TextClassifier(TextPredictor):
         save(model, directory, tokenizer=self._tokenizer)
 
     def _task(self, is_pair: bool | None, columns: dict[str, str | None]) -> StoredTask:
-        length = self._predictor.max_seq_length
-        return StoredTask(CustomData.name, self._labels, is_pair, columns, length)
+        length, known = self._predictor.max_seq_length, self.model.trained_task
+        scale = known.scale if known else None
+        return StoredTask(CustomData.name, self._labels, is_pair, columns, length, scale=scale)
 
     def _rows(
         self, texts: Iterable[str], labels: Iterable[Any], pairs: Iterable[str] | None = None

@@ -12,7 +12,12 @@ from absl import logging
 
 from albert_tf.checkpoints.formats import open_weights, stored_task
 from albert_tf.checkpoints.stored_heads import CLASSIFIER, has_head
-from albert_tf.checkpoints.stored_task import QUESTION_TASKS, StoredTask, described
+from albert_tf.checkpoints.stored_task import (
+    QUESTION_TASKS,
+    StoredTask,
+    described,
+    is_same_unit,
+)
 from albert_tf.data.errors import UserError
 from albert_tf.finetuning.job import Job, S
 from albert_tf.finetuning.prepare import actions, prepare
@@ -106,14 +111,19 @@ def check_head_in(directory: TrainingDirectory, task: StoredTask) -> None:
 def fresh_head(task: StoredTask, checkpoint: str) -> dict[str, str]:
     """Returns the variables that must not be loaded, with the reason.
 
-    They belong to a head that was trained for another task. As in the original release, a head of
-    the same shape is loaded if its task is unknown.
+    They belong to a head that was trained for another task, or for numbers of another unit. As in
+    the original release, a head of the same shape is loaded if its task is unknown.
     """
     stored = stored_task(checkpoint, task.name)
-    if stored is None or (stored.name, stored.labels) == (task.name, task.labels):
+    if stored is None:
         return {}
-    weights = open_weights(checkpoint)
     reason = f"of the task {stored.name}"
+    if (stored.name, stored.labels) == (task.name, task.labels):
+        if not (stored.scale and task.scale) or is_same_unit(stored.scale, task.scale):
+            return {}
+        numbers = (f"mean {mean:g} and deviation {d:g}" for mean, d in (stored.scale, task.scale))
+        reason = f"trained for numbers with {' instead of '.join(numbers)}"
+    weights = open_weights(checkpoint)
     return {name: reason for name in (CLASSIFIER, "output_bias") if name in weights}
 
 

@@ -8,6 +8,7 @@ import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 from scipy import special, stats
@@ -89,9 +90,10 @@ def scores(
         logits: float [N, K], N >= 1.
         label_ids: labels, as returned by `Labels.encode`.
         data_metrics: names of further scores. For classes: "f1" (of class 1), "f1_macro" (mean over
-            the classes that occur) and "matthews". For numbers: "pearson" and "spearman". For
-            multi-label models: "f1_micro" and "f1_macro" (over all classes; 0 for a class that
-            neither occurs nor is predicted).
+            the classes that occur) and "matthews". For numbers: "pearson", "spearman", "R2" (the
+            explained share of the variance), "RMSE", and "RMSE_of_mean", the RMSE of always
+            answering the mean of the labels. For multi-label models: "f1_micro" and "f1_macro"
+            (over all classes; 0 for a class that neither occurs nor is predicted).
         labels: labels of the model.
         batch_size: batch size for the score `loss`. If `None`, it is not computed.
 
@@ -99,7 +101,7 @@ def scores(
         `eval_accuracy` or `MSE`; `eval_loss`; `loss`, see `batch_mean_loss`; the further scores,
         "matthews" as `matthew_corr`. Accuracy of multi-label models is the share of texts whose
         labels are all correct. F1 without positives and Matthews with a single class are 0.
-        Correlations with a constant are NaN.
+        Correlations with a constant, and R2 of constant labels, are NaN.
     """
     predicted = predictions(logits, labels)
     if labels.is_regression:
@@ -179,6 +181,19 @@ def _correlation(measure: Callable[..., tuple[float, float]]) -> _Score:
     return score
 
 
+def _rmse(label_ids: np.ndarray, predicted: Any) -> float:
+    return float(np.sqrt(np.square(label_ids.astype(np.float64) - predicted).mean()))
+
+
+def _rmse_of_mean(label_ids: np.ndarray, _: np.ndarray | None = None) -> float:
+    return _rmse(label_ids, label_ids.mean(dtype=np.float64)) if np.ptp(label_ids) else 0.0
+
+
+def _r2(label_ids: np.ndarray, predicted: np.ndarray) -> float:
+    error = _rmse_of_mean(label_ids)
+    return 1.0 - (_rmse(label_ids, predicted) / error) ** 2 if error else math.nan
+
+
 _SCORES: dict[str, _Score] = {
     "f1": lambda ids, predicted: metrics.f1_score(ids == 1, predicted == 1, zero_division=0.0),
     "f1_macro": partial(metrics.f1_score, average="macro", zero_division=0.0),
@@ -186,5 +201,8 @@ _SCORES: dict[str, _Score] = {
     "matthews": metrics.matthews_corrcoef,
     "pearson": _correlation(stats.pearsonr),
     "spearman": _correlation(stats.spearmanr),
+    "R2": _r2,
+    "RMSE": _rmse,
+    "RMSE_of_mean": _rmse_of_mean,
 }
 _KEYS = {"matthews": "matthew_corr"}

@@ -22,6 +22,7 @@ from albert_tf.modeling.ops import PLAIN, Ops
 from albert_tf.training.objective import EXAMPLE_WEIGHTS, WHOLE, Features, Objective, Shard
 
 LOSS = "loss"  # also the name of the total loss
+HEAD_VARIABLES = ("output_weights", "output_bias")  # of classifiers, by the original's names
 
 # (limit, multiple): lengths up to `limit` are rounded up to a multiple of `multiple`.
 _STEPS = ((64, 8), (128, 16), (256, 32), (512, 64))

@@ -36,7 +36,14 @@ from albert_tf.pretraining.record_checks import (
 )
 from albert_tf.pretraining.record_facts import digest, for_each_file
 from albert_tf.pretraining.record_specs import plain_feature_specs, pretraining_feature_specs
-from albert_tf.training.objective import EXAMPLE_WEIGHTS, WHOLE, Features, Shard, StreamIterator
+from albert_tf.training.objective import (
+    EXAMPLE_WEIGHTS,
+    WHOLE,
+    EvaluatedObjective,
+    Features,
+    Shard,
+    StreamIterator,
+)
 from albert_tf.training.training_directory import DIGESTS
 
 BEST_METRIC = "masked_lm_accuracy"
@@ -48,7 +55,7 @@ _PIPELINE = 3  # must be incremented when the meaning of the saved input positio
 
 
 @dataclass(eq=False)
-class PretrainingTask:
+class PretrainingTask(EvaluatedObjective):
     """The task of `run_pretraining.py`. For its methods see `training.objective.Objective`.
 
     `max_seq_length` and `max_predictions_per_seq` are S and P of the records. The loss "nsp" is the

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import keras
@@ -75,6 +76,9 @@ class Objective(Protocol):
 
     config: AlbertConfig
     max_seq_length: int
+
+    # Units of variables by the original's names, see `AdamWeightDecay.units`. Others have unit 1.
+    units: Mapping[str, float] = MappingProxyType({})
 
     def train_dataset(
         self, batch_size: int, seed: int, shard: Shard = WHOLE

@@ -152,6 +152,11 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
     `u = m / (sqrt(v) + epsilon)`, then `u += weight_decay_rate * w` unless w is excluded, and
     `w -= learning_rate * u`. Variables without a gradient are not changed.
 
+    Attributes:
+        units: a unit for each variable, in the order of `build`; `None` if all units are 1. A
+            variable is updated as if it were divided by its unit. Gradients for `apply_reduced`
+            must be multiplied by the unit. Units are not part of the saved configuration.
+
     Args:
         learning_rate: a number, a schedule, or a callable without arguments.
         weight_decay_rate: weight decay, multiplied by the learning rate in each step.
@@ -196,6 +201,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         self.beta_2 = beta_2
         self.epsilon = epsilon
         self.exclude = tuple(exclude)
+        self.units: Sequence[float] | None = None
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
         """Creates the moments `adam_m` and `adam_v` of all variables; for errors see `split`."""
@@ -256,6 +262,10 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
                 "all trainable variables of the model."
             ) from error
         return {name: slots[index] for name, slots in self._slots.items()}
+
+    def unit_of(self, variable: keras.Variable) -> float:
+        """Returns the unit of a variable; see `units`."""
+        return 1.0 if self.units is None else self.units[self._get_variable_index(variable)]
 
     def apply(
         self, grads: Sequence[Any], trainable_variables: Sequence[keras.Variable] | None = None
@@ -326,6 +336,8 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         """Updates `variable` with `gradient` and `learning_rate`, unless `is_skipped` is True."""
         slots = self.slots(variable)
         weight = tf.convert_to_tensor(variable)
+        if (unit := self.unit_of(variable)) != 1.0:
+            weight /= unit
         gradient = tf.cast(gradient, weight.dtype)
         m = self.beta_1 * slots["adam_m"] + (1.0 - self.beta_1) * gradient
         v = self.beta_2 * slots["adam_v"] + (1.0 - self.beta_2) * tf.square(gradient)
@@ -334,7 +346,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         if self._is_decayed[self._get_variable_index(variable)]:
             update += self.weight_decay_rate * weight
             rate *= self.trust_ratio(weight, update)
-        change = rate * update
+        change = rate * update if unit == 1.0 else unit * rate * update
         if is_skipped is not None:  # with tf.cond, a GPU would wait for the host
             m = tf.where(is_skipped, slots["adam_m"], m)
             v = tf.where(is_skipped, slots["adam_v"], v)

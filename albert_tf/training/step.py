@@ -172,6 +172,7 @@ class TrainingStep:
             named = {name: v for name, v in original_names(self.model).items() if v.trainable}
             # Frozen variables also get moments, so that all checkpoints have the same variables.
             self.optimizer.build([*named.values()])
+            self.optimizer.units = [task.units.get(name, 1.0) for name in named]
         self.variables = [v for name, v in named.items() if not is_frozen(name, config.freeze)]
         if config.freeze:
             trained, total = (
@@ -359,7 +360,11 @@ class TrainingStep:
             if self.loss_scale is not None:
                 share *= self.loss_scale.scale
         metrics = self._task.metrics(outputs, features)
-        return {**losses, **metrics}, tape.gradient(share, variables)
+        gradients = tape.gradient(share, variables)
+        for n, variable in enumerate(variables):
+            if (unit := self.optimizer.unit_of(variable)) != 1.0:
+                gradients[n] *= unit
+        return {**losses, **metrics}, gradients
 
 
 def is_frozen(name: str, freeze: str | None) -> bool:

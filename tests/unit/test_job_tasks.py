@@ -1,5 +1,6 @@
 """Training tasks of three jobs: batches, losses, metrics and resuming."""
 
+import dataclasses
 import shutil
 
 import numpy as np
@@ -17,6 +18,7 @@ from albert_tf.squad.features import SquadFeatures
 from albert_tf.squad.task import SquadTask
 from albert_tf.training.optimization import create_optimizer
 from albert_tf.training.settings import OptimizerConfig, TrainerConfig
+from albert_tf.training.step import TrainingStep
 from albert_tf.training.strategies import create_strategy, split_batch
 from albert_tf.training.trainer import Trainer, TrainingDivergedError
 from tests import small_training
@@ -342,3 +344,34 @@ def test_fit_gives_the_weights_of_the_trainer(name, tmp_path):
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-6, err_msg=path)
         if ours.trainable and len(ours.shape) > 1:
             assert np.abs(ours.numpy() - initial[path]).max() > 1e-4, path
+
+
+@pytest.mark.parametrize(("optimizer", "scale"), [("adamw", (50.0, 32.0)), ("lamb", (-3e-4, 1e-6))])
+def test_a_regression_is_trained_on_standardized_labels(optimizer, scale, tmp_path):
+    """Numbers of any unit give the same training. The head predicts in the unit of the labels."""
+    mean, deviation = scale
+    features = texts(LABELS["number"])
+    labels = features.label_ids.astype(np.float64) * deviation + mean
+    other = dataclasses.replace(features, label_ids=labels.astype(np.float32))
+    results = []
+    for part, known in ((features, None), (other, scale)):
+        task = make_task("number", part, config=DROPPING, scale=known)
+        config = TrainerConfig(str(tmp_path), 4, seed=5)
+        step = TrainingStep(
+            task, config, OptimizerConfig(optimizer, 0.01, 9, 0), create_strategy("one_device")
+        )
+        batches = iter(task.train_dataset(4, 7))
+        losses = [
+            step.update(split_batch(step._strategy, next(batches)))["sums"]["loss"].sum
+            for _ in range(3)
+        ]
+        values = {name: v.numpy() for name, v in original_names(step.model).items()}
+        results.append((np.array(losses), values))
+    (losses, weights), (scaled_losses, scaled_weights) = results
+    np.testing.assert_allclose(scaled_losses / deviation**2, losses, rtol=1e-3)
+    weights["output_weights"] = weights["output_weights"] * deviation
+    weights["output_bias"] = weights["output_bias"] * deviation + mean
+    for name, expected in weights.items():
+        unit = deviation if name.startswith("output_") else 1.0
+        error = np.abs(scaled_weights[name] - expected).max()
+        assert error <= 1e-5 * unit + 2e-3 * np.abs(expected).max(), name

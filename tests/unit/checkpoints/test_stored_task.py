@@ -23,7 +23,8 @@ UNKNOWN = StoredTask("custom", THREE, is_pair=None)  # of another library
 
 def test_written_tasks_are_read(tmp_path):
     assert StoredTask.read(str(tmp_path)) is None
-    for task in (OWN, MNLI, SQUAD, UNKNOWN, StoredTask("sts-b", Labels(), True)):
+    scaled = StoredTask("custom", Labels(), False, scale=(-0.1, 1e-6))
+    for task in (OWN, MNLI, SQUAD, UNKNOWN, scaled, StoredTask("sts-b", Labels(), True)):
         task.write(str(tmp_path))
         assert StoredTask.read(str(tmp_path)) == task
     assert json.loads((tmp_path / "labels.json").read_text())["regression"] is True
@@ -36,6 +37,7 @@ DAMAGED = [
     ({"pairs": 1}, "pairs"),
     ({"regression": False, "labels": []}, "regression"),
     ({"columns": {"label_column": 3}}, "columns.label_column"),
+    ({"mean": 1.0, "deviation": 0}, "deviation"),
     ({"max_seq_length": "48"}, "max_seq_length"),
     ({"task_name": "squad2.0"}, "settings"),
     ({"task_name": "race", "settings": {"max_qa_length": "17"}}, "settings.max_qa_length"),

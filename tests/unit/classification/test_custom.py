@@ -266,7 +266,8 @@ def test_labels_of_a_regression_are_finite_numbers(file):
     data = CustomData(file("a.jsonl", rows + '"-1e-1"}'), regression=True)
     labels = [example.label or "" for example in data.read(TRAIN)]
     assert data.labels.encode(labels).tolist() == pytest.approx([2.5, -0.1])
-    assert (data.best_metric, data.metrics) == ("pearson", ("pearson", "spearman"))
+    metrics = ("pearson", "spearman", "R2", "RMSE", "RMSE_of_mean")
+    assert (data.best_metric, data.metrics) == ("pearson", metrics)
     for label in ("true", '"warm"', '"NaN"', "NaN", "Infinity"):
         path = file("a.jsonl", f"{rows}{label}}}")
         with pytest.raises(ValueError, match=r"line 2.*a\.jsonl|a\.jsonl.*line 2"):

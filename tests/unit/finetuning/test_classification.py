@@ -76,6 +76,19 @@ def test_correlations_with_a_constant_are_undefined(outputs, labels):
     assert result["MSE"] == pytest.approx(np.mean((np.array(outputs) - labels) ** 2))
 
 
+def test_errors_are_compared_with_the_error_of_the_mean():
+    labels = np.array([10.0, 20.0, 60.0], np.float32)
+    names = ("R2", "RMSE", "RMSE_of_mean")
+    found = scores(column([12.0, 20.0, 60.0]), labels, names, NUMBER)
+    assert found["RMSE"] == pytest.approx(math.sqrt(4 / 3))
+    assert found["RMSE_of_mean"] == pytest.approx(math.sqrt((20**2 + 10**2 + 30**2) / 3))
+    assert found["R2"] == pytest.approx(1 - 4 / 1400)
+    assert scores(column([30.0] * 3), labels, names, NUMBER)["R2"] == pytest.approx(0)
+    constant = scores(column([0.5, 0.0]), np.full(2, 0.1, np.float32), names, NUMBER)
+    assert math.isnan(constant["R2"])
+    assert constant["RMSE_of_mean"] == 0
+
+
 def test_probabilities_and_predictions():
     large = np.array([[1000.0, -1000.0], [-1000.0, 1000.0]], np.float32)
     np.testing.assert_array_equal(probabilities(large, TWO), np.eye(2))
