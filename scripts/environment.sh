@@ -7,8 +7,9 @@
 #
 # Sets PYTHON to the interpreter of the environment. If PYTHON is already set, as in
 # PYTHON=python3.12 ./demo.sh, the environment is created with this interpreter; otherwise with the
-# first Python 3.11 to 3.13 that is found. Packages are installed only if a requirements file or the
-# interpreter has changed. Scripts that run at the same time wait for each other.
+# first Python 3.11 to 3.13 that is found. albert_tf is installed in editable mode, so that its
+# commands work in all directories. Packages are installed only if a requirements file,
+# pyproject.toml or the interpreter has changed. Scripts that run at the same time wait for each other.
 
 # Selects the directory of the environment, and sets
 #   INSTALLED: file with the checksums of the installed requirements files
@@ -109,7 +110,7 @@ is_installed() {
 update_environment() {
   local wanted=$1 checksums
   shift
-  checksums=$(cksum "$@") || return 1
+  checksums=$(cksum "$@" pyproject.toml) || return 1
   make_venv "$wanted" || return 1
   is_installed "$checksums" && return 0
   echo "Installing $* into $VENV (a few minutes the first time)"
@@ -117,7 +118,7 @@ update_environment() {
   rm -f "$INSTALLED"
   echo installing >"$LOCK"
   "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check \
-    "${@/#/--requirement=}" || return 1
+    "${@/#/--requirement=}" --editable=. || return 1
   : >"$LOCK"
   echo "$checksums" >"$INSTALLED.new" && mv "$INSTALLED.new" "$INSTALLED"
 }

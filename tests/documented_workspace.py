@@ -114,7 +114,9 @@ class Workspace:
         activate = f'export VIRTUAL_ENV={self.folder}/.venv PATH="{self.folder}/.venv/bin:$PATH"\n'
         self.path(".venv/bin/activate").write_text(activate)
         # scripts/environment.sh writes this file after an installation.
-        installed = subprocess.check_output(["cksum", "requirements.txt"], cwd=self.folder)
+        installed = subprocess.check_output(
+            ["cksum", "requirements.txt", "pyproject.toml"], cwd=self.folder
+        )
         self.path(".venv/installed").write_bytes(installed)
 
     def _program(self, name: str, line: str) -> None:

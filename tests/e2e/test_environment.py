@@ -33,6 +33,7 @@ case "$*" in
   "-m pip --version") ;;
   "-m pip install "*)
     files=$(printf '%s\\n' "$@" | sed -n 's/^--requirement=//p' | xargs -n1 basename)
+    [[ " $* " == *" --editable=. "* || $* == *--target=* ]] || files="no package"
     echo $files >>installations
     was_half=$(ls "$site/half" 2>/dev/null)
     touch "$site/half"
@@ -51,7 +52,7 @@ class Clone:
         shutil.copytree(ROOT / "requirements", folder / "requirements")
         for name in ("scripts/environment.sh", "benchmarks/jax.txt", "benchmarks/jax-tpu.txt",
                      "demo.sh", "docs.sh", "test.sh", "requirements.txt",
-                     "requirements-dev.txt"):  # fmt: skip
+                     "requirements-dev.txt", "pyproject.toml"):  # fmt: skip
             (folder / name).parent.mkdir(exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
         self.add_program("python3", PYTHON.replace("REAL_PYTHON", sys.executable))
