@@ -42,6 +42,7 @@ from albert_tf.version import __version__
 CURVES_FILE = "training_curves.png"
 TENSORBOARD_FOLDER = "tensorboard"
 _SECONDS_BETWEEN_PICTURES = 30.0  # drawing is slow
+_TIMED_SECONDS = 1.0
 _PHASES = ("train", "eval")
 
 
@@ -63,6 +64,8 @@ class RunLog:
         self._writers: dict[str, tf.summary.SummaryWriter] = {}
         self._records: dict[tuple[str, int], Record] = {}
         self.reported: list[Record] = []
+        self._timed_from: tuple[int, float] | None = None
+        self._is_timed = False
         if self.write:
             with raise_write_errors(self.output_dir):
                 tf.io.gfile.makedirs(self.output_dir)
@@ -120,8 +123,23 @@ class RunLog:
         write_file(self._path(RUN_CONFIG_FILE), json.dumps(content, indent=2, default=str) + "\n")
 
     def advance(self, step: int) -> None:
-        """Moves the progress bar to `step` finished steps."""
+        """Moves the progress bar to `step` finished steps.
+
+        After the first steps, logs their duration and the remaining time, unless `train` does so
+        earlier.
+        """
         self._bar.update(step - self._bar.n)
+        if self._is_timed or not self.write:
+            return
+        tf.test.experimental.sync_devices()  # the step may still be running
+        if self._timed_from is None:  # the first step is slower
+            self._timed_from = step, self.clock()
+        elif (seconds := self.clock() - self._timed_from[1]) >= _TIMED_SECONDS:
+            self._is_timed = True
+            rate = seconds / (step - self._timed_from[0])
+            self._bar.clear()
+            text = "phase=train step=%d/%d seconds_per_step=%.3g seconds_left=%.0f"
+            logging.info(text, step, self.total_steps, rate, rate * (self.total_steps - step))
 
     def train(self, step: int, metrics: Mapping[str, float], count: int) -> None:
         """Reports the `metrics` of the last `count` training examples, up to `step`.
@@ -135,6 +153,7 @@ class RunLog:
         steps_per_second = (step - self._interval_step) / seconds
         rates = {"examples_per_second": count / seconds, "steps_per_second": steps_per_second}
         self._interval_step, self._interval_start = step, self.clock()
+        self._is_timed = True
         self.advance(step)
         losses = {name: value for name, value in metrics.items() if name == "loss"}
         self._bar.set_postfix({**losses, "examples/s": count / seconds}, refresh=False)

@@ -252,3 +252,24 @@ class TestCurves:
         log.close()
         assert imread(path).shape[0] == 2 * before.shape[0]  # twice as many panels
         assert not [p for p in tmp_path.iterdir() if "tmp" in p.name]
+
+
+def test_the_time_per_step_is_logged_after_the_first_steps(tmp_path, caplog):
+    clock = Clock()
+    with caplog.at_level("INFO", logger="absl"):
+        log = RunLog(str(tmp_path), total_steps=60, start_step=20, clock=clock)
+        for step in range(21, 31):
+            clock.now += 40.0 if step == 21 else 0.4  # the first step is slower
+            log.advance(step)
+        assert caplog.messages == ["phase=train step=24/60 seconds_per_step=0.4 seconds_left=14"]
+        caplog.clear()
+        log.train(30, {"loss": 1.0}, count=80)
+        log.close()
+        # A report that comes earlier contains the same information.
+        log = RunLog(str(tmp_path), total_steps=60, start_step=30, clock=clock)
+        log.train(31, {"loss": 1.0}, count=8)
+        clock.now += 40.0
+        log.advance(32)
+        log.close()
+    assert not any("seconds_per_step" in message for message in caplog.messages)
+    assert [record["step"] for record in read_metrics(tmp_path)] == [30, 31]
