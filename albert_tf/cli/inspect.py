@@ -1,7 +1,8 @@
 """Describes a path: a model of any format, records or a tokenizer.
 
 For a model, it prints format, configuration, parameters, tokenizer and task. Several paths are
-described one after the other. The command has no flags.
+described one after the other. With a model or tokenizer as another path, records are shown as
+pieces. The command has no flags.
 
     albert_tf inspect albert_base_v2.tar.gz
 

@@ -4,6 +4,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import compress, islice
 from typing import Any
 
 import numpy as np
@@ -28,12 +29,14 @@ from albert_tf.modeling.original_names import is_slot
 from albert_tf.modeling.parameter_sharing import parameter_counts
 from albert_tf.pretraining.record_checks import example_features
 from albert_tf.pretraining.record_facts import VOCABULARY, stored_facts
+from albert_tf.pretraining.record_specs import PREDICTION_FEATURES
 from albert_tf.tokenization.base import Tokenizer, vocabulary_fingerprint
 from albert_tf.tokenization.loading import tokenizer_from_files
 from albert_tf.training.training_directory import TrainingDirectory
 
 Section = tuple[str, Mapping[str, object] | Sequence[str]]  # a title, and two columns or lines
 _SHOWN = 8  # printed values of a list
+_RECORDS_SHOWN = 3  # as pieces
 _KINDS = {
     "original": "a release directory or training directory with checkpoints in the original format",
     "huggingface": "a Hugging Face directory",
@@ -66,16 +69,44 @@ def describe(path: str) -> Iterator[str]:
 
 
 def compare_vocabularies(paths: Sequence[str]) -> Iterator[str]:
-    """Compares the vocabulary of each record file with the other paths. Yields a line per pair."""
-    stored = {path: stored_facts(path) for path in paths if not is_indirect(path)}
-    records = {path: facts[VOCABULARY] for path, facts in stored.items() if facts}
+    """Compares the vocabulary of each record file with the other paths. Yields a line per pair.
+
+    Also yields the first records as pieces, unless their vocabulary is known to be another one.
+    """
+    records = {path: stored_facts(path) for path in paths if _is_record_file(path)}
     for path in [path for path in paths if records and path not in records]:
         with suppress(ValueError, OSError):  # has no tokenizer
-            vocabulary = vocabulary_fingerprint(load_model_tokenizer(path).tokens)
-            for file, fingerprint in records.items():
-                is_same = fingerprint == vocabulary
+            tokenizer = load_model_tokenizer(path)
+            vocabulary = vocabulary_fingerprint(tokenizer.tokens)
+            for file, facts in records.items():
+                is_same = facts.get(VOCABULARY, vocabulary) == vocabulary
                 kind = "the vocabulary of" if is_same else "a DIFFERENT vocabulary from"
-                yield f"{file} was created with {kind} {path}"
+                if facts:
+                    yield f"{file} was created with {kind} {path}"
+                yield from _as_pieces(file, tokenizer) if is_same else ()
+
+
+def _is_record_file(path: str) -> bool:
+    with suppress(OSError, RecordError, tf.errors.OpError):
+        return not is_indirect(path) and next(read_records(path), None) is not None
+    return False
+
+
+def _as_pieces(path: str, tokenizer: Tokenizer) -> Iterator[str]:
+    """Yields the first records as pieces. A masked piece follows its replacement: "[MASK]=the"."""
+    for number, payload in enumerate(islice(read_records(path), _RECORDS_SHOWN), start=1):
+        features = example_features(payload, path, number)
+        ids, mask, positions, labels, weights = (
+            [*(features[name].int64_list.value or features[name].float_list.value)]
+            for name in ("input_ids", "input_mask", *PREDICTION_FEATURES)
+        )
+        pieces = [tokenizer.tokens[i] if i < len(tokenizer.tokens) else str(i) for i in ids]
+        for position, label, weight in zip(positions, labels, weights, strict=True):
+            if weight:
+                pieces[position] += f"={tokenizer.tokens[label]}"
+        label = [*features["next_sentence_labels"].int64_list.value]
+        text = " ".join(compress(pieces, mask))
+        yield f"{path}, record {number}, sentence label {label}: {text}"
 
 
 def _sections(path: str) -> Iterator[Section]:
@@ -206,7 +237,8 @@ def _records(path: str, first: bytes) -> Iterator[Section]:
     kinds = (kind for name, kind in _RECORD_KINDS.items() if name in features)
     yield f"{path}: records of {next(kinds, 'another kind')}", ()
     facts = stored_facts(path) or {VOCABULARY: "not stored"}
-    yield "File", {"records": count_records([path]), **facts}
+    pieces = {"pieces": "shown if a model or a tokenizer is passed as another path"}
+    yield "File", {"records": count_records([path]), **facts, **pieces}
     found: dict[str, object] = {}
     for name, feature in features.items():
         kind = feature.WhichOneof("kind") or ""

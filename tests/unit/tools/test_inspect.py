@@ -19,6 +19,7 @@ from albert_tf.modeling.original_names import original_names
 from albert_tf.settings import Settings
 from albert_tf.tools.inspect import describe
 from tests.small_model import small_config
+from tests.small_records import write_records
 
 CONFIG = small_config(
     vocab_size=1000,
@@ -165,3 +166,23 @@ def test_other_files_are_rejected(tmp_path, content):
         described(tmp_path / "thing")
     with pytest.raises(ValueError, match="PATH"):
         inspect.run(Settings(), [])
+
+
+def test_records_are_shown_as_pieces(golden, tmp_path, tokenizer, capsys):
+    path, model = str(tmp_path / "records"), str(golden / "tokenizer" / "small_1000.model")
+    ids = [tokenizer.cls_id, *tokenizer.encode("the road was long"), tokenizer.sep_id]
+    features = {
+        "input_ids": [*ids[:3], tokenizer.mask_id, *ids[4:], 0, 0],
+        "input_mask": [1] * len(ids) + [0, 0],
+        "masked_lm_positions": [3, 0],
+        "masked_lm_ids": [ids[3], 0],
+        "masked_lm_weights": np.float32([1, 0]),
+        "next_sentence_labels": [1],
+    }
+    write_records(path, {name: np.array([values] * 4) for name, values in features.items()})
+    inspect.run(Settings(), [path, model])
+    lines = capsys.readouterr().out.splitlines()[-3:]
+    pieces = tokenizer.convert_ids_to_tokens(ids)
+    pieces[3] = f"[MASK]={pieces[3]}"
+    assert lines[0] == f"{path}, record 1, sentence label [1]: {' '.join(pieces)}"
+    assert [line.split(",")[1] for line in lines] == [" record 1", " record 2", " record 3"]
