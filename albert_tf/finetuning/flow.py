@@ -20,6 +20,7 @@ from albert_tf.checkpoints.stored_task import (
 )
 from albert_tf.data.errors import UserError
 from albert_tf.finetuning.job import Job, S
+from albert_tf.finetuning.metrics import warn_of_constant
 from albert_tf.finetuning.prepare import actions, prepare
 from albert_tf.finetuning.task import InMemoryTask
 from albert_tf.training.cluster import Workers
@@ -172,6 +173,7 @@ def _train(job: Job[S], trainer: Trainer, task: InMemoryTask, on_log: OnLog | No
                     if trainer.workers.any(stops):
                         raise_if_interrupted()
                         break
+    warn_of_constant(*job.evaluated, job.task.labels)
     return training_result(trainer, log, best if evaluates else None)
 
 
@@ -214,6 +216,7 @@ def _evaluate(job: Job[S], on_log: OnLog | None) -> JobResult:
             results = job.evaluate()
             log.evaluation(step, results)
             job.record(step, results, best, keeps_best=keeps_best)
+        warn_of_constant(*job.evaluated, job.task.labels)
         return scored_result(best, log.reported, log.reported)
 
 

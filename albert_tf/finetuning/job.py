@@ -74,6 +74,7 @@ class Job(ABC, Generic[S]):
     results: EvaluationResults  # set before checkpoints are evaluated
     scores_of_answers: Mapping[str, float] = MappingProxyType({})  # set by `apply` if known
     arrays: Mapping[str, np.ndarray] = MappingProxyType({})  # printed in `eval_results.txt`
+    evaluated: tuple[Any, Any] = (), ()  # predictions and true values; set by `evaluate`
     confusions: np.ndarray | None = None  # set by `evaluate` if the task has exclusive classes
 
     @classmethod

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from absl import logging
 from scipy import special, stats
 from sklearn import metrics
 
@@ -19,6 +20,7 @@ from albert_tf.data.tables import LABEL_SEPARATOR
 from albert_tf.labels import Labels, label_cell
 from albert_tf.training.curves import png
 
+_FEWEST = 10  # fewer predictions can be the same by chance
 _LONGEST_NAME = 24  # characters per class name in the figure
 _MOST_ANNOTATED_LABELS = 40  # cells of larger matrices are too small for numbers
 _Score = Callable[[np.ndarray, np.ndarray], float]
@@ -120,6 +122,28 @@ def scores(
     if batch_size is not None:
         values["loss"] = batch_mean_loss(losses, batch_size)
     return values
+
+
+def warn_of_constant(predicted: Any, true: Any, labels: Labels) -> None:
+    """Logs a warning if all predictions are the same, but not all true values.
+
+    `predicted` are texts or numbers [N], or the results of `metrics.predictions`; `true` are the
+    true values [N, ...]. `labels` may be empty.
+    """
+    predicted, true = np.asarray(predicted), np.asarray(true)
+    if len(predicted) < _FEWEST or (true == true[0]).all():
+        return
+    is_same = predicted == predicted[0]
+    if predicted.dtype.kind == "f":
+        is_same = np.abs(predicted - predicted[0]) < 0.01 * np.ptp(true)
+    if is_same.all():
+        logging.warning(
+            "All %d predictions are %r, but the true values differ. Try more steps, another "
+            "`learning_rate` or another `seed`%s",
+            len(predicted),
+            label_text(predicted[0], labels) if labels.names else str(predicted[0]),
+            ", or `class_weights`=balanced if a label is rare" if labels.names else "",
+        )
 
 
 def rounded(values: Mapping[str, float]) -> dict[str, float]:

@@ -7,7 +7,7 @@ settings and the seed.
 import random
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, chain, islice
 from typing import NamedTuple
@@ -31,10 +31,21 @@ NO_RECORD = (
     "at least two lines."
 )
 
+_FEWEST_LABELS = 10
 _SPECIAL_TOKENS = 3  # [CLS] A [SEP] B [SEP]
 _SHORTEST_TARGET = 2  # minimum number of tokens of shortened sequences
 _TRIES_FOR_ANOTHER_DOCUMENT = 10
 _BATCH = 512  # number of instances that are masked together, which affects the records
+
+
+def same_labels_warning(num_ones: int, total: int, what: str) -> Iterator[str]:
+    """Yields a warning if all sentence labels are the same. Few labels can be so by chance."""
+    if total >= _FEWEST_LABELS and num_ones in (0, total):
+        yield (
+            f"The sentence labels of {what} are all the same, so a model learns nothing from them. "
+            "Write one sentence per line, with empty lines only between documents, increase "
+            f"`max_seq_length`, or use `sentence_loss`={NONE}."
+        )
 
 
 @dataclass(frozen=True)
@@ -109,6 +120,7 @@ class Documents:
     ids: np.ndarray  # int32 [T]; the concatenated tokens of all documents
     segment_starts: Sequence[int]  # start of each segment in `ids`, then T
     document_starts: Sequence[int]  # first segment of each document, then the number of segments
+    counts: Mapping[str, int] = field(default_factory=dict)  # of the text
 
     @classmethod
     def from_segments(

@@ -12,7 +12,7 @@ from albert_tf.data.files import file_size, reason_of
 from albert_tf.data.strict_json import listed
 from albert_tf.data.tfrecord import FeatureSpec, RecordError, frame_ends, read_records
 from albert_tf.pretraining.batching import Ends, file_end, parse_batch
-from albert_tf.pretraining.instances import NONE, NSP, SOP
+from albert_tf.pretraining.instances import NONE, NSP, SOP, same_labels_warning
 from albert_tf.pretraining.masking import TOKEN_BOUNDARY
 from albert_tf.pretraining.record_specs import PREDICTION_FEATURES
 
@@ -86,15 +86,26 @@ def check_masking(files: Sequence[str], *, masked: bool) -> None:
 
 
 def check_sentence_pairs(files: Sequence[str], sentence_loss: str) -> None:
-    """Raises RecordError if a sentence loss requires pairs, but a file contains single segments."""
+    """Raises RecordError if a sentence loss requires pairs, but a file contains single segments.
+
+    Logs a warning if the first records of the files have the same sentence label.
+    """
+    labels: list[int] = []
     for path in files if sentence_loss != NONE else ():
-        for payload in islice(read_records(path), 1):
-            if not any(example_features(payload, path, 1)["segment_ids"].int64_list.value):
+        count = max(1, _CHECKED_RECORDS // len(files))
+        for number, payload in enumerate(islice(read_records(path), count), start=1):
+            features = example_features(payload, path, number)
+            labels += features["next_sentence_labels"].int64_list.value
+            if number == 1 and not any(features["segment_ids"].int64_list.value):
                 raise RecordError(
                     f"{path} contains single segments (created with `sentence_loss`={NONE}), "
                     f"but `sentence_loss`={sentence_loss} requires pairs of segments. Use "
                     f"`sentence_loss`={NONE}, or records created with {SOP} or {NSP}."
                 )
+    for warning in same_labels_warning(
+        sum(labels), len(labels), f"the first records of {listed(files)}"
+    ):
+        logging.warning(warning)
 
 
 @contextmanager

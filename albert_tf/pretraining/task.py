@@ -104,7 +104,8 @@ class PretrainingTask(EvaluatedObjective):
         if self.eval_files:
             check_record_files(self.eval_files, self.eval_specs)
         all_files = [*self.train_files, *self.eval_files]
-        check_sentence_pairs(all_files, self.sentence_loss)
+        for files in dict.fromkeys((tuple(self.train_files), tuple(self.eval_files))):
+            check_sentence_pairs(files, self.sentence_loss)
         self._ends = file_ends(all_files)
 
     def _transform(self, seed: int) -> Transform | None:

@@ -255,8 +255,13 @@ class SquadJob(Job[SquadSettings]):
 
     def evaluate(self) -> dict[str, float]:
         """See `Job`."""
+        assert self.predict_data is not None
         self._evaluated = self.answers("evaluating")
-        return self.scores(self._evaluated)
+        scores = self.scores(self._evaluated)
+        texts = self._evaluated.predictions(scores.get(THRESHOLD)).values()
+        true = [q.answers[0][0] if q.answers else "" for q in self.predict_data.questions]
+        self.evaluated = list(texts), true
+        return scores
 
     def record(
         self, step: int, results: Mapping[str, float], best: BestCheckpoint, *, keeps_best: bool

@@ -238,3 +238,15 @@ def test_pairs_are_required_for_a_sentence_loss(tmp_path):
     (tmp_path / "bad").write_bytes(frame_records([b"\xff" * 40])[0])
     with pytest.raises(RecordError, match="bad, record 1"):
         check_sentence_pairs([str(tmp_path / "bad")], "sop")
+
+
+def test_equal_sentence_labels_are_reported(tmp_path, caplog):
+    columns = pretraining_columns(30, seed=1)
+    for share, expected in ((0.5, False), (1.0, True), (0.0, True)):
+        labels = (np.arange(30) < 30 * share).astype(int)[:, None]
+        path = str(write_records(tmp_path / "a", {**columns, "next_sentence_labels": labels}))
+        caplog.clear()
+        check_sentence_pairs([path], "none")
+        assert not caplog.messages
+        check_sentence_pairs([path], "sop")
+        assert ("labels of the first records of" in caplog.text) == expected

@@ -1,0 +1,36 @@
+"""Warnings of models that predict the same for all examples."""
+
+import numpy as np
+import pytest
+
+from albert_tf.finetuning.metrics import warn_of_constant
+from albert_tf.labels import Labels
+
+NAMES = Labels(("neg", "pos"))
+TOPICS = Labels(("art", "law", "sea"), multi_label=True)
+IDS = np.arange(12) % 2
+ROWS = np.eye(3, dtype=int)[np.arange(12) % 3]
+
+
+@pytest.mark.parametrize(
+    ("predicted", "true", "labels", "shown"),
+    [
+        (np.ones(12, int), IDS, NAMES, "'pos'"),
+        (["" for _ in range(12)], [str(i) for i in range(12)], Labels(), "''"),
+        (np.tile([0, 1, 1], (12, 1)), ROWS, TOPICS, "'law|sea'"),
+        (np.zeros((12, 3), int), ROWS, TOPICS, "''"),
+        (2.5 + 0.0001 * np.arange(12), np.arange(12.0), Labels(), "'2.5'"),
+        # Different predictions, one true value, or few examples.
+        (IDS, np.roll(IDS, 1), NAMES, None),
+        (np.ones(12, int), np.ones(12, int), NAMES, None),
+        (np.ones(12, int), np.zeros(12, int), NAMES, None),
+        (np.ones(9, int), IDS[:9], NAMES, None),
+        (ROWS, np.roll(ROWS, 1), TOPICS, None),
+        (0.2 * np.arange(12), np.arange(12.0), Labels(), None),
+        ((), (), Labels(), None),
+    ],
+)
+def test_constant_predictions_are_reported(predicted, true, labels, shown, caplog):
+    warn_of_constant(predicted, true, labels)
+    found = [message.split(",")[0] for message in caplog.messages]
+    assert found == ([f"All 12 predictions are {shown}"] if shown else [])
