@@ -44,6 +44,7 @@ from albert_tf.modeling.original_names import (
 )
 from albert_tf.modeling.parameter_sharing import ENCODER_PREFIX, POOLER, block_runs, norm_name
 from albert_tf.tokenization.base import Tokenizer
+from albert_tf.tokenization.piece_counts import warn_of_unreachable_pieces
 
 M = TypeVar("M", bound=ConfiguredModel)
 _MAX_MISSING = 50_000_000  # fewer missing parameters are reported by name, after building a model
@@ -331,6 +332,7 @@ def check_model(model: Any, kinds: Any, tokenizer: object) -> Tokenizer:
             f"tokenizer must have at most the vocab_size of the model, {model.config.vocab_size}. "
             f"Received: a tokenizer of {tokenizer.vocab_size} tokens"
         )
+    warn_of_unreachable_pieces(tokenizer)
     if own is not None and own.tokens != tokenizer.tokens:
         raise UserError(
             "tokenizer must have the vocabulary of model.tokenizer: its tokens have other ids. "

@@ -184,10 +184,11 @@ class ClassifierJob(Job[ClassificationSettings]):
     def make_task(self) -> ClassificationTask:
         """See `Job`."""
         settings = self.settings
-        self.features = {
-            split: text_features(examples, self.labels, self.tokenizer, settings.max_seq_length)
-            for split, examples in self.examples.items()
-        }
+        self.features = {}
+        for split, examples in self.examples.items():
+            data = examples, self.labels, self.tokenizer, settings.max_seq_length
+            with self.tokenizer.counting(self.data.file(split)):
+                self.features[split] = text_features(*data)
         return ClassificationTask(
             self.config,
             self.labels,
@@ -205,6 +206,7 @@ class ClassifierJob(Job[ClassificationSettings]):
         assert label_ids is not None, "rows without a label are skipped"
         predictor = self.predictor(batch_size)
         logits = predictor.predict(features.sequences, "evaluating")["logits"]
+        self.evaluated = predictions(logits, self.labels), label_ids
         if self.labels.is_regression:
             self.arrays = {"label_ids": label_ids, "pred": predictions(logits, self.labels)}
         elif not self.labels.multi_label:

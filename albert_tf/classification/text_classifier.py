@@ -29,7 +29,7 @@ from albert_tf.data.strict_json import listed
 from albert_tf.data.tables import LABEL_SEPARATOR
 from albert_tf.data.text_examples import TextExample
 from albert_tf.finetuning.in_memory import fit_rows
-from albert_tf.finetuning.metrics import rounded, scores
+from albert_tf.finetuning.metrics import predictions, rounded, scores, warn_of_constant
 from albert_tf.finetuning.predictor import new_predictor
 from albert_tf.finetuning.texts import text_examples
 from albert_tf.labels import Labels
@@ -219,7 +219,7 @@ class TextClassifier(TextPredictor):
         }
         found = fit_rows(
             self.model,
-            self._tokenizer,
+            self.tokenizer,
             self._task(is_pair, columns),
             train,
             dev,
@@ -251,9 +251,10 @@ class TextClassifier(TextPredictor):
             cell = LABEL_SEPARATOR.join(label) if self._labels.multi_label else str(label)
             examples.append(TextExample(str(number), row[TEXT_A], row.get(TEXT_B), cell))
         length = self._predictor.max_seq_length
-        features = text_features(examples, self._labels, self._tokenizer, length)
+        features = text_features(examples, self._labels, self.tokenizer, length)
         assert features.label_ids is not None
         logits = self._predictor.predict(features.sequences, "evaluating")["logits"]
+        warn_of_constant(predictions(logits, self._labels), features.label_ids, self._labels)
         _, names = metrics_for(self._labels)
         batch_size = ClassificationSettings.eval_batch_size
         return rounded(scores(logits, features.label_ids, names, self._labels, batch_size))
@@ -264,7 +265,7 @@ class TextClassifier(TextPredictor):
         if model.trained_task is None:  # stores the labels
             task = self._task(self.pairs, {})
             model.set_origin(model.tokenizer, task, has_new_head=model.has_new_head)
-        save(model, directory, tokenizer=self._tokenizer)
+        save(model, directory, tokenizer=self.tokenizer)
 
     def _task(self, is_pair: bool | None, columns: dict[str, str | None]) -> StoredTask:
         length, known = self._predictor.max_seq_length, self.model.trained_task

@@ -51,7 +51,7 @@ class TextPredictor:
         self, predictor: Predictor, tokenizer: Tokenizer, labels: Labels, pairs: bool | None
     ) -> None:
         self._predictor = predictor
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         self._labels = labels
         self.pairs = pairs
         self.num_texts = 0
@@ -61,7 +61,7 @@ class TextPredictor:
     ) -> list[TextPrediction]:
         """Predicts examples together. For `warns` see `text_sequences`."""
         length = self._predictor.max_seq_length
-        sequences = text_sequences(examples, self._tokenizer, length, warns=warns)
+        sequences = text_sequences(examples, self.tokenizer, length, warns=warns)
         description = f"predicting from text {self.num_texts + 1}"
         logits = self._predictor.predict(sequences, description)["logits"]
         self.num_texts += len(examples)
@@ -107,7 +107,8 @@ def predict_file(
                 out.writelines(map(_format, predictor.predict_examples(examples)))
                 out.flush()
     finally:
-        logging.info("Predicted %d texts", predictor.num_texts)
+        pieces = predictor.tokenizer.counts.describe()
+        logging.info("Predicted %d texts: %s", predictor.num_texts, pieces)
 
 
 def _read_examples(path: str, is_pair: bool) -> Iterator[list[TextExample]]:

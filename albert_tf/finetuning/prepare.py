@@ -21,6 +21,7 @@ from albert_tf.finetuning.task import num_padded_lengths
 from albert_tf.serving.saved_model import TEXT_FOLDER
 from albert_tf.settings import missing, resolve
 from albert_tf.tokenization.base import Tokenizer
+from albert_tf.tokenization.piece_counts import warn_of_unreachable_pieces
 from albert_tf.training.directory_lock import TRAINING, check_unlocked
 from albert_tf.training.strategies import is_tpu, strategy_of, with_xla
 from albert_tf.training.training_directory import CHOICES, TrainingDirectory
@@ -38,6 +39,7 @@ def prepare(kind: type[Job[S]], settings: S) -> RunContext[S]:
         trained.check_name(task_name, trained_in, is_training=settings.do_train)
     source = _choose_model(settings, checkpoint)
     tokenizer = source.required_tokenizer
+    warn_of_unreachable_pieces(tokenizer)
     if not (source.checkpoint or output.newest() or output.best()):
         logging.warning(
             "RANDOM WEIGHTS: neither `init_checkpoint` nor `albert_hub_module_handle` is given. "

@@ -70,7 +70,9 @@ def _encoded(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the ids of both texts of all examples, int32 [T], and their lengths, int64 [N, 2]."""
     pairs = [(example.text_a, example.text_b) for example in examples]
-    ids = tokenizer.encode_batch([text for pair in pairs for text in pair if text is not None])
+    texts = [text for pair in pairs for text in pair if text is not None]
+    ids = tokenizer.encode_batch(texts)
+    tokenizer.count(texts, ids)
     is_there = np.array([text is not None for pair in pairs for text in pair])
     lengths = np.zeros(len(is_there), np.int64)
     lengths[is_there] = np.fromiter(map(len, ids), np.int64, len(ids))

@@ -79,15 +79,11 @@ class MultipleChoiceJob(Job[MultipleChoiceSettings]):
     def make_task(self) -> MultipleChoiceTask:
         """See `Job`."""
         settings = self.settings
-        self.features = {
-            split: choice_features(
-                examples,
-                self.tokenizer,
-                max_seq_length=settings.max_seq_length,
-                max_qa_length=settings.max_qa_length,
-            )
-            for split, examples in self.examples.items()
-        }
+        lengths = {name: getattr(settings, name) for name in ("max_seq_length", "max_qa_length")}
+        self.features = {}
+        for split, examples in self.examples.items():
+            with self.tokenizer.counting(getattr(settings, f"{split}_choices") or f"RACE, {split}"):
+                self.features[split] = choice_features(examples, self.tokenizer, **lengths)
         return MultipleChoiceTask(
             self.config, self.features.get(TRAIN), dropout_prob=settings.dropout_prob, **self.inputs
         )
@@ -106,7 +102,10 @@ class MultipleChoiceJob(Job[MultipleChoiceSettings]):
 
     def evaluate(self) -> dict[str, float]:
         """See `Job`."""
-        return self._evaluated(DEV, self.settings.eval_batch_size, "evaluating")[1]
+        logits, results = self._evaluated(DEV, self.settings.eval_batch_size, "evaluating")
+        chosen = np.array(list(LETTERS))[logits.argmax(axis=1)]
+        self.evaluated = chosen, self.features[DEV].label_ids
+        return results
 
     def predict(self, step: int) -> None:
         """See `Job`; also writes the scores of the test set if it has labels."""

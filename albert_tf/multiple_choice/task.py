@@ -130,7 +130,9 @@ def _encoded(
     parts: list[np.ndarray] = []
     lengths: list[int] = []
     for start in progress(range(0, len(texts), _TEXTS_AT_ONCE), "tokenizing"):
-        ids = tokenizer.encode_batch(texts[start : start + _TEXTS_AT_ONCE])
+        part = texts[start : start + _TEXTS_AT_ONCE]
+        ids = tokenizer.encode_batch(part)
+        tokenizer.count(part, ids)
         parts += [np.array(row[kept], np.int32) for row in ids]
         lengths += map(len, ids)
     return parts, np.array(lengths, np.int64)

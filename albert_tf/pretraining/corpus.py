@@ -9,7 +9,7 @@ import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
 from tqdm import tqdm
@@ -19,6 +19,7 @@ from albert_tf.data.files import file_size, open_binary
 from albert_tf.data.parallel import worker_processes
 from albert_tf.pretraining.instances import Documents
 from albert_tf.tokenization.base import Tokenizer
+from albert_tf.tokenization.piece_counts import PieceCounts
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer, sentencepiece_starts_word
 
 BLOCK_BYTES = 4 << 20
@@ -164,17 +165,27 @@ def read_documents(block: Block, tokenizer: Tokenizer) -> Documents:
     """
     segments: list[list[int]] = []
     document_starts = [0]
+    counts = PieceCounts(documents_cut=int(block.cuts_document))
     continuing = _continuing_characters(tokenizer)
     for span in block.spans:
         lines = _decode(span).split("\n")
-        for line, ids in zip(lines, tokenizer.encode_batch(lines), strict=True):
+        rows = tokenizer.encode_batch(lines)
+        counts.add(tokenizer, lines, rows)
+        for line, ids in zip(lines, rows, strict=True):
             if ids:
                 segments.append(_mark_unknown_pieces(tokenizer, continuing, line, ids))
             elif len(segments) > document_starts[-1] and not tokenizer.clean(line):
                 document_starts.append(len(segments))
         if len(segments) > document_starts[-1]:
             document_starts.append(len(segments))
-    return Documents.from_segments(segments, document_starts)
+    lengths = [end - start for start, end in pairwise(document_starts)]
+    counts.update(
+        documents=len(lengths),
+        one_segment_documents=lengths.count(1),
+        segments=len(segments),
+        text_tokens=counts["pieces"],
+    )
+    return replace(Documents.from_segments(segments, document_starts), counts=counts)
 
 
 def _continuing_characters(tokenizer: Tokenizer) -> frozenset[str]:

@@ -13,12 +13,13 @@ from absl import logging
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import expand_shards, match_files
 from albert_tf.data.parallel import available_cores
-from albert_tf.pretraining.corpus import check_text
-from albert_tf.pretraining.create_records import check_outputs, create_records
-from albert_tf.pretraining.instances import ADJACENT, NONE, InstanceSettings
+from albert_tf.pretraining.corpus import check_text, cut_into_blocks
+from albert_tf.pretraining.create_records import check_outputs, create_records, sample_counts
+from albert_tf.pretraining.instances import ADJACENT, NONE, InstanceSettings, same_labels_warning
 from albert_tf.pretraining.masking import masking_limit_warning
 from albert_tf.pretraining.settings import PretrainingDataSettings
 from albert_tf.tokenization.loading import tokenizer_from_files
+from albert_tf.tokenization.piece_counts import PieceCounts, warn_of_unreachable_pieces
 from albert_tf.training.settings import check_arguments
 
 
@@ -26,8 +27,9 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> CreationReport
     """Creates pretraining records from text, as `create_pretraining_data.py` does.
 
     Returns:
-        A report. `counts` contains numbers by name, such as "documents" and "instances", which are
-        0 after a dry run. `lines()` and `warnings()` return the messages that the command logs.
+        A report. `counts` contains numbers by name, such as "documents" and "instances". After a
+        dry run, they describe a sample of the text, see `sample_counts`. `lines()` and `warnings()`
+        return the messages that the command logs.
 
     Raises:
         ValueError: a setting is missing or invalid, or no record can be created from the text.
@@ -42,24 +44,26 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> CreationReport
         vocab_file=settings.vocab_file,
         do_lower_case=settings.do_lower_case,
     )
+    warn_of_unreachable_pieces(tokenizer)
     files = match_files(settings.input_file)
     logging.info("input_files=%d output=%s", len(files), settings.output_file)
     if warning := masking_limit_warning(settings.max_seq_length, instances.masking):
         logging.warning(warning)
-    if settings.dry_run:
-        check_outputs(files, output_files)
-        if beam:  # Beam's workers check the text
-            beam.beam_options(settings.runner, settings.beam_options)
-        else:
-            check_text(files, settings.num_workers or available_cores())
-        return CreationReport(instances, Counter(), 0.0)
     start = time.monotonic()
     what = files, output_files, tokenizer, instances
-    if beam:
+    if settings.dry_run:
+        check_outputs(files, output_files)
+        if beam:
+            beam.beam_options(settings.runner, settings.beam_options)
+        num_workers = settings.num_workers or available_cores()
+        # Beam's workers check the whole text.
+        blocks = cut_into_blocks(files) if beam else check_text(files, num_workers)
+        counts = sample_counts(blocks, tokenizer, num_workers)
+    elif beam:
         counts = beam.create_records(settings.runner, settings.beam_options, *what)
     else:
         counts = create_records(*what, num_workers=settings.num_workers)
-    report = CreationReport(instances, counts, time.monotonic() - start)
+    report = CreationReport(instances, counts, time.monotonic() - start, tokenizer.source)
     for line in report.lines():
         logging.info(line)
     for line in report.warnings():
@@ -96,11 +100,12 @@ def _import_beam(settings: PretrainingDataSettings) -> ModuleType | None:
 
 @dataclass(frozen=True)
 class CreationReport:
-    """Settings, counts of documents and instances (see `count_instances`), and duration."""
+    """Settings, counts of documents and instances (see `count_instances`), duration, vocabulary."""
 
     settings: InstanceSettings
     counts: Counter[str]
     seconds: float
+    vocabulary: str = "the vocabulary"
 
     def lines(self) -> list[str]:
         """Returns the lines of the report, with groups of `key=value`."""
@@ -121,10 +126,10 @@ class CreationReport:
             masking = "none (the records are for masking during training)"
         if segments.sentence_loss == NONE:
             pairs = f"sentence_loss={NONE} (a sequence is a single segment)"
-        return [
+        lines = [
             f"read: documents={c['documents']:,} segments={c['segments']:,} "
             f"tokens={c['text_tokens']:,} one_segment_documents={c['one_segment_documents']:,} "
-            f"documents_cut={c['documents_cut']:,}",
+            f"documents_cut={c['documents_cut']:,} {PieceCounts(c).describe()}",
             f"made: instances={c['instances']:,} passes={settings.dupe_factor} "
             f"tokens={c['tokens']:,} "
             f"padding={_share(c['positions'] - c['tokens'], c['positions'])} "
@@ -134,23 +139,31 @@ class CreationReport:
             f"speed: tokens_per_second={c['tokens'] / max(self.seconds, 1e-9):,.0f} "
             f"seconds={self.seconds:,.1f}",
         ]
+        return lines if c["instances"] else lines[:1]
 
     def warnings(self) -> Iterator[str]:
         """Yields a warning for each likely mistake in the text."""
-        c = self.counts
+        c, segments = PieceCounts(self.counts), self.settings.segments
+        if c.is_poor:
+            yield c.warning(self.vocabulary)
         if c["random_parts_of_only_document"]:
             yield (
                 f"{c['random_parts_of_only_document']:,} of {c['random_parts']:,} random second "
                 "parts are from the same document as the first part, because there was no other "
                 "document. Put empty lines between documents, or add documents."
             )
-        is_adjacent = self.settings.segments.sentence_pairs == ADJACENT
-        if is_adjacent and 2 * c["one_segment_documents"] > c["documents"]:
+        if segments.sentence_loss != NONE and 2 * c["one_segment_documents"] > c["documents"]:
+            pairs = "no pair is created from them"
+            if segments.sentence_pairs != ADJACENT:
+                pairs = "their pairs are random, so that the sentence labels are 1"
             yield (
                 f"{c['one_segment_documents']:,} of {c['documents']:,} documents have only one "
-                f"line. With `sentence_pairs`={ADJACENT}, no pair is created from them. Does the "
-                "text have one sentence per line, and empty lines only between documents?"
+                f"line. With `sentence_pairs`={segments.sentence_pairs}, {pairs}. Does the text "
+                "have one sentence per line, and empty lines only between documents?"
             )
+        num_ones = c["swapped"] + c["random_parts"]
+        if segments.sentence_loss != NONE:
+            yield from same_labels_warning(num_ones, c["instances"], "the records")
         if c["tokens_cut"] > c["tokens"]:
             yield (
                 f"{_share(c['tokens_cut'], c['tokens'] + c['tokens_cut'])} of the tokens were cut "

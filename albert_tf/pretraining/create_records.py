@@ -10,7 +10,7 @@ import pickle
 import random
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import groupby, tee
@@ -49,6 +49,7 @@ from albert_tf.pretraining.record_facts import write_facts
 from albert_tf.tokenization.base import Tokenizer
 
 SHUFFLE_BYTES = 256 << 20  # about 95,000 records of 512 tokens
+_SAMPLED_BLOCKS = 16  # in a dry run
 
 
 def create_records(
@@ -152,15 +153,7 @@ class RecordMaker:
         records: list[bytes] = []
         counts: Counter[str] = Counter()
         if job.pass_number == 0:
-            counts.update(
-                documents=documents.count,
-                one_segment_documents=int(
-                    np.count_nonzero(np.diff(documents.document_starts) == 1)
-                ),
-                segments=len(documents.segment_starts) - 1,
-                text_tokens=len(documents.ids),
-                documents_cut=int(job.block.cuts_document),
-            )
+            counts.update(documents.counts)
         seed = self.settings.random_seed, job.pass_number, job.block_number
         vocabulary = masking_vocabulary(self.tokenizer)
         for examples, made in make_examples(documents, self.settings, vocabulary, seed):
@@ -179,6 +172,17 @@ class RecordMaker:
         with write_then_rename(path) as file:
             pickle.dump(documents, file)
         return documents
+
+
+def sample_counts(blocks: Sequence[Block], tokenizer: Tokenizer, num_workers: int) -> Counter[str]:
+    """Returns the counts of the text of at most 16 evenly spread blocks (64 MiB)."""
+    sample = blocks[:: max(1, -(-len(blocks) // _SAMPLED_BLOCKS))]
+    with worker_processes(max(1, min(num_workers, len(sample))), tokenizer) as run:
+        return sum(map(Counter, run(_block_counts, sample)), Counter())
+
+
+def _block_counts(tokenizer: Tokenizer, block: Block) -> Mapping[str, int]:
+    return read_documents(block, tokenizer).counts
 
 
 def _count_results(

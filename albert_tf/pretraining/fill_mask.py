@@ -150,6 +150,7 @@ class FillMask:
                     f"{text!r}"
                 )
             ids = tokenizer.encode_special(text, special_tokens=[MASK])
+            tokenizer.count([text.replace(MASK, " ")], [ids])
             kept = ids[: longest - 2]
             num_truncated += len(kept) < len(ids)
             if tokenizer.mask_id in ids[len(kept) :]:

@@ -4,6 +4,7 @@ In training, a window has an answer if it contains the whole answer; otherwise i
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -48,6 +49,8 @@ def _tokens(
         encode = type(tokenizer).encode_batch
         asked = _tokenized(run, encode, questions, _QUESTIONS_AT_ONCE, "questions")
     asked_ids = [row for part in asked for row in part]
+    tokenizer.count(questions, asked_ids)
+    tokenizer.count(data.contexts, [row.tolist() for row in np.split(ids, lengths.cumsum()[:-1])])
     kept = [row[:max_query_length] for row in asked_ids]
     return _Tokens(
         ids,
@@ -233,7 +236,8 @@ def squad_features(
     Differs: the original skips questions whose context has no token or cannot be aligned.
     """
     check_lengths(max_seq_length, doc_stride, max_query_length)
-    tokens = _tokens(data, tokenizer, max_query_length, num_workers)
+    with tokenizer.counting(data.path) if is_logged else nullcontext():
+        tokens = _tokens(data, tokenizer, max_query_length, num_workers)
     paragraphs = np.array([question.paragraph for question in data.questions], np.int64)
     windows = cut_windows(
         np.diff(tokens.paragraph_offsets)[paragraphs],

@@ -167,7 +167,7 @@ class Answerer:
         self, predictor: Predictor, tokenizer: Tokenizer, settings: AnswerSettings
     ) -> None:
         self._predictor = predictor
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         self.settings = settings
         self.num_questions = 0
         self.issues = DataIssues("questions", "id")
@@ -182,7 +182,7 @@ class Answerer:
             asked.append(Question(str(number), question.question, index, (), False))
         data = SquadData(list(contexts), asked, "questions")
         features = squad_features(
-            data, self._tokenizer, **settings.lengths, is_training=False, is_logged=False
+            data, self.tokenizer, **settings.lengths, is_training=False, is_logged=False
         )
         for index in features.cut_questions:
             self.issues.add(
@@ -371,5 +371,6 @@ def answer_file(path: str, answerer: Answerer, output_path: str | None = None) -
                     out.write(line.encode() + b"\n")
                 out.flush()
     finally:
-        logging.info("Answered %d questions", answerer.num_questions)
+        pieces = answerer.tokenizer.counts.describe()
+        logging.info("Answered %d questions: %s", answerer.num_questions, pieces)
         answerer.issues.log()

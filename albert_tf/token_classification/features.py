@@ -59,7 +59,9 @@ class WordTokenizer:
         unknown = [self.tokenizer.unk_id]
         for word, ids in zip(new, self.tokenizer.encode_batch(new), strict=True):
             known[word] = ids or unknown
-        return [known[word] for word in words]
+        found = [known[word] for word in words]
+        self.tokenizer.count(words, found)
+        return found
 
 
 def token_features(

@@ -199,7 +199,8 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
         path, length = getattr(self.settings, f"{split}_file"), self.settings.max_seq_length
         ids = {name: i for i, name in enumerate(self.labels.names)}
         rows = ((s.words, [ids[label] for label in s.labels or ()]) for s in self._read(path))
-        features = token_features(rows, tokenize, length)
+        with self.tokenizer.counting(path):
+            features = token_features(rows, tokenize, length)
         logging.info("%s: windows=%d max_seq_length=%d", path, len(features.sequences), length)
         return features
 
@@ -211,6 +212,7 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
         self.confusions = metrics.confusion_matrix(
             features.label_ids, predicted.label_ids, labels=range(len(self.labels.names))
         )
+        self.evaluated = predicted.label_ids, features.label_ids
         return evaluation_scores(features, predicted, self.labels, self.scheme)
 
     def predict(self, step: int) -> None:

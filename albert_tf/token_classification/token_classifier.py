@@ -14,6 +14,7 @@ from albert_tf.data.errors import UserError
 from albert_tf.data.sequences import check_room
 from albert_tf.data.strict_json import listed
 from albert_tf.finetuning.in_memory import fit_rows
+from albert_tf.finetuning.metrics import warn_of_constant
 from albert_tf.finetuning.predictor import new_predictor
 from albert_tf.labels import Labels
 from albert_tf.modeling.models import AlbertForTokenClassification
@@ -149,7 +150,7 @@ class TokenClassifier(WordTagger):
         length = self._predictor.max_seq_length
         return fit_rows(
             self.model,
-            self._tokenizer,
+            self.tokenizer,
             StoredTask(TOKENS, self._labels, False, columns, length),
             self._rows(sentences, labels),
             self._rows(*validation_data) if validation_data is not None else [],
@@ -178,6 +179,7 @@ class TokenClassifier(WordTagger):
             self._predictor.max_seq_length,
         )
         predicted = predict_labels(features, self._predictor, "evaluating")
+        warn_of_constant(predicted.label_ids, features.label_ids, self._labels)
         return evaluation_scores(features, predicted, self._labels, self.scheme)
 
     def save(self, directory: str | os.PathLike) -> None:
@@ -186,7 +188,7 @@ class TokenClassifier(WordTagger):
         if model.trained_task is None:  # stores the labels
             task = StoredTask(TOKENS, self._labels, False, max_seq_length=length)
             model.set_origin(model.tokenizer, task, has_new_head=model.has_new_head)
-        save(model, directory, tokenizer=self._tokenizer)
+        save(model, directory, tokenizer=self.tokenizer)
 
     def _rows(
         self, sentences: Iterable[Sequence[str]], labels: Iterable[Sequence[str]]

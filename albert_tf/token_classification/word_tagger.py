@@ -127,7 +127,7 @@ class WordTagger:
 
     def __init__(self, predictor: Predictor, tokenizer: Tokenizer, labels: Labels) -> None:
         self._predictor = predictor
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         self._tokenize = WordTokenizer(tokenizer)
         self._labels = labels
         self.scheme = scheme_of(labels.names)
@@ -232,4 +232,5 @@ def predict_file(path: str, tagger: WordTagger, output_path: str | None, token_c
                     out.write(json.dumps(answer, ensure_ascii=False).encode() + b"\n")
                 out.flush()
     finally:
-        logging.info("Predicted %d sentences", tagger.num_sentences)
+        pieces = tagger.tokenizer.counts.describe()
+        logging.info("Predicted %d sentences: %s", tagger.num_sentences, pieces)

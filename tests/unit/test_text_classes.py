@@ -154,6 +154,19 @@ def test_loaded_models_predict_as_models_in_memory(case, model, directory, token
     assert_equal(call(case, case.kind(albert_tf.load(directory))), expected)
 
 
+def test_unknown_pieces_are_reported_once(case, directory, caplog):
+    def foreign(value):
+        return [foreign(v) for v in value] if isinstance(value, list) else f"{value} 서울 도시"
+
+    model = case.kind.load(directory)
+    call(case, model)
+    assert "unknown" not in caplog.text
+    for _ in range(2):
+        model(**{name: foreign(values[:2]) for name, values in case.arguments.items()}, **case.call)
+    (warning,) = [message for message in caplog.messages if "unknown" in message]
+    assert "most often '도', '서', '시', '울'" in warning
+
+
 def test_predictions_do_not_depend_on_order_and_batches(case, directory, loaded):
     expected = call(case, loaded)
     backwards = call(case, case.kind.load(directory, batch_size=3), slice(None, None, -1))

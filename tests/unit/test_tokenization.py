@@ -12,6 +12,7 @@ from albert_tf.data.text_examples import TextExample
 from albert_tf.finetuning.texts import text_sequences
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import tokenizer_from_files
+from albert_tf.tokenization.piece_counts import PieceCounts, warn_of_unreachable_pieces
 from albert_tf.tokenization.sentence_piece import (
     SentencePieceTokenizer,
     align_clean_text,
@@ -365,3 +366,58 @@ class TestCall:
         assert tokenizer.decode(tf.constant(ids[0])) == tokenizer.decode(ids[0])
         assert tokenizer.cls_token not in tokenizer.decode(ids[0])
         assert tokenizer.decode(ids[0], skip_special_tokens=False).startswith(tokenizer.cls_token)
+
+
+@pytest.mark.parametrize(
+    ("texts", "described"),
+    [
+        (["the light", "", "lighthouses"], "unknown_pieces=0.00% pieces_per_word=1.67"),
+        (["the [UNK] <unk> \U0001f600"], "unknown_pieces=87.50% pieces_per_word=2.00"),
+        # Every character of a script without blanks is a word, but not hangul.
+        (["中国", "中中国 the"], "unknown_pieces=0.00% pieces_per_word=1.00"),
+        (["นา", "서울 중"], "unknown_pieces=100.00% pieces_per_word=0.75"),
+        ([], "unknown_pieces=0.00% pieces_per_word=0.00"),
+    ],
+)
+def test_pieces_and_words_are_counted(wordpiece, texts, described):
+    counts = PieceCounts()
+    counts.add(wordpiece, texts, wordpiece.encode_batch(texts))
+    assert counts.describe() == described
+    assert counts["pieces"] == sum(map(len, wordpiece.encode_batch(texts)))
+
+
+def test_the_most_frequent_unknown_characters_are_named(spm, wordpiece, golden):
+    texts = ["the \U0001f600 road 서서서서", "a bridge 서 \u200d"]
+    counts = PieceCounts()
+    counts.add(spm, texts, spm.encode_batch(texts))
+    warning = counts.warning("pieces.model")
+    assert "are unknown to the vocabulary pieces.model, most often '서', '\U0001f600'" in warning
+    counts = PieceCounts()
+    counts.add(wordpiece, ["the ll"], wordpiece.encode_batch(["the ll"]))  # without "##l"
+    assert counts.warning("").startswith("1 of 2 pieces (50.0%) are unknown")
+    assert "most often 'll'" in counts.warning("")
+
+
+def test_a_tokenizer_warns_once_and_counts_each_source(model_file, caplog):
+    spm = tokenizer_from_files(spm_model_file=model_file)
+    for text in ("the road was long", *["서 road"] * 3):
+        spm(text)
+    assert [text.split(" unknown")[0] for text in caplog.messages] == ["1 of 13 pieces (7.7%) are"]
+    caplog.clear()
+    with caplog.at_level("INFO", logger="absl"):
+        for source in ("a.txt", "b.txt"):
+            with spm.counting(source):
+                spm("서 road")
+    info, warning, *others = caplog.messages
+    assert info == "a.txt: pieces=4 unknown_pieces=25.00% pieces_per_word=2.00"
+    assert warning.startswith("a.txt: 1 of 4 pieces (25.0%) are unknown")
+    assert [text[:6] for text in others] == ["b.txt:"] * 2
+    assert spm.counts["pieces"] == 21
+
+
+def test_unreachable_capitals_are_reported(model_file, wordpiece, caplog):
+    warn_of_unreachable_pieces(wordpiece)
+    warn_of_unreachable_pieces(tokenizer_from_files(vocab_file=model_file, do_lower_case=False))
+    assert not caplog.messages
+    warn_of_unreachable_pieces(tokenizer_from_files(vocab_file=model_file))
+    assert "83 of 1000 pieces, such as '▁The', are never used" in caplog.text

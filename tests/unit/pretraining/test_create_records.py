@@ -7,11 +7,12 @@ import pytest
 
 from albert_tf.data.files import match_files
 from albert_tf.data.tfrecord import count_records, read_records
-from albert_tf.pretraining.corpus import Block
+from albert_tf.pretraining.corpus import Block, cut_into_blocks
 from albert_tf.pretraining.create_data import CreationReport
 from albert_tf.pretraining.create_records import (
     chunk_numbers,
     create_records,
+    sample_counts,
     shuffled,
     shuffled_jobs,
     shuffled_order,
@@ -125,11 +126,13 @@ def test_documents_of_one_line_and_a_single_document(tmp_path, word_pieces):
     _, counts = create(str(tmp_path / "many"), tmp_path / "a", word_pieces)
     assert counts["one_segment_documents"] == 2
     assert counts["random_parts"] >= 4
-    assert not list(CreationReport(SETTINGS, counts, 1).warnings())
+    (warning,) = CreationReport(SETTINGS, counts, 1).warnings()
+    assert "2 of 3 documents have only one line" in warning
+    assert "the sentence labels are 1" in warning
     (tmp_path / "one").write_text("the road was long\n")
     _, counts = create(str(tmp_path / "one"), tmp_path / "b", word_pieces)
     assert counts["random_parts_of_only_document"] == 2
-    (warning,) = CreationReport(SETTINGS, counts, 1).warnings()
+    warning, _ = CreationReport(SETTINGS, counts, 1).warnings()
     assert "2 of 2 random second parts are from the same document" in warning
 
 
@@ -231,3 +234,31 @@ def test_warnings():
     assert "asks for 77 predictions in 512 tokens" in warning
     assert "allows only 20, so 3.9%" in warning
     assert masking_limit_warning(128, MaskingSettings()) is None
+
+
+def test_a_blank_line_after_every_sentence_is_reported(tmp_path, word_pieces):
+    (tmp_path / "text").write_text("the road was long\n\nthe bridge fell\n\n" * 5)
+    _, counts = create(str(tmp_path / "text"), tmp_path, word_pieces)
+    one_line, same = CreationReport(SETTINGS, counts, 1).warnings()
+    assert one_line.startswith("10 of 10 documents have only one line")
+    assert same.startswith("The sentence labels of the records are all the same")
+    settings = InstanceSettings(SegmentSettings(sentence_loss="none"))
+    assert not list(CreationReport(settings, counts, 1).warnings())
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_unknown_pieces_are_counted_by_all_workers(tmp_path, word_pieces, workers):
+    for n in range(4):
+        (tmp_path / f"{n}").write_text("the road\nwas long\n\n" * 9 + "서울은 ✓\n도시\n" * n)
+    files = [str(tmp_path / f"{n}") for n in range(4)]
+    outputs = [str(tmp_path / "records")]
+    counts = create_records(files, outputs, word_pieces, SETTINGS, workers, block_bytes=100)
+    texts = [line for path in files for line in Path(path).read_text().split("\n")]
+    ids = [i for row in word_pieces.encode_batch(texts) for i in row]
+    assert counts["pieces"] == len(ids) == counts["text_tokens"]
+    assert counts["unknown_pieces"] == ids.count(word_pieces.unk_id)
+    report = CreationReport(SETTINGS, counts, 1, "words.txt")
+    assert f"unknown_pieces={ids.count(word_pieces.unk_id) / len(ids):.2%}" in report.lines()[0]
+    assert "vocabulary words.txt, most often '✓', '도', '서'" in next(report.warnings())
+    sampled = sample_counts(cut_into_blocks(files, 100), word_pieces, workers)
+    assert {name: counts[name] for name in sampled} == sampled

@@ -1,0 +1,95 @@
+"""How well a vocabulary fits texts: the share of unknown pieces, and pieces per word."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from absl import logging
+
+from albert_tf.data.strict_json import listed
+
+if TYPE_CHECKING:
+    from albert_tf.tokenization.base import Tokenizer
+
+_LIMIT = 0.01  # larger shares of unknown or unreachable pieces are reported as warnings
+_TEXTS_SEARCHED = 1000  # per call of `add`, for unknown characters
+_NAMED = 8
+_CHARACTER = "unknown_piece "  # prefix of the counts of unknown characters
+
+# Scripts without blanks: Thai, Lao, Myanmar, Khmer, kana, ideographs.
+_NO_BLANKS = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff"
+)
+_WORD = re.compile(f"[{_NO_BLANKS}]|[^\\s{_NO_BLANKS}]+")
+
+
+class PieceCounts(Counter[str]):
+    """The numbers of `pieces`, `unknown_pieces` and `words`, and of each unknown character.
+
+    Words are separated by white space. In scripts without blanks, such as Chinese, Japanese and
+    Thai, every character is a word. Unknown characters are only counted where more than 1% of the
+    pieces are unknown, because this requires tokenizing the texts again.
+    """
+
+    def add(self, tokenizer: Tokenizer, texts: Sequence[str], ids: Sequence[list[int]]) -> None:
+        """Adds the counts of texts, given the ids of their pieces."""
+        unknown = [row.count(tokenizer.unk_id) for row in ids]
+        words = sum(len(t.split() if t.isascii() else _WORD.findall(t)) for t in texts)
+        part = PieceCounts(pieces=sum(map(len, ids)), unknown_pieces=sum(unknown), words=words)
+        self.update(part)
+        if part.is_poor:
+            found = [text for text, number in zip(texts, unknown, strict=True) if number]
+            characters = _unknown_characters(tokenizer, found[:_TEXTS_SEARCHED])
+            self.update({f"{_CHARACTER}{name}": n for name, n in characters.items()})
+
+    @property
+    def is_poor(self) -> bool:
+        """Whether more than 1% of the pieces are unknown."""
+        return self["unknown_pieces"] > _LIMIT * self["pieces"]
+
+    def describe(self) -> str:
+        """Returns the share of unknown pieces and the number of pieces per word."""
+        share = self["unknown_pieces"] / max(self["pieces"], 1)
+        rate = self["pieces"] / max(self["words"], 1)
+        return f"unknown_pieces={share:.2%} pieces_per_word={rate:.2f}"
+
+    def warning(self, vocabulary: str) -> str:
+        """Returns a warning that names the most frequent unknown characters."""
+        names = [name for name in self if name.startswith(_CHARACTER)]
+        names = sorted(names, key=lambda name: (-self[name], name))[:_NAMED]
+        number, total = self["unknown_pieces"], self["pieces"]
+        return (
+            f"{number:,} of {total:,} pieces ({number / total:.1%}) are unknown to the vocabulary "
+            f"{vocabulary}, most often {listed(n[len(_CHARACTER) :] for n in names)}. A model "
+            "cannot distinguish unknown pieces. Use a model or vocabulary for this language "
+            "(train_sentencepiece trains a vocabulary), or correct the encoding of the text."
+        )
+
+
+def _unknown_characters(tokenizer: Tokenizer, texts: Sequence[str]) -> Counter[str]:
+    """Counts the unknown characters of texts or, if there are none, the unknown words.
+
+    A word of WordPiece can be unknown although all of its characters are known.
+    """
+    words: Counter[str] = Counter()
+    for text in (unicodedata.normalize("NFC", text) for text in texts):
+        encoding = zip(*tokenizer.encode_with_offsets(text), strict=True)
+        words.update(text[start:end] for i, start, end in encoding if i == tokenizer.unk_id)
+    characters = Counter(character for word in words.elements() for character in word)
+    unknown = {c: n for c, n in characters.items() if tokenizer.unk_id in tokenizer.encode(c)}
+    return Counter(unknown) or words
+
+
+def warn_of_unreachable_pieces(tokenizer: Tokenizer) -> None:
+    """Logs a warning if lower-casing makes more than 1% of the vocabulary unreachable."""
+    found = [token for token in tokenizer.tokens if token != token.lower() and token[0] not in "[<"]
+    if tokenizer.do_lower_case and len(found) > _LIMIT * tokenizer.vocab_size:
+        logging.warning(
+            "%s: %d of %d pieces, such as %r, are never used, because they contain capital letters "
+            "but texts are lower-cased. Pass `do_lower_case`=False to use them",
+            *(tokenizer.source, len(found), tokenizer.vocab_size, found[0]),
+        )
