@@ -312,17 +312,19 @@ def json_objects(
         if not others and (table := _table_rows(first)) is not None:
             issues.unit = "row"
             return [*enumerate(table, start=1)]
-    rows: list[tuple[int, dict[str, Any] | UserError]] = []
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            try:
-                row = parse_json(line, path, line=number)
-                if not isinstance(row, dict):
-                    raise JsonValue(row, f"line {number} of {path}").error("a JSON object")
-            except JsonError as error:
-                row = UserError(f"{error} Expected: {wanted}.")
-            rows.append((number, row))
-    return rows
+    lines = enumerate(text.split("\n"), start=1)
+    return [(at, json_object(path, line, at, wanted)) for at, line in lines if line.strip()]
+
+
+def json_object(path: str, line: str, number: int, wanted: str) -> dict[str, Any] | UserError:
+    """Returns the object in a line, or the error if the line is malformed."""
+    try:
+        row = parse_json(line, path, line=number)
+        if not isinstance(row, dict):
+            raise JsonValue(row, f"line {number} of {path}").error("a JSON object")
+        return row
+    except JsonError as error:
+        return UserError(f"{error} Expected: {wanted}.")
 
 
 def _table_rows(value: Any) -> list[dict[str, Any]] | None:

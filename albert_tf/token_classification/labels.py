@@ -3,16 +3,22 @@
 * plain: a label is a class, such as a part of speech.
 * IOB2: `B-PER` starts an entity of type PER, `I-PER` continues it, `O` is outside.
 * IOB1: `I-PER` also starts an entity. `B-PER` is only used directly after an entity of this type.
-* IOBES: like IOB2, but the last word of an entity has `E-PER`, and a single word `S-PER`.
+* IOBES: like IOB2, but the last word of an entity has `E-PER`, and a single word `S-PER`. In BILOU,
+  these are `L-PER` and `U-PER`. In BMES, `M-PER` is used instead of `I-PER`.
 
 The type follows the first hyphen. If there is only one type, all labels may omit it: `B`, `I`, `O`.
+`b-PER`, `B_PER` and `PER-B` are other forms of `B-PER`.
 """
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from typing import Final, NamedTuple
+
+from absl import logging
 
 from albert_tf.data.errors import UserError
 from albert_tf.data.strict_json import listed, shown
@@ -21,10 +27,19 @@ SCHEMES: Final = ("plain", "IOB1", "IOB2", "IOBES")
 PLAIN, IOB1, IOB2, IOBES = SCHEMES
 OUTSIDE: Final = "O"
 _PREFIXES = frozenset("BIES")
-_REMEDY = (
-    "Use one scheme for all files: plain, IOB1, IOB2 or IOBES. In BILOU files, rename L- to E- and "
-    "U- to S-."
-)
+_SAME_PREFIXES = {"L": "E", "U": "S", "M": "I"}  # BILOU and BMES
+_FORMS = re.compile("([BIESLUM])[-_](.+)|(.+)[-_]([BIESLUM])", re.IGNORECASE | re.DOTALL)
+_MOST_SLIPS, _MOST_PLACES = 0.01, 5  # share of words; places shown
+_OPEN = "IOB1 or IOB2"
+# Label of a pair that is evidence for a scheme, and its description.
+_EVIDENCE = {
+    IOBES: (1, "is only used in IOBES"),
+    _OPEN: (0, "ends an entity, as in IOB1 and IOB2"),
+    IOB1: (1, "starts an entity as in IOB1"),
+    IOB2: (1, "starts an entity as in IOB2"),
+}
+_Pair = tuple[str, str]  # labels of adjacent words
+_REMEDY = "Use one scheme for all files: plain, IOB1, IOB2 or IOBES."
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,63 +74,101 @@ def recognize_scheme(sentences: Iterable[Sentence]) -> str:
     For plain labels see `scheme_of`. In all schemes, `I-` after a word of another type starts an
     entity, as in conlleval. In IOBES, `I-` and `E-` after `O` also start an entity. Sentences
     without labels are ignored. Raises ValueError, with labels and lines, if labels follow two
-    schemes.
+    schemes in more than 1% of the words; fewer are logged.
     """
-    first: dict[tuple[str, str], tuple[Sentence, int]] = {}  # labels of adjacent words
+    places: dict[_Pair, list[tuple[Sentence, int]]] = {}  # the first ones of each pair
+    counts: Counter[_Pair] = Counter()
+    num_words = 0
     for sentence in sentences:
         if sentence.labels:
+            num_words += len(sentence.labels)
             for index, pair in enumerate(pairwise((OUTSIDE, *sentence.labels, OUTSIDE))):
-                first.setdefault(pair, (sentence, index))
-    malformed = _malformed(dict.fromkeys(label for _, label in first))
+                counts[pair] += 1
+                if counts[pair] <= _MOST_PLACES:
+                    places.setdefault(pair, []).append((sentence, index))
+    names = dict.fromkeys(label for _, label in places)
+    malformed = _malformed(names)
     if malformed is None:
+        _warn_of_unknown_forms(names)
         return PLAIN
+    evidence = _evidence(places)
 
-    def place(pair: tuple[str, str], side: int = 1) -> str:
-        sentence, index = first[pair]
-        return f"{shown(pair[side])} ({sentence.where(index - 1 + side)})"
+    def found(pairs: Iterable[_Pair], side: int = 1) -> list[str]:
+        return [
+            f"{shown(pair[side])} ({sentence.where(index - 1 + side)})"
+            for pair in pairs
+            for sentence, index in places[pair]
+        ]
+
+    def choose(one: str, other: str) -> str:
+        """Returns the scheme with more evidence; logs evidence for the other one."""
+        few, many = sorted((one, other), key=lambda name: sum(counts[p] for p in evidence[name]))
+        number = sum(counts[pair] for pair in evidence[few])
+        first = {name: found(evidence[name], _EVIDENCE[name][0]) for name in (one, other)}
+        if number > _MOST_SLIPS * num_words:
+            one, other = (f"{first[name][0]} {_EVIDENCE[name][1]}" for name in (one, other))
+            raise UserError(
+                f"The labels follow two schemes: {one}, but {other}. These are {number} of "
+                f"{num_words} words; at most {_MOST_SLIPS:.0%} are accepted. {_REMEDY}"
+            )
+        if number:
+            logging.warning(
+                "words=%d of %d violate the scheme of the labels and are read as in conlleval: %s",
+                number,
+                num_words,
+                ", ".join(first[few][:_MOST_PLACES]),
+            )
+        return many
 
     if malformed:
-        pair = next(pair for pair in first if pair[1] == malformed[0])
+        [first, *_] = found(pair for pair in places if pair[1] == malformed[0])
         raise UserError(
-            f"{place(pair)} must be O, or B-, I-, E- or S- with a type, like other labels of the "
-            f"file. {_REMEDY}"
+            f"{first} must be O, or B-, I-, E- or S- with a type, like other labels of the file. "
+            f"{_REMEDY}"
         )
-    iob1 = iob2 = iobes = unclosed = None
-    for pair in reversed(first):
+    return IOBES if choose(IOBES, _OPEN) == IOBES else choose(IOB1, IOB2)
+
+
+def _evidence(pairs: Iterable[_Pair]) -> dict[str, list[_Pair]]:
+    """Returns the pairs of adjacent labels that only occur in some schemes, see `_EVIDENCE`."""
+    found: dict[str, list[_Pair]] = {name: [] for name in _EVIDENCE}
+    for pair in pairs:
         (left, left_type), (right, right_type) = map(split_label, pair)
         is_same_type = left_type == right_type
         if right in ("E", "S"):
-            iobes = pair
+            found[IOBES].append(pair)
         if left in ("B", "I") and not (right in ("I", "E") and is_same_type):
-            unclosed = pair
+            found[_OPEN].append(pair)
         if right == "I" and left == OUTSIDE:
-            iob1 = pair
+            found[IOB1].append(pair)
         if right == "B" and (left == OUTSIDE or not is_same_type):
-            iob2 = pair
-    if iobes and unclosed:
-        raise UserError(
-            f"The labels follow two schemes: {place(unclosed, 0)} ends an entity, as in IOB1 "
-            f"and IOB2, but {place(iobes)} is only used in IOBES. {_REMEDY}"
+            found[IOB2].append(pair)
+    return found
+
+
+def _warn_of_unknown_forms(names: Collection[str]) -> None:
+    """Warns if plain labels look like labels of entities."""
+    doubtful = [name for name in names if _FORMS.fullmatch(name) or "*" in name]
+    if 2 * len(doubtful) > len(names):
+        logging.warning(
+            "labels such as %s are read as plain classes, not as entities. Labels of entities are "
+            "written as B-PER, I-PER and O",
+            listed(doubtful[:3]),
         )
-    if iob1 and iob2 and not iobes:
-        raise UserError(
-            f"The labels follow two schemes: {place(iob1)} starts an entity as in IOB1, but "
-            f"{place(iob2)} as in IOB2. {_REMEDY}"
-        )
-    if iobes:
-        return IOBES
-    return IOB1 if iob1 else IOB2
 
 
 def _malformed(names: Collection[str]) -> list[str] | None:
     """Returns the labels that lack the prefix or type of others. `None` if labels are plain."""
     starts = {name[:2] for name in names}
     is_typed = bool(starts & {"B-", "I-"}) or starts in ({"S-"}, {"S-", OUTSIDE})
-    if not is_typed:
+    parts = {name: split_label(name) for name in names}
+    others = [name for name, (prefix, _) in parts.items() if prefix != OUTSIDE]
+    # Other forms are recognized if all labels have them.
+    has_begin = any(parts[name][0] in ("B", "S") for name in others)
+    if not (is_typed or (has_begin and all(map(_FORMS.fullmatch, others)))):
         is_untyped = {*names} <= {*_PREFIXES, OUTSIDE} and bool({"B", "I"} & {*names})
         return [] if is_untyped else None
-    parts = {name: split_label(name) for name in names if name != OUTSIDE}
-    return [name for name, (prefix, kind) in parts.items() if prefix not in _PREFIXES or not kind]
+    return [name for name in others if parts[name][0] not in _PREFIXES or not parts[name][1]]
 
 
 def scheme_of(names: Sequence[str]) -> str:
@@ -136,10 +189,14 @@ def scheme_of(names: Sequence[str]) -> str:
     return PLAIN if malformed is None else IOB2
 
 
+@cache
 def split_label(label: str) -> tuple[str, str]:
     """Splits a label of a scheme other than plain: `B-PER` is ("B", "PER"), `O` is ("O", "")."""
-    prefix, _, kind = label.partition("-")
-    return prefix, kind
+    if form := _FORMS.fullmatch(label):
+        prefix, kind = form[1] or form[4], form[2] or form[3]
+    else:
+        prefix, _, kind = label.partition("-")
+    return _SAME_PREFIXES.get(prefix.upper(), prefix.upper()), kind
 
 
 def entities(labels: Sequence[str], scheme: str) -> list[Entity]:

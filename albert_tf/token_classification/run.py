@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,13 +15,19 @@ from albert_tf.data.files import write_then_rename
 from albert_tf.data.sequences import check_room
 from albert_tf.data.streams import is_regular_file, source_name
 from albert_tf.data.strict_json import listed, shown
+from albert_tf.data.tables import JSON_LINES, DataIssues, format_of
 from albert_tf.data.text_examples import DEV, TEST, TRAIN
 from albert_tf.finetuning import flow
 from albert_tf.finetuning.job import Job, RunContext, check_predictions
 from albert_tf.finetuning.task import class_weights
 from albert_tf.labels import Labels, warn_of_doubtful_labels
 from albert_tf.modeling.models import AlbertForTokenClassification
-from albert_tf.token_classification.data import read_sentences, write_predictions
+from albert_tf.token_classification.data import (
+    TEXTS,
+    read_sentences,
+    recognize_kind,
+    write_predictions,
+)
 from albert_tf.token_classification.export import (
     export_text_token_classifier,
     export_token_classifier,
@@ -92,6 +98,7 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
                 "The labels are unknown. Pass `train_file` to read them, or an `output_dir` that "
                 "contains a model with labels."
             )
+        self.kinds: dict[str, str] = {}  # of files to predict
         schemes = {}
         self.class_weights = None
         if settings.do_train or is_new:
@@ -119,7 +126,9 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
         self.best_metric = best_metric(self.scheme)
         self.evaluates = settings.do_eval
 
-    def _read(self, path: str, *, has_labels: bool = True) -> Iterator[Sentence]:
+    def _read(
+        self, path: str, *, has_labels: bool = True, issues: DataIssues | None = None
+    ) -> Iterator[Sentence]:
         if not is_regular_file(path, "a file of words"):
             raise UserError(f"{source_name(path)} is read twice, so it must be a file.")
         return read_sentences(
@@ -127,10 +136,35 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
             token_column=self.settings.token_column,
             label_column=self.settings.label_column if has_labels else None,
             needs_labels=has_labels,
+            kind=self.kinds.get(path),
+            issues=issues,
         )
 
+    def _read_first(self, path: str, *, has_labels: bool = True) -> Iterator[Sentence]:
+        """Reads a file and logs how it is read, and its problems."""
+        settings, issues = self.settings, DataIssues(path)
+        is_numbered = True
+        for sentence in self._read(path, has_labels=has_labels, issues=issues):
+            is_numbered = is_numbered and _are_consecutive(sentence.words)
+            yield sentence
+        kind = self.kinds.get(path) or format_of(path)
+        if kind not in (JSON_LINES, TEXTS):
+            columns = [f"{name}={getattr(settings, name)}" for name in _COLUMNS[: 1 + has_labels]]
+            kind = f"columns ({', '.join(columns)})"
+        logging.info("Reading %s as %s", path, kind)
+        issues.log()
+        if is_numbered:
+            logging.warning(
+                "%s: the words are the numbers 1, 2, 3, ... Is `token_column`=%d the column of the "
+                "words?",
+                path,
+                settings.token_column,
+            )
+
     def _check_words(self, path: str) -> None:
-        for _ in self._read(path, has_labels=False):
+        label_column = self.settings.label_column
+        self.kinds[path] = recognize_kind(path, self.labels.names, label_column)
+        for _ in self._read_first(path, has_labels=False):
             pass
 
     def _check_labels(self, split: str) -> tuple[Counter[str], str]:
@@ -141,7 +175,7 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
 
         def checked() -> Iterator[Sentence]:
             nonlocal num_sentences
-            for sentence in self._read(path):
+            for sentence in self._read_first(path):
                 labels = sentence.labels or ()
                 for index, label in enumerate(labels):
                     if self.labels.names and label not in self.labels.names:
@@ -222,7 +256,8 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
             predictor = self.predictor(settings.predict_batch_size)
             tagger = WordTagger(predictor, self.tokenizer, self.labels)
         if settings.do_predict and settings.test_file:
-            ending = os.path.splitext(settings.test_file)[1]
+            kind = self.kinds[settings.test_file]
+            ending = ".jsonl" if kind == TEXTS else os.path.splitext(settings.test_file)[1]
             path = os.path.join(settings.output_dir, f"test_results{ending}")
             with write_then_rename(path) as file:
                 write_predictions(
@@ -231,12 +266,12 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
                     tagger.predict_words,
                     self.scheme,
                     token_column=settings.token_column,
+                    kind=kind,
                 )
             logging.info("Wrote predictions for %s to %s", settings.test_file, path)
         if settings.predict_file:
-            predict_file(
-                settings.predict_file, tagger, settings.predict_output_file, settings.token_column
-            )
+            path, output = settings.predict_file, settings.predict_output_file
+            predict_file(path, tagger, output, settings.token_column, self.kinds.get(path))
 
     @staticmethod
     def export_model(
@@ -248,6 +283,13 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
         length = task.max_seq_length
         assert length is not None
         return export_text_token_classifier(model, task.labels, tokenizer, export_dir, length)
+
+
+def _are_consecutive(words: Sequence[str]) -> bool:
+    if not all(word.isdecimal() and len(word) < 10 for word in words):
+        return False
+    first = int(words[0])
+    return [*map(int, words)] == [*range(first, first + len(words))]
 
 
 def run_token_classification(

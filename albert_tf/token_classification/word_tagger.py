@@ -210,10 +210,17 @@ def as_words(name: str, value: object) -> list[str]:
     return as_texts(name, value) if not isinstance(value, list | tuple) or value else []
 
 
-def predict_file(path: str, tagger: WordTagger, output_path: str | None, token_column: int) -> None:
+def predict_file(
+    path: str,
+    tagger: WordTagger,
+    output_path: str | None,
+    token_column: int,
+    kind: str | None = None,
+) -> None:
     """Labels the words of a file, or of the lines of the standard input, "-".
 
-    Predictions for files have the format of the file, see `write_predictions`. Lines of the
+    Predictions for files have the format of the file, see `write_predictions` and, for `kind`,
+    `recognize_kind`. Lines of the
     standard input and of pipes are texts. Their predictions are JSON Lines with `text` and
     `predicted_entities`, and are written immediately. If `output_path` is `None`, predictions are
     written to the standard output. Raises ValueError, with the line, if the input is invalid.
@@ -221,9 +228,8 @@ def predict_file(path: str, tagger: WordTagger, output_path: str | None, token_c
     try:
         with open_output(output_path) as out:
             if is_regular_file(path, "a file of words"):
-                write_predictions(
-                    path, out, tagger.predict_words, tagger.scheme, token_column=token_column
-                )
+                predict, scheme = tagger.predict_words, tagger.scheme
+                write_predictions(path, out, predict, scheme, token_column=token_column, kind=kind)
                 return
             for texts in parse_lines(path, lambda text, number: text):
                 for text, offsets, _, labels, probabilities in tagger.predict_rows(texts):

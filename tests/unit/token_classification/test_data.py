@@ -8,6 +8,7 @@ import pytest
 from albert_tf.token_classification import data
 from albert_tf.token_classification.data import (
     read_sentences,
+    recognize_kind,
     split_words,
     text_entities,
     write_predictions,
@@ -141,6 +142,7 @@ def test_rows_of_conllu_without_words_are_skipped(read, tmp_path):
         ("a\tO\rb\tO\r", {}, ["line 1", "carriage return"]),
         ("", {}, ["contains no words"]),
         ("a O\n", {"token_column": 1}, ["`label_column`", "1 and -1"]),
+        ("a,O\n", {"name": "t.conll.csv"}, ["separated by tabs", ".tsv"]),
         ("a O\nb\u00e9 O\n".encode("latin-1"), {}, ["line 2", "0xe9", "UTF-8"]),
         (b"a O\n" * 3000 + b"b \xff\n", {}, ["line 3001", "0xff"]),
     ],
@@ -195,7 +197,9 @@ def _entities(*spans: tuple) -> str:
     [
         ('{"tokens": ["a"], "labels": ["X", "Y"]}', ["1 tokens", "2 labels"]),
         ('{"tokens": ["a"], "labels": [0]}', ["labels[0]", "text"]),
-        ('{"words": ["a"]}', ["tokens is missing", "words", '"entities"']),
+        ('{"word": ["a"]}', ["tokens is missing", "word", '"entities"']),
+        ('{"text": "a", "label": [[0, 1]]}', ["label[0]", "an object"]),
+        ('{"tokens": ["a"], "labels": [null]}', ["labels[0]", "name of a label", "None"]),
         ('{"tokens"', ["not valid JSON"]),
         (_entities((0, 8, "LOC")), ["entities[0]", "'New York'", "'Yorkers'", "4 to 11"]),
         (_entities((0, 11, "A"), (4, 11, "B")), ["entities[1]", "overlap"]),
@@ -208,6 +212,87 @@ def test_invalid_json_lines_are_rejected(read, content, named):
     with pytest.raises(ValueError) as error:  # noqa: PT011
         read(f'\n{{"tokens": ["a"]}}\n{content}\n', "t.jsonl")
     assert all(part in str(error.value) for part in ["t.jsonl", "line 3", *named])
+
+
+SPAN = {"start": 4, "end": 7, "label": "LOC"}
+OTHER_OBJECTS = {
+    "tags": {"tokens": ["to", "NYC"], "ner_tags": ["O", "B-LOC"], "pos_tags": ["TO", "NNP"]},
+    "words": {"words": ["to", "NYC"], "tags": ["O", "B-LOC"]},
+    "doccano": {"id": 1, "text": "to  NYC", "label": [[4, 7, "LOC"]], "Comments": []},
+    "old doccano": {"text": "to  NYC", "labels": [[4, 7, "LOC"]]},
+    "doccano with relations": {
+        "text": "to  NYC",
+        "entities": [{"id": 1, "label": "LOC", "start_offset": 4, "end_offset": 7}],
+        "relations": [],
+    },
+    "Label Studio": {"text": "to  NYC", "label": [{**SPAN, "labels": ["LOC"], "label": None}]},
+    "prodigy": {"text": "to  NYC", "tokens": [{"text": "to", "id": 0}], "spans": [SPAN]},
+    "sentence": {"sentence": "to  NYC", "entities": [SPAN]},
+}
+
+
+@pytest.mark.parametrize("name", OTHER_OBJECTS)
+def test_objects_of_other_tools_are_read(name, read):
+    value = OTHER_OBJECTS[name]
+    for content in (json.dumps(value), json.dumps([value], indent=1), f"{json.dumps(value)}\n" * 2):
+        sentence = read(content, "t.json")[-1]
+        assert (sentence.words, sentence.labels) == (("to", "NYC"), ("O", "B-LOC"))
+
+
+def test_one_percent_of_malformed_lines_is_skipped(read, tmp_path):
+    for name, row, bad in (
+        ("t.conll", "a O\n", "b O O\n"),
+        ("t.tsv", "a\tO\n", "b\t\n"),
+        ("t.jsonl", '{"tokens": ["a"], "labels": ["O"]}\n', '{"tokens"\n'),
+        ("t.jsonl", '{"tokens": ["a"], "labels": ["O"]}\n', '{"tokens": ["a"], "labels": [0]}\n'),
+    ):
+        issues = data.DataIssues("f")
+        sentences = read(row * 50 + bad + row * 49, name, issues=issues)
+        assert sum(len(sentence.words) for sentence in sentences) == 99
+        [message] = issues.messages()
+        assert message.endswith("skipped (line 51)")
+        with pytest.raises(ValueError, match=r"line 50\W.*Malformed rows: 2 of 100"):
+            read(row * 49 + bad * 2 + row * 49, name)
+    # Malformed lines do not end a sentence, and are copied to predictions.
+    content = "a O\n" * 50 + "b\n" + "a O\n" * 49
+    assert len(read(content)) == 1
+    text = written(tmp_path / "t.conll", [(["X"] * 99, [1.0] * 99)])
+    assert text.replace("a O X", "a O") == content
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "kind"),
+    [
+        ("t.txt", "Anna lives in Berlin .\nThe train to Oslo leaves .\n", "raw texts"),
+        ("t", "Anna lives in Berlin .\n", "raw texts"),
+        ("t.txt", "\u5317\u4eac\u662f\u4e2d\u56fd\u7684\u9996\u90fd\u3002\n", "raw texts"),
+        ("t.txt", "Anna B-PER\nlives O\n", "columns"),
+        ("t.txt", "Anna\tNNP\n", "columns"),
+        ("t.txt", "Anna\nlives\n", "columns"),
+        ("t.conll", "Anna lives in Berlin .\n", "columns"),
+        ("t.txt", "Anna NNP\nlives VBZ\n", None),
+        ("t.jsonl", "", "JSON Lines"),
+    ],
+)
+def test_the_kind_of_a_file_to_predict_is_recognized(tmp_path, name, content, kind):
+    path = tmp_path / name
+    path.write_text(content, "utf-8")
+    if kind is None:
+        with pytest.raises(ValueError, match="may contain 2 columns or texts of 2 words"):
+            recognize_kind(str(path), ("O", "B-PER"), -1)
+    else:
+        assert recognize_kind(str(path), ("O", "B-PER"), -1) == kind
+
+
+def test_raw_texts_become_objects(tmp_path):
+    path, out = tmp_path / "t.txt", io.BytesIO()
+    path.write_text("to NYC\r\n\n")
+    predict = lambda words: [(["O", "B-LOC"], [1.0, 0.5])] * len(words)  # noqa: E731
+    write_predictions(str(path), out, predict, "IOB2", kind="raw texts")
+    first, second = map(json.loads, out.getvalue().splitlines())
+    entity = {"start": 3, "end": 6, "label": "LOC", "probability": 0.5}
+    assert first == {"text": "to NYC", "predicted_entities": [entity]}
+    assert second == {"text": "", "predicted_entities": []}
 
 
 @pytest.mark.parametrize("text", [*UNUSUAL_TEXTS, "don't co\u00adop \u200f\u05d0\u200d", "\u200b"])

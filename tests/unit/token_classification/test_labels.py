@@ -46,6 +46,12 @@ def sentences(*texts: str) -> list[Sentence]:
         ("IOBES", ["S-PER O B-LOC I-LOC E-LOC"]),
         ("IOBES", ["B E O S"]),
         ("IOBES", ["S-PER O I-LOC E-LOC O E-LOC"]),  # without B-
+        ("IOBES", ["B-PER L-PER U-LOC O"]),  # BILOU
+        ("IOBES", ["B-PER M-PER E-PER S-LOC O"]),  # BMES
+        ("IOB2", ["b-PER i-PER o"]),
+        ("IOB2", ["B_PER I_PER O"]),
+        ("IOB2", ["PER-B PER-I O"]),
+        ("plain", ["NOUN_S VERB PUNCT"]),
     ],
 )
 def test_schemes_are_recognized(scheme, texts):
@@ -57,7 +63,7 @@ def test_sentences_without_labels_are_ignored():
     assert recognize_scheme([unlabelled, *sentences("I-PER O")]) == "IOB1"
 
 
-@pytest.mark.parametrize("names", [("O", "B-X", "L-X", "U-X"), ("B-X", "PAD"), ("B-X", "B-")])
+@pytest.mark.parametrize("names", [("B-X", "PAD"), ("B-X", "B-")])
 def test_labels_of_a_model_in_two_schemes_are_rejected(names):
     with pytest.raises(ValueError, match=f"two schemes: .*'{names[-1]}' must be O"):
         scheme_of(names)
@@ -69,7 +75,6 @@ def test_labels_of_a_model_in_two_schemes_are_rejected(names):
         (["O B-PER O", "O NOUN"], ["'NOUN' (t.conll:6)"]),
         (["B-PER", "O I-PER"], ["'B-PER' (t.conll:1)", "'I-PER' (t.conll:4)"]),
         (["B-PER I-PER O S-LOC"], ["'I-PER' (t.conll:2)", "'S-LOC' (t.conll:4)"]),
-        (["B-PER L-PER U-LOC"], ["'L-PER' (t.conll:2)", "BILOU"]),
         (["B-PER B-"], ["'B-' (t.conll:2)"]),
     ],
 )
@@ -80,8 +85,35 @@ def test_errors_name_the_lines_of_labels_in_two_schemes(texts, named):
 
 
 @pytest.mark.parametrize(
+    ("scheme", "right", "slip", "named"),
+    [
+        ("IOB2", "B-PER O O", "O I-PER O", "'I-PER' (t.conll:398), 'I-PER' (t.conll:402)"),
+        ("IOB1", "I-PER O O", "O B-PER O", "'B-PER' (t.conll:398), 'B-PER' (t.conll:402)"),
+        ("IOBES", "S-PER O O", "O B-PER O", "'B-PER' (t.conll:398), 'B-PER' (t.conll:402)"),
+        ("IOB2", "B-PER O O", "O S-PER O", "'S-PER' (t.conll:398), 'S-PER' (t.conll:402)"),
+    ],
+)
+def test_one_percent_of_the_words_may_violate_the_scheme(scheme, right, slip, named, caplog):
+    assert recognize_scheme(sentences(*[right] * 99, slip, slip)) == scheme
+    assert (
+        f"words=2 of 303 violate the scheme of the labels and are read as in conlleval: {named}"
+        in (caplog.text)
+    )
+    with pytest.raises(ValueError, match="two schemes"):
+        recognize_scheme(sentences(*[right] * 99, *[slip] * 4))
+
+
+@pytest.mark.parametrize("text", ["(PERSON* *) * (ORG)", "PER-B PER-I LOC-B x"])
+def test_labels_of_unknown_schemes_are_logged(text, caplog):
+    assert recognize_scheme(sentences(text)) == "plain"
+    assert "are read as plain classes, not as entities" in caplog.text
+
+
+@pytest.mark.parametrize(
     ("scheme", "labels", "expected"),
     [
+        ("IOBES", "b-A L-A U-B", [("A", 0, 2), ("B", 2, 3)]),
+        ("IOB2", "A-B A-I O B_b", [("A", 0, 2), ("b", 3, 4)]),
         ("IOB2", "B I O I", [("", 0, 2), ("", 3, 4)]),
         ("plain", "NOUN NOUN O B-A", [("NOUN", 0, 1), ("NOUN", 1, 2), ("B-A", 3, 4)]),
         ("IOB2", "", []),
