@@ -42,11 +42,11 @@ class ClassificationSettings(StepSettings):
         Directory of the GLUE data, with a subdirectory for each task, or the subdirectory of the
         task.""")
     train_file: str | None = setting(None, "Data")("""
-        The train set of --task_name=custom, for --do_train: TSV, CSV or JSON Lines.""")
+        The train set of --task_name=custom, for --do_train: TSV, CSV or JSON.""")
     dev_file: str | None = setting(None, "Data")("""
-        The dev set of --task_name=custom, for --do_eval: TSV, CSV or JSON Lines.""")
+        The dev set of --task_name=custom, for --do_eval: TSV, CSV or JSON.""")
     test_file: str | None = setting(None, "Data")("""
-        The test set of --task_name=custom, for --do_predict: TSV, CSV or JSON Lines.""")
+        The test set of --task_name=custom, for --do_predict: TSV, CSV or JSON.""")
     text_a_column: str = setting(TEXT_A, "Data", depends=True)("""
         Column of the text: its name, or its number in files without a header, starting at 0.""")
     text_b_column: str | None = setting(None, "Data", depends=True)("""
@@ -69,8 +69,8 @@ class ClassificationSettings(StepSettings):
         Minimum probability at which a label is predicted with --multi_label. If not set, a trained
         model keeps the threshold used in training.""")
     predict_file: str | None = setting(None, "Actions")("""
-        Classify the texts in this file: one per line, with a tab between the two texts of a pair.
-        - reads the standard input.""")
+        Classify the texts in this file: a table like --test_file, or a .txt file with one text or
+        pair of texts, separated by a tab, per line. - reads such lines from the standard input.""")
     predict_output_file: str | None = setting(None, "Actions")("""
         File for the predictions of --predict_file. Default: the standard output.""")
     threshold_to_export: float = setting(math.nan, "Export")("""

@@ -39,14 +39,14 @@ class MultipleChoiceSettings(StepSettings):
     high_only: bool = setting(False, "Data")("Use only the high-school level of RACE.")
     middle_only: bool = setting(False, "Data")("Use only the middle-school level of RACE.")
     train_choices: str | None = setting(None, "Data")("""
-        The train set to use instead of RACE: JSON Lines with context, question, options (2 to 26)
-        and label.""")
+        The train set to use instead of RACE: JSON or CSV with context, question, options (2 to
+        26) and label, or the columns of another data set.""")
     dev_choices: str | None = setting(None, "Data")("""
-        The dev set to use instead of RACE: JSON Lines with context, question, options (2 to 26)
-        and label.""")
+        The dev set to use instead of RACE: JSON or CSV with context, question, options (2 to
+        26) and label, or the columns of another data set.""")
     test_choices: str | None = setting(None, "Data")("""
-        The test set to use instead of RACE: JSON Lines with context, question, options (2 to 26)
-        and label.""")
+        The test set to use instead of RACE: JSON or CSV with context, question, options (2 to
+        26) and label, or the columns of another data set.""")
     max_qa_length: int = setting(128, "Data", depends=True)("""
         Maximum number of tokens of a question with an option. Longer texts are truncated at the
         front.""")

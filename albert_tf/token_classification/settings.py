@@ -33,18 +33,19 @@ class TokenClassificationSettings(StepSettings):
         If not set, a trained model keeps the length used in training.""",
     )
     train_file: str | None = setting(None, "Data")("""
-        The train set, for --do_train: columns as in CoNLL, or JSON Lines.""")
+        The train set, for --do_train: columns as in CoNLL, or JSON.""")
     dev_file: str | None = setting(None, "Data")("""
-        The dev set, for --do_eval: columns as in CoNLL, or JSON Lines.""")
+        The dev set, for --do_eval: columns as in CoNLL, or JSON.""")
     test_file: str | None = setting(None, "Data")("""
-        The test set, for --do_predict: columns as in CoNLL, or JSON Lines.""")
+        The test set, for --do_predict: columns as in CoNLL, or JSON.""")
     token_column: int = setting(0, "Data", depends=True)("""
         Number of the column of words, starting at 0. Negative numbers count from the last
         column.""")
     label_column: int = setting(-1, "Data", depends=True)("Number of the column of labels.")
     predict_file: str | None = setting(None, "Actions")("""
         Label this file, which has the format of --test_file, and write it in the same format. -
-        reads texts from the standard input, one per line, and writes JSON Lines.""")
+        reads texts from the standard input, one per line, and writes JSON Lines, as for a .txt file
+        of texts.""")
     predict_output_file: str | None = setting(None, "Actions")("""
         File for the predictions of --predict_file. Default: the standard output.""")
     classifier_dropout_prob: float = classifier_dropout_setting()
