@@ -25,6 +25,7 @@ from albert_tf.data.tables import (
     read_table,
 )
 from albert_tf.data.text_examples import DEV, TEST, TRAIN, TextExample
+from albert_tf.finetuning.metrics import F1_OF_CLASSES
 from albert_tf.glue import GLUE_TASKS, Columns, glue_task_name, plain_name
 from albert_tf.labels import NO_LABEL, Labels, decimal_number, split_labels, warn_of_doubtful_labels
 
@@ -643,4 +644,5 @@ def metrics_for(labels: Labels) -> tuple[str, tuple[str, ...]]:
         return "pearson", ("pearson", "spearman", "R2", "RMSE", "RMSE_of_mean")
     if labels.multi_label:
         return "f1_micro", ("f1_micro", "f1_macro")
-    return "eval_accuracy", ("f1" if len(labels.names) == 2 else "f1_macro", "matthews")
+    f1 = ("f1", F1_OF_CLASSES) if len(labels.names) == 2 else ("f1_macro",)
+    return "eval_accuracy", (*f1, "matthews")

@@ -28,6 +28,7 @@ from albert_tf.finetuning.metrics import (
     predictions,
     probabilities,
     rounded,
+    score_names,
     scores,
 )
 from albert_tf.finetuning.task import class_weights
@@ -111,7 +112,7 @@ class ClassifierJob(Job[ClassificationSettings]):
         self.task = StoredTask(
             name, self.labels, is_pair, columns, settings.max_seq_length, scale=self._scale()
         )
-        self.best_metric = self.data.best_metric
+        self.choose_metric(self.data.best_metric, score_names(self.data.metrics, self.labels))
         self.evaluates = settings.do_eval
         self.class_weights = self._class_weights() if settings.do_train else None
 

@@ -26,7 +26,6 @@ from albert_tf.finetuning.task import InMemoryTask
 from albert_tf.training.cluster import Workers
 from albert_tf.training.directory_lock import EVALUATION, locked
 from albert_tf.training.evaluation import (
-    BestCheckpoint,
     comparable_evaluation,
     load_complete,
     loaded_checkpoints,
@@ -87,11 +86,12 @@ def _check_data(job: Job[S]) -> None:
         context.trained.check_answers(job.task, context.trained_in)
     if settings.do_train:
         check_head_in(context.output, job.task)
-    if settings.do_train and settings.early_stopping and not job.evaluates:
-        raise UserError(
-            f"`early_stopping`={settings.early_stopping} needs evaluations during training. "
-            f"Add {job.EVALUATING}."
-        )
+    for name in ("early_stopping", "best_metric"):
+        value = getattr(settings, name)
+        if settings.do_train and value and not job.evaluates:
+            raise UserError(
+                f"`{name}`={value} needs evaluations during training. Add {job.EVALUATING}."
+            )
 
 
 def check_head_in(directory: TrainingDirectory, task: StoredTask) -> None:
@@ -149,7 +149,7 @@ def _train(job: Job[S], trainer: Trainer, task: InMemoryTask, on_log: OnLog | No
             allow_partial=settings.allow_partial_checkpoint,
             skip=fresh_head(job.task, checkpoint) if checkpoint else None,
         )
-        best = BestCheckpoint(trainer.directory, job.best_metric)
+        best = job.best_checkpoint()
         log_plan(trainer, task.num_examples)
         if settings.dry_run:
             return JobResult(settings.output_dir)
@@ -195,7 +195,7 @@ def _evaluate(job: Job[S], on_log: OnLog | None) -> JobResult:
     """Evaluates existing checkpoints. If all in `output_dir` are evaluated, the best is kept."""
     context, settings = job.context, job.settings
     with locked(settings.output_dir, EVALUATION, dry_run=settings.dry_run):
-        best = BestCheckpoint(context.output, job.best_metric)
+        best = job.best_checkpoint()
         choice = settings.checkpoint or ("all" if context.is_from_this_run else None)
         if choice == "all":
             init = settings.init_checkpoint

@@ -2,7 +2,7 @@
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -54,7 +54,8 @@ class RunContext(Generic[S]):
 class Job(ABC, Generic[S]):
     """The steps of one kind of fine-tuning, in the order in which `flow.run` calls them.
 
-    The constructor reads and checks the data, and sets `task`, `best_metric` and `evaluates`.
+    The constructor reads and checks the data, sets `task` and `evaluates`, and calls
+    `choose_metric`.
     """
 
     MODELS: ClassVar[tuple[type[EncoderAndHead], ...]]  # classes of the models
@@ -66,7 +67,8 @@ class Job(ABC, Generic[S]):
     RESULTS: ClassVar[type[EvaluationResults]] = EvaluationResults
 
     task: StoredTask
-    best_metric: str  # score that the best checkpoint maximizes
+    best_metric: str  # score that selects the best checkpoint; set by `choose_metric`
+    has_usual_metric = True  # whether `best_metric` is the default of the task
     evaluates: bool  # whether checkpoints are scored
     features: Mapping[Any, Any]  # by split; set by `make_task`
     outputs: Sequence[str] = ("logits",)  # outputs of the model that are needed
@@ -105,6 +107,20 @@ class Job(ABC, Generic[S]):
         self.config = context.model_directory.config
         self.tokenizer = context.tokenizer
         self._predictors: dict[int, Predictor] = {}  # by batch size; each traces the model once
+
+    def choose_metric(self, default: str, names: Iterable[str]) -> None:
+        """Sets `best_metric` to the setting, which must be in `names`, or to the default."""
+        names, chosen = sorted({default, *names}), self.settings.best_metric or default
+        if chosen not in names:
+            raise UserError(
+                f"`best_metric` must be one of {', '.join(names)}. Received: {chosen!r}"
+            )
+        self.best_metric, self.has_usual_metric = chosen, chosen == default
+
+    def best_checkpoint(self) -> BestCheckpoint:
+        """Returns the best checkpoint so far in `output_dir`."""
+        is_chosen = not self.has_usual_metric
+        return BestCheckpoint(self.context.output, self.best_metric, is_chosen=is_chosen)
 
     @property
     def inputs(self) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from albert_tf.training.curves import png
 _FEWEST = 10  # fewer predictions can be the same by chance
 _LONGEST_NAME = 24  # characters per class name in the figure
 _MOST_ANNOTATED_LABELS = 40  # cells of larger matrices are too small for numbers
+F1_OF_CLASSES, RMSE_OF_MEAN = "f1_of_classes", "RMSE_of_mean"
 _Score = Callable[[np.ndarray, np.ndarray], float]
 
 
@@ -91,11 +92,12 @@ def scores(
     Args:
         logits: float [N, K], N >= 1.
         label_ids: labels, as returned by `Labels.encode`.
-        data_metrics: names of further scores. For classes: "f1" (of class 1), "f1_macro" (mean over
-            the classes that occur) and "matthews". For numbers: "pearson", "spearman", "R2" (the
-            explained share of the variance), "RMSE", and "RMSE_of_mean", the RMSE of always
-            answering the mean of the labels. For multi-label models: "f1_micro" and "f1_macro"
-            (over all classes; 0 for a class that neither occurs nor is predicted).
+        data_metrics: names of further scores. For classes: "f1" (of class 1), "f1_of_classes" (of
+            every class), "f1_macro" (mean over the classes that occur) and "matthews". For numbers:
+            "pearson", "spearman", "R2" (the explained share of the variance), "RMSE", and
+            "RMSE_of_mean", the RMSE of always answering the mean of the labels. For multi-label
+            models: "f1_micro" and "f1_macro" (over all classes; 0 for a class that neither occurs
+            nor is predicted).
         labels: labels of the model.
         batch_size: batch size for the score `loss`. If `None`, it is not computed.
 
@@ -106,11 +108,7 @@ def scores(
         Correlations with a constant, and R2 of constant labels, are NaN.
     """
     predicted = predictions(logits, labels)
-    if labels.is_regression:
-        wanted: dict[str, _Score] = {"MSE": metrics.mean_squared_error}
-    else:
-        wanted = {"eval_accuracy": metrics.accuracy_score}
-    wanted |= {_KEYS.get(name, name): _SCORES[name] for name in data_metrics}
+    wanted = _wanted(data_metrics, labels)
     with warnings.catch_warnings():
         # `scores` defines the results of constant values.
         warnings.filterwarnings("ignore", category=stats.ConstantInputWarning)
@@ -144,6 +142,24 @@ def warn_of_constant(predicted: Any, true: Any, labels: Labels) -> None:
             label_text(predicted[0], labels) if labels.names else str(predicted[0]),
             ", or `class_weights`=balanced if a label is rare" if labels.names else "",
         )
+
+
+def _wanted(data_metrics: Sequence[str], labels: Labels) -> dict[str, _Score]:
+    """Returns the functions of all scores except losses, by key in the results."""
+    wanted: dict[str, _Score] = {"eval_accuracy": metrics.accuracy_score}
+    if labels.is_regression:
+        wanted = {"MSE": metrics.mean_squared_error}
+    for name in data_metrics:
+        if name == F1_OF_CLASSES:
+            wanted |= {f"f1_{label_cell(c)}": partial(_f1, i) for i, c in enumerate(labels.names)}
+        else:
+            wanted[_KEYS.get(name, name)] = _SCORES[name]
+    return wanted
+
+
+def score_names(data_metrics: Sequence[str], labels: Labels) -> list[str]:
+    """Returns the keys of `scores` that can select a checkpoint; see there for the arguments."""
+    return [*(name for name in _wanted(data_metrics, labels) if name != RMSE_OF_MEAN), "eval_loss"]
 
 
 def rounded(values: Mapping[str, float]) -> dict[str, float]:
@@ -205,6 +221,11 @@ def _correlation(measure: Callable[..., tuple[float, float]]) -> _Score:
     return score
 
 
+def _f1(class_id: int, label_ids: np.ndarray, predicted: np.ndarray) -> float:
+    chosen = label_ids == class_id, predicted == class_id
+    return float(metrics.f1_score(*chosen, zero_division=0.0))
+
+
 def _rmse(label_ids: np.ndarray, predicted: Any) -> float:
     return float(np.sqrt(np.square(label_ids.astype(np.float64) - predicted).mean()))
 
@@ -219,7 +240,7 @@ def _r2(label_ids: np.ndarray, predicted: np.ndarray) -> float:
 
 
 _SCORES: dict[str, _Score] = {
-    "f1": lambda ids, predicted: metrics.f1_score(ids == 1, predicted == 1, zero_division=0.0),
+    "f1": partial(_f1, 1),
     "f1_macro": partial(metrics.f1_score, average="macro", zero_division=0.0),
     "f1_micro": partial(metrics.f1_score, average="micro", zero_division=0.0),
     "matthews": metrics.matthews_corrcoef,
@@ -227,6 +248,6 @@ _SCORES: dict[str, _Score] = {
     "spearman": _correlation(stats.spearmanr),
     "R2": _r2,
     "RMSE": _rmse,
-    "RMSE_of_mean": _rmse_of_mean,
+    RMSE_OF_MEAN: _rmse_of_mean,
 }
 _KEYS = {"matthews": "matthew_corr"}

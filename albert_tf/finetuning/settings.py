@@ -65,6 +65,10 @@ class FineTuningSettings(TrainingSettings):
     export_text_model: bool = setting(False, "Export")("""
         Also export a SavedModel that takes texts, into the subdirectory text of --export_dir. It
         returns the same results as this command and requires TensorFlow Text.""")
+    best_metric: str | None = setting(None, "Evaluation")("""
+        Score in eval_results.txt that selects the best checkpoint and ends training early, such as
+        f1 or eval_loss. Of losses and errors, the lowest is best. Default: the usual score of the
+        task.""")
     early_stopping: int | None = setting(None, "Evaluation", at_least=1)("""
         End training after this number of consecutive evaluations without a better score. The
         schedule of the learning rate still covers all steps. Default: train all steps.""")

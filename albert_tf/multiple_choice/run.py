@@ -28,7 +28,7 @@ from albert_tf.multiple_choice.multiple_choice import CLASSES, option_logits, st
 from albert_tf.multiple_choice.settings import MultipleChoiceSettings
 from albert_tf.multiple_choice.task import MultipleChoiceTask, choice_features
 from albert_tf.tokenization.base import Tokenizer
-from albert_tf.training.evaluation import BestCheckpoint, original_result_lines
+from albert_tf.training.evaluation import original_result_lines
 from albert_tf.training.settings import JobResult, check_arguments
 
 # The action for each split.
@@ -39,7 +39,6 @@ class MultipleChoiceJob(Job[MultipleChoiceSettings]):
     """Trains and applies multiple-choice models; see `Job`."""
 
     MODELS = (AlbertForMultipleChoice,)
-    best_metric = "eval_accuracy"
 
     @classmethod
     def task_name(cls, settings: MultipleChoiceSettings, trained: StoredTask | None) -> str:
@@ -59,6 +58,7 @@ class MultipleChoiceJob(Job[MultipleChoiceSettings]):
             max_seq_length=settings.max_seq_length,
             settings={"max_qa_length": settings.max_qa_length},
         )
+        self.choose_metric("eval_accuracy", ["eval_loss"])
         self.evaluates = settings.do_eval
         self.examples = {
             split: self._read(split)
@@ -117,8 +117,7 @@ class MultipleChoiceJob(Job[MultipleChoiceSettings]):
         write_choice_predictions(output_dir, ids, counts, logits)
         logging.info("Chose options of %d questions", len(features))
         if results:
-            best = BestCheckpoint(self.context.output, self.best_metric)
-            write_predict_results(output_dir, step, results, best.value)
+            write_predict_results(output_dir, step, results, self.best_checkpoint().value)
             self.scores_of_answers = results
             for name, value in sorted(results.items()):
                 logging.info("%s = %s", name, value)

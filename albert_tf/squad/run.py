@@ -47,6 +47,8 @@ _STORED = {
 }
 
 _QUESTIONS_PER_PROCESS = 25_000  # with fewer, starting a process takes more time than it saves
+# Scores that can select the best checkpoint, with `best_f1`
+_V2_METRICS = ["f1", "exact", "best_exact", "HasAns_f1", "HasAns_exact", "NoAns_f1", "NoAns_exact"]
 _STEP, _BEST = "global_step = ", "best "
 
 
@@ -64,7 +66,7 @@ class SquadEvaluationResults(EvaluationResults):
 
         `best`: an earlier step that is better, and its `metric`.
         """
-        best_step, best_score = best or (step, results[metric])
+        best_step, best_score = best or (step, results.get(metric, math.nan))
         lines = [f"{key} = {value}" for key, value in sorted(results.items())]
         best_lines = lines
         if best_step != step:
@@ -136,9 +138,10 @@ class SquadJob(Job[SquadSettings]):
         self.train = self._read("train") if settings.do_train else None
         self.predict_data = self._read("predict") if settings.do_predict else None
         questions = self.predict_data.questions if self.predict_data else []
-        self.best_metric = "f1" if self.version == 1 else "best_f1"
+        default, names = ("f1", ["exact_match"]) if self.version == 1 else ("best_f1", _V2_METRICS)
         if self.version == 1 and is_chinese(questions):  # SQuAD's F1 splits words at spaces
-            self.best_metric = "char_f1"
+            default, names = "char_f1", ["f1", "exact_match", "char_exact_match"]
+        self.choose_metric(default, names)
         self.has_references = has_references(questions, self.version)
         self.evaluates = self.has_references and (settings.do_train or settings.checkpoint == "all")
         self._written_step: int | None = None  # step of the answers in the files

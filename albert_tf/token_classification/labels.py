@@ -267,6 +267,13 @@ def scores(
     return scored
 
 
+def score_names(names: Sequence[str], scheme: str) -> list[str]:
+    """Returns the names of all `scores` that can occur, given the labels of the model."""
+    types = {*names} if scheme == PLAIN else {split_label(name)[1] for name in names} | {""}
+    endings = [f"_{kind}" if kind else "" for kind in types]
+    return ["eval_accuracy", *(name for ending in endings for name in _scores(0, 0, 0, ending))]
+
+
 def _scores(right: int, found: int, wanted: int, ending: str = "") -> dict[str, float]:
     return {
         f"precision{ending}": right / found if found else 0.0,

@@ -20,7 +20,7 @@ from albert_tf.data.text_examples import DEV, TEST, TRAIN
 from albert_tf.finetuning import flow
 from albert_tf.finetuning.job import Job, RunContext, check_predictions
 from albert_tf.finetuning.task import class_weights
-from albert_tf.labels import Labels, warn_of_doubtful_labels
+from albert_tf.labels import Labels, label_cell, warn_of_doubtful_labels
 from albert_tf.modeling.models import AlbertForTokenClassification
 from albert_tf.token_classification.data import (
     TEXTS,
@@ -40,6 +40,7 @@ from albert_tf.token_classification.labels import (
     best_metric,
     recognize_scheme,
     scheme_of,
+    score_names,
 )
 from albert_tf.token_classification.settings import TokenClassificationSettings
 from albert_tf.token_classification.task import TokenClassificationTask
@@ -123,7 +124,8 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
             self._check_words(settings.predict_file)
         columns = {column: str(getattr(settings, column)) for column in _COLUMNS}
         self.task = StoredTask(TOKENS, self.labels, False, columns, settings.max_seq_length)
-        self.best_metric = best_metric(self.scheme)
+        scored = map(label_cell, score_names(self.labels.names, self.scheme))
+        self.choose_metric(best_metric(self.scheme), [*scored, "eval_loss"])
         self.evaluates = settings.do_eval
 
     def _read(

@@ -200,9 +200,11 @@ def rank(results: Mapping[str, float], metric: str) -> tuple[float, ...]:
     """Returns the score `metric` and, if the results contain a loss, its negative value.
 
     The evaluation with the higher rank is better: of equal scores, the one with the lower loss. NaN
-    is the worst value. The sign of scores that should be low is changed.
+    is the worst value, also for scores that are missing because a label does not occur. The sign of
+    scores that should be low is changed.
     """
-    score, loss = results[metric], next((results[key] for key in _LOSSES if key in results), None)
+    score = results.get(metric, math.nan)
+    loss = next((results[key] for key in _LOSSES if key in results), None)
     values = [-score if metric in _LOWER_IS_BETTER else score]
     values += [] if loss is None else [-loss]
     return tuple(-math.inf if math.isnan(value) else value for value in values)
@@ -260,7 +262,7 @@ class BestCheckpoint:
         if is_best:
             self._rank = rank(results, self.metric)
             worst = math.inf if self.metric in _LOWER_IS_BETTER else -math.inf
-            score = results[self.metric]
+            score = results.get(self.metric, math.nan)
             self.step, self.value = step, worst if math.isnan(score) else score
             self.directory.save_best(step, model)
             logging.info("best_step=%d %s=%g", step, self.metric, self.value)

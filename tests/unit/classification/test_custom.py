@@ -15,6 +15,7 @@ from albert_tf.classification.data import (
 from albert_tf.classification.run import ClassifierJob
 from albert_tf.classification.settings import ClassificationSettings
 from albert_tf.data.text_examples import DEV, TEST, TRAIN, TextExample
+from albert_tf.finetuning.metrics import F1_OF_CLASSES
 from albert_tf.labels import Labels
 from albert_tf.settings import resolve
 
@@ -43,7 +44,7 @@ def test_labels_are_read_from_the_training_file(file):
     ]
     assert data.read(TRAIN) == expected
     assert data.read(TRAIN) == expected
-    assert (data.best_metric, data.metrics) == ("eval_accuracy", ("f1", "matthews"))
+    assert (data.best_metric, data.metrics) == ("eval_accuracy", ("f1", F1_OF_CLASSES, "matthews"))
     three = CustomData(file("b.tsv", TRAIN_TSV + "6\tneutral\tWell\n"))
     assert three.metrics == ("f1_macro", "matthews")
 

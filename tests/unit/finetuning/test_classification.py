@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 
 from albert_tf.finetuning.metrics import (
+    F1_OF_CLASSES,
     batch_mean_loss,
     confusion_matrix,
     per_example_losses,
     predictions,
     probabilities,
+    score_names,
     scores,
 )
 from albert_tf.labels import Labels
@@ -74,6 +76,23 @@ def test_correlations_with_a_constant_are_undefined(outputs, labels):
         assert math.isnan(result["pearson"])
         assert math.isnan(result["spearman"])
     assert result["MSE"] == pytest.approx(np.mean((np.array(outputs) - labels) ** 2))
+
+
+def test_f1_of_each_class_shows_a_constant_answer():
+    """The class that sorts last has an F1 of 0.974 if 95% of the labels are this class."""
+    labels = np.array([0] + [1] * 19)
+    names = Labels(("a\tb", "spam"))
+    found = scores(logits_of([1] * 20, 2), labels, ("f1", F1_OF_CLASSES), names)
+    assert found["f1"] == found["f1_spam"] == pytest.approx(38 / 39)
+    assert found["f1_a\\tb"] == 0
+    assert score_names((F1_OF_CLASSES, "matthews"), TWO) == [
+        "eval_accuracy",
+        "f1_0",
+        "f1_1",
+        "matthew_corr",
+        "eval_loss",
+    ]
+    assert "RMSE_of_mean" not in score_names(("R2", "RMSE_of_mean"), NUMBER)
 
 
 def test_errors_are_compared_with_the_error_of_the_mean():

@@ -8,14 +8,17 @@ import pytest
 import albert_tf
 from albert_tf.classification.run import ClassifierJob
 from albert_tf.training.training_directory import TrainingDirectory
+from tests.choice_run import ChoiceRun
 from tests.classifier_run import ClassifierRun
 from tests.programs import start_workers
 from tests.small_training import replace_evaluations
 from tests.squad_run import SquadRun
+from tests.token_run import TokenRun
 
 # Score and loss by step. Step 6 is the third step in a row that is not better.
 SCORES = {1: (0.25, 1), 2: (0.5, 2), 3: (0.5, 1), 4: (0.5, 1), 5: (math.nan, 0), 6: (0.375, 0)}
-SCORES |= {7: (0.75, 1), 8: (0.5, 1)}
+SCORES |= {7: (0.75, 1), 8: (0.5, 1), 9: (0.25, 9)}
+METRICS = {ClassifierRun: "eval_loss", SquadRun: "exact_match"}
 FLAGS = {"do_train": True, "do_eval": True, "save_checkpoints_steps": 1, "train_step": 8}
 
 
@@ -66,6 +69,55 @@ def test_a_resumed_run_ends_at_the_same_step(small, tmp_path, caplog):
     assert (patient.step, steps_of(patient)[-1]) == (7, 8)
 
 
+def test_the_setting_selects_the_best_checkpoint(small, tmp_path, caplog):
+    """Of losses, the lowest is best. NaN and overflows are not."""
+    flags = small.flags(**FLAGS, best_metric="eval_loss")
+    found = albert_tf.run_classification(albert_tf.ClassificationSettings(**flags))
+    assert (found.step, found.scores["eval_loss"]) == (6, 0.0)
+    assert (small.output / "best_trial.txt").read_text() == "8:6:0.0:eval_loss"
+    settings = albert_tf.ClassificationSettings(**{**flags, "best_metric": None})
+    again = albert_tf.run_classification(dataclasses.replace(settings, train_step=9))
+    assert "best checkpoint was not selected by eval_accuracy" in caplog.text
+    assert again.step == 9
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "job", "valid"),
+    [
+        (
+            ClassifierRun,
+            albert_tf.ClassificationSettings,
+            albert_tf.run_classification,
+            "eval_accuracy, eval_loss, f1_macro, matthew_corr",
+        ),
+        (
+            SquadRun,
+            albert_tf.SquadSettings,
+            albert_tf.run_squad,
+            "exact_match, f1",
+        ),
+        (
+            ChoiceRun,
+            albert_tf.MultipleChoiceSettings,
+            albert_tf.run_multiple_choice,
+            "eval_accuracy, eval_loss",
+        ),
+        (
+            TokenRun,
+            albert_tf.TokenClassificationSettings,
+            albert_tf.run_token_classification,
+            "eval_accuracy, eval_loss, f1, f1_animal, f1_place, precision, .*, recall_place",
+        ),
+    ],
+)
+def test_unknown_metrics_are_rejected_before_writing(kind, settings, job, valid, tmp_path, golden):
+    flags = kind(tmp_path, golden).flags(do_train=True, best_metric="F1")
+    expected = f"`best_metric` must be one of {valid}. Received: 'F1'"
+    with pytest.raises(ValueError, match=expected):
+        job(settings(**flags))
+    assert not (tmp_path / "output").exists()
+
+
 @pytest.mark.parametrize(
     ("kind", "settings", "job", "needed"),
     [
@@ -74,9 +126,10 @@ def test_a_resumed_run_ends_at_the_same_step(small, tmp_path, caplog):
     ],
 )
 def test_early_stopping_needs_evaluations(kind, settings, job, needed, tmp_path, golden):
-    flags = kind(tmp_path, golden).flags(do_train=True, early_stopping=2)
-    with pytest.raises(ValueError, match=f"`early_stopping`=2 .*`{needed}`"):
-        job(settings(**flags))
+    for name, value in (("early_stopping", 2), ("best_metric", METRICS[kind])):
+        flags = kind(tmp_path, golden).flags(do_train=True, **{name: value})
+        with pytest.raises(ValueError, match=f"`{name}`={value} .*`{needed}`"):
+            job(settings(**flags))
     assert not (tmp_path / "output").exists()
 
 
