@@ -144,7 +144,7 @@ class JsonValue:
         values = self._checked("an object", isinstance(self.value, dict))
         if key not in values:
             raise JsonError(
-                f"{self.where}: {self._inner(key)} is missing. The keys are {shown([*values])}."
+                f"{self.where}: {self._inner(key)} is missing. The keys are {listed(values)}."
             )
         return JsonValue(values[key], self.where, self._inner(key))
 

@@ -3,7 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -28,7 +28,6 @@ _NAMES = {
     "text": ("text", "answer_text"),
     "answer_start": ("answer_start", "answers.answer_start", "start"),
 }
-_NO_ANSWER = "no answer in the context, although `squad_version`=1 needs answers"
 _ARRAY = re.compile(r"array\((\[.*?\])(?:, dtype=\w+)?\)", re.DOTALL)  # as written by pandas
 
 Answers = tuple[tuple[str, int], ...]
@@ -78,15 +77,8 @@ def _rows(table: JsonValue, name: str) -> list[JsonValue]:
 
 
 def text_of(entry: JsonValue, name: str) -> str:
-    """Returns the `context` or `question` of an object."""
-    found = _find(entry, name)
-    if found is None:
-        keys = f"{entry.keys}.{name}".removeprefix(".")
-        raise JsonError(
-            f"{entry.where}: {keys} is missing. The keys are {listed(entry.members())}; expected "
-            f"{' or '.join(_NAMES[name])}."
-        )
-    return found.whole_text()
+    """Returns the `context` or `question` of an object; see `_NAMES`."""
+    return (_find(entry, name) or entry[name]).whole_text()
 
 
 def id_of(entry: JsonValue, number: int) -> str | int:
@@ -172,7 +164,7 @@ class SquadData:
     contexts: list[str]
     questions: list[Question]
     path: str
-    keys: list[str] = field(default_factory=list)  # of the first question
+    keys: Sequence[str] = ()  # of the first question
 
 
 def read_squad(path: str, *, version: int, is_training: bool) -> SquadData:
@@ -187,69 +179,63 @@ def read_squad(path: str, *, version: int, is_training: bool) -> SquadData:
             used. For training: no question has an answer. For evaluation: an id occurs twice. The
             message names the file and the keys in it.
     """
-    data, issues = SquadData([], [], path), DataIssues(path, "id")
-    contexts: dict[str, int] = {}
-    places: dict[str, str] = {}  # by id
-    errors: list[UserError] = []
+    issues = DataIssues(path, "id")
     try:
-        for number, (paragraph, entry) in enumerate(_entries(path), 1):
-            if number == 1:
-                data.keys.extend(_log_layout(path, paragraph, entry))
-            qas_id, place = str(number), f"{entry.where}: {entry.keys}".removesuffix(": ")
-            try:
-                qas_id = str(id_of(entry, number))
-                context, asked = text_of(paragraph, "context"), text_of(entry, "question")
-                answers, is_impossible = _answers_of(entry), _is_impossible(entry)
-                if is_training and not is_impossible:
-                    where = f"{place} (id {qas_id[:60]!r})"
-                    answers, remarks = _answer_to_train(answers, context, where, version)
-                    for remark in remarks:
-                        issues.add(remark, qas_id)
-            except UserError as error:
-                errors.append(error)
-                done = "skipped" if is_training else "neither answered nor scored"
-                issues.add(f"an error, {done}", qas_id, error)
-                continue
-            if places.setdefault(qas_id, place) != place and not is_training:
-                raise JsonError(f"{places[qas_id]} and {place} have the same id, {shown(qas_id)}.")
-            if is_training and (is_impossible or not answers):
-                answers, is_impossible = (), True
-            if version == 1 and is_impossible:
-                issues.add(f"{_NO_ANSWER}{'; the target is position 0' * is_training}", qas_id)
-            index = contexts.setdefault(context, len(contexts))
-            data.questions.append(Question(qas_id, asked, index, answers, is_impossible))
-        _check_usable(data, errors, issues, is_training)
+        data = _read(path, version, is_training, issues)
     except JsonError as error:
         raise UserError(f"{error} Expected: {WANTED}.") from error
-    data.contexts.extend(contexts)
+    if is_training and all(question.is_impossible for question in data.questions):
+        raise UserError(
+            f"{path}: no question has an answer, so there is nothing to learn. Train on a file "
+            "with answers, such as SQuAD 1.1 (`squad_version`=1) or 2.0 (`squad_version`=2). The "
+            f"keys of the first question: {listed(data.keys)}."
+        )
     issues.log()
     return data
 
 
-def _log_layout(path: str, paragraph: JsonValue, entry: JsonValue) -> list[str]:
-    """Logs how a file is read; returns the keys of its first question."""
-    keys = [*entry.members()]
-    layout = "one question per row" if entry is paragraph else "paragraphs with questions"
-    ids = "" if _find(entry, "id") else "; the ids are numbers from 1"
-    logging.info("Reading %s as SQuAD (%s: %s%s)", path, layout, listed(keys), ids)
-    return keys
-
-
-def _check_usable(
-    data: SquadData, errors: Sequence[UserError], issues: DataIssues, is_training: bool
-) -> None:
-    """Raises ValueError if many questions are unusable, or no question can be trained on."""
-    if not data.questions and not errors:
-        raise JsonError(f"{data.path} contains no question.")
-    issues.check(len(errors) + len(data.questions))
-    if errors:
-        logging.warning("%s", errors[0])
-    if is_training and all(question.is_impossible for question in data.questions):
-        raise UserError(
-            f"{data.path}: no question has an answer, so there is nothing to learn. Train on a "
-            "file with answers, such as SQuAD 1.1 (`squad_version`=1) or 2.0 (`squad_version`=2). "
-            f"The keys of the first question: {listed(data.keys)}."
-        )
+def _read(path: str, version: int, is_training: bool, issues: DataIssues) -> SquadData:
+    questions: list[Question] = []
+    contexts: dict[str, int] = {}
+    places: dict[str, str] = {}  # by id
+    keys: list[str] = []
+    number, problem = 0, ""
+    for number, (paragraph, entry) in enumerate(_entries(path), 1):
+        if number == 1:
+            keys = [*entry.members()]
+            layout = "one question per row" if entry is paragraph else "paragraphs with questions"
+            ids = "" if _find(entry, "id") else "; the ids are numbers from 1"
+            logging.info("Reading %s as SQuAD (%s: %s%s)", path, layout, listed(keys), ids)
+        qas_id, place = str(number), f"{entry.where}: {entry.keys}".removesuffix(": ")
+        try:
+            qas_id = str(id_of(entry, number))
+            context, asked = text_of(paragraph, "context"), text_of(entry, "question")
+            answers, is_impossible = _answers_of(entry), _is_impossible(entry)
+            if is_training and not is_impossible:
+                where = f"{place} (id {qas_id[:60]!r})"
+                answers, remarks = _answer_to_train(answers, context, where, version)
+                for remark in remarks:
+                    issues.add(remark, qas_id)
+        except UserError as error:
+            done = "skipped" if is_training else "neither answered nor scored"
+            wanted = f" Expected: {WANTED}." if isinstance(error, JsonError) else ""
+            problem = problem or f"an error, {done}; the first is {error}"
+            issues.add(problem, qas_id, f"{error}{wanted}")
+            continue
+        if places.setdefault(qas_id, place) != place and not is_training:
+            raise JsonError(f"{places[qas_id]} and {place} have the same id, {shown(qas_id)}.")
+        if is_training and (is_impossible or not answers):
+            answers, is_impossible = (), True
+        index = contexts.setdefault(context, len(contexts))
+        questions.append(Question(qas_id, asked, index, answers, is_impossible))
+        if version == 1 and is_impossible:
+            done = "; the target is position 0" * is_training
+            kind = f"no answer in the context, although `squad_version`=1 needs answers{done}"
+            issues.add(kind, qas_id)
+    if not number:
+        raise JsonError(f"{path} contains no question.")
+    issues.check(number)
+    return SquadData([*contexts], questions, path, keys)
 
 
 def _answer_to_train(

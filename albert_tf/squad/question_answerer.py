@@ -302,8 +302,8 @@ class QuestionAnswerer(Answerer):
         """Answers each question with a span of its context.
 
         Args:
-            questions: N >= 1 questions, or rows with a question and a context: dictionaries, a
-                dictionary of lists, or a table of pandas or `datasets`.
+            questions: N >= 1 questions, or rows of a data set with `question` and `context`, as
+                dictionaries or as a dictionary of lists.
             contexts: N texts that contain the answers. `None` for rows.
 
         Returns:
@@ -328,15 +328,9 @@ class QuestionAnswerer(Answerer):
 
 def _columns_of(rows: Any) -> tuple[list[str], list[str] | None]:
     """Returns the questions and contexts of rows or columns; contexts are `None` for texts."""
-    if hasattr(rows, "keys") and getattr(rows, "ndim", 2) == 2:  # also a table of pandas
-        content: Any = {
-            name: column if isinstance(column, str | int) else [*column]
-            for name, column in dict(rows).items()
-        }
-    else:
-        content = as_list("questions", rows, "texts or rows")
-        if isinstance(content[0], str):
-            return content, None
+    content = rows if isinstance(rows, dict) else as_list("questions", rows, "texts or rows")
+    if isinstance(content, list) and isinstance(content[0], str):
+        return content, None
     pairs = [*questions_in(JsonValue(content, "questions"))]
     return [text_of(e, "question") for _, e in pairs], [text_of(p, "context") for p, _ in pairs]
 

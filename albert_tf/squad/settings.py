@@ -40,9 +40,10 @@ class SquadSettings(FineTuningSettings):
         1: every question has an answer (SQuAD 1.1, CMRC 2018). 2: some questions have no answer
         (SQuAD 2.0). Default: the version of the model in --output_dir.""")
     train_file: str | None = setting(None, "Data")("""
-        Questions with answers to train on, in the JSON format of SQuAD.""")
+        Questions with answers to train on: the JSON format of SQuAD, or one question per row in
+        JSON, JSON Lines, CSV or TSV.""")
     predict_file: str | None = setting(None, "Data")("""
-        Questions to answer, in the JSON format of SQuAD. If the file contains answers, they are
+        Questions to answer, in a format of --train_file. If the file contains answers, they are
         used to score the model and to select the best checkpoint.""")
     predict_json: str | None = setting(None, "Actions")("""
         Answer the questions of this file: JSON Lines or a JSON list of objects with context,

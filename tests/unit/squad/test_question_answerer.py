@@ -71,7 +71,7 @@ def test_settings_come_from_arguments_or_the_training(version, model, directory,
 def test_rows_are_answered_like_texts(directory):
     answerer = QuestionAnswerer.load(directory)
     rows = [{"question": q, "context": c} for q, c in zip(QUESTIONS[:3], CONTEXTS[:3], strict=True)]
-    columns = {"passage": CONTEXTS[:3], "query": QUESTIONS[:3], "id": range(3)}
+    columns = {"passage": [*CONTEXTS[:3]], "query": [*QUESTIONS[:3]], "id": [*range(3)]}
     expected = answerer(QUESTIONS[:3], contexts=CONTEXTS[:3])
     for given in (rows, iter(rows), columns, {"version": "1.1", "data": rows}):
         assert answerer(given) == expected
