@@ -115,7 +115,7 @@ class TextEncoder:
         def encode(
             features: Mapping[str, tf.Tensor], training: bool = False
         ) -> dict[str, tf.Tensor]:
-            outputs = encoder(features, training=training)
+            outputs = encoder(features, training=training, keras_mask=False)
             if pooling == "pooled":
                 return {_VECTORS: outputs["pooled_output"]}
             tokens = tf.cast(outputs["sequence_output"], tf.float32)

@@ -69,6 +69,16 @@ class ConfiguredModel(SavedSettings, keras.Model):
         self.config = as_config(config)
         self.use_one_hot_embeddings = use_one_hot_embeddings
 
+    @property
+    def input_dtype(self) -> str:
+        """See `keras.layers.Layer.input_dtype`. Half precision would round token ids."""
+        return "float32"
+
+    def __call__(self, inputs: Inputs, *args: Any, **kwargs: Any) -> Any:
+        """See `keras.layers.Layer`. Checks the inputs before Keras casts them."""
+        _check_inputs(inputs)
+        return super().__call__(inputs, *args, **kwargs)
+
     @classmethod
     def load(
         cls: type[M],
@@ -103,6 +113,26 @@ class ConfiguredModel(SavedSettings, keras.Model):
         self.tokenizer = tokenizer
         self.trained_task = trained_task
         self.has_new_head = has_new_head
+        if hasattr(self, "encoder"):
+            self.encoder.tokenizer = tokenizer
+
+    def complete_inputs(self, inputs: Inputs) -> dict[str, tf.Tensor]:
+        """Returns inputs by their names in the original release, with an `input_mask`."""
+        inputs = inputs if isinstance(inputs, Mapping) else {"input_ids": inputs}
+        padding_id = self.tokenizer.pad_id if self.tokenizer else 0
+        named = {_ALIASES.get(name, name): value for name, value in inputs.items()}
+        for name, values in named.items():
+            if isinstance(values, tf.RaggedTensor):
+                named[name] = values.to_tensor(padding_id if name == "input_ids" else 0)
+        ids = named["input_ids"]
+        if tf.convert_to_tensor(ids).dtype == tf.float32:
+            whole = tf.cast(ids, tf.int32)
+            named["input_ids"] = tf.where(tf.cast(whole, tf.float32) == ids, whole, -1)
+        mask = named.get("input_mask")
+        mask = tf.not_equal(ids, padding_id) if mask is None else mask
+        is_bool = tf.convert_to_tensor(mask).dtype == tf.bool
+        named["input_mask"] = tf.cast(mask, tf.int32) if is_bool else mask
+        return named
 
     def save_assets(self, dir_path: str) -> None:
         """Stores tokenizer and labels in a `.keras` file. Called by Keras."""
@@ -201,21 +231,26 @@ class AlbertEncoder(ConfiguredModel):
         output_hidden_states: bool = False,
         output_attentions: bool = False,
         ops: Ops = PLAIN,
+        keras_mask: bool = True,
     ) -> dict[str, Any]:
         """Encodes a batch of token sequences.
 
         Args:
             inputs: `input_ids`, int32 [B, S], or a dictionary with `input_ids` and optionally
-                `input_mask` (int32 [B, S]; 1 = real token, 0 = padding; default: ones) and
-                `segment_ids` (int32 [B, S]; default: zeros). Hugging Face's names,
-                `attention_mask` and `token_type_ids`, are accepted. Names of other libraries,
-                such as `padding_mask`, are rejected. Other keys are ignored.
+                `input_mask` (int32 [B, S]; 1 = real token, 0 = padding; default: 0 for the id of
+                the padding token, which is 0 without a tokenizer) and `segment_ids` (int32 [B, S];
+                default: zeros). Hugging Face's names, `attention_mask` and `token_type_ids`, are
+                accepted. Names of other libraries, such as `padding_mask`, are rejected. Other keys
+                are ignored.
             training: whether to apply dropout.
             dropout_seed: int32 [2]; determines every dropout mask of this call. If `None`, a
                 training call takes the next seed of the encoder's generator.
             output_hidden_states: whether to return the outputs of all layers.
             output_attentions: whether to return the attention probabilities.
             ops: the operations between matrix products, which a training step selects.
+            keras_mask: whether the outputs [B, S, ...] have the Keras mask of padding, which
+                layers such as `GlobalAveragePooling1D` use. As in attention, a row of padding only
+                counts as a row without padding.
 
         Returns:
             A dictionary of float tensors: `pooled_output` [B, H] and `sequence_output` [B, S, H].
@@ -228,12 +263,8 @@ class AlbertEncoder(ConfiguredModel):
             ValueError: `input_ids` are missing, not integers, or longer than the position table;
                 or an input is passed twice, or under the name of another library.
         """
-        inputs = named_inputs(inputs)
-        _check_token_ids(inputs)
-        input_ids = tf.cast(inputs["input_ids"], tf.int32)
-        attention_mask = inputs.get("input_mask")
-        if attention_mask is None:
-            attention_mask = tf.ones_like(input_ids)
+        inputs = self.complete_inputs(inputs)
+        input_ids, attention_mask = tf.cast(inputs["input_ids"], tf.int32), inputs["input_mask"]
         segment_ids = inputs.get("segment_ids")
         if segment_ids is None:
             segment_ids = tf.zeros_like(input_ids)
@@ -255,7 +286,6 @@ class AlbertEncoder(ConfiguredModel):
                 encoder_outputs.append(x)
                 attention_probs.append(probabilities)
         x = encoder_outputs[-1]
-
         outputs = {"pooled_output": tf.tanh(self.pooler(x[:, 0])), "sequence_output": x}
         if output_hidden_states:
             outputs["encoder_outputs"] = encoder_outputs
@@ -263,6 +293,8 @@ class AlbertEncoder(ConfiguredModel):
             outputs["word_embedding_output"] = words
         if output_attentions:
             outputs["attention_probs"] = attention_probs
+        if keras_mask:
+            attach_padding_mask(outputs, attention_mask)
         return outputs
 
     def _create_blocks(self) -> list[TransformerBlock]:
@@ -305,24 +337,51 @@ class AlbertEncoder(ConfiguredModel):
         return dropout_seed
 
 
-def named_inputs(inputs: Inputs) -> dict[str, tf.Tensor]:
-    """Returns inputs by their names in the original release. Rejects names of other libraries."""
-    if not isinstance(inputs, Mapping):
-        return {"input_ids": inputs}
-    for name in inputs:
+def attach_padding_mask(outputs: Mapping[str, Any], input_mask: tf.Tensor) -> None:
+    """Attaches the Keras mask of padding to the outputs [B, S, ...] of an encoder."""
+    is_real = tf.cast(input_mask, tf.bool)
+    attach = _KerasMask(is_real | ~tf.reduce_any(is_real, axis=-1, keepdims=True))
+    for name, states in outputs.items():
+        if name not in ("pooled_output", "attention_probs"):
+            tf.nest.map_structure(attach, states)
+
+
+class _KerasMask(keras.layers.Layer):
+    """Attaches a mask, bool [B, S], to tensors [B, S, ...], which it returns unchanged."""
+
+    def __init__(self, mask: tf.Tensor) -> None:
+        super().__init__(autocast=False, name="keras_mask")
+        self.mask = mask
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        """Returns x."""
+        return x
+
+    def compute_mask(self, inputs: Any, previous_mask: Any) -> tf.Tensor:
+        """Returns the mask. Called by Keras."""
+        del inputs, previous_mask
+        return self.mask
+
+
+def _check_inputs(inputs: Inputs) -> None:
+    """Rejects lists, names of other libraries, and token ids that are not integers."""
+    if isinstance(inputs, (list, tuple)):
+        raise UserError(
+            "Pass a dictionary of 'input_ids', 'input_mask' and 'segment_ids', because the order "
+            f"in a list is ambiguous. Received: a {type(inputs).__name__} of {len(inputs)} inputs"
+        )
+    named = inputs if isinstance(inputs, Mapping) else {"input_ids": inputs}
+    for name in named:
         if name in _FOREIGN_NAMES:
             raise UserError(f"Expected an input named {_FOREIGN_NAMES[name]!r}. Received: {name!r}")
-        if _ALIASES.get(name) in inputs:
+        if _ALIASES.get(name) in named:
             raise UserError(f"Pass only one of {_ALIASES[name]!r} and {name!r}. Received: both")
-    return {_ALIASES.get(name, name): value for name, value in inputs.items()}
-
-
-def _check_token_ids(inputs: Mapping[str, tf.Tensor]) -> None:
-    if "input_ids" not in inputs:
-        raise UserError(f"The encoder needs 'input_ids'. Received: {sorted(inputs)}")
-    # With mixed precision, Keras would round floating-point ids to half precision.
-    dtype = tf.convert_to_tensor(inputs["input_ids"]).dtype
-    if not dtype.is_integer:
+    if "input_ids" not in named:
+        raise UserError(f"The model needs 'input_ids'. Received: {sorted(named)}")
+    dtype = tf.as_dtype(getattr(named["input_ids"], "dtype", tf.int32))
+    # Keras builds and exports models with floating-point inputs. Half precision would round ids.
+    is_exact = dtype in (tf.float32, tf.float64) and not tf.executing_eagerly()
+    if not dtype.is_integer and not is_exact:
         raise UserError(
             f"'input_ids' must be integers (keras.Input: dtype='int32'). Received: {dtype.name}"
         )

@@ -23,6 +23,7 @@ import tensorflow as tf
 from keras.initializers import TruncatedNormal
 
 from albert_tf.config import EXACT_GELU, AlbertConfig
+from albert_tf.data.errors import UserError
 from albert_tf.modeling.ops import (
     PLAIN,
     Ops,
@@ -53,7 +54,13 @@ ACTIVATIONS = {
     "": tf.identity,
 }
 
-register = keras.saving.register_keras_serializable(package="albert_tf")
+
+def register(kind: Any) -> Any:
+    """Registers a class with Keras, so that saved models can contain it."""
+    if kind.__name__.startswith("Albert"):
+        # Keras's HDF5 files contain no package. Short names, such as LayerNorm, may not be unique.
+        keras.saving.get_custom_objects()[kind.__name__] = kind
+    return keras.saving.register_keras_serializable(package="albert_tf")(kind)
 
 
 def as_config(config: ConfigLike) -> AlbertConfig:
@@ -87,6 +94,14 @@ class SavedSettings:
         if "config" in own:
             own["config"] = own["config"].to_dict()
         return {**super().get_config(), **own}  # type: ignore[misc]
+
+    def quantize(self, *args: Any, **kwargs: Any) -> None:
+        """Raises ValueError. `export_litert` quantizes models."""
+        del args, kwargs
+        raise UserError(
+            "The layers of albert_tf do not support quantize. Use albert_tf.export_litert with "
+            "quantization='int8'."
+        )
 
 
 @register
@@ -185,10 +200,12 @@ class ConfiguredLayer(SavedSettings, keras.layers.Layer):
         self, input_size: int, output_size: int, name: str, activation: str = "linear"
     ) -> Projection:
         std, dtype = self.config.initializer_range, self.dtype_policy
-        return Projection(input_size, output_size, std, activation, name=name, dtype=dtype)
+        with keras.name_scope(self.name):  # HDF5 files need unique paths of variables
+            return Projection(input_size, output_size, std, activation, name=name, dtype=dtype)
 
     def _layer_norm(self, size: int, name: str) -> LayerNorm:
-        return LayerNorm(size, name=name, dtype=self.dtype_policy)
+        with keras.name_scope(self.name):
+            return LayerNorm(size, name=name, dtype=self.dtype_policy)
 
 
 @register
@@ -347,13 +364,15 @@ class TransformerBlock(ConfiguredLayer):
         super().__init__(config, **kwargs)
         H, dtype = self.config.hidden_size, self.dtype_policy
         if attention_of is None:
-            self.attention = SelfAttention(self.config, name="attention", dtype=dtype)
+            with keras.name_scope(self.name):
+                self.attention = SelfAttention(self.config, name="attention", dtype=dtype)
             self.attention_norm = self._layer_norm(H, "LayerNorm")
         else:
             self.attention = attention_of.attention
             self.attention_norm = attention_of.attention_norm
         if feed_forward_of is None:
-            self.feed_forward = FeedForward(self.config, name="ffn", dtype=dtype)
+            with keras.name_scope(self.name):
+                self.feed_forward = FeedForward(self.config, name="ffn", dtype=dtype)
             self.feed_forward_norm = self._layer_norm(H, "LayerNorm_1")
         else:
             self.feed_forward = feed_forward_of.feed_forward

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from albert_tf.data.arguments import as_texts, check_whole_number
 from albert_tf.data.errors import UserError
-from albert_tf.modeling.encoder import AlbertEncoder, ConfiguredModel, named_inputs
+from albert_tf.modeling.encoder import AlbertEncoder, ConfiguredModel, attach_padding_mask
 from albert_tf.modeling.heads import (
     MASKED_LOGIT,
     ClassificationHead,
@@ -52,22 +52,25 @@ class EncoderAndHead(ConfiguredModel):
         the other arguments see `AlbertEncoder.call`. With `output_hidden_states`, all outputs of
         the encoder are also returned.
         """
-        inputs = self._prepare(named_inputs(inputs), training)
+        inputs = self._prepare(self.complete_inputs(inputs), training)
         head_seed = None
         if training:
             if dropout_seed is None:
                 dropout_seed = tf.cast(self.encoder.dropout_seeds.next(), tf.int32)
             head_seed = tf.random.experimental.stateless_fold_in(dropout_seed, _HEAD)
+        encoder_inputs = _flatten_options(inputs) if self.input_rank == 3 else inputs
         outputs = self.encoder(
-            _flatten_options(inputs) if self.input_rank == 3 else inputs,
+            encoder_inputs,
             training=training,
             dropout_seed=dropout_seed,
             output_hidden_states=output_hidden_states,
             output_attentions=output_attentions,
             ops=ops,
+            keras_mask=False,
         )
         scores = self._head_outputs(outputs, inputs, head_seed, ops)
         if output_hidden_states:
+            attach_padding_mask(outputs, encoder_inputs["input_mask"])
             return {**outputs, **scores}
         return {**{k: v for k, v in outputs.items() if k == "attention_probs"}, **scores}
 
@@ -356,11 +359,8 @@ class AlbertForMultipleChoice(EncoderAndHead):
         if ids.shape.rank == 2:
             return {"logits": logits[:, 0]}
         logits = tf.ensure_shape(tf.reshape(logits, tf.shape(ids)[:2]), ids.shape[:2])
-        mask = inputs.get("input_mask")
-        if mask is not None:
-            is_option = tf.reduce_any(tf.not_equal(mask, 0), axis=-1)
-            logits = tf.where(is_option, logits, MASKED_LOGIT)
-        return {"logits": logits}
+        is_option = tf.reduce_any(tf.not_equal(inputs["input_mask"], 0), axis=-1)
+        return {"logits": tf.where(is_option, logits, MASKED_LOGIT)}
 
 
 def _flatten_options(inputs: Tensors) -> Tensors:
@@ -464,17 +464,16 @@ class AlbertForQuestionAnsweringWithBeamSearch(EncoderAndHead):
         self.built = True
 
     def _prepare(self, inputs: Tensors, training: bool | None) -> Tensors:
-        if "input_ids" not in inputs or not {"segment_ids", "p_mask"} & inputs.keys():
+        received = sorted(inputs.keys() - {"input_mask"})  # the mask may be derived
+        if not {"segment_ids", "p_mask"} & inputs.keys():
             raise UserError(
                 "To distinguish the context from the question, the model needs a dictionary of "
-                f"'input_ids' and 'segment_ids' (or 'p_mask'). Received: {sorted(inputs)}"
+                f"'input_ids' and 'segment_ids' (or 'p_mask'). Received: {received}"
             )
         if training and "start_positions" not in inputs:
             raise UserError(
-                f"Training needs 'start_positions', the true starts. Received: {sorted(inputs)}"
+                f"Training needs 'start_positions', the true starts. Received: {received}"
             )
-        if inputs.get("input_mask") is None:
-            inputs["input_mask"] = tf.ones_like(inputs["input_ids"])
         if inputs.get("p_mask") is None:
             inputs["p_mask"] = position_mask(inputs["input_mask"], inputs["segment_ids"])
         if inputs.get("start_positions") is None:

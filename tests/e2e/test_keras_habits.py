@@ -1,5 +1,6 @@
 """The usual operations of Keras: save, load, export, predict, fit, callbacks, strategies."""
 
+import copy
 import subprocess
 
 import keras
@@ -215,11 +216,76 @@ def test_mixed_precision_strategy_and_gradient_tape():
     with strategy.scope():
         model = albert_tf.AlbertForClassification(CONFIG, 2, dtype="mixed_bfloat16")
         model.compile(albert_tf.AdamWeightDecay(1e-2), loss=model.default_loss())
-    model.test_on_batch(ids, ids[:, 0] % 2)  # see docs/python.md
     model.fit(ids, ids[:, 0] % 2, batch_size=6, verbose=0)
     with tf.GradientTape() as tape:
         loss = tf.reduce_mean(model(ids, training=True)["logits"])
     assert all(g is not None for g in tape.gradient(loss, model.classifier.trainable_variables))
+
+
+@keras.saving.register_keras_serializable("test")
+class OwnModel(keras.Model):
+    """A user's model that holds an encoder and a layer without a shape."""
+
+    def __init__(self, config, **kwargs):
+        super().__init__(**kwargs)
+        self.config = config
+        self.encoder = albert_tf.AlbertEncoder(config)
+        self.dense = keras.layers.Dense(2)
+
+    def call(self, inputs, training=None):
+        return self.dense(self.encoder(inputs, training=training)["pooled_output"])
+
+    def get_config(self):
+        return {**super().get_config(), "config": self.config.to_dict()}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(albert_tf.AlbertConfig(**config.pop("config")), **config)
+
+
+@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
+def test_own_models_are_saved_with_all_layers(tmp_path, precision):
+    config = CONFIG.replace(vocab_size=1000)  # bfloat16 would round ids above 256
+    model = OwnModel(config, dtype=precision)
+    x = {name: np.arange(3, 24).reshape(3, 7) % 2 for name in INPUTS}
+    x["input_ids"] = np.arange(700, 721).reshape(3, 7)
+    expected = model.predict(x, verbose=0)
+    model.save(tmp_path / "own.keras")
+    loaded = keras.models.load_model(tmp_path / "own.keras")
+    np.testing.assert_array_equal(loaded.predict(x, verbose=0), expected)
+    np.testing.assert_array_equal(copy.deepcopy(model).predict(x, verbose=0), expected)
+    if precision == "mixed_bfloat16":
+        with pytest.raises(ValueError, match=r"must be integers.*bfloat16"):
+            model.export(tmp_path / "exported", verbose=False)
+        return
+    model.export(tmp_path / "exported", verbose=False)
+    exported = tf.saved_model.load(str(tmp_path / "exported"))
+    served = exported.serve({name: tf.constant(values, tf.float32) for name, values in x.items()})
+    np.testing.assert_allclose(served, expected, rtol=0, atol=1e-6)
+
+
+def test_hdf5_files_are_loaded(tmp_path):
+    ids = np.arange(2, 23).reshape(3, 7)
+    model = albert_tf.AlbertForClassification(small_config(), labels=["no", "yes"])
+    model.compile(albert_tf.AdamWeightDecay(1e-3), loss=model.default_loss())
+    callback = keras.callbacks.ModelCheckpoint(tmp_path / "best.h5")
+    model.fit(ids, ids[:, 0] % 2, verbose=0, callbacks=[callback])
+    loaded = keras.models.load_model(tmp_path / "best.h5")
+    expected = model.predict(ids, verbose=0)["logits"]
+    np.testing.assert_array_equal(loaded.predict(ids, verbose=0)["logits"], expected)
+
+
+def test_quantize_is_rejected():
+    tokens = keras.Input([None], dtype="int32")
+    model = keras.Model(tokens, albert_tf.AlbertEncoder(CONFIG)(tokens)["pooled_output"])
+    with pytest.raises(ValueError, match="export_litert"):
+        model.quantize("int8")
+
+
+def test_fractional_ids_are_rejected():
+    model = albert_tf.AlbertForClassification(CONFIG, 2)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="-1 is not in"):
+        model.predict(np.array([[2.0, 2.5]], np.float32), verbose=0)
 
 
 def test_the_encoder_in_a_functional_model_and_a_clone():

@@ -90,7 +90,11 @@ class EncoderFunctions:
                 seed = next_seed(self.dropout_state, checked["input_ids"])
             with self._reading(ENCODER_PREFIX):
                 outputs = self._model.encoder(
-                    checked, training=training, dropout_seed=seed, output_hidden_states=True
+                    checked,
+                    training=training,
+                    dropout_seed=seed,
+                    output_hidden_states=True,
+                    keras_mask=False,
                 )
             hidden = [_with_axes(output, inputs[0]) for output in outputs["encoder_outputs"]]
             pooled = _with_axes(outputs["pooled_output"], inputs[0][:, 0])

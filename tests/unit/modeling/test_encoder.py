@@ -67,11 +67,13 @@ class TestInputs:
         }
         assert_same(encoder(others), encoder(inputs))
 
-    def test_defaults_are_one_segment_without_padding(self, encoder):
-        ids = encoder_inputs()["input_ids"]
-        full = {"input_ids": ids, "input_mask": ids * 0 + 1, "segment_ids": ids * 0}
+    def test_defaults_are_one_segment_and_the_mask_of_the_padding_token(self, encoder):
+        ids = encoder_inputs()["input_ids"] % 4  # a row contains padding tokens anywhere
+        full = {"input_ids": ids, "input_mask": ids != 0, "segment_ids": ids * 0}
         assert_same(encoder(ids), encoder(full))
         assert_same(encoder({"input_ids": ids, "label": ids}), encoder(full))
+        ragged = tf.ragged.constant([[4, 5, 6], [7]])
+        assert_same(encoder(ragged), encoder(ragged.to_tensor()))
 
     @pytest.mark.parametrize(
         ("changes", "message"),
@@ -88,6 +90,28 @@ class TestInputs:
         inputs.update({name: tf.constant(value) for name, value in changes.items()})
         with pytest.raises(ValueError, match=message):
             encoder(inputs)
+
+    def test_lists_are_rejected(self, encoder):
+        inputs = tuple(encoder_inputs().values())
+        for call in (encoder, encoder.predict):
+            with pytest.raises(ValueError, match=r"Pass a dictionary .* Received: a tuple of 3"):
+                call(inputs)
+
+    def test_keras_layers_ignore_padding(self, encoder, tmp_path):
+        inputs = encoder_inputs()
+        outputs = encoder(inputs, output_hidden_states=True)
+        states = outputs["sequence_output"].numpy()
+        expected = [row[:n].mean(axis=0) for row, n in zip(states, REAL_TOKENS, strict=True)]
+        pool = keras.layers.GlobalAveragePooling1D()
+        for pooled in (pool(outputs["sequence_output"]), pool(outputs["encoder_outputs"][-1])):
+            np.testing.assert_allclose(pooled, expected, rtol=0, atol=1e-6)
+        names = {name: keras.Input([None], dtype="int32", name=name) for name in inputs}
+        model = keras.Model(names, pool(encoder(names)["sequence_output"]))
+        model.save(tmp_path / "pooled.keras")
+        loaded = keras.models.load_model(tmp_path / "pooled.keras")
+        np.testing.assert_allclose(loaded.predict(inputs, verbose=0), expected, rtol=0, atol=1e-6)
+        inputs["input_mask"] = inputs["input_mask"] * [[1], [1], [0]]  # a row of padding only
+        assert np.isfinite(pool(encoder(inputs)["sequence_output"])).all()
 
 
 class TestDropout:

@@ -173,13 +173,15 @@ class TestMultipleChoice:
         three = {name: x[:1, :3] for name, x in choice_inputs().items()}
         np.testing.assert_allclose(model(three)["logits"], logits[:1, :3], rtol=1e-4, atol=1e-5)
 
-    def test_without_a_mask_no_option_is_missing(self):
-        ids = choice_inputs()["input_ids"]
+    def test_without_a_mask_options_of_padding_are_missing(self):
+        ids = choice_inputs()["input_ids"].numpy()
+        ids[OPTION_LENGTHS > 0, 0] = 1
+        ids[OPTION_LENGTHS == 0] = 0
         model = AlbertForMultipleChoice(small_config(**ONE_BLOCK))
         logits = model(ids)["logits"]
-        assert logits.shape == (BATCH, CHOICES)
-        assert np.abs(logits).max() < 100
-        np.testing.assert_array_equal(model({"input_ids": ids})["logits"], logits)
+        np.testing.assert_array_equal(logits == MASKED_LOGIT, OPTION_LENGTHS == 0)
+        given = model({"input_ids": ids, "input_mask": ids != 0})["logits"]
+        np.testing.assert_array_equal(logits, given)
 
     def test_rejects_another_number_of_axes(self):
         with pytest.raises(ValueError, match=r"\[B, C, S\], or \[B, S\].* Received: \(7,\)"):
