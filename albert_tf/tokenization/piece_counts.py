@@ -65,7 +65,7 @@ class PieceCounts(Counter[str]):
         return (
             f"{number:,} of {total:,} pieces ({number / total:.1%}) are unknown to the vocabulary "
             f"{vocabulary}, most often {listed(n[len(_CHARACTER) :] for n in names)}. A model "
-            "cannot distinguish unknown pieces. Use a model or vocabulary for this language "
+            "cannot distinguish unknown pieces. Use a model or vocabulary for such texts "
             "(train_sentencepiece trains a vocabulary), or correct the encoding of the text."
         )
 
