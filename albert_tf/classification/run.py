@@ -105,8 +105,8 @@ class ClassifierJob(Job[ClassificationSettings]):
         if settings.predict_file and is_regular_file(settings.predict_file, "a text file"):
             path = settings.predict_file
             self.examples_to_predict = read_prediction_file(self.data, path, is_pair)
-            if self.examples_to_predict is None:
-                check_file(path, is_pair)
+            with self.tokenizer.counting(path):
+                check_file(path, is_pair, self.tokenizer, self.examples_to_predict)
         self.is_pair = is_pair
         self.labels = self.data.labels
         self.task = StoredTask(

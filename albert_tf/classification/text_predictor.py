@@ -75,14 +75,17 @@ class TextPredictor:
         ]
 
 
-def check_file(path: str, is_pair: bool) -> None:
-    """Raises ValueError if a file is missing or a line is invalid; skips standard input and pipes.
+def check_file(
+    path: str, is_pair: bool, tokenizer: Tokenizer, examples: list[TextExample] | None = None
+) -> None:
+    """Counts the pieces of `examples` or of a file. Skips standard input and pipes.
 
-    A line of a file of pairs must consist of two texts separated by a tab.
+    Raises ValueError if the file is missing or a line is invalid. A line of a file of pairs must
+    consist of two texts separated by a tab.
     """
     if is_regular_file(path, "a text file"):
-        for _ in _read_examples(path, is_pair):
-            pass
+        for group in _read_examples(path, is_pair) if examples is None else [examples]:
+            tokenizer.count([text for e in group for text in (e.text_a, e.text_b) if text])
 
 
 def predict_file(
@@ -107,8 +110,7 @@ def predict_file(
                 out.writelines(map(_format, predictor.predict_examples(examples)))
                 out.flush()
     finally:
-        pieces = predictor.tokenizer.counts.describe()
-        logging.info("Predicted %d texts: %s", predictor.num_texts, pieces)
+        logging.info("Predicted %d texts", predictor.num_texts)
 
 
 def _read_examples(path: str, is_pair: bool) -> Iterator[list[TextExample]]:

@@ -335,12 +335,16 @@ def _columns_of(rows: Any) -> tuple[list[str], list[str] | None]:
     return [text_of(e, "question") for _, e in pairs], [text_of(p, "context") for p, _ in pairs]
 
 
-def check_questions(path: str) -> None:
-    """Checks all questions of a file, but not of a pipe; for errors see `read_plain_questions`."""
+def check_questions(path: str, tokenizer: Tokenizer) -> None:
+    """Checks all questions of a file, but not of a pipe, and logs the counts of their pieces.
+
+    For errors see `read_plain_questions`.
+    """
     if is_regular_file(path, "a file of questions"):
-        with open_input(path) as file:
-            for _ in read_plain_questions(read_lines(file), path):
-                pass
+        with open_input(path) as file, tokenizer.counting(path):
+            for group in read_plain_questions(read_lines(file), path):
+                texts = dict.fromkeys(text for _, *texts in group for text in texts)
+                tokenizer.count([*texts])
 
 
 def answer_file(path: str, answerer: Answerer, output_path: str | None = None) -> None:
@@ -365,6 +369,5 @@ def answer_file(path: str, answerer: Answerer, output_path: str | None = None) -
                     out.write(line.encode() + b"\n")
                 out.flush()
     finally:
-        pieces = answerer.tokenizer.counts.describe()
-        logging.info("Answered %d questions: %s", answerer.num_questions, pieces)
+        logging.info("Answered %d questions", answerer.num_questions)
         answerer.issues.log()

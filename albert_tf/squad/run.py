@@ -132,7 +132,7 @@ class SquadJob(Job[SquadSettings]):
             stored[THRESHOLD] = trained.settings[THRESHOLD]
         self.task = StoredTask(name, max_seq_length=settings.max_seq_length, settings=stored)
         if settings.predict_json:
-            check_questions(settings.predict_json)
+            check_questions(settings.predict_json, self.tokenizer)
         if settings.predict_json or settings.export_text_model:
             check_lengths(**self.answering.lengths)
         self.train = self._read("train") if settings.do_train else None

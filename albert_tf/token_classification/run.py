@@ -166,8 +166,10 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
     def _check_words(self, path: str) -> None:
         label_column = self.settings.label_column
         self.kinds[path] = recognize_kind(path, self.labels.names, label_column)
-        for _ in self._read_first(path, has_labels=False):
-            pass
+        tokenize = WordTokenizer(self.tokenizer)
+        with self.tokenizer.counting(path):
+            for sentence in self._read_first(path, has_labels=False):
+                tokenize(sentence.words)
 
     def _check_labels(self, split: str) -> tuple[Counter[str], str]:
         """Checks the labels of a split. Returns the counts of the labels and their scheme."""

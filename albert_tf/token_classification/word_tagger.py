@@ -238,5 +238,4 @@ def predict_file(
                     out.write(json.dumps(answer, ensure_ascii=False).encode() + b"\n")
                 out.flush()
     finally:
-        pieces = tagger.tokenizer.counts.describe()
-        logging.info("Predicted %d sentences: %s", tagger.num_sentences, pieces)
+        logging.info("Predicted %d sentences", tagger.num_sentences)

@@ -180,9 +180,9 @@ class Tokenizer(abc.ABC):
             batch["offsets"] = np.stack(limits, axis=-1)
         return batch
 
-    def count(self, texts: Sequence[str], ids: Sequence[list[int]]) -> None:
-        """Counts pieces, and warns once if too many are unknown, given texts and their ids."""
-        self.counts.add(self, texts, ids)
+    def count(self, texts: Sequence[str], ids: Sequence[list[int]] | None = None) -> None:
+        """Counts the pieces of texts, whose ids may be known, and warns once of unknown pieces."""
+        self.counts.add(self, texts, self.encode_batch(texts) if ids is None else ids)
         if self._warns and self.counts.is_poor:
             self._warns = False
             logging.warning("%s", self.counts.warning(self.source))
@@ -190,13 +190,14 @@ class Tokenizer(abc.ABC):
     @contextmanager
     def counting(self, source: str) -> Iterator[None]:
         """Context manager that counts the pieces of one source, and logs the counts at its end."""
-        before = self.counts, self._warns
+        before, warns = self.counts, self._warns
         self.counts, self._warns = PieceCounts(), False
         yield
         logging.info("%s: pieces=%d %s", source, self.counts["pieces"], self.counts.describe())
         if self.counts.is_poor:
             logging.warning("%s: %s", source, self.counts.warning(self.source))
-        self.counts, self._warns = before
+        self._warns = warns and not self.counts.is_poor
+        self.counts = before
 
     def __len__(self) -> int:
         return self.vocab_size

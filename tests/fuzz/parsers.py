@@ -318,7 +318,7 @@ def _corpus_tokenizer() -> Any:
 
 
 def _plain_questions() -> None:
-    check_questions(_QUESTIONS)
+    check_questions(_QUESTIONS, _corpus_tokenizer())
     with open_input(_QUESTIONS) as file:
         list(read_plain_questions(read_lines(file), _QUESTIONS))
 

@@ -110,7 +110,7 @@ def test_invalid_lines_are_rejected(
     path = tmp_path / "texts.txt"
     path.write_bytes(data)
     with pytest.raises(ValueError, match=f"texts.txt.*{message}"):
-        check_file(str(path), is_pair)
+        check_file(str(path), is_pair, tokenizer)
     # Lines of a stream before the invalid line are predicted; an incomplete file is removed.
     for output in (None, str(tmp_path / "out.txt")):
         set_input(monkeypatch, BytesIO(data).read1)

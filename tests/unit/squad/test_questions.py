@@ -139,13 +139,15 @@ def test_truncated_questions_are_counted(new_answerer, tokenizer):
         (b'"\xe9"', r"line 3 .*0xe9"),
     ],
 )
-def test_errors_name_the_line(new_answerer, tmp_path, monkeypatch, capsysbinary, bad, message):
+def test_errors_name_the_line(
+    new_answerer, tokenizer, tmp_path, monkeypatch, capsysbinary, bad, message
+):
     monkeypatch.setattr(streams, "_LINES_AT_ONCE", 1)
     data = as_lines(QUESTIONS[:2]) + bad + b"\n" + as_lines(QUESTIONS[2:])
     source, output = tmp_path / "questions.jsonl", tmp_path / "answers.jsonl"
     source.write_bytes(data)
     with pytest.raises(ValueError, match=rf"questions\.jsonl.*{message}"):
-        check_questions(str(source))
+        check_questions(str(source), tokenizer)
     for path in (None, str(output)):  # earlier lines are answered; no incomplete file remains
         monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(data)))
         with pytest.raises(ValueError, match=f"the standard input.*{message}"):
