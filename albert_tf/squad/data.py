@@ -15,8 +15,9 @@ from albert_tf.data.tables import DataIssues, read_table, read_text
 from albert_tf.squad.locate_answers import locate_answer
 
 WANTED = (
-    "the format of SQuAD, or one question per row (JSON, JSON Lines, CSV or TSV) with `context`, "
-    '`question`, `answers` (such as [{"text": "...", "answer_start": 0}]) and optionally `id`'
+    "the format of SQuAD, or one question per row (JSON or JSON Lines; in `train_file` and "
+    "`predict_file` also CSV or TSV) with `context`, `question`, optionally `id`, and `answers` "
+    'such as [{"text": "...", "answer_start": 0}]'
 )
 
 # Names in published data sets. If an object has several of them, the first is read.
@@ -256,7 +257,7 @@ def _answer_to_train(
         given = f", neither at `answer_start`={start} nor elsewhere" if start >= 0 else ""
         raise UserError(
             f"{where}: the answer {shown(text)} does not occur in the context of {len(context)} "
-            f"characters{given}."
+            f"characters{given}. Correct or remove such questions."
         )
     (begin, end), more = found
     return ((context[begin:end], begin),), remarks + more

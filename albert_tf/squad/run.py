@@ -146,14 +146,14 @@ class SquadJob(Job[SquadSettings]):
         self.evaluates = self.has_references and (settings.do_train or settings.checkpoint == "all")
         self._written_step: int | None = None  # step of the answers in the files
         if self.predict_data and not self.has_references:
-            keys = f"The keys of its first question: {listed(self.predict_data.keys)}"
-            path = self.predict_data.path
+            keys = listed(self.predict_data.keys)
+            found = f"{self.predict_data.path} contains no answers; its questions have {keys}"
             if settings.checkpoint == "all":
                 raise UserError(
-                    f"`checkpoint`=all needs reference answers, but `predict_file` {path} contains "
-                    f"none. {keys}. Use best, newest or a path."
+                    f"`checkpoint`=all needs reference answers, but `predict_file` {found}. Use "
+                    "best, newest or a path."
                 )
-            logging.warning("%s contains no reference answers, so it is not scored. %s", path, keys)
+            logging.warning("%s. The predictions are not scored", found)
 
     def _read(self, action: str) -> SquadData:
         path = getattr(self.settings, f"{action}_file")
