@@ -64,7 +64,7 @@ def read_examples(
     returns the label of a row, given its line number, if no single cell contains it. Raises
     ValueError if a label is unknown, or if too many rows are malformed.
     """
-    rows = _usable_rows(table, columns, split, is_glue)
+    rows, num_rows = _usable_rows(table, columns, split, is_glue)
     names: list[str | None] = [None] * len(rows)
     if split != TEST:
         read = label_cell or (lambda _, cells: cells[columns.label or 0])
@@ -77,7 +77,12 @@ def read_examples(
             try:
                 names[at] = _label(cell.strip(), labels, multi_label)
             except ValueError as error:
-                raise UserError(f"{table.issues.unit} {line} of {table.path}: {error}") from error
+                message = f"{table.issues.unit} {line} of {table.path}: {error}"
+                if is_glue or (labels is not None and not labels.is_regression):
+                    raise UserError(message) from error
+                table.issues.add("an invalid label, skipped", line, message)
+    if not is_glue:
+        table.issues.check(num_rows)
     examples = []
     for name, (number, (line, cells)) in zip(names, rows, strict=True):
         if name is None and split != TEST:
@@ -117,8 +122,8 @@ def _label(cell: str, labels: Labels | None, multi_label: bool) -> str:
 
 def _usable_rows(
     table: Table, columns: Columns, split: str, is_glue: bool
-) -> list[tuple[int, Row]]:
-    """Returns rows padded to the number of columns, with their numbers among all rows."""
+) -> tuple[list[tuple[int, Row]], int]:
+    """Returns padded rows with their numbers among all rows, and the number of all rows."""
     rows: list[tuple[int, Row]] = []
     count = num_malformed = 0
     [width] = columns.widths
@@ -140,15 +145,13 @@ def _usable_rows(
         raise UserError(
             f"{table.path} has no rows, only a header. Received: {listed(table.columns or [])}"
         )
-    if not is_glue:
-        table.issues.check(count)
     num_usable = count - num_malformed
-    if not num_usable or (num_usable < num_malformed and split != TEST):
+    if is_glue and (not num_usable or (num_usable < num_malformed and split != TEST)):
         raise UserError(
             f"only {num_usable} of the {count} rows of {table.path} can be used. Expected {width} "
             f"columns. Received: {'; '.join(table.issues.messages())}"
         )
-    return rows
+    return rows, count
 
 
 def _problem(table: Table, columns: Columns, cells: Cells) -> str:
@@ -502,6 +505,8 @@ class CustomData:
             multi_label=self._multi_label,
         )
         columns = self._columns(table, split)
+        if table.columns is None and labels is not None and is_column_number(self._label):
+            table = replace(table, rows=_without_header(table, int(self._label), labels))
         log_columns(table, columns, self._one_hot)
         one_hot = None
         if self._one_hot and split != TEST:
@@ -583,7 +588,20 @@ def log_columns(table: Table, columns: Columns, labels: Sequence[str] = ()) -> N
     unused = [name for at, name in enumerate(names) if at not in used.values()]
     if unused := [name for name in unused if name not in labels]:
         parts.append(f"not used: {listed(unused)}")
-    logging.info("Reading %s as %s (%s)", table.path, format_of(table.path), ", ".join(parts))
+    kind = "JSON" if table.issues.unit == "row" else format_of(table.path)
+    logging.info("Reading %s as %s (%s)", table.path, kind, ", ".join(parts))
+
+
+def _without_header(table: Table, label: int, labels: Labels) -> Iterator[Row]:
+    """Returns the rows; raises ValueError if only the first one has an unknown label."""
+    rows = [*table.rows]
+    cells = [(cells[label] or "").strip() if label < len(cells) else "" for _, cells in rows[:2]]
+    if [labels.accepts(cell) for cell in cells] == [False, True] and cells[0] not in NO_LABEL:
+        raise UserError(
+            f"the first row of {table.path} seems to be a header, but columns are numbered. Remove "
+            f"it, or pass names of columns. Received: {listed(rows[0][1])}"
+        )
+    return iter(rows)
 
 
 def _warn_of_lists(path: str, names: Sequence[str], multi_label: bool) -> None:

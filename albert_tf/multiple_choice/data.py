@@ -121,7 +121,7 @@ def read_choices(path: str, *, split: str = TRAIN) -> list[ChoiceExample]:
                 raise row
             entry = JsonValue(row, f"{issues.unit} {line} of {path}")
             context, question, options, label, names = _parts(entry)
-            find = partial(_named_label, names=names) if names else _label
+            find = partial(_label, names=names)
             index = _label_or_none(find, label, options, split)
             name = entry.get("id") or entry.get("example_id")
             example_id = str(number) if name is None else _text(name)
@@ -192,11 +192,17 @@ def _text(value: JsonValue) -> str:
     return json.dumps(value.value) if is_number(value.value) else value.whole_text()
 
 
-def _label(value: JsonValue, options: Sequence[str]) -> int:
-    """Returns the index of the option that a label selects; rejects ambiguous labels."""
+def _label(value: JsonValue, options: Sequence[str], names: Sequence[object] = ()) -> int:
+    """Returns the index of the option that a label selects; rejects ambiguous labels.
+
+    If `names` are given, the label must be one of them.
+    """
     last = len(options) - 1
     found = set()
-    if isinstance(value.value, str):
+    if names:
+        text = str(value.value).strip()
+        found = {number for number, name in enumerate(names) if str(name) == text}
+    elif isinstance(value.value, str):
         name = value.value.strip()
         found = {number for number, option in enumerate(options) if option.strip() == name}
         if len(name) == 1 and name.upper() in LETTERS[: last + 1]:
@@ -208,18 +214,12 @@ def _label(value: JsonValue, options: Sequence[str]) -> int:
         if number is not None and 0 <= number <= last:
             found.add(number)
     if len(found) > 1:
-        letters = " or ".join(LETTERS[number] for number in sorted(found))
-        raise value.error(f"a letter, because it may select option {letters}")
+        letters = " or ".join(LETTERS[index] for index in sorted(found))
+        raise value.error(f"unambiguous, but it selects option {letters}. Use a letter")
     if not found:
-        raise value.error(f"0 to {last}, A to {LETTERS[last]}, or the text of exactly one option")
+        wanted = f"0 to {last}, A to {LETTERS[last]}, or the text of exactly one option"
+        raise value.error(f"one of {listed(names)}" if names else wanted)
     return found.pop()
-
-
-def _named_label(value: JsonValue, options: Sequence[str], names: Sequence[object]) -> int:
-    texts = [str(name) for name in names]
-    if texts.count(str(value.value).strip()) != 1:
-        raise value.error(f"one of {listed(names)}")
-    return texts.index(str(value.value).strip())
 
 
 def _label_or_none(

@@ -197,6 +197,8 @@ def test_columns_of_the_training_run_are_predicted(file):
         assert read_prediction_file(data, file(name, text), False) == [TextExample("0", "I")]
     with pytest.raises(ValueError, match=r"first row of .* is a header"):
         read_prediction_file(data, file("x.csv", "label,text\ngood,I\n"), is_pair=False)
+    with pytest.raises(ValueError, match=r"first row of .* seems to be a header"):
+        read_prediction_file(data, file("x.csv", "rating,review\ngood,I\n"), is_pair=False)
     for task, name, text in (
         ("cola", "test.tsv", "index\tsentence\n0\tI\n"),
         ("cola", "dev.tsv", "gj04\t1\t\tI\n"),
@@ -273,6 +275,12 @@ def test_labels_of_a_regression_are_finite_numbers(file):
         path = file("a.jsonl", f"{rows}{label}}}")
         with pytest.raises(ValueError, match=r"line 2.*a\.jsonl|a\.jsonl.*line 2"):
             CustomData(path, regression=True).read(TRAIN)
+
+
+def test_one_percent_of_invalid_numbers_is_skipped(file, caplog):
+    path = file("a.csv", "text_a,label\nI,none\n" + "you,1.5\n" * 99)
+    assert len(CustomData(path, regression=True).read(TRAIN)) == 99
+    assert "rows=1 with an invalid label, skipped (line 2)" in caplog.text
 
 
 @pytest.mark.parametrize(
