@@ -1,7 +1,7 @@
 """Settings of `run_classification`. Does not import TensorFlow."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from albert_tf.data.arguments import as_texts
@@ -77,7 +77,7 @@ class ClassificationSettings(StepSettings):
         Number that the exported model returns in an additional output, named threshold. nan: no
         such output.""")
     classifier_dropout_prob: float = classifier_dropout_setting()
-    class_weights: str | None = class_weights_setting()
+    class_weights: Mapping[str, float] | str | None = class_weights_setting()
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -16,11 +16,12 @@ from albert_tf.classification.settings import LABEL, TEXT_A, TEXT_B, Classificat
 from albert_tf.classification.task import text_features
 from albert_tf.classification.text_predictor import TEXTS_AT_ONCE, TextPrediction, TextPredictor
 from albert_tf.data.arguments import (
+    as_labels,
     as_list,
-    as_texts,
     check_choice,
     check_same_length,
     texts_and_pairs,
+    value_of,
 )
 from albert_tf.data.errors import UserError
 from albert_tf.data.sequences import check_room
@@ -111,6 +112,7 @@ class TextClassifier(TextPredictor):
             ValueError: there is no model, it has no tokenizer, labels are missing, or `labels`
                 differ from the labels of the stored classifier.
         """
+        labels = as_labels(labels)
         if labels is None and (multi_label or new_head or rename_labels):
             raise UserError(
                 "multi_label, new_head and rename_labels require labels. Received: labels=None"
@@ -127,8 +129,7 @@ class TextClassifier(TextPredictor):
                 )
         else:
             head: dict[str, Any] = {"new_head": new_head, "rename_labels": rename_labels}
-            is_regression = isinstance(labels, list | tuple) and not labels
-            head |= {"num_labels": 1} if is_regression else {"labels": labels}
+            head |= {"labels": labels} if labels else {"num_labels": 1}
             head |= {"multi_label": True} if multi_label else {}
             model = build_as(AlbertForClassification, stored, head)
         names = stored.task.labels.names if labels is None and stored.task else None
@@ -289,6 +290,7 @@ class TextClassifier(TextPredictor):
 
     def _check_label(self, name: str, label: Any) -> Any:
         """Returns a label as text, a list of texts or a number; raises ValueError if unknown."""
+        label = value_of(label)
         if self._labels.is_regression:
             try:
                 number = float(label)
@@ -298,7 +300,7 @@ class TextClassifier(TextPredictor):
                 raise UserError(f"{name} must be a finite number. Received: {label!r}")
             return number
         several = self._labels.multi_label and not isinstance(label, str)
-        names = [str(one) for one in label] if several else [str(label)]
+        names = [str(value_of(one)) for one in label] if several else [str(label)]
         if not set(names) <= set(self._labels.names):
             raise UserError(f"{name} must be {self._labels.allowed}. Received: {label!r}")
         return names if self._labels.multi_label else names[0]
@@ -306,9 +308,7 @@ class TextClassifier(TextPredictor):
 
 def _matching_labels(names: object, model: AlbertForClassification) -> Labels:
     """Returns the argument `labels`, or the labels of the model; checks their number."""
-    names = model.labels if names is None else names
-    is_empty = names is None or (isinstance(names, list | tuple) and not names)
-    given = () if is_empty else tuple(as_texts("labels", names))
+    given = as_labels(model.labels if names is None else names) or ()
     if (len(given) or 1) != model.num_labels:
         wanted = f"name the {model.num_labels} outputs of the model"
         if model.num_labels == 1:

@@ -96,7 +96,7 @@ def _define(name: str, hint: Any, declared: Setting) -> None:
     elif kind is Sequence:
         flags.DEFINE_list(name, list(default), text)
     else:
-        _DEFINE[kind](name, default, text, required=is_required, **limits)
+        _DEFINE.get(kind, flags.DEFINE_string)(name, default, text, required=is_required, **limits)
 
 
 def _add_to_group(name: str, group: str) -> None:

@@ -3,6 +3,8 @@
 import os
 import reprlib
 from collections.abc import Iterable, Mapping, Set, Sized
+from enum import Enum
+from typing import Any
 
 import numpy as np
 
@@ -10,16 +12,36 @@ from albert_tf.data.errors import UserError
 
 
 def as_texts(name: str, values: object) -> list[str]:
-    """Returns an argument as a non-empty list of texts; raises TypeError or ValueError."""
+    """Returns an argument as a non-empty list of texts; raises TypeError or ValueError.
+
+    Members of enumerations are replaced by their values.
+    """
     if getattr(values, "ndim", 1) != 1:  # iterating over a pandas table yields its column names
         raise TypeError(f"{name} must be a list of texts. Received: {reprlib.repr(values)}")
     texts = as_list(name, values, "texts")
     for index, text in enumerate(texts):
-        if not isinstance(text, str):
+        if not isinstance(value_of(text), str):
             raise TypeError(
                 f"{name} must be a list of texts. Received: {name}[{index}] is {reprlib.repr(text)}"
             )
-    return texts
+    return [str(value_of(text)) for text in texts]
+
+
+def value_of(value: Any) -> Any:
+    """Returns the value of a member of an enumeration; other values are unchanged."""
+    return value.value if isinstance(value, Enum) else value
+
+
+def as_labels(labels: Any) -> tuple[str, ...] | None:
+    """Returns the argument `labels`, of which `None` and an empty list have a meaning.
+
+    It can be a list, an array, a column of a table or an enumeration. Raises TypeError or
+    ValueError.
+    """
+    if labels is None:
+        return None
+    is_list = isinstance(labels, list | tuple) or hasattr(labels, "__array__")
+    return () if is_list and not len(labels) else tuple(as_texts("labels", labels))
 
 
 def as_list(name: str, values: object, what: str) -> list:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -13,12 +14,14 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.config import AlbertConfig
+from albert_tf.data.arguments import value_of
 from albert_tf.data.errors import UserError, visible
 from albert_tf.data.sequences import TokenSequences
 from albert_tf.data.strict_json import listed
 from albert_tf.labels import Labels, decimal_number
 from albert_tf.modeling.losses import LossSum, accuracy, classification_loss
 from albert_tf.modeling.ops import PLAIN, Ops
+from albert_tf.settings import as_type
 from albert_tf.training.objective import EXAMPLE_WEIGHTS, WHOLE, Features, Objective, Shard
 
 LOSS = "loss"  # also the name of the total loss
@@ -309,13 +312,16 @@ def _padder(
     return padded
 
 
-def class_weights(setting: str, labels: Sequence[str], counts: np.ndarray) -> np.ndarray:
+def class_weights(
+    setting: str | Mapping[str, float], labels: Sequence[str], counts: np.ndarray
+) -> np.ndarray:
     """Returns and logs the weights of the K classes in the training loss, float32 [K].
 
-    `setting` consists of comma-separated entries `label=weight`, such as "a=2,b=0.5", with weight 1
-    for other labels; or it is "balanced" for N / (K * count), as in scikit-learn. N is the sum of
-    `counts`, int [K], the numbers of training labels. Raises ValueError if a label is unknown or
-    repeated, if a weight is not a number above 0, or if "balanced" finds a class without examples.
+    `setting` maps labels to weights, or consists of comma-separated entries `label=weight`, such as
+    "a=2,b=0.5", with weight 1 for other labels; or it is "balanced" for N / (K * count), as in
+    scikit-learn. N is the sum of `counts`, int [K], the numbers of training labels. Raises
+    ValueError if a label is unknown or repeated, if a weight is not a number above 0, or if
+    "balanced" finds a class without examples.
     """
     if setting == "balanced":
         if absent := [name for name, count in zip(labels, counts, strict=True) if not count]:
@@ -333,7 +339,19 @@ def class_weights(setting: str, labels: Sequence[str], counts: np.ndarray) -> np
     return weights.astype(np.float32)
 
 
-def _parse_weights(setting: str, labels: Sequence[str]) -> dict[str, float]:
+def _parse_weights(
+    setting: str | Mapping[str, float], labels: Sequence[str]
+) -> Mapping[str, float]:
+    if isinstance(setting, Mapping):
+        given = {str(value_of(label)): value for label, value in setting.items()}
+        for label, value in given.items():
+            number = as_type(f"class_weights[{label!r}]", value, float)
+            if label not in labels or not 0 < np.float32(number) < math.inf:
+                raise UserError(
+                    f"`class_weights` must map labels to weights above 0. The labels are "
+                    f"{listed(labels)}. Received: {given}"
+                )
+        return given
     # Entries are found by their labels, because labels may contain "=" and ",".
     entries = {label: re.compile(rf"\s*{re.escape(label)}=([^,]*)(?:,|$)") for label in labels}
     weights: dict[str, float] = {}

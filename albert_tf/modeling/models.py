@@ -1,13 +1,14 @@
 """Models: an encoder with the heads of one task."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import tensorflow as tf
 
-from albert_tf.data.arguments import as_texts, check_whole_number
+from albert_tf.data.arguments import as_labels, check_whole_number, value_of
 from albert_tf.data.errors import UserError
+from albert_tf.data.strict_json import listed
 from albert_tf.modeling.encoder import AlbertEncoder, ConfiguredModel, attach_padding_mask
 from albert_tf.modeling.heads import (
     MASKED_LOGIT,
@@ -179,8 +180,8 @@ class LabelModel(EncoderAndHead):
         **kwargs: Any,
     ) -> None:
         super().__init__(config, use_one_hot_embeddings, **kwargs)
+        labels = as_labels(labels)
         if labels is not None:
-            labels = tuple(as_texts("labels", labels))
             if len(labels) < 2 or len(set(labels)) < len(labels):
                 raise UserError(
                     f"labels must be a list of at least two different texts. Received: {labels}"
@@ -207,6 +208,24 @@ class LabelModel(EncoderAndHead):
             self.config, num_labels, dropout_prob, name="classifier", dtype=self.dtype_policy
         )
         self.built = True
+
+    def fit(
+        self, *args: Any, class_weight: Mapping[Any, float] | None = None, **kwargs: Any
+    ) -> Any:
+        """Trains as `keras.Model.fit`. Keys of `class_weight` are ids or names of classes.
+
+        Raises ValueError if a key is neither.
+        """
+        if class_weight is not None:
+            ids = {name: index for index, name in enumerate(self.labels or ())}
+            weights = {value_of(key): weight for key, weight in class_weight.items()}
+            class_weight = {ids.get(key, key): weight for key, weight in weights.items()}
+            if not class_weight.keys() <= {*range(self.num_labels)}:
+                raise UserError(
+                    f"class_weight must map ids, or the names {listed(ids)}, to weights. Received: "
+                    f"{weights}"
+                )
+        return super().fit(*args, class_weight=class_weight, **kwargs)
 
     @classmethod
     def load(
@@ -238,7 +257,7 @@ class LabelModel(EncoderAndHead):
         Raises:
             ValueError: see `AlbertEncoder.load`; or a stored head has other labels.
         """
-        given = {"labels": labels, "num_labels": num_labels}
+        given = {"labels": as_labels(labels), "num_labels": num_labels}
         settings |= {name: value for name, value in given.items() if value is not None}
         settings |= {"new_head": new_head, "rename_labels": rename_labels}
         return super().load(

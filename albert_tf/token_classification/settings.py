@@ -1,5 +1,6 @@
 """Settings of `run_token_classification`. Does not import TensorFlow."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from albert_tf.finetuning.settings import (
@@ -49,4 +50,4 @@ class TokenClassificationSettings(StepSettings):
     predict_output_file: str | None = setting(None, "Actions")("""
         File for the predictions of --predict_file. Default: the standard output.""")
     classifier_dropout_prob: float = classifier_dropout_setting()
-    class_weights: str | None = class_weights_setting()
+    class_weights: Mapping[str, float] | str | None = class_weights_setting()

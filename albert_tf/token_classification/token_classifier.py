@@ -9,7 +9,7 @@ from typing import Any
 from albert_tf.checkpoints.loading import build_as, build_kind, check_model, open_with_tokenizer
 from albert_tf.checkpoints.save import save
 from albert_tf.checkpoints.stored_task import TOKENS, StoredTask
-from albert_tf.data.arguments import as_list, as_texts, check_same_length
+from albert_tf.data.arguments import as_labels, as_list, check_same_length
 from albert_tf.data.errors import UserError
 from albert_tf.data.sequences import check_room
 from albert_tf.data.strict_json import listed
@@ -65,7 +65,7 @@ class TokenClassifier(WordTagger):
             model, model.config, task, max_seq_length=max_seq_length, batch_size=batch_size
         )
         check_room(False, predictor.max_seq_length)
-        names = model.labels if labels is None else as_texts("labels", labels)
+        names = model.labels if labels is None else as_labels(labels)
         if names is None or len(names) != model.num_labels:
             raise UserError(
                 f"labels must name the {model.num_labels} outputs of the model. Received: "
@@ -100,6 +100,7 @@ class TokenClassifier(WordTagger):
 
         For errors see `TextClassifier.load`.
         """
+        labels = as_labels(labels)
         if labels is None and (new_head or rename_labels):
             raise UserError("new_head and rename_labels require labels. Received: labels=None")
         stored = open_with_tokenizer(path)

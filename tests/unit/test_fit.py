@@ -1,8 +1,10 @@
 """`fit`, `evaluate` and `save` of the classes that take texts, compared with the commands."""
 
 from collections.abc import Callable
+from enum import Enum
 from typing import Any, NamedTuple
 
+import keras
 import numpy as np
 import pandas
 import pytest
@@ -156,6 +158,72 @@ def test_a_stored_head_is_kept_renamed_or_replaced(case, new, tmp_path):
             load(labels)
     with pytest.raises(ValueError, match=f"needs {len(kept)} names"):
         load([*case.names, "more"], rename_labels=True)
+
+
+class Answer(Enum):
+    """Labels whose names are not their values."""
+
+    NEGATIVE = "no"
+    POSITIVE = "yes"
+
+
+class Tag(str, Enum):  # noqa: UP042
+    """Labels that are texts."""
+
+    O = "O"  # noqa: E741
+    ANIMAL = "B-animal"
+    PLACE = "B-place"
+    IN_ANIMAL = "I-animal"
+    IN_PLACE = "I-place"
+
+
+@pytest.mark.parametrize("kind", [np.array, pandas.Series, pandas.Index, tuple, iter, "enum"])
+def test_labels_of_any_list_type(case, new, tmp_path, kind):
+    members = Answer if case.kind is albert_tf.TextClassifier else Tag
+    given = [members, list(members)] if kind == "enum" else [kind(case.names), kind(case.names)]
+    expected = tuple(case.names)
+    loaded = new(case, labels=given[0])
+    loaded.save(tmp_path / "model")
+    assert loaded.model.labels == expected
+    assert [type(name) for name in loaded.model.labels] == [str] * len(expected)
+    if kind is not iter:
+        again = case.kind.load(tmp_path / "model", labels=given[1])
+        assert again.model.trained_task.labels.names == expected
+        model = type(loaded.model).load(str(tmp_path / "model"), labels=given[1])
+        assert case.kind(model, labels=given[1])(case.examples[0][:1])
+        others = np.array([f"X-{name}" for name in case.names])
+        renamed = case.kind.load(tmp_path / "model", labels=others, rename_labels=True)
+        assert renamed.model.labels == tuple(others)
+        with pytest.raises(ValueError, match="rename_labels=True"):
+            case.kind.load(tmp_path / "model", labels=others)
+
+
+def test_empty_labels_of_any_type_are_a_regression(new):
+    for labels in (np.array([]), pandas.Series([], dtype=object), ()):
+        assert new(labels=labels).model.num_labels == 1
+    for labels in ("", {}, "yes"):
+        with pytest.raises(TypeError, match="labels must be a list of texts"):
+            new(labels=labels)
+
+
+def test_examples_with_members_of_an_enumeration(new):
+    labels = [Answer.POSITIVE, Answer.NEGATIVE, "yes", "no", Answer.POSITIVE]
+    classifier = new(labels=Answer)
+    assert classifier.evaluate(TEXTS, labels) == classifier.evaluate(TEXTS, LABELS)
+
+
+def test_class_weights_by_name(new, monkeypatch):
+    """Keras would ignore names."""
+    classifier, given = new(labels=Answer), []
+    monkeypatch.setattr(keras.Model, "fit", lambda *_, class_weight: given.append(class_weight))
+    for weights in ({0: 4.0, 1: 1.0}, {"no": 4.0, "yes": 1.0}, {Answer.NEGATIVE: 4.0}, None):
+        classifier.model.fit(TEXTS, class_weight=weights)
+    assert given == [{0: 4.0, 1: 1.0}, {0: 4.0, 1: 1.0}, {0: 4.0}, None]
+    with pytest.raises(ValueError, match=r"class_weight must map ids, or the names 'no', 'yes'"):
+        classifier.model.fit(TEXTS, class_weight={"maybe": 1.0})
+    for weights, error in (({"maybe": 1.0}, ValueError), ({"no": "4"}, TypeError)):
+        with pytest.raises(error, match="class_weights"):
+            classifier.fit(TEXTS, LABELS, epochs=1, class_weights=weights)
 
 
 def test_numeric_class_names(new):

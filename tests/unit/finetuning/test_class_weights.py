@@ -24,6 +24,7 @@ COUNTS = np.array([3, 1, 4, 1, 5, 9, 2])
         ("b=0.5, a=2e0", {"a": 2, "b": 0.5}),
         ("a,b=3", {"a,b": 3}),
         ("==.25,a=7", {"=": 0.25, "a": 7}),
+        ({"a": np.float32(2), "x=1,y": 3}, {"a": 2, "x=1,y": 3}),
     ],
 )
 def test_weights_of_labels_without_an_entry_are_one(setting, expected):
@@ -44,6 +45,9 @@ def test_balanced_weights_equal_scikit_learn():
         ("a=nan", COUNTS),
         ("x=1,y=2", COUNTS),  # ambiguous
         ("a=0", COUNTS),
+        ({"a": 0.0}, COUNTS),
+        ({"z": 1.0}, COUNTS),
+        ({"a": float("inf")}, COUNTS),
         ("a=1,a=1", COUNTS),
         ("balanced", COUNTS * [1, 0, 1, 1, 1, 1, 1]),
     ],
