@@ -628,11 +628,12 @@ def read_prediction_file(
 ) -> list[TextExample] | None:
     """Reads a file to predict; `None` if it contains raw texts, one example per line.
 
-    Files with the extension .txt or an unknown one contain raw texts, unless the first row contains
-    the column of the first text. Raises ValueError if the first row seems to be CSV or JSON, or if
-    only some examples are pairs.
+    Files with the extension .txt or an unknown one, and .tsv files of two columns if `is_pair`,
+    contain raw texts, unless the first row contains the column of the first text. Raises ValueError
+    if the first row seems to be CSV or JSON, or if only some examples are pairs.
     """
-    if format_of(path) is None or path.lower().endswith(".txt"):
+    is_tsv = path.lower().endswith(".tsv")
+    if format_of(path) is None or path.lower().endswith(".txt") or (is_tsv and is_pair):
         line = next(parse_lines(path, lambda text, number: text), [""])[0]
         names, cells = data.text_names, line.split("\t")
         keys = re.findall(r'"([^"]+)" *:', line) if line[:1] in ("{", "[") else []
@@ -646,7 +647,8 @@ def read_prediction_file(
         is_table = len(cells) > 1 and not {*names}.isdisjoint([*cells, *line.lower().split("\t")])
         if is_column_number(names[0]):
             is_table = len(cells) > 1 + is_pair
-        if not is_table and line != names[0]:
+        is_table = is_table or line == names[0] or (is_tsv and len(cells) != 2)
+        if not is_table:
             logging.info("Reading %s as raw texts (one example per line)", path)
             return None
     examples = data.read_texts(path)

@@ -129,13 +129,11 @@ class TestWithoutTraining:
         rows = [(row[1], row[0]) for row in copied.rows["test"]]
         backwards = copied.folder / "backwards.tsv"
         backwards.write_text("".join(f"{a}\t{b}\n" for a, b in [("review", "label"), *rows[::-1]]))
-        lines = copied.folder / "lines.txt"
-        lines.write_text("".join(f"{text}\n" for text, _ in rows))
         copied.must_work(
             **{**WITHOUT_DATA, **FROM_OUTPUT, "test_file": backwards},
             do_predict=True,
             predict_batch_size=None,
-            predict_file=lines,
+            predict_file=copied.folder / "test.csv",
             predict_output_file=copied.folder / "predicted.txt",
         )
         np.testing.assert_allclose(copied.predicted()[::-1], expected, rtol=0, atol=1e-5)

@@ -76,6 +76,17 @@ def test_a_dry_run_runs_all_checks_and_writes_nothing(tmp_path, golden, caplog):
     assert not run.output.exists()
 
 
+def test_numbers_instead_of_words_are_logged(tmp_path, golden, caplog):
+    run = TokenRun(tmp_path, golden)
+    path = tmp_path / "numbered.conll"
+    path.write_text("1 the O\n2 mat B-place\n\n1 a O\n2 dog B-animal\n")
+    flags = run.flags(do_train=True, train_file=path, dry_run=True)
+    with caplog.at_level("INFO", logger="absl"):
+        run_token_classification(TokenClassificationSettings(**flags))
+    assert f"Reading {path} as columns (token_column=0, label_column=-1)" in caplog.text
+    assert "the words are the numbers 1, 2, 3, ... Is `token_column`=0" in caplog.text
+
+
 @pytest.mark.slow
 def test_the_command_predicts_all_file_formats(trained, tmp_path):
     """Columns without labels, JSON lines, texts, a sentence of 10,000 words, right-to-left text."""

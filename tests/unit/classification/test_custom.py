@@ -177,6 +177,14 @@ def test_the_kind_of_a_file_to_predict_is_recognized(name, file, caplog):
     assert kind.split(" .")[0] in message
 
 
+@pytest.mark.parametrize("name", ["x.txt", "x.tsv"])
+def test_raw_pairs_are_separated_by_a_tab(name, file):
+    data = CustomData(labels=GOOD_BAD)
+    assert read_prediction_file(data, file(name, "I\tyou\n"), is_pair=True) is None
+    pairs = file("x.tsv", "sentence1\tsentence2\nI\tyou\n")
+    assert read_prediction_file(data, pairs, is_pair=True) == [TextExample("0", "I", "you")]
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
