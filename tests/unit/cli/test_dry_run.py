@@ -10,11 +10,17 @@ from albert_tf.cli import (
     export_checkpoints,
     export_litert,
     export_to_tfhub,
+    run_classifier,
+    run_race,
     run_squad,
+    run_token_classifier,
 )
 from albert_tf.cli.flags import DRY_RUN_PASSED
+from tests.choice_run import ChoiceRun
+from tests.classifier_run import ClassifierRun
 from tests.run_in_process import logged_plan, run_here, tree
 from tests.squad_run import SquadRun
+from tests.token_run import TokenRun
 
 CONVERSIONS = [
     (convert_checkpoint, "model", {"format": "huggingface", "output_dir": "new/out"}),
@@ -39,6 +45,24 @@ def test_conversions_and_exports(module, model_flag, flags, golden, tmp_path, mo
     run_here(module, {model_flag: model, **flags, "dry_run": True})
     assert tree(tmp_path) == before
     assert capsys.readouterr().out == f"{DRY_RUN_PASSED}\n"
+
+
+@pytest.mark.parametrize(
+    ("module", "kind", "actions"),
+    [
+        (run_classifier, ClassifierRun, ["do_train", "do_eval"]),
+        (run_race, ChoiceRun, ["do_train", "do_eval"]),
+        (run_squad, SquadRun, ["do_train", "do_predict"]),
+        (run_token_classifier, TokenRun, ["do_train", "do_eval"]),
+    ],
+)
+def test_unknown_pieces_are_counted_per_file(module, kind, actions, tmp_path, golden, caplog):
+    caplog.set_level("INFO", logger="absl")
+    flags = kind(tmp_path, golden).flags(dry_run=True, **dict.fromkeys(actions, True))
+    run_here(module, flags)
+    lines = [message for message in caplog.messages if "pieces_per_word=" in message]
+    assert len(lines) == 2
+    assert all(": pieces=" in line and " unknown_pieces=" in line for line in lines)
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 
+import numpy as np
 import pytest
 
 import albert_tf
@@ -67,6 +68,18 @@ def test_a_resumed_run_ends_at_the_same_step(small, tmp_path, caplog):
     assert again == unbroken
     patient = albert_tf.run_classification(dataclasses.replace(settings, early_stopping=4))
     assert (patient.step, steps_of(patient)[-1]) == (7, 8)
+
+
+def test_constant_predictions_are_reported_once(small, monkeypatch, caplog):
+    evaluate = ClassifierJob.evaluate
+
+    def evaluate_constant(job):
+        job.evaluated = np.zeros(12, int), np.arange(12) % 2
+        return evaluate(job)
+
+    monkeypatch.setattr(ClassifierJob, "evaluate", evaluate_constant)
+    albert_tf.run_classification(albert_tf.ClassificationSettings(**small.flags(**FLAGS)))
+    assert caplog.text.count("All 12 predictions are 'bad', but the true values differ") == 1
 
 
 def test_the_setting_selects_the_best_checkpoint(small, tmp_path, caplog):
