@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _LIMIT = 0.01  # larger shares of unknown or unreachable pieces are reported as warnings
 _TEXTS_SEARCHED = 1000  # per call of `add`, for unknown characters
-_NAMED = 8
+_COUNTED, _NAMED = 100, 8  # most frequent unknown characters
 _CHARACTER = "unknown_piece "  # prefix of the counts of unknown characters
 
 # Scripts without blanks: Thai, Lao, Myanmar, Khmer, kana, ideographs.
@@ -44,7 +44,8 @@ class PieceCounts(Counter[str]):
         if part.is_poor:
             found = [text for text, number in zip(texts, unknown, strict=True) if number]
             characters = _unknown_characters(tokenizer, found[:_TEXTS_SEARCHED])
-            self.update({f"{_CHARACTER}{name}": n for name, n in characters.items()})
+            frequent = characters.most_common(_COUNTED)
+            self.update({f"{_CHARACTER}{name}": number for name, number in frequent})
 
     @property
     def is_poor(self) -> bool:

@@ -122,16 +122,17 @@ class RunLog:
         }
         write_file(self._path(RUN_CONFIG_FILE), json.dumps(content, indent=2, default=str) + "\n")
 
-    def advance(self, step: int) -> None:
+    def advance(self, step: int, results: Any = ()) -> None:
         """Moves the progress bar to `step` finished steps.
 
         After the first steps, logs their duration and the remaining time, unless `train` does so
-        earlier.
+        earlier. `results` are the tensors of the last step, which may still be running.
         """
         self._bar.update(step - self._bar.n)
         if self._is_timed or not self.write:
             return
-        tf.test.experimental.sync_devices()  # the step may still be running
+        for tensor in tf.nest.flatten(results):
+            tensor.numpy()
         if self._timed_from is None:  # the first step is slower
             self._timed_from = step, self.clock()
         elif (seconds := self.clock() - self._timed_from[1]) >= _TIMED_SECONDS:

@@ -175,7 +175,7 @@ class Trainer:
             self.step = following
             if self.profiler:
                 self.profiler.after_step(self.step)
-            log.advance(self.step)
+            log.advance(self.step, results)
             # The step sums the requests, so that all workers stop after the same batch.
             asks = interruption.signal is not None
             stops = stops or bool(np.any(results.pop("stop_requests", asks)))
