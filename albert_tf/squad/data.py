@@ -223,8 +223,10 @@ def _read(path: str, version: int, is_training: bool, issues: DataIssues) -> Squ
             problem = problem or f"an error, {done}; the first is {error}"
             issues.add(problem, qas_id, f"{error}{wanted}")
             continue
-        if places.setdefault(qas_id, place) != place and not is_training:
-            raise JsonError(f"{places[qas_id]} and {place} have the same id, {shown(qas_id)}.")
+        if places.setdefault(qas_id, place) != place:
+            if not is_training:  # answers are written by id
+                raise JsonError(f"{places[qas_id]} and {place} have the same id, {shown(qas_id)}.")
+            issues.add("the id of another question, kept", qas_id)
         if is_training and (is_impossible or not answers):
             answers, is_impossible = (), True
         index = contexts.setdefault(context, len(contexts))

@@ -216,6 +216,7 @@ def test_questions_to_predict_are_not_lost_silently(tmp_path, caplog):
     with pytest.raises(ValueError, match=r"qas\[0\] and .*qas\[1\] have the same id, 'a'"):
         read(tmp_path, squad(entry("a"), entry("a")), is_training=False)
     assert len(read(tmp_path, squad(entry("a"), entry("a"))).questions) == 2
+    assert "rows=1 with the id of another question, kept (id a)" in caplog.text
 
 
 @pytest.mark.parametrize("version", [1, 2])
