@@ -277,7 +277,8 @@ def _separator(path: str, text: str) -> tuple[str, str]:
     elif "," in first or len(others) != 1:
         return ",", text
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=others[0])
-    if named is None and len({len(cells) for cells in rows if cells}) > 1:
+    widths = [len(cells) for cells in rows if cells]
+    if named is None and widths.count(widths[0]) < (1 - _MOST_MALFORMED) * len(widths):
         return ",", text
     logging.info("%s: the cells are separated by %r", path, others[0])
     return others[0], text

@@ -137,7 +137,7 @@ def read_choices(path: str, *, split: str = TRAIN) -> list[ChoiceExample]:
             "option. If they count from 1, subtract 1, or use letters",
             path,
         )
-    return _finish(rows, split, issues)
+    return _finish(rows, split, issues, f" The keys of its first row: {keys}.")
 
 
 def _objects(path: str, issues: DataIssues) -> list[tuple[int, dict[str, Any] | UserError]]:
@@ -242,13 +242,13 @@ def _label_or_none(
 
 
 def _finish(
-    rows: Sequence[tuple[int | str, ChoiceExample]], split: str, issues: DataIssues
+    rows: Sequence[tuple[int | str, ChoiceExample]], split: str, issues: DataIssues, keys: str = ""
 ) -> list[ChoiceExample]:
     """Skips train and dev examples without a label, and logs counts."""
     unlabelled = [location for location, example in rows if example.label is None]
     if not rows or (split != TEST and len(unlabelled) == len(rows)):
         what = "question has a label" if rows else "question exists"
-        raise UserError(f"No {what} in {issues.path}, the {split} data.")
+        raise UserError(f"No {what} in {issues.path}, the {split} data.{keys}")
     examples = [example for _, example in rows]
     kind = "no label, skipped"
     if split != TEST:

@@ -30,14 +30,7 @@ _PREFIXES = frozenset("BIES")
 _SAME_PREFIXES = {"L": "E", "U": "S", "M": "I"}  # BILOU and BMES
 _FORMS = re.compile("([BIESLUM])[-_](.+)|(.+)[-_]([BIESLUM])", re.IGNORECASE | re.DOTALL)
 _MOST_SLIPS, _MOST_PLACES = 0.01, 5  # share of words; places shown
-_OPEN = "IOB1 or IOB2"
-# Label of a pair that is evidence for a scheme, and its description.
-_EVIDENCE = {
-    IOBES: (1, "is only used in IOBES"),
-    _OPEN: (0, "ends an entity, as in IOB1 and IOB2"),
-    IOB1: (1, "starts an entity as in IOB1"),
-    IOB2: (1, "starts an entity as in IOB2"),
-}
+_IOB = "IOB1 or IOB2"
 _Pair = tuple[str, str]  # labels of adjacent words
 _REMEDY = "Use one scheme for all files: plain, IOB1, IOB2 or IOBES."
 
@@ -93,7 +86,8 @@ def recognize_scheme(sentences: Iterable[Sentence]) -> str:
         return PLAIN
     evidence = _evidence(places)
 
-    def found(pairs: Iterable[_Pair], side: int = 1) -> list[str]:
+    def found(pairs: Iterable[_Pair], scheme: str = "") -> list[str]:
+        side = 0 if scheme == _IOB else 1  # an entity ends without E- or S- at the first label
         return [
             f"{shown(pair[side])} ({sentence.where(index - 1 + side)})"
             for pair in pairs
@@ -104,12 +98,12 @@ def recognize_scheme(sentences: Iterable[Sentence]) -> str:
         """Returns the scheme with more evidence; logs evidence for the other one."""
         few, many = sorted((one, other), key=lambda name: sum(counts[p] for p in evidence[name]))
         number = sum(counts[pair] for pair in evidence[few])
-        first = {name: found(evidence[name], _EVIDENCE[name][0]) for name in (one, other)}
+        first = {name: found(evidence[name], name) for name in (few, many)}
         if number > _MOST_SLIPS * num_words:
-            one, other = (f"{first[name][0]} {_EVIDENCE[name][1]}" for name in (one, other))
             raise UserError(
-                f"The labels follow two schemes: {one}, but {other}. These are {number} of "
-                f"{num_words} words; at most {_MOST_SLIPS:.0%} are accepted. {_REMEDY}"
+                f"The labels follow two schemes: {first[few][0]} follows {few}, but "
+                f"{first[many][0]} follows {many}. {number} of {num_words} words follow {few}; at "
+                f"most {_MOST_SLIPS:.0%} are accepted. {_REMEDY}"
             )
         if number:
             logging.warning(
@@ -126,19 +120,19 @@ def recognize_scheme(sentences: Iterable[Sentence]) -> str:
             f"{first} must be O, or B-, I-, E- or S- with a type, like other labels of the file. "
             f"{_REMEDY}"
         )
-    return IOBES if choose(IOBES, _OPEN) == IOBES else choose(IOB1, IOB2)
+    return IOBES if choose(IOBES, _IOB) == IOBES else choose(IOB1, IOB2)
 
 
 def _evidence(pairs: Iterable[_Pair]) -> dict[str, list[_Pair]]:
-    """Returns the pairs of adjacent labels that only occur in some schemes, see `_EVIDENCE`."""
-    found: dict[str, list[_Pair]] = {name: [] for name in _EVIDENCE}
+    """Returns the pairs of adjacent labels that only occur in each scheme."""
+    found: dict[str, list[_Pair]] = {name: [] for name in (IOBES, _IOB, IOB1, IOB2)}
     for pair in pairs:
         (left, left_type), (right, right_type) = map(split_label, pair)
         is_same_type = left_type == right_type
         if right in ("E", "S"):
             found[IOBES].append(pair)
         if left in ("B", "I") and not (right in ("I", "E") and is_same_type):
-            found[_OPEN].append(pair)
+            found[_IOB].append(pair)
         if right == "I" and left == OUTSIDE:
             found[IOB1].append(pair)
         if right == "B" and (left == OUTSIDE or not is_same_type):

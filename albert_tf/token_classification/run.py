@@ -145,9 +145,10 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
     def _read_first(self, path: str, *, has_labels: bool = True) -> Iterator[Sentence]:
         """Reads a file and logs how it is read, and its problems."""
         settings, issues = self.settings, DataIssues(path)
-        is_numbered = True
+        num_sentences = num_numbered = 0
         for sentence in self._read(path, has_labels=has_labels, issues=issues):
-            is_numbered = is_numbered and _are_consecutive(sentence.words)
+            num_sentences += 1
+            num_numbered += _are_consecutive(sentence.words)
             yield sentence
         kind = self.kinds.get(path) or format_of(path)
         if kind not in (JSON_LINES, TEXTS):
@@ -155,7 +156,7 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
             kind = f"columns ({', '.join(columns)})"
         logging.info("Reading %s as %s", path, kind)
         issues.log()
-        if is_numbered:
+        if num_numbered > num_sentences / 2:
             logging.warning(
                 "%s: the words are the numbers 1, 2, 3, ... Is `token_column`=%d the column of the "
                 "words?",

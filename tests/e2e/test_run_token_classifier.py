@@ -79,7 +79,7 @@ def test_a_dry_run_runs_all_checks_and_writes_nothing(tmp_path, golden, caplog):
 def test_numbers_instead_of_words_are_logged(tmp_path, golden, caplog):
     run = TokenRun(tmp_path, golden)
     path = tmp_path / "numbered.conll"
-    path.write_text("1 the O\n2 mat B-place\n\n1 a O\n2 dog B-animal\n")
+    path.write_text("id word O\n\n1 the O\n2 mat B-place\n\n1 a O\n2 dog B-animal\n")
     flags = run.flags(do_train=True, train_file=path, dry_run=True)
     with caplog.at_level("INFO", logger="absl"):
         run_token_classification(TokenClassificationSettings(**flags))

@@ -159,7 +159,9 @@ def test_one_percent_of_malformed_rows_is_skipped(file, caplog):
 
 
 def test_files_without_labels_are_rejected(file):
-    with pytest.raises(ValueError, match=r"No question has a label in .*data\.jsonl"):
+    with pytest.raises(
+        ValueError, match=r"No question has a label in .*data\.jsonl.*keys .*'label'"
+    ):
         read(file(row(label=None), row(label="-"), row(label="")))
 
 
