@@ -33,7 +33,7 @@ def locate_answer(context: str, text: str, start: int) -> tuple[Span, list[str]]
     text = text.strip()
     spans = _spans(context, re.escape(text))
     if not any(all(_word_limits(context, span)) for span in spans):
-        similar = "".join(map(_similar, unicodedata.normalize("NFC", text)))
+        similar = "".join(map(_similar, unicodedata.normalize("NFC", " ".join(text.split()))))
         spans += _spans(context, f"(?i:{similar})")
     if not spans:
         return None
@@ -61,7 +61,8 @@ def _similar(character: str) -> str:
     forms += [unicodedata.normalize(form, character) for form in ("NFD", "NFKC")]
     if "!" <= character <= "~":
         forms.append(chr(ord(character) + 0xFEE0))  # full-width
-    return f"(?:{'|'.join(map(re.escape, forms))})[\u00ad\u200b-\u200f\u2060]*"
+    # Repeated alternatives would take exponential time.
+    return f"(?:{'|'.join(map(re.escape, dict.fromkeys(forms)))})[\u00ad\u200b-\u200f\u2060]*"
 
 
 def _word_limits(context: str, span: Span) -> tuple[bool, ...]:

@@ -67,3 +67,8 @@ def test_the_most_likely_occurrence_is_used(context, text, start, span, remarks)
 def test_missing_answers(context, text):
     assert locate_answer(context, text, 0) is None
     assert locate_answer(context, text, -1) is None
+
+
+@pytest.mark.parametrize("part", [SEOUL, " \n", "\u00e9\u2019"])
+def test_long_answers_take_little_time(part):
+    assert locate_answer(f"a{part * 3000}", f"a{part * 50}x", 0) is None
