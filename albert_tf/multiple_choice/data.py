@@ -46,6 +46,7 @@ from albert_tf.labels import NO_LABEL
 MIDDLE, HIGH = LEVELS = "middle", "high"  # of RACE
 _NUM_OPTIONS = 4
 
+_FEWEST_LABELS = 10  # fewer labels can be the same by chance
 LETTERS = string.ascii_uppercase  # names of options, in their order
 BLANK = "_"  # placeholder for the option in a question
 _WANTED = (
@@ -270,6 +271,10 @@ def _finish(
         max(len(example.options) for example in examples),
         f"labels {labels}" if counts else "without labels, so predictions are not scored",
     )
+    if len(counts) == 1 and len(examples) >= _FEWEST_LABELS:
+        logging.warning(
+            "%s: all %d questions have the label %s", issues.path, len(examples), labels[0]
+        )
     return examples
 
 

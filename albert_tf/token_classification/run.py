@@ -202,6 +202,8 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
             scheme,
             visible(", ".join(f"{name}: {n}" for name, n in counts.most_common(_LABELS_SHOWN))),
         )
+        if len(counts) == 1:
+            logging.warning("%s: all %d words have the label %r", path, counts.total(), *counts)
         return counts, scheme
 
     def _new_labels(self, counts: Counter[str]) -> Labels:

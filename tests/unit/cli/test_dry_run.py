@@ -65,6 +65,13 @@ def test_unknown_pieces_are_counted_per_file(module, kind, actions, tmp_path, go
     assert all(": pieces=" in line and " unknown_pieces=" in line for line in lines)
 
 
+def test_equal_labels_of_words_are_reported(tmp_path, golden, caplog):
+    run = TokenRun(tmp_path, golden)
+    (tmp_path / "dev.conll").write_text("the O\nroad O\n\n")
+    run_here(run_token_classifier, run.flags(do_train=True, do_eval=True, dry_run=True))
+    assert "dev.conll: all 2 words have the label 'O'" in caplog.text
+
+
 @pytest.mark.slow
 def test_fine_tuning(tmp_path, golden, capsys, caplog):
     def plan_of(**changes):

@@ -187,3 +187,11 @@ def test_labels_of_a_test_file_are_used_if_all_are_valid(file, caplog, labels, e
     assert [example.label for example in examples] == expected
     warning = "rows=1 with no label, while other questions have labels"
     assert (warning in caplog.text) == bool(caplog.records) == is_warned
+
+
+def test_equal_labels_are_reported(file, caplog):
+    for rows in ([row()] * 9, [*[row()] * 9, row(label=1)]):
+        read(file(*rows))
+        assert not caplog.messages
+    read(file(*[row()] * 10))
+    assert "all 10 questions have the label A" in caplog.text
