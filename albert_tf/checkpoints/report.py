@@ -167,11 +167,18 @@ class LoadReport:
 
     def check_complete(self) -> None:
         """Raises `LoadError` if a variable that an output depends on was not loaded."""
-        if self._needed:
+        if not self._needed:
+            return
+        if not any(name.startswith(ENCODER_PREFIX) for name in self._needed):
             raise LoadError(
-                f"{self.source} does not contain all weights of the model that "
-                f"`albert_config_file` describes.\n{self.summary()}"
+                f"{self.source} has no head for this task. With `do_train`=False, a model with a "
+                "trained head is required: train the head with `do_train`, or pass a model that "
+                f"was trained for this task as `init_checkpoint`.\n{self.summary()}"
             )
+        raise LoadError(
+            f"{self.source} does not contain all weights of the model that `albert_config_file` "
+            f"describes.\n{self.summary()}"
+        )
 
 
 def check_no_other_model(source: str, names: Collection[str]) -> None:

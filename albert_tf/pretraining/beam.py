@@ -3,11 +3,13 @@
 Every step is a pure function of its input, so a runner can repeat it on any machine.
 """
 
+import importlib
+import io
 import os
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stderr
 from itertools import accumulate, chain
 from operator import itemgetter
 from typing import NamedTuple
@@ -15,6 +17,7 @@ from typing import NamedTuple
 import apache_beam as beam
 from apache_beam.metrics import Metrics, MetricsFilter
 from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.options.pipeline_options_validator import PipelineOptionsValidator
 from apache_beam.runners.portability.portable_runner import PortableRunner
 from apache_beam.runners.runner import PipelineState, create_runner
 
@@ -48,21 +51,40 @@ _SHARE_OUTPUT = "Use an `output_file` that all machines share, such as gs://buck
 
 
 def beam_options(runner: str, arguments: Sequence[str]) -> PipelineOptions:
-    """Parses Beam's options. Raises ValueError if the runner or an option is unknown.
+    """Parses Beam's options.
 
-    Options for runners with a job server are not checked, because the server defines them.
+    Raises ValueError if the runner or an option is invalid, or a required option or program is
+    missing. Unknown options for runners with a job server are accepted, because the server defines
+    them.
     """
-    name = _RUNNERS.get(runner.lower(), runner)
+    name, usage = _RUNNERS.get(runner.lower(), runner), io.StringIO()
     try:
-        runner_class = type(create_runner(name))
+        runner_object = create_runner(name)
+        with redirect_stderr(usage):  # Beam prints the help of all options
+            given = PipelineOptions(list(arguments))
+            known = given.get_all_options()
+            unknown = given.get_all_options(retain_unknown_options=True).keys() - known
+        options = PipelineOptions([*arguments, f"--runner={name}"])
+        problems = PipelineOptionsValidator(options, runner_object).validate()
+        if type(runner_object).__name__ == "DataflowRunner" and not problems:
+            importlib.import_module("apache_beam.runners.dataflow.internal.apiclient")
+    except SystemExit as error:
+        problem = usage.getvalue().strip().rpartition("error: ")[2]
+        raise UserError(f"Beam's options after -- are invalid: {problem}") from error
     except (ValueError, ImportError, AttributeError) as error:
-        raise UserError(f"`runner`={runner}: {error}") from error
-    given = PipelineOptions(list(arguments))
-    unknown = given.get_all_options(retain_unknown_options=True).keys() - given.get_all_options()
-    if unknown and not issubclass(runner_class, PortableRunner):
-        names = ", ".join(f"--{option}" for option in sorted(unknown))
-        raise UserError(f"Beam has no option {names}. Pass its options after --, as --name=value.")
-    return PipelineOptions([*arguments, f"--runner={name}"])
+        advice = ' Install "apache-beam[gcp]".' if "dataflow" in runner.lower() else ""
+        raise UserError(f"`runner`={runner}: {error}.{advice}") from error
+    if unknown and not isinstance(runner_object, PortableRunner):
+        problems.append(f"Beam has no option {', '.join(f'--{name}' for name in sorted(unknown))}.")
+    uses_docker = known["environment_type"] in (None, "DOCKER") and known["job_endpoint"] == "embed"
+    if uses_docker and not shutil.which("docker"):
+        problems.append("Docker is not installed. Install it, or use --environment_type=LOOPBACK.")
+    if problems:
+        raise UserError(
+            f"`runner`={runner}: {' '.join(problems)} Pass Beam's options after --, as "
+            "--name=value."
+        )
+    return options
 
 
 class Task(NamedTuple):
@@ -246,8 +268,9 @@ def _run(pipeline: beam.Pipeline, runner: str) -> Counter[str]:
     try:
         result = pipeline.run()
         state = result.wait_until_finish()
-    except RuntimeError as error:  # the error of a worker, with its stack trace
-        raise UserError(f"`runner`={runner} failed: {error}") from error
+    except Exception as error:  # of many classes; those of a worker contain its stack trace
+        reason = str(error).strip().rpartition("\n")[2] or type(error).__name__
+        raise UserError(f"`runner`={runner} failed: {reason}") from error
     if state not in (None, PipelineState.DONE):
         raise UserError(f"`runner`={runner} ended in the state {state}; see the log of the job.")
     found = result.metrics().query(MetricsFilter().with_namespace(_METRICS))["counters"]

@@ -23,11 +23,11 @@ from albert_tf.tools.commands import command_arguments, read_evaluations, run_co
 from albert_tf.training.run_records import METRICS_FILE, read_records
 
 BASE = "base"
-_ACCURACY = "masked_lm_accuracy"
+_LOSS, _ACCURACY = _MASKED_LM = "masked_lm_loss", "masked_lm_accuracy"
 _SPEED = "examples_per_second"
 _SENTENCE_METRICS = {SOP: "sentence_order_accuracy", NSP: "next_sentence_accuracy"}
 _COLUMNS = {  # title and format of a score
-    "masked_lm_loss": ("masked-LM loss", "{:.3f}"),
+    _LOSS: ("masked-LM loss", "{:.3f}"),
     _ACCURACY: ("masked-LM accuracy", "{:.1%}"),
     _SENTENCE_METRICS[SOP]: ("sentence order", "{:.1%}"),
     _SENTENCE_METRICS[NSP]: ("next sentence", "{:.1%}"),
@@ -143,7 +143,7 @@ def run_ablations(settings: AblationSettings) -> None:
 def _jobs(
     settings: AblationSettings, variant: Variant, configs: str
 ) -> Iterator[tuple[str, list[str]]]:
-    """Yields directory and arguments of a run, and of its evaluation with the other loss."""
+    """Yields directory and arguments of a run, and of its evaluation on the other records."""
     config_file = os.path.join(configs, f"{variant.name}.json")
     variant.config.to_json_file(config_file)
     steps, records, own_loss = settings.num_train_steps, settings.records(), variant.sentence_loss
@@ -158,26 +158,33 @@ def _jobs(
     run_dir = variant.run_dir(settings.output_dir)
     train, held_out = map(",".join, records[own_loss])
     yield job(run_dir, own_loss, input_file=train, eval_input_file=held_out)
-    is_compared = variant.comparison in (BASE, "sentence_loss") and own_loss != NONE
-    if is_compared and "sentence_loss" in settings.comparisons and NSP in records:
-        loss = NSP if own_loss == SOP else SOP
+    if variant.comparison == BASE:  # also scored on the pairs of the variant "nsp"
+        compares = "sentence_loss" in settings.comparisons and NSP in records
+        others = [(NSP, NSP)] if compares else []
+    else:  # masked-LM scores are only comparable on the same records
+        others = [(SOP, NONE if own_loss == NONE else SOP)] if own_loss != SOP else []
+    for kind, loss in others:
         evaluated = {"do_train": False, "eval_checkpoint": f"{run_dir}/model.ckpt-{steps}"}
-        held_out = ",".join(records[loss][1])
-        yield job(os.path.join(run_dir, f"as_{loss}"), loss, input_file=held_out, **evaluated)
+        held_out = ",".join(records[kind][1])
+        yield job(os.path.join(run_dir, f"as_{kind}"), loss, input_file=held_out, **evaluated)
 
 
 def read_run(variant: Variant, path: str) -> dict[str, Any]:
     """Returns the variant of a run with the results in its directory, which need not exist.
 
-    `steps` is the last evaluated step, or 0. `scores` includes the median training speed.
-    `curve` is the held-out masked-LM accuracy by step.
+    `steps` is the last evaluated step, or 0. `scores` includes the median training speed. All
+    masked-LM scores are measured on the held-out records of the loss "sop". `curve` is the accuracy
+    on the held-out records of the run by step.
     """
     evaluations = read_evaluations(path)
     step = max(evaluations, default=0)
     scores = dict(evaluations.get(step, {}))
-    for loss, metric in _SENTENCE_METRICS.items():
-        other = read_evaluations(os.path.join(path, f"as_{loss}")).get(step, {})
-        scores |= {metric: other[metric]} if metric in other else {}
+    if variant.sentence_loss != SOP:
+        scores = {name: score for name, score in scores.items() if name not in _MASKED_LM}
+    for kind, metric in _SENTENCE_METRICS.items():
+        other = read_evaluations(os.path.join(path, f"as_{kind}")).get(step, {})
+        names = (metric, *_MASKED_LM) if kind == SOP else (metric,)
+        scores |= {name: other[name] for name in names if name in other}
     file = os.path.join(path, METRICS_FILE)
     records = read_records(file) if file_exists(file) else []
     if speeds := [r[_SPEED] for r in records if _SPEED in r]:
@@ -198,15 +205,20 @@ def write_results(output_dir: str, runs: Sequence[Mapping[str, Any]]) -> str:
     """Writes `ablations.md` and `.json`. Returns the Markdown table."""
     if not runs:
         return ""
-    models: dict[str, list[Mapping[str, Any]]] = {}  # all seeds of a model
+    compared = {run["seed"] for run in runs if run["name"] != BASE}
+    has_more = bool(compared) and not compared.issuperset(run["seed"] for run in runs)
+    models: dict[tuple[str, str], list[Mapping[str, Any]]] = {}  # runs by comparison and model
     for run in runs:
-        models.setdefault(run["name"], []).append(run)
+        if run["seed"] in compared or not compared:
+            models.setdefault((run["comparison"], run["value"]), []).append(run)
+        if run["name"] == BASE and has_more:
+            models.setdefault((BASE, f"{BASE}, all seeds"), []).append(run)
     columns = {k: v for k, v in _COLUMNS.items() if any(k in run["scores"] for run in runs)}
     titles = [title for title, _ in columns.values()]
     rows = [["comparison", "model", "parameters", "steps", "seeds", *titles]]
-    for seeds in models.values():
+    for (comparison, value), seeds in models.items():
         first = seeds[0]
-        rows.append([COMPARISONS.get(first["comparison"], (BASE,))[0], first["value"]])
+        rows.append([COMPARISONS.get(comparison, (BASE,))[0], value])
         rows[-1] += [f"{first['parameters']:,}", str(first["steps"]), str(len(seeds))]
         for key, (_, form) in columns.items():
             values = [run["scores"][key] for run in seeds if key in run["scores"]]
@@ -216,7 +228,8 @@ def write_results(output_dir: str, runs: Sequence[Mapping[str, Any]]) -> str:
             rows[-1].append(texts[0] + spread)
     note = (
         "Each model differs from the base in one respect. Parameters are counted for the encoder "
-        "with its pooler. Losses and accuracies (in percent) are measured on held-out records; for "
-        "several seeds, the table shows the mean with the lowest and highest value."
+        "with its pooler. Losses and accuracies (in percent) are measured on the same held-out "
+        "records; for several seeds, the table shows the mean with the lowest and highest value. "
+        "Models and base have the same seeds; more seeds of the base show the spread."
     )
     return write_table(os.path.join(output_dir, "ablations"), rows, [note], runs)

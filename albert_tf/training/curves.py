@@ -9,7 +9,6 @@ _DRAWN = ("loss", "MSE", "accuracy", "f1", "exact", "corr", "pearson", "spearman
 _DRAWN_LAST = ("learning_rate", "gradient_norm", "loss_scale")
 _COLUMNS = 2
 _PHASES = {"train": ("tab:blue", "training"), "eval": ("tab:orange", "held-out")}
-_STYLES = ("-", "--", ":")  # for several metrics in one panel
 
 
 def png(figure: Any) -> bytes:
@@ -23,6 +22,11 @@ def draw_curves(records: Sequence[Mapping[str, Any]]) -> bytes:
     """Returns a PNG image of the records of `metrics.jsonl`, with one panel per metric."""
     from matplotlib.figure import Figure  # slow to import
 
+    # `loss` next to `eval_loss` is the original's mean of batch means, not of examples.
+    records = [
+        {name: record[name] for name in record if name != "loss" or "eval_loss" not in record}
+        for record in records
+    ]
     names = {name for record in records for name in record if _rank(name) is not None}
     panels: dict[str, list[str]] = {}  # names of metrics by title
     for name in sorted(names, key=lambda name: (_rank(name), name.removeprefix("eval_"))):
@@ -53,8 +57,7 @@ def _title(name: str) -> str:
 
 
 def _draw_panel(axes: Any, names: Sequence[str], records: Sequence[Mapping[str, Any]]) -> None:
-    kinds = list(dict.fromkeys(_title(name) for name in names))
-    for phase, (color, measured_on) in _PHASES.items():
+    for phase, (color, label) in _PHASES.items():
         for name in names:
             points = [
                 (record["step"], record[name])
@@ -62,9 +65,7 @@ def _draw_panel(axes: Any, names: Sequence[str], records: Sequence[Mapping[str, 
                 if record["phase"] == phase and record.get(name) is not None
             ]
             if points:
-                style = _STYLES[kinds.index(_title(name)) % len(_STYLES)]
-                label = measured_on if len(kinds) == 1 else f"{_title(name)}, {measured_on}"
-                axes.plot(*zip(*points, strict=True), style, color=color, marker=".", label=label)
+                axes.plot(*zip(*points, strict=True), "-", color=color, marker=".", label=label)
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
     if axes.lines:  # every value may be null

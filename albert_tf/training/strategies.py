@@ -228,7 +228,8 @@ def _strategy_name(settings: TrainingSettings) -> str:
     if name == "tpu":
         return name
     if name == "multi_worker":
-        communication_options(settings.all_reduce)
+        implementation = communication_options(settings.all_reduce).implementation.value
+        logging.info("all_reduce=%s", implementation.lower())
     elif settings.all_reduce != "auto":
         logging.info("`all_reduce` has no effect without several workers in %s", TF_CONFIG)
     for setting in ("tpu_name", "tpu_zone", "gcp_project", "num_tpu_cores", "iterations_per_loop"):

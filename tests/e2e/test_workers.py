@@ -94,6 +94,7 @@ def test_two_workers_equal_one_process(run, two_workers):
     assert list(two.metrics()) == list(range(4, STEPS + 1, 4))
     assert "replicas_in_sync=2" in chief
     assert "replicas_in_sync=2" in other
+    assert "all_reduce=ring" in chief
     assert "phase=train" in chief
     assert "phase=" not in other
 

@@ -1,13 +1,16 @@
 """Records created with Beam equal those of `create_records`."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
 from albert_tf.pretraining import beam
+from albert_tf.pretraining.create_data import create_pretraining_data
 from albert_tf.pretraining.create_records import create_records, shuffled
 from albert_tf.pretraining.instances import InstanceSettings, SegmentSettings
 from albert_tf.pretraining.masking import MaskingSettings
+from albert_tf.pretraining.settings import PretrainingDataSettings
 from albert_tf.tokenization.base import Tokenizer
 
 ROOT = Path(__file__).parents[3]
@@ -121,8 +124,44 @@ def test_errors_leave_the_output_unchanged(runner, options, text, message, tmp_p
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "0").write_text("before")
     inputs, output = [str(tmp_path / "text")], [str(tmp_path / "out" / "0")]
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=message) as error:
         beam.create_records(runner, options, inputs, output, word_pieces, SETTINGS)
+    assert "\n" not in str(error.value)
     assert content(tmp_path / "out") == {"0": b"before"}
     with pytest.raises(ValueError, match="`output_file` would overwrite the input"):
         beam.create_records(runner, options, inputs, inputs, word_pieces, SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("runner", "options", "message"),
+    [
+        ("DataflowRunner", ["--region=us-east1"], "temp_location.*Missing required option: proj"),
+        (
+            "DataflowRunner",
+            ["--region=us-east1", "--project=my-project", "--temp_location=gs://my-bucket/t"],
+            r"No module named .*apache-beam\[gcp\]",
+        ),
+        ("DirectRunner", ["--direct_num_workers=two"], "invalid: argument .*'two'$"),
+        ("PortableRunner", ["--job_endpoint=embed"], "Docker is not installed"),
+    ],
+)
+def test_missing_options_and_programs_are_one_line(
+    runner, options, message, tmp_path, monkeypatch, capfd
+):
+    """The dry run finds them too."""
+    monkeypatch.setenv("PATH", "")
+    (tmp_path / "text").write_text("the road\n")
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\n")
+    settings = PretrainingDataSettings(
+        input_file=str(tmp_path / "text"),
+        output_file=str(tmp_path / "out"),
+        vocab_file=str(tmp_path / "vocab.txt"),
+        runner=runner,
+        beam_options=options,
+    )
+    for is_dry in (True, False):
+        with pytest.raises(ValueError, match=f"^[^\n]*{message}") as error:
+            create_pretraining_data(dataclasses.replace(settings, dry_run=is_dry))
+        assert "\n" not in str(error.value)
+    assert "usage" not in capfd.readouterr().err
+    assert not (tmp_path / "out").exists()

@@ -119,8 +119,10 @@ def compare(monkeypatch, tmp_path):
             path = tmp_path / flags["output_dir"]
             path.mkdir(parents=True, exist_ok=True)
             metric = {"sop": "sentence_order", "nsp": "next_sentence"}.get(flags["sentence_loss"])
+            accuracy = 0.5 if flags.get("eval_input_file", flags["input_file"]) == "S" else 0.25
             (path / "eval_results.txt").write_text(
-                f"masked_lm_accuracy = 0.5\n{metric}_accuracy = 0.75\nglobal_step = {STEPS}\n"
+                f"masked_lm_accuracy = {accuracy}\n{metric}_accuracy = 0.75\n"
+                f"global_step = {STEPS}\n"
             )
         return 0
 
@@ -160,8 +162,29 @@ def test_sentence_losses_are_evaluated_on_the_records_of_each_other(compare, tmp
         "sentence_loss-nsp-seed1": ("nsp", "n,m", False),
         "sentence_loss-nsp-seed1/as_sop": ("sop", "S", True),
         "sentence_loss-none-seed1": ("none", "s", False),
+        "sentence_loss-none-seed1/as_sop": ("none", "S", True),
     }
-    assert (tmp_path / "out" / "ablations.md").read_text().count("75.0 | 75.0") == 2
+    table = (tmp_path / "out" / "ablations.md").read_text()
+    assert table.count("| 50.0 | 75.0 | 75.0 |") == 2
+    assert table.count("| 50.0 | - | - |") == 1
+
+
+def test_masked_lm_scores_of_other_records_are_not_compared(compare, tmp_path):
+    compare.failing = "as_sop"
+    none_files = {"none_input_file": "s", "none_eval_input_file": "N"}
+    with pytest.raises(ValueError, match="2 of 3 runs failed"):
+        compare("sentence_loss", **none_files)
+    table = (tmp_path / "out" / "ablations.md").read_text()
+    assert "| sentence loss | nsp |" in table
+    assert table.count("25.0") == 0
+    compare.failing = "nothing"
+    calls = compare("sentence_loss", **none_files)
+    assert [call["run"] for call in calls] == [
+        "sentence_loss-nsp-seed1/as_sop",
+        "sentence_loss-none-seed1/as_sop",
+    ]
+    table = (tmp_path / "out" / "ablations.md").read_text()
+    assert table.count("50.0") == 3
 
 
 def test_failed_runs_are_repeated_and_finished_runs_are_not(compare, tmp_path):
@@ -213,11 +236,16 @@ def test_results_have_scores_at_the_last_step_curves_and_the_spread_of_seeds(tmp
     assert read_run(base, str(tmp_path / "missing"))["steps"] == 0
     table = write_results(str(tmp_path), runs)
     assert (tmp_path / "ablations.md").read_text() == table
-    header, _, *rows = (line.strip("| ").split(" | ") for line in table.splitlines()[:4])
+    header, _, *rows = (line.strip("| ").split(" | ") for line in table.splitlines()[:5])
     assert header[5:] == ["masked-LM loss", "masked-LM accuracy", "sentence order", "examples/s"]
+    assert [row[:2] for row in rows] == [
+        ["base", "base"],
+        ["base", "base, all seeds"],
+        ["parameter sharing", "none"],
+    ]
+    assert rows[0][4:] == ["1", "3.250", "25.0", "75.0", "8.0"]
     spreads = ("3.250 (3.250 to 3.250)", "18.8 (12.5 to 25.0)", "75.0 (75.0 to 75.0)")
-    assert rows[0][4:] == ["2", *spreads, "8.0 (8.0 to 8.0)"]
-    assert rows[1][0] == "parameter sharing"
-    assert rows[1][4:] == ["1", "3.250", "50.0", "-", "8.0"]
+    assert rows[1][4:] == ["2", *spreads, "8.0 (8.0 to 8.0)"]
+    assert rows[2][4:] == ["1", "3.250", "50.0", "-", "8.0"]
     content = json.loads((tmp_path / "ablations.json").read_text())
     assert [run["seed"] for run in content] == [0, 5, 0]

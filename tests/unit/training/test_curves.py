@@ -49,3 +49,11 @@ def test_training_and_evaluation_share_a_panel():
 
 def test_metric_without_values():
     assert size([record(loss=0.5, f1=None)]) == (2, 1)
+
+
+def test_the_held_out_loss_is_the_mean_over_all_examples():
+    """`loss` next to `eval_loss` is the mean of batch means, as the original computes it."""
+    training = record("train", loss=3.0)
+    true = [training, record(eval_loss=0.5)]
+    assert draw_curves([training, record(eval_loss=0.5, loss=0.25)]) == draw_curves(true)
+    assert draw_curves([training, record(loss=0.5)]) == draw_curves(true)

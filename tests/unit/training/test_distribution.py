@@ -143,6 +143,14 @@ def test_tf32_is_disabled_by_default(monkeypatch, settings, tf32):
     assert tf.config.experimental.tensor_float_32_execution_enabled()
 
 
+def test_the_implementation_of_sums_is_logged(monkeypatch, caplog):
+    caplog.set_level("INFO", logger="absl")
+    set_cluster(monkeypatch, 2)
+    with process_state_kept():
+        strategies.strategy_of(TrainingSettings(output_dir="run", dry_run=True))
+    assert "all_reduce=ring" in caplog.messages
+
+
 def test_several_workers_must_connect_first(monkeypatch):
     tf.zeros([])  # TensorFlow has started
     set_cluster(monkeypatch, 1)
