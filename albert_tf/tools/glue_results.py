@@ -9,14 +9,14 @@ import os
 import re
 import statistics
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from absl import logging
 
 from albert_tf.checkpoints.formats import open_model
 from albert_tf.config import PRESETS
-from albert_tf.data.errors import UserError
+from albert_tf.data.errors import UserError, without_secrets
 from albert_tf.data.files import file_exists, folder_names, read_file, write_file
 from albert_tf.finetuning.recipes import VERSIONS, recipe_for, released_name
 from albert_tf.glue import GLUE_TASKS
@@ -78,8 +78,9 @@ def _best_scores(path: str) -> Mapping[str, float]:
 def write_results(results_dir: str, runs: Runs, model: str | None = None) -> str:
     """Writes `glue_results.md`, `.json` and `.png`. Returns the Markdown table.
 
-    Runs without scores are listed below the table. If `model` is the path or name of a released
-    model, the table also contains its published scores.
+    Runs without scores, and tasks on which all seeds seem to give one answer, are listed below the
+    table. If `model` is the path or name of a released model, the table also contains its published
+    scores.
     """
     name = _released_model(model) if model else None
     header = ["task", "metric", "median", "min to max", "seeds"]
@@ -96,11 +97,17 @@ def write_results(results_dir: str, runs: Runs, model: str | None = None) -> str
             cells.append([title, _METRICS[metric], f"{median:.1f}", f"{low:.1f} to {high:.1f}"])
             cells[-1] += [str(len(seeds))] + [str(published or "-")] * bool(name)
     notes = ["In percent, on the development sets, at the best checkpoint of each run."]
+    notes += [f"Model: {name or without_secrets(model)}."] if model else []
     for task in dict(_ROWS):
         missing = [seed for seed, values in sorted(runs.get(task, {}).items()) if not values]
         notes += [f"No scores: {task}-seed{seed}." for seed in missing]
+        notes += _constant_answers(task, [row for row in rows if row["task"] == task])
     figure = _figure(["\n".join(row[:2]) for row in cells[1:]], rows)
-    content = {"model": name, "unit": "percent", "scores": rows}
+    content = {
+        "model": name or (model and without_secrets(model)),
+        "unit": "percent",
+        "scores": rows,
+    }
     return write_table(os.path.join(results_dir, "glue_results"), cells, notes, content, figure)
 
 
@@ -109,6 +116,17 @@ def _released_model(model: str) -> str | None:
     config = PRESETS.get(model) or open_model(model).config
     name = model if model in PRESETS else released_name(config) if config else None
     return name if name and name.endswith(VERSIONS) else None
+
+
+def _constant_answers(task: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Returns a note if all seeds have the same scores, or no correlation with the labels."""
+    is_same = bool(rows) and all(row["min"] == row["max"] for row in rows)
+    if not is_same or (len(rows[0]["seeds"]) == 1 and rows[0]["median"] != 0):
+        return []
+    return [
+        f"{task}: all seeds have the same scores, as if every example got the same answer. Check "
+        "the predictions, and train with more steps or another learning rate."
+    ]
 
 
 def _figure(titles: list[str], rows: list[dict[str, Any]]) -> bytes:
@@ -122,7 +140,9 @@ def _figure(titles: list[str], rows: list[dict[str, Any]]) -> bytes:
         axes.plot(column, row["median"], "_", markersize=30, color="tab:blue")
         axes.plot(column, row["published"] or math.nan, "D", mfc="none", color="tab:orange")
     axes.set_xticks(range(len(rows)), titles, fontsize="small")
-    axes.set_title("dots: seeds, lines: medians, diamonds: published", fontsize="small")
+    axes.set_xlim(-0.5, len(rows) - 0.5)
+    published = "\ndiamonds: published" if any(row["published"] for row in rows) else ""
+    axes.set_title(f"dots: seeds, lines: medians{published}", fontsize="small")
     axes.grid(axis="y", alpha=0.3)
     return png(figure)
 

@@ -92,6 +92,25 @@ def test_the_table_has_median_spread_and_published_scores(tmp_path):
         write_results(str(tmp_path), RUNS, "no-such")
 
 
+@pytest.mark.parametrize(
+    ("scores", "is_constant"),
+    [
+        ([{"eval_accuracy": 0.68, "f1": 0.81}] * 2, True),
+        ([{"eval_accuracy": 0.68, "f1": 0.81}, {"eval_accuracy": 0.68, "f1": 0.8}], False),
+        ([{"eval_accuracy": 0.68}], False),
+    ],
+)
+def test_constant_answers_are_noted(scores, is_constant, tmp_path):
+    runs = {"mrpc": dict(enumerate(scores)), "cola": {1: {"matthew_corr": 0.2}}}
+    table = write_results(str(tmp_path), runs, "mini")
+    assert ("\nmrpc: all seeds have the same scores" in table) == is_constant
+    assert "cola: all" not in table
+    assert "\nModel: mini.\n" in table
+    assert json.loads((tmp_path / "glue_results.json").read_text())["model"] == "mini"
+    runs = {"cola": {1: {"matthew_corr": 0.0}}}
+    assert "cola: all seeds have the same scores" in write_results(str(tmp_path), runs)
+
+
 def write_predictions(folder, *runs):
     for task, seed in runs:
         path = folder / f"{task}-seed{seed}"
