@@ -24,6 +24,7 @@ from albert_tf.data.files import (
     WriteError,
     file_exists,
     folder_names,
+    read_file,
     reason_of,
     write_file,
     write_then_rename,
@@ -77,11 +78,30 @@ def cached(*names: str) -> str:
 
 
 def store_tokenizer(name: str, content: bytes) -> str:
-    """Stores a tokenizer file in the cache if it is missing; returns its path."""
+    """Stores a tokenizer file in the cache if it is missing or damaged; returns its path."""
     path = cached("tokenizers", hashlib.sha256(content).hexdigest()[:16], name)
-    if not file_exists(path):
+    if not file_exists(path) or read_file(path) != content:
         write_file(path, content)
     return path
+
+
+@functools.cache
+def check_cached_file(path: str) -> None:
+    """Raises `DamagedError` if the file is named after another SHA-256, once per process.
+
+    Snapshots in the cache of Hugging Face contain links to files with such names.
+    """
+    blob = os.path.realpath(path)
+    expected = os.path.basename(blob)
+    if not (re.fullmatch("[0-9a-f]{64}", expected) and os.path.isfile(blob)):
+        return
+    with open(blob, "rb") as file:
+        received = hashlib.file_digest(file, "sha256").hexdigest()
+    if received != expected:
+        raise DamagedError(
+            f"{path} is damaged: the SHA-256 of {blob} is {received}. Delete this file, and "
+            "download the model again."
+        )
 
 
 def is_released(name: str) -> bool:

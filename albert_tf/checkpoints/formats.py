@@ -11,10 +11,12 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.checkpoints.archives import is_indirect, local_directory
+from albert_tf.checkpoints.downloads import check_cached_file
 from albert_tf.checkpoints.model_directory import LOWER_CASE_KEY
 from albert_tf.checkpoints.stored_model import StoredModel, Weights
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.data.errors import UserError, without_secrets
+from albert_tf.data.files import folder_names
 
 ORIGINAL = "original"
 
@@ -88,6 +90,9 @@ def _locate(path: str) -> tuple[str, str, str | None]:
     The returned path is a directory, a `.keras` file, or the prefix of an original checkpoint.
     """
     found = local_directory(path) if is_indirect(path) else path
+    directory = found if os.path.isdir(found) else os.path.dirname(found)
+    for name in folder_names(directory) if os.path.isdir(directory) else ():
+        check_cached_file(os.path.join(directory, name))
     if tf.io.gfile.isdir(found):
         name = next((name for name in _FORMATS if format_module(name).is_here(found)), ORIGINAL)
         return name, found, None

@@ -122,6 +122,12 @@ class LoadReport:
     def _needed(self) -> list[str]:
         return [name for name in self._unfilled if name not in self.unused]
 
+    @property
+    def has_no_head(self) -> bool:
+        """Whether the encoder was loaded completely, but none of the heads."""
+        filled, unfilled = ({name[:5] for name in names} for names in (self.mapped, self._needed))
+        return bool(unfilled) and ENCODER_PREFIX not in unfilled and filled == {ENCODER_PREFIX}
+
     def check_encoder(self, allow_partial: bool = False) -> None:
         """Raises `LoadError` if the encoder is incomplete, or nothing was loaded."""
         unfilled = [name for name in self._needed if name.startswith(ENCODER_PREFIX)]
@@ -167,18 +173,11 @@ class LoadReport:
 
     def check_complete(self) -> None:
         """Raises `LoadError` if a variable that an output depends on was not loaded."""
-        if not self._needed:
-            return
-        if not any(name.startswith(ENCODER_PREFIX) for name in self._needed):
+        if self._needed:
             raise LoadError(
-                f"{self.source} has no head for this task. With `do_train`=False, a model with a "
-                "trained head is required: train the head with `do_train`, or pass a model that "
-                f"was trained for this task as `init_checkpoint`.\n{self.summary()}"
+                f"{self.source} does not contain all weights of the model that "
+                f"`albert_config_file` describes.\n{self.summary()}"
             )
-        raise LoadError(
-            f"{self.source} does not contain all weights of the model that `albert_config_file` "
-            f"describes.\n{self.summary()}"
-        )
 
 
 def check_no_other_model(source: str, names: Collection[str]) -> None:

@@ -3,7 +3,6 @@
 Every step is a pure function of its input, so a runner can repeat it on any machine.
 """
 
-import importlib
 import io
 import os
 import shutil
@@ -67,7 +66,7 @@ def beam_options(runner: str, arguments: Sequence[str]) -> PipelineOptions:
         options = PipelineOptions([*arguments, f"--runner={name}"])
         problems = PipelineOptionsValidator(options, runner_object).validate()
         if type(runner_object).__name__ == "DataflowRunner" and not problems:
-            importlib.import_module("apache_beam.runners.dataflow.internal.apiclient")
+            from apache_beam.runners.dataflow.internal import apiclient  # noqa: F401
     except SystemExit as error:
         problem = usage.getvalue().strip().rpartition("error: ")[2]
         raise UserError(f"Beam's options after -- are invalid: {problem}") from error

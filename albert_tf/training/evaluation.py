@@ -384,5 +384,11 @@ def load_complete(model: keras.Model, prefix: str) -> int:
     """Loads all weights of the model from a checkpoint. Returns its step."""
     warn_of_another_config(prefix, model.config)
     weights = open_weights(prefix)
-    load_weights(model, weights).check_complete()
+    report = load_weights(model, weights)
+    if report.has_no_head:
+        raise LoadError(
+            f"{prefix} has no head for this task, which `do_train`=False requires. Train the head "
+            "with `do_train`, or pass a model that was trained for this task as `init_checkpoint`."
+        )
+    report.check_complete()
     return weights.global_step

@@ -390,8 +390,8 @@ def choose_checkpoints(
     path = wanted or init_checkpoint
     if not path:
         raise UserError(
-            f"{directory.path!r} has no checkpoint for `{name}`={choice}. Train first, or pass the "
-            f"path of a checkpoint as `{name}`."
+            f"{directory.path!r} has no checkpoint for `{name}`={choice}. Train first with "
+            f"`do_train`, or pass the path of a trained checkpoint as `{name}`."
         )
     return iter([open_weights(path).source])
 

@@ -64,7 +64,7 @@ PRETRAINING = [
     ({"init_checkpoint": "{folder}/wide/model.ckpt-3"}, "model.ckpt-3"),
     (
         {**EVALUATION, "init_checkpoint": "{folder}/encoder.ckpt"},
-        "encoder.ckpt",
+        "encoder.ckpt has no head for this task, which --do_train=False",
     ),
     (
         {**EVALUATION, **ONLY_REAL, "init_checkpoint": "{folder}/whole/model.ckpt-3",
@@ -92,7 +92,7 @@ CLASSIFIER = [
     ({**MRPC, "do_train": False, "do_predict": True}, "--checkpoint=best"),
     (
         {**MRPC, **EVALUATION, "init_checkpoint": "{folder}/pretrained.ckpt"},
-        "pretrained.ckpt",
+        "pretrained.ckpt has no head for this task, which --do_train=False",
     ),
     ({"do_train": False, "do_predict": True, "train_file": None}, "--train_file"),
     ({"recipe": "auto"}, "'custom'"),

@@ -23,7 +23,7 @@ from albert_tf.checkpoints.archives import local_directory
 from albert_tf.checkpoints.downloads import is_released
 from albert_tf.checkpoints.formats import open_model, open_weights
 from albert_tf.checkpoints.model_choice import choose_model
-from albert_tf.checkpoints.report import LoadError
+from albert_tf.checkpoints.report import DamagedError, LoadError
 from tests.full_disk import file_size_limit
 
 ROOT = Path(albert_tf.__file__).parents[1]
@@ -431,3 +431,31 @@ class TestHuggingFace:
         assert "someone/absent" in what
         assert where.endswith("https://huggingface.co/someone/absent")
         assert then.startswith("Then pass the directory")
+
+    def test_damaged_files_of_the_cache_are_rejected(self, tmp_path):
+        """A snapshot contains links to files that are named after their SHA-256."""
+        snapshot = tmp_path / "snapshots" / "3f2a"
+        snapshot.mkdir(parents=True)
+        blobs = {}
+        for path in MINI.iterdir():
+            content = path.read_bytes()
+            blobs[path.name] = tmp_path / hashlib.sha256(content).hexdigest()
+            blobs[path.name].write_bytes(content)
+            (snapshot / path.name).symlink_to(blobs[path.name])
+        with open(blobs["model.safetensors"], "r+b") as file:
+            file.seek(-5, os.SEEK_END)
+            file.write(b"!")
+        for path in (snapshot, snapshot / "model.safetensors"):
+            with pytest.raises(DamagedError, match=r"model\.safetensors is damaged: .*Delete"):
+                open_model(str(path))
+        blobs["model.safetensors"].write_bytes((MINI / "model.safetensors").read_bytes())
+        assert open_model(str(snapshot)).config.vocab_size == 8000
+        blobs["spiece.model"].write_bytes(b"damaged")  # checked once per process
+        open_weights(str(snapshot))
+
+
+def test_damaged_tokenizers_in_the_cache_are_replaced(home):
+    path = Path(downloads.store_tokenizer("vocab.txt", b"[PAD]"))
+    path.write_bytes(b"[BAD]")
+    assert downloads.store_tokenizer("vocab.txt", b"[PAD]") == str(path)
+    assert path.read_bytes() == b"[PAD]"
