@@ -220,7 +220,8 @@ def _read(path: str, version: int, is_training: bool, issues: DataIssues) -> Squ
         except UserError as error:
             done = "skipped" if is_training else "neither answered nor scored"
             wanted = f" Expected: {WANTED}." if isinstance(error, JsonError) else ""
-            problem = problem or f"an error, {done}; the first is {error}"
+            first = str(error).removeprefix(f"{path}: ").removesuffix(".")
+            problem = problem or f"an error, {done}; the first: {first}"
             issues.add(problem, qas_id, f"{error}{wanted}")
             continue
         if places.setdefault(qas_id, place) != place:

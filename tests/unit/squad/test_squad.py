@@ -198,7 +198,7 @@ def test_few_unusable_questions_are_skipped(tmp_path, caplog, change, reason):
     data = read(tmp_path, squad(*good[:7], {**entry("bad"), **change}, *good[7:]))
     assert [question.qas_id for question in data.questions] == [str(n) for n in range(99)]
     (message,) = caplog.messages
-    assert "rows=1 with an error, skipped; the first is" in message
+    assert "rows=1 with an error, skipped; the first: data[0]" in message
     assert reason in message
     assert message.endswith("(id bad)")
     with pytest.raises(ValueError, match=r"1 of 99\. At most 1%") as caught:
@@ -212,7 +212,7 @@ def test_questions_to_predict_are_not_lost_silently(tmp_path, caplog):
     value = squad(*good, {**entry("b"), **NOWHERE}, {**entry("c"), "question": None})
     data = read(tmp_path, value, is_training=False)
     assert len(data.questions) == 99
-    assert "rows=1 with an error, neither answered nor scored; the first" in caplog.text
+    assert "rows=1 with an error, neither answered nor scored; the first: data[0]" in caplog.text
     with pytest.raises(ValueError, match=r"qas\[0\] and .*qas\[1\] have the same id, 'a'"):
         read(tmp_path, squad(entry("a"), entry("a")), is_training=False)
     assert len(read(tmp_path, squad(entry("a"), entry("a"))).questions) == 2
