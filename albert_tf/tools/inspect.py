@@ -96,17 +96,15 @@ def _as_pieces(path: str, tokenizer: Tokenizer) -> Iterator[str]:
     """Yields the first records as pieces. A masked piece follows its replacement: "[MASK]=the"."""
     for number, payload in enumerate(islice(read_records(path), _RECORDS_SHOWN), start=1):
         features = example_features(payload, path, number)
-        ids, mask, positions, labels, weights = (
-            [*(features[name].int64_list.value or features[name].float_list.value)]
-            for name in ("input_ids", "input_mask", *PREDICTION_FEATURES)
-        )
-        pieces = [tokenizer.tokens[i] if i < len(tokenizer.tokens) else str(i) for i in ids]
-        for position, label, weight in zip(positions, labels, weights, strict=True):
-            if weight:
-                pieces[position] += f"={tokenizer.tokens[label]}"
-        label = [*features["next_sentence_labels"].int64_list.value]
-        text = " ".join(compress(pieces, mask))
-        yield f"{path}, record {number}, sentence label {label}: {text}"
+        values = {n: [*f.int64_list.value, *f.float_list.value] for n, f in features.items()}
+        tokens = dict(enumerate(tokenizer.tokens))
+        pieces = [tokens.get(i, str(i)) for i in values.get("input_ids", ())]
+        masked = (values.get(name, ()) for name in PREDICTION_FEATURES)
+        for position, label, weight in zip(*masked, strict=True):
+            pieces[position] += f"={tokens.get(label, label)}" * bool(weight)
+        text = " ".join(compress(pieces, values.get("input_mask", ())))
+        label = values.get("next_sentence_labels") or values.get("label_ids")
+        yield f"{path}, record {number}, label {label}: {text}"
 
 
 def _sections(path: str) -> Iterator[Section]:

@@ -184,5 +184,5 @@ def test_records_are_shown_as_pieces(golden, tmp_path, tokenizer, capsys):
     lines = capsys.readouterr().out.splitlines()[-3:]
     pieces = tokenizer.convert_ids_to_tokens(ids)
     pieces[3] = f"[MASK]={pieces[3]}"
-    assert lines[0] == f"{path}, record 1, sentence label [1]: {' '.join(pieces)}"
+    assert lines[0] == f"{path}, record 1, label [1]: {' '.join(pieces)}"
     assert [line.split(",")[1] for line in lines] == [" record 1", " record 2", " record 3"]
