@@ -121,23 +121,21 @@ class ClassifierJob(Job[ClassificationSettings]):
         context, settings = self.context, self.settings
         is_custom = self.labels.is_regression and context.task_name == CustomData.name
         known = context.trained.scale if context.trained else None
-        if not (is_custom and settings.do_train):
+        # Runs of earlier versions continue without a scale.
+        is_started = known is None and context.trained and context.output.newest()
+        if not (is_custom and settings.do_train) or is_started:
             return known
-        is_started = context.trained is not None and bool(context.output.newest())
-        numbers = self.labels.encode([example.label or "" for example in self.examples[TRAIN]])
-        scale = label_scale(numbers, self.data.file(TRAIN))
-        if known is None:
-            return None if is_started else scale  # earlier versions trained without a scale
-        if not is_same_unit(known, scale):
+        path = self.data.file(TRAIN)
+        scale = label_scale(self.labels.encode([e.label or "" for e in self.examples[TRAIN]]), path)
+        if known and not is_same_unit(known, scale):
             logging.warning(
-                "%s: the labels have mean %g and standard deviation %g, but the model was trained "
-                "with mean %g and standard deviation %g. If the unit has changed, use a new "
-                "`output_dir`, or load the model with new_head=True.",
-                self.data.file(TRAIN),
+                "%s: the labels have mean %g and deviation %g, but the model was trained with mean "
+                "%g and deviation %g. If the unit has changed, use a new head or `output_dir`.",
+                path,
                 *scale,
                 *known,
             )
-        return known
+        return known or scale
 
     def _class_weights(self) -> np.ndarray | None:
         setting, labels = self.settings.class_weights, self.labels

@@ -46,27 +46,21 @@ def text_features(
 
 
 def label_scale(label_ids: np.ndarray, path: str) -> tuple[float, float]:
-    """Returns mean and standard deviation of numbers, float32 [N]; a deviation of 0 becomes 1.
+    """Returns mean and standard deviation of the numbers in a file; a deviation of 0 becomes 1.
 
-    Raises ValueError if squares of the deviation are not representable in float32. `path` is the
-    file of the numbers.
+    Raises ValueError if squares of the deviation are not representable in float32.
     """
     numbers = label_ids.astype(np.float64)
     mean, deviation = float(numbers.mean()), float(numbers.std()) if np.ptp(numbers) else 1.0
+    rounding = float(np.spacing(np.float32(abs(mean))))
     if not 1e-15 < deviation < 1e15:
         raise UserError(
             f"{path}: the labels of a regression must have a standard deviation between 1e-15 and "
             f"1e15. Received: {deviation:g}. Multiply or divide them by a constant."
         )
-    if np.spacing(np.float32(abs(mean))) > deviation / 100:
-        logging.warning(
-            "%s: the labels have mean %.9g and standard deviation %g, but numbers of this size are "
-            "rounded to multiples of %g (float32). Subtract a constant from the labels.",
-            path,
-            mean,
-            deviation,
-            np.spacing(np.float32(abs(mean))),
-        )
+    if rounding > deviation / 100:
+        text = "%s: labels with mean %.9g and deviation %g are rounded to multiples of %g (float32)"
+        logging.warning(f"{text}. Subtract a constant from them.", path, mean, deviation, rounding)
     return mean, deviation
 
 

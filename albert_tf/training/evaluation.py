@@ -260,10 +260,9 @@ class BestCheckpoint:
         self.last_step = step
         is_best = self.is_better(step, results)
         if is_best:
-            self._rank = rank(results, self.metric)
-            worst = math.inf if self.metric in _LOWER_IS_BETTER else -math.inf
-            score = results.get(self.metric, math.nan)
-            self.step, self.value = step, worst if math.isnan(score) else score
+            self.step, self._rank = step, rank(results, self.metric)
+            score = self._rank[0]
+            self.value = -score if self.metric in _LOWER_IS_BETTER else score
             self.directory.save_best(step, model)
             logging.info("best_step=%d %s=%g", step, self.metric, self.value)
         self._write(step)

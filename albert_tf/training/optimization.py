@@ -153,9 +153,8 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
     `w -= learning_rate * u`. Variables without a gradient are not changed.
 
     Attributes:
-        units: a unit for each variable, in the order of `build`; `None` if all units are 1. A
-            variable is updated as if it were divided by its unit. Gradients for `apply_reduced`
-            must be multiplied by the unit. Units are not part of the saved configuration.
+        units: of the variables, in the order of `build`; `None` for 1. A variable is updated as if
+            it were divided by its unit, by which its gradient in `apply_reduced` is multiplied.
 
     Args:
         learning_rate: a number, a schedule, or a callable without arguments.

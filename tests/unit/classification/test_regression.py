@@ -30,7 +30,7 @@ def test_scale_is_mean_and_deviation(labels, mean, deviation, caplog):
 
 def test_numbers_that_float32_cannot_distinguish(caplog):
     label_scale(np.array([1.6e9, 1.6e9 + 3600], np.float32), "a.csv")
-    assert "a.csv: the labels have mean 1.6" in caplog.text
+    assert "a.csv: labels with mean 1.6" in caplog.text
     assert "multiples of 128" in caplog.text
     for size in (1e30, 1e-30):
         with pytest.raises(ValueError, match=r"a\.csv: .* deviation .*Received: 5e[+-]\d+"):
