@@ -68,19 +68,8 @@ def read_examples(
     names: list[str | None] = [None] * len(rows)
     if split != TEST:
         read = label_cell or (lambda _, cells: cells[columns.label or 0])
-        found = [read(line, cells) for _, (line, cells) in rows]
-        no_labels = _no_labels(found, labels, multi_label)
-        for at, (cell, (_, (line, _))) in enumerate(zip(found, rows, strict=True)):
-            if cell is None or cell.strip() in no_labels:
-                table.issues.add("no label, skipped", line)
-                continue
-            try:
-                names[at] = _label(cell.strip(), labels, multi_label)
-            except ValueError as error:
-                message = f"{table.issues.unit} {line} of {table.path}: {error}"
-                if is_glue or (labels is not None and not labels.is_regression):
-                    raise UserError(message) from error
-                table.issues.add("an invalid label, skipped", line, message)
+        found = [(line, read(line, cells)) for _, (line, cells) in rows]
+        names = _labels_of_rows(table, found, labels, is_glue, multi_label)
     if not is_glue:
         table.issues.check(num_rows)
     examples = []
@@ -99,6 +88,32 @@ def read_examples(
         raise UserError(f"no row of {table.path} has a label.")
     table.issues.log()
     return examples
+
+
+def _labels_of_rows(
+    table: Table,
+    rows: Sequence[tuple[int, str | None]],
+    labels: Labels | None,
+    is_glue: bool,
+    multi_label: bool,
+) -> list[str | None]:
+    """Returns the label of each line and cell, or `None`, and counts missing and invalid labels."""
+    names: list[str | None] = []
+    no_labels = _no_labels([cell for _, cell in rows], labels, multi_label)
+    for line, cell in rows:
+        name = None
+        try:
+            if cell is None or cell.strip() in no_labels:
+                table.issues.add("no label, skipped", line)
+            else:
+                name = _label(cell.strip(), labels, multi_label)
+        except ValueError as error:
+            message = f"{table.issues.unit} {line} of {table.path}: {error}"
+            if is_glue or (labels is not None and not labels.is_regression):
+                raise UserError(message) from error
+            table.issues.add("an invalid label, skipped", line, message)
+        names.append(name)
+    return names
 
 
 def _no_labels(

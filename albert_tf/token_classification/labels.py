@@ -69,58 +69,65 @@ def recognize_scheme(sentences: Iterable[Sentence]) -> str:
     without labels are ignored. Raises ValueError, with labels and lines, if labels follow two
     schemes in more than 1% of the words; fewer are logged.
     """
-    places: dict[_Pair, list[tuple[Sentence, int]]] = {}  # the first ones of each pair
-    counts: Counter[_Pair] = Counter()
-    num_words = 0
-    for sentence in sentences:
-        if sentence.labels:
-            num_words += len(sentence.labels)
-            for index, pair in enumerate(pairwise((OUTSIDE, *sentence.labels, OUTSIDE))):
-                counts[pair] += 1
-                if counts[pair] <= _MOST_PLACES:
-                    places.setdefault(pair, []).append((sentence, index))
-    names = dict.fromkeys(label for _, label in places)
+    labels = _AdjacentLabels(sentences)
+    names = dict.fromkeys(right for _, right in labels.counts)
     malformed = _malformed(names)
     if malformed is None:
         _warn_of_unknown_forms(names)
         return PLAIN
-    evidence = _evidence(places)
-
-    def found(pairs: Iterable[_Pair], scheme: str = "") -> list[str]:
-        side = 0 if scheme == _IOB else 1  # an entity ends without E- or S- at the first label
-        return [
-            f"{shown(pair[side])} ({sentence.where(index - 1 + side)})"
-            for pair in pairs
-            for sentence, index in places[pair]
-        ]
-
-    def choose(one: str, other: str) -> str:
-        """Returns the scheme with more evidence; logs evidence for the other one."""
-        few, many = sorted((one, other), key=lambda name: sum(counts[p] for p in evidence[name]))
-        number = sum(counts[pair] for pair in evidence[few])
-        first = {name: found(evidence[name], name) for name in (few, many)}
-        if number > _MOST_SLIPS * num_words:
-            raise UserError(
-                f"The labels follow two schemes: {first[few][0]} follows {few}, but "
-                f"{first[many][0]} follows {many}. {number} of {num_words} words follow {few}; at "
-                f"most {_MOST_SLIPS:.0%} are accepted. {_REMEDY}"
-            )
-        if number:
-            logging.warning(
-                "words=%d of %d violate the scheme of the labels and are read as in conlleval: %s",
-                number,
-                num_words,
-                ", ".join(first[few][:_MOST_PLACES]),
-            )
-        return many
-
     if malformed:
-        [first, *_] = found(pair for pair in places if pair[1] == malformed[0])
+        [first, *_] = labels.places(pair for pair in labels.counts if pair[1] == malformed[0])
         raise UserError(
             f"{first} must be O, or B-, I-, E- or S- with a type, like other labels of the file. "
             f"{_REMEDY}"
         )
-    return IOBES if choose(IOBES, _IOB) == IOBES else choose(IOB1, IOB2)
+    return IOBES if labels.choose(IOBES, _IOB) == IOBES else labels.choose(IOB1, IOB2)
+
+
+class _AdjacentLabels:
+    """The pairs of adjacent labels in all sentences, with their numbers and first places."""
+
+    def __init__(self, sentences: Iterable[Sentence]) -> None:
+        self.counts: Counter[_Pair] = Counter()
+        self._places: dict[_Pair, list[tuple[Sentence, int]]] = {}
+        self._num_words = 0
+        for sentence in sentences:
+            if sentence.labels:
+                self._num_words += len(sentence.labels)
+                for index, pair in enumerate(pairwise((OUTSIDE, *sentence.labels, OUTSIDE))):
+                    self.counts[pair] += 1
+                    if self.counts[pair] <= _MOST_PLACES:
+                        self._places.setdefault(pair, []).append((sentence, index))
+
+    def places(self, pairs: Iterable[_Pair], side: int = 1) -> list[str]:
+        """Returns the first places of pairs. `side` is 0 or 1, the label that is shown."""
+        return [
+            f"{shown(pair[side])} ({sentence.where(index - 1 + side)})"
+            for pair in pairs
+            for sentence, index in self._places[pair]
+        ]
+
+    def choose(self, *schemes: str) -> str:
+        """Returns the one of two schemes that more labels follow; logs the labels of the other."""
+        evidence = _evidence(self.counts)
+        numbers = {name: sum(self.counts[pair] for pair in evidence[name]) for name in schemes}
+        few, many = sorted(schemes, key=numbers.__getitem__)
+        # In IOB1 and IOB2, the last label of an entity is not E- or S-.
+        first, other = (self.places(evidence[name], int(name != _IOB)) for name in (few, many))
+        if numbers[few] > _MOST_SLIPS * self._num_words:
+            raise UserError(
+                f"The labels follow two schemes: {first[0]} follows {few}, but {other[0]} follows "
+                f"{many}. {numbers[few]} of {self._num_words} words follow {few}; at most "
+                f"{_MOST_SLIPS:.0%} are accepted. {_REMEDY}"
+            )
+        if first:
+            logging.warning(
+                "words=%d of %d violate the scheme of the labels and are read as in conlleval: %s",
+                numbers[few],
+                self._num_words,
+                ", ".join(first[:_MOST_PLACES]),
+            )
+        return many
 
 
 def _evidence(pairs: Iterable[_Pair]) -> dict[str, list[_Pair]]:
