@@ -419,5 +419,5 @@ _add("race", "train/middle/1.txt", _race, mutations=_JSON, named=("1.txt", "/tra
 _add("choices", "choices.jsonl", lambda: list(read_choices("choices.jsonl")))
 _add("words", "words.txt", lambda: _words("words.txt"))
 _add("words_json", "words.jsonl", lambda: _words("words.jsonl"))
-_add("texts", "texts.txt", lambda: check_file("texts.txt", is_pair=True))
+_add("texts", "texts.txt", lambda: check_file("texts.txt", True, _corpus_tokenizer()))
 _add("corpus", "corpus.txt", _corpus, independent=lambda: Path("corpus.txt").read_bytes())
