@@ -102,7 +102,7 @@ def test_other_layouts_are_read(tmp_path, name):
 
 @pytest.mark.parametrize("is_training", [True, False])
 def test_questions_without_ids_are_numbered(tmp_path, caplog, is_training):
-    caplog.set_level("INFO")
+    caplog.set_level("INFO", logger="absl")
     rows = [{key: row[key] for key in row if key != "id"} for row in ROWS]
     data = read(tmp_path, rows, is_training=is_training)
     assert [question.qas_id for question in data.questions] == ["1", "2"]
