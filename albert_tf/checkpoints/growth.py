@@ -9,9 +9,7 @@ import numpy as np
 from absl import logging
 
 from albert_tf.checkpoints.formats import open_model
-from albert_tf.checkpoints.load_tokenizer import load_files
 from albert_tf.checkpoints.loading import build
-from albert_tf.checkpoints.model_choice import FROM_HUB, choose_model
 from albert_tf.checkpoints.model_directory import (
     LOWER_CASE_KEY,
     SENTENCEPIECE_FILE,
@@ -25,7 +23,6 @@ from albert_tf.data.arguments import as_path, check_whole_number
 from albert_tf.data.errors import UserError
 from albert_tf.modeling.original_names import is_slot
 from albert_tf.tokenization.base import WORD_START, Tokenizer
-from albert_tf.tokenization.loading import existing_files
 from albert_tf.tokenization.sentence_piece import clean_text
 from albert_tf.tokenization.word_piece import CONTINUATION, WordPieceTokenizer, word_character
 
@@ -64,64 +61,32 @@ def grow(
     """
     old = open_model(as_path("path", path))
     if tokenizer is not None and not isinstance(tokenizer, Tokenizer):
-        raise TypeError(
-            "tokenizer must be created by albert_tf.load_tokenizer, or be None. Received: "
-            f"{type(tokenizer).__name__}"
-        )
-    positions = max_position_embeddings
-    if positions is not None:
-        check_whole_number("max_position_embeddings", positions, at_least=1)
-    config = _grown_config(old, tokenizer, positions or old.required_config.max_position_embeddings)
-    return build(_grown(old, config, tokenizer or old.tokenizer, seed))[0]
+        raise TypeError(f"tokenizer must be a result of load_tokenizer. Received: {tokenizer!r}")
+    if max_position_embeddings is not None:
+        check_whole_number("max_position_embeddings", max_position_embeddings, at_least=1)
+    return build(grown_model(old, tokenizer, max_position_embeddings, seed=seed))[0]
 
 
-def choose_grown_model(
-    init_checkpoint: str,
+def grown_model(
+    old: StoredModel,
+    tokenizer: Tokenizer | None,
+    positions: int | None,
+    config: AlbertConfig | None = None,
     *,
-    albert_config_file: str | None,
-    spm_model_file: str | None,
-    vocab_file: str | None,
-    do_lower_case: bool | None,
-    max_seq_length: int,
     seed: int,
 ) -> StoredModel:
-    """Returns the grown `init_checkpoint`, see `grow`; logs what was kept.
+    """Returns a model whose tables grow when they are read, see `grow`; logs what is kept.
 
-    The new sizes are those of `albert_config_file`. If it is `None`, they are the number of tokens,
-    and `max_seq_length` if it exceeds the number of positions. `do_lower_case` is the setting of
-    the records, if known.
+    If `config` is given, it determines the sizes, and `positions` is ignored.
     """
-    old = open_model(init_checkpoint)
-    spm_model_file = None if spm_model_file == FROM_HUB else spm_model_file
-    if albert_config_file:
-        new = choose_model(
-            albert_config_file=albert_config_file,
-            spm_model_file=spm_model_file,
-            vocab_file=vocab_file,
-            do_lower_case=do_lower_case,
-        )
-        return _grown(old, new.required_config, new.tokenizer or old.tokenizer, seed)
-    files, tokenizer = existing_files(spm_model_file, vocab_file), None
-    if files:
-        lower_case = old.do_lower_case if do_lower_case is None else do_lower_case
-        tokenizer = load_files(files, lower_case is not False)
-    positions = max(old.required_config.max_position_embeddings, max_seq_length)
-    return _grown(old, _grown_config(old, tokenizer, positions), tokenizer or old.tokenizer, seed)
-
-
-def _grown_config(old: StoredModel, tokenizer: Tokenizer | None, positions: int) -> AlbertConfig:
-    config = old.required_config.replace(max_position_embeddings=positions)
-    if tokenizer is None or (old.tokenizer and old.tokenizer.tokens == tokenizer.tokens):
-        return config
-    extra = {**config.extra, LOWER_CASE_KEY: tokenizer.do_lower_case}
-    return config.replace(vocab_size=tokenizer.vocab_size, extra=extra)
-
-
-def _grown(
-    old: StoredModel, config: AlbertConfig, tokenizer: Tokenizer | None, seed: int
-) -> StoredModel:
-    """Returns a model whose tables grow when they are read; logs what is kept."""
     weights, rows = old.weights, {}
+    config = config or old.required_config.replace(
+        vocab_size=tokenizer.vocab_size if tokenizer else old.required_config.vocab_size,
+        max_position_embeddings=positions or old.required_config.max_position_embeddings,
+    )
+    if tokenizer is not None:
+        lower_case = {LOWER_CASE_KEY: tokenizer.do_lower_case}
+        config = config.replace(extra={**config.extra, **lower_case})
     shapes = {n: s for n, s in weights.shapes.items() if not is_slot(n) and n != GLOBAL_STEP}
     if WORDS in weights and POSITIONS in weights:  # otherwise, loading raises an error
         pieces = _old_ids(old, tokenizer, shapes[WORDS][0], config.vocab_size)
@@ -145,7 +110,7 @@ def _grown(
     return dataclasses.replace(
         old,
         config=with_vocabulary(config, None),
-        stored_tokenizer=StoredTokenizer(loaded=tokenizer),
+        stored_tokenizer=StoredTokenizer(loaded=tokenizer or old.tokenizer),
         open_weights=lambda: grown,
     )
 
@@ -162,20 +127,21 @@ def _take_rows(table: np.ndarray, rows: np.ndarray, seed: Sequence[int]) -> np.n
 def _old_ids(old: StoredModel, tokenizer: Tokenizer | None, old_size: int, size: int) -> np.ndarray:
     """Returns the old id of each of `size` new pieces, or -1."""
     there = old.tokenizer
-    if size == old_size and (tokenizer is None or (there and there.tokens == tokenizer.tokens)):
-        return np.arange(size)
+    tokenizer = tokenizer or there
+    if tokenizer and tokenizer.vocab_size > size:
+        raise UserError(
+            f"The vocabulary {tokenizer.source} has {tokenizer.vocab_size} tokens, but "
+            f"`albert_config_file` sets vocab_size {size}. Omit it to use the size of the "
+            "vocabulary."
+        )
+    if tokenizer is there:
+        return np.where(np.arange(size) < old_size, np.arange(size), -1)
     if tokenizer is None or there is None:
         raise UserError(
             f"The pieces of {old.path} cannot be matched to another vocabulary, because it has no "
             "tokenizer. Copy the tokenizer that it was trained with into the directory of the "
             f"weights, as {SENTENCEPIECE_FILE} or {WORDPIECE_FILE}. {old.stored_tokenizer.note}"
         )
-    for name, tokens, rows in (("old", there, old_size), ("new", tokenizer, size)):
-        if tokens.vocab_size > rows:
-            raise UserError(
-                f"The {name} vocabulary {tokens.source} has {tokens.vocab_size} pieces, but the "
-                f"{name} model has {rows} word embeddings (vocab_size)."
-            )
     special = {getattr(tokenizer, name): getattr(there, name) for name in _SPECIAL_IDS}
     by_piece = {piece: i for i, piece in enumerate(there.tokens) if i not in special.values()}
     by_lower_case: dict[str, int] = {}

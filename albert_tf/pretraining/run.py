@@ -1,7 +1,7 @@
 """Pretrains and evaluates a model: `run_pretraining`."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import islice
 from typing import Any
@@ -10,10 +10,13 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints.growth import choose_grown_model
-from albert_tf.checkpoints.model_choice import choose_model
+from albert_tf.checkpoints.formats import open_model
+from albert_tf.checkpoints.growth import grown_model
+from albert_tf.checkpoints.huggingface import read_config
+from albert_tf.checkpoints.load_tokenizer import load_tokenizer
+from albert_tf.checkpoints.model_choice import FROM_HUB, choose_model
 from albert_tf.checkpoints.model_directory import ModelDirectory, make_output_dir
-from albert_tf.checkpoints.stored_model import StoredModel, Weights
+from albert_tf.checkpoints.stored_model import StoredModel
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import check_folder, match_files
 from albert_tf.data.tfrecord import estimate_records
@@ -77,12 +80,13 @@ def run_pretraining(
     optimizer_config = _optimizer_config(settings)
     last_step = optimizer_config.num_train_steps
     strategy = strategy_of(settings)
-    grows = _grows(settings)
-    model = _grown_model(settings) if grows else _chosen_model(settings)
+    eval_input_file = settings.eval_input_file or settings.input_file
+    train_files = match_files(settings.input_file) if settings.do_train else []
+    eval_files = match_files(eval_input_file) if settings.do_eval else []
+    check_shards(train_files, eval_files)
+    model = _chosen_model(settings, [*train_files, *eval_files])
     tokenizer = model.tokenizer
     masking = _masking(settings, tokenizer)
-    train_files, eval_files = _record_files(settings)
-    check_shards(train_files, eval_files)
     facts = common_facts([*train_files, *eval_files], _known_facts(settings, model, tokenizer))
     lower_case = {LOWER_CASE: facts[LOWER_CASE]} if LOWER_CASE in facts else {}
     config = model.required_config
@@ -102,8 +106,7 @@ def run_pretraining(
     if settings.do_train:
         trainer = Trainer(task, trainer_config, optimizer_config, strategy, settings.profile_steps)
         task.check_workers(settings.train_batch_size, num_workers())
-        init = model.weights if grows else settings.init_checkpoint
-        result = _train(settings, task, trainer, model_directory, init, on_log)
+        result = _train(settings, task, trainer, model_directory, model, on_log)
     else:
         untrained = build_model(task.build_model, settings.precision, strategy)
         result = JobResult(settings.output_dir)
@@ -112,9 +115,11 @@ def run_pretraining(
     return finish(result, strategy, dry_run=settings.dry_run)
 
 
-def _chosen_model(settings: PretrainingSettings) -> StoredModel:
+def _chosen_model(settings: PretrainingSettings, record_files: Sequence[str]) -> StoredModel:
     """Returns the model to train. A resumed run ignores `init_checkpoint`."""
     directory = TrainingDirectory(settings.output_dir)
+    if settings.grow_init_checkpoint and not directory.newest():
+        return _grown_model(settings, record_files)
     resumes = directory.newest() or directory.best()
     evaluates = not settings.do_train and settings.eval_checkpoint not in CHOICES
     return choose_model(
@@ -127,33 +132,22 @@ def _chosen_model(settings: PretrainingSettings) -> StoredModel:
     )
 
 
-def _record_files(settings: PretrainingSettings) -> tuple[list[str], list[str]]:
-    """Returns the files to train on and to evaluate on."""
-    eval_input_file = settings.eval_input_file or settings.input_file
-    train_files = match_files(settings.input_file) if settings.do_train else []
-    return train_files, match_files(eval_input_file) if settings.do_eval else []
-
-
-def _grows(settings: PretrainingSettings) -> bool:
-    """Returns whether the run starts from a grown model. A resumed run does not."""
-    if not settings.grow_init_checkpoint or TrainingDirectory(settings.output_dir).newest():
-        return False
+def _grown_model(settings: PretrainingSettings, record_files: Sequence[str]) -> StoredModel:
+    """Returns the grown `init_checkpoint`."""
     if not (settings.init_checkpoint and settings.do_train):
         raise UserError("`grow_init_checkpoint` requires `init_checkpoint` and `do_train`.")
-    return True
-
-
-def _grown_model(settings: PretrainingSettings) -> StoredModel:
-    files = [path for paths in _record_files(settings) for path in paths]
-    return choose_grown_model(
-        settings.init_checkpoint or "",
-        albert_config_file=settings.albert_config_file,
-        spm_model_file=settings.spm_model_file,
-        vocab_file=settings.vocab_file,
-        do_lower_case=common_facts(files, {}).get(LOWER_CASE),
-        max_seq_length=settings.max_seq_length,
-        seed=settings.seed,
+    old, tokenizer, path = open_model(settings.init_checkpoint), None, settings.albert_config_file
+    spm_model_file = None if settings.spm_model_file == FROM_HUB else settings.spm_model_file
+    if spm_model_file or settings.vocab_file:
+        lower_case = common_facts(record_files, {}).get(LOWER_CASE, old.do_lower_case)
+        tokenizer = load_tokenizer(
+            spm_model_file=spm_model_file, vocab_file=settings.vocab_file, do_lower_case=lower_case
+        )
+    config = read_config(path) if path else None
+    positions = max(
+        old.config.max_position_embeddings if old.config else 0, settings.max_seq_length
     )
+    return grown_model(old, tokenizer, positions, config, seed=settings.seed)
 
 
 def _known_facts(
@@ -225,7 +219,7 @@ def _train(
     task: PretrainingTask,
     trainer: Trainer,
     model_directory: ModelDirectory,
-    init_checkpoint: str | Weights | None,
+    model: StoredModel,
     on_log: OnLog | None,
 ) -> JobResult:
     """Starts or resumes training, and evaluates every checkpoint on all workers."""
@@ -237,8 +231,9 @@ def _train(
     with locked_output(trainer, evaluates=evaluates, dry_run=settings.dry_run):
         if trainer.directory.newest() is not None:
             check_continued_loss(settings.output_dir, task.sentence_loss)
+        is_grown = settings.grow_init_checkpoint and model.open_weights
         trainer.initialize(
-            init_checkpoint,
+            model.weights if is_grown else settings.init_checkpoint,
             init_from_group0=settings.init_from_group0,
             allow_partial=settings.allow_partial_checkpoint,
         )
