@@ -143,7 +143,8 @@ def _old_ids(old: StoredModel, tokenizer: Tokenizer | None, old_size: int, size:
             f"weights, as {SENTENCEPIECE_FILE} or {WORDPIECE_FILE}. {old.stored_tokenizer.note}"
         )
     special = {getattr(tokenizer, name): getattr(there, name) for name in _SPECIAL_IDS}
-    by_piece = {piece: i for i, piece in enumerate(there.tokens) if i not in special.values()}
+    pieces = enumerate(there.tokens[:old_size])
+    by_piece = {piece: i for i, piece in pieces if i not in special.values()}
     by_lower_case: dict[str, int] = {}
     if there.do_lower_case != tokenizer.do_lower_case:
         for piece, i in by_piece.items():
