@@ -122,9 +122,9 @@ class SignallingLog(RunLog):
 
     signal_step = 4
 
-    def advance(self, step: int) -> None:
+    def advance(self, step: int, results: Any = ()) -> None:
         """Sends the signal if it is due."""
-        super().advance(step)
+        super().advance(step, results)
         if step == self.signal_step:
             self.signal_step = 0
             signal.raise_signal(signal.SIGTERM)

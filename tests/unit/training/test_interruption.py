@@ -137,8 +137,8 @@ def test_signal_ends_a_command_at_once(number):
 
 def test_full_disk_ends_the_run_without_losing_steps(uninterrupted, tmp_path):
     class FullFromStepFive(RunLog):
-        def advance(self, step):
-            super().advance(step)
+        def advance(self, step, results=()):
+            super().advance(step, results)
             if step == 5:
                 limit.enter_context(file_size_limit(5000))
 
