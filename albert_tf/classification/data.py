@@ -625,9 +625,13 @@ def _warn_of_lists(path: str, names: Sequence[str], multi_label: bool) -> None:
         {part.strip(" '\"") for part in re.split("[,;]", name.strip("[](){}"))} for name in names
     ]
     counts = Counter(chain.from_iterable(parts))
-    known = any if multi_label else all
-    rows = zip(names, parts, strict=True)
-    lists = [n for n, found in rows if len(found) > 1 and known(counts[p] > 1 for p in found)]
+
+    def is_list(name: str, found: set[str]) -> bool:
+        shared = [counts[part] > 1 for part in found]
+        is_known = any(shared) if multi_label else all(shared) or bool(found & {*names})
+        return name[:1] + name[-1:] in ("[]", "{}") or (len(found) > 1 and is_known)
+
+    lists = [name for name, found in zip(names, parts, strict=True) if is_list(name, found)]
     if lists:
         logging.warning(
             "%s: each of these labels is a single label: %s. If they are lists, pass `multi_label` "

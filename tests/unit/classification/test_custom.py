@@ -143,6 +143,8 @@ def test_two_possible_columns_are_rejected(file):
     [
         (["a", "a, b", "b"], True, True),
         (["a", "a; b", "b"], False, True),
+        (["a", "a; b"], False, True),
+        (["['a']", "['a', 'b']"], False, True),
         (["['a']", "['a', 'b']", "['b']"], True, True),
         (["so, so", "fine"], False, False),
         (["good, cheap", "good, late"], False, False),

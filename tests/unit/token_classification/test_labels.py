@@ -50,6 +50,7 @@ def sentences(*texts: str) -> list[Sentence]:
         ("IOBES", ["B-PER M-PER E-PER S-LOC O"]),  # BMES
         ("IOB2", ["b-PER i-PER o"]),
         ("IOB2", ["B_PER I_PER O"]),
+        ("IOB2", ["B/PER I/PER O"]),
         ("IOB2", ["PER-B PER-I O"]),
         ("plain", ["NOUN_S VERB PUNCT"]),
     ],
