@@ -47,7 +47,8 @@ def _rank(name: str) -> int | None:
     """Returns the position of the panel of a metric; `None` if the metric is not drawn."""
     if name in _DRAWN_LAST:
         return len(_DRAWN) + _DRAWN_LAST.index(name)
-    if "thresh" in name:
+    is_of_class = name.startswith("f1_") and name not in ("f1_macro", "f1_micro")
+    if "thresh" in name or is_of_class:  # there may be hundreds of classes
         return None
     return next((rank for rank, part in enumerate(_DRAWN) if part in name), None)
 

@@ -38,6 +38,7 @@ def test_one_panel_per_metric():
     assert size([record(**everything)]) == (2, 3)
     assert size([record(masked_lm_loss=1.0, steps_per_second=3.0, best_f1_thresh=-8.0)]) == (1, 1)
     assert size([record(loss=math.nan, learning_rate=0.1)]) == (2, 1)
+    assert size([record(loss=1.0, f1_macro=0.5, f1_sport=0.5, f1_loss=0.5)]) == (2, 1)
     assert size([record(steps_per_second=3.0)]) == (1, 1)
 
 
