@@ -11,6 +11,7 @@ from typing import Any, ClassVar, TypeVar
 import keras
 import tensorflow as tf
 
+from albert_tf.data.arguments import check_whole_number
 from albert_tf.data.errors import UserError
 from albert_tf.modeling.layers import (
     ConfigLike,
@@ -56,6 +57,7 @@ class ConfiguredModel(SavedSettings, keras.Model):
 
     tokenizer: Any = None  # stored with the model
     trained_task: Any = None  # the `StoredTask` of the heads
+    lora_rank: int | None = None  # see `enable_lora`
     has_new_head = False  # whether `load` initialized the head randomly
     uses_pooler = True  # whether an output depends on the pooler
     # Names of the head's variables in the original release. A name that ends in "/" is a scope.
@@ -116,15 +118,37 @@ class ConfiguredModel(SavedSettings, keras.Model):
         if hasattr(self, "encoder"):
             self.encoder.tokenizer = tokenizer
 
+    def enable_lora(self, rank: int) -> None:
+        """Adds trainable low-rank matrices to the encoder, and freezes its other weights.
+
+        Like `keras.layers.Dense.enable_lora(rank)` for each projection of the blocks. Heads remain
+        trainable. Call this method before `compile`. Files contain the sums of both weights.
+        """
+        check_whole_number("rank", rank, 1)
+        encoder: Any = getattr(self, "encoder", self)
+        if encoder.lora_rank:
+            raise UserError(f"LoRA is already enabled, with rank={encoder.lora_rank}.")
+        for variable in encoder.variables:
+            variable.trainable = False
+        for block in encoder.blocks:
+            parts = [*vars(block.attention).values(), *vars(block.feed_forward).values()]
+            with keras.name_scope(block.name):
+                for projection in (part for part in parts if isinstance(part, Projection)):
+                    projection.enable_lora(rank)
+        self.lora_rank = encoder.lora_rank = rank
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments, and the rank of LoRA."""
+        return {**super().get_config(), **({"lora_rank": self.lora_rank} if self.lora_rank else {})}
+
     def complete_inputs(self, inputs: Inputs) -> dict[str, tf.Tensor]:
         """Returns inputs by their names in the original release, with an `input_mask`."""
         inputs = inputs if isinstance(inputs, Mapping) else {"input_ids": inputs}
         padding_id = self.tokenizer.pad_id if self.tokenizer else 0
         named = {_ALIASES.get(name, name): value for name, value in inputs.items()}
-        for name, values in named.items():
-            if isinstance(values, tf.RaggedTensor):
-                named[name] = values.to_tensor(padding_id if name == "input_ids" else 0)
         ids = named["input_ids"]
+        if isinstance(ids, tf.RaggedTensor):
+            named["input_ids"] = ids = ids.to_tensor(padding_id)
         if tf.convert_to_tensor(ids).dtype == tf.float32:
             whole = tf.cast(ids, tf.int32)
             named["input_ids"] = tf.where(tf.cast(whole, tf.float32) == ids, whole, -1)
@@ -177,8 +201,11 @@ class ConfiguredModel(SavedSettings, keras.Model):
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> ConfiguredModel:
         """Builds a model from the result of `get_config`."""
-        trainable = config.get("trainable", True)
+        config = dict(config)
+        trainable, lora_rank = config.get("trainable", True), config.pop("lora_rank", None)
         model = super().from_config({**config, "trainable": True}, custom_objects)
+        if lora_rank:
+            model.enable_lora(lora_rank)
         if not trainable:
             model.trainable = False  # the constructor would not freeze the layers
         return model
@@ -248,9 +275,8 @@ class AlbertEncoder(ConfiguredModel):
             output_hidden_states: whether to return the outputs of all layers.
             output_attentions: whether to return the attention probabilities.
             ops: the operations between matrix products, which a training step selects.
-            keras_mask: whether the outputs [B, S, ...] have the Keras mask of padding, which
-                layers such as `GlobalAveragePooling1D` use. As in attention, a row of padding only
-                counts as a row without padding.
+            keras_mask: whether `sequence_output` has a Keras mask, which layers such as
+                `GlobalAveragePooling1D` use. A row of padding only counts as without padding.
 
         Returns:
             A dictionary of float tensors: `pooled_output` [B, H] and `sequence_output` [B, S, H].
@@ -294,7 +320,7 @@ class AlbertEncoder(ConfiguredModel):
         if output_attentions:
             outputs["attention_probs"] = attention_probs
         if keras_mask:
-            attach_padding_mask(outputs, attention_mask)
+            attach_keras_mask(x, attention_mask)
         return outputs
 
     def _create_blocks(self) -> list[TransformerBlock]:
@@ -337,30 +363,11 @@ class AlbertEncoder(ConfiguredModel):
         return dropout_seed
 
 
-def attach_padding_mask(outputs: Mapping[str, Any], input_mask: tf.Tensor) -> None:
-    """Attaches the Keras mask of padding to the outputs [B, S, ...] of an encoder."""
+def attach_keras_mask(states: tf.Tensor, input_mask: tf.Tensor) -> None:
+    """Attaches the Keras mask of padding to states, float [B, S, ...]."""
     is_real = tf.cast(input_mask, tf.bool)
-    attach = _KerasMask(is_real | ~tf.reduce_any(is_real, axis=-1, keepdims=True))
-    for name, states in outputs.items():
-        if name not in ("pooled_output", "attention_probs"):
-            tf.nest.map_structure(attach, states)
-
-
-class _KerasMask(keras.layers.Layer):
-    """Attaches a mask, bool [B, S], to tensors [B, S, ...], which it returns unchanged."""
-
-    def __init__(self, mask: tf.Tensor) -> None:
-        super().__init__(autocast=False, name="keras_mask")
-        self.mask = mask
-
-    def call(self, x: tf.Tensor) -> tf.Tensor:
-        """Returns x."""
-        return x
-
-    def compute_mask(self, inputs: Any, previous_mask: Any) -> tf.Tensor:
-        """Returns the mask. Called by Keras."""
-        del inputs, previous_mask
-        return self.mask
+    mask = is_real | ~tf.reduce_any(is_real, axis=-1, keepdims=True)
+    keras.layers.Lambda(lambda x: x, mask=mask, autocast=False, name="mask")(states)
 
 
 def _check_inputs(inputs: Inputs) -> None:

@@ -95,9 +95,8 @@ class SavedSettings:
             own["config"] = own["config"].to_dict()
         return {**super().get_config(), **own}  # type: ignore[misc]
 
-    def quantize(self, *args: Any, **kwargs: Any) -> None:
+    def quantize(self, *_args: Any, **_kwargs: Any) -> None:
         """Raises ValueError. `export_litert` quantizes models."""
-        del args, kwargs
         raise UserError(
             "The layers of albert_tf do not support quantize. Use albert_tf.export_litert with "
             "quantization='int8'."
@@ -112,6 +111,7 @@ class Projection(SavedSettings, keras.layers.Layer):
     """
 
     SETTINGS = ("input_size", "output_size", "initializer_range", "activation")
+    has_lora = False
 
     def __init__(
         self,
@@ -137,6 +137,30 @@ class Projection(SavedSettings, keras.layers.Layer):
         )
         self.built = True
 
+    def enable_lora(self, rank: int) -> None:
+        """Adds the product of two trainable matrices of this rank to W."""
+        if not self.has_lora:  # blocks may share projections
+            self.lora_a = self.add_weight((self.input_size, rank), "he_uniform", name="lora_a")
+            self.lora_b = self.add_weight((rank, self.output_size), "zeros", name="lora_b")
+            self.has_lora = True
+
+    @property
+    def merged_kernel(self) -> keras.Variable | tf.Tensor:
+        """W, including the product of the LoRA matrices."""
+        return self.kernel + tf.matmul(self.lora_a, self.lora_b) if self.has_lora else self.kernel
+
+    def save_own_variables(self, store: Any) -> None:
+        """Stores W, including the product of the LoRA matrices, and the bias. Called by Keras."""
+        store["0"], store["1"] = self.merged_kernel, self.bias
+
+    def load_own_variables(self, store: Any) -> Any:
+        """Reads W and the bias, and sets the product of the LoRA matrices to 0. Called by Keras."""
+        if not self.has_lora:
+            return super().load_own_variables(store)
+        self.kernel.assign(store["0"])
+        self.bias.assign(store["1"])
+        return self.lora_b.assign(tf.zeros_like(self.lora_b))
+
     def call(self, x: tf.Tensor, ops: Ops = PLAIN) -> tf.Tensor:
         """Maps float [..., input_size] to float [..., output_size]."""
         product = self.product(factor_of(x))
@@ -156,10 +180,10 @@ class Projection(SavedSettings, keras.layers.Layer):
         input_size = N * D, to [B, S, output_size].
         """
         if x.shape.rank == 2:
-            return tf.matmul(x, self.kernel)
+            return tf.matmul(x, self.merged_kernel)
         if x.shape.rank == 3:
-            return tf.einsum("bsh,hk->bsk", x, self.kernel)
-        return tf.einsum("bsnd,ndk->bsk", x, tf.reshape(self.kernel, [*x.shape[2:], -1]))
+            return tf.einsum("bsh,hk->bsk", x, self.merged_kernel)
+        return tf.einsum("bsnd,ndk->bsk", x, tf.reshape(self.merged_kernel, [*x.shape[2:], -1]))
 
 
 @register

@@ -9,7 +9,7 @@ import tensorflow as tf
 from albert_tf.data.arguments import as_labels, check_whole_number, value_of
 from albert_tf.data.errors import UserError
 from albert_tf.data.strict_json import listed
-from albert_tf.modeling.encoder import AlbertEncoder, ConfiguredModel, attach_padding_mask
+from albert_tf.modeling.encoder import AlbertEncoder, ConfiguredModel, attach_keras_mask
 from albert_tf.modeling.heads import (
     MASKED_LOGIT,
     ClassificationHead,
@@ -71,7 +71,7 @@ class EncoderAndHead(ConfiguredModel):
         )
         scores = self._head_outputs(outputs, inputs, head_seed, ops)
         if output_hidden_states:
-            attach_padding_mask(outputs, encoder_inputs["input_mask"])
+            attach_keras_mask(outputs["sequence_output"], encoder_inputs["input_mask"])
             return {**outputs, **scores}
         return {**{k: v for k, v in outputs.items() if k == "attention_probs"}, **scores}
 

@@ -36,6 +36,8 @@ def is_of_pretraining(name: str) -> bool:
 def original_names(model: keras.Model) -> dict[str, keras.Variable]:
     """Returns the variables of a model by the original's names, in the order of the original.
 
+    With LoRA, the kernels are tensors that include the LoRA matrices.
+
     `model` is an `AlbertEncoder`, or a model with an `encoder` and heads.
     """
     if isinstance(model, AlbertEncoder):
@@ -93,7 +95,7 @@ def _head(layer: keras.layers.Layer) -> NamedVariables:
 
 
 def _projection(scope: str, layer: Projection) -> NamedVariables:
-    yield f"{scope}/kernel", layer.kernel
+    yield f"{scope}/kernel", layer.merged_kernel
     yield f"{scope}/bias", layer.bias
 
 

@@ -41,7 +41,7 @@ _Model = TypeVar("_Model", bound=EncoderAndHead)
 
 def float32_copy(model: _Model) -> _Model:
     """Returns a float32 copy of a model on one device."""
-    settings = {"dtype": "float32", "use_one_hot_embeddings": False}
+    settings = {"dtype": "float32", "use_one_hot_embeddings": False, "lora_rank": None}
     copy = type(model).from_config({**model.get_config(), **settings})
     variables = original_names(copy)
     for name, variable in original_names(model).items():

@@ -275,6 +275,39 @@ def test_hdf5_files_are_loaded(tmp_path):
     np.testing.assert_array_equal(loaded.predict(ids, verbose=0)["logits"], expected)
 
 
+@pytest.mark.parametrize("optimizer", ["AdamWeightDecay", "Lamb"])
+def test_lora(tmp_path, optimizer):
+    ids = np.arange(2, 23).reshape(3, 7)
+    model = albert_tf.AlbertForClassification(CONFIG, labels=["no", "yes"])
+    before = model(ids)["logits"]
+    frozen = model.encoder.trainable_weights
+    weights = [np.array(weight) for weight in frozen]
+    model.enable_lora(2)
+    np.testing.assert_array_equal(model(ids)["logits"], before)
+    with pytest.raises(ValueError, match="already enabled"):
+        model.enable_lora(2)
+    model.compile(getattr(albert_tf, optimizer)(1e-2), loss=model.default_loss())
+    for _ in range(2):
+        model.train_on_batch(ids, ids[:, 0] % 2)
+    trained = {variable.name for variable in model.trainable_variables}
+    assert trained == {"lora_a", "lora_b", "output_weights", "output_bias"}
+    for old, new in zip(weights, frozen, strict=True):
+        np.testing.assert_array_equal(old, new)
+
+    logits = model(ids)["logits"]
+    assert np.abs(logits - before).max() > 1e-3
+    model.save(tmp_path / "lora.keras")
+    model.save_weights(tmp_path / "lora.weights.h5")
+    albert_tf.save(model, tmp_path / "directory")
+    plain = albert_tf.AlbertForClassification(CONFIG, labels=["no", "yes"])
+    plain.load_weights(tmp_path / "lora.weights.h5")
+    loaded = keras.models.load_model(tmp_path / "lora.keras")
+    assert {variable.name for variable in loaded.trainable_variables} == trained
+    merged = [albert_tf.load(tmp_path / name) for name in ("lora.keras", "directory")]
+    for other in (plain, loaded, *merged):
+        np.testing.assert_allclose(other(ids)["logits"], logits, rtol=0, atol=1e-6)
+
+
 def test_quantize_is_rejected():
     tokens = keras.Input([None], dtype="int32")
     model = keras.Model(tokens, albert_tf.AlbertEncoder(CONFIG)(tokens)["pooled_output"])
