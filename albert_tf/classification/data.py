@@ -37,6 +37,7 @@ _ONE_HOT = {
     **dict.fromkeys(("-1", "-1.0", "-"), None),  # unknown, as in the test set of toxic comments
 }
 _CLASSES_SHOWN = 20
+_WORD_FILES = (".conll", ".conllu", ".bio", ".iob", ".iob2")
 # Columns of other data sets that are read if there is no column with the default name.
 _ALIASES = {
     TEXT_A: ("text", "sentence", "sentence1", "premise", "question1", "content"),
@@ -651,6 +652,11 @@ def read_prediction_file(
     contain raw texts, unless the first row contains the column of the first text. Raises ValueError
     if the first row seems to be CSV or JSON, or if only some examples are pairs.
     """
+    if path.lower().endswith(_WORD_FILES):
+        raise UserError(
+            f"{path} must contain texts, but this extension stands for words in columns, which "
+            "run_token_classifier reads. Rename it to end in .txt if it contains one text per line."
+        )
     is_tsv = path.lower().endswith(".tsv")
     if format_of(path) is None or path.lower().endswith(".txt") or (is_tsv and is_pair):
         line = next(parse_lines(path, lambda text, number: text), [""])[0]
@@ -681,7 +687,8 @@ def metrics_for(labels: Labels) -> tuple[str, tuple[str, ...]]:
     """Returns `best_metric` and `metrics` of custom data."""
     if labels.is_regression:
         return "pearson", ("pearson", "spearman", "R2", "RMSE", "RMSE_of_mean")
+    single = (F1_OF_CLASSES,) if len(labels.names) <= _MANY_CLASSES else ()
     if labels.multi_label:
-        return "f1_micro", ("f1_micro", "f1_macro")
-    f1 = ("f1", F1_OF_CLASSES) if len(labels.names) == 2 else ("f1_macro",)
-    return "eval_accuracy", (*f1, "matthews")
+        return "f1_micro", ("f1_micro", "f1_macro", *single)
+    f1 = "f1" if len(labels.names) == 2 else "f1_macro"
+    return "eval_accuracy", (f1, *single, "matthews")

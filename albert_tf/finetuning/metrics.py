@@ -97,7 +97,7 @@ def scores(
             "pearson", "spearman", "R2" (the explained share of the variance), "RMSE", and
             "RMSE_of_mean", the RMSE of always answering the mean of the labels. For multi-label
             models: "f1_micro" and "f1_macro" (over all classes; 0 for a class that neither occurs
-            nor is predicted).
+            nor is predicted) and "f1_of_classes".
         labels: labels of the model.
         batch_size: batch size for the score `loss`. If `None`, it is not computed.
 
@@ -222,7 +222,10 @@ def _correlation(measure: Callable[..., tuple[float, float]]) -> _Score:
 
 
 def _f1(class_id: int, label_ids: np.ndarray, predicted: np.ndarray) -> float:
-    chosen = label_ids == class_id, predicted == class_id
+    if label_ids.ndim == 2:  # multi-label
+        chosen = label_ids[:, class_id] == 1, predicted[:, class_id] == 1
+    else:
+        chosen = label_ids == class_id, predicted == class_id
     return float(metrics.f1_score(*chosen, zero_division=0.0))
 
 

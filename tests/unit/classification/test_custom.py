@@ -46,7 +46,7 @@ def test_labels_are_read_from_the_training_file(file):
     assert data.read(TRAIN) == expected
     assert (data.best_metric, data.metrics) == ("eval_accuracy", ("f1", F1_OF_CLASSES, "matthews"))
     three = CustomData(file("b.tsv", TRAIN_TSV + "6\tneutral\tWell\n"))
-    assert three.metrics == ("f1_macro", "matthews")
+    assert three.metrics == ("f1_macro", F1_OF_CLASSES, "matthews")
 
 
 def test_numbered_columns_are_for_files_without_a_header(file):
@@ -165,6 +165,11 @@ PREDICTED = {
     "raw texts": ("x.txt", "text_a, and more\n", "raw texts"),
     "raw text with a tab": ("x", "a\tb\n", "raw texts"),
 }
+
+
+def test_words_in_columns_are_not_texts(file):
+    with pytest.raises(ValueError, match="run_token_classifier"):
+        read_prediction_file(CustomData(labels=GOOD_BAD), file("x.conll", "I O\n"), is_pair=False)
 
 
 @pytest.mark.parametrize("name", PREDICTED)

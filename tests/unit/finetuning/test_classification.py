@@ -85,6 +85,12 @@ def test_f1_of_each_class_shows_a_constant_answer():
     found = scores(logits_of([1] * 20, 2), labels, ("f1", F1_OF_CLASSES), names)
     assert found["f1"] == found["f1_spam"] == pytest.approx(38 / 39)
     assert found["f1_a\\tb"] == 0
+    several = Labels(("joy", "fear"), multi_label=True)
+    found = scores(
+        np.array([[1.0, -1.0]] * 3), np.array([[1, 0], [1, 1], [0, 0]]), (F1_OF_CLASSES,), several
+    )
+    assert found["f1_joy"] == pytest.approx(4 / 5)
+    assert found["f1_fear"] == 0
     assert score_names((F1_OF_CLASSES, "matthews"), TWO) == [
         "eval_accuracy",
         "f1_0",

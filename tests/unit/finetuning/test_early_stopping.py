@@ -101,7 +101,7 @@ def test_the_setting_selects_the_best_checkpoint(small, tmp_path, caplog):
             ClassifierRun,
             albert_tf.ClassificationSettings,
             albert_tf.run_classification,
-            "eval_accuracy, eval_loss, f1_macro, matthew_corr",
+            "eval_accuracy, eval_loss, f1_bad, f1_fine, f1_macro, f1_so, so, matthew_corr",
         ),
         (
             SquadRun,
