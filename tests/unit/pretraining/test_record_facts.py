@@ -128,7 +128,8 @@ def test_inspect_compares_the_vocabularies(tokenizers, tmp_path, golden, capsys)
     path, _ = create(tmp_path, tokenizers[0], golden)
     same, other = (tokenizer.files[0] for tokenizer in tokenizers)
     inspect.run(Settings(), [same, path, other])
-    *_, first, second = capsys.readouterr().out.splitlines()
+    lines = capsys.readouterr().out.splitlines()
+    first, second = (line for line in lines if " was created with " in line)
     assert first == f"{path} was created with the vocabulary of {same}"
     assert second == f"{path} was created with a DIFFERENT vocabulary from {other}"
     tf.io.gfile.remove(f"{tmp_path}/a/.a.tfrecord.vocabulary")
