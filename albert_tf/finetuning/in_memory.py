@@ -44,12 +44,12 @@ def fit_rows(
     Errors in `train_batch_size` and `num_train_epochs` name the arguments of the public methods,
     `batch_size` and `epochs`.
     """
-    if model.encoder.lora_rank:
-        raise UserError("LoRA needs `compile` and `fit` of the Keras model, see docs/python.md.")
     check_whole_number("batch_size", settings["train_batch_size"], 1)
     epochs = settings["num_train_epochs"]  # `None` if `settings` contain `train_step`
     if epochs is not None and not 0 < as_type("epochs", epochs, float) < math.inf:
         raise UserError(f"`epochs` must be above 0. Received: {epochs}")
+    if model.encoder.lora_rank:
+        raise UserError("LoRA needs `compile` and `fit` of the Keras model, see docs/python.md.")
     with tempfile.TemporaryDirectory(prefix="albert_tf_") as folder:
         start = os.path.join(folder, "start")
         directory = os.path.join(folder, "run") if output_dir is None else os.fspath(output_dir)

@@ -31,6 +31,9 @@ LANGUAGES = {"bash", "python", "text", "json", "dockerfile"}
 # Flags of other programs in the text.
 OTHER_FLAGS = {"all", "check", "clear", "inplace", "model_base_path", "signal", "strict", "undefok",
                "xla_gpu_autotune_level"}  # fmt: skip
+OTHER_FLAGS |= {"direct_running_mode", "environment_config", "environment_type", "flink_master",
+                "job_endpoint", "parallelism", "project", "region", "sdk_container_image",
+                "spark_master_url", "temp_location"}  # fmt: skip  # of Apache Beam
 
 
 # Reports each command of a document that fails, and continues.

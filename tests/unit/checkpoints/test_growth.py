@@ -1,6 +1,5 @@
 """Tests for models that get another vocabulary or another number of positions."""
 
-import logging
 import re
 
 import numpy as np
@@ -49,7 +48,7 @@ def test_word_pieces_are_matched_by_piece(saved, tmp_path, caplog):
     old = saved(word_pieces(tmp_path / "old.txt", WORD_PIECES))
     tokens = ["the", "##x", "[MASK]", "[PAD]", "[UNK]", "cow", "[CLS]", "##,", "[SEP]", "##cat"]
     tokenizer = word_pieces(tmp_path / "new.txt", tokens)
-    caplog.set_level(logging.INFO)
+    caplog.set_level("INFO", logger="absl")
     model = albert_tf.grow(tmp_path / "old", tokenizer=tokenizer, max_position_embeddings=20)
     new = weights_of(model)
     kept = [(i, WORD_PIECES.index(token)) for i, token in enumerate(tokens) if i not in (1, 5)]
@@ -126,7 +125,7 @@ def test_lower_case_is_matched_if_only_one_tokenizer_lower_cases(is_cased, saved
 def test_fewer_positions_and_unused_rows(saved, tmp_path, caplog):
     tokens = [*SPECIAL, "a", "b"]
     old = saved(word_pieces(tmp_path / "old.txt", tokens), size=9)
-    caplog.set_level(logging.INFO)
+    caplog.set_level("INFO", logger="absl")
     new = weights_of(albert_tf.grow(tmp_path / "old", max_position_embeddings=5))
     np.testing.assert_array_equal(new[WORDS], old[WORDS])
     np.testing.assert_array_equal(new[POSITIONS], old[POSITIONS][:5])
