@@ -231,3 +231,10 @@ def lower_case_setting() -> bool | None:
     return setting(None, "Model", depends=True, shown_default=True)("""
         Whether the model expects lower-cased text. If not set, the setting stored with the model
         is used.""")
+
+
+def accents_setting() -> bool | None:
+    """Returns the setting of commands that read a tokenizer with a model."""
+    return setting(None, "Model", depends=True, shown_default=False)("""
+        Whether the model expects text with accents and other marks, for SentencePiece. If not set,
+        the setting stored with the model is used.""")

@@ -12,7 +12,7 @@ from absl import logging
 
 from albert_tf.checkpoints.archives import is_indirect, local_directory
 from albert_tf.checkpoints.downloads import check_cached_file
-from albert_tf.checkpoints.model_directory import LOWER_CASE_KEY
+from albert_tf.checkpoints.model_directory import stored_rules
 from albert_tf.checkpoints.stored_model import StoredModel, Weights
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.data.errors import UserError, without_secrets
@@ -110,7 +110,7 @@ def open_model(path: str) -> StoredModel:
     module = format_module(name)
     stored = module.read(directory)
     lower_case = stored.do_lower_case
-    of_config = stored.config.extra.get(LOWER_CASE_KEY) if stored.config else None
+    of_config, accents = stored_rules(stored.config).values()
     lower_case = of_config if lower_case is None else lower_case
     if of_config not in (None, lower_case):
         logging.warning(
@@ -127,6 +127,7 @@ def open_model(path: str) -> StoredModel:
         path=without_secrets(path),
         format=name,
         do_lower_case=lower_case,
+        keep_accents=accents if stored.keep_accents is None else stored.keep_accents,
         checkpoint=checkpoint,
         open_weights=cache(open_reader),
     )

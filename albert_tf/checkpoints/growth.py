@@ -11,9 +11,9 @@ from absl import logging
 from albert_tf.checkpoints.formats import open_model
 from albert_tf.checkpoints.loading import build
 from albert_tf.checkpoints.model_directory import (
-    LOWER_CASE_KEY,
     SENTENCEPIECE_FILE,
     WORDPIECE_FILE,
+    with_rules,
     with_vocabulary,
 )
 from albert_tf.checkpoints.report import TABLES
@@ -85,8 +85,7 @@ def grown_model(
         max_position_embeddings=positions or old.required_config.max_position_embeddings,
     )
     if tokenizer is not None:
-        lower_case = {LOWER_CASE_KEY: tokenizer.do_lower_case}
-        config = config.replace(extra={**config.extra, **lower_case})
+        config = with_rules(config, tokenizer.rules)
     shapes = {n: s for n, s in weights.shapes.items() if not is_slot(n) and n != GLOBAL_STEP}
     if WORDS in weights and POSITIONS in weights:  # otherwise, loading raises an error
         pieces = _old_ids(old, tokenizer, shapes[WORDS][0], config.vocab_size)

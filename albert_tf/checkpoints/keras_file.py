@@ -11,11 +11,12 @@ import numpy as np
 from albert_tf.checkpoints.downloads import store_tokenizer
 from albert_tf.checkpoints.model_directory import (
     CONFIG_FILE,
-    LOWER_CASE_KEY,
     ModelDirectory,
     check_vocabulary,
     essential_differences,
     find_tokenizer_files,
+    stored_rules,
+    with_rules,
     with_vocabulary,
 )
 from albert_tf.checkpoints.report import LoadError, check_parameters, check_version
@@ -37,8 +38,8 @@ _MAX_DESCRIPTION = 16 << 20  # bytes
 def save_assets(model: ConfiguredModel, directory: str) -> None:
     """Writes tokenizer and `labels.json` into a directory."""
     if model.tokenizer is not None:
-        extra = {**model.config.extra, LOWER_CASE_KEY: model.tokenizer.do_lower_case}
-        ModelDirectory(directory, model.config.replace(extra=extra), model.tokenizer).write()
+        config = with_rules(model.config, model.tokenizer.rules)
+        ModelDirectory(directory, config, model.tokenizer).write()
     if (task := head_of(type(model)).task_of(model)) is not None:
         task.write(directory)
 
@@ -54,8 +55,8 @@ def load_assets(model: ConfiguredModel, directory: str) -> None:
         config = AlbertConfig.from_json_file(os.path.join(directory, CONFIG_FILE))
         if differences := essential_differences(config, model.config):
             raise LoadError(f"{CONFIG_FILE} contradicts config.json: {'; '.join(differences)}.")
-        lower_case = bool(config.extra.get(LOWER_CASE_KEY, True))
-        tokenizer = tokenizer_from_files(vocab_file=path, do_lower_case=lower_case)
+        rules = {key: v for key, v in stored_rules(config).items() if v is not None}
+        tokenizer = tokenizer_from_files(vocab_file=path, **rules)
         check_vocabulary(config, tokenizer)
     model.set_origin(tokenizer, task)
 
@@ -74,9 +75,9 @@ def read(path: str) -> StoredModel:
         config=with_vocabulary(model.config, None),
         config_file=path,
         stored_tokenizer=StoredTokenizer(tokenizer.files[:1] if tokenizer else ()),
-        do_lower_case=tokenizer.do_lower_case if tokenizer else None,
         task=head_of(type(model)).task_of(model),
         open_weights=partial(_weights, model, path),
+        **(tokenizer.rules if tokenizer else {}),
     )
 
 

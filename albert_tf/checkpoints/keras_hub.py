@@ -158,7 +158,8 @@ def _choose_lower_case(directory: str, vocabulary: str) -> tuple[bool, str]:
     return lower_case, (
         f"{directory}: KerasHub does not lower-case texts, and the preset does not state whether "
         f"its users did. do_lower_case={lower_case} is used. If the model was trained differently, "
-        f"pass do_lower_case={not lower_case}. In any case, accents are removed from texts."
+        f"pass do_lower_case={not lower_case}. Accents are removed from texts, unless "
+        "keep_accents=True is passed."
     )
 
 

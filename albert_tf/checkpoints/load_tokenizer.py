@@ -17,6 +17,7 @@ def load_tokenizer(
     spm_model_file: str | os.PathLike | None = None,
     vocab_file: str | os.PathLike | None = None,
     do_lower_case: bool | None = None,
+    keep_accents: bool | None = None,
 ) -> Tokenizer:
     """Loads the tokenizer of a model, or of files.
 
@@ -29,6 +30,8 @@ def load_tokenizer(
             this package.
         do_lower_case: whether to lower-case text. If `None`, the value stored with the model is
             used. The default of models without a value is `True`.
+        keep_accents: whether to keep accents and other marks, for SentencePiece. If `None`, the
+            value stored with the model is used. The default of models without a value is `False`.
 
     Returns:
         The tokenizer. Its `files` are the paths to copy next to a model.
@@ -36,7 +39,7 @@ def load_tokenizer(
     Raises:
         FileNotFoundError: a file does not exist.
         ValueError: no or contradicting arguments are given, the model does not exist or has no
-            tokenizer, or a file is not a tokenizer.
+            tokenizer, a file is not a tokenizer, or `keep_accents` contradicts the model.
     """
     if path is not None and (spm_model_file or vocab_file):
         raise UserError(
@@ -48,20 +51,25 @@ def load_tokenizer(
     if path is None:
         given = {"spm_model_file": spm_model_file, "vocab_file": vocab_file}
         files = {name: os.fspath(file) for name, file in given.items() if file}
-        return load_files(files, do_lower_case is not False)
+        return load_files(files, do_lower_case is not False, bool(keep_accents))
     # Files do not need TensorFlow, which these modules import.
     from albert_tf.checkpoints.formats import open_model
 
     stored = open_model(os.fspath(path))
+    stored.check_accents(keep_accents)
     if do_lower_case is not None:
         stored = dataclasses.replace(stored, do_lower_case=do_lower_case)
+    if keep_accents is not None:
+        stored = dataclasses.replace(stored, keep_accents=keep_accents)
     if stored.tokenizer is None:
         note = stored.stored_tokenizer.note
         raise UserError(f"There is no tokenizer in the model {path!r}. {note}".rstrip())
     return stored.tokenizer
 
 
-def load_files(files: Mapping[str, str], do_lower_case: bool) -> Tokenizer:
+def load_files(
+    files: Mapping[str, str], do_lower_case: bool, keep_accents: bool = False
+) -> Tokenizer:
     """Loads a tokenizer from `spm_model_file` and `vocab_file`, one of them or both."""
     usable = dict(files)
     for name, path in files.items():
@@ -69,7 +77,9 @@ def load_files(files: Mapping[str, str], do_lower_case: bool) -> Tokenizer:
             from albert_tf.checkpoints.huggingface.tokenizer import usable_file
 
             usable[name] = usable_file(path)
-    tokenizer = tokenizer_from_files(**usable, do_lower_case=do_lower_case)
+    tokenizer = tokenizer_from_files(
+        **usable, do_lower_case=do_lower_case, keep_accents=keep_accents
+    )
     given = {usable[name]: path for name, path in files.items()}
     tokenizer.source = given.get(tokenizer.source, tokenizer.source)
     return tokenizer

@@ -91,12 +91,14 @@ def load_class(
     return build_as(model_class, stored, settings, allow_partial)
 
 
-def open_with_tokenizer(
-    path: object, name: str = "path", *, do_lower_case: bool | None = None
-) -> StoredModel:
-    """Opens a model, which must have a tokenizer. `name` is the argument that contains `path`."""
-    check_choice("do_lower_case", do_lower_case)
-    stored = choose_model(as_path(name, path), do_lower_case=do_lower_case)
+def open_with_tokenizer(path: object, name: str = "path", **rules: Any) -> StoredModel:
+    """Opens a model, which must have a tokenizer. `name` is the argument that contains `path`.
+
+    `rules` are `do_lower_case` and `keep_accents`.
+    """
+    for rule, value in rules.items():
+        check_choice(rule, value)
+    stored = choose_model(as_path(name, path), **rules)
     if stored.tokenizer is None:
         raise UserError(
             f"{name} must contain a tokenizer. Received: {stored.path!r}, which has no tokenizer. "

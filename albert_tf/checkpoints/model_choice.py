@@ -8,6 +8,7 @@ because the shapes of weights do not show attention heads, activation and vocabu
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 from absl import logging
@@ -18,11 +19,14 @@ from albert_tf.checkpoints.formats import open_model
 from albert_tf.checkpoints.huggingface import read_config
 from albert_tf.checkpoints.load_tokenizer import load_files
 from albert_tf.checkpoints.model_directory import (
+    ACCENTS_KEY,
     CONFIG_FILE,
     LOWER_CASE_KEY,
     check_vocabulary,
     essential_differences,
     find_tokenizer_files,
+    stored_rules,
+    with_rules,
     with_vocabulary,
 )
 from albert_tf.checkpoints.report import check_no_other_model
@@ -57,6 +61,7 @@ def choose_model(
     spm_model_file: str | None = None,
     vocab_file: str | None = None,
     do_lower_case: bool | None = None,
+    keep_accents: bool | None = None,
 ) -> StoredModel:
     """Returns a model with the chosen parts, see above.
 
@@ -76,6 +81,8 @@ def choose_model(
         vocab_file: a WordPiece vocabulary.
         do_lower_case: whether to lower-case text. If `None`, the value of the model is used. The
             default of models without a value is `True`.
+        keep_accents: whether to keep accents, for SentencePiece. If `None`, the value of the model
+            is used. The default of models without a value is `False`.
 
     Raises:
         ValueError: no model is named, the configuration is missing, or parts contradict each other.
@@ -105,11 +112,14 @@ def choose_model(
         _compare_configs(chosen, model, model in strict)
     _compare_with_releases(config, chosen.config_file, has_weights=bool(models))
     lower_case = _choose_lower_case(do_lower_case, sources, run)
-    if lower_case is not None:
-        config = config.replace(extra={**config.extra, LOWER_CASE_KEY: lower_case})
-    lower_case = lower_case is not False
+    accents = _choose_accents(keep_accents, sources)
+    config = with_rules(config, {LOWER_CASE_KEY: lower_case, ACCENTS_KEY: accents})
+    rules: dict[str, Any] = {
+        LOWER_CASE_KEY: lower_case is not False,
+        ACCENTS_KEY: bool(accents),
+    }
     files = _tokenizer_files(spm_model_file, vocab_file, models, opened["handle"])
-    tokenizer = _choose_tokenizer(files, lower_case, sources, strict)
+    tokenizer = _choose_tokenizer(files, rules, sources, strict)
     if tokenizer is not None:
         _check_size(tokenizer, config, chosen.config_file, sources)
     return dataclasses.replace(
@@ -120,7 +130,7 @@ def choose_model(
             loaded=tokenizer,
             note=next(filter(None, (s.stored_tokenizer.note for s in sources)), ""),
         ),
-        do_lower_case=lower_case,
+        **rules,
     )
 
 
@@ -158,7 +168,7 @@ def _without_weights(path: str, config_file: str) -> StoredModel:
         config=config,
         config_file=config_file if config else None,
         stored_tokenizer=StoredTokenizer(find_tokenizer_files(os.path.dirname(config_file))),
-        do_lower_case=config.extra.get(LOWER_CASE_KEY) if config else None,
+        **stored_rules(config),
     )
 
 
@@ -253,6 +263,14 @@ def _choose_lower_case(
     return given
 
 
+def _choose_accents(given: bool | None, sources: Sequence[StoredModel]) -> bool | None:
+    """Returns the argument, otherwise the value of the first source that has one."""
+    for source in sources:
+        source.check_accents(given)
+        given = source.keep_accents if given is None else given
+    return given
+
+
 def _tokenizer_files(
     spm_model_file: str | None,
     vocab_file: str | None,
@@ -273,16 +291,16 @@ def _tokenizer_files(
 
 def _choose_tokenizer(
     files: Mapping[str, str],
-    lower_case: bool,
+    rules: Mapping[str, Any],
     sources: Sequence[StoredModel],
     strict: Sequence[StoredModel],
 ) -> Tokenizer | None:
     """Returns the tokenizer in `files`, otherwise in the first source; compares all sources."""
     having = [source for source in sources if source.stored_tokenizer.files]
     if files:
-        chosen = load_files(files, lower_case)
+        chosen = load_files(files, **rules)
     elif having:
-        first = dataclasses.replace(having[0], do_lower_case=lower_case)
+        first = dataclasses.replace(having[0], **rules)
         chosen = first.required_tokenizer
     else:
         return None

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -23,6 +24,10 @@ WORDPIECE_FILE = "vocab.txt"
 
 # Key of albert_config.json; no other file of the original format contains this setting.
 LOWER_CASE_KEY = "do_lower_case"
+
+# Key that is only written if it is true. Models with the previous key but without this one have the
+# value false.
+ACCENTS_KEY = "keep_accents"
 
 # Key for the fingerprint of the vocabulary, which detects a replaced file.
 VOCABULARY_KEY = "vocabulary_sha256"
@@ -65,7 +70,7 @@ def read_config(path: str) -> AlbertConfig:
         return config
     changes, essential = _changes(trained, config)
     if None not in (trained.extra.get(LOWER_CASE_KEY), config.extra.get(LOWER_CASE_KEY)):
-        essential |= changes.keys() & {LOWER_CASE_KEY}
+        essential |= changes.keys() & {LOWER_CASE_KEY, ACCENTS_KEY}
     if essential:
         raise LoadError(
             f"{path} contradicts {RUN_CONFIG_FILE}, with which the model was trained: "
@@ -73,6 +78,25 @@ def read_config(path: str) -> AlbertConfig:
             f"{RUN_CONFIG_FILE} if the change is intended."
         )
     return config
+
+
+def stored_rules(config: AlbertConfig | None) -> dict[str, Any]:
+    """Returns the settings of the tokenizer in a configuration; `None` if they are unknown."""
+    extra = config.extra if config else {}
+    default = False if LOWER_CASE_KEY in extra else None
+    return {
+        LOWER_CASE_KEY: extra.get(LOWER_CASE_KEY),
+        ACCENTS_KEY: extra.get(ACCENTS_KEY, default),
+    }
+
+
+def with_rules(config: AlbertConfig, rules: Mapping[str, Any]) -> AlbertConfig:
+    """Returns a configuration with those settings of the tokenizer that `rules` contains."""
+    known = {key: rules.get(key) for key in (LOWER_CASE_KEY, ACCENTS_KEY)}
+    extra = {**config.extra, **{key: v for key, v in known.items() if v is not None}}
+    if not extra.get(ACCENTS_KEY):
+        extra.pop(ACCENTS_KEY, None)
+    return config.replace(extra=extra)
 
 
 def with_vocabulary(config: AlbertConfig, tokenizer: Tokenizer | None) -> AlbertConfig:

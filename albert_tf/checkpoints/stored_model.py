@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.checkpoints.model_directory import check_vocabulary
+from albert_tf.checkpoints.model_directory import ACCENTS_KEY, check_vocabulary, with_rules
 from albert_tf.checkpoints.report import DamagedError, LoadError
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.config import AlbertConfig
@@ -128,8 +128,9 @@ class StoredTokenizer:
     note: str = ""  # how it differs from the library of the format, or why there is no tokenizer
     contradiction: str = ""  # error if the files contradict each other
     loaded: Tokenizer | None = None  # used instead of files
+    keep_accents: bool | None = None  # whether the format sets that accents are kept
 
-    def load(self, do_lower_case: bool) -> Tokenizer | None:
+    def load(self, do_lower_case: bool, keep_accents: bool = False) -> Tokenizer | None:
         """Returns the tokenizer, or `None` if there is none.
 
         Raises `ValueError` if a file is invalid, or the files contain different tokens.
@@ -141,7 +142,9 @@ class StoredTokenizer:
             raise UserError(self.contradiction)
         source = self.source or first
         try:
-            tokenizer = tokenizer_from_files(vocab_file=first, do_lower_case=do_lower_case)
+            tokenizer = tokenizer_from_files(
+                vocab_file=first, do_lower_case=do_lower_case, keep_accents=keep_accents
+            )
         except UserError as error:  # names the file of the user, not a file in the cache
             raise UserError(str(error).replace(first, source)) from error
         tokenizer.source = source
@@ -167,6 +170,8 @@ class StoredModel:
     config_file: str | None = None
     stored_tokenizer: StoredTokenizer = StoredTokenizer()
     do_lower_case: bool | None = None  # whether text is lower-cased. `None` if unknown.
+    # Whether accents are kept. `None` if unknown; set by `formats.open_model`.
+    keep_accents: bool | None = None
     task: StoredTask | None = None  # task that the head was trained for. `None` if unknown.
     checkpoint: str = ""  # file of the weights, or prefix of TensorFlow's files
     # Opens the weights. If `None`, `open_weights` of the format's module is used.
@@ -186,12 +191,12 @@ class StoredModel:
         `weights` are encoder and heads, float32 or float16. They may include optimizer slots
         (`<variable>/adam_m`, `adam_v`).
         """
-        lower_case = tokenizer.do_lower_case if tokenizer else True
+        rules = tokenizer.rules if tokenizer else {"do_lower_case": True}
         return cls(
-            config=config,
+            config=with_rules(config, rules) if rules.get(ACCENTS_KEY) else config,
             stored_tokenizer=StoredTokenizer(loaded=tokenizer),
             open_weights=lambda: Weights.in_memory(weights),
-            **{"do_lower_case": lower_case, **parts},
+            **{**rules, **parts},
         )
 
     def with_weights(self, weights: Mapping[str, np.ndarray]) -> "StoredModel":
@@ -210,7 +215,8 @@ class StoredModel:
     @cached_property
     def tokenizer(self) -> Tokenizer | None:
         """The tokenizer, loaded once. `None` if there is none."""
-        tokenizer = self.stored_tokenizer.load(self.do_lower_case is not False)
+        lower_case = self.do_lower_case is not False
+        tokenizer = self.stored_tokenizer.load(lower_case, bool(self.keep_accents))
         if tokenizer is not None:
             check_vocabulary(self.config, tokenizer)
         return tokenizer
@@ -224,6 +230,14 @@ class StoredModel:
                 f"pass `spm_model_file` or `vocab_file`. {self.stored_tokenizer.note}".rstrip()
             )
         return self.tokenizer
+
+    def check_accents(self, keep_accents: bool | None) -> None:
+        """Raises `UserError` if the model was trained with another `keep_accents`."""
+        if None not in (keep_accents, self.keep_accents) and keep_accents != self.keep_accents:
+            raise UserError(
+                f"`keep_accents`={keep_accents} contradicts {self.path}, which was trained with "
+                f"`keep_accents`={self.keep_accents}. Omit the setting."
+            )
 
     @cached_property
     def weights(self) -> Weights:

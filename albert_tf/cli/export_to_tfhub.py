@@ -13,7 +13,13 @@ from dataclasses import dataclass
 
 from albert_tf.cli.app import command
 from albert_tf.cli.flags import Flags, PretrainedModel
-from albert_tf.settings import dry_run_setting, lower_case_setting, required, setting
+from albert_tf.settings import (
+    accents_setting,
+    dry_run_setting,
+    lower_case_setting,
+    required,
+    setting,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +27,7 @@ class HubSettings(PretrainedModel):
     """Settings of `export_to_tfhub`."""
 
     do_lower_case: bool | None = lower_case_setting()
+    keep_accents: bool | None = accents_setting()
     format: str = setting("tf2", "Output", choices=("tf2", "tf1_hub"))("""
         Format to write. tf2: an encoder for hub.KerasLayer and hub.load. tf1_hub: a module for
         hub.Module and the original's programs, as the original writes it.""")
@@ -55,6 +62,7 @@ def run(settings: HubSettings) -> None:
         format=settings.format,
         preprocessor_path=settings.preprocessor_path,
         do_lower_case=settings.do_lower_case,
+        keep_accents=settings.keep_accents,
         dry_run=settings.dry_run,
     )
     if not settings.dry_run:

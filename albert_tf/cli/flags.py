@@ -15,6 +15,7 @@ from albert_tf.settings import (
     Group,
     Setting,
     Settings,
+    accents_setting,
     lower_case_setting,
     required,
     setting,
@@ -126,6 +127,7 @@ class ModelParts(Settings):
         SentencePiece model, if --model has none.""")
     vocab_file: str | None = setting(None, "Model")("WordPiece vocabulary, if --model has none.")
     do_lower_case: bool | None = lower_case_setting()
+    keep_accents: bool | None = accents_setting()
 
     def parts(self) -> dict[str, Any]:
         """Returns the settings as arguments of `choose_model`."""

@@ -8,7 +8,7 @@ from absl import logging
 
 from albert_tf.checkpoints.formats import open_weights, stored_task
 from albert_tf.checkpoints.model_choice import choose_model
-from albert_tf.checkpoints.model_directory import LOWER_CASE_KEY, ModelDirectory
+from albert_tf.checkpoints.model_directory import ModelDirectory, with_rules
 from albert_tf.checkpoints.stored_model import StoredModel
 from albert_tf.checkpoints.stored_task import StoredTask, warn_of_another_length
 from albert_tf.config import AlbertConfig
@@ -83,6 +83,7 @@ def _choose_model(settings: FineTuningSettings, checkpoint: str | None) -> Store
         spm_model_file=settings.spm_model_file,
         vocab_file=settings.vocab_file,
         do_lower_case=settings.do_lower_case,
+        keep_accents=settings.keep_accents,
     )
 
 
@@ -117,9 +118,8 @@ def _model_config(
     config: AlbertConfig, tokenizer: Tokenizer, settings: FineTuningSettings
 ) -> AlbertConfig:
     """Returns the configuration of the model that is trained."""
-    # The model stores `do_lower_case`, so that later commands tokenize in the same way.
-    lower_case = {LOWER_CASE_KEY: tokenizer.do_lower_case}
-    config = config.replace(extra={**config.extra, **lower_case})
+    # The model stores these settings, so that later commands tokenize in the same way.
+    config = with_rules(config, tokenizer.rules)
     if settings.encoder_dropout_prob is not None:
         config = with_dropout(config, settings.encoder_dropout_prob)
     config.check_sequence_length(settings.max_seq_length)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from albert_tf.data.sequences import PADDINGS
 from albert_tf.finetuning.recipes import RECIPES
-from albert_tf.settings import Group, changed, lower_case_setting, setting
+from albert_tf.settings import Group, accents_setting, changed, lower_case_setting, setting
 from albert_tf.training.settings import STEPS_HELP, WARMUP_HELP, TrainingSettings
 
 
@@ -92,6 +92,7 @@ class FineTuningSettings(TrainingSettings):
         --albert_hub_module_handle, next to --init_checkpoint, or in --output_dir.""",
     )
     do_lower_case: bool | None = lower_case_setting()
+    keep_accents: bool | None = accents_setting()
     encoder_dropout_prob: float | None = setting(
         None, "Training", at_least=0, below=1, depends=True
     )("""

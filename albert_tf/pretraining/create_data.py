@@ -43,6 +43,7 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> CreationReport
         spm_model_file=settings.spm_model_file,
         vocab_file=settings.vocab_file,
         do_lower_case=settings.do_lower_case,
+        keep_accents=settings.keep_accents,
     )
     warn_of_unreachable_pieces(tokenizer)
     files = match_files(settings.input_file)

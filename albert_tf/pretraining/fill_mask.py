@@ -59,7 +59,12 @@ class FillMask:
 
     @classmethod
     def load(
-        cls, path: str | os.PathLike, *, batch_size: int = 8, do_lower_case: bool | None = None
+        cls,
+        path: str | os.PathLike,
+        *,
+        batch_size: int = 8,
+        do_lower_case: bool | None = None,
+        keep_accents: bool | None = None,
     ) -> FillMask:
         """Loads a pretrained model.
 
@@ -69,13 +74,16 @@ class FillMask:
             batch_size: see `FillMask`.
             do_lower_case: whether the model was trained on lower-cased text. If `None`, the setting
                 of the model is used. If the model has no such setting, the default is True.
+            keep_accents: whether the model was trained on text with accents, for SentencePiece. If
+                `None`, the setting of the model is used. The default of other models is False.
 
         Raises:
             TypeError: an argument has the wrong type.
             ValueError: there is no model, or the model has no masked-LM head or no matching
                 tokenizer.
         """
-        return cls(*read_model(path, "path", do_lower_case), batch_size=batch_size)
+        rules = {"do_lower_case": do_lower_case, "keep_accents": keep_accents}
+        return cls(*read_model(path, "path", **rules), batch_size=batch_size)
 
     def __call__(self, texts: Iterable[str], top_k: int = 5) -> list[list[list[Candidate]]]:
         """Returns the most probable tokens for each [MASK]. Each [MASK] is predicted independently.
@@ -163,11 +171,12 @@ class FillMask:
         return rows
 
 
-def read_model(
-    path: object, name: str, do_lower_case: bool | None = None
-) -> tuple[AlbertForPretraining, Tokenizer]:
-    """Loads a model and its tokenizer for `FillMask`. `name` names `path` in error messages."""
-    stored = open_with_tokenizer(path, name, do_lower_case=do_lower_case)
+def read_model(path: object, name: str, **rules: Any) -> tuple[AlbertForPretraining, Tokenizer]:
+    """Loads a model and its tokenizer for `FillMask`.
+
+    `name` names `path` in error messages. `rules` are `do_lower_case` and `keep_accents`.
+    """
+    stored = open_with_tokenizer(path, name, **rules)
     if not any(weight.startswith(MASKED_LM_HEAD) for weight in stored.weights):
         heads = ", ".join(heads_in(stored.weights.shapes)) or "none"
         raise UserError(

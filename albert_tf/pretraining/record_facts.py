@@ -1,9 +1,9 @@
 """Checks that record files belong together, by their names and by the facts stored next to them.
 
-The facts of `train.tfrecord` are the fingerprint of the vocabulary, `do_lower_case` and the
-sentence loss. They are stored in `.train.tfrecord.vocabulary`, which patterns such as `records/*`
-do not match, after a digest of the record file, which detects a replaced file. Missing facts are
-accepted, because the original release does not write them.
+The facts of `train.tfrecord` are the fingerprint of the vocabulary, `do_lower_case`, the sentence
+loss and, if it is true, `keep_accents`. They are stored in `.train.tfrecord.vocabulary`, which
+patterns such as `records/*` do not match, after a digest of the record file, which detects a
+replaced file. Missing facts are accepted, because the original release does not write them.
 """
 
 import hashlib
@@ -29,11 +29,12 @@ from albert_tf.tokenization.base import Tokenizer, vocabulary_fingerprint
 
 T = TypeVar("T")
 VOCABULARY, LOWER_CASE, SENTENCE_LOSS = "vocabulary", "do_lower_case", "sentence_loss"
+KEEP_ACCENTS = "keep_accents"
 _DIGESTED_BYTES = 1 << 17  # of a record file
 _FILES_AT_A_TIME = 16  # remote files respond slowly
 _SHARD = re.compile(r"(.*)-([0-9]{5,8})-of-([0-9]{5,8})(.*)", re.DOTALL)
 # Digest and facts. Earlier versions wrote only the first two.
-_STORED = re.compile("([0-9a-f]{64}) ([0-9a-f]{64})(?: (True|False) ([a-z]+))?\n")
+_STORED = re.compile("([0-9a-f]{64}) ([0-9a-f]{64})(?: (True|False) ([a-z]+)( keep_accents)?)?\n")
 
 
 def check_shards(*lists: Sequence[str]) -> None:
@@ -72,6 +73,7 @@ def write_facts(record_files: Sequence[str], tokenizer: Tokenizer, sentence_loss
     """Stores the facts of newly created records next to each record file, if possible."""
     fingerprint = vocabulary_fingerprint(tokenizer.tokens)
     facts = f"{fingerprint} {tokenizer.do_lower_case} {sentence_loss}"
+    facts += f" {KEEP_ACCENTS}" * tokenizer.keep_accents
 
     def write(path: str) -> None:
         if not file_exists(path):  # a device or a named pipe
@@ -93,7 +95,11 @@ def stored_facts(record_file: str) -> dict[str, Any]:
     if not stored or stored[1] != digest(record_file, 2):
         logging.warning("%s is ignored, because it does not belong to %s", path, record_file)
         return {}
-    later = {LOWER_CASE: stored[3] == "True", SENTENCE_LOSS: stored[4]}
+    later = {
+        LOWER_CASE: stored[3] == "True",
+        SENTENCE_LOSS: stored[4],
+        KEEP_ACCENTS: stored[5] is not None,
+    }
     return {VOCABULARY: stored[2], **(later if stored[3] else {})}
 
 

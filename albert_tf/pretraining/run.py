@@ -15,7 +15,12 @@ from albert_tf.checkpoints.growth import grown_model
 from albert_tf.checkpoints.huggingface import read_config
 from albert_tf.checkpoints.load_tokenizer import load_tokenizer
 from albert_tf.checkpoints.model_choice import FROM_HUB, choose_model
-from albert_tf.checkpoints.model_directory import ModelDirectory, make_output_dir
+from albert_tf.checkpoints.model_directory import (
+    ModelDirectory,
+    make_output_dir,
+    stored_rules,
+    with_rules,
+)
 from albert_tf.checkpoints.stored_model import StoredModel
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import check_folder, match_files
@@ -24,6 +29,7 @@ from albert_tf.pretraining.batch_scaling import scale_to_batch_size, scaling_adv
 from albert_tf.pretraining.instances import NONE, SOP
 from albert_tf.pretraining.masking import MaskingSettings, OnlineMasking, masking_limit_warning
 from albert_tf.pretraining.record_facts import (
+    KEEP_ACCENTS,
     LOWER_CASE,
     SENTENCE_LOSS,
     VOCABULARY,
@@ -88,9 +94,7 @@ def run_pretraining(
     tokenizer = model.tokenizer
     masking = _masking(settings, tokenizer)
     facts = common_facts([*train_files, *eval_files], _known_facts(settings, model, tokenizer))
-    lower_case = {LOWER_CASE: facts[LOWER_CASE]} if LOWER_CASE in facts else {}
-    config = model.required_config
-    config = config.replace(extra={**config.extra, **lower_case})
+    config = with_rules(model.required_config, facts)
     model_directory = ModelDirectory(settings.output_dir, config, model.tokenizer)
     task = PretrainingTask(
         config,
@@ -139,9 +143,12 @@ def _grown_model(settings: PretrainingSettings, record_files: Sequence[str]) -> 
     old, tokenizer, path = open_model(settings.init_checkpoint), None, settings.albert_config_file
     spm_model_file = None if settings.spm_model_file == FROM_HUB else settings.spm_model_file
     if spm_model_file or settings.vocab_file:
-        lower_case = common_facts(record_files, {}).get(LOWER_CASE, old.do_lower_case)
+        facts = common_facts(record_files, {})
         tokenizer = load_tokenizer(
-            spm_model_file=spm_model_file, vocab_file=settings.vocab_file, do_lower_case=lower_case
+            spm_model_file=spm_model_file,
+            vocab_file=settings.vocab_file,
+            do_lower_case=facts.get(LOWER_CASE, old.do_lower_case),
+            keep_accents=facts.get(KEEP_ACCENTS, old.keep_accents),
         )
     config = read_config(path) if path else None
     positions = max(
@@ -157,8 +164,9 @@ def _known_facts(
     facts: dict[str, tuple[Any, str]] = {}
     if tokenizer is not None:
         facts[VOCABULARY] = vocabulary_fingerprint(tokenizer.tokens), tokenizer.files[0]
-    if (lower_case := model.required_config.extra.get(LOWER_CASE)) is not None:
-        facts[LOWER_CASE] = bool(lower_case), str(model.config_file)
+    for name, value in stored_rules(model.required_config).items():
+        if value is not None:
+            facts[name] = bool(value), str(model.config_file)
     if settings.sentence_loss is not None:  # without this loss, the labels of pairs are ignored
         is_any = settings.sentence_loss == NONE
         facts[SENTENCE_LOSS] = None if is_any else settings.sentence_loss, "this run"

@@ -53,6 +53,9 @@ class PretrainingDataSettings(Settings):
     vocab_file: str | None = setting(None, "Model")("""
         WordPiece vocabulary (Chinese models). Either this or --spm_model_file is required.""")
     do_lower_case: bool = setting(True, "Model")("Lower-case the text.")
+    keep_accents: bool = setting(False, "Model")("""
+        Keep accents, vowel signs and other marks, for SentencePiece. By default, they are removed,
+        as in the original release, which suits only English.""")
     max_seq_length: int = setting(SegmentSettings.max_seq_length, "Data")("""
         Number of tokens of a sequence, including special tokens.""")
     short_seq_prob: float = setting(

@@ -6,6 +6,7 @@ functions.
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 import tensorflow_text
@@ -35,6 +36,7 @@ def export_hub_module(
     format: str = "tf2",
     preprocessor_path: str | os.PathLike | None = None,
     do_lower_case: bool | None = None,
+    keep_accents: bool | None = None,
     dry_run: bool = False,
 ) -> ConversionReport:
     """Writes a TF-Hub encoder or module and verifies it, as `export_to_tfhub.py` does.
@@ -46,6 +48,7 @@ def export_hub_module(
         preprocessor_path: for "tf2", directory of a preprocessor that converts texts to inputs of
             the encoder. If `None`, no preprocessor is written.
         do_lower_case: whether texts are lower-cased. If `None`, the setting of the model is used.
+        keep_accents: whether accents are kept. If `None`, the setting of the model is used.
         dry_run: whether to check only that the model can be exported.
 
     Raises: see `convert`.
@@ -55,9 +58,11 @@ def export_hub_module(
     path = as_path("path", path)
     export_path = as_path("export_path", export_path, "path of a directory")
 
+    rules: dict[str, Any] = {"do_lower_case": do_lower_case, "keep_accents": keep_accents}
+
     def export() -> ConversionReport:
         name = _FORMATS[format]
-        return convert(path, name, export_path, dry_run=dry_run, do_lower_case=do_lower_case)
+        return convert(path, name, export_path, dry_run=dry_run, **rules)
 
     check_target(export_path)
     if not preprocessor_path:
@@ -75,7 +80,7 @@ def export_hub_module(
             f"Received: {preprocessor_path} and {export_path}"
         )
     check_target(preprocessor_path)
-    tokenizer = load_tokenizer(path, do_lower_case=do_lower_case)
+    tokenizer = load_tokenizer(path, **rules)
     config = open_model(path).config
     length = min(_LENGTH, config.max_position_embeddings) if config else _LENGTH
     if dry_run:

@@ -75,10 +75,14 @@ class Tokenizer(abc.ABC):
         pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special tokens.
         starts_word: bool [V]; whether a token starts a word, for whole-word masking.
         do_lower_case: whether text is lower-cased.
+        keep_accents: whether accents, vowel signs and other marks are kept in texts for
+            SentencePiece, where they are removed by default.
         files: paths of the tokenizer files, which are stored with a model.
         source: the file for messages. It differs from the first file if that is in the cache.
         counts: the numbers of pieces of all texts that were passed to `count`.
     """
+
+    keep_accents = False
 
     def __init__(self, tokens: Sequence[str], do_lower_case: bool, files: Sequence[str]) -> None:
         self.tokens = list(tokens)
@@ -198,6 +202,11 @@ class Tokenizer(abc.ABC):
             logging.warning("%s: %s", source, self.counts.warning(self.source))
         self._warns = warns and not self.counts.is_poor
         self.counts = before
+
+    @property
+    def rules(self) -> dict[str, Any]:
+        """The settings of the tokenizer that are stored with a model."""
+        return {"do_lower_case": self.do_lower_case, "keep_accents": self.keep_accents}
 
     def __len__(self) -> int:
         return self.vocab_size

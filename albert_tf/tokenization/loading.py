@@ -17,13 +17,15 @@ def tokenizer_from_files(
     spm_model_file: str | os.PathLike | None = None,
     vocab_file: str | os.PathLike | None = None,
     do_lower_case: bool = True,
+    keep_accents: bool = False,
 ) -> Tokenizer:
     """Loads a tokenizer.
 
     Each path may be a SentencePiece model, the .vocab file next to a model, or a WordPiece
     vocabulary (one token per line; further columns are ignored). If both paths are passed, the
     SentencePiece model is used, and the other file must contain the same tokens; see
-    `existing_files` if a file is missing. Raises FileNotFoundError or ValueError.
+    `existing_files` if a file is missing. `keep_accents` needs a SentencePiece model; see
+    `clean_text`. Raises FileNotFoundError or ValueError.
     """
     paths = existing_files(spm_model_file, vocab_file)
     if not paths:
@@ -40,8 +42,13 @@ def tokenizer_from_files(
         beside = os.path.splitext(chosen)[0] + ".vocab"
         if not lists and file_exists(beside):
             lists = [beside]
-        tokenizer = SentencePieceTokenizer(content, do_lower_case, [chosen, *lists])
+        tokenizer = SentencePieceTokenizer(content, do_lower_case, [chosen, *lists], keep_accents)
     else:
+        if keep_accents:
+            raise UserError(
+                f"`keep_accents` needs a SentencePiece model. {chosen} is a WordPiece vocabulary, "
+                "whose accents are kept with `do_lower_case`=False. Omit `keep_accents`."
+            )
         tokens = read_vocabulary(content)
         tokenizer = WordPieceTokenizer(tokens, do_lower_case, [chosen])
         if (lines := content.removesuffix("\n").count("\n") + 1) != len(tokens):

@@ -25,32 +25,45 @@ _DROP_COMBINING: FilledTable[int, int | None] = FilledTable(
 _CLEAN_CHARACTERS: FilledTable[str, str] = FilledTable(
     lambda character: unicodedata.normalize("NFKD", character).translate(_DROP_COMBINING)
 )
+# With `keep_accents`, only the length of "İ" changes: its lower case has two characters.
+_KEPT_CHARACTERS: FilledTable[str, str] = FilledTable(str)
+_LOWERED_CHARACTERS: FilledTable[str, str] = FilledTable(
+    lambda character: character.lower() if len(character.lower()) > 1 else character
+)
 
 
-def clean_text(text: str, do_lower_case: bool, collapse_blanks: bool = True) -> str:
+def clean_text(
+    text: str, do_lower_case: bool, collapse_blanks: bool = True, keep_accents: bool = False
+) -> str:
     """Normalizes a text for SentencePiece.
 
-    Collapses and strips white space (if `collapse_blanks`), applies NFKD, removes combining
-    characters, and lower-cases the text (if `do_lower_case`).
+    Collapses and strips white space (if `collapse_blanks`), applies NFKD and removes combining
+    characters (unless `keep_accents`), and lower-cases the text (if `do_lower_case`).
 
-    Source: `preprocess_text` of the original's tokenization module.
+    Source: `preprocess_text` of the original's tokenization module. `keep_accents` is a setting of
+        the AlbertTokenizer of transformers.
     """
     if collapse_blanks:
         text = " ".join(text.split())
-    if not text.isascii():
+    if not (keep_accents or text.isascii()):
         text = unicodedata.normalize("NFKD", text).translate(_DROP_COMBINING)
     return text.lower() if do_lower_case else text
 
 
-def align_clean_text(text: str, do_lower_case: bool) -> tuple[str, list[tuple[int, int]] | None]:
+def align_clean_text(
+    text: str, do_lower_case: bool, keep_accents: bool = False
+) -> tuple[str, list[tuple[int, int]] | None]:
     """Returns the result of `clean_text`, and for each of its characters the range in `text`.
 
     Ranges are half-open. They are `None` if every character has the same position in both texts.
     See `blank_range` for blanks.
     """
+    characters = _CLEAN_CHARACTERS
+    if keep_accents:
+        characters = _LOWERED_CHARACTERS if do_lower_case else _KEPT_CHARACTERS
     is_collapsed = text == " ".join(text.split())
-    if is_collapsed and all(len(_CLEAN_CHARACTERS[character]) == 1 for character in set(text)):
-        return clean_text(text, do_lower_case), None
+    if is_collapsed and all(len(characters[character]) == 1 for character in set(text)):
+        return clean_text(text, do_lower_case, keep_accents=keep_accents), None
     parts: list[str] = []
     ranges: list[tuple[int, int]] = []
     gap = 0
@@ -60,12 +73,18 @@ def align_clean_text(text: str, do_lower_case: bool) -> tuple[str, list[tuple[in
             ranges.append(blank_range(text, gap, word.start()))
         gap = word.end()
         for position, character in enumerate(word.group(), word.start()):
-            kept = _CLEAN_CHARACTERS[character]
+            kept = characters[character]
             parts.append(kept)
             ranges.extend([(position, position + 1)] * len(kept))
     clean = "".join(parts)
-    # After NFKD, lower-casing does not change the length.
+    # Lower-casing does not change the length of these characters.
     return clean.lower() if do_lower_case else clean, ranges
+
+
+def is_joining(character: str) -> bool:
+    """Returns whether normalization may compose a character with the previous character."""
+    is_mark = unicodedata.category(character)[0] == "M"
+    return is_mark or "\u1160" <= character <= "\u11ff" or character in "\uff9e\uff9f"
 
 
 def blank_range(text: str, start: int, end: int) -> tuple[int, int]:
@@ -82,6 +101,7 @@ def blank_range(text: str, start: int, end: int) -> tuple[int, int]:
 
 _MIN_BATCH = 16  # texts; SentencePiece starts a thread for every batch
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_BYTES = re.compile("(?:<0x[0-9A-F]{2}>)+")  # pieces of SentencePiece's byte fallback
 _JOINABLE = frozenset(string.ascii_letters + string.punctuation) - frozenset("'<=>")
 
 
@@ -105,14 +125,19 @@ class SentencePieceTokenizer(Tokenizer):
 
     A piece that ends with a digit and a comma is split. The part before the comma is encoded as a
     new text, which begins with "▁", so "9," inside a word becomes "▁9" and ",". The released models
-    were trained with this rule.
+    were trained with this rule. With `keep_accents`, as in transformers, the "9" of this example
+    does not begin with "▁".
 
     Source: `encode_pieces` of the original's tokenization module.
     Differs: "[MASK]" in a text does not become the special token.
     """
 
     def __init__(
-        self, model_proto: bytes, do_lower_case: bool = True, files: Sequence[str] = ()
+        self,
+        model_proto: bytes,
+        do_lower_case: bool = True,
+        files: Sequence[str] = (),
+        keep_accents: bool = False,
     ) -> None:
         """Loads the content of a SentencePiece .model file; `files` begins with its path."""
         try:
@@ -126,7 +151,11 @@ class SentencePieceTokenizer(Tokenizer):
                 f"({error}). Check `spm_model_file` and `vocab_file`."
             ) from error
         super().__init__(pieces, do_lower_case, files)
+        self.keep_accents = keep_accents
         self.model_proto = model_proto
+        self.byte_ids = frozenset(filter(self._processor.is_byte, range(size)))
+        # Characters that SentencePiece replaces with several characters, for exact offsets.
+        self.expansions: FilledTable[str, str] = FilledTable(self._expansion)
         self._parts = self._digit_comma_parts()
         self._part_ids = {
             self._ids[piece]: self.convert_tokens_to_ids(parts)
@@ -141,7 +170,12 @@ class SentencePieceTokenizer(Tokenizer):
 
     def __reduce__(self) -> tuple[type, tuple]:
         """Pickles the arguments of the constructor."""
-        return type(self), (self.model_proto, self.do_lower_case, self.files)
+        return type(self), (
+            self.model_proto,
+            self.do_lower_case,
+            self.files,
+            self.keep_accents,
+        )
 
     @property
     def digit_comma_parts(self) -> dict[int, list[tuple[int, str]]]:
@@ -154,7 +188,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     def clean(self, text: str) -> str:
         """Returns the text after `clean_text`."""
-        return clean_text(text, self.do_lower_case)
+        return clean_text(text, self.do_lower_case, keep_accents=self.keep_accents)
 
     def tokenize(self, text: str) -> list[str]:
         """Returns the pieces of a raw text; an unknown piece is the text that it covers."""
@@ -175,13 +209,15 @@ class SentencePieceTokenizer(Tokenizer):
         """Returns the ids of each raw text. Large batches use only one call of SentencePiece."""
         if len(texts) < _MIN_BATCH:
             return [self.encode(text) for text in texts]
-        cleaned = [clean_text(text, self.do_lower_case) for text in texts]
+        cleaned = list(map(self.clean, texts))
         encoded = self._encode_clean(cleaned, out_type=int, num_threads=1)
         return list(map(self._split_pieces, encoded))
 
     def encode_with_offsets(self, text: str) -> Encoding:
         """Returns the ids of a raw text and the ranges of characters of the tokens."""
-        clean, ranges = align_clean_text(text, self.do_lower_case)
+        clean, ranges = align_clean_text(text, self.do_lower_case, self.keep_accents)
+        if self.keep_accents:
+            clean, ranges = self._expand(clean, ranges)
         ids, starts, ends = self._locate(clean)
         if ranges is not None and ids:
             is_empty = [start == end for start, end in zip(starts, ends, strict=True)]
@@ -197,7 +233,8 @@ class SentencePieceTokenizer(Tokenizer):
         return Encoding(ids, starts, ends)
 
     def _join(self, tokens: list[str]) -> str:
-        return "".join(tokens).replace(WORD_START, " ").strip()
+        text = "".join(tokens).replace(WORD_START, " ").strip()
+        return _BYTES.sub(_text_of_bytes, text) if self.byte_ids else text
 
     _starts_word = staticmethod(sentencepiece_starts_word)
 
@@ -229,8 +266,13 @@ class SentencePieceTokenizer(Tokenizer):
         """Yields id, start and end of each token of any normalized text."""
         serialized = self._encode_clean(text, out_type="serialized_proto")
         characters = _characters_of_bytes(text)
-        for piece in SentencePieceText.FromString(serialized).pieces:
-            start, end = characters[piece.begin], characters[piece.end]
+        pieces = SentencePieceText.FromString(serialized).pieces
+        starts = [characters[piece.begin] for piece in pieces]
+        ends = [characters[piece.end] for piece in pieces]
+        for i in reversed(range(len(pieces) - 1)):
+            if starts[i] == ends[i] and pieces[i].id in self.byte_ids:
+                ends[i] = ends[i + 1]  # only the last byte of a character has its range
+        for piece, start, end in zip(pieces, starts, ends, strict=True):
             if piece.id not in self._part_ids:
                 yield piece.id, *_limit_blanks(piece.piece, text, start, end)
                 continue
@@ -238,6 +280,29 @@ class SentencePieceTokenizer(Tokenizer):
             places = _places_of_parts(parts, text[start:end])
             for part_id, (first, last) in zip(self._part_ids[piece.id], places, strict=True):
                 yield part_id, start + first, start + last
+
+    def _expand(
+        self, text: str, ranges: list[tuple[int, int]] | None
+    ) -> tuple[str, list[tuple[int, int]] | None]:
+        """Replaces characters by their `expansions`. `ranges` are from `align_clean_text`."""
+        if all(self.expansions[character] == character for character in set(text)):
+            return text, ranges
+        ranges = ranges or [(i, i + 1) for i in range(len(text))]
+        parts = [
+            character if is_joining(after) else self.expansions[character]
+            for character, after in zip(text, f"{text[1:]} ", strict=True)
+        ]
+        repeated = zip(parts, ranges, strict=True)
+        return "".join(parts), [place for part, place in repeated for _ in part]
+
+    def _expansion(self, character: str) -> str:
+        """Returns the characters by which SentencePiece replaces one, or the character itself."""
+        normalized = self._processor.normalize(f".{character}.")
+        new = normalized.partition(".")[2].removesuffix(".").replace(WORD_START, " ")
+        if len(new) < 2 or is_joining(new[0]):
+            return character
+        is_stable = self._processor.normalize(f".{new}.") == normalized
+        return new if is_stable else character
 
     def _split_pieces(self, ids: list[int]) -> list[int]:
         parts = self._part_ids
@@ -249,7 +314,20 @@ class SentencePieceTokenizer(Tokenizer):
         pieces = [p for p in self.tokens if len(p) > 1 and p[-1] == "," and p[-2].isdigit()]
         texts = [piece[:-1].replace(WORD_START, "") for piece in pieces]
         parts = self._processor.encode(texts, out_type=str, num_threads=1)
+        if self.keep_accents:
+            parts = [
+                part if piece.startswith(WORD_START) else _inside_word(part)
+                for piece, part in zip(pieces, parts, strict=True)
+            ]
         return {piece: [*part, ","] for piece, part in zip(pieces, parts, strict=True)}
+
+
+def _inside_word(parts: list[str]) -> list[str]:
+    return [part for part in (parts[0].removeprefix(WORD_START), *parts[1:]) if part]
+
+
+def _text_of_bytes(pieces: re.Match[str]) -> str:
+    return bytes.fromhex(pieces[0].replace("<0x", "").replace(">", "")).decode(errors="replace")
 
 
 def _text_of_piece(piece: str) -> str:

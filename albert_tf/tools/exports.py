@@ -80,7 +80,7 @@ def export_litert(
         batch_size: number of sequences per batch; 0 for any number.
         dry_run: whether to check only that the model can be exported.
         **parts: files that replace parts of the model: `albert_config_file`, `spm_model_file`,
-            `vocab_file`, `do_lower_case`.
+            `vocab_file`, `do_lower_case`, `keep_accents`.
 
     Returns:
         The agreement of each output with the model. After a dry run it is empty.

@@ -273,7 +273,10 @@ def _model(path: str) -> Iterator[Section]:
         yield "Tokenizer", {"kind": "none; pass --spm_model_file or --vocab_file", **notes}
         return
     facts = _tokenizer_facts(model.tokenizer)
-    yield "Tokenizer", {**facts, "lower-cases": model.tokenizer.do_lower_case, **notes}
+    facts["lower-cases"] = model.tokenizer.do_lower_case
+    if model.tokenizer.keep_accents:
+        facts["keeps accents"] = True
+    yield "Tokenizer", {**facts, **notes}
 
 
 def _weights(stored: StoredModel) -> dict[str, object]:

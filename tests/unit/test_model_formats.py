@@ -13,6 +13,8 @@ from albert_tf.checkpoints.model_directory import essential_differences
 from albert_tf.checkpoints.stored_model import StoredModel
 from albert_tf.modeling.models import AlbertForClassification
 from albert_tf.modeling.original_names import original_names
+from tests.huggingface import accents
+from tests.small_model import small_config
 
 # A preset of KerasHub has only one head.
 LEFT_OUT = {
@@ -104,3 +106,35 @@ def test_release_directory_contains_the_list_of_pieces(golden, tmp_path, content
     format_module("original").write(str(tmp_path / "out"), alone)
     for name in ("30k-clean.model", "30k-clean.vocab"):
         assert (tmp_path / "out" / name).read_bytes() == (release / name).read_bytes()
+
+
+KEPT = [*NAMES, "keras"]
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_accents_are_preserved(name, tmp_path):
+    """Every format stores `keep_accents`, and none stores it if it is false."""
+    file, texts = accents.write_model(tmp_path / "spiece.model"), accents.lines("Vietnamese", 9)
+    tokenizer = albert_tf.load_tokenizer(spm_model_file=file, keep_accents=True)
+    model = albert_tf.AlbertForPretraining(small_config(vocab_size=len(tokenizer)))
+    path = str(tmp_path / ("model.keras" if name == "keras" else "model"))
+    if name == "keras":
+        model.tokenizer = tokenizer
+        model.save(path)
+    else:
+        albert_tf.save(model, path, tokenizer=tokenizer, format=name)
+    again = albert_tf.load(path).tokenizer
+    assert again.rules == {"do_lower_case": True, "keep_accents": True}
+    assert again.encode_batch(texts) == tokenizer.encode_batch(texts)
+    assert albert_tf.load_tokenizer(path).keep_accents
+    for read in (albert_tf.load_tokenizer, albert_tf.FillMask.load):
+        with pytest.raises(ValueError, match=rf"`keep_accents`=False contradicts {path}"):
+            read(path, keep_accents=False)
+
+
+def test_accents_are_not_stored_if_they_are_removed(tmp_path):
+    model = albert_tf.load("mini")
+    albert_tf.save(model, tmp_path / "model")
+    assert "keep_accents" not in (tmp_path / "model" / "albert_config.json").read_text()
+    with pytest.raises(ValueError, match="`keep_accents`=True contradicts"):
+        albert_tf.load_tokenizer(tmp_path / "model", keep_accents=True)

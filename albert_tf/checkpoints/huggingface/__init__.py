@@ -169,6 +169,7 @@ def read(path: str) -> StoredModel:
         config_file=config_file if config else None,
         stored_tokenizer=tokenizer,
         do_lower_case=lower_case,
+        keep_accents=tokenizer.keep_accents,
         task=task or stated,
         open_weights=open_file,
     )

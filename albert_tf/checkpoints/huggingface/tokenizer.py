@@ -15,6 +15,7 @@ from absl import logging
 
 from albert_tf.checkpoints.downloads import store_tokenizer
 from albert_tf.checkpoints.huggingface.sentencepiece_messages import (
+    BYTE,
     CONTROL,
     NORMAL,
     PENALTY,
@@ -26,7 +27,13 @@ from albert_tf.checkpoints.huggingface.sentencepiece_messages import (
     penalty,
 )
 from albert_tf.checkpoints.huggingface.tensors import read_content
-from albert_tf.checkpoints.huggingface.tokenizer_rules import WORDPIECE, Differences
+from albert_tf.checkpoints.huggingface.tokenizer_rules import (
+    BYTE_PIECES,
+    WORDPIECE,
+    Differences,
+    has_byte_fallback,
+    keeps_accents,
+)
 from albert_tf.checkpoints.stored_model import StoredTokenizer
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import decode_utf8, file_exists, read_file
@@ -62,6 +69,8 @@ class _Files:
         self.config = self.settings[CONFIG_FILE].value if CONFIG_FILE in self.settings else {}
         lower_case = self.config.get("do_lower_case")
         self.lower_case = lower_case if isinstance(lower_case, bool) else None
+        accents = self.config.get("keep_accents")
+        self.keep_accents = accents if isinstance(accents, bool) else None
         # The file with the vocabulary; "" if there is none.
         self.main = chosen or next((name for name in _VOCABULARIES if name in self.paths), "")
 
@@ -116,13 +125,19 @@ def _read(files: _Files) -> tuple[StoredTokenizer, bool | None, Differences]:
 
     kind = kind_of(content) if content else WORDPIECE if files.main == WORDPIECE_FILE else ""
     rule = lower_cases(content) if content else files.lower_case
-    found = Differences(kind, tokens, rule is not False, noted=noted)
+    accents_rule, accents = keeps_accents(content) if content else None, files.keep_accents
+    accents = accents_rule if accents is None else accents
+    if kind == WORDPIECE:
+        accents_rule = accents = None
+    found = Differences(kind, tokens, rule is not False, bool(accents), noted=noted)
     words = {token: i for token, i in added.items() if token not in special}
     _compare_rules(found, files, content, words)
     if files.lower_case not in (None, rule):
         # BertTokenizer uses its setting, and other classes use the file.
         text = f"do_lower_case={files.lower_case} in {CONFIG_FILE}, unlike {JSON_FILE}"
         (found.noted if kind == WORDPIECE else found.refused).append(text)
+    if None not in (accents_rule, accents) and accents != accents_rule:
+        found.refused.append(f"keep_accents={accents} in {CONFIG_FILE}, unlike {JSON_FILE}")
 
     if kind == WORDPIECE and (files.is_only_json or ours != tokens):
         file = store_tokenizer(WORDPIECE_FILE, vocabulary_lines(ours))
@@ -141,7 +156,8 @@ def _read(files: _Files) -> tuple[StoredTokenizer, bool | None, Differences]:
             "the tokenizer."
         )
     lower_case = rule if files.lower_case is None else files.lower_case
-    return StoredTokenizer([file], contradiction=contradiction), lower_case, found
+    tokenizer = StoredTokenizer([file], contradiction=contradiction, keep_accents=accents)
+    return tokenizer, lower_case, found
 
 
 def _read_json(files: _Files) -> tuple[JsonValue | None, list[str], list[str]]:
@@ -301,12 +317,15 @@ def sentencepiece_model(
         raise content["model"]["unk_id"].error(f"below {len(pieces)}, the number of pieces")
     added = _added_tokens({}, content)
     model = model_class()()
+    has_bytes = has_byte_fallback(content.value)
     for i, (piece, score) in enumerate(pieces):
         kind = NORMAL
         if i == unk_id:
             kind = UNKNOWN
         elif piece in special:
             kind = CONTROL
+        elif has_bytes and piece in BYTE_PIECES:
+            kind = BYTE
         elif score == 0 or piece in added:  # trained pieces have negative scores
             kind = USER_DEFINED
         restored = penalty(piece) if score < -PENALTY else 0.0
@@ -314,6 +333,7 @@ def sentencepiece_model(
     places = {piece: i for i, (piece, _) in enumerate(pieces)}
     spec = model.trainer_spec
     spec.model_type, spec.vocab_size = UNIGRAM, len(pieces)
+    spec.byte_fallback = has_bytes
     spec.unk_id, spec.unk_piece = unk_id, pieces[unk_id][0]
     spec.pad_id, spec.pad_piece = places.get("<pad>", -1), "<pad>"
     spec.bos_id, spec.bos_piece = places.get("[CLS]", -1), "[CLS]"

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from albert_tf.data.errors import UserError
-from albert_tf.data.strict_json import listed, shown
+from albert_tf.data.strict_json import JsonValue, listed, shown
 from albert_tf.tokenization.base import WORD_START
 from albert_tf.tokenization.sentence_piece import clean_text
 from albert_tf.tokenization.word_piece import (
@@ -23,6 +23,7 @@ from albert_tf.tokenization.word_piece import (
 
 Rules = Mapping[str, Any]
 WORDPIECE = "WordPiece"
+BYTE_PIECES = frozenset(f"<0x{byte:02X}>" for byte in range(256))
 _USUAL = ["The King's", "it's a_b (x-y) 3.5", "1,999 a.b.c #x"]
 _UNUSUAL = ["café Ñandú", "a  b", "ﬁ Ⅳ ½", "中文 a中b", "a\u200bb"]
 _WORD = re.compile(f"{WORD_START}?[^{WORD_START}]+|{WORD_START}")
@@ -48,6 +49,7 @@ class Differences:
     kind: str  # type of the model
     tokens: Sequence[str]  # vocabulary
     lower_case: bool  # whether texts are lower-cased
+    keep_accents: bool = False  # whether accents are kept, for SentencePiece
     refused: list[str] = field(default_factory=list)  # rules that change the ids of usual texts
     noted: list[str] = field(default_factory=list)  # rules that change the ids of some texts
     has_prefix: bool = True  # whether texts begin with a word start
@@ -68,8 +70,8 @@ class Differences:
         prefix = content["model"].get("continuing_subword_prefix", CONTINUATION)
         if self.kind == WORDPIECE and prefix != CONTINUATION:
             self.refused.append(f"the prefix {shown(prefix)} instead of {CONTINUATION!r}")
-        if is_only and content["model"].get("byte_fallback"):
-            self.refused.append("byte_fallback")
+        if is_only and has_byte_fallback(content) and not {*self.tokens} >= BYTE_PIECES:
+            self.refused.append("byte_fallback without pieces for all bytes")
         match content.get("post_processor"):
             case {"type": "BertProcessing"}:
                 return
@@ -86,15 +88,12 @@ class Differences:
             self.refused.append(f"the rules of {name}")
         self.noted += _unusual(values, _SETTINGS)
         chinese, accents = values.get("tokenize_chinese_chars"), values.get("strip_accents")
-        normalizer: Rules = {"type": "Lowercase" if self.lower_case else "Strip"}
-        rules, split = _unusual(values, {"keep_accents": False}), "Metaspace"
-        if self.kind == WORDPIECE:
-            usual = {"tokenize_chinese_chars": True, "strip_accents": self.lower_case}
-            rules, split = _unusual(values, usual), "BertPreTokenizer"
+        usual = {"tokenize_chinese_chars": True, "strip_accents": self.lower_case}
+        rules = _unusual(values, usual)
+        if rules and self.kind == WORDPIECE:
             normalizer = {"type": "BertNormalizer", "lowercase": self.lower_case}
             normalizer |= {"handle_chinese_chars": chinese is not False, "strip_accents": accents}
-        if rules:
-            content = {"normalizer": normalizer, "pre_tokenizer": {"type": split}}
+            content = {"normalizer": normalizer, "pre_tokenizer": {"type": "BertPreTokenizer"}}
             self._compare_words(content, ", ".join(rules), True)
 
     def compare_added(self, added: Mapping[str, int], content: Rules) -> None:
@@ -144,7 +143,8 @@ class Differences:
             expected = split_words(sample, self.lower_case)
             is_same = found == expected
         else:
-            text = clean_text(sample, self.lower_case).replace(" ", WORD_START)
+            text = clean_text(sample, self.lower_case, keep_accents=self.keep_accents)
+            text = text.replace(" ", WORD_START)
             text = WORD_START * self.has_prefix + text
             # The tokenizers library does not compose Hangul.
             if any(step["type"] == "Precompiled" for step in steps(content["normalizer"])):
@@ -169,6 +169,20 @@ def _is_vowel(code: int) -> bool:
 def _unusual(values: Rules, usual: Rules) -> list[str]:
     found = {key: values.get(key) for key in usual}
     return [f"{k}={shown(v)}" for k, v in found.items() if v is not None and v != usual[k]]
+
+
+def has_byte_fallback(content: Rules) -> bool:
+    """Returns whether a `tokenizer.json` represents unknown characters by the pieces of bytes."""
+    return bool(content["model"].get("byte_fallback"))
+
+
+def keeps_accents(content: JsonValue) -> bool | None:
+    """Returns whether a `tokenizer.json` keeps accents; `None` if its rules are not supported."""
+    try:
+        words = _words({"normalizer": content.value.get("normalizer")}, "\u00e9")
+    except (UserError, AttributeError, LookupError, RecursionError, TypeError, re.error):
+        return None
+    return any(map(unicodedata.combining, unicodedata.normalize("NFD", "".join(words))))
 
 
 def steps(part: Any) -> list[Rules]:

@@ -39,7 +39,7 @@ def write_tokenizer(directory: str, tokenizer: Tokenizer, config: AlbertConfig) 
     settings: Rules = {"tokenizer_class": "PreTrainedTokenizerFast"}
     if isinstance(tokenizer, SentencePieceTokenizer):
         write_file(os.path.join(directory, files.SENTENCEPIECE_FILE), tokenizer.model_proto)
-        settings["keep_accents"] = False
+        settings["keep_accents"] = tokenizer.keep_accents
     else:
         lines = files.vocabulary_lines(tokenizer.tokens)
         write_file(os.path.join(directory, files.WORDPIECE_FILE), lines)
@@ -138,7 +138,9 @@ def _sentencepiece(tokenizer: SentencePieceTokenizer, proto: Any) -> Rules:
     marks = _characters(lambda c: unicodedata.combining(c) > 0)
     blanks = _characters(str.isspace)
     strip = _rule("Strip", strip_left=True, strip_right=True)
-    normalizers = [_replace(f"{blanks}+", " "), strip, _rule("NFKD"), _replace(marks, "")]
+    normalizers = [_replace(f"{blanks}+", " "), strip]
+    if not tokenizer.keep_accents:
+        normalizers += [_rule("NFKD"), _replace(marks, "")]
     if tokenizer.do_lower_case or "a" in normalize("A"):
         normalizers += _LOWERCASE
     if spec.precompiled_charsmap:
