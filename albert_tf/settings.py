@@ -226,15 +226,17 @@ def dry_run_setting() -> bool:
         models that are unpacked or downloaded into their caches.""")
 
 
-def lower_case_setting() -> bool | None:
-    """Returns the setting of commands that read a tokenizer with a model."""
-    return setting(None, "Model", depends=True, shown_default=True)("""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TokenizerRules(Settings):
+    """Settings of commands that read a tokenizer with a model."""
+
+    do_lower_case: bool | None = setting(None, "Model", depends=True, shown_default=True)("""
         Whether the model expects lower-cased text. If not set, the setting stored with the model
         is used.""")
-
-
-def accents_setting() -> bool | None:
-    """Returns the setting of commands that read a tokenizer with a model."""
-    return setting(None, "Model", depends=True, shown_default=False)("""
+    keep_accents: bool | None = setting(None, "Model", depends=True, shown_default=False)("""
         Whether the model expects text with accents and other marks, for SentencePiece. If not set,
         the setting stored with the model is used.""")
+
+    def rules(self) -> dict[str, Any]:
+        """Returns the settings by name."""
+        return {"do_lower_case": self.do_lower_case, "keep_accents": self.keep_accents}

@@ -54,13 +54,12 @@ def load_tokenizer(
         return load_files(files, do_lower_case is not False, bool(keep_accents))
     # Files do not need TensorFlow, which these modules import.
     from albert_tf.checkpoints.formats import open_model
+    from albert_tf.checkpoints.model_choice import choose_accents
 
     stored = open_model(os.fspath(path))
-    stored.check_accents(keep_accents)
+    stored = dataclasses.replace(stored, keep_accents=choose_accents(keep_accents, [stored]))
     if do_lower_case is not None:
         stored = dataclasses.replace(stored, do_lower_case=do_lower_case)
-    if keep_accents is not None:
-        stored = dataclasses.replace(stored, keep_accents=keep_accents)
     if stored.tokenizer is None:
         note = stored.stored_tokenizer.note
         raise UserError(f"There is no tokenizer in the model {path!r}. {note}".rstrip())

@@ -112,7 +112,7 @@ def choose_model(
         _compare_configs(chosen, model, model in strict)
     _compare_with_releases(config, chosen.config_file, has_weights=bool(models))
     lower_case = _choose_lower_case(do_lower_case, sources, run)
-    accents = _choose_accents(keep_accents, sources)
+    accents = choose_accents(keep_accents, sources)
     config = with_rules(config, {LOWER_CASE_KEY: lower_case, ACCENTS_KEY: accents})
     rules: dict[str, Any] = {
         LOWER_CASE_KEY: lower_case is not False,
@@ -263,10 +263,14 @@ def _choose_lower_case(
     return given
 
 
-def _choose_accents(given: bool | None, sources: Sequence[StoredModel]) -> bool | None:
-    """Returns the argument, otherwise the value of the first source that has one."""
+def choose_accents(given: bool | None, sources: Sequence[StoredModel]) -> bool | None:
+    """Returns `keep_accents`, or the value of the first source. Rejects contradictions."""
     for source in sources:
-        source.check_accents(given)
+        if given is not None and source.keep_accents not in (None, given):
+            raise UserError(
+                f"`keep_accents`={given} contradicts {source.path}, which was trained with "
+                f"`keep_accents`={source.keep_accents}. Omit the setting, or use another model."
+            )
         given = source.keep_accents if given is None else given
     return given
 

@@ -25,8 +25,7 @@ WORDPIECE_FILE = "vocab.txt"
 # Key of albert_config.json; no other file of the original format contains this setting.
 LOWER_CASE_KEY = "do_lower_case"
 
-# Key that is only written if it is true. Models with the previous key but without this one have the
-# value false.
+# Only written if it is true. If only the previous key is present, it is false.
 ACCENTS_KEY = "keep_accents"
 
 # Key for the fingerprint of the vocabulary, which detects a replaced file.
@@ -83,11 +82,8 @@ def read_config(path: str) -> AlbertConfig:
 def stored_rules(config: AlbertConfig | None) -> dict[str, Any]:
     """Returns the settings of the tokenizer in a configuration; `None` if they are unknown."""
     extra = config.extra if config else {}
-    default = False if LOWER_CASE_KEY in extra else None
-    return {
-        LOWER_CASE_KEY: extra.get(LOWER_CASE_KEY),
-        ACCENTS_KEY: extra.get(ACCENTS_KEY, default),
-    }
+    accents = extra.get(ACCENTS_KEY, False if LOWER_CASE_KEY in extra else None)
+    return {LOWER_CASE_KEY: extra.get(LOWER_CASE_KEY), ACCENTS_KEY: accents}
 
 
 def with_rules(config: AlbertConfig, rules: Mapping[str, Any]) -> AlbertConfig:

@@ -130,10 +130,11 @@ class StoredTokenizer:
     loaded: Tokenizer | None = None  # used instead of files
     keep_accents: bool | None = None  # whether the format sets that accents are kept
 
-    def load(self, do_lower_case: bool, keep_accents: bool = False) -> Tokenizer | None:
+    def load(self, do_lower_case: bool, keep_accents: bool | None = None) -> Tokenizer | None:
         """Returns the tokenizer, or `None` if there is none.
 
-        Raises `ValueError` if a file is invalid, or the files contain different tokens.
+        If `keep_accents` is `None`, the setting of the format is used. Raises `ValueError` if a
+        file is invalid, or the files contain different tokens.
         """
         if self.loaded is not None or not self.files:
             return self.loaded
@@ -143,7 +144,9 @@ class StoredTokenizer:
         source = self.source or first
         try:
             tokenizer = tokenizer_from_files(
-                vocab_file=first, do_lower_case=do_lower_case, keep_accents=keep_accents
+                vocab_file=first,
+                do_lower_case=do_lower_case,
+                keep_accents=bool(self.keep_accents if keep_accents is None else keep_accents),
             )
         except UserError as error:  # names the file of the user, not a file in the cache
             raise UserError(str(error).replace(first, source)) from error
@@ -193,7 +196,7 @@ class StoredModel:
         """
         rules = tokenizer.rules if tokenizer else {"do_lower_case": True}
         return cls(
-            config=with_rules(config, rules) if rules.get(ACCENTS_KEY) else config,
+            config=with_rules(config, {ACCENTS_KEY: rules.get(ACCENTS_KEY)}),
             stored_tokenizer=StoredTokenizer(loaded=tokenizer),
             open_weights=lambda: Weights.in_memory(weights),
             **{**rules, **parts},
@@ -216,7 +219,7 @@ class StoredModel:
     def tokenizer(self) -> Tokenizer | None:
         """The tokenizer, loaded once. `None` if there is none."""
         lower_case = self.do_lower_case is not False
-        tokenizer = self.stored_tokenizer.load(lower_case, bool(self.keep_accents))
+        tokenizer = self.stored_tokenizer.load(lower_case, self.keep_accents)
         if tokenizer is not None:
             check_vocabulary(self.config, tokenizer)
         return tokenizer
@@ -230,14 +233,6 @@ class StoredModel:
                 f"pass `spm_model_file` or `vocab_file`. {self.stored_tokenizer.note}".rstrip()
             )
         return self.tokenizer
-
-    def check_accents(self, keep_accents: bool | None) -> None:
-        """Raises `UserError` if the model was trained with another `keep_accents`."""
-        if None not in (keep_accents, self.keep_accents) and keep_accents != self.keep_accents:
-            raise UserError(
-                f"`keep_accents`={keep_accents} contradicts {self.path}, which was trained with "
-                f"`keep_accents`={self.keep_accents}. Omit the setting."
-            )
 
     @cached_property
     def weights(self) -> Weights:

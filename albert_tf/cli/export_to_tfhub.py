@@ -13,21 +13,13 @@ from dataclasses import dataclass
 
 from albert_tf.cli.app import command
 from albert_tf.cli.flags import Flags, PretrainedModel
-from albert_tf.settings import (
-    accents_setting,
-    dry_run_setting,
-    lower_case_setting,
-    required,
-    setting,
-)
+from albert_tf.settings import TokenizerRules, dry_run_setting, required, setting
 
 
 @dataclass(frozen=True, kw_only=True)
-class HubSettings(PretrainedModel):
+class HubSettings(PretrainedModel, TokenizerRules):
     """Settings of `export_to_tfhub`."""
 
-    do_lower_case: bool | None = lower_case_setting()
-    keep_accents: bool | None = accents_setting()
     format: str = setting("tf2", "Output", choices=("tf2", "tf1_hub"))("""
         Format to write. tf2: an encoder for hub.KerasLayer and hub.load. tf1_hub: a module for
         hub.Module and the original's programs, as the original writes it.""")
@@ -61,9 +53,8 @@ def run(settings: HubSettings) -> None:
         settings.export_path,
         format=settings.format,
         preprocessor_path=settings.preprocessor_path,
-        do_lower_case=settings.do_lower_case,
-        keep_accents=settings.keep_accents,
         dry_run=settings.dry_run,
+        **settings.rules(),
     )
     if not settings.dry_run:
         print(*report.lines(), sep="\n")

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from albert_tf.cli.app import command
 from albert_tf.cli.flags import Flags
 from albert_tf.data.errors import visible
-from albert_tf.settings import Settings, accents_setting, lower_case_setting, required, setting
+from albert_tf.settings import TokenizerRules, required, setting
 
 
 @dataclass(frozen=True, kw_only=True)
-class FillMaskSettings(Settings):
+class FillMaskSettings(TokenizerRules):
     """Settings of `fill_mask`."""
 
     # Without a period, because absl appends "; repeat this option to ...".
@@ -26,8 +26,6 @@ class FillMaskSettings(Settings):
     model_dir: str = required("Model")("""
         Model of any supported format: a directory, a checkpoint, a released tar file, a TF-Hub
         URL, or a name such as base_v2 or mini (mini is part of albert_tf).""")
-    do_lower_case: bool | None = lower_case_setting()
-    keep_accents: bool | None = accents_setting()
     top_k: int = setting(5, "Output", at_least=1)("Number of predictions to print per [MASK].")
 
 
@@ -37,13 +35,7 @@ FLAGS = Flags(FillMaskSettings)
 def run(settings: FillMaskSettings) -> None:
     from albert_tf.pretraining.fill_mask import FillMask, read_model
 
-    model = read_model(
-        settings.model_dir,
-        "--model_dir",
-        do_lower_case=settings.do_lower_case,
-        keep_accents=settings.keep_accents,
-    )
-    fill_mask = FillMask(*model)
+    fill_mask = FillMask(*read_model(settings.model_dir, "--model_dir", **settings.rules()))
     # The standard input is processed line by line, so that it can be interactive.
     groups = [settings.text] if settings.text else ([t] for t in map(str.strip, sys.stdin) if t)
     for texts in groups:

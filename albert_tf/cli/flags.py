@@ -15,8 +15,7 @@ from albert_tf.settings import (
     Group,
     Setting,
     Settings,
-    accents_setting,
-    lower_case_setting,
+    TokenizerRules,
     required,
     setting,
     settings_of,
@@ -118,7 +117,7 @@ def log_flags_without_effect() -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelParts(Settings):
+class ModelParts(TokenizerRules):
     """Parts that may be missing in the model of a command."""
 
     albert_config_file: str | None = setting(None, "Model")("""
@@ -126,8 +125,6 @@ class ModelParts(Settings):
     spm_model_file: str | None = setting(None, "Model")("""
         SentencePiece model, if --model has none.""")
     vocab_file: str | None = setting(None, "Model")("WordPiece vocabulary, if --model has none.")
-    do_lower_case: bool | None = lower_case_setting()
-    keep_accents: bool | None = accents_setting()
 
     def parts(self) -> dict[str, Any]:
         """Returns the settings as arguments of `choose_model`."""

@@ -82,8 +82,7 @@ def _choose_model(settings: FineTuningSettings, checkpoint: str | None) -> Store
         output_dir=settings.output_dir,
         spm_model_file=settings.spm_model_file,
         vocab_file=settings.vocab_file,
-        do_lower_case=settings.do_lower_case,
-        keep_accents=settings.keep_accents,
+        **settings.rules(),
     )
 
 

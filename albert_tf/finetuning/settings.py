@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from albert_tf.data.sequences import PADDINGS
 from albert_tf.finetuning.recipes import RECIPES
-from albert_tf.settings import Group, accents_setting, changed, lower_case_setting, setting
+from albert_tf.settings import Group, TokenizerRules, changed, setting
 from albert_tf.training.settings import STEPS_HELP, WARMUP_HELP, TrainingSettings
 
 
@@ -46,7 +46,7 @@ def class_weights_setting() -> str | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FineTuningSettings(TrainingSettings):
+class FineTuningSettings(TrainingSettings, TokenizerRules):
     """Settings of all fine-tuning commands; see `TrainingSettings`.
 
     `warmup_proportion` is the share of the steps for the warm-up.
@@ -91,8 +91,6 @@ class FineTuningSettings(TrainingSettings):
         Model configuration (albert_config.json). Default: the configuration of
         --albert_hub_module_handle, next to --init_checkpoint, or in --output_dir.""",
     )
-    do_lower_case: bool | None = lower_case_setting()
-    keep_accents: bool | None = accents_setting()
     encoder_dropout_prob: float | None = setting(
         None, "Training", at_least=0, below=1, depends=True
     )("""

@@ -28,7 +28,7 @@ from albert_tf.data.files import (
     temporary_folder,
     write_then_rename,
 )
-from albert_tf.pretraining.corpus import BLOCK_BYTES, Block, cut_into_blocks, read_documents
+from albert_tf.pretraining.corpus import BLOCK_BYTES, Block, cut_into_blocks
 from albert_tf.pretraining.create_records import (
     SHUFFLE_BYTES,
     Job,
@@ -177,7 +177,7 @@ def _plan(
 
 def _make_records(task: Task, maker: RecordMaker) -> Iterator[tuple[int, list[bytes]]]:
     """Yields the rank and the framed records of each pass. Adds counts to Beam's metrics."""
-    documents = read_documents(task.block, maker.tokenizer)
+    documents = maker.read(task.block)
     for pass_number, rank in enumerate(task.ranks):
         job = Job(pass_number, task.block_number, task.block)
         records, counts = maker.make_pass(documents, job)

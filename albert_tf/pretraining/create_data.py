@@ -15,7 +15,7 @@ from albert_tf.data.files import expand_shards, match_files
 from albert_tf.data.parallel import available_cores
 from albert_tf.pretraining.corpus import check_text, cut_into_blocks
 from albert_tf.pretraining.create_records import check_outputs, create_records, sample_counts
-from albert_tf.pretraining.instances import ADJACENT, NONE, InstanceSettings, same_labels_warning
+from albert_tf.pretraining.instances import ADJACENT, NONE, ORIGINAL, InstanceSettings, same_labels_warning
 from albert_tf.pretraining.masking import masking_limit_warning
 from albert_tf.pretraining.settings import PretrainingDataSettings
 from albert_tf.tokenization.loading import tokenizer_from_files
@@ -117,6 +117,7 @@ class CreationReport:
             f"predictions={c['predictions']:,} "
             f"masked_fraction={_share(c['predictions'], c['tokens'])} prediction_slots={slots} "
             + " ".join(f"{n}-grams={_share(k, sum(ngrams.values()))}" for n, k in ngrams.items())
+            + f" word_starts={settings.word_starts}" * (settings.word_starts != ORIGINAL)
         )
         pairs = (
             f"sentence_loss={segments.sentence_loss} sentence_pairs={segments.sentence_pairs} "
@@ -169,6 +170,12 @@ class CreationReport:
             yield (
                 f"{_share(c['tokens_cut'], c['tokens'] + c['tokens_cut'])} of the tokens were cut "
                 "to fit `max_seq_length`. Does the text have one sentence per line?"
+            )
+        if c["unspaced_words"]:
+            yield (
+                f"{_share(c['unspaced_words'], c['text_tokens'])} of the tokens are from scripts "
+                "without blanks. Each of them is a word, because icu4py is not installed. Run pip "
+                'install "albert_tf[languages]" to mask words of several tokens.'
             )
         if c["documents_cut"]:
             yield (

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby, tee
 from operator import itemgetter
 from typing import NamedTuple
@@ -39,6 +40,7 @@ from albert_tf.pretraining.corpus import (
 )
 from albert_tf.pretraining.instances import (
     NO_RECORD,
+    UNICODE,
     Documents,
     InstanceSettings,
     make_examples,
@@ -46,6 +48,7 @@ from albert_tf.pretraining.instances import (
     mix_seed,
 )
 from albert_tf.pretraining.record_facts import write_facts
+from albert_tf.pretraining.word_starts import WordStarts
 from albert_tf.tokenization.base import Tokenizer
 
 SHUFFLE_BYTES = 256 << 20  # about 95,000 records of 512 tokens
@@ -155,20 +158,32 @@ class RecordMaker:
         if job.pass_number == 0:
             counts.update(documents.counts)
         seed = self.settings.random_seed, job.pass_number, job.block_number
-        vocabulary = masking_vocabulary(self.tokenizer)
+        vocabulary = masking_vocabulary(self.tokenizer, self.settings.word_starts)
         for examples, made in make_examples(documents, self.settings, vocabulary, seed):
             records += frame_records(examples)
             counts.update(made)
         return records, counts
 
+    def read(self, block: Block) -> Documents:
+        """Returns the documents of a block, with word starts."""
+        documents = read_documents(block, self.tokenizer)
+        if self._word_starts is None or not documents.count:
+            return documents
+        return self._word_starts.mark(documents)
+
+    @cached_property
+    def _word_starts(self) -> WordStarts | None:
+        is_unicode = self.settings.word_starts == UNICODE
+        return WordStarts(self.tokenizer, self.settings.has_icu) if is_unicode else None
+
     def _documents(self, job: Job) -> Documents:
         if self.folder is None:
-            return read_documents(job.block, self.tokenizer)
+            return self.read(job.block)
         path = os.path.join(self.folder, f"{job.block_number}.pickle")
         if os.path.exists(path):
             with open(path, "rb") as file:
                 return pickle.load(file)
-        documents = read_documents(job.block, self.tokenizer)
+        documents = self.read(job.block)
         with write_then_rename(path) as file:
             pickle.dump(documents, file)
         return documents

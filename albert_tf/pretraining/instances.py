@@ -26,6 +26,9 @@ SENTENCE_LOSSES = SOP, NSP, NONE = "sop", "nsp", "none"
 # How pairs for "sop" are created: as in the original, or only from adjacent segments.
 SENTENCE_PAIRS = ORIGINAL, ADJACENT = "original", "adjacent"
 
+# Rules by which tokens start a word.
+WORD_STARTS = ORIGINAL, UNICODE = "original", "unicode"
+
 NO_RECORD = (
     f"`input_file` contains no token or, with `sentence_pairs`={ADJACENT}, no document with "
     "at least two lines."
@@ -96,13 +99,16 @@ class InstanceSettings:
     """All settings of the instances.
 
     `dupe_factor` is the number of passes over the documents, each with different random choices.
-    `random_seed` may be any integer.
+    `random_seed` may be any integer. `word_starts` is "original" for the rule of the original
+    release, or "unicode" for `WordStarts`; `has_icu` is whether it uses ICU.
     """
 
     segments: SegmentSettings = field(default_factory=SegmentSettings)
     masking: MaskingSettings = field(default_factory=MaskingSettings)
     dupe_factor: int = 40
     random_seed: int = 12345
+    word_starts: str = ORIGINAL
+    has_icu: bool = False
 
     @property
     def feature_specs(self) -> tuple[FeatureSpec, ...]:
@@ -117,7 +123,9 @@ class InstanceSettings:
 class Documents:
     """Tokenized documents. Documents and segments (lines) are not empty."""
 
-    ids: np.ndarray  # int32 [T]; the concatenated tokens of all documents
+    # int32 [T]; the concatenated tokens of all documents. V is an unknown piece inside a word. With
+    # `word_starts`="unicode", ids above V are tokens that continue a word, plus V + 1.
+    ids: np.ndarray
     segment_starts: Sequence[int]  # start of each segment in `ids`, then T
     document_starts: Sequence[int]  # first segment of each document, then the number of segments
     counts: Mapping[str, int] = field(default_factory=dict)  # of the text
@@ -291,15 +299,17 @@ def mix_seed(numbers: Sequence[int]) -> list[int]:
     return np.random.SeedSequence(entropy).generate_state(5, np.uint64).tolist()
 
 
-def masking_vocabulary(tokenizer: Tokenizer) -> Vocabulary:
+def masking_vocabulary(tokenizer: Tokenizer, word_starts: str = ORIGINAL) -> Vocabulary:
     """Returns the properties of a tokenizer that masking depends on."""
+    size = tokenizer.vocab_size
+    is_original = word_starts == ORIGINAL
     return Vocabulary(
-        tokenizer.vocab_size,
+        size,
         tokenizer.unk_id,
         tokenizer.cls_id,
         tokenizer.sep_id,
         tokenizer.mask_id,
-        np.append(tokenizer.starts_word, False),
+        np.append(tokenizer.starts_word, False) if is_original else np.arange(2 * size + 1) < size,
     )
 
 
@@ -340,6 +350,7 @@ def make_features(
     slots = np.arange(settings.masking.prediction_slots)
     for stored in (masked.input_ids, masked.labels):
         stored[stored == vocabulary.size] = vocabulary.unk_id
+        stored[stored > vocabulary.size] -= vocabulary.size + 1
     features = {
         "input_ids": masked.input_ids,
         "input_mask": input_mask,

@@ -93,7 +93,7 @@ class Vocabulary(NamedTuple):
     cls_id: int
     sep_id: int
     mask_id: int
-    starts_word: np.ndarray  # bool [V + 1]; V is an unknown piece in a word, see `read_documents`
+    starts_word: np.ndarray  # bool, by the ids of `Documents`
 
 
 class NgramDraws(NamedTuple):

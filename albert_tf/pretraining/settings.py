@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from importlib.util import find_spec
 
 from albert_tf.data.errors import UserError
 from albert_tf.pretraining.instances import (
@@ -10,6 +11,8 @@ from albert_tf.pretraining.instances import (
     SENTENCE_LOSSES,
     SENTENCE_PAIRS,
     SOP,
+    UNICODE,
+    WORD_STARTS,
     InstanceSettings,
     SegmentSettings,
 )
@@ -105,6 +108,11 @@ class PretrainingDataSettings(Settings):
     do_permutation: bool = setting(MaskingSettings.do_permutation, "Masking")("""
         Also select as many other tokens as are masked, permute them, and predict them. This
         doubles the number of prediction slots in the records.""")
+    word_starts: str | None = setting(None, "Masking", choices=WORD_STARTS)("""
+        How words are found. original: as in the original release, which suits only English and
+        WordPiece. unicode: by the rules of all languages, with icu4py (pip install
+        "albert_tf[languages]") for Chinese, Japanese, Thai, Lao, Khmer and Burmese. Default:
+        unicode with --keep_accents, otherwise original.""")
     num_workers: int | None = setting(None, "Devices", at_least=1)("""
         Number of processes. Default: one per processor core. Does not change the records.""")
     runner: str | None = setting(None, "Devices")("""
@@ -132,6 +140,8 @@ class PretrainingDataSettings(Settings):
             MaskingSettings(**masking),
             self.dupe_factor,
             self.random_seed,
+            self.word_starts or (UNICODE if self.keep_accents else ORIGINAL),
+            find_spec("icu4py") is not None,
         )
 
 

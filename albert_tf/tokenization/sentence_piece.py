@@ -25,11 +25,6 @@ _DROP_COMBINING: FilledTable[int, int | None] = FilledTable(
 _CLEAN_CHARACTERS: FilledTable[str, str] = FilledTable(
     lambda character: unicodedata.normalize("NFKD", character).translate(_DROP_COMBINING)
 )
-# With `keep_accents`, only the length of "İ" changes: its lower case has two characters.
-_KEPT_CHARACTERS: FilledTable[str, str] = FilledTable(str)
-_LOWERED_CHARACTERS: FilledTable[str, str] = FilledTable(
-    lambda character: character.lower() if len(character.lower()) > 1 else character
-)
 
 
 def clean_text(
@@ -58,9 +53,9 @@ def align_clean_text(
     Ranges are half-open. They are `None` if every character has the same position in both texts.
     See `blank_range` for blanks.
     """
-    characters = _CLEAN_CHARACTERS
-    if keep_accents:
-        characters = _LOWERED_CHARACTERS if do_lower_case else _KEPT_CHARACTERS
+    characters = FilledTable(str) if keep_accents else _CLEAN_CHARACTERS
+    if keep_accents and do_lower_case:
+        characters["İ"] = "İ".lower()  # the only character whose lower case is longer
     is_collapsed = text == " ".join(text.split())
     if is_collapsed and all(len(characters[character]) == 1 for character in set(text)):
         return clean_text(text, do_lower_case, keep_accents=keep_accents), None
@@ -79,12 +74,6 @@ def align_clean_text(
     clean = "".join(parts)
     # Lower-casing does not change the length of these characters.
     return clean.lower() if do_lower_case else clean, ranges
-
-
-def is_joining(character: str) -> bool:
-    """Returns whether normalization may compose a character with the previous character."""
-    is_mark = unicodedata.category(character)[0] == "M"
-    return is_mark or "\u1160" <= character <= "\u11ff" or character in "\uff9e\uff9f"
 
 
 def blank_range(text: str, start: int, end: int) -> tuple[int, int]:
@@ -154,8 +143,6 @@ class SentencePieceTokenizer(Tokenizer):
         self.keep_accents = keep_accents
         self.model_proto = model_proto
         self.byte_ids = frozenset(filter(self._processor.is_byte, range(size)))
-        # Characters that SentencePiece replaces with several characters, for exact offsets.
-        self.expansions: FilledTable[str, str] = FilledTable(self._expansion)
         self._parts = self._digit_comma_parts()
         self._part_ids = {
             self._ids[piece]: self.convert_tokens_to_ids(parts)
@@ -170,12 +157,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     def __reduce__(self) -> tuple[type, tuple]:
         """Pickles the arguments of the constructor."""
-        return type(self), (
-            self.model_proto,
-            self.do_lower_case,
-            self.files,
-            self.keep_accents,
-        )
+        return type(self), (self.model_proto, self.do_lower_case, self.files, self.keep_accents)
 
     @property
     def digit_comma_parts(self) -> dict[int, list[tuple[int, str]]]:
@@ -216,8 +198,6 @@ class SentencePieceTokenizer(Tokenizer):
     def encode_with_offsets(self, text: str) -> Encoding:
         """Returns the ids of a raw text and the ranges of characters of the tokens."""
         clean, ranges = align_clean_text(text, self.do_lower_case, self.keep_accents)
-        if self.keep_accents:
-            clean, ranges = self._expand(clean, ranges)
         ids, starts, ends = self._locate(clean)
         if ranges is not None and ids:
             is_empty = [start == end for start, end in zip(starts, ends, strict=True)]
@@ -270,8 +250,9 @@ class SentencePieceTokenizer(Tokenizer):
         starts = [characters[piece.begin] for piece in pieces]
         ends = [characters[piece.end] for piece in pieces]
         for i in reversed(range(len(pieces) - 1)):
-            if starts[i] == ends[i] and pieces[i].id in self.byte_ids:
-                ends[i] = ends[i + 1]  # only the last byte of a character has its range
+            # A character that becomes several pieces belongs to the last one in SentencePiece.
+            if pieces[i].piece != WORD_START and not text[starts[i] : ends[i]].strip(" "):
+                ends[i] = ends[i + 1]
         for piece, start, end in zip(pieces, starts, ends, strict=True):
             if piece.id not in self._part_ids:
                 yield piece.id, *_limit_blanks(piece.piece, text, start, end)
@@ -280,29 +261,6 @@ class SentencePieceTokenizer(Tokenizer):
             places = _places_of_parts(parts, text[start:end])
             for part_id, (first, last) in zip(self._part_ids[piece.id], places, strict=True):
                 yield part_id, start + first, start + last
-
-    def _expand(
-        self, text: str, ranges: list[tuple[int, int]] | None
-    ) -> tuple[str, list[tuple[int, int]] | None]:
-        """Replaces characters by their `expansions`. `ranges` are from `align_clean_text`."""
-        if all(self.expansions[character] == character for character in set(text)):
-            return text, ranges
-        ranges = ranges or [(i, i + 1) for i in range(len(text))]
-        parts = [
-            character if is_joining(after) else self.expansions[character]
-            for character, after in zip(text, f"{text[1:]} ", strict=True)
-        ]
-        repeated = zip(parts, ranges, strict=True)
-        return "".join(parts), [place for part, place in repeated for _ in part]
-
-    def _expansion(self, character: str) -> str:
-        """Returns the characters by which SentencePiece replaces one, or the character itself."""
-        normalized = self._processor.normalize(f".{character}.")
-        new = normalized.partition(".")[2].removesuffix(".").replace(WORD_START, " ")
-        if len(new) < 2 or is_joining(new[0]):
-            return character
-        is_stable = self._processor.normalize(f".{new}.") == normalized
-        return new if is_stable else character
 
     def _split_pieces(self, ids: list[int]) -> list[int]:
         parts = self._part_ids
@@ -314,16 +272,12 @@ class SentencePieceTokenizer(Tokenizer):
         pieces = [p for p in self.tokens if len(p) > 1 and p[-1] == "," and p[-2].isdigit()]
         texts = [piece[:-1].replace(WORD_START, "") for piece in pieces]
         parts = self._processor.encode(texts, out_type=str, num_threads=1)
-        if self.keep_accents:
-            parts = [
-                part if piece.startswith(WORD_START) else _inside_word(part)
-                for piece, part in zip(pieces, parts, strict=True)
-            ]
-        return {piece: [*part, ","] for piece, part in zip(pieces, parts, strict=True)}
-
-
-def _inside_word(parts: list[str]) -> list[str]:
-    return [part for part in (parts[0].removeprefix(WORD_START), *parts[1:]) if part]
+        for piece, part in zip(pieces, parts, strict=True):
+            if self.keep_accents and not piece.startswith(WORD_START):
+                part[0] = part[0].removeprefix(WORD_START)
+        return {
+            piece: [*filter(None, part), ","] for piece, part in zip(pieces, parts, strict=True)
+        }
 
 
 def _text_of_bytes(pieces: re.Match[str]) -> str:

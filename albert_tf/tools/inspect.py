@@ -273,9 +273,8 @@ def _model(path: str) -> Iterator[Section]:
         yield "Tokenizer", {"kind": "none; pass --spm_model_file or --vocab_file", **notes}
         return
     facts = _tokenizer_facts(model.tokenizer)
-    facts["lower-cases"] = model.tokenizer.do_lower_case
-    if model.tokenizer.keep_accents:
-        facts["keeps accents"] = True
+    accents = {"keeps accents": True} if model.tokenizer.keep_accents else {}
+    facts |= {"lower-cases": model.tokenizer.do_lower_case, **accents}
     yield "Tokenizer", {**facts, **notes}
 
 

@@ -114,14 +114,16 @@ SAME: dict[str, Any] = {
 NOTED: dict[str, Any] = {
     "null": (unigram([], [METASPACE]), "the normalizer null"),
     "lower_only": (unigram([LOWER], [METASPACE]), "the normalizer Lowercase"),
+    "accents": (unigram([LOWER], [METASPACE], ACCENTS), "'a  b' becomes"),
     "symbols": (_symbols(SPACES, METASPACE), f"'{MARK}a ( {MARK}b'"),
     "symbols_4": (_symbols(METASPACE), f"'{MARK}a {MARK} ( {MARK}b'"),
     "words": (wordpiece([{"type": "NFD"}, LOWER, MARKS], [SPACES, PUNCTUATION]), "Punctuation"),
     "chinese": (lines(tokenize_chinese_chars=False), "tokenize_chinese_chars=False"),
 }
+# Rules that keep accents: only repeated blanks differ, which `TEXTS` do not contain.
+KEEP_ACCENTS = ("null", "lower_only", "accents")
 # For no text.
 REFUSED: dict[str, Any] = {
-    "accents": (unigram([LOWER], [METASPACE], ACCENTS), "the normalizer Lowercase"),
     "whitespace": (unigram(ALBERT, [{"type": "Whitespace"}]), "the pre-tokenizer Whitespace"),
     "bytes": (unigram(ALBERT, [BYTES]), "ByteLevel"),
     "added": (unigram(ALBERT, [METASPACE], added=COVID), "the added tokens 'covid'"),

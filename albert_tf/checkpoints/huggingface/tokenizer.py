@@ -31,7 +31,6 @@ from albert_tf.checkpoints.huggingface.tokenizer_rules import (
     BYTE_PIECES,
     WORDPIECE,
     Differences,
-    has_byte_fallback,
     keeps_accents,
 )
 from albert_tf.checkpoints.stored_model import StoredTokenizer
@@ -125,10 +124,10 @@ def _read(files: _Files) -> tuple[StoredTokenizer, bool | None, Differences]:
 
     kind = kind_of(content) if content else WORDPIECE if files.main == WORDPIECE_FILE else ""
     rule = lower_cases(content) if content else files.lower_case
-    accents_rule, accents = keeps_accents(content) if content else None, files.keep_accents
-    accents = accents_rule if accents is None else accents
-    if kind == WORDPIECE:
-        accents_rule = accents = None
+    accents_rule = accents = None
+    if kind != WORDPIECE:
+        accents_rule = keeps_accents(content) if content else None
+        accents = accents_rule if files.keep_accents is None else files.keep_accents
     found = Differences(kind, tokens, rule is not False, bool(accents), noted=noted)
     words = {token: i for token, i in added.items() if token not in special}
     _compare_rules(found, files, content, words)
@@ -136,7 +135,7 @@ def _read(files: _Files) -> tuple[StoredTokenizer, bool | None, Differences]:
         # BertTokenizer uses its setting, and other classes use the file.
         text = f"do_lower_case={files.lower_case} in {CONFIG_FILE}, unlike {JSON_FILE}"
         (found.noted if kind == WORDPIECE else found.refused).append(text)
-    if None not in (accents_rule, accents) and accents != accents_rule:
+    if accents_rule not in (None, accents):
         found.refused.append(f"keep_accents={accents} in {CONFIG_FILE}, unlike {JSON_FILE}")
 
     if kind == WORDPIECE and (files.is_only_json or ours != tokens):
@@ -317,7 +316,7 @@ def sentencepiece_model(
         raise content["model"]["unk_id"].error(f"below {len(pieces)}, the number of pieces")
     added = _added_tokens({}, content)
     model = model_class()()
-    has_bytes = has_byte_fallback(content.value)
+    has_bytes = bool(content["model"].value.get("byte_fallback"))
     for i, (piece, score) in enumerate(pieces):
         kind = NORMAL
         if i == unk_id:

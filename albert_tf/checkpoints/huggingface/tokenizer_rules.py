@@ -70,7 +70,7 @@ class Differences:
         prefix = content["model"].get("continuing_subword_prefix", CONTINUATION)
         if self.kind == WORDPIECE and prefix != CONTINUATION:
             self.refused.append(f"the prefix {shown(prefix)} instead of {CONTINUATION!r}")
-        if is_only and has_byte_fallback(content) and not {*self.tokens} >= BYTE_PIECES:
+        if content["model"].get("byte_fallback") and not {*self.tokens} >= BYTE_PIECES:
             self.refused.append("byte_fallback without pieces for all bytes")
         match content.get("post_processor"):
             case {"type": "BertProcessing"}:
@@ -169,11 +169,6 @@ def _is_vowel(code: int) -> bool:
 def _unusual(values: Rules, usual: Rules) -> list[str]:
     found = {key: values.get(key) for key in usual}
     return [f"{k}={shown(v)}" for k, v in found.items() if v is not None and v != usual[k]]
-
-
-def has_byte_fallback(content: Rules) -> bool:
-    """Returns whether a `tokenizer.json` represents unknown characters by the pieces of bytes."""
-    return bool(content["model"].get("byte_fallback"))
 
 
 def keeps_accents(content: JsonValue) -> bool | None:

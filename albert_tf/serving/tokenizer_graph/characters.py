@@ -7,7 +7,7 @@ graphs return the same results as Python and do not depend on the Unicode versio
 import sys
 import unicodedata
 from collections.abc import Callable
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -246,7 +246,7 @@ def possible_codes() -> tuple[int, ...]:
     return (*letters, *(code for code in others if unicodedata.category(chr(code)) != "Cn"))
 
 
-@lru_cache(8)  # some functions belong to a tokenizer
+@cache
 def _replacements(replace: Replacement, do_lower_case: bool) -> tuple[np.ndarray, list[str]]:
     """Returns the entries of all code points, int32 [0x110000], and the texts of the entries."""
     entries = np.zeros(_CODES, np.int32)

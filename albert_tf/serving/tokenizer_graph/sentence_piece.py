@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import sys
 import unicodedata
+from functools import partial
 from itertools import accumulate, chain, pairwise
 from typing import NamedTuple
 
@@ -15,12 +15,10 @@ from tensorflow_text.python.ops.sentencepiece_tokenizer import gen_sentencepiece
 
 from albert_tf.serving.tokenizer_graph.characters import (
     BLANK,
-    ITSELF,
     NOTHING,
     OTHER_BLANK,
     Characters,
     CharacterTable,
-    CodeMap,
     Located,
     SigmaLowering,
     constant,
@@ -28,17 +26,11 @@ from albert_tf.serving.tokenizer_graph.characters import (
     encode,
     first_from,
     limit_words,
-    possible_codes,
     ragged,
     segment_ids,
     utf8_positions,
 )
-from albert_tf.tokenization.sentence_piece import (
-    WORD_START,
-    SentencePieceTokenizer,
-    clean_text,
-    is_joining,
-)
+from albert_tf.tokenization.sentence_piece import WORD_START, SentencePieceTokenizer, clean_text
 
 _NO_CHARACTER = "\0"  # padding of the table; its results are not used
 _ASCII = r"[\x00-\x7f]*"
@@ -155,12 +147,10 @@ class SentencePieceGraph(tf.Module):
         self._lowers = tokenizer.do_lower_case
         replace = _replace_kept if tokenizer.keep_accents else _replace
         self._characters = CharacterTable(replace, tokenizer.do_lower_case)
-        self._expansions = _Expansions(tokenizer) if tokenizer.keep_accents else None
         self._sigmas = SigmaLowering()
         self._model = _sentencepiece_model(tokenizer.model_proto)
         self._comma_rule = CommaRule(tokenizer)
         self._mark_id = tokenizer.convert_tokens_to_ids([WORD_START])[0]
-        self._is_byte = constant([i in tokenizer.byte_ids for i in range(tokenizer.vocab_size)])
         is_split = tokenizer.digit_comma_parts
         has_mark = [token.startswith(WORD_START) for token in tokenizer.tokens]
         self._has_mark = constant(has_mark)
@@ -176,8 +166,6 @@ class SentencePieceGraph(tf.Module):
         raw = decode(texts)
         gaps = _Gaps.find(raw, self._characters.entries(raw.codes))
         clean = self._replace(raw, gaps)
-        if self._expansions is not None:
-            clean = self._expansions.apply(clean)
         pieces = self._locate(clean)
         pieces = self._comma_rule.locate(pieces, clean.codes)
         starts, ends = _raw_ranges(pieces, clean)
@@ -206,12 +194,16 @@ class SentencePieceGraph(tf.Module):
         )
         splits, size = tf.cast(ids.row_splits, tf.int32), tf.size(ids.values)
         first_bytes, characters = utf8_positions(clean.codes)
-        bases = tf.gather(tf.gather(first_bytes, clean.splits), segment_ids(splits, size))
+        rows = segment_ids(splits, size)
+        bases = tf.gather(tf.gather(first_bytes, clean.splits), rows)
         start = tf.gather(characters, bases + tf.cast(starts.values, tf.int32))
         end = tf.gather(characters, bases + tf.cast(ends.values, tf.int32))
-        # Only the last byte of a character has its range.
-        has_range = (start < end) | (tf.gather(self._is_byte, ids.values) == 0)
-        end = tf.gather(tf.concat([end, [0]], 0), first_from(has_range))
+        # A character that becomes several pieces belongs to the last one in SentencePiece.
+        visible = tf.concat([[0], tf.cumsum(tf.cast(clean.codes != ord(" "), tf.int32))], 0)
+        is_whole = tf.gather(visible, end) > tf.gather(visible, start)
+        is_whole |= ids.values == self._mark_id
+        is_whole |= tf.gather(splits, rows + 1) == tf.range(1, size + 1)  # the last of a text
+        end = tf.gather(end, first_from(is_whole))
         return self._limit_blanks(Located(ids.values, splits, start, end), clean.codes)
 
     def _limit_blanks(self, pieces: Located, codes: tf.Tensor) -> Located:
@@ -240,24 +232,6 @@ class SentencePieceGraph(tf.Module):
             ),
             ends=tf.tensor_scatter_nd_update(pieces.ends, first[:, None], ends),
         )
-
-
-class _Expansions(tf.Module):
-    """Characters that SentencePiece replaces with several characters, for exact ranges."""
-
-    def __init__(self, tokenizer: SentencePieceTokenizer) -> None:
-        super().__init__()
-        self._characters = CharacterTable(lambda _, c: tokenizer.expansions[c], False)
-        joins = np.zeros(sys.maxunicode + 1, np.int32)
-        joins[[code for code in possible_codes() if is_joining(chr(code))]] = 1
-        self._joins = CodeMap(joins)
-
-    def apply(self, text: Characters) -> Characters:
-        """Replaces characters, unless the next character may be composed with them."""
-        joins = tf.concat([self._joins(text.codes)[1:], [0]], 0)[: tf.size(text.codes)]
-        joins = tf.where(tf.range(1, tf.size(joins) + 1) < text.row_ends(), joins, 0)
-        entries = tf.where(joins > 0, ITSELF, self._characters.entries(text.codes))
-        return self._characters.replace(text, entries, text.starts, text.ends)[0]
 
 
 class _Gaps(NamedTuple):
@@ -301,21 +275,15 @@ def _raw_ranges(pieces: Located, clean: Characters) -> tuple[tf.Tensor, tf.Tenso
     return start, tf.where(is_empty, start, last_end)
 
 
-def _replace(do_lower_case: bool, character: str) -> str | int:
+def _replace(do_lower_case: bool, character: str, keep_accents: bool = False) -> str | int:
     if character.isspace():
         is_blank = unicodedata.normalize("NFKD", character) == " "
         return BLANK if is_blank else OTHER_BLANK
-    return _lowered(clean_text(character, False, collapse_blanks=False), do_lower_case)
-
-
-def _replace_kept(do_lower_case: bool, character: str) -> str | int:
-    """Returns the replacement of a character with `keep_accents`."""
-    is_blank = character.isspace()
-    return _replace(False, character) if is_blank else _lowered(character, do_lower_case)
-
-
-def _lowered(clean: str, do_lower_case: bool) -> str:
+    clean = clean_text(character, False, collapse_blanks=False, keep_accents=keep_accents)
     if not do_lower_case:
         return clean
     # Sigmas are lower-cased by `SigmaLowering`.
     return "Σ".join(part.lower() for part in clean.split("Σ"))
+
+
+_replace_kept = partial(_replace, keep_accents=True)

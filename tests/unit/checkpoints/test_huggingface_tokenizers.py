@@ -51,7 +51,7 @@ def test_rules_that_affect_some_texts_are_reported(name, tmp_path, caplog):
     assert rule in caplog.text
     is_same = [row == theirs for row, theirs in zip(ids, RECORDED[name], strict=True)]
     assert any(is_same)
-    assert not all(is_same)
+    assert all(is_same) == (name in rules.KEEP_ACCENTS)
 
 
 @pytest.mark.parametrize("name", rules.REFUSED)
@@ -122,7 +122,7 @@ def test_contradicting_lower_case_is_refused(tmp_path):
         (True, {"never_split": ["[X]"]}, "never_split=['[X]']"),
         (True, {"strip_accents": False}, "strip_accents=False"),
         (True, {"strip_accents": None, "tokenize_chinese_chars": True, "never_split": []}, None),
-        (False, {"keep_accents": True}, "keep_accents=True"),
+        (False, {"keep_accents": True}, None),
         (False, {"remove_space": False}, "remove_space=False"),
         (False, {"sp_model_kwargs": {"enable_sampling": True}}, "sp_model_kwargs="),
         (False, {"tokenizer_class": "XLNetTokenizer"}, "XLNetTokenizer"),
@@ -137,6 +137,20 @@ def test_settings_of_tokenizers_without_tokenizer_json(tmp_path, golden, is_bert
     tokenizer = stored(folder)
     assert rule in tokenizer.note if rule else not tokenizer.note
     assert bool(tokenizer.files) == ("tokenizer_class" not in change)
+    assert tokenizer.keep_accents == change.get("keep_accents")
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_accents_of_tokenizer_json(tmp_path, keeps):
+    steps = [rules.LOWER] if keeps else rules.ALBERT
+    files = rules.unigram(steps, [rules.METASPACE], rules.ACCENTS)
+    folder = rules.write(tmp_path / "inferred", files)
+    assert stored(folder).keep_accents is keeps
+    assert loaded(folder).keep_accents is keeps
+    files["tokenizer_config.json"]["keep_accents"] = not keeps
+    tokenizer = stored(rules.write(tmp_path / "contradiction", files))
+    assert f"keep_accents={not keeps} in tokenizer_config.json" in tokenizer.note
+    assert not tokenizer.files
 
 
 def test_patterns_of_unlimited_duration_are_refused(tmp_path):

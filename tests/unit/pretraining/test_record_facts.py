@@ -152,14 +152,18 @@ def test_facts_must_not_contradict_each_other(tmp_path, caplog):
     nsp = facts_of(tmp_path / "nsp", "a" * 64, False, "nsp")
     earlier = facts_of(tmp_path / "earlier", "a" * 64)
     (tmp_path / "original").write_bytes(b"".join(frame_records([b"record"])))
+    accents = facts_of(tmp_path / "accents", "a" * 64, False, "sop keep_accents")
     facts = {"vocabulary": "a" * 64, "do_lower_case": False, "sentence_loss": "sop"}
+    facts["keep_accents"] = False
     assert common_facts([cased], {}) == facts
+    assert common_facts([accents], {}) == {**facts, "keep_accents": True}
     assert not caplog.messages
     assert common_facts([earlier, cased, str(tmp_path / "original")], {}) == facts
     assert caplog.messages[0].endswith("to match: 'earlier', 'original'")
     for files, message in (
         ([cased, lower], f"^{lower} .*`do_lower_case`=True, .*=False of {cased}"),
         ([cased, nsp], f"^{nsp} .*`sentence_loss`=nsp, .*=sop of {cased}"),
+        ([cased, accents], f"^{accents} .*`keep_accents`=True, .*=False of {cased}"),
     ):
         with pytest.raises(ValueError, match=message):
             common_facts(files, {})
