@@ -19,6 +19,7 @@ from albert_tf.tokenization.sentence_piece import (
     clean_text,
 )
 from albert_tf.tokenization.word_piece import WordPieceTokenizer, align_words, split_words
+from tests.huggingface import accents
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = ["the", "light", "##house", "##s", "l", "cafe", "9", ",", "中", "国", "straße", "##ς", "σ"]
@@ -40,10 +41,20 @@ def model_file(golden: Path) -> Path:
     return golden / "tokenizer" / "small_1000.model"
 
 
-@pytest.fixture(scope="module", params=["sentencepiece", "wordpiece"])
-def tokenizer(request, golden: Path) -> Tokenizer:
-    file = {"sentencepiece": "small_1000.model", "wordpiece": "vocab.txt"}[request.param]
-    return tokenizer_from_files(vocab_file=golden / "tokenizer" / file)
+@pytest.fixture(scope="module", params=["sentencepiece", "wordpiece", "keep_accents", "bytes"])
+def tokenizer(request, golden: Path, byte_file: str) -> Tokenizer:
+    file = "vocab.txt" if request.param == "wordpiece" else "small_1000.model"
+    keep_accents = request.param in ("keep_accents", "bytes")
+    return tokenizer_from_files(
+        vocab_file=byte_file if request.param == "bytes" else golden / "tokenizer" / file,
+        keep_accents=keep_accents,
+    )
+
+
+@pytest.fixture(scope="module")
+def byte_file(tmp_path_factory) -> str:
+    """Returns the path of a model with byte fallback."""
+    return accents.write_model(tmp_path_factory.mktemp("bytes") / "bytes.model", has_bytes=True)
 
 
 @pytest.fixture(scope="module")
@@ -76,8 +87,10 @@ def slices(tokenizer: Tokenizer, text: str) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("lower", [True, False])
 def test_alignment_does_not_change_the_text(lower):
     for text in random_texts(PLAIN + ODD * 2, seed=3, number=1400):
-        clean, ranges = align_clean_text(text, lower)
-        assert clean == clean_text(text, lower)
+        for keep_accents in (True, False):
+            clean, ranges = align_clean_text(text, lower, keep_accents)
+            assert clean == clean_text(text, lower, keep_accents=keep_accents)
+            assert len(text if ranges is None else ranges) == len(clean)
         assert len(text if ranges is None else ranges) == len(clean)
         words = align_words(text, lower)
         assert [word.text for word in words] == split_words(text, lower)
@@ -151,6 +164,57 @@ def test_offsets_of_unusual_texts(tokenizer):
         assert starts == sorted(starts)
         covered_ends = [end for start, end in zip(starts, ends, strict=True) if start < end]
         assert covered_ends == sorted(covered_ends)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("½", [("▁", ""), ("1", "½"), ("⁄", "½"), ("2", "½")]),
+        ("the ½", [("▁the", "the"), ("▁", " "), ("1", "½"), ("⁄", "½"), ("2", "½")]),
+    ],
+)
+def test_offsets_with_accents(model_file, text, expected):
+    tokenizer = SentencePieceTokenizer(model_file.read_bytes(), keep_accents=True)
+    assert slices(tokenizer, text) == expected
+
+
+def test_offsets_of_bytes(byte_file):
+    """Every byte of an unknown character covers the character."""
+    tokenizer = tokenizer_from_files(spm_model_file=byte_file, keep_accents=True)
+    assert slices(tokenizer, "má 龘") == [("▁má", "má"), ("▁", " ")] + [
+        (f"<0x{byte:02X}>", "龘") for byte in "龘".encode()
+    ]
+
+
+# Accents and bytes
+
+
+@pytest.mark.parametrize("name", accents.recorded()["ids"])
+def test_accents_are_kept_as_in_transformers(name, tmp_path):
+    language, lower = name.split()
+    tokenizer = tokenizer_from_files(
+        spm_model_file=accents.write_model(tmp_path / "spiece.model"),
+        do_lower_case=lower == "True",
+        keep_accents=True,
+    )
+    ids = tokenizer.encode_batch(accents.lines(language))
+    expected = accents.recorded()["ids"][name]
+    assert ids[0] == expected["first"]
+    assert accents.digest(ids) == expected["digest"]
+
+
+def test_accents_of_word_pieces_are_not_a_setting(golden):
+    with pytest.raises(ValueError, match=r"needs a SentencePiece model.*`do_lower_case`=False"):
+        tokenizer_from_files(vocab_file=golden / "tokenizer" / "vocab.txt", keep_accents=True)
+
+
+def test_bytes_are_decoded(byte_file):
+    tokenizer = tokenizer_from_files(spm_model_file=byte_file, keep_accents=True)
+    text = "má 龘 😀x"
+    ids = tokenizer.encode(text)
+    assert tokenizer.unk_id not in ids
+    assert tokenizer.decode(ids) == text
+    assert tokenizer.decode(ids[:-2]) == "má 龘 \ufffd"
 
 
 # Encoding and decoding

@@ -18,8 +18,8 @@ class GraphTokenizer(tf.Module):
 
     Ids and ranges equal the Python results, with ranges in bytes. Invalid UTF-8 is read as U+FFFD.
     More than 50,000 characters without white space raise `tf.errors.InvalidArgumentError`. In
-    SentencePiece graphs, this limit also applies to normalized texts, which may be longer. Programs
-    that load a SavedModel with this tokenizer must import tensorflow_text first.
+    SentencePiece graphs without `keep_accents`, the limit also applies to normalized texts.
+    Programs that load a SavedModel with this tokenizer must import tensorflow_text first.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:

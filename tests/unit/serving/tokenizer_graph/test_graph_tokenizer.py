@@ -17,8 +17,10 @@ from albert_tf.serving.tokenizer_graph.characters import MAX_WORD_CHARACTERS
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import tokenizer_from_files
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
+from tests.huggingface import accents
 
-KINDS = ("spm_lower", "spm_cased", "wordpiece_lower", "wordpiece_cased")
+KINDS = ("spm_lower", "spm_cased", "wordpiece_lower", "wordpiece_cased", "accents_lower")
+KINDS += ("accents_cased", "bytes_cased")
 SETTLES_TIES_AS_BEFORE = Version(sentencepiece.__version__) < Version("0.2.2")
 EVERY_KIND = pytest.mark.parametrize("kind", KINDS)
 
@@ -36,6 +38,21 @@ POOLS = [
     [*"😀👩‍👩‍👧🇩🇪🄊﷽ﬁ㌔⒈…™Å"],
     [*map(chr, range(0xD800)), *map(chr, range(0xE000, 0x110000))],
 ]
+
+
+# Vietnamese, Greek, Cyrillic, Hebrew, Arabic, Devanagari, Bengali, Thai, Japanese and Korean.
+SCRIPTS = (
+    (0x1E00, 0x1F00),
+    (0x370, 0x400),
+    (0x400, 0x530),
+    (0x590, 0x600),
+    (0x600, 0x700),
+    (0x900, 0x980),
+    (0x980, 0xA00),
+    (0xE00, 0xE80),
+    (0x3040, 0x3100),
+    (0xAC00, 0xAC80),
+)
 
 
 # The 66 code points that are not characters. TensorFlow 2.19 rejects them.
@@ -68,17 +85,40 @@ def texts(golden: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def make(golden: Path):
+def make(golden: Path, tmp_path_factory):
     """Returns a function that creates the Python tokenizer of a kind and its graph, once."""
 
     @cache
     def pair(kind: str) -> tuple[Tokenizer, GraphTokenizer]:
         name, _, casing = kind.partition("_")
         file = golden / "tokenizer" / ("small_1000.model" if name == "spm" else "vocab.txt")
-        tokenizer = tokenizer_from_files(vocab_file=file, do_lower_case=casing == "lower")
+        keep_accents = name in ("accents", "bytes")
+        if keep_accents:
+            path = tmp_path_factory.mktemp(name) / "spiece.model"
+            file = accents.write_model(path, has_bytes=name == "bytes")
+        tokenizer = tokenizer_from_files(
+            vocab_file=file, do_lower_case=casing == "lower", keep_accents=keep_accents
+        )
         return tokenizer, GraphTokenizer(tokenizer)
 
     return pair
+
+
+def lines_of_scripts(number: int) -> list[str]:
+    rng, lines = random.Random(21), []
+    for first, last in SCRIPTS:
+        pool = [*map(chr, range(first, last)), *" aeN9,\u0301\u0323½"]
+        lines += ["".join(rng.choices(pool, k=rng.randint(1, 12))) for _ in range(number)]
+    return lines
+
+
+@pytest.mark.parametrize("kind", ["accents_lower", "bytes_cased"])
+def test_ids_of_scripts_equal_python(make, kind):
+    tokenizer, graph = make(kind)
+    lines = lines_of_scripts(1000)
+    found = graph.tokenize([line.encode() for line in lines]).to_list()
+    for line, ids, expected in zip(lines, found, tokenizer.encode_batch(lines), strict=True):
+        assert ids == expected or is_tie(tokenizer, line, ids), ascii(line)
 
 
 def is_tie(tokenizer: Tokenizer, text: str, ids: list[int]) -> bool:
@@ -120,7 +160,7 @@ def test_ids_and_offsets_equal_python(make, texts, kind):
         assert found == wanted, ascii(text)
 
 
-@pytest.mark.parametrize("kind", ["spm_lower", "spm_cased"])
+@pytest.mark.parametrize("kind", ["spm_lower", "spm_cased", "accents_lower", "accents_cased"])
 def test_normalization_equals_python(make, texts, kind):
     tokenizer, graph = make(kind)
     cleaned = graph.clean([text.encode() for text in texts]).numpy()
@@ -170,7 +210,7 @@ def test_long_words_are_rejected(make, kind):
     decomposed = "㌖" * (MAX_WORD_CHARACTERS // 6 + 1)
     words = ["a", "é", "中", "😀"]
     rejected = [word * (MAX_WORD_CHARACTERS + 1) for word in words]
-    if isinstance(tokenizer, SentencePieceTokenizer):
+    if kind.startswith("spm"):  # with `keep_accents`, SentencePiece decomposes characters
         rejected.append(decomposed)
     for tokenize in (graph.tokenize, graph.tokenize_with_offsets):
         for word in rejected:
