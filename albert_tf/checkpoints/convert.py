@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
+from unicodedata import normalize
 
 import keras
 import numpy as np
@@ -317,7 +318,9 @@ def comparison_texts(tokenizer: Tokenizer) -> list[str]:
     ids = [i for i, token in enumerate(tokenizer.tokens) if not _NOT_TEXT.fullmatch(token)]
     pieces = [ids[start : start + _PIECES] for start in range(0, len(ids), _PIECES)]
     # Cleaned, because the versions of Unicode decompose different characters.
-    return [*_TEXTS, *map(tokenizer.clean, map(tokenizer.decode, pieces))]
+    # The tokenizers library sorts marks, and SentencePiece does not.
+    texts = (normalize("NFC", text) if tokenizer.keep_accents else text for text in _TEXTS)
+    return [*texts, *map(tokenizer.clean, map(tokenizer.decode, pieces))]
 
 
 def tokenizer_outputs(tokenizer: Tokenizer) -> Arrays:

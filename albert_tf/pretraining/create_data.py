@@ -15,7 +15,13 @@ from albert_tf.data.files import expand_shards, match_files
 from albert_tf.data.parallel import available_cores
 from albert_tf.pretraining.corpus import check_text, cut_into_blocks
 from albert_tf.pretraining.create_records import check_outputs, create_records, sample_counts
-from albert_tf.pretraining.instances import ADJACENT, NONE, ORIGINAL, InstanceSettings, same_labels_warning
+from albert_tf.pretraining.instances import (
+    ADJACENT,
+    NONE,
+    ORIGINAL,
+    InstanceSettings,
+    same_labels_warning,
+)
 from albert_tf.pretraining.masking import masking_limit_warning
 from albert_tf.pretraining.settings import PretrainingDataSettings
 from albert_tf.tokenization.loading import tokenizer_from_files

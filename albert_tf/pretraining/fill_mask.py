@@ -172,10 +172,7 @@ class FillMask:
 
 
 def read_model(path: object, name: str, **rules: Any) -> tuple[AlbertForPretraining, Tokenizer]:
-    """Loads a model and its tokenizer for `FillMask`.
-
-    `name` names `path` in error messages. `rules` are `do_lower_case` and `keep_accents`.
-    """
+    """Loads a model and its tokenizer for `FillMask`; see `open_with_tokenizer`."""
     stored = open_with_tokenizer(path, name, **rules)
     if not any(weight.startswith(MASKED_LM_HEAD) for weight in stored.weights):
         heads = ", ".join(heads_in(stored.weights.shapes)) or "none"

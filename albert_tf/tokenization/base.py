@@ -75,8 +75,7 @@ class Tokenizer(abc.ABC):
         pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special tokens.
         starts_word: bool [V]; whether a token starts a word, for whole-word masking.
         do_lower_case: whether text is lower-cased.
-        keep_accents: whether accents, vowel signs and other marks are kept in texts for
-            SentencePiece, where they are removed by default.
+        keep_accents: whether accents and other marks are kept, for SentencePiece.
         files: paths of the tokenizer files, which are stored with a model.
         source: the file for messages. It differs from the first file if that is in the cache.
         counts: the numbers of pieces of all texts that were passed to `count`.

@@ -214,7 +214,11 @@ class SentencePieceTokenizer(Tokenizer):
 
     def _join(self, tokens: list[str]) -> str:
         text = "".join(tokens).replace(WORD_START, " ").strip()
-        return _BYTES.sub(_text_of_bytes, text) if self.byte_ids else text
+        if not self.byte_ids:
+            return text
+        return _BYTES.sub(
+            lambda b: bytes.fromhex(b[0][3:-1].replace("><0x", "")).decode(errors="replace"), text
+        )
 
     _starts_word = staticmethod(sentencepiece_starts_word)
 
@@ -278,10 +282,6 @@ class SentencePieceTokenizer(Tokenizer):
         return {
             piece: [*filter(None, part), ","] for piece, part in zip(pieces, parts, strict=True)
         }
-
-
-def _text_of_bytes(pieces: re.Match[str]) -> str:
-    return bytes.fromhex(pieces[0].replace("<0x", "").replace(">", "")).decode(errors="replace")
 
 
 def _text_of_piece(piece: str) -> str:

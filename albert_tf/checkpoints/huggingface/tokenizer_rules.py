@@ -88,8 +88,7 @@ class Differences:
             self.refused.append(f"the rules of {name}")
         self.noted += _unusual(values, _SETTINGS)
         chinese, accents = values.get("tokenize_chinese_chars"), values.get("strip_accents")
-        usual = {"tokenize_chinese_chars": True, "strip_accents": self.lower_case}
-        rules = _unusual(values, usual)
+        rules = _unusual(values, {"tokenize_chinese_chars": True, "strip_accents": self.lower_case})
         if rules and self.kind == WORDPIECE:
             normalizer = {"type": "BertNormalizer", "lowercase": self.lower_case}
             normalizer |= {"handle_chinese_chars": chinese is not False, "strip_accents": accents}

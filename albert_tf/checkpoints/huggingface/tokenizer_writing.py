@@ -145,7 +145,7 @@ def _sentencepiece(tokenizer: SentencePieceTokenizer, proto: Any) -> Rules:
         normalizers += _LOWERCASE
     if spec.precompiled_charsmap:
         if "\uac00" in normalize("\u1100\u1161"):  # composes Hangul
-            normalizers.append(_rule("NFC"))
+            normalizers.append(_rule("NFKC" if tokenizer.keep_accents else "NFC"))
         charsmap = base64.b64encode(spec.precompiled_charsmap).decode()
         normalizers.append(_rule("Precompiled", precompiled_charsmap=charsmap))
     # Whether pieces belong to one word, and whether "▁" is nothing but the start of a word.
