@@ -3,10 +3,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from albert_tf.data.files import match_files
 from albert_tf.data.tfrecord import count_records, read_records
+from albert_tf.pretraining.batching import parse_batch
 from albert_tf.pretraining.corpus import Block, cut_into_blocks
 from albert_tf.pretraining.create_data import CreationReport
 from albert_tf.pretraining.create_records import (
@@ -17,10 +19,15 @@ from albert_tf.pretraining.create_records import (
     shuffled_jobs,
     shuffled_order,
 )
-from albert_tf.pretraining.instances import InstanceSettings, SegmentSettings
+from albert_tf.pretraining.instances import Documents, InstanceSettings, SegmentSettings
 from albert_tf.pretraining.masking import MaskingSettings, masking_limit_warning
 from albert_tf.pretraining.record_checks import check_record_files
+from albert_tf.pretraining.settings import PretrainingDataSettings
+from albert_tf.pretraining.word_starts import WordStarts
 from albert_tf.tokenization.base import Tokenizer
+from albert_tf.tokenization.loading import tokenizer_from_files
+from albert_tf.tokenization.word_piece import WordPieceTokenizer
+from tests.huggingface import accents
 
 SETTINGS = InstanceSettings(
     SegmentSettings(48), MaskingSettings(max_predictions_per_seq=9), dupe_factor=2, random_seed=7
@@ -262,3 +269,85 @@ def test_unknown_pieces_are_counted_by_all_workers(tmp_path, word_pieces, worker
     assert "vocabulary words.txt, most often '✓', '도', '서'" in next(report.warnings())
     sampled = sample_counts(cut_into_blocks(files, 100), word_pieces, workers)
     assert {name: counts[name] for name in sampled} == sampled
+
+
+# Word starts
+
+CHINESE = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"我们喜欢北京。", "ab", "##c"]
+
+
+def words_of(tokenizer: Tokenizer, line: str, *, has_icu: bool = True) -> list[str]:
+    """Returns the words of a line, as joined tokens."""
+    ids = tokenizer.encode(line)
+    marked = WordStarts(tokenizer, has_icu).mark(Documents.from_segments([ids], [0, 1])).ids
+    starts = marked < tokenizer.vocab_size
+    np.testing.assert_array_equal(marked % (tokenizer.vocab_size + 1), ids)
+    parts = np.split(np.array(tokenizer.convert_ids_to_tokens(ids)), np.flatnonzero(starts)[1:])
+    return ["".join(part) for part in parts]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Đường GROẞE schön, ma", ["▁đường", "▁große", "▁schön", ",", "▁ma"]),
+        ("má (x)a", ["▁má", "▁(", "x", ")", "a"]),
+        ("東京日本語を食べる。", ["▁東京", "日本語", "を", "食べる", "。"]),
+    ],
+)
+def test_words_of_sentencepiece(tmp_path, text, words):
+    file = accents.write_model(tmp_path / "spiece.model")
+    tokenizer = tokenizer_from_files(spm_model_file=file, keep_accents=True)
+    assert words_of(tokenizer, text) == words
+
+
+def test_words_of_chinese():
+    tokenizer = WordPieceTokenizer(CHINESE)
+    text, rest = "我们喜欢北京。abc我们龘北京", ["。", "ab##c"]
+    words = ["我们", "喜欢", "北京", *rest, "我们", "[UNK]", "北京"]
+    assert words_of(tokenizer, text) == words
+    characters = [*"我们喜欢北京", *rest, *"我们", "[UNK]", *"北京"]
+    assert words_of(tokenizer, text, has_icu=False) == characters
+
+
+def test_records_with_words_of_several_characters(tmp_path):
+    """All tokens of a word are masked, and the files do not depend on the number of processes."""
+    text, tokenizer = tmp_path / "text.txt", WordPieceTokenizer(CHINESE)
+    text.write_text("我们喜欢北京。我们喜欢。\n北京喜欢我们。\n\n" * 40, "utf-8")
+    settings = replace(SETTINGS, word_starts="unicode", has_icu=True)
+    made = []
+    for n in (1, 2):
+        outputs, counts = create(
+            str(text), tmp_path / str(n), tokenizer, settings, num_workers=n, block_bytes=999
+        )
+        made.append(content(outputs))
+    assert made[0] == made[1]
+    records = parse_batch(list(read_records(outputs[0])), SETTINGS.feature_specs)
+    ids, starts = records["input_ids"].numpy(), records["token_boundary"].numpy()
+    assert ids.max() < len(CHINESE)
+    positions = records["masked_lm_positions"].numpy()
+    masked = np.zeros_like(ids)
+    np.put_along_axis(masked, positions, records["masked_lm_weights"].numpy() > 0, axis=1)
+    inside = (starts[:, 1:] == 0) & (records["input_mask"].numpy()[:, 1:] > 0)
+    assert inside.sum() > 200
+    np.testing.assert_array_equal(masked[:, 1:][inside], masked[:, :-1][inside])
+    report = CreationReport(settings, counts, 1.0)
+    assert any("word_starts=unicode" in line for line in report.lines())
+    assert not [line for line in report.warnings() if "icu4py" in line]
+    outputs, counts = create(
+        str(text), tmp_path / "without", tokenizer, replace(settings, has_icu=False)
+    )
+    assert counts["unspaced_words"] == 40 * 16
+    assert any("icu4py" in line for line in CreationReport(settings, counts, 1.0).warnings())
+
+
+@pytest.mark.parametrize(
+    ("given", "word_starts"),
+    [
+        ({}, "original"),
+        ({"keep_accents": True}, "unicode"),
+        ({"word_starts": "unicode"}, "unicode"),
+    ],
+)
+def test_default_word_starts(given, word_starts):
+    settings = PretrainingDataSettings(input_file="a", output_file="b", **given)
+    assert settings.instances().word_starts == word_starts
