@@ -54,7 +54,7 @@ def load_tokenizer(
         return load_files(files, do_lower_case is not False, bool(keep_accents))
     # Files do not need TensorFlow, which these modules import.
     from albert_tf.checkpoints.formats import open_model
-    from albert_tf.checkpoints.model_choice import choose_accents
+    from albert_tf.checkpoints.stored_model import choose_accents
 
     stored = open_model(os.fspath(path))
     stored = dataclasses.replace(stored, keep_accents=choose_accents(keep_accents, [stored]))

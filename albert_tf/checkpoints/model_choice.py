@@ -30,7 +30,7 @@ from albert_tf.checkpoints.model_directory import (
     with_vocabulary,
 )
 from albert_tf.checkpoints.report import check_no_other_model
-from albert_tf.checkpoints.stored_model import StoredModel, StoredTokenizer
+from albert_tf.checkpoints.stored_model import StoredModel, StoredTokenizer, choose_accents
 from albert_tf.config import GROWING, PRESETS, AlbertConfig
 from albert_tf.data.errors import UserError
 from albert_tf.tokenization.base import Tokenizer
@@ -260,18 +260,6 @@ def _choose_lower_case(
             other.path,
             other.do_lower_case,
         )
-    return given
-
-
-def choose_accents(given: bool | None, sources: Sequence[StoredModel]) -> bool | None:
-    """Returns `keep_accents`, or the value of the first source. Rejects contradictions."""
-    for source in sources:
-        if given is not None and source.keep_accents not in (None, given):
-            raise UserError(
-                f"`keep_accents`={given} contradicts {source.path}, which was trained with "
-                f"`keep_accents`={source.keep_accents}. Omit the setting, or use another model."
-            )
-        given = source.keep_accents if given is None else given
     return given
 
 

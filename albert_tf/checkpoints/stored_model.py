@@ -173,8 +173,7 @@ class StoredModel:
     config_file: str | None = None
     stored_tokenizer: StoredTokenizer = StoredTokenizer()
     do_lower_case: bool | None = None  # whether text is lower-cased. `None` if unknown.
-    # Whether accents are kept. `None` if unknown; set by `formats.open_model`.
-    keep_accents: bool | None = None
+    keep_accents: bool | None = None  # whether accents are kept. `None` if unknown.
     task: StoredTask | None = None  # task that the head was trained for. `None` if unknown.
     checkpoint: str = ""  # file of the weights, or prefix of TensorFlow's files
     # Opens the weights. If `None`, `open_weights` of the format's module is used.
@@ -239,3 +238,15 @@ class StoredModel:
         """The weights, opened once."""
         assert self.open_weights is not None, self.format
         return self.open_weights()
+
+
+def choose_accents(given: bool | None, sources: Sequence[StoredModel]) -> bool | None:
+    """Returns `keep_accents`, or the value of the first source. Rejects contradictions."""
+    for source in sources:
+        if given is not None and source.keep_accents not in (None, given):
+            raise UserError(
+                f"`keep_accents`={given} contradicts {source.path}, which was trained with "
+                f"`keep_accents`={source.keep_accents}. Omit the setting, or use another model."
+            )
+        given = source.keep_accents if given is None else given
+    return given

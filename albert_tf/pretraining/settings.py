@@ -109,10 +109,9 @@ class PretrainingDataSettings(Settings):
         Also select as many other tokens as are masked, permute them, and predict them. This
         doubles the number of prediction slots in the records.""")
     word_starts: str | None = setting(None, "Masking", choices=WORD_STARTS)("""
-        How words are found. original: as in the original release, which suits only English and
-        WordPiece. unicode: by the rules of all languages, with icu4py (pip install
-        "albert_tf[languages]") for Chinese, Japanese, Thai, Lao, Khmer and Burmese. Default:
-        unicode with --keep_accents, otherwise original.""")
+        How words are found. original: as in the original release, for English. unicode: for all
+        languages; Chinese, Japanese, Thai, Lao, Khmer and Burmese need icu4py (pip install
+        "albert_tf[languages]"). Default: unicode with --keep_accents, otherwise original.""")
     num_workers: int | None = setting(None, "Devices", at_least=1)("""
         Number of processes. Default: one per processor core. Does not change the records.""")
     runner: str | None = setting(None, "Devices")("""

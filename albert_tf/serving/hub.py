@@ -57,7 +57,6 @@ def export_hub_module(
         raise UserError(f"`format` must be 'tf2' or 'tf1_hub'. Received: {format!r}")
     path = as_path("path", path)
     export_path = as_path("export_path", export_path, "path of a directory")
-
     rules: dict[str, Any] = {"do_lower_case": do_lower_case, "keep_accents": keep_accents}
 
     def export() -> ConversionReport:

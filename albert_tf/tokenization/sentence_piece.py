@@ -35,8 +35,7 @@ def clean_text(
     Collapses and strips white space (if `collapse_blanks`), applies NFKD and removes combining
     characters (unless `keep_accents`), and lower-cases the text (if `do_lower_case`).
 
-    Source: `preprocess_text` of the original's tokenization module. `keep_accents` is a setting of
-        the AlbertTokenizer of transformers.
+    Source: `preprocess_text` of the original's tokenization module and of transformers.
     """
     if collapse_blanks:
         text = " ".join(text.split())
@@ -276,12 +275,12 @@ class SentencePieceTokenizer(Tokenizer):
         pieces = [p for p in self.tokens if len(p) > 1 and p[-1] == "," and p[-2].isdigit()]
         texts = [piece[:-1].replace(WORD_START, "") for piece in pieces]
         parts = self._processor.encode(texts, out_type=str, num_threads=1)
+        found = {}
         for piece, part in zip(pieces, parts, strict=True):
             if self.keep_accents and not piece.startswith(WORD_START):
                 part[0] = part[0].removeprefix(WORD_START)
-        return {
-            piece: [*filter(None, part), ","] for piece, part in zip(pieces, parts, strict=True)
-        }
+            found[piece] = [*filter(None, part), ","]
+        return found
 
 
 def _text_of_piece(piece: str) -> str:
