@@ -98,7 +98,7 @@ def stored_facts(record_file: str) -> dict[str, Any]:
     later = {
         LOWER_CASE: stored[3] == "True",
         SENTENCE_LOSS: stored[4],
-        KEEP_ACCENTS: stored[5] is not None,
+        KEEP_ACCENTS: bool(stored[5]),
     }
     return {VOCABULARY: stored[2], **(later if stored[3] else {})}
 

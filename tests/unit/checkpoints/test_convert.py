@@ -163,16 +163,16 @@ def test_ids_of_the_tokenizers_library_are_compared(source, target, monkeypatch,
     assert "학교" in "".join(seen)
 
 
-@pytest.mark.parametrize("setting", ["keep_accents", None])
+@pytest.mark.parametrize("setting", ["remove_space", None])
 def test_other_rules_of_the_source_are_reported(source, target, tmp_path, setting):
     convert(source, "huggingface", str(target))
     config = json.loads((target / "tokenizer_config.json").read_text())
     if setting:
         (target / "tokenizer.json").unlink()
-        (target / "tokenizer_config.json").write_text(json.dumps({**config, setting: True}))
+        (target / "tokenizer_config.json").write_text(json.dumps({**config, setting: False}))
     report = convert(str(target), "original", str(tmp_path / "again"))
     assert (report.tokenizer == "the same") == (setting is None)
-    assert ("keep_accents" in report.tokenizer) == (setting is not None)
+    assert ("remove_space" in report.tokenizer) == (setting is not None)
 
 
 def test_ids_of_keras_hub_are_not_called_the_same(source, target):
