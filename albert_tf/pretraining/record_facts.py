@@ -95,12 +95,11 @@ def stored_facts(record_file: str) -> dict[str, Any]:
     if not stored or stored[1] != digest(record_file, 2):
         logging.warning("%s is ignored, because it does not belong to %s", path, record_file)
         return {}
-    later = {
-        LOWER_CASE: stored[3] == "True",
-        SENTENCE_LOSS: stored[4],
-        KEEP_ACCENTS: bool(stored[5]),
-    }
-    return {VOCABULARY: stored[2], **(later if stored[3] else {})}
+    found = {VOCABULARY: stored[2]}
+    if not stored[3]:
+        return found
+    later = {SENTENCE_LOSS: stored[4], KEEP_ACCENTS: bool(stored[5])}
+    return {**found, LOWER_CASE: stored[3] == "True", **later}
 
 
 def common_facts(

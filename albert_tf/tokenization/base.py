@@ -81,12 +81,11 @@ class Tokenizer(abc.ABC):
         counts: the numbers of pieces of all texts that were passed to `count`.
     """
 
-    keep_accents = False
-
     def __init__(self, tokens: Sequence[str], do_lower_case: bool, files: Sequence[str]) -> None:
         self.tokens = list(tokens)
         self.vocab_size = len(self.tokens)
         self.do_lower_case = do_lower_case
+        self.keep_accents = False
         self.files = list(files)
         self.source = self.files[0] if self.files else "The vocabulary"
         self._ids = {token: i for i, token in enumerate(self.tokens)}
