@@ -32,7 +32,9 @@ from albert_tf.multiple_choice.run import run_multiple_choice as run_multiple_ch
 from albert_tf.multiple_choice.settings import MultipleChoiceSettings as MultipleChoiceSettings
 from albert_tf.pretraining.create_data import create_pretraining_data as create_pretraining_data
 from albert_tf.pretraining.fill_mask import FillMask as FillMask
+from albert_tf.pretraining.prepare_text import prepare_text as prepare_text
 from albert_tf.pretraining.run import run_pretraining as run_pretraining
+from albert_tf.pretraining.settings import PrepareTextSettings as PrepareTextSettings
 from albert_tf.pretraining.settings import PretrainingDataSettings as PretrainingDataSettings
 from albert_tf.pretraining.settings import PretrainingSettings as PretrainingSettings
 from albert_tf.pretraining.vocabulary import train_sentencepiece as train_sentencepiece

@@ -14,7 +14,7 @@ from albert_tf.version import __version__
 
 NAME = "albert_tf"
 COMMANDS = {
-    "Data": ("train_sentencepiece", "create_pretraining_data"),
+    "Data": ("prepare_text", "train_sentencepiece", "create_pretraining_data"),
     "Training": (
         "run_pretraining",
         "run_classifier",

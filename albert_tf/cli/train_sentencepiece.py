@@ -1,11 +1,13 @@
 r"""Trains a SentencePiece vocabulary on text.
 
-The settings are the same as for the released English models.
+The default settings are those of the released English models. For other languages, use
+--keep_accents.
 
     albert_tf train_sentencepiece --input_file='text/*.txt' --model_prefix=vocab/30k \
-        --vocab_size=30000
+        --vocab_size=30000 --keep_accents
 """
 
+import dataclasses
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -20,14 +22,7 @@ FLAGS = Flags(VocabularySettings)
 def run(settings: VocabularySettings) -> None:
     # Signals are handled in the main thread, but only while it runs Python code.
     with ThreadPoolExecutor(1) as thread:
-        training = thread.submit(
-            train_sentencepiece,
-            settings.input_file,
-            settings.model_prefix,
-            settings.vocab_size,
-            settings.do_lower_case,
-            dry_run=settings.dry_run,
-        )
+        training = thread.submit(train_sentencepiece, **dataclasses.asdict(settings))
         while not training.done():
             time.sleep(0.1)
     training.result()

@@ -324,8 +324,8 @@ def folder_names(folder: str) -> list[str]:
     return sorted(os.listdir(folder)) if os.path.isdir(folder) else []
 
 
-def _find_files(pattern: str) -> list[str]:
-    """Returns the sorted files that match a glob pattern.
+def _find_paths(pattern: str) -> list[str]:
+    """Returns the sorted files and directories that match a glob pattern.
 
     `*` does not match a leading dot, and no pattern matches temporary names.
     """
@@ -334,32 +334,45 @@ def _find_files(pattern: str) -> list[str]:
         return sorted(
             path
             for path in _gfile().glob(pattern)
-            if os.path.basename(path).startswith(".") == is_hidden
-            and not (_TEMPORARY.search(path) or _gfile().isdir(path))
+            if os.path.basename(path).startswith(".") == is_hidden and not _TEMPORARY.search(path)
         )
     literal = pattern  # the part that exists, such as the directory `runs [old]`
     while literal and not os.path.lexists(literal):
         literal = os.path.dirname(literal.rstrip("/"))
     matches = glob.glob(glob.escape(literal) + pattern[len(literal) :])
-    return sorted(
-        path
-        for path in matches
-        if not (_TEMPORARY.search(path, len(literal)) or os.path.isdir(path))
-    )
+    return sorted(path for path in matches if not _TEMPORARY.search(path, len(literal)))
 
 
-def match_files(patterns: str) -> list[str]:
+def _is_folder(path: str) -> bool:
+    return _gfile().isdir(path) if is_remote(path) else os.path.isdir(path)
+
+
+def _files_in(folder: str) -> Iterator[str]:
+    """Yields the files in a directory and its subdirectories, except hidden files."""
+    for name in folder_names(folder):
+        if not name.startswith("."):
+            path = os.path.join(folder, name)
+            yield from _files_in(path) if _is_folder(path) else [path]
+
+
+def match_files(patterns: str, *, in_folders: bool = False) -> list[str]:
     """Returns the files that match comma-separated glob patterns, without duplicates.
 
-    Files are in the order of the patterns, and sorted within each pattern. An existing directory at
-    the start of a local pattern, such as `runs [old]`, is taken literally. Raises ValueError if a
-    pattern matches no file, or there is no pattern.
+    Files are in the order of the patterns, and sorted within each pattern. With `in_folders`, all
+    files in matching directories are returned. An existing directory at the start of a local
+    pattern, such as `runs [old]`, is taken literally. Raises ValueError if a pattern matches no
+    file, or there is no pattern.
 
     Differs: the original ignores a pattern that matches no file.
     """
     files: dict[str, None] = {}
     for pattern in filter(None, (part.strip() for part in patterns.split(","))):
-        matches = _find_files(pattern)
+        matches = []
+        for path in _find_paths(pattern):
+            if not _is_folder(path):
+                matches.append(path)
+            elif in_folders:
+                matches += _files_in(path)
         if not matches:
             raise UserError(f"no file matches {pattern!r}. Pass existing files or patterns.")
         files.update(dict.fromkeys(matches))
@@ -369,20 +382,22 @@ def match_files(patterns: str) -> list[str]:
 
 
 def expand_shards(names: str) -> list[str]:
-    """Returns the paths in a comma-separated list; "a@2" means a-00000-of-00002, a-00001-of-00002.
+    """Returns the paths in a comma-separated list, with "a@2.txt" as two paths.
 
+    These are a-00000-of-00002.txt and a-00001-of-00002.txt. An extension is optional.
     Raises ValueError if the number after an @ is 0.
     """
     paths = []
     for name in filter(None, (part.strip() for part in names.split(","))):
-        sharded = re.fullmatch(r"(.+)@(\d+)", name)
+        sharded = re.fullmatch(r"(.+)@(\d+)(\.\w+)?", name)
         if not sharded:
             paths.append(name)
             continue
         count = int(sharded[2])
         if not count:
             raise UserError(f"The number after the @ must be at least 1. Received: {name!r}")
-        paths += [f"{sharded[1]}-{number:05d}-of-{count:05d}" for number in range(count)]
+        start, end = sharded[1], sharded[3] or ""
+        paths += [f"{start}-{number:05d}-of-{count:05d}{end}" for number in range(count)]
     return paths
 
 

@@ -7,7 +7,7 @@ cut about every 4 MiB, at the next start of a document.
 import re
 import sys
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
@@ -25,6 +25,10 @@ from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer, senten
 BLOCK_BYTES = 4 << 20
 _SHORT_BYTES = 64 << 10  # most documents are shorter
 _FILES_AT_A_TIME = 16
+# The default of SentencePiece, which ignores longer lines.
+LONGEST_LINE = 4192  # bytes
+# The last end of a sentence in a text, otherwise the last blank.
+_CUT = re.compile("(?s:.*)(?:[.!?] |。|！|？|। |۔ |؟ |။|។)|(?s:.*) ".encode())
 _EMPTY_LINE = re.compile(rb"\n[ \t\r\f\v]*\n")
 
 
@@ -168,7 +172,9 @@ def read_documents(block: Block, tokenizer: Tokenizer) -> Documents:
     counts = PieceCounts(documents_cut=int(block.cuts_document))
     continuing = _continuing_characters(tokenizer)
     for span in block.spans:
-        lines = _decode(span).split("\n")
+        text = _decode(span)
+        lines = text.split("\n")
+        counts.update(characters=len(text), changed_characters=tokenizer.count_changed(text))
         rows = tokenizer.encode_batch(lines)
         counts.add(tokenizer, lines, rows)
         for line, ids in zip(lines, rows, strict=True):
@@ -209,3 +215,29 @@ def _mark_unknown_pieces(
         else i
         for i, piece in zip(ids, tokenizer.tokenize(line), strict=True)
     ]
+
+
+def cut_line(line: str, longest: int) -> Iterator[str]:
+    """Yields the parts of a line, each of at most `longest` bytes of UTF-8; see `find_cut`."""
+    if len(line) * 4 <= longest or len(data := line.encode()) <= longest:
+        yield line
+        return
+    start = 0
+    while start < len(data):
+        end = find_cut(data, start, start + longest)
+        yield data[start:end].decode().strip(" ")
+        start = end
+
+
+def find_cut(data: bytes | bytearray, start: int, end: int) -> int:
+    """Returns the best place up to `end` at which to cut a line of UTF-8.
+
+    This is the end of a sentence, otherwise a blank, otherwise the end of a character.
+    """
+    if end >= len(data):
+        return len(data)
+    if found := _CUT.match(data, start, end):
+        return found.end()
+    while data[end] & 0xC0 == 0x80:  # inside a character
+        end -= 1
+    return end

@@ -152,8 +152,7 @@ class CreationReport:
     def warnings(self) -> Iterator[str]:
         """Yields a warning for each likely mistake in the text."""
         c, segments = PieceCounts(self.counts), self.settings.segments
-        if c.is_poor:
-            yield c.warning(self.vocabulary)
+        yield from c.warnings(self.vocabulary)
         if c["random_parts_of_only_document"]:
             yield (
                 f"{c['random_parts_of_only_document']:,} of {c['random_parts']:,} random second "

@@ -18,6 +18,7 @@ from albert_tf.pretraining.instances import (
 )
 from albert_tf.pretraining.masking import MaskingSettings
 from albert_tf.settings import Settings, changed, dry_run_setting, required, setting
+from albert_tf.tokenization.sentence_piece import clean_text
 from albert_tf.training.settings import STEPS_HELP, WARMUP_HELP, OptimizerConfig, TrainingSettings
 
 
@@ -29,10 +30,62 @@ class VocabularySettings(Settings):
         Text to read: comma-separated files or globs. UTF-8, one sentence per line.""")
     do_lower_case: bool = setting(True, "Data")("""
         Lower-case the text. Use the same setting with the tokenizer.""")
+    keep_accents: bool = setting(False, "Data")("""
+        Keep accents, vowel signs and other marks. Use the same setting with the tokenizer. By
+        default, they are removed, as in the original release, which suits only English.""")
     vocab_size: int = setting(30000, "Data", at_least=1)("""
         Number of pieces, including special symbols.""")
+    character_coverage: float = setting(0.99995, "Data", at_least=0.98, at_most=1)("""
+        Fraction of the characters of the text that pieces must cover. The rarest characters become
+        unknown pieces.""")
+    user_defined_symbols: Sequence[str] = setting(
+        ("(", ")", '"', "-", ".", "–", "£", "€"), "Data"
+    )("""
+        Comma-separated texts that are always pieces of their own, such as punctuation.""")
+    byte_fallback: bool = setting(False, "Data")("""
+        Add 256 pieces for bytes, which represent characters that no other piece covers. No piece is
+        unknown.""")
+    input_sentence_size: int = setting(10_000_000, "Data", at_least=1)("""
+        Number of lines to train on. If the text has more, they are drawn at random.""")
     model_prefix: str = required("Output")("""
         Path of the files to write, without their extensions .model and .vocab.""")
+    dry_run: bool = dry_run_setting()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        symbols = self.user_defined_symbols
+        if isinstance(symbols, str):
+            raise TypeError(f"`user_defined_symbols` must be a list. Received: {symbols!r}")
+        for symbol in symbols:
+            clean = clean_text(symbol, self.do_lower_case, keep_accents=self.keep_accents)
+            if clean != symbol or " " in symbol or not symbol:
+                raise UserError(
+                    "`user_defined_symbols` must not be empty, contain blanks, or change in the "
+                    f"normalization of the text. Received: {symbol!r}, which becomes {clean!r}"
+                )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrepareTextSettings(Settings):
+    """Settings of `prepare_text`, named after the flags of the command.
+
+    `input_file`, `output_file` and `language` are required. For all flags, see docs/flags.md. For
+    errors, see `ClassificationSettings`.
+    """
+
+    input_file: str = required("Data")("""
+        Text to read: comma-separated files, globs or directories, or - for the standard input.
+        UTF-8, as plain text, files of a Wikipedia extractor (<doc>) or JSON Lines, which may be
+        compressed (.gz, .bz2, .xz, .zst). The format is detected from the content.""")
+    output_file: str = required("Output")("""
+        Text file to write, or several comma-separated files, to which the documents are written in
+        turn. name@2.txt stands for name-00000-of-00002.txt and name-00001-of-00002.txt.""")
+    language: str = required("Data")("ISO 639 code of the language, such as de, tr or zh.")
+    text_key: str = setting("text", "Data")("Key of the text in JSON Lines.")
+    drop_duplicates: bool = setting(False, "Data")("""
+        Drop documents that are equal to an earlier document, except for white space.""")
+    num_workers: int | None = setting(None, "Devices", at_least=1)("""
+        Number of processes. Default: one per processor core. Does not change the output.""")
     dry_run: bool = dry_run_setting()
 
 

@@ -182,6 +182,10 @@ class Tokenizer(abc.ABC):
             batch["offsets"] = np.stack(limits, axis=-1)
         return batch
 
+    def count_changed(self, text: str) -> int:
+        """Returns the number of accents and other marks that the tokenizer removes."""
+        return 0
+
     def count(self, texts: Sequence[str], ids: Sequence[list[int]] | None = None) -> None:
         """Counts the pieces of texts, whose ids may be known, and warns once of unknown pieces."""
         self.counts.add(self, texts, self.encode_batch(texts) if ids is None else ids)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from absl import logging
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from albert_tf.tokenization.base import Tokenizer
 
 _LIMIT = 0.01  # larger shares of unknown or unreachable pieces are reported as warnings
+_LIMIT_OF_TRAINING = 0.005  # for the text of a vocabulary or of pretraining
 _TEXTS_SEARCHED = 1000  # per call of `add`, for unknown characters
 _COUNTED, _NAMED = 100, 8  # most frequent unknown characters
 _CHARACTER = "unknown_piece "  # prefix of the counts of unknown characters
@@ -56,7 +57,32 @@ class PieceCounts(Counter[str]):
         """Returns the share of unknown pieces and the number of pieces per word."""
         share = self["unknown_pieces"] / max(self["pieces"], 1)
         rate = self["pieces"] / max(self["words"], 1)
-        return f"unknown_pieces={share:.2%} pieces_per_word={rate:.2f}"
+        changed = f" changed_characters={self._share_changed:.2%}" * ("characters" in self)
+        return f"unknown_pieces={share:.2%} pieces_per_word={rate:.2f}{changed}"
+
+    @property
+    def _share_changed(self) -> float:
+        return self["changed_characters"] / max(self["characters"], 1)
+
+    def warnings(self, vocabulary: str, *, is_new: bool = False) -> Iterator[str]:
+        """Yields warnings if the vocabulary or the normalization does not suit the text.
+
+        `is_new` is whether the vocabulary was trained on the text.
+        """
+        if self._share_changed > _LIMIT_OF_TRAINING:
+            yield (
+                f"Normalization removes or changes {self._share_changed:.2%} of the characters, "
+                "such as accents and vowel signs. Pass `keep_accents` to train_sentencepiece and "
+                "create_pretraining_data, unless the model needs the original normalization."
+            )
+        if self.is_poor and not is_new:
+            yield self.warning(vocabulary)
+        elif self["unknown_pieces"] > _LIMIT_OF_TRAINING * self["pieces"]:
+            yield (
+                f"{self['unknown_pieces']:,} of {self['pieces']:,} pieces are unknown to the "
+                f"vocabulary {vocabulary}. Train it with a larger `character_coverage` or with "
+                "`byte_fallback`."
+            )
 
     def warning(self, vocabulary: str) -> str:
         """Returns a warning that names the most frequent unknown characters."""

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain
 from typing import Any
 
+import numpy as np
 import sentencepiece
 from sentencepiece.sentencepiece_pb2 import SentencePieceText
 
@@ -24,6 +25,16 @@ _DROP_COMBINING: FilledTable[int, int | None] = FilledTable(
 # characters, NFKD only reorders combining characters, which are removed.
 _CLEAN_CHARACTERS: FilledTable[str, str] = FilledTable(
     lambda character: unicodedata.normalize("NFKD", character).translate(_DROP_COMBINING)
+)
+
+
+# Characters that lose something: NFKC, which SentencePiece applies later, does not restore them.
+_IS_CHANGED: FilledTable[str, bool] = FilledTable(
+    lambda character: (
+        unicodedata.combining(character) > 0
+        or unicodedata.normalize("NFKC", _CLEAN_CHARACTERS[character])
+        != unicodedata.normalize("NFKC", character)
+    )
 )
 
 
@@ -171,6 +182,13 @@ class SentencePieceTokenizer(Tokenizer):
         """Returns the text after `clean_text`."""
         return clean_text(text, self.do_lower_case, keep_accents=self.keep_accents)
 
+    def count_changed(self, text: str) -> int:
+        """Returns the number of characters that are removed or changed unless `keep_accents`."""
+        if self.keep_accents or text.isascii():
+            return 0
+        numbers = np.bincount(np.frombuffer(text.encode("utf-32-le"), np.uint32))
+        return sum(int(numbers[code]) for code in np.flatnonzero(numbers) if _IS_CHANGED[chr(code)])
+
     def tokenize(self, text: str) -> list[str]:
         """Returns the pieces of a raw text; an unknown piece is the text that it covers."""
         return self.tokenize_clean(self.clean(text))
@@ -315,27 +333,24 @@ def _places_of_parts(parts: Sequence[str], text: str) -> Iterator[tuple[int, int
 
 
 def train_sentence_piece(
-    sentences: Iterable[str],
-    model_prefix: str | os.PathLike,
-    vocab_size: int,
-    do_lower_case: bool = True,
+    sentences: Iterable[str], model_prefix: str | os.PathLike, vocab_size: int, **options: Any
 ) -> None:
     """Trains a unigram vocabulary and writes `<model_prefix>.model` and `<model_prefix>.vocab`.
 
-    If there are more than 10 million sentences, a random sample of them is used. `vocab_size`
-    includes the special tokens, which come first: <pad>, <unk>, [CLS], [SEP] and [MASK]. Raises
-    ValueError if there is no text, or if `vocab_size` does not fit the text.
+    `vocab_size` includes the special tokens, which come first: <pad>, <unk>, [CLS], [SEP] and
+    [MASK]. `options` are further options of SentencePiece. Raises ValueError if there is no text,
+    or if `vocab_size` does not fit the text.
 
     Source: the training command in the README of the original release.
     """
-    cleaned = filter(None, (clean_text(sentence, do_lower_case) for sentence in sentences))
-    first = next(cleaned, None)
+    sentences = iter(sentences)
+    first = next(sentences, None)
     if first is None:
         raise UserError("There is nothing to train on: `input_file` has no line of text.")
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=chain([first], cleaned),
+            sentence_iterator=chain([first], sentences),
             model_writer=model,
             vocab_size=vocab_size,
             model_type="unigram",
@@ -344,11 +359,9 @@ def train_sentence_piece(
             bos_id=-1,
             eos_id=-1,
             control_symbols=["[CLS]", "[SEP]", "[MASK]"],
-            user_defined_symbols=["(", ")", '"', "-", ".", "–", "£", "€"],
-            character_coverage=0.99995,
-            input_sentence_size=10_000_000,
             shuffle_input_sentence=True,
             minloglevel=1,
+            **options,
         )
     except RuntimeError as error:
         raise UserError(

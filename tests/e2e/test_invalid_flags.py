@@ -18,6 +18,7 @@ from albert_tf.cli import (
     export_checkpoints,
     export_litert,
     export_to_tfhub,
+    prepare_text,
     run_ablations,
     run_classifier,
     run_pretraining,
@@ -161,6 +162,15 @@ VOCABULARY = [
     ({"input_file": "{folder}/words", "model_prefix": "{folder}/words/vocab"}, "--model_prefix"),
     ({"input_file": "{folder}/utf-16"}, "utf-16"),
 ]
+RAW_TEXT = [
+    ({"input_file": "{folder}/utf-16"}, "utf-16 is not UTF-8"),
+    (
+        {"input_file": "{folder}/json", "text_key": "content"},
+        "--text_key",
+    ),
+    ({"language": "german"}, "--language must be the ISO 639 code"),
+    ({"output_file": "{folder}/words/a@2.txt"}, "--output_file"),
+]
 ABLATIONS = [
     ({"arguments": ["--seed=4"]}, "--seed"),
     ({"depths": "0"}, "depth-0"),
@@ -285,6 +295,19 @@ def vocabulary_run(folder, golden):
     return Files(folder, golden, model_prefix="{folder}/new/vocab")
 
 
+def raw_text_run(folder, golden):
+    (folder / "words").write_text("some words\n")
+    (folder / "json").write_text('{"text": "some words"}\n')
+    (folder / "utf-16").write_text("W\u00f6rter\n", "utf-16")
+    return Files(
+        folder,
+        golden,
+        input_file="{folder}/words",
+        output_file="{folder}/new/text@2.txt",
+        language="de",
+    )
+
+
 def ablation_run(folder, golden):
     PretrainingRun(folder)
     return Files(
@@ -335,6 +358,7 @@ COMMANDS = {
     "squad": (run_squad, squad_run, TRAINING, SQUAD),
     "records": (create_pretraining_data, records_run, {}, RECORDS),
     "vocabulary": (train_sentencepiece, vocabulary_run, {}, VOCABULARY),
+    "text": (prepare_text, raw_text_run, {}, RAW_TEXT),
     "ablations": (run_ablations, ablation_run, {}, ABLATIONS),
     "conversion": (convert_checkpoint, conversion_run, {}, CONVERSION),
     "hub": (export_to_tfhub, hub_run, {}, HUB),

@@ -1,0 +1,23 @@
+r"""Splits raw text into sentences, for vocabularies and pretraining.
+
+The input is plain text (a paragraph per line), files of a Wikipedia extractor, or JSON Lines. The
+output has one sentence per line and an empty line between documents. All cores are used.
+
+    albert_tf prepare_text --input_file=raw --output_file=text/part@8.txt --language=de
+
+    xzcat corpus.xz | albert_tf prepare_text --input_file=- --output_file=text.txt --language=hi
+"""
+
+from albert_tf.cli.app import command
+from albert_tf.cli.flags import Flags
+from albert_tf.pretraining.prepare_text import prepare_text
+from albert_tf.pretraining.settings import PrepareTextSettings
+
+FLAGS = Flags(PrepareTextSettings)
+
+
+def run(settings: PrepareTextSettings) -> None:
+    prepare_text(settings)
+
+
+main = command(__name__, __doc__, FLAGS, run)
