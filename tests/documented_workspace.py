@@ -2,6 +2,7 @@
 
 import csv
 import json
+import random
 import re
 import shutil
 import subprocess
@@ -53,6 +54,23 @@ _FINE_TUNED: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
     "formats.md": {"rte": _PAIRS, "mrpc": _PAIRS},
     "exporting.md": {"mrpc": _PAIRS, "squad1": _SQUAD_1, "squad2": _SQUAD_2, "race": _RACE},
 }  # fmt: skip
+
+
+def german_text(seed: int) -> str:
+    """Returns documents of paragraphs of made-up German sentences, the same words for all seeds."""
+    syllables = re.findall(
+        r"\w+", "ab schö ün ge tra ßen der lich keit mög ei ha ben zu rück fä hig"
+    )
+    rng = random.Random(0)
+    words = ["".join(rng.choices(syllables, k=rng.randint(1, 4))) for _ in range(1500)]
+    rng = random.Random(seed)
+
+    def sentence() -> str:
+        chosen = rng.choices(words, k=rng.randint(3, 14))
+        return " ".join(chosen).capitalize() + rng.choice(".!?")
+
+    paragraphs = (" ".join(sentence() for _ in range(5)) for _ in range(400))
+    return "".join(f"{text}\n" + "\n" * (number % 4 == 0) for number, text in enumerate(paragraphs))
 
 
 class Workspace:
@@ -139,6 +157,12 @@ class Workspace:
         few = "\n".join(lines[:300])
         for name in ("text/heldout/1.txt", "heldout.txt"):
             self.path(name).write_text(few)
+        for name, seed in (
+            ("raw/train/1.txt", 1),
+            ("raw/train/2.txt", 2),
+            ("raw/heldout/1.txt", 3),
+        ):
+            self.path(name).write_text(german_text(seed), "utf-8")
         sentences = [line for line in lines if line][:50]
         self.path("texts.txt").write_text("".join(f"{line}\t{line}\n" for line in sentences))
 
