@@ -131,9 +131,9 @@ class Tokenizer(abc.ABC):
                 as ordinary text. If `False`, they get their ids.
 
         Returns:
-            `input_ids`, `input_mask` (1 = real token) and `segment_ids` (1 = second text), int32
-            [B, S] each, 0 for padding. With `offsets` also `offsets`, int32 [B, S, 2]: start and
-            end of each token in characters; 0, 0 for special tokens and padding.
+            `input_ids` (`pad_id` for padding), `input_mask` (1 = real token) and `segment_ids`
+            (1 = second text), int32 [B, S] each. With `offsets` also `offsets`, int32 [B, S, 2]:
+            start and end of each token in characters; 0, 0 for special tokens and padding.
 
         Raises:
             TypeError: an argument has the wrong type.
@@ -176,6 +176,7 @@ class Tokenizer(abc.ABC):
             return sequences.padded(np.arange(len(sequences)), length)
 
         batch = padded(ids, self.cls_id, self.sep_id)
+        batch["input_ids"][batch["input_mask"] == 0] = self.pad_id
         if offsets:
             # Offsets are padded like ids, with zeros for special tokens.
             limits = [padded(values, 0, 0)["input_ids"] for values in (starts, ends)]

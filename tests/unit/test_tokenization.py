@@ -424,6 +424,13 @@ class TestCall:
         plain = tokenizer("the house", split_special_tokens=False)["input_ids"]
         np.testing.assert_array_equal(plain, tokenizer("the house")["input_ids"])
 
+    def test_padding_has_the_id_of_the_padding_token(self, tmp_path):
+        path = tmp_path / "vocab.txt"
+        path.write_text("\n".join(["a", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[PAD]"]))
+        batch = tokenizer_from_files(vocab_file=str(path))(["a", "a a a"])
+        assert batch["input_ids"].tolist() == [[2, 0, 3, 5, 5], [2, 0, 0, 0, 3]]
+        assert batch["input_mask"].tolist() == [[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]]
+
     def test_batches_are_decoded(self, tokenizer):
         ids = tokenizer(["the house", "a"])["input_ids"]
         assert tokenizer.decode(ids) == [tokenizer.decode(row.tolist()) for row in ids]
