@@ -17,7 +17,7 @@ from albert_tf.squad.settings import SquadSettings
 from albert_tf.token_classification.settings import TokenClassificationSettings
 
 # Settings that may stay `None`.
-DECIDED_LATER = {"do_lower_case", "num_tpu_cores", "iterations_per_loop"}
+DECIDED_LATER = {"do_lower_case", "keep_accents", "num_tpu_cores", "iterations_per_loop"}
 
 
 def test_given_values_precede_the_trained_model_the_recipe_and_the_default(caplog):
