@@ -206,6 +206,14 @@ def _json_table(
             issues.add("malformed JSON", line, value)
         rows.append((line, value if isinstance(value, dict) else {}))
     issues.check(len(objects))
+    columns = rows[0][1] if len(rows) == 1 else {}
+    if columns and all(isinstance(cells, list) for cells in columns.values()):
+        issues.unit = "row"
+        lengths = sorted({len(cells) for cells in columns.values()})
+        if len(lengths) > 1:
+            raise UserError(f"The lists in {path} must have the same length. Received: {lengths}")
+        table = zip(*columns.values(), strict=True)
+        rows = [(n, dict(zip(columns, row, strict=True))) for n, row in enumerate(table, start=1)]
     for line, row in rows:
         for key in list_columns:
             if isinstance(labels := row.get(key), list):
@@ -313,6 +321,8 @@ def json_objects(
         if not others and (table := _table_rows(first)) is not None:
             issues.unit = "row"
             return [*enumerate(table, start=1)]
+        if not others and isinstance(first, dict):
+            return [(1, first)]
     lines = enumerate(text.split("\n"), start=1)
     return [(at, json_object(path, line, at, wanted)) for at, line in lines if line.strip()]
 

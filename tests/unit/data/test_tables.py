@@ -98,6 +98,7 @@ PANDAS = {  # by `orient`; "rows" has an index of texts
     "rows": {"r1": ROWS[0], "r2": ROWS[1], "r3": {"a": "z", "b": 3}},
     "split": SPLIT,
     "table": {"schema": {"fields": []}, "data": ROWS},
+    "list": {"a": ["x", "y"], "b": [1, 2]},  # of `to_dict`
 }
 
 
@@ -108,6 +109,11 @@ def test_tables_of_pandas_are_read(orient, indent, tmp_path):
     assert read.columns == ["a", "b"]
     assert [*read.rows][:2] == [(1, ["x", "1"]), (2, ["y", "2"])]
     assert read.issues.unit == "row"
+
+
+def test_columns_have_the_same_length(tmp_path):
+    with pytest.raises(ValueError, match=r"the same length. Received: \[1, 2\]"):
+        table(tmp_path, "x.json", '{"a": ["x", "y"], "b": [1]}')
 
 
 @pytest.mark.parametrize(
