@@ -376,8 +376,8 @@ class CustomData:
     label (missing, null, "" or "-") are skipped. "-" is a class only if the training file also has
     the label "+", or if the model was trained with it. The label column of a test file is optional
     and ignored. With `multi_label`, a cell contains labels separated by "|", or a list in JSON, and
-    an empty cell or list is a text without labels. With several label columns, each column is the
-    label of its name, and its cells are 0 or 1, or false or true. An empty cell means 0.
+    an empty cell or list is a text without labels. With several label columns, the name of each
+    column is a label, and its cells are 0 or 1, or false or true. An empty cell means 0.
 
     Args:
         train_file, dev_file, test_file: paths. Only files that are read are needed.
@@ -604,8 +604,7 @@ def log_columns(table: Table, columns: Columns, labels: Sequence[str] = ()) -> N
     unused = [name for at, name in enumerate(names) if at not in used.values()]
     if unused := [name for name in unused if name not in labels]:
         parts.append(f"not used: {listed(unused)}")
-    kind = "JSON" if table.issues.unit == "row" else format_of(table.path)
-    logging.info("Reading %s as %s (%s)", table.path, kind, ", ".join(parts))
+    logging.info("Reading %s as %s (%s)", table.path, table.issues.format, ", ".join(parts))
 
 
 def _without_header(table: Table, label: int, labels: Labels) -> Iterator[Row]:
@@ -661,13 +660,13 @@ def read_prediction_file(
     if format_of(path) is None or path.lower().endswith(".txt") or (is_tsv and is_pair):
         line = next(parse_lines(path, lambda text, number: text), [""])[0]
         names, cells = data.text_names, line.split("\t")
-        keys = re.findall(r'"([^"]+)" *:', line) if line[:1] in ("{", "[") else []
-        if " " not in line and len(row := re.split("[,;|]", line)) > 1:
-            keys = row
-        if {*names} & {*keys}:
+        is_json = re.match(r'\s*[\[{]*\{\s*"[^"]+"\s*:', line) is not None
+        row = re.split("[,;|]", line)
+        if is_json or (" " not in line and len(row) > 1 and {*names} & {*row}):
             raise UserError(
                 f"{path} seems to have columns, but files with this extension contain raw texts, "
-                f"one per line. Rename it to end in .csv or .jsonl. Its first line: {shown(line)}"
+                "one per line. Rename it to end in .csv or .jsonl, or pass texts on the standard "
+                f"input. Its first line: {shown(line)}"
             )
         is_table = len(cells) > 1 and not {*names}.isdisjoint([*cells, *line.lower().split("\t")])
         if is_column_number(names[0]):

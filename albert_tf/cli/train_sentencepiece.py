@@ -1,7 +1,7 @@
 r"""Trains a SentencePiece vocabulary on text.
 
-The default settings are those of the released English models. For other languages, use
---keep_accents.
+By default, the vocabulary has the settings of the released English models. For other languages,
+use --keep_accents.
 
     albert_tf train_sentencepiece --input_file='text/*.txt' --model_prefix=vocab/30k \
         --vocab_size=30000 --keep_accents

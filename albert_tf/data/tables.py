@@ -83,6 +83,11 @@ class DataIssues:
                 f"{num_rows}. At most {_MOST_MALFORMED:.0%} are accepted and counted."
             )
 
+    @property
+    def format(self) -> str | None:
+        """The format of the file. A single JSON value, which has rows, is not JSON Lines."""
+        return "JSON" if self.unit == "row" else format_of(self.path)
+
     def messages(self) -> list[str]:
         """Returns a message for each kind, with the number of rows and the first locations."""
         return [

@@ -67,8 +67,7 @@ class FineTuningSettings(TrainingSettings, TokenizerRules):
         returns the same results as this command and requires TensorFlow Text.""")
     best_metric: str | None = setting(None, "Evaluation")("""
         Score in eval_results.txt that selects the best checkpoint and ends training early, such as
-        f1 or eval_loss. Of losses and errors, the lowest is best. Default: the usual score of the
-        task.""")
+        f1 or eval_loss. The lowest loss or error is best. Default: the usual score of the task.""")
     early_stopping: int | None = setting(None, "Evaluation", at_least=1)("""
         End training after this number of consecutive evaluations without a better score. The
         schedule of the learning rate still covers all steps. Default: train all steps.""")

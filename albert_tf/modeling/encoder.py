@@ -121,8 +121,8 @@ class ConfiguredModel(SavedSettings, keras.Model):
     def enable_lora(self, rank: int) -> None:
         """Adds trainable low-rank matrices to the encoder, and freezes its other weights.
 
-        Like `keras.layers.Dense.enable_lora(rank)` for each projection of the blocks. Heads remain
-        trainable. Call this method before `compile`. Files contain the sums of both weights.
+        Works like `keras.layers.Dense.enable_lora(rank)` in each projection of the blocks. Heads
+        remain trainable. Call this method before `compile`. Saved files contain the merged weights.
         """
         check_whole_number("rank", rank, 1)
         encoder: Any = getattr(self, "encoder", self)
@@ -276,7 +276,8 @@ class AlbertEncoder(ConfiguredModel):
             output_attentions: whether to return the attention probabilities.
             ops: the operations between matrix products, which a training step selects.
             keras_mask: whether `sequence_output` has a Keras mask, which layers such as
-                `GlobalAveragePooling1D` use. A row of padding only counts as without padding.
+                `GlobalAveragePooling1D` use. In a row that contains only padding, nothing is
+                masked.
 
         Returns:
             A dictionary of float tensors: `pooled_output` [B, H] and `sequence_output` [B, S, H].

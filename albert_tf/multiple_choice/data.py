@@ -35,7 +35,6 @@ from albert_tf.data.strict_json import (
 from albert_tf.data.tables import (
     JSON_LINES,
     DataIssues,
-    format_of,
     json_objects,
     read_table,
     read_text,
@@ -113,7 +112,7 @@ def read_choices(path: str, *, split: str = TRAIN) -> list[ChoiceExample]:
     issues = DataIssues(path)
     objects = _objects(path, issues)
     keys = listed(next((row for _, row in objects if isinstance(row, dict)), ()))
-    logging.info("Reading %s as %s (%s)", path, format_of(path) or JSON_LINES, keys)
+    logging.info("Reading %s as %s (%s)", path, issues.format or JSON_LINES, keys)
     rows = []
     given: set[str] = set()  # labels that are numbers from 0, letters or texts
     for number, (line, row) in enumerate(objects):

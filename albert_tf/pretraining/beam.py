@@ -267,7 +267,7 @@ def _run(pipeline: beam.Pipeline, runner: str) -> Counter[str]:
     try:
         result = pipeline.run()
         state = result.wait_until_finish()
-    except Exception as error:  # of many classes; those of a worker contain its stack trace
+    except Exception as error:  # Beam raises many classes. A worker's message has its stack trace.
         reason = str(error).strip().rpartition("\n")[2] or type(error).__name__
         raise UserError(f"`runner`={runner} failed: {reason}") from error
     if state not in (None, PipelineState.DONE):

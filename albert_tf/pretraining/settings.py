@@ -255,9 +255,9 @@ class PretrainingSettings(TrainingSettings):
     grow_init_checkpoint: bool = setting(False, "Model")("""
         Continue --init_checkpoint with the vocabulary of --spm_model_file or --vocab_file, and with
         more positions if --max_seq_length requires them; --albert_config_file can set other sizes.
-        The embeddings of shared pieces are kept, those of new pieces are random with the mean and
-        deviation of the old ones, and position i takes the embedding of position i modulo the old
-        number. The log reports what is kept.""")
+        Pieces that both vocabularies contain keep their embeddings. New pieces get random
+        embeddings with the mean and deviation of the old ones. A new position gets the embedding
+        of its number modulo the old number of positions. The log reports what is kept.""")
     num_train_steps: int = setting(OptimizerConfig.num_train_steps, "Optimizer", at_least=1)(
         STEPS_HELP
     )

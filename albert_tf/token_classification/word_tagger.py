@@ -219,11 +219,11 @@ def predict_file(
 ) -> None:
     """Labels the words of a file, or of the lines of the standard input, "-".
 
-    Predictions for files have the format of the file, see `write_predictions` and, for `kind`,
-    `recognize_kind`. Lines of the
-    standard input and of pipes are texts. Their predictions are JSON Lines with `text` and
-    `predicted_entities`, and are written immediately. If `output_path` is `None`, predictions are
-    written to the standard output. Raises ValueError, with the line, if the input is invalid.
+    Predictions for files have the format of the file, see `write_predictions`. For `kind`, see
+    `recognize_kind`. Lines of the standard input and of pipes are texts. Their predictions are JSON
+    Lines with `text` and `predicted_entities`, and are written immediately. If `output_path` is
+    `None`, predictions are written to the standard output. Raises ValueError, with the line, if the
+    input is invalid.
     """
     try:
         with open_output(output_path) as out:

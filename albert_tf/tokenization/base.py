@@ -199,12 +199,14 @@ class Tokenizer(abc.ABC):
         """Context manager that counts the pieces of one source, and logs the counts at its end."""
         before, warns = self.counts, self._warns
         self.counts, self._warns = PieceCounts(), False
-        yield
-        logging.info("%s: pieces=%d %s", source, self.counts["pieces"], self.counts.describe())
-        if self.counts.is_poor:
-            logging.warning("%s: %s", source, self.counts.warning(self.source))
-        self._warns = warns and not self.counts.is_poor
-        self.counts = before
+        try:
+            yield
+            logging.info("%s: pieces=%d %s", source, self.counts["pieces"], self.counts.describe())
+            if self.counts.is_poor:
+                logging.warning("%s: %s", source, self.counts.warning(self.source))
+            warns = warns and not self.counts.is_poor
+        finally:
+            self.counts, self._warns = before, warns
 
     @property
     def rules(self) -> dict[str, Any]:

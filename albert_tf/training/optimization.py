@@ -153,8 +153,9 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
     `w -= learning_rate * u`. Variables without a gradient are not changed.
 
     Attributes:
-        units: of the variables, in the order of `build`; `None` for 1. A variable is updated as if
-            it were divided by its unit, by which its gradient in `apply_reduced` is multiplied.
+        units: a unit for each variable, in the order of `build`. If `None`, all units are 1. A
+            variable is updated as if it were divided by its unit. Its gradient, as passed to
+            `apply_reduced`, must have been multiplied by the unit.
 
     Args:
         learning_rate: a number, a schedule, or a callable without arguments.

@@ -226,6 +226,14 @@ def test_class_weights_by_name(new, monkeypatch):
             classifier.fit(TEXTS, LABELS, epochs=1, class_weights=weights)
 
 
+def test_models_with_lora_are_trained_by_keras(new):
+    """The commands have no LoRA matrices; they would train all weights."""
+    classifier = new(labels=Answer)
+    classifier.model.enable_lora(2)
+    with pytest.raises(ValueError, match="LoRA"):
+        classifier.fit(TEXTS, LABELS, epochs=1)
+
+
 def test_numeric_class_names(new):
     scores = new(labels=["0", "1"]).evaluate(np.array(TEXTS), np.array([1, 0, 1, 0, 1]))
     assert scores.keys() >= {"eval_accuracy", "loss"}

@@ -1,5 +1,6 @@
 """Tokenizers: offsets, formats of files, errors and pickling."""
 
+import contextlib
 import pickle
 import random
 from pathlib import Path
@@ -483,6 +484,9 @@ def test_a_tokenizer_warns_once_and_counts_each_source(model_file, caplog):
     assert info == "a.txt: pieces=4 unknown_pieces=25.00% pieces_per_word=2.00"
     assert warning.startswith("a.txt: 1 of 4 pieces (25.0%) are unknown")
     assert [text[:6] for text in others] == ["b.txt:"] * 2
+    with contextlib.suppress(OSError), spm.counting("c.txt"):
+        spm("서 road")
+        raise OSError
     assert spm.counts["pieces"] == 21
 
 

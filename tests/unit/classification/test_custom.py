@@ -164,6 +164,7 @@ PREDICTED = {
     "tabs": ("x.txt", "label\ttext_a\ngood\tI\n", "TSV"),
     "raw texts": ("x.txt", "text_a, and more\n", "raw texts"),
     "raw text with a tab": ("x", "a\tb\n", "raw texts"),
+    "raw text in braces": ("x.txt", '{"I", [said]: no}\n', "raw texts"),
 }
 
 
@@ -198,6 +199,8 @@ def test_raw_pairs_are_separated_by_a_tab(name, file):
         ("x.csv", "fine,good\n", "no column named 'text_a'.*'fine', 'good'"),
         ("x.txt", "text_a,label\nI,good\n", "Rename it"),
         ("x.txt", '{"label": 1, "text": "I"}\n', "Rename it"),
+        ("x.txt", '{"data": [{"title": "I"}]}\n', "Rename it"),
+        ("x", '[{"question": "I"}]\n', "Rename it"),
         ("x.csv", "text_a,text_b\nI,you\n", "must contain single texts"),
     ],
 )

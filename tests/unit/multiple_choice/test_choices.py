@@ -127,14 +127,16 @@ def test_other_data_sets_are_read_as_published(name, file, caplog):
     assert example == ChoiceExample("0", context, "Why?", ("iron", "gas"), 1)
 
 
-def test_csv_and_lists_of_objects_are_read(tmp_path):
+def test_csv_and_lists_of_objects_are_read(tmp_path, caplog):
     path = tmp_path / "swag.csv"
     path.write_text("sent1,sent2,ending0,ending1,label\nSo.,Why?,iron,gas,0\n")
     expected = [ChoiceExample("0", "So.", "Why?", ("iron", "gas"), 0)]
     assert read(str(path)) == expected
     path = tmp_path / "swag.json"
     path.write_text(json.dumps([{**DATA_SETS["SWAG"], "label": 0}]))
-    assert read(str(path)) == expected
+    with caplog.at_level(logging.INFO, logger="absl"):
+        assert read(str(path)) == expected
+    assert f"{path} as JSON ('sent1'" in caplog.text
 
 
 def test_errors_name_the_keys_that_were_found_and_expected(file):
