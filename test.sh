@@ -13,11 +13,11 @@ cd "$(dirname "$0")"
 show_help "$@"
 
 # Without PyTorch and transformers (hf.txt), which need 5 GB. Tests that need them are marked slow.
-requirements=(requirements.txt requirements-dev.txt requirements/{beam,keras-hub,languages,litert}.txt)
+requirements=(requirements.txt requirements-dev.txt requirements/{beam,keras-hub,languages,litert,onnx}.txt)
 marked=()
 if [ "${1:-}" = --all ]; then
   shift
-  requirements=(requirements.txt requirements-dev.txt requirements/{beam,docs,hf,keras-hub,languages,litert}.txt)
+  requirements=(requirements.txt requirements-dev.txt requirements/{beam,docs,hf,keras-hub,languages,litert,onnx}.txt)
   marked=(-m "slow or not slow")
 fi
 if [ "${1:-}" = --lowest ]; then

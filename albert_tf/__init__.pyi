@@ -54,6 +54,7 @@ from albert_tf.token_classification.word_tagger import TaggedEntity as TaggedEnt
 from albert_tf.token_classification.word_tagger import TaggedText as TaggedText
 from albert_tf.token_classification.word_tagger import TaggedWord as TaggedWord
 from albert_tf.tools.exports import export_litert as export_litert
+from albert_tf.tools.exports import export_onnx as export_onnx
 from albert_tf.tools.exports import export_saved_model as export_saved_model
 from albert_tf.tools.exports import inspect as inspect
 from albert_tf.training.optimization import AdamWeightDecay as AdamWeightDecay

@@ -31,6 +31,7 @@ COMMANDS = {
         "export_checkpoints",
         "export_to_tfhub",
         "export_litert",
+        "export_onnx",
     ),
     "Planning and comparing": ("check_accelerator", "run_ablations", "glue_results"),
     "Getting started": ("demo",),

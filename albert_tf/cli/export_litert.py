@@ -6,7 +6,9 @@ model are printed.
     albert_tf export_litert --model=mrpc --output_file=mrpc.tflite --quantization=int8
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from albert_tf.cli.app import command
 from albert_tf.cli.flags import Flags, ModelParts
@@ -49,10 +51,14 @@ def run(settings: LiteRTSettings) -> None:
         dry_run=settings.dry_run,
         **settings.parts(),
     )
-    if settings.dry_run:
-        return
-    size = file_size(settings.output_file)
-    print(f"{settings.output_file}: quantization={settings.quantization} size={size / 1e6:.1f}MB")
+    if not settings.dry_run:
+        print_agreements(settings.output_file, settings.quantization, agreements)
+
+
+def print_agreements(output_file: str, quantization: str, agreements: Mapping[str, Any]) -> None:
+    """Prints the size of a file, and the agreement of each output with the model."""
+    size = file_size(output_file)
+    print(f"{output_file}: quantization={quantization} size={size / 1e6:.1f}MB")
     for name, found in agreements.items():
         print(
             f"  {name}: max_difference={found.difference:.2g} largest={found.largest:.2g} "

@@ -1,1 +1,1 @@
-"""SavedModels, TF-Hub exports and LiteRT files."""
+"""SavedModels, TF-Hub exports, LiteRT and ONNX files."""

@@ -8,15 +8,12 @@ import dataclasses
 import math
 import os
 import warnings
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import keras
-import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import check_file, write_files
 from albert_tf.labels import Labels
@@ -29,6 +26,13 @@ from albert_tf.modeling.models import (
     LabelModel,
 )
 from albert_tf.modeling.original_names import original_names
+from albert_tf.serving.agreement import (
+    Agreement,
+    Arrays,
+    Compute,
+    compare,
+    random_batches,
+)
 from albert_tf.serving.saved_model import (
     INPUTS,
     Outputs,
@@ -42,26 +46,9 @@ QUANTIZATIONS = NONE, FLOAT16, INT8 = "none", "float16", "int8"
 ORIGINAL_FILE = "albert_model.tflite"  # the original's name for models of SQuAD 1.1
 _LARGEST_MODEL = 2**31 - 2**24  # bytes; a graph with its constants is limited to 2 GB
 
-# Sizes of the batches for the comparison.
-_ROWS, _LENGTHS = 3, (24, 7, 16)
-
 # Largest accepted difference in float32; relative to the largest value if it exceeds 1.
 # ALBERT-xlarge reaches a third of this limit, because long sums are computed in another order.
 _TOLERANCE = 3e-5
-
-# A quantized model is rejected if its cosine is too small and its difference too large.
-_LEAST_COSINE, _LARGE_DIFFERENCE = 0.5, 0.1
-
-Arrays = dict[str, np.ndarray]
-Compute = Callable[[dict[str, tf.Tensor]], Outputs]
-
-
-class Agreement(NamedTuple):
-    """Comparison of one output of two models, without padding."""
-
-    difference: float  # largest absolute difference
-    cosine: float  # cosine similarity of the values of both models
-    largest: float  # largest absolute value of the original model's output
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -134,9 +121,9 @@ class LiteRTExport:
             copy = float32_copy(self.exported)
             compute = outputs_of(copy, self.labels)
             converted = self._convert(copy, compute)
-            batches = self._check_batches(copy.config)
-            is_exact = self.quantization == NONE
-            agreements = check(run(converted, batches), compute, batches, is_exact=is_exact)
+            batches = random_batches(copy.config, self.batch_size, self.max_seq_length)
+            tolerance = _TOLERANCE if self.quantization == NONE else None
+            agreements = compare(run(converted, batches), compute, batches, "LiteRT", tolerance)
         files: dict[str, str | bytes] = {self.output_file: converted}
         if self.labels and self.labels.names and isinstance(copy, LabelModel):
             files[labels_file(self.output_file)] = labels_json(self.labels)
@@ -168,23 +155,6 @@ class LiteRTExport:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # TensorFlow warns about its interpreter
             return converter.convert()
-
-    def _check_batches(self, config: AlbertConfig) -> list[Arrays]:
-        """Returns random batches with more and more padding. The first row has no padding."""
-        random = np.random.default_rng(3)
-        rows = self.batch_size or _ROWS
-        batches = []
-        for number, longest in enumerate(_LENGTHS):
-            columns = self.max_seq_length or min(longest, config.max_position_embeddings)
-            share = 1 - (number * rows + np.arange(rows)) / (len(_LENGTHS) * rows)
-            lengths = np.maximum(np.round(share * columns), 1)[:, None]
-            positions = np.arange(columns)
-            mask = positions < lengths
-            segments = (positions >= lengths // 2) & mask & (config.type_vocab_size > 1)
-            ids = random.integers(0, config.vocab_size, mask.shape) * mask
-            arrays = {"input_ids": ids, "input_mask": mask, "segment_ids": segments}
-            batches.append({name: values.astype(np.int32) for name, values in arrays.items()})
-        return batches
 
 
 def labels_file(output_file: str) -> str:
@@ -218,44 +188,3 @@ def run(converted: bytes, batches: Sequence[Arrays]) -> list[Arrays]:
             return [runner(**batch) for batch in batches]
         except (RuntimeError, ValueError) as error:
             raise UserError(f"The LiteRT model does not run: {error}") from error
-
-
-def check(
-    found: Sequence[Arrays], compute: Compute, batches: Sequence[Arrays], *, is_exact: bool
-) -> dict[str, Agreement]:
-    """Compares the outputs of a LiteRT model with the outputs of `compute`.
-
-    Returns the agreement of each floating-point output. Raises `ValueError` if an output is not
-    finite or differs too much; `is_exact` selects the limit for float32.
-    """
-    pairs: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
-    for batch, outputs in zip(batches, found, strict=True):
-        is_real = batch["input_mask"] == 1
-        for name, expected in compute({k: tf.constant(v) for k, v in batch.items()}).items():
-            values, wanted = outputs[name], expected.numpy()
-            if values.shape[:2] == is_real.shape:
-                values, wanted = values[is_real], wanted[is_real]
-            if np.issubdtype(wanted.dtype, np.floating):
-                pairs.setdefault(name, []).append((values.ravel(), wanted.ravel()))
-    agreements = {}
-    for name, parts in pairs.items():
-        values, wanted = (
-            np.concatenate(side).astype(np.float64) for side in zip(*parts, strict=True)
-        )
-        scale = np.linalg.norm(values) * np.linalg.norm(wanted)
-        agreements[name] = near = Agreement(
-            difference=float(np.abs(values - wanted).max()),
-            cosine=float(values @ wanted / scale if scale else np.array_equal(values, wanted)),
-            largest=float(np.abs(wanted).max()),
-        )
-        if is_exact:
-            agrees = near.difference <= _TOLERANCE * max(1.0, near.largest)
-        else:
-            agrees = near.cosine >= _LEAST_COSINE or near.difference <= _LARGE_DIFFERENCE
-        if not agrees:  # or if values are not finite
-            raise UserError(
-                f"{name} of the LiteRT model differs from the original model by "
-                f"{near.difference:.3g}; the largest value is {near.largest:.3g}, the cosine "
-                f"{near.cosine:.3f}."
-            )
-    return agreements

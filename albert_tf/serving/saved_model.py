@@ -1,4 +1,4 @@
-"""Functions that the SavedModel and LiteRT exports share.
+"""Functions that the exports share.
 
 SavedModels take texts or token ids: `input_ids`, `input_mask` (1 = real token, 0 = padding) and
 `segment_ids`, int32, of any number of examples and any length up to `max_position_embeddings`.

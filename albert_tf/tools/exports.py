@@ -9,9 +9,11 @@ from albert_tf.checkpoints.model_choice import choose_model
 from albert_tf.checkpoints.stored_task import UNNAMED, StoredTask, warn_of_another_length
 from albert_tf.classification.run import ClassifierJob
 from albert_tf.data.arguments import as_path
+from albert_tf.data.errors import UserError
 from albert_tf.finetuning.job import Job
 from albert_tf.multiple_choice.run import MultipleChoiceJob
-from albert_tf.serving.litert import Agreement, LiteRTExport
+from albert_tf.serving.agreement import Agreement
+from albert_tf.serving.litert import LiteRTExport
 from albert_tf.squad.run import SquadJob
 from albert_tf.token_classification.run import TokenClassificationJob
 from albert_tf.tools.inspect import describe
@@ -102,6 +104,54 @@ def export_litert(
         max_seq_length=max_seq_length or None,
         batch_size=batch_size or None,
         labels=task.labels if task else None,
+    )
+    return {} if dry_run else export.write()
+
+
+def export_onnx(
+    path: Path,
+    output_file: Path,
+    *,
+    quantization: str = "none",
+    encoder_only: bool = False,
+    dry_run: bool = False,
+    **parts: Any,
+) -> dict[str, Agreement]:
+    """Writes an ONNX file and compares its outputs with the outputs of the model.
+
+    The file takes any number of sequences of any length. docs/exporting.md describes the inputs and
+    outputs of all models. Needs the packages of the extra `onnx`.
+
+    Args:
+        path: a model of any format and task.
+        output_file: the file. It appears when it is complete.
+        quantization: "none", "float16" or "int8".
+        encoder_only: whether to export the encoder without its heads.
+        dry_run: whether to check only that the model can be exported.
+        **parts: see `export_litert`.
+
+    Returns:
+        The agreement of each output with the model. After a dry run it is empty.
+
+    Raises:
+        ValueError: a package is missing, the model is not supported, a value is out of range, or
+            the outputs differ.
+        OSError: the file cannot be written.
+    """
+    try:
+        from albert_tf.serving.onnx_export import OnnxExport
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"A package is not installed ({error}). Install it with: pip install "
+            '"albert_tf[onnx]"; in a checkout: pip install -r requirements/onnx.txt.'
+        ) from error
+    model, _ = build(choose_model(as_path("path", path), **parts))
+    labels = model.trained_task.labels if model.trained_task else None
+    export = OnnxExport(
+        getattr(model, "encoder", model) if encoder_only else model,
+        as_path("output_file", output_file, "path of a file"),
+        quantization=quantization,
+        labels=labels,
     )
     return {} if dry_run else export.write()
 

@@ -173,6 +173,8 @@ def describe_file(path: str) -> Iterator[Section] | None:
         start = file.read(12)
     if start[4:8] == b"TFL3":
         return _litert(path)
+    if path.endswith(".onnx"):
+        return _onnx(path)
     if path.endswith(".json"):
         return _config(path)
     if path.endswith((".model", ".spm", ".vocab", ".txt")):
@@ -203,6 +205,41 @@ def _litert(path: str) -> Iterator[Section]:
     yield "File", {"size": size, "types of tensors": ", ".join(types)}
     for title, details in (("Inputs", inputs), ("Outputs", outputs)):
         yield title, {d["name"]: _tensor(d["dtype"], d["shape_signature"]) for d in details}
+
+
+def _onnx(path: str) -> Iterator[Section]:
+    yield f"{path}: an ONNX model", ()
+    try:
+        import onnx
+
+        model = onnx.load(path)
+    except ModuleNotFoundError:
+        yield "File", {"size": f"{file_size(path) / 1e6:,.2f} MB"}
+        return
+    except Exception as error:  # of Protocol Buffers
+        raise UserError(f"{path!r} is damaged or not an ONNX model: {error}") from error
+    dtype = onnx.helper.tensor_dtype_to_np_dtype
+    yield (
+        "File",
+        {
+            "size": f"{file_size(path) / 1e6:,.2f} MB",
+            "written by": f"{model.producer_name} {model.producer_version}".strip() or "unknown",
+            "operations": len(model.graph.node),
+            "types of weights": ", ".join(
+                sorted({dtype(weight.data_type).name for weight in model.graph.initializer})
+            ),
+        },
+    )
+    for title, values in (("Inputs", model.graph.input), ("Outputs", model.graph.output)):
+        kinds = {value.name: value.type.tensor_type for value in values}
+        yield (
+            title,
+            {
+                name: f"{dtype(kind.elem_type).name} "
+                f"[{', '.join(d.dim_param or str(d.dim_value) for d in kind.shape.dim)}]"
+                for name, kind in kinds.items()
+            },
+        )
 
 
 def _config(path: str) -> Iterator[Section]:

@@ -16,10 +16,10 @@ from tests.programs import ROOT
 DEMO = ["requirements.txt"]
 DOCS = ["requirements.txt", "docs.txt", "beam.txt"]
 TEST = ["requirements.txt", "requirements-dev.txt",
-        "beam.txt", "keras-hub.txt", "languages.txt", "litert.txt"]  # fmt: skip
+        "beam.txt", "keras-hub.txt", "languages.txt", "litert.txt", "onnx.txt"]  # fmt: skip
 ALL = ["requirements.txt", "requirements-dev.txt",
        "beam.txt", "docs.txt", "hf.txt", "keras-hub.txt", "languages.txt",
-       "litert.txt"]  # fmt: skip
+       "litert.txt", "onnx.txt"]  # fmt: skip
 JAX = ["jax.txt", "jax-tpu.txt"]
 
 # Logs calls of venv and pip. If it is killed, it leaves a half-installed package that the next call

@@ -17,6 +17,7 @@ from albert_tf.cli import (
     create_pretraining_data,
     export_checkpoints,
     export_litert,
+    export_onnx,
     export_to_tfhub,
     prepare_text,
     run_ablations,
@@ -189,6 +190,7 @@ LITERT = [
     ({"output_file": "{folder}/file/a.tflite"}, "--output_file"),
     ({"max_seq_length": 100_000}, "--max_seq_length"),
 ]
+ONNX = [({"output_file": "{folder}/file/a.onnx"}, "--output_file")]
 
 
 class Files:
@@ -346,6 +348,7 @@ hub_run = export_run(
 )
 weights_run = export_run(albert_directory=RELEASED, export_path="{folder}/new/model.ckpt")
 litert_run = export_run(model=RELEASED, output_file="{folder}/new/a.tflite", quantization="int8")
+onnx_run = export_run(model=RELEASED, output_file="{folder}/new/a.onnx", quantization="int8")
 
 TRAINING = {"do_train": True}
 ALL_ACTIONS = {"do_train": True, "do_eval": True, "do_predict": True}
@@ -364,6 +367,7 @@ COMMANDS = {
     "hub": (export_to_tfhub, hub_run, {}, HUB),
     "weights": (export_checkpoints, weights_run, {}, WEIGHTS),
     "litert": (export_litert, litert_run, {}, LITERT),
+    "onnx": (export_onnx, onnx_run, {}, ONNX),
 }
 
 

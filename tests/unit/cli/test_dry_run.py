@@ -9,6 +9,7 @@ from albert_tf.cli import (
     convert_checkpoint,
     export_checkpoints,
     export_litert,
+    export_onnx,
     export_to_tfhub,
     run_classifier,
     run_race,
@@ -31,6 +32,7 @@ CONVERSIONS = [
     ),
     (export_checkpoints, "albert_directory", {"export_path": "new/model.ckpt"}),
     (export_litert, "model", {"output_file": "new/a.tflite", "quantization": "int8"}),
+    (export_onnx, "model", {"output_file": "new/a.onnx", "quantization": "int8"}),
 ]
 
 

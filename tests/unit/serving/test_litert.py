@@ -25,6 +25,7 @@ from albert_tf.modeling.models import (
 )
 from albert_tf.modeling.original_names import original_names
 from albert_tf.serving import litert
+from albert_tf.serving.agreement import compare
 from albert_tf.serving.litert import QUANTIZATIONS, LiteRTExport, labels_file, outputs_of
 from tests.full_disk import file_size_limit
 from tests.serving import batch
@@ -202,7 +203,7 @@ def test_full_disk_leaves_nothing(all_exported, tmp_path, monkeypatch):
     model, path = all_exported["int8"].model, str(tmp_path / "classes.tflite")
     monkeypatch.setattr(LiteRTExport, "_convert", lambda *_: b"a model" * 200)
     monkeypatch.setattr(litert, "run", lambda *_: [])
-    monkeypatch.setattr(litert, "check", lambda *_, **__: {})
+    monkeypatch.setattr(litert, "compare", lambda *_: {})
     # The disk has space for the labels.
     with file_size_limit(1000), pytest.raises(WriteError, match="cannot be written"):
         LiteRTExport(model, path, labels=LABELS).write()
@@ -225,13 +226,13 @@ def test_different_results_are_not_written(all_exported, tmp_path, monkeypatch, 
     assert path.read_bytes() == b"existing"
 
 
-@pytest.mark.parametrize("is_exact", [True, False])
-def test_infinite_outputs_are_rejected(is_exact):
+@pytest.mark.parametrize("tolerance", [1e-5, None])
+def test_infinite_outputs_are_rejected(tolerance):
     batch = {"input_mask": np.array([[1, 1, 0]], np.int32)}
     outputs = {"pooled_output": np.ones((1, 4), np.float32)}
     source = {"pooled_output": tf.constant([[1.0, math.nan, 1.0, 1.0]])}
     with pytest.raises(ValueError, match="pooled_output"):
-        litert.check([outputs], lambda _: source, [batch], is_exact=is_exact)
+        compare([outputs], lambda _: source, [batch], "LiteRT", tolerance)
 
 
 @pytest.mark.parametrize(

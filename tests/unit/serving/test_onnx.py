@@ -1,0 +1,250 @@
+"""Tests for ONNX files, run by ONNX Runtime."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import tensorflow as tf
+
+import albert_tf
+from albert_tf.data.files import WriteError
+from albert_tf.labels import Labels
+from albert_tf.modeling.encoder import AlbertEncoder
+from albert_tf.modeling.models import (
+    AlbertForClassification,
+    AlbertForMultipleChoice,
+    AlbertForPretraining,
+    AlbertForQuestionAnswering,
+    AlbertForQuestionAnsweringWithBeamSearch,
+    AlbertForTokenClassification,
+)
+from albert_tf.modeling.original_names import original_names
+from albert_tf.serving import onnx_export
+from albert_tf.serving.onnx_export import OnnxExport, onnx_model, outputs_of
+from albert_tf.serving.onnx_graph import INPUTS
+from tests.full_disk import file_size_limit
+from tests.serving import batch
+from tests.small_model import small_config
+
+LABELS = Labels(("no", "maybe", "да"))
+CONFIG = small_config(
+    vocab_size=307,
+    embedding_size=24,
+    hidden_size=48,
+    intermediate_size=96,
+    num_hidden_layers=3,
+    num_hidden_groups=1,
+    inner_group_num=1,
+)
+
+
+def new_model(kind, *arguments, config=CONFIG, deviation=0.2):
+    """Creates a model in which every weight matters."""
+    model = kind(config, *arguments)
+    random = np.random.default_rng(4)
+    for name, variable in original_names(model).items():
+        scale = 0.5 if "output_weights" in name else deviation
+        values = random.normal(size=variable.shape, scale=scale)
+        variable.assign(values + ("gamma" in name))
+    return model
+
+
+def write(model, folder, **options):
+    """Exports a model, and returns a function that runs the file, and the path."""
+    path = str(folder / "model.onnx")
+    OnnxExport(model, path, **options).write()
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+
+    def run(inputs):
+        values = [np.asarray(inputs[name], np.int64) for name in batch(1, 1)]
+        return dict(
+            zip(names, session.run(None, dict(zip(INPUTS, values, strict=True))), strict=True)
+        )
+
+    return run, path
+
+
+MODELS = {
+    "encoder": (AlbertEncoder,),
+    "pretraining": (AlbertForPretraining,),
+    "masked LM only": (AlbertForPretraining, False, False),
+    "classification": (AlbertForClassification, 3),
+    "regression": (AlbertForClassification, 1),
+    "tokens": (AlbertForTokenClassification, 5),
+    "choices": (AlbertForMultipleChoice,),
+    "answers": (AlbertForQuestionAnswering,),
+    "no answers": (AlbertForQuestionAnsweringWithBeamSearch, 4, 3),
+}
+OUTPUTS = {
+    "encoder": {"last_hidden_state", "pooler_output"},
+    "pretraining": {"logits", "sop_logits"},
+    "answers": {"start_logits", "end_logits"},
+    "no answers": {
+        "start_top_log_probs",
+        "start_top_index",
+        "end_top_log_probs",
+        "end_top_index",
+        "cls_logits",
+    },
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_has_the_same_outputs(name, tmp_path):
+    model = new_model(*MODELS[name])
+    run, _ = write(model, tmp_path)
+    for shape in ((3, 11), (1, 16), (2, 2)):
+        inputs = batch(*shape)
+        if name == "choices":
+            inputs = {key: np.stack([value, value[:, ::-1]], 1) for key, value in inputs.items()}
+            inputs["input_mask"][-1, 1] = 0  # an option that does not exist
+        expected = outputs_of(model)({key: tf.constant(value) for key, value in inputs.items()})
+        found = run(inputs)
+        assert set(found) == set(expected) == OUTPUTS.get(name, {"logits"})
+        for key, values in found.items():
+            np.testing.assert_allclose(values, expected[key], rtol=0, atol=2e-5, err_msg=key)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"hidden_act": "gelu_exact"},
+        {"hidden_act": "relu"},
+        {"inner_group_num": 2, "num_hidden_groups": 3},
+        {"parameter_sharing": "attention"},
+        {"parameter_sharing": "ffn"},
+        {"parameter_sharing": "none", "num_hidden_groups": 3},
+        {"embedding_size": 48},
+        {"num_attention_heads": 3},  # the scale of the scores is not a power of two
+    ],
+)
+def test_every_configuration_has_the_same_outputs(changes, tmp_path):
+    model = new_model(AlbertEncoder, config=CONFIG.replace(**changes))
+    run, _ = write(model, tmp_path)
+    inputs = batch(3, 11)
+    expected = outputs_of(model)({key: tf.constant(value) for key, value in inputs.items()})
+    for key, values in run(inputs).items():
+        np.testing.assert_allclose(values, expected[key], rtol=0, atol=2e-5, err_msg=key)
+
+
+@pytest.mark.parametrize("quantization", ["none", "float16", "int8"])
+def test_weights_are_stored_once_in_their_type(quantization):
+    model = new_model(AlbertForPretraining)
+    file = onnx_model(model, quantization)
+    sizes = {}
+    for weight in file.graph.initializer:
+        kind = onnx.helper.tensor_dtype_to_np_dtype(weight.data_type).name
+        sizes[kind] = sizes.get(kind, 0) + int(np.prod(weight.dims))
+    shapes = {name: variable.shape for name, variable in original_names(model).items()}
+    weights = list(shapes.values())
+    small = ("token_type_embeddings", "output_weights")
+    matrices = [s for name, s in shapes.items() if len(s) == 2 and not name.endswith(small)]
+    wanted = {
+        "none": {"float32": weights},
+        "float16": {"float16": weights},
+        "int8": {"int8": matrices},
+    }[quantization]
+    for kind, shapes in wanted.items():
+        assert 0 <= sizes[kind] - sum(int(np.prod(shape)) for shape in shapes) <= 3
+    assert {node.domain for node in file.graph.node} == {""}
+    if quantization == "int8":  # of each layer, and the masked-LM head
+        kinds = [node.op_type for node in file.graph.node]
+        assert kinds.count("MatMulInteger") == 4 * 3 + 4
+        assert kinds.count("DynamicQuantizeLinear") == 4 * 3 + 4
+
+
+def test_int8_is_near(tmp_path):
+    model = new_model(AlbertForPretraining, deviation=0.05)
+    run, _ = write(model, tmp_path, quantization="int8")
+    inputs = batch(8, 16)
+    is_real = inputs["input_mask"] == 1
+    expected = outputs_of(model)({key: tf.constant(value) for key, value in inputs.items()})
+    found, wanted = run(inputs)["logits"][is_real], expected["logits"].numpy()[is_real]
+    cosine = (found * wanted).sum() / np.linalg.norm(found) / np.linalg.norm(wanted)
+    assert 0.99 < cosine < 0.99999
+
+
+@pytest.mark.parametrize("quantization", ["none", "int8"])
+def test_invalid_inputs_fail(tmp_path, quantization):
+    run, _ = write(new_model(AlbertEncoder), tmp_path, quantization=quantization)
+    longest = CONFIG.max_position_embeddings
+    with pytest.raises(Exception, match=f"at_most_{longest}_tokens"):
+        run(batch(2, longest + 1))
+    with pytest.raises(Exception, match="out of data bounds"):
+        run({**batch(2, 3), "input_ids": np.full((2, 3), CONFIG.vocab_size)})
+    for name in ("input_mask", "segment_ids"):
+        with pytest.raises(Exception, match="Reshape"):
+            run({**batch(2, 3), name: batch(1, 3)[name]})
+
+
+def test_labels_and_full_disk(tmp_path):
+    model = new_model(AlbertForClassification, 3)
+    write(model, tmp_path, labels=LABELS)
+    labels = tmp_path / "model.labels.json"
+    assert json.loads(labels.read_text(encoding="utf-8")) == ["no", "maybe", "да"]
+    (tmp_path / "full").mkdir()
+    with file_size_limit(1000), pytest.raises(WriteError, match="cannot be written"):
+        OnnxExport(model, str(tmp_path / "full" / "model.onnx"), labels=LABELS).write()
+    assert list((tmp_path / "full").iterdir()) == []
+
+
+def test_different_results_are_not_written(tmp_path, monkeypatch):
+    model = new_model(AlbertEncoder)
+    other = new_model(AlbertEncoder)
+    other.pooler.bias.assign_add([3e-4] * 48)
+    content = onnx_model(other)
+    monkeypatch.setattr(onnx_export, "onnx_model", lambda *_: content)
+    path = tmp_path / "model.onnx"
+    with pytest.raises(ValueError, match="pooler_output"):
+        OnnxExport(model, str(path)).write()
+    monkeypatch.setattr(
+        onnx_export, "onnx_model", lambda *_: SimpleNamespace(SerializeToString=lambda: b"invalid")
+    )
+    with pytest.raises(ValueError, match="does not run"):
+        OnnxExport(model, str(path)).write()
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"quantization": "int4"}, "`quantization`.*int4"),
+        ({"labels": Labels(("yes", "no"))}, "'yes', 'no'"),
+        ({"output_file": "."}, "directory"),
+    ],
+)
+def test_invalid_arguments_are_rejected_before_writing(tmp_path, options, message):
+    model = AlbertForClassification(CONFIG, 3)
+    arguments = {"model": model, "output_file": str(tmp_path / "model.onnx"), **options}
+    with pytest.raises(ValueError, match=message):
+        OnnxExport(**arguments)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_large_models_are_rejected(tmp_path, monkeypatch):
+    monkeypatch.setattr(onnx_export, "_LARGEST_MODEL", 1000)
+    with pytest.raises(ValueError, match="2 GB"):
+        OnnxExport(AlbertEncoder(CONFIG), str(tmp_path / "model.onnx"))
+
+
+def test_export_inspect_and_load(tmp_path, monkeypatch):
+    path = tmp_path / "mini.onnx"
+    agreement = albert_tf.export_onnx("mini", path, quantization="int8", encoder_only=True)
+    assert agreement["last_hidden_state"].cosine > 0.98
+    assert path.stat().st_size < 3.2e6
+    text = albert_tf.inspect(path)
+    assert "input_ids" in text
+    assert "int64 [batch, sequence]" in text
+    assert "last_hidden_state" in text
+    with pytest.raises(ValueError, match="ONNX model"):
+        albert_tf.load(path)
+    path.write_bytes(path.read_bytes()[:4000])
+    with pytest.raises(ValueError, match=r"mini\.onnx"):
+        albert_tf.inspect(path)
+    monkeypatch.setitem(__import__("sys").modules, "albert_tf.serving.onnx_export", None)
+    with pytest.raises(ValueError, match=r"requirements/onnx\.txt"):
+        albert_tf.export_onnx("mini", tmp_path / "other.onnx")
