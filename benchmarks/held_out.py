@@ -6,7 +6,8 @@ The text has one sentence per line and a blank line between documents. Sentences
 ... of a document are the pairs. Pairs longer than --max_seq_length are omitted. Unlike in
 pretraining records, all pairs are adjacent sentences, masked positions are selected individually,
 and every masked piece is replaced by [MASK]. Sentence order is evaluated on the unmasked pairs in
-both orders, so that guessing gives 50%.
+both orders, so that guessing gives 50%. Models without a sentence-order head were trained on packed
+text, so they get both sentences as segment 0.
 """
 
 import math
@@ -43,7 +44,9 @@ def adjacent_pairs(path: str, tokenizer: Tokenizer) -> Iterator[Pair]:
                 waiting = line
 
 
-def features(pairs: Sequence[Pair], tokenizer: Tokenizer, length: int) -> dict[str, np.ndarray]:
+def features(
+    pairs: Sequence[Pair], tokenizer: Tokenizer, length: int, second_segment: int = 1
+) -> dict[str, np.ndarray]:
     """Returns padded pairs as `input_ids`, `input_mask` and `segment_ids`, int32 [B, S]."""
     ids = np.zeros((len(pairs), length), np.int32)
     mask, types = np.zeros_like(ids), np.zeros_like(ids)
@@ -52,7 +55,7 @@ def features(pairs: Sequence[Pair], tokenizer: Tokenizer, length: int) -> dict[s
         whole = [*head, *second, tokenizer.sep_id]
         ids[row, : len(whole)] = whole
         mask[row, : len(whole)] = 1
-        types[row, len(head) : len(whole)] = 1
+        types[row, len(head) : len(whole)] = second_segment
     return {"input_ids": ids, "input_mask": mask, "segment_ids": types}
 
 
@@ -72,7 +75,8 @@ def main(arguments: Sequence[str]) -> None:
     nats = 0.0
     for start in tqdm(range(0, len(pairs), _BATCH.value), unit="batch"):
         batch = pairs[start : start + _BATCH.value]
-        inputs = features(batch, tokenizer, _LENGTH.value)
+        segment = int(model.has_sentence_order_head)
+        inputs = features(batch, tokenizer, _LENGTH.value, segment)
         positions = np.zeros((len(batch), slots), np.int32)
         weights = np.zeros((len(batch), slots), np.float32)
         for row, ids in enumerate(inputs["input_ids"]):
