@@ -35,6 +35,7 @@ from albert_tf.data.arguments import as_path, check_choice
 from albert_tf.data.errors import UserError
 from albert_tf.data.strict_json import listed
 from albert_tf.modeling.encoder import AlbertEncoder, ConfiguredModel
+from albert_tf.modeling.layers import Pending, postpone_random_values
 from albert_tf.modeling.models import AlbertForTokenClassification
 from albert_tf.modeling.original_names import (
     PRETRAINING_HEADS,
@@ -157,16 +158,18 @@ def build_as(
         known = {}
     elif "labels" in settings:
         known = {name: known[name] for name in known.keys() - {"labels", "num_labels"}}
-    model = model_class(config, **{**known, **settings})
+    with postpone_random_values() as pending:
+        model = model_class(config, **{**known, **settings})
     if rename and num_labels != getattr(model, "num_labels", None):
         raise UserError(
             f"rename_labels=True needs {num_labels} names, one for each class of {path!r}. "
             f"Received: labels={settings.get('labels')}"
         )
     of_head = [name for name in original_names(model) if not name.startswith(ENCODER_PREFIX)]
-    report = load_weights(
+    report = fill_new(
         model,
         stored.weights,
+        pending,
         allow_partial=allow_partial,
         skip=dict.fromkeys(of_head if is_other else (), "of another task"),
     )
@@ -268,8 +271,9 @@ def build(
     check_head(stored.path, shapes, stored.task)
     stored_parameters = sum(map(math.prod, shapes.values()))
     check_parameters(stored.path, config, stored_parameters + _MAX_MISSING)
-    model = empty_model(config, shapes, task)
-    report = load_weights(model, stored.weights)
+    with postpone_random_values() as pending:
+        model = empty_model(config, shapes, task)
+    report = fill_new(model, stored.weights, pending)
     _check_heads(report)
     # Only a pooler that no stored head uses can be missing. Its new values are always the same.
     random, variables = np.random.default_rng(0), original_names(model)
@@ -454,6 +458,20 @@ def load_weights(
     _warn_of_other_outputs(report, model, values)
     for name, there in mapped.items():
         variables[name].assign(values[there])
+    return report
+
+
+def fill_new(model: keras.Model, weights: Weights, pending: Pending, **rules: Any) -> LoadReport:
+    """Fills a model created in `postpone_random_values`; computes random values of new weights.
+
+    `rules` are arguments of `load_weights`.
+    """
+    report = load_weights(model, weights, **rules)
+    variables = original_names(model)
+    filled = {id(variables[name]) for name in report.mapped}
+    for variable, initializer in pending:
+        if id(variable) not in filled:
+            variable.assign(initializer(variable.shape, variable.dtype))
     return report
 
 

@@ -205,11 +205,12 @@ class ClassifierJob(Job[ClassificationSettings]):
         assert label_ids is not None, "rows without a label are skipped"
         predictor = self.predictor(batch_size)
         logits = predictor.predict(features.sequences, "evaluating")["logits"]
-        self.evaluated = predictions(logits, self.labels), label_ids
+        predicted = predictions(logits, self.labels)
+        self.evaluated = predicted, label_ids
         if self.labels.is_regression:
-            self.arrays = {"label_ids": label_ids, "pred": predictions(logits, self.labels)}
+            self.arrays = {"label_ids": label_ids, "pred": predicted}
         elif not self.labels.multi_label:
-            self.confusions = confusion_matrix(logits, label_ids, self.labels.num_outputs)
+            self.confusions = confusion_matrix(predicted, label_ids, self.labels.num_outputs)
         return rounded(scores(logits, label_ids, self.data.metrics, self.labels, batch_size))
 
     def predict(self, step: int) -> None:

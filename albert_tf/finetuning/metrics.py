@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from absl import logging
 from scipy import special, stats
-from sklearn import metrics
 
 from albert_tf.data.files import write_file
 from albert_tf.data.tables import LABEL_SEPARATOR
@@ -146,9 +145,9 @@ def warn_of_constant(predicted: Any, true: Any, labels: Labels) -> None:
 
 def _wanted(data_metrics: Sequence[str], labels: Labels) -> dict[str, _Score]:
     """Returns the functions of all scores except losses, by key in the results."""
-    wanted: dict[str, _Score] = {"eval_accuracy": metrics.accuracy_score}
+    wanted: dict[str, _Score] = {"eval_accuracy": _sklearn("accuracy_score")}
     if labels.is_regression:
-        wanted = {"MSE": metrics.mean_squared_error}
+        wanted = {"MSE": _sklearn("mean_squared_error")}
     for name in data_metrics:
         if name == F1_OF_CLASSES:
             wanted |= {f"f1_{label_cell(c)}": partial(_f1, i) for i, c in enumerate(labels.names)}
@@ -167,10 +166,9 @@ def rounded(values: Mapping[str, float]) -> dict[str, float]:
     return {name: float(np.float32(value)) for name, value in values.items()}
 
 
-def confusion_matrix(logits: np.ndarray, label_ids: np.ndarray, num_labels: int) -> np.ndarray:
-    """Returns counts, int [K, K]: rows are true classes, columns predictions from logits [N, K]."""
-    predicted = logits.argmax(axis=1)
-    return metrics.confusion_matrix(label_ids, predicted, labels=np.arange(num_labels))
+def confusion_matrix(predicted: np.ndarray, label_ids: np.ndarray, num_labels: int) -> np.ndarray:
+    """Returns counts, int [K, K]: rows are true classes, columns predicted classes, int [N]."""
+    return _sklearn("confusion_matrix", labels=np.arange(num_labels))(label_ids, predicted)
 
 
 def write_confusion_matrix(output_dir: str, counts: np.ndarray, names: Sequence[str]) -> None:
@@ -212,6 +210,17 @@ def write_confusion_matrix(output_dir: str, counts: np.ndarray, names: Sequence[
     write_file(os.path.join(output_dir, "confusion_matrix.png"), png(figure))
 
 
+def _sklearn(name: str, **options: Any) -> Callable[..., Any]:
+    """Returns a function of `sklearn.metrics`, which is slow to import, with some arguments."""
+
+    def score(label_ids: np.ndarray, predicted: np.ndarray) -> Any:
+        from sklearn import metrics
+
+        return getattr(metrics, name)(label_ids, predicted, **options)
+
+    return score
+
+
 def _correlation(measure: Callable[..., tuple[float, float]]) -> _Score:
     def score(label_ids: np.ndarray, predicted: np.ndarray) -> float:
         if len(label_ids) < 2:
@@ -226,7 +235,7 @@ def _f1(class_id: int, label_ids: np.ndarray, predicted: np.ndarray) -> float:
         chosen = label_ids[:, class_id] == 1, predicted[:, class_id] == 1
     else:
         chosen = label_ids == class_id, predicted == class_id
-    return float(metrics.f1_score(*chosen, zero_division=0.0))
+    return float(_sklearn("f1_score", zero_division=0.0)(*chosen))
 
 
 def _rmse(label_ids: np.ndarray, predicted: Any) -> float:
@@ -244,9 +253,9 @@ def _r2(label_ids: np.ndarray, predicted: np.ndarray) -> float:
 
 _SCORES: dict[str, _Score] = {
     "f1": partial(_f1, 1),
-    "f1_macro": partial(metrics.f1_score, average="macro", zero_division=0.0),
-    "f1_micro": partial(metrics.f1_score, average="micro", zero_division=0.0),
-    "matthews": metrics.matthews_corrcoef,
+    "f1_macro": _sklearn("f1_score", average="macro", zero_division=0.0),
+    "f1_micro": _sklearn("f1_score", average="micro", zero_division=0.0),
+    "matthews": _sklearn("matthews_corrcoef"),
     "pearson": _correlation(stats.pearsonr),
     "spearman": _correlation(stats.spearmanr),
     "R2": _r2,

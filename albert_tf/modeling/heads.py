@@ -3,7 +3,6 @@
 from typing import Any, ClassVar
 
 import tensorflow as tf
-from keras.initializers import TruncatedNormal
 
 from albert_tf.data.errors import UserError
 from albert_tf.modeling.layers import ConfigLike, ConfiguredLayer, Seed, register
@@ -83,11 +82,8 @@ class ClassificationHead(ConfiguredLayer):
         self.dropout_prob = dropout_prob
         self.initializer_range = initializer_range
         # Transposed, as in the checkpoints of the original.
-        self.output_weights = self.add_weight(
-            name="output_weights",
-            shape=(num_labels, self.config.hidden_size),
-            initializer=TruncatedNormal(stddev=initializer_range),
-        )
+        shape = num_labels, self.config.hidden_size
+        self.output_weights = self._add_random_weight("output_weights", shape, initializer_range)
         self.output_bias = self.add_weight(
             name="output_bias", shape=(num_labels,), initializer="zeros", autocast=False
         )
@@ -154,11 +150,8 @@ class SpanBeamHead(ConfiguredLayer):
         self.end_layer_norm = self._layer_norm(H, "end_layer_norm")
         self.end_dense_1 = self._projection(H, 1, "end_dense_1")
         self.answer_dense_0 = self._projection(2 * H, H, "answer_dense_0")
-        self.answer_weights = self.add_weight(
-            name="answer_weights",
-            shape=(H, 1),
-            initializer=TruncatedNormal(stddev=self.config.initializer_range),
-        )
+        std = self.config.initializer_range
+        self.answer_weights = self._add_random_weight("answer_weights", (H, 1), std)
         self.built = True
 
     def call(

@@ -15,7 +15,9 @@ Dropout is stateless: the mask depends only on `dropout_seed`, int32 [2]. `None`
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, ClassVar, TypeAlias
 
 import keras
@@ -83,6 +85,23 @@ def split_seed(seed: Seed, num: int) -> list[tf.Tensor | None]:
     return tf.unstack(tf.random.experimental.stateless_split(seed, num), num=num)
 
 
+Pending: TypeAlias = list[tuple[keras.Variable, TruncatedNormal]]
+_PENDING: ContextVar[Pending | None] = ContextVar("pending", default=None)
+
+
+@contextmanager
+def postpone_random_values() -> Iterator[Pending]:
+    """Sets the random initial values of new variables to 0; yields the variables and initializers.
+
+    Random values take longer to compute than stored values to read.
+    """
+    token = _PENDING.set(pending := [])
+    try:
+        yield pending
+    finally:
+        _PENDING.reset(token)
+
+
 class SavedSettings:
     """Base class of layers and models. `SETTINGS` lists the constructor's arguments to save."""
 
@@ -94,6 +113,21 @@ class SavedSettings:
         if "config" in own:
             own["config"] = own["config"].to_dict()
         return {**super().get_config(), **own}  # type: ignore[misc]
+
+    def _add_random_weight(
+        self, name: str, shape: tuple[int, int], std: float, autocast: bool = True
+    ) -> keras.Variable:
+        """Adds a variable with random values; see `postpone_random_values`."""
+        initializer, pending = TruncatedNormal(stddev=std), _PENDING.get()
+        variable = self.add_weight(  # type: ignore[attr-defined]
+            name=name,
+            shape=shape,
+            initializer=initializer if pending is None else "zeros",
+            autocast=autocast,
+        )
+        if pending is not None:
+            pending.append((variable, initializer))
+        return variable
 
     def quantize(self, *_args: Any, **_kwargs: Any) -> None:
         """Raises ValueError. `export_litert` quantizes models."""
@@ -127,11 +161,8 @@ class Projection(SavedSettings, keras.layers.Layer):
         self.initializer_range = initializer_range
         self.activation = activation
         self._activate = ACTIVATIONS[activation.lower()]
-        self.kernel = self.add_weight(
-            name="kernel",
-            shape=(input_size, output_size),
-            initializer=TruncatedNormal(stddev=initializer_range),
-        )
+        shape = (input_size, output_size)
+        self.kernel = self._add_random_weight("kernel", shape, initializer_range)
         self.bias = self.add_weight(
             name="bias", shape=(output_size,), initializer="zeros", autocast=False
         )
@@ -258,12 +289,8 @@ class FactorizedEmbedding(ConfiguredLayer):
         self.built = True
 
     def _add_table(self, name: str, rows: int, autocast: bool = True) -> keras.Variable:
-        return self.add_weight(
-            name=name,
-            shape=(rows, self.config.embedding_size),
-            initializer=TruncatedNormal(stddev=self.config.initializer_range),
-            autocast=autocast,
-        )
+        shape = rows, self.config.embedding_size
+        return self._add_random_weight(name, shape, self.config.initializer_range, autocast)
 
     def _look_up(self, table: keras.Variable, ids: tf.Tensor) -> tf.Tensor:
         table = tf.convert_to_tensor(table)

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from absl import logging
-from sklearn import metrics
 
 from albert_tf.checkpoints.stored_task import TOKENS, StoredTask
 from albert_tf.data.errors import UserError, visible
@@ -19,6 +18,7 @@ from albert_tf.data.tables import JSON_LINES, DataIssues, format_of
 from albert_tf.data.text_examples import DEV, TEST, TRAIN
 from albert_tf.finetuning import flow
 from albert_tf.finetuning.job import Job, RunContext, check_predictions
+from albert_tf.finetuning.metrics import confusion_matrix
 from albert_tf.finetuning.task import class_weights
 from albert_tf.labels import Labels, label_cell, warn_of_doubtful_labels
 from albert_tf.modeling.models import AlbertForTokenClassification
@@ -250,8 +250,8 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
         features = self.features[DEV]
         predictor = self.predictor(self.settings.eval_batch_size)
         predicted = predict_labels(features, predictor, "evaluating")
-        self.confusions = metrics.confusion_matrix(
-            features.label_ids, predicted.label_ids, labels=range(len(self.labels.names))
+        self.confusions = confusion_matrix(
+            predicted.label_ids, features.label_ids, len(self.labels.names)
         )
         self.evaluated = predicted.label_ids, features.label_ids
         return evaluation_scores(features, predicted, self.labels, self.scheme)

@@ -6,12 +6,10 @@ import hashlib
 import unicodedata
 from functools import partial
 from itertools import accumulate, chain, pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_text
-from tensorflow_text.python.ops.sentencepiece_tokenizer import gen_sentencepiece_tokenizer
 
 from albert_tf.serving.tokenizer_graph.characters import (
     BLANK,
@@ -127,11 +125,14 @@ class CommaRule(tf.Module):
         return tf.stack(found, 1)
 
 
-def _sentencepiece_model(proto: bytes) -> tensorflow_text.SentencepieceTokenizer:
+def _sentencepiece_model(proto: bytes) -> Any:
     """Returns a tokenizer of tensorflow-text that works after `tf.random.set_seed`.
 
     That function deletes eager kernels, and with them all resources without a shared name.
     """
+    import tensorflow_text  # slow to import
+    from tensorflow_text.python.ops.sentencepiece_tokenizer import gen_sentencepiece_tokenizer
+
     model = tensorflow_text.SentencepieceTokenizer(proto)
     model._model_resource._resource_handle = gen_sentencepiece_tokenizer.sentencepiece_op(
         model=proto, shared_name=f"sentencepiece_{hashlib.sha256(proto).hexdigest()}"

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_text
 
 from albert_tf.serving.tokenizer_graph.characters import (
     BLANK,
@@ -42,6 +41,8 @@ class WordPieceGraph(tf.Module):
     """`WordPieceTokenizer` in TensorFlow."""
 
     def __init__(self, tokenizer: WordPieceTokenizer) -> None:
+        import tensorflow_text  # slow to import
+
         super().__init__()
         self._lowers = tokenizer.do_lower_case
         self._characters = CharacterTable(_replace, tokenizer.do_lower_case)

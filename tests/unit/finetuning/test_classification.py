@@ -133,5 +133,5 @@ def test_batches_of_any_size_have_the_same_weight_as_in_the_original():
 
 
 def test_confusion_matrix_has_true_classes_in_rows():
-    matrix = confusion_matrix(logits_of([2, 2, 0, 2], 4), np.array([0, 0, 0, 2]), 4)
+    matrix = confusion_matrix(np.array([2, 2, 0, 2]), np.array([0, 0, 0, 2]), 4)
     assert matrix.tolist() == [[1, 0, 2, 0], [0, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
