@@ -9,7 +9,7 @@ import dataclasses
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import keras
@@ -35,7 +35,7 @@ from albert_tf.data.arguments import as_path, check_choice
 from albert_tf.data.errors import UserError
 from albert_tf.data.strict_json import listed
 from albert_tf.modeling.encoder import AlbertEncoder, ConfiguredModel
-from albert_tf.modeling.layers import Pending, postpone_random_values
+from albert_tf.modeling.layers import PENDING
 from albert_tf.modeling.models import AlbertForTokenClassification
 from albert_tf.modeling.original_names import (
     PRETRAINING_HEADS,
@@ -158,21 +158,17 @@ def build_as(
         known = {}
     elif "labels" in settings:
         known = {name: known[name] for name in known.keys() - {"labels", "num_labels"}}
-    with postpone_random_values() as pending:
-        model = model_class(config, **{**known, **settings})
+    model, report = new_model(
+        lambda: model_class(config, **{**known, **settings}),
+        stored.weights,
+        allow_partial=allow_partial,
+        new_head=is_other,
+    )
     if rename and num_labels != getattr(model, "num_labels", None):
         raise UserError(
             f"rename_labels=True needs {num_labels} names, one for each class of {path!r}. "
             f"Received: labels={settings.get('labels')}"
         )
-    of_head = [name for name in original_names(model) if not name.startswith(ENCODER_PREFIX)]
-    report = fill_new(
-        model,
-        stored.weights,
-        pending,
-        allow_partial=allow_partial,
-        skip=dict.fromkeys(of_head if is_other else (), "of another task"),
-    )
     new = {*report.missing, *report.skipped, *(name for name, _, _ in report.mismatched)}
     if {_head_scope(name) for name in new} & {_head_scope(name) for name in report.mapped} - {None}:
         _check_heads(report)
@@ -183,7 +179,7 @@ def build_as(
             path,
             ", ".join(needed),
         )
-    has_new_head = is_other or not report.mapped.keys() & {*of_head}
+    has_new_head = is_other or all(name.startswith(ENCODER_PREFIX) for name in report.mapped)
     if has_new_head:
         task = None
     elif task and rename and (names := settings.get("labels")):
@@ -271,9 +267,7 @@ def build(
     check_head(stored.path, shapes, stored.task)
     stored_parameters = sum(map(math.prod, shapes.values()))
     check_parameters(stored.path, config, stored_parameters + _MAX_MISSING)
-    with postpone_random_values() as pending:
-        model = empty_model(config, shapes, task)
-    report = fill_new(model, stored.weights, pending)
+    model, report = new_model(lambda: empty_model(config, shapes, task), stored.weights)
     _check_heads(report)
     # Only a pooler that no stored head uses can be missing. Its new values are always the same.
     random, variables = np.random.default_rng(0), original_names(model)
@@ -461,18 +455,32 @@ def load_weights(
     return report
 
 
-def fill_new(model: keras.Model, weights: Weights, pending: Pending, **rules: Any) -> LoadReport:
-    """Fills a model created in `postpone_random_values`; computes random values of new weights.
+def new_model(
+    create: Callable[[], M],
+    weights: Weights,
+    *,
+    allow_partial: bool = False,
+    new_head: bool = False,
+) -> tuple[M, LoadReport]:
+    """Creates and fills a model; only variables that are not filled get random values.
 
-    `rules` are arguments of `load_weights`.
+    With `new_head`, only the encoder is filled. For `allow_partial` see `load_weights`.
     """
-    report = load_weights(model, weights, **rules)
+    pending: list[Any] = []
+    token = PENDING.set(pending)
+    try:
+        model = create()
+    finally:
+        PENDING.reset(token)
     variables = original_names(model)
+    of_head = [name for name in variables if new_head and not name.startswith(ENCODER_PREFIX)]
+    skip = dict.fromkeys(of_head, "of another task")
+    report = load_weights(model, weights, allow_partial=allow_partial, skip=skip)
     filled = {id(variables[name]) for name in report.mapped}
     for variable, initializer in pending:
         if id(variable) not in filled:
             variable.assign(initializer(variable.shape, variable.dtype))
-    return report
+    return model, report
 
 
 def _warn_of_other_outputs(

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints.loading import check_model, fill_new, open_with_tokenizer
+from albert_tf.checkpoints.loading import check_model, new_model, open_with_tokenizer
 from albert_tf.data.arguments import texts_and_pairs
 from albert_tf.data.errors import UserError
 from albert_tf.data.parallel import progress
@@ -19,7 +19,6 @@ from albert_tf.data.sequences import TokenSequences, check_room, log_truncated
 from albert_tf.data.text_examples import TextExample
 from albert_tf.finetuning.predictor import new_predictor
 from albert_tf.modeling.encoder import AlbertEncoder
-from albert_tf.modeling.layers import postpone_random_values
 from albert_tf.modeling.models import EncoderAndHead
 from albert_tf.tokenization.base import Tokenizer
 
@@ -155,10 +154,13 @@ class TextEncoder:
                 has no pooler, or an argument is invalid, see `TextEncoder`.
         """
         stored = open_with_tokenizer(path)
-        with postpone_random_values() as pending:
+
+        def create() -> AlbertEncoder:
             encoder = AlbertEncoder(stored.required_config)
-        encoder.uses_pooler = pooling == "pooled"
-        report = fill_new(encoder, stored.weights, pending)
+            encoder.uses_pooler = pooling == "pooled"
+            return encoder
+
+        encoder, report = new_model(create, stored.weights)
         if report.unused and pooling == "pooled":
             raise UserError(
                 f"pooling='pooled' needs a model with a pooler. Use pooling='mean'. Received: "

@@ -15,8 +15,7 @@ Dropout is stateless: the mask depends only on `dropout_seed`, int32 [2]. `None`
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import Any, ClassVar, TypeAlias
 
@@ -46,6 +45,9 @@ LAYER_NORM_EPSILON = 1e-12
 ConfigLike: TypeAlias = AlbertConfig | dict[str, Any]  # a dictionary from a saved model
 Inputs: TypeAlias = Mapping[str, tf.Tensor] | tf.Tensor  # by name, or only token ids
 Seed: TypeAlias = tf.Tensor | None  # dropout seed, int32 [2]; `None` disables dropout
+# If this is a list, new variables are 0 and are added to it with the initializers to use later.
+PENDING: ContextVar[list[tuple[keras.Variable, TruncatedNormal]] | None]
+PENDING = ContextVar("PENDING", default=None)
 
 ACTIVATIONS = {
     "gelu": gelu,
@@ -85,23 +87,6 @@ def split_seed(seed: Seed, num: int) -> list[tf.Tensor | None]:
     return tf.unstack(tf.random.experimental.stateless_split(seed, num), num=num)
 
 
-Pending: TypeAlias = list[tuple[keras.Variable, TruncatedNormal]]
-_PENDING: ContextVar[Pending | None] = ContextVar("pending", default=None)
-
-
-@contextmanager
-def postpone_random_values() -> Iterator[Pending]:
-    """Sets the random initial values of new variables to 0; yields the variables and initializers.
-
-    Random values take longer to compute than stored values to read.
-    """
-    token = _PENDING.set(pending := [])
-    try:
-        yield pending
-    finally:
-        _PENDING.reset(token)
-
-
 class SavedSettings:
     """Base class of layers and models. `SETTINGS` lists the constructor's arguments to save."""
 
@@ -117,13 +102,10 @@ class SavedSettings:
     def _add_random_weight(
         self, name: str, shape: tuple[int, int], std: float, autocast: bool = True
     ) -> keras.Variable:
-        """Adds a variable with random values; see `postpone_random_values`."""
-        initializer, pending = TruncatedNormal(stddev=std), _PENDING.get()
+        initializer, pending = TruncatedNormal(stddev=std), PENDING.get()
+        now = initializer if pending is None else "zeros"
         variable = self.add_weight(  # type: ignore[attr-defined]
-            name=name,
-            shape=shape,
-            initializer=initializer if pending is None else "zeros",
-            autocast=autocast,
+            name=name, shape=shape, initializer=now, autocast=autocast
         )
         if pending is not None:
             pending.append((variable, initializer))

@@ -10,13 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.checkpoints.loading import check_model, fill_new, open_with_tokenizer
+from albert_tf.checkpoints.loading import check_model, new_model, open_with_tokenizer
 from albert_tf.checkpoints.stored_heads import MASKED_LM_HEAD, heads_in
 from albert_tf.data.arguments import as_texts, check_whole_number
 from albert_tf.data.errors import UserError
 from albert_tf.data.parallel import progress
 from albert_tf.data.sequences import log_truncated
-from albert_tf.modeling.layers import postpone_random_values
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.tokenization.base import Tokenizer
 
@@ -182,7 +181,9 @@ def read_model(path: object, name: str, **rules: Any) -> tuple[AlbertForPretrain
             f"heads: {heads}"
         )
     # Models without a sentence-order head must also load.
-    with postpone_random_values() as pending:
-        model = AlbertForPretraining(stored.required_config, has_sentence_order_head=False)
-    fill_new(model, stored.weights, pending).check_complete()
+    config, weights = stored.required_config, stored.weights
+    model, report = new_model(
+        lambda: AlbertForPretraining(config, has_sentence_order_head=False), weights
+    )
+    report.check_complete()
     return model, stored.required_tokenizer

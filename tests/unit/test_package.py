@@ -19,3 +19,16 @@ def test_a_model_class_loads_models_when_only_its_module_is_imported():
         "assert type(Encoder.load('mini')) is Encoder"
     )
     subprocess.run([isolated_python(), "-c", code], cwd=ROOT, check=True)
+
+
+def test_loading_and_predicting_import_only_small_packages():
+    code = """
+import sys, keras
+before = {*sys.modules}
+from albert_tf import FillMask, MultipleChoice, QuestionAnswerer, TextClassifier, TokenClassifier
+TextClassifier.load('mini', labels=['bad', 'good'])(['A good film.'])
+new = {name.partition('.')[0] for name in sys.modules.keys() - before}
+assert 'albert_tf' in new
+assert not new & {'sklearn', 'tensorflow_text', 'huggingface_hub', 'tokenizers', 'matplotlib'}, new
+"""
+    subprocess.run([isolated_python(), "-c", code], cwd=ROOT, check=True)

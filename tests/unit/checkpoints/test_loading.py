@@ -2,6 +2,7 @@
 
 import shutil
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -104,6 +105,27 @@ def test_new_heads_get_a_new_pooler(tmp_path, warnings):
     write_model(tmp_path, make("classes"), task=None, without=["bert/pooler"])
     model = AlbertForClassification.load(tmp_path, labels=["yes", "no"], new_head=True)
     assert model.labels == ("yes", "no")
+
+
+def test_only_new_weights_get_random_values(tmp_path, monkeypatch):
+    """Random values of large models take seconds to compute."""
+    write_model(tmp_path, make("pretraining"))
+    computed, initialize = [], keras.initializers.TruncatedNormal.__call__
+
+    def record(self, shape, dtype=None):
+        computed.append(tuple(shape))
+        return initialize(self, shape, dtype)
+
+    keras.utils.set_random_seed(5)
+    usual = AlbertForClassification(CONFIG, labels=["yes", "no"])
+    monkeypatch.setattr(keras.initializers.TruncatedNormal, "__call__", record)
+    keras.utils.set_random_seed(5)
+    model = AlbertForClassification.load(tmp_path, labels=["yes", "no"])
+    assert computed == [(2, 12)]
+    np.testing.assert_array_equal(model.classifier.output_weights, usual.classifier.output_weights)
+    albert_tf.load(tmp_path)
+    albert_tf.AlbertEncoder.load(tmp_path)
+    assert len(computed) == 1
 
 
 @pytest.mark.parametrize(
