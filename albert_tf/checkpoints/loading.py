@@ -30,10 +30,11 @@ from albert_tf.checkpoints.stored_heads import (
 )
 from albert_tf.checkpoints.stored_model import GLOBAL_STEP, StoredModel, Weights
 from albert_tf.checkpoints.stored_task import TOKENS, UNCLEAR, UNNAMED, StoredTask
-from albert_tf.config import AlbertConfig
+from albert_tf.config import BFLOAT16, FLOAT32, AlbertConfig
 from albert_tf.data.arguments import as_path, check_choice
 from albert_tf.data.errors import UserError
 from albert_tf.data.strict_json import listed
+from albert_tf.modeling.answering import warn_of_slow_bfloat16
 from albert_tf.modeling.encoder import AlbertEncoder, ConfiguredModel
 from albert_tf.modeling.layers import PENDING
 from albert_tf.modeling.models import AlbertForTokenClassification
@@ -92,14 +93,21 @@ def load_class(
     return build_as(model_class, stored, settings, allow_partial)
 
 
-def open_with_tokenizer(path: object, name: str = "path", **rules: Any) -> StoredModel:
+def open_with_tokenizer(
+    path: object, name: str = "path", precision: str = FLOAT32, **rules: Any
+) -> StoredModel:
     """Opens a model, which must have a tokenizer. `name` is the argument that contains `path`.
 
-    `rules` are `do_lower_case` and `keep_accents`.
+    `precision` is "float32" or "bfloat16"; `rules` are `do_lower_case` and `keep_accents`.
     """
+    if precision not in (FLOAT32, BFLOAT16):
+        raise UserError(f"precision must be 'float32' or 'bfloat16'. Received: {precision!r}")
     for rule, value in rules.items():
         check_choice(rule, value)
     stored = choose_model(as_path(name, path), **rules)
+    if precision == BFLOAT16:
+        warn_of_slow_bfloat16()
+        stored = dataclasses.replace(stored, dtype="mixed_bfloat16")
     if stored.tokenizer is None:
         raise UserError(
             f"{name} must contain a tokenizer. Received: {stored.path!r}, which has no tokenizer. "
@@ -159,7 +167,7 @@ def build_as(
     elif "labels" in settings:
         known = {name: known[name] for name in known.keys() - {"labels", "num_labels"}}
     model, report = new_model(
-        lambda: model_class(config, **{**known, **settings}),
+        lambda: model_class(config, **{"dtype": stored.dtype, **known, **settings}),
         stored.weights,
         allow_partial=allow_partial,
         new_head=is_other,
@@ -267,7 +275,9 @@ def build(
     check_head(stored.path, shapes, stored.task)
     stored_parameters = sum(map(math.prod, shapes.values()))
     check_parameters(stored.path, config, stored_parameters + _MAX_MISSING)
-    model, report = new_model(lambda: empty_model(config, shapes, task), stored.weights)
+    model, report = new_model(
+        lambda: empty_model(config, shapes, task, dtype=stored.dtype), stored.weights
+    )
     _check_heads(report)
     # Only a pooler that no stored head uses can be missing. Its new values are always the same.
     random, variables = np.random.default_rng(0), original_names(model)
@@ -295,11 +305,11 @@ def _check_heads(report: LoadReport) -> None:
 
 
 def empty_model(
-    config: AlbertConfig, shapes: Shapes, task: StoredTask | None = None
+    config: AlbertConfig, shapes: Shapes, task: StoredTask | None = None, **settings: Any
 ) -> ConfiguredModel:
     """Creates a model with random weights; `shapes` and `task` determine the heads."""
     head = head_in(shapes, task)
-    return head.model_class(config, **head.settings(config, shapes, task))
+    return head.model_class(config, **head.settings(config, shapes, task), **settings)
 
 
 def _read_slots(report: LoadReport, weights: Weights) -> dict[str, np.ndarray]:

@@ -179,6 +179,7 @@ class StoredModel:
     # Opens the weights. If `None`, `open_weights` of the format's module is used.
     open_weights: Callable[[], Weights] | None = None
     global_step: int = 0  # of a model in memory
+    dtype: str | None = None  # Keras policy of models to build. `None`: the current policy.
 
     @classmethod
     def in_memory(

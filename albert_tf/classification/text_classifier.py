@@ -92,6 +92,7 @@ class TextClassifier(TextPredictor):
         rename_labels: bool = False,
         max_seq_length: int | None = None,
         batch_size: int = 8,
+        precision: str = "float32",
     ) -> TextClassifier:
         """Loads a model for predictions or for `fit`.
 
@@ -106,6 +107,7 @@ class TextClassifier(TextPredictor):
             rename_labels: whether to keep a stored classifier and rename its classes to `labels`.
             max_seq_length: see `TextClassifier`.
             batch_size: see `TextClassifier`.
+            precision: precision of matrix products in predictions, "float32" or "bfloat16".
 
         Raises:
             TypeError: an argument has the wrong type.
@@ -117,7 +119,7 @@ class TextClassifier(TextPredictor):
             raise UserError(
                 "multi_label, new_head and rename_labels require labels. Received: labels=None"
             )
-        stored = open_with_tokenizer(path)
+        stored = open_with_tokenizer(path, precision=precision)
         if labels is None:
             model = build_kind(
                 stored, AlbertForClassification, "a model with a classifier or a regression"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from albert_tf.cli.app import command
 from albert_tf.cli.flags import Flags
+from albert_tf.config import BFLOAT16, FLOAT32
 from albert_tf.data.errors import visible
 from albert_tf.settings import TokenizerRules, required, setting
 
@@ -26,6 +27,9 @@ class FillMaskSettings(TokenizerRules):
     model_dir: str = required("Model")("""
         Model of any supported format: a directory, a checkpoint, a released tar file, a TF-Hub
         URL, or a name such as base_v2 or mini (mini is part of albert_tf).""")
+    precision: str = setting(FLOAT32, "Devices", choices=(FLOAT32, BFLOAT16))("""
+        Precision of matrix products. bfloat16: for processors with bfloat16 instructions, and
+        recent GPUs.""")
     top_k: int = setting(5, "Output", at_least=1)("Number of predictions to print per [MASK].")
 
 
@@ -35,7 +39,8 @@ FLAGS = Flags(FillMaskSettings)
 def run(settings: FillMaskSettings) -> None:
     from albert_tf.pretraining.fill_mask import FillMask, read_model
 
-    fill_mask = FillMask(*read_model(settings.model_dir, "--model_dir", **settings.rules()))
+    rules = {**settings.rules(), "precision": settings.precision}
+    fill_mask = FillMask(*read_model(settings.model_dir, "--model_dir", **rules))
     # The standard input is processed line by line, so that it can be interactive.
     groups = [settings.text] if settings.text else ([t] for t in map(str.strip, sys.stdin) if t)
     for texts in groups:

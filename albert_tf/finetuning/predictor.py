@@ -14,11 +14,12 @@ from albert_tf.data.errors import UserError
 from albert_tf.data.parallel import progress_bar
 from albert_tf.data.sequences import TokenSequences
 from albert_tf.finetuning.task import padded_length
+from albert_tf.modeling.answering import RoundedModel, rounded_model
+from albert_tf.modeling.ops import Ops
 from albert_tf.training.interruption import raise_if_interrupted
 from albert_tf.training.strategies import is_tpu, local_replicas
 
 INPUTS = ("input_ids", "input_mask", "segment_ids")
-_IDS = tf.TensorSpec([None, None], tf.int32)
 Batch = tuple[np.ndarray, dict[str, np.ndarray]]
 Model = Callable[..., Mapping[str, tf.Tensor]]
 
@@ -32,10 +33,10 @@ class Predictor:
 
     The model is traced once for all shapes, or on a TPU once per padded length.
 
-    `model` takes `input_ids`, `input_mask` and `segment_ids` and returns a dictionary.
-    `tokens_per_batch` limits the positions of a batch, with padding, on all replicas of a process.
-    `padding` is one of `data.sequences.PADDINGS`; on a TPU, "longest" becomes "buckets". With
-    `jit_compile`, XLA compiles the model once per length, except with "longest".
+    `compute`, by default the model, takes `input_ids`, `input_mask` and `segment_ids` and returns a
+    dictionary. `tokens_per_batch` limits the positions of a batch, with padding, on all replicas of
+    a process. `padding` is one of `data.sequences.PADDINGS`; on a TPU, "longest" becomes "buckets".
+    With `jit_compile`, XLA compiles the model once per length, except with "longest".
     """
 
     def __init__(
@@ -48,8 +49,10 @@ class Predictor:
         tokens_per_batch: int,
         padding: str = "longest",
         jit_compile: bool = False,
+        compute: Model | None = None,
     ) -> None:
         self.model = model
+        self._compute = compute or model
         self.strategy = strategy
         self.outputs = tuple(outputs)
         self.max_seq_length = max_seq_length
@@ -60,9 +63,13 @@ class Predictor:
         self._outputs = self._outputs_of
         if self._compiles and not on_tpu:
             self._outputs = tf.function(self._outputs_of, jit_compile=True, autograph=False)
+        self._rounded: RoundedModel | None = None
+        if not self._compiles and strategy.num_replicas_in_sync == 1:
+            self._rounded = rounded_model(model, max_seq_length, self._outputs_of)
         # TPUStrategy adds padding if a shape is not static.
-        signature = None if on_tpu else [_IDS] * len(INPUTS)
+        signature = None if on_tpu else [tf.TensorSpec([len(INPUTS), None, None], tf.int32)]
         self._run = tf.function(self._run_replicas, input_signature=signature, autograph=False)
+        self._concrete: Callable[..., Any] | None = self._run if on_tpu else None
 
     def predict(
         self, sequences: TokenSequences, description: str = "predicting"
@@ -93,6 +100,7 @@ class Predictor:
             max_seq_length=self.max_seq_length,
             padding=self.padding,
             multiple_of=local_replicas(self.strategy),
+            powers_of_two=self._rounded is not None,
         )
 
         def started() -> Iterator[Any]:
@@ -111,37 +119,40 @@ class Predictor:
 
     def _start(self, features: Mapping[str, np.ndarray]) -> Mapping[str, tf.Tensor]:
         """Starts a batch, with rows of zeros added until the replicas can share it evenly."""
-        count, length = features[INPUTS[0]].shape
+        if self._rounded:
+            return self._rounded(features)
+        columns = np.stack([features[name] for name in INPUTS])
+        _, count, length = columns.shape
         replicas = local_replicas(self.strategy)
         missing = -count % replicas
         if self._compiles:
             usual = self.tokens_per_batch // length // replicas * replicas
             missing = max(missing, usual - count)
-        columns = (np.pad(features[name], [(0, missing), (0, 0)]) for name in INPUTS)
-        return self._run(*map(tf.constant, columns))
+        if missing:
+            columns = np.pad(columns, [(0, 0), (0, missing), (0, 0)])
+        if self._concrete is None:  # takes less time to call than the `tf.function`
+            self._concrete = self._run.get_concrete_function()
+        return self._concrete(tf.constant(columns))
 
-    def _run_replicas(self, *columns: tf.Tensor) -> dict[str, tf.Tensor]:
-        results = self.strategy.run(self._run_replica, args=columns)
+    def _run_replicas(self, columns: tf.Tensor) -> dict[str, tf.Tensor]:
+        results = self.strategy.run(self._run_replica, args=(columns,))
         return {
             name: tf.concat(self.strategy.experimental_local_results(values), axis=0)
             for name, values in results.items()
         }
 
-    def _run_replica(self, *columns: tf.Tensor) -> dict[str, tf.Tensor]:
+    def _run_replica(self, columns: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns the outputs of this replica's rows; each replica receives the whole batch."""
         context, replicas = tf.distribute.get_replica_context(), local_replicas(self.strategy)
-        dynamic = tf.shape(columns[0])
-        count, length = (dynamic[i] if n is None else n for i, n in enumerate(columns[0].shape))
+        dynamic = tf.shape(columns)
+        count, length = (columns.shape[i] or dynamic[i] for i in (1, 2))
         share = count // replicas
         start = context.replica_id_in_sync_group % replicas * share
-        features = {
-            name: tf.slice(values, [start, 0], [share, length])
-            for name, values in zip(INPUTS, columns, strict=True)
-        }
-        return self._outputs(features)
+        values = tf.unstack(tf.slice(columns, [0, start, 0], [len(INPUTS), share, length]))
+        return self._outputs(dict(zip(INPUTS, values, strict=True)))
 
-    def _outputs_of(self, features: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        outputs = self.model(features, training=False)
+    def _outputs_of(self, features: Mapping[str, tf.Tensor], **ops: Ops) -> dict[str, tf.Tensor]:
+        outputs = self._compute(features, training=False, **ops)
         return {name: tf.cast(outputs[name], tf.float32) for name in self.outputs}
 
 
@@ -154,6 +165,7 @@ def new_predictor(
     max_seq_length: int | None,
     batch_size: int,
     longest: int = 512,
+    compute: Model | None = None,
 ) -> Predictor:
     """Returns a `Predictor` for a model in memory, with the same batches as in the commands.
 
@@ -174,6 +186,7 @@ def new_predictor(
         outputs=outputs,
         max_seq_length=max_seq_length,
         tokens_per_batch=batch_size * max_seq_length,
+        compute=compute,
     )
 
 
@@ -199,12 +212,14 @@ def batches_by_length(
     max_seq_length: int,
     padding: str = "longest",
     multiple_of: int = 1,
+    powers_of_two: bool = False,
 ) -> list[tuple[np.ndarray, int]]:
     """Groups sequences of similar lengths, integer [N], for evaluation; every row occurs once.
 
     A batch has B rows of length S. B * S is at most `tokens_per_batch`, unless the batch has a
     single row. B is a multiple of `multiple_of`, the number of replicas, if possible. With the
-    padding "longest", S is not rounded up: multiples of 8 would add 6% of padding on MRPC.
+    padding "longest", S is not rounded up: multiples of 8 would add 6% of padding on MRPC. If
+    `powers_of_two`, B is a power of two, except in the last batch.
 
     Returns:
         The rows, int64 [B], and the length S of each batch. The longest batch is first, so that
@@ -224,6 +239,8 @@ def batches_by_length(
             count = max(similar, int(_WORTHWHILE * tokens_per_batch / length), multiple_of)
         count = min(count, tokens_per_batch // length)
         count = count // multiple_of * multiple_of or max(1, count)
+        if powers_of_two and start + count < len(order):
+            count = 1 << count.bit_length() - 1
         batches.append((order[start : start + count], length))
         start += count
     return batches

@@ -20,6 +20,7 @@ from albert_tf.data.text_examples import TextExample
 from albert_tf.finetuning.predictor import new_predictor
 from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.models import EncoderAndHead
+from albert_tf.modeling.ops import Ops
 from albert_tf.tokenization.base import Tokenizer
 
 _EXAMPLES_AT_ONCE = 4096  # limits the memory for ids as Python integers
@@ -113,9 +114,9 @@ class TextEncoder:
         encoder = model.encoder if isinstance(model, EncoderAndHead) else model
 
         def encode(
-            features: Mapping[str, tf.Tensor], training: bool = False
+            features: Mapping[str, tf.Tensor], training: bool = False, **ops: Ops
         ) -> dict[str, tf.Tensor]:
-            outputs = encoder(features, training=training, keras_mask=False)
+            outputs = encoder(features, training=training, keras_mask=False, **ops)
             if pooling == "pooled":
                 return {_VECTORS: outputs["pooled_output"]}
             tokens = tf.cast(outputs["sequence_output"], tf.float32)
@@ -124,11 +125,12 @@ class TextEncoder:
             return {_VECTORS: sums / tf.maximum(tf.reduce_sum(weights, axis=1), 1.0)}
 
         self._predictor = new_predictor(
-            encode,
+            encoder,
             model.config,
             outputs=(_VECTORS,),
             max_seq_length=max_seq_length,
             batch_size=batch_size,
+            compute=encode,
         )
         check_room(False, self._predictor.max_seq_length)
         self.pooling = pooling
@@ -141,22 +143,23 @@ class TextEncoder:
         pooling: Literal["mean", "pooled"] = "mean",
         max_seq_length: int | None = None,
         batch_size: int = 8,
+        precision: str = "float32",
     ) -> TextEncoder:
         """Loads the encoder of any model.
 
         `path` is a model of any format; see `albert_tf.load`. For a training directory, the best
-        checkpoint is used or, if there is none, the newest. For `pooling`, `max_seq_length` and
-        `batch_size` see `TextEncoder`.
+        checkpoint is used or, if there is none, the newest. For `precision` see
+        `TextClassifier.load`. For the other arguments see `TextEncoder`.
 
         Raises:
             TypeError: an argument has the wrong type.
             ValueError: there is no model, it has no tokenizer, `pooling` is "pooled" but the model
                 has no pooler, or an argument is invalid, see `TextEncoder`.
         """
-        stored = open_with_tokenizer(path)
+        stored = open_with_tokenizer(path, precision=precision)
 
         def create() -> AlbertEncoder:
-            encoder = AlbertEncoder(stored.required_config)
+            encoder = AlbertEncoder(stored.required_config, dtype=stored.dtype)
             encoder.uses_pooler = pooling == "pooled"
             return encoder
 

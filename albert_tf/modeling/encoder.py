@@ -300,7 +300,8 @@ class AlbertEncoder(ConfiguredModel):
             self._dropout_seed(training, dropout_seed), 1 + len(block_runs(self.config))
         )
         embedded, words = self.embeddings(input_ids, tf.cast(segment_ids, tf.int32), embedding_seed)
-        x = embedded if self.embedding_projection is None else self.embedding_projection(embedded)
+        projection = self.embedding_projection
+        x = embedded if projection is None else projection(embedded, ops=ops)
 
         if self.remat and training and not output_attentions:
             encoder_outputs = run_rematerialized(x, self._runs(attention_mask, block_seeds, ops))
@@ -313,7 +314,7 @@ class AlbertEncoder(ConfiguredModel):
                 encoder_outputs.append(x)
                 attention_probs.append(probabilities)
         x = encoder_outputs[-1]
-        outputs = {"pooled_output": tf.tanh(self.pooler(x[:, 0])), "sequence_output": x}
+        outputs = {"pooled_output": tf.tanh(self.pooler(x[:, 0], ops=ops)), "sequence_output": x}
         if output_hidden_states:
             outputs["encoder_outputs"] = encoder_outputs
             outputs["embedding_output"] = embedded

@@ -45,7 +45,7 @@ class MaskedLmHead(ConfiguredLayer):
             gathered = tf.gather(sequence_output, masked_lm_positions, batch_dims=1)
             shape = tf.shape(masked_lm_positions)
         rows = tf.reshape(gathered, [-1, self.config.hidden_size])
-        transformed = self.layer_norm(self.transform(rows, ops=ops))
+        transformed = self.layer_norm(self.transform(rows, ops=ops), ops=ops)
         logits = tf.matmul(transformed, tf.convert_to_tensor(word_embeddings), transpose_b=True)
         logits = as_float32(logits) + as_float32(self.output_bias)
         return tf.reshape(logits, tf.concat([shape, [self.config.vocab_size]], axis=0))
@@ -160,6 +160,7 @@ class SpanBeamHead(ConfiguredLayer):
         p_mask: tf.Tensor,
         start_positions: tf.Tensor | None = None,
         dropout_seed: Seed = None,
+        ops: Ops = PLAIN,
     ) -> dict[str, tf.Tensor]:
         """Scores ends for given starts, int32 [B], or searches for the best spans.
 
@@ -173,22 +174,21 @@ class SpanBeamHead(ConfiguredLayer):
             and `end_top_index` [B, K * M]: M per start, best first.
         """
         p_mask = tf.cast(p_mask, tf.float32)
-        start_log_probs = _masked_log_softmax(
-            tf.squeeze(self.start_dense(sequence_output), -1), p_mask
-        )
+        start_logits = tf.squeeze(self.start_dense(sequence_output, ops=ops), -1)
+        start_log_probs = ops.apply(_masked_log_softmax, start_logits, p_mask)
         answer_class = {
-            "cls_logits": self._cls_logits(sequence_output, start_log_probs, dropout_seed)
+            "cls_logits": self._cls_logits(sequence_output, start_log_probs, dropout_seed, ops)
         }
         if start_positions is not None:
             starts = tf.cast(start_positions, tf.int32)[:, None]
-            end_log_probs = self._end_log_probs(sequence_output, starts, p_mask)
+            end_log_probs = self._end_log_probs(sequence_output, starts, p_mask, ops)
             return {
                 "start_log_probs": start_log_probs,
                 "end_log_probs": tf.squeeze(end_log_probs, 1),
                 **answer_class,
             }
         top_starts, starts = tf.math.top_k(start_log_probs, self.start_n_top)
-        end_log_probs = self._end_log_probs(sequence_output, starts, p_mask)
+        end_log_probs = self._end_log_probs(sequence_output, starts, p_mask, ops)
         top_ends, ends = tf.math.top_k(end_log_probs, self.end_n_top)
         num_spans = self.start_n_top * self.end_n_top
         return {
@@ -200,27 +200,26 @@ class SpanBeamHead(ConfiguredLayer):
         }
 
     def _end_log_probs(
-        self, sequence_output: tf.Tensor, starts: tf.Tensor, p_mask: tf.Tensor
+        self, sequence_output: tf.Tensor, starts: tf.Tensor, p_mask: tf.Tensor, ops: Ops
     ) -> tf.Tensor:
         """Returns log-probabilities of ends, float32 [B, K, S], for starts, int32 [B, K]."""
         # The kernel is split so that each token is multiplied once, not once per start.
         end_kernel, start_kernel = tf.split(tf.convert_to_tensor(self.end_dense_0.kernel), 2)
         start_features = tf.gather(sequence_output, starts, batch_dims=1)
         by_start = tf.einsum("bkh,hi->bki", start_features, start_kernel)
-        by_end = add_bias(
-            tf.einsum("bsh,hi->bsi", sequence_output, end_kernel), self.end_dense_0.bias
-        )
+        by_end = tf.einsum("bsh,hi->bsi", sequence_output, end_kernel)
+        by_end = ops.apply(add_bias, by_end, self.end_dense_0.bias)
         hidden = tf.tanh(by_end[:, None] + by_start[:, :, None])
-        logits = self.end_dense_1(self.end_layer_norm(hidden))
-        return _masked_log_softmax(tf.squeeze(logits, -1), p_mask[:, None])
+        logits = self.end_dense_1(self.end_layer_norm(hidden, ops=ops), ops=ops)
+        return ops.apply(_masked_log_softmax, tf.squeeze(logits, -1), p_mask[:, None])
 
     def _cls_logits(
-        self, sequence_output: tf.Tensor, start_log_probs: tf.Tensor, dropout_seed: Seed
+        self, sequence_output: tf.Tensor, start_log_probs: tf.Tensor, seed: Seed, ops: Ops
     ) -> tf.Tensor:
-        probabilities = tf.cast(tf.exp(start_log_probs), sequence_output.dtype)
+        probabilities = ops.apply(tf.cast, tf.exp(start_log_probs), sequence_output.dtype)
         start_feature = tf.einsum("bs,bsh->bh", probabilities, sequence_output)
         features = tf.concat([start_feature, sequence_output[:, 0]], axis=-1)
-        hidden = dropout(tf.tanh(self.answer_dense_0(features)), self.dropout_prob, dropout_seed)
+        hidden = dropout(tf.tanh(self.answer_dense_0(features, ops=ops)), self.dropout_prob, seed)
         return tf.cast(tf.squeeze(tf.matmul(hidden, self.answer_weights), -1), tf.float32)
 
 

@@ -182,7 +182,7 @@ class Projection(SavedSettings, keras.layers.Layer):
         else:
             # Not tf.nn.bias_add: on a CPU, its gradient sums the rows in bfloat16, which loses
             # small summands.
-            activated = self._activate(add_bias(product, self.bias))
+            activated = self._activate(ops.apply(add_bias, product, self.bias))
         # A reshape between product and activation would prevent TensorFlow from fusing them.
         return with_axes_of(x, activated)
 
@@ -214,10 +214,10 @@ class LayerNorm(SavedSettings, keras.layers.Layer):
         )
         self.built = True
 
-    def call(self, x: tf.Tensor) -> tf.Tensor:
+    def call(self, x: tf.Tensor, ops: Ops = PLAIN) -> tf.Tensor:
         """Maps float [..., H] to float [..., H]."""
         gamma, beta = tf.convert_to_tensor(self.gamma), tf.convert_to_tensor(self.beta)
-        return layer_norm(x, gamma, beta, LAYER_NORM_EPSILON)
+        return ops.apply(layer_norm, x, gamma, beta, LAYER_NORM_EPSILON)
 
     def of_sum(self, x: tf.Tensor, rows: tf.Tensor, bias: keras.Variable, ops: Ops) -> tf.Tensor:
         """Normalizes x + rows + bias: x [B, S, H], rows [B * S, H] or [B, S, H], bias [H]."""
@@ -352,19 +352,12 @@ class SelfAttention(ConfiguredLayer):
 
         For some layouts, see `with_shape_of`, the shape of the context is [B, S, N, D].
         """
-        query = self._heads(self.query, x, ops, scale=self.config.head_size**-0.5)
-        key = self._heads(self.key, x, ops)
-        value = self._heads(self.value, x, ops)
+        projections, scale = (self.query, self.key, self.value), self.config.head_size**-0.5
+        heads = self.config.num_attention_heads
+        query, key, value = ops.project_heads(x, projections, scale, heads)
         rate = self.config.attention_probs_dropout_prob
         context, probabilities = ops.attend(query, key, value, attention_mask, rate, dropout_seed)
         return with_shape_of(x, tf.transpose(context, [0, 2, 1, 3])), probabilities
-
-    def _heads(
-        self, projection: Projection, x: tf.Tensor, ops: Ops, scale: float = 1.0
-    ) -> tf.Tensor:
-        """Projects [B, S, H], scales the result, and splits it into heads [B, N, S, D]."""
-        product = with_shape_of(x, projection.product(factor_of(x)))
-        return ops.biased_heads(product, projection.bias, scale, self.config.num_attention_heads)
 
 
 @register

@@ -500,9 +500,8 @@ class AlbertForQuestionAnsweringWithBeamSearch(EncoderAndHead):
         return inputs
 
     def _head_outputs(self, outputs: Tensors, inputs: Tensors, seed: Seed, ops: Ops) -> Tensors:
-        return self.span_head(
-            outputs["sequence_output"], inputs["p_mask"], inputs.get("start_positions"), seed
-        )
+        states, p_mask = outputs["sequence_output"], inputs["p_mask"]
+        return self.span_head(states, p_mask, inputs.get("start_positions"), seed, ops=ops)
 
     def default_loss(self) -> dict[str, HeadLoss]:
         """See `EncoderAndHead`.

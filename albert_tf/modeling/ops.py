@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import keras
 import tensorflow as tf
@@ -298,6 +298,20 @@ class Ops:
     def with_plain_attention(self) -> Ops:
         """Returns the same operations with plain attention, which returns probabilities."""
         return type(self)()
+
+    def apply(self, function: Callable[..., tf.Tensor], *arguments: Any) -> tf.Tensor:
+        """Returns `function(*arguments)`. The arguments are tensors, then hashable constants."""
+        return function(*arguments)
+
+    def project_heads(
+        self, x: tf.Tensor, projections: Sequence[Any], scale: float, heads: int
+    ) -> list[tf.Tensor]:
+        """Returns query * scale, key and value, [B, N, S, D], of x [B, S, H]."""
+        found = []
+        for projection, factor in zip(projections, (scale, 1.0, 1.0), strict=True):
+            product = with_shape_of(x, projection.product(factor_of(x)))
+            found.append(self.biased_heads(product, projection.bias, factor, heads))
+        return found
 
     def biased_gelu(
         self, x: tf.Tensor, bias: tf.Tensor | keras.Variable, exact: bool = False

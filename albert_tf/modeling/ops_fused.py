@@ -77,8 +77,9 @@ class FusedOps(Ops):
         return _fused_cross_entropy(logits, labels)
 
 
-def _pass(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorator that compiles a function with XLA. Its arguments are tensors, then constants."""
+@functools.cache
+def one_pass(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compiles a function of tensors or variables, then constants, with XLA. Also a decorator."""
 
     @functools.cache
     def compiled(shapes: tuple, constants: tuple) -> Callable[..., Any]:
@@ -88,7 +89,8 @@ def _pass(function: Callable[..., Any]) -> Callable[..., Any]:
         )
 
     def call(*arguments: Any) -> Any:
-        tensors = [argument for argument in arguments if not isinstance(argument, int | float)]
+        kinds = tf.Tensor | tf.Variable | keras.Variable
+        tensors = [tf.convert_to_tensor(value) for value in arguments if isinstance(value, kinds)]
         shapes = tuple((tuple(tensor.shape), tensor.dtype) for tensor in tensors)
         return compiled(shapes, arguments[len(tensors) :])(*tensors)
 
@@ -127,12 +129,12 @@ def _column_sum(x: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(partial, axis=0) * 16.0
 
 
-@_pass
+@one_pass
 def _biased_gelu(x: tf.Tensor, bias: tf.Tensor, exact: bool) -> tf.Tensor:
     return tf.cast(gelu_forward(as_float32(x) + bias, exact), x.dtype)
 
 
-@_pass
+@one_pass
 def _biased_gelu_gradient(
     x: tf.Tensor, bias: tf.Tensor, upstream: tf.Tensor, exact: bool
 ) -> tuple[tf.Tensor, tf.Tensor]:
@@ -141,7 +143,7 @@ def _biased_gelu_gradient(
     return tf.cast(to_biased, x.dtype), tf.reduce_sum(to_biased, axis=0)
 
 
-@_pass
+@one_pass
 def _residual_norm(
     x: tf.Tensor,
     residual: tf.Tensor,
@@ -154,7 +156,7 @@ def _residual_norm(
     return tf.cast(normalized * gamma + beta, x.dtype)
 
 
-@_pass
+@one_pass
 def _residual_norm_gradient(
     x: tf.Tensor,
     residual: tf.Tensor,
@@ -189,12 +191,12 @@ def _normalized(x: tf.Tensor, epsilon: float) -> tuple[tf.Tensor, tf.Tensor]:
     return centered * inverse_deviation, inverse_deviation
 
 
-@_pass
+@one_pass
 def _biased_heads(x: tf.Tensor, bias: tf.Tensor, scale: float, heads: int) -> tf.Tensor:
     return split_heads(tf.cast((as_float32(x) + bias) * scale, x.dtype), heads)
 
 
-@_pass
+@one_pass
 def _biased_heads_gradient(
     upstream: tf.Tensor, scale: float, heads: int
 ) -> tuple[tf.Tensor, tf.Tensor]:
@@ -212,12 +214,12 @@ def _fused_masked_softmax(scores: tf.Tensor, lowered: tf.Tensor) -> tuple[tf.Ten
     return probabilities, lambda upstream: (_softmax_gradient(probabilities, upstream), None)
 
 
-@_pass
+@one_pass
 def _masked_softmax(scores: tf.Tensor, lowered: tf.Tensor) -> tf.Tensor:
     return tf.cast(tf.nn.softmax(as_float32(scores) + lowered[:, None, None, :]), scores.dtype)
 
 
-_softmax_gradient = _pass(softmax_gradient)
+_softmax_gradient = one_pass(softmax_gradient)
 
 
 @tf.custom_gradient
@@ -231,14 +233,14 @@ def _fused_cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tenso
     )
 
 
-@_pass
+@one_pass
 def _cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     log_sum = tf.reduce_logsumexp(logits, axis=-1)
     chosen = tf.gather(logits, labels, batch_dims=labels.shape.rank)
     return log_sum - chosen, log_sum
 
 
-@_pass
+@one_pass
 def _cross_entropy_gradient(
     logits: tf.Tensor, labels: tf.Tensor, log_sum: tf.Tensor, upstream: tf.Tensor
 ) -> tf.Tensor:

@@ -96,19 +96,20 @@ class MultipleChoice:
         max_seq_length: int | None = None,
         max_qa_length: int | None = None,
         batch_size: int = 8,
+        precision: str = "float32",
     ) -> MultipleChoice:
         """Loads a fine-tuned model.
 
         `path` is a model of any format, see `albert_tf.load`. In a training directory, the best
-        checkpoint is used, otherwise the newest. For `max_seq_length`, `max_qa_length` and
-        `batch_size` see `MultipleChoice`.
+        checkpoint is used, otherwise the newest. For `precision` see `TextClassifier.load`. For the
+        other arguments see `MultipleChoice`.
 
         Raises:
             TypeError: an argument has the wrong type.
             ValueError: there is no model, it has no tokenizer or is not a multiple-choice model, or
                 a number is out of range.
         """
-        stored = open_with_tokenizer(path)
+        stored = open_with_tokenizer(path, precision=precision)
         model = build_kind(stored, AlbertForMultipleChoice, "a multiple-choice model", _UNKNOWN)
         return cls(
             model, max_seq_length=max_seq_length, max_qa_length=max_qa_length, batch_size=batch_size

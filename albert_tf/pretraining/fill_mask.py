@@ -16,6 +16,7 @@ from albert_tf.data.arguments import as_texts, check_whole_number
 from albert_tf.data.errors import UserError
 from albert_tf.data.parallel import progress
 from albert_tf.data.sequences import log_truncated
+from albert_tf.modeling.answering import rounded_model
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.tokenization.base import Tokenizer
 
@@ -56,6 +57,7 @@ class FillMask:
         check_whole_number("batch_size", batch_size, 1)
         self.model = model
         self.batch_size = batch_size
+        self._compute = rounded_model(model, model.config.max_position_embeddings) or model
 
     @classmethod
     def load(
@@ -63,6 +65,7 @@ class FillMask:
         path: str | os.PathLike,
         *,
         batch_size: int = 8,
+        precision: str = "float32",
         do_lower_case: bool | None = None,
         keep_accents: bool | None = None,
     ) -> FillMask:
@@ -72,6 +75,7 @@ class FillMask:
             path: a model of any format, see `albert_tf.load`. If a directory contains several
                 checkpoints, the newest is loaded.
             batch_size: see `FillMask`.
+            precision: precision of matrix products in predictions, "float32" or "bfloat16".
             do_lower_case: whether the model was trained on lower-cased text. If `None`, the setting
                 of the model is used. If the model has no such setting, the default is True.
             keep_accents: whether the model was trained on text with accents, for SentencePiece. If
@@ -83,7 +87,8 @@ class FillMask:
                 tokenizer.
         """
         rules = {"do_lower_case": do_lower_case, "keep_accents": keep_accents}
-        return cls(*read_model(path, "path", **rules), batch_size=batch_size)
+        parts = read_model(path, "path", precision=precision, **rules)
+        return cls(*parts, batch_size=batch_size)
 
     def __call__(self, texts: Iterable[str], top_k: int = 5) -> list[list[list[Candidate]]]:
         """Returns the most probable tokens for each [MASK]. Each [MASK] is predicted independently.
@@ -127,9 +132,8 @@ class FillMask:
         ids = np.array(rows, np.int32)
         _, columns = np.nonzero(ids == self.tokenizer.mask_id)
         positions = columns.reshape(len(rows), -1).astype(np.int32)
-        logits = self.model({"input_ids": ids, "masked_lm_positions": positions})[
-            "masked_lm_logits"
-        ]
+        outputs = self._compute({"input_ids": ids, "masked_lm_positions": positions})
+        logits = outputs["masked_lm_logits"][: len(rows)]
         num_tokens = self.tokenizer.vocab_size  # further rows of the embedding table have no name
         probabilities = tf.nn.softmax(tf.cast(logits, tf.float32))[..., :num_tokens]
         values, tokens = tf.math.top_k(probabilities, min(top_k, num_tokens))
@@ -181,9 +185,8 @@ def read_model(path: object, name: str, **rules: Any) -> tuple[AlbertForPretrain
             f"heads: {heads}"
         )
     # Models without a sentence-order head must also load.
+    settings: dict[str, Any] = {"has_sentence_order_head": False, "dtype": stored.dtype}
     config, weights = stored.required_config, stored.weights
-    model, report = new_model(
-        lambda: AlbertForPretraining(config, has_sentence_order_head=False), weights
-    )
+    model, report = new_model(lambda: AlbertForPretraining(config, **settings), weights)
     report.check_complete()
     return model, stored.required_tokenizer

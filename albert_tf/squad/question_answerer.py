@@ -281,22 +281,22 @@ class QuestionAnswerer(Answerer):
 
     @classmethod
     def load(
-        cls, path: str | os.PathLike, *, batch_size: int = 8, **settings: Any
+        cls, path: str | os.PathLike, *, precision: str = "float32", **settings: Any
     ) -> QuestionAnswerer:
         """Loads a fine-tuned model.
 
         `path` is a model of any format; see `albert_tf.load`. For a training directory, the best
-        checkpoint is used or, if there is none, the newest. For `batch_size` and other arguments
-        see `QuestionAnswerer`.
+        checkpoint is used or, if there is none, the newest. For `precision` see
+        `TextClassifier.load`. For the other arguments see `QuestionAnswerer`.
 
         Raises:
             TypeError: an argument is unknown or has the wrong type.
             ValueError: there is no model, it has no tokenizer or does not answer questions, or a
                 setting is out of range.
         """
-        stored = open_with_tokenizer(path)
+        stored = open_with_tokenizer(path, precision=precision)
         model = build_kind(stored, _MODELS, "a model that answers questions (SQuAD 1.1 or 2.0)")
-        return cls(model, batch_size=batch_size, **settings)
+        return cls(model, **settings)
 
     def __call__(self, questions: Iterable, *, contexts: object = None) -> list[QuestionAnswer]:
         """Answers each question with a span of its context.

@@ -84,6 +84,7 @@ class TokenClassifier(WordTagger):
         rename_labels: bool = False,
         max_seq_length: int | None = None,
         batch_size: int = 8,
+        precision: str = "float32",
     ) -> TokenClassifier:
         """Loads a model for predictions or for `fit`.
 
@@ -97,13 +98,14 @@ class TokenClassifier(WordTagger):
             rename_labels: whether to keep a stored classifier and rename its labels to `labels`.
             max_seq_length: see `TokenClassifier`.
             batch_size: see `TokenClassifier`.
+            precision: see `TextClassifier.load`.
 
         For errors see `TextClassifier.load`.
         """
         labels = as_labels(labels)
         if labels is None and (new_head or rename_labels):
             raise UserError("new_head and rename_labels require labels. Received: labels=None")
-        stored = open_with_tokenizer(path)
+        stored = open_with_tokenizer(path, precision=precision)
         if labels is None:
             model = build_kind(
                 stored, AlbertForTokenClassification, "a model that classifies tokens"

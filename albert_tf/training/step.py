@@ -28,6 +28,7 @@ from absl import logging
 from albert_tf.config import BFLOAT16, FLOAT16, FLOAT32
 from albert_tf.data.errors import UserError
 from albert_tf.modeling import fused_attention
+from albert_tf.modeling.answering import warn_of_slow_bfloat16
 from albert_tf.modeling.losses import LossSum
 from albert_tf.modeling.ops import Attention, Ops
 from albert_tf.modeling.ops_fused import FusedOps, repays_compilation
@@ -58,11 +59,8 @@ def build_model(
     device = device_type(strategy)
     if precision == FLOAT16 and device == "TPU":
         raise UserError("TPUs do not support float16. Use `precision`=bfloat16.")
-    if precision == BFLOAT16 and device == "CPU":
-        logging.warning(
-            "`precision`=bfloat16 is several times slower than float32 on CPUs without "
-            "instructions for bfloat16 (avx512_bf16 or amx_bf16)"
-        )
+    if precision == BFLOAT16:
+        warn_of_slow_bfloat16()
     if precision == FLOAT16 and device == "CPU":
         logging.warning("`precision`=float16 is intended for GPUs, and very slow on CPUs")
     before = keras.config.dtype_policy()

@@ -24,7 +24,9 @@ from albert_tf import (
     TokenClassifier,
 )
 from albert_tf.checkpoints.stored_task import SQUAD_TASKS, StoredTask
+from albert_tf.cli import fill_mask
 from albert_tf.labels import Labels
+from albert_tf.modeling.answering import RoundedModel
 from tests.choice_run import choices
 from tests.squad_run import questions
 from tests.text_models import CONFIG, write_model
@@ -152,6 +154,94 @@ def test_loaded_models_predict_as_models_in_memory(case, model, directory, token
     expected = call(case, case.kind(model, tokenizer, **case.settings))
     assert_equal(call(case, loaded), expected)
     assert_equal(call(case, case.kind(albert_tf.load(directory))), expected)
+
+
+# Numbers of the predictions, which are compared.
+NUMBERS = {
+    TextClassifier: lambda prediction: list(prediction.probabilities.values()),
+    TokenClassifier: lambda prediction: [word.probability for word in prediction.words],
+    QuestionAnswerer: lambda prediction: [prediction.probability],
+    MultipleChoice: lambda prediction: prediction.probabilities,
+    FillMask: lambda prediction: [blank[0].probability for blank in prediction],
+    TextEncoder: lambda prediction: list(prediction),
+}
+
+
+@pytest.fixture
+def rounded_calls(monkeypatch):
+    """Returns a list that gets an entry for each batch of a `RoundedModel`."""
+    calls, compute = [], RoundedModel.__call__
+    monkeypatch.setattr(
+        RoundedModel, "__call__", lambda self, inputs: calls.append(1) or compute(self, inputs)
+    )
+    return calls
+
+
+def test_predictions_in_bfloat16_are_close_to_float32(case, directory, loaded, rounded_calls):
+    half = case.kind.load(directory, precision="bfloat16")
+    pairs = zip(call(case, half), call(case, loaded), strict=True)
+    numbers = NUMBERS[case.kind]
+    for found, expected in pairs:
+        np.testing.assert_allclose(numbers(found), numbers(expected), rtol=0.02, atol=0.02)
+    count = len(rounded_calls)
+    assert count > 0
+    call(case, loaded)
+    assert len(rounded_calls) == count  # not for float32
+    with pytest.raises(ValueError, match=r"precision must be 'float32' or 'bfloat16'.*'half'"):
+        case.kind.load(directory, precision="half")
+
+
+JOBS = {
+    "TextClassifier": (
+        albert_tf.run_classification,
+        albert_tf.ClassificationSettings,
+        {"task_name": "custom", "predict_file": "the cat sat\na mat\n"},
+    ),
+    "TokenClassifier": (
+        albert_tf.run_token_classification,
+        albert_tf.TokenClassificationSettings,
+        {"predict_file": "the\ncat\n\na\nmat\n"},
+    ),
+    "QuestionAnswerer": (
+        albert_tf.run_squad,
+        albert_tf.SquadSettings,
+        {"predict_json": '{"context": "the cat sat", "question": "who sat?"}\n'},
+    ),
+    "MultipleChoice": (
+        albert_tf.run_multiple_choice,
+        albert_tf.MultipleChoiceSettings,
+        {
+            "do_eval": False,
+            "do_predict": True,
+            "test_choices": '{"context": "the cat sat", "question": "who?", "options": ["a", "b"]}',
+        },
+    ),
+}
+FILES = {"predict_file": "texts.txt", "predict_json": "q.jsonl", "test_choices": "q.jsonl"}
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_precision_of_commands_reaches_predictions(name, directories, rounded_calls, tmp_path):
+    function, kind, values = JOBS[name]
+    settings = dict(values)
+    for key in FILES.keys() & values.keys():
+        (tmp_path / FILES[key]).write_text(values[key])
+        settings[key] = str(tmp_path / FILES[key])
+    if not settings.get("do_predict"):
+        settings["predict_output_file"] = str(tmp_path / "answers")
+    shutil.copytree(directories[name], tmp_path / "out")
+    settings |= {"output_dir": str(tmp_path / "out"), "do_train": False}
+    function(kind(**settings))
+    assert rounded_calls == []
+    function(kind(**settings, precision="bfloat16"))
+    assert len(rounded_calls) == 1
+
+
+def test_fill_mask_command_predicts_in_bfloat16(rounded_calls, capsys):
+    values = {"model_dir": "mini", "text": ["The [MASK] sat."], "precision": "bfloat16"}
+    fill_mask.run(fill_mask.FillMaskSettings(**values))
+    assert len(rounded_calls) == 1
+    assert "%" in capsys.readouterr().out
 
 
 def test_unknown_pieces_are_reported_once(case, directory, caplog):
