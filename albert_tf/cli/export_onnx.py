@@ -1,9 +1,10 @@
-"""Exports a model as an ONNX file.
+"""Exports a model as an ONNX file, or as a directory for transformers.js.
 
-The file is tested on sample sequences. The differences between its outputs and the outputs of the
-model are printed.
+The files are tested on sample sequences. The differences between their outputs and the outputs of
+the model are printed.
 
     albert_tf export_onnx --model=mrpc --output_file=mrpc.onnx --quantization=int8
+    albert_tf export_onnx --model=mrpc --layout=transformers.js --output_dir=mrpc_web
 """
 
 from dataclasses import dataclass
@@ -26,7 +27,13 @@ class OnnxSettings(ModelParts):
         size, and integer products, which are faster on CPUs.""")
     encoder_only: bool = setting(False, "Export")("""
         Export the encoder without its heads.""")
-    output_file: str = setting("model.onnx", "Output")("File to write.")
+    layout: str = setting("file", "Output", choices=("file", "transformers.js"))("""
+        file: a single file. transformers.js: a directory for browsers and Node.js, with files in
+        float32 and int8, the configuration and the tokenizer.""")
+    output_file: str | None = setting(None, "Output")("""
+        File to write, for --layout=file. Default: model.onnx""")
+    output_dir: str | None = setting(None, "Output")("""
+        Directory to write, for --layout=transformers.js. It must be new or empty.""")
     dry_run: bool = dry_run_setting()
 
 
@@ -36,16 +43,28 @@ FLAGS = Flags(OnnxSettings)
 def run(settings: OnnxSettings) -> None:
     from albert_tf.tools.exports import export_onnx
 
+    is_file = settings.layout == "file"
+    output_file = settings.output_file or ("model.onnx" if is_file else None)
     agreements = export_onnx(
         settings.model,
-        settings.output_file,
+        output_file,
         quantization=settings.quantization,
         encoder_only=settings.encoder_only,
+        layout=settings.layout,
+        output_dir=settings.output_dir,
         dry_run=settings.dry_run,
         **settings.parts(),
     )
-    if not settings.dry_run:
-        print_agreements(settings.output_file, settings.quantization, agreements)
+    if settings.dry_run:
+        return
+    if output_file:
+        print_agreements(output_file, settings.quantization, agreements)
+        return
+    from albert_tf.serving.transformers_js import ONNX_FILES
+
+    for file, quantization in ONNX_FILES.items():
+        found = {name: v for name, v in agreements.items() if name.startswith(f"{file}:")}
+        print_agreements(f"{settings.output_dir}/{file}", quantization, found)
 
 
 main = command(__name__, __doc__, FLAGS, run, devices="cpu")

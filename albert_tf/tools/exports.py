@@ -25,6 +25,7 @@ _JOBS: tuple[type[Job], ...] = (
     MultipleChoiceJob,
 )
 _LENGTH, _LITERT_LENGTH = 512, 128
+LAYOUTS = ("file", "transformers.js")  # of ONNX exports
 
 Path = str | os.PathLike
 
@@ -110,16 +111,18 @@ def export_litert(
 
 def export_onnx(
     path: Path,
-    output_file: Path,
+    output_file: Path | None = None,
     *,
     quantization: str = "none",
     encoder_only: bool = False,
+    layout: str = "file",
+    output_dir: Path | None = None,
     dry_run: bool = False,
     **parts: Any,
 ) -> dict[str, Agreement]:
-    """Writes an ONNX file and compares its outputs with the outputs of the model.
+    """Writes an ONNX file, or a directory with ONNX files, and compares outputs with the model.
 
-    The file takes any number of sequences of any length. docs/exporting.md describes the inputs and
+    The files take any number of sequences of any length. docs/exporting.md describes the inputs and
     outputs of all models. Needs the packages of the extra `onnx`.
 
     Args:
@@ -127,6 +130,9 @@ def export_onnx(
         output_file: the file. It appears when it is complete.
         quantization: "none", "float16" or "int8".
         encoder_only: whether to export the encoder without its heads.
+        layout: "file", or "transformers.js" for a directory with files in float32 and int8, the
+            configuration and the tokenizer.
+        output_dir: a new or an empty directory, for the layout "transformers.js".
         dry_run: whether to check only that the model can be exported.
         **parts: see `export_litert`.
 
@@ -136,24 +142,42 @@ def export_onnx(
     Raises:
         ValueError: a package is missing, the model is not supported, a value is out of range, or
             the outputs differ.
-        OSError: the file cannot be written.
+        OSError: a file cannot be written.
     """
+    _check_layout(layout, quantization, output_file, output_dir)
     try:
+        from albert_tf.serving import transformers_js
         from albert_tf.serving.onnx_export import OnnxExport
     except ModuleNotFoundError as error:
         raise UserError(
             f"A package is not installed ({error}). Install it with: pip install "
             '"albert_tf[onnx]"; in a checkout: pip install -r requirements/onnx.txt.'
         ) from error
-    model, _ = build(choose_model(as_path("path", path), **parts))
-    labels = model.trained_task.labels if model.trained_task else None
+    stored = choose_model(as_path("path", path), **parts)
+    model, _ = build(stored)
+    exported = getattr(model, "encoder", model) if encoder_only else model
+    if output_dir is not None:
+        directory = as_path("output_dir", output_dir, "path of a directory")
+        return transformers_js.export(exported, stored, directory, dry_run=dry_run)
     export = OnnxExport(
-        getattr(model, "encoder", model) if encoder_only else model,
+        exported,
         as_path("output_file", output_file, "path of a file"),
         quantization=quantization,
-        labels=labels,
+        labels=model.trained_task.labels if model.trained_task else None,
     )
     return {} if dry_run else export.write()
+
+
+def _check_layout(layout: str, quantization: str, output_file: Any, output_dir: Any) -> None:
+    """Raises `ValueError` unless exactly the arguments of the layout are given."""
+    if layout not in LAYOUTS:
+        raise UserError(f"`layout` must be one of {', '.join(LAYOUTS)}. Received: {layout!r}")
+    is_file = layout == LAYOUTS[0]
+    if (output_file is None) == is_file or (output_dir is None) != is_file:
+        needed, other = ("file", "dir") if is_file else ("dir", "file")
+        raise UserError(f"`layout`={layout} needs `output_{needed}` instead of `output_{other}`.")
+    if not is_file and quantization != "none":
+        raise UserError(f"`layout`={layout} writes float32 and int8. Omit `quantization`.")
 
 
 def inspect(path: Path) -> str:

@@ -27,7 +27,7 @@ DOCUMENTS = [
 EVERY_DOCUMENT = pytest.mark.parametrize(
     "document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT))
 )
-LANGUAGES = {"bash", "python", "text", "json", "dockerfile"}
+LANGUAGES = {"bash", "python", "text", "js", "json", "dockerfile"}
 # Flags of other programs in the text.
 OTHER_FLAGS = {"all", "check", "clear", "inplace", "model_base_path", "signal", "strict", "undefok",
                "xla_gpu_autotune_level"}  # fmt: skip

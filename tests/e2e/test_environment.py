@@ -14,7 +14,7 @@ import pytest
 from tests.programs import ROOT
 
 DEMO = ["requirements.txt"]
-DOCS = ["requirements.txt", "docs.txt", "beam.txt"]
+DOCS = ["requirements.txt", "docs.txt", "beam.txt", "onnx.txt"]
 TEST = ["requirements.txt", "requirements-dev.txt",
         "beam.txt", "keras-hub.txt", "languages.txt", "litert.txt", "onnx.txt"]  # fmt: skip
 ALL = ["requirements.txt", "requirements-dev.txt",

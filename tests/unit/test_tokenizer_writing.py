@@ -17,21 +17,8 @@ from albert_tf.config import AlbertConfig
 from albert_tf.tokenization.loading import tokenizer_from_files
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer, clean_text
 from albert_tf.tokenization.word_piece import WordPieceTokenizer
+from tests.unusual_texts import SCRIPTS
 
-SCRIPTS = {
-    "latin": ["The naïve king paid for bread", "İstanbul'da Straße GROẞE ﬁne", "Tiếng Việt mạ mã"],
-    "greek": ["ΟΔΟΣ Σίσυφος ΑΣ", "καλημέρα σας", "Α.Σ.Α. και Ο.Σ. ή ΑΣ'"],
-    "cyrillic": ["Йод и Ёлка", "Її їжак", "ъ Ѐ"],
-    "korean": ["안녕하세요 저는 학교에 갑니다", "오늘 날씨가 아주 좋습니다", "ᄒᆞᆫ글"],
-    "hindi": ["मैं आज स्कूल जा रहा हूँ", "यहाँ पानी की बहुत कमी है", "क़लम और ज़मीन"],
-    "bengali": ["আমি আজ স্কুলে যাচ্ছি", "বাংলা একটি ভাষা", "কো কৌ বই পড়ি"],
-    "tamil": ["தமிழ் ஒரு மொழி", "கொடு கோடு கௌ", "நான் பள்ளிக்குச் செல்கிறேன்"],
-    "thai": ["ภาษาไทยยากมาก", "น้ำ ทำ", "วันนี้อากาศดี"],
-    "arabic": ["مرحبا بالعالم", "حالُكَ ﷺ", "كيف الحال"],
-    "hebrew": ["שָׁלוֹם עולם", "שפה יפה", "\ufb1d \ufb2a"],
-    "japanese": ["日本語のガギグ", "ﾊﾟﾋﾟ が 々ー", "㈱ と ①"],
-    "emoji": ["1️⃣ first", "me ™️ too", "it’s ‼️ now 👨‍👩‍👧 👍🏽"],
-}
 DECOMPOSED = [unicodedata.normalize("NFD", text) for texts in SCRIPTS.values() for text in texts]
 ODD = [
     "",

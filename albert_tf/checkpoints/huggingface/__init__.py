@@ -24,7 +24,9 @@ from albert_tf.checkpoints.huggingface.tensors import (
     read_content,
 )
 from albert_tf.checkpoints.huggingface.tokenizer import read_tokenizer
+from albert_tf.checkpoints.huggingface.tokenizer_writing import javascript_files as javascript_files
 from albert_tf.checkpoints.huggingface.tokenizer_writing import library_ids as library_ids
+from albert_tf.checkpoints.huggingface.tokenizer_writing import write_json as write_json
 from albert_tf.checkpoints.huggingface.tokenizer_writing import write_tokenizer
 from albert_tf.checkpoints.huggingface.weights import (
     open_weights,
@@ -145,15 +147,15 @@ def read(path: str) -> StoredModel:
     name = next((name for name in names if file_exists(os.path.join(path, name))), None)
     config_file, where = os.path.join(path, name or ""), f"{path}: {name}"
     values = read_content(config_file).value if name else {}
-    config = _albert_config(values, where) if name == CONFIG_FILE else None
-    if name == model_directory.CONFIG_FILE:
-        config = read_config(config_file)
     found = [name for name in WEIGHTS_FILES if file_exists(os.path.join(path, name))]
     if not found:
         raise LoadError(
             f"{path} is an incomplete model: it contains a {CONFIG_FILE}, but no weights. Expected "
             f"one of {', '.join(WEIGHTS_FILES)}. {next_step(path)}"
         )
+    config = _albert_config(values, where) if name == CONFIG_FILE else None
+    if name == model_directory.CONFIG_FILE:
+        config = read_config(config_file)
     checkpoint = os.path.join(path, found[0])
     tensors = open_tensors(checkpoint)  # detects damaged files early
     open_file = cache(partial(open_weights, checkpoint, tensors))
@@ -189,7 +191,7 @@ def write(directory: str, stored: StoredModel) -> None:
     """
     config = stored.required_config
     _check_can_be_written(config)
-    text = json.dumps(_config_json(stored), indent=2) + "\n"
+    text = json.dumps(config_json(stored), indent=2) + "\n"
     write_file(os.path.join(directory, CONFIG_FILE), text)
     if stored.tokenizer is not None:
         write_tokenizer(directory, stored.tokenizer, config)
@@ -317,7 +319,8 @@ def _check_can_be_written(config: AlbertConfig) -> None:
     _check_groups(config)
 
 
-def _config_json(stored: StoredModel) -> dict[str, Any]:
+def config_json(stored: StoredModel) -> dict[str, Any]:
+    """Returns the content of `config.json`."""
     config, tokenizer = stored.required_config, stored.tokenizer
     architecture = _choose_architecture(stored)
     activation = config.hidden_act.lower() or "linear"

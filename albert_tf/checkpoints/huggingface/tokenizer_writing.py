@@ -35,28 +35,53 @@ _CODES = (range(0xD800), range(0xE000, 0x30000), range(0xE0000, 0xE1000))
 
 def write_tokenizer(directory: str, tokenizer: Tokenizer, config: AlbertConfig) -> None:
     """Writes the files that `AutoTokenizer.from_pretrained` needs."""
-    # The AlbertTokenizer and BertTokenizer of transformers 5 would ignore the rules of the file.
-    settings: Rules = {"tokenizer_class": "PreTrainedTokenizerFast"}
     if isinstance(tokenizer, SentencePieceTokenizer):
         write_file(os.path.join(directory, files.SENTENCEPIECE_FILE), tokenizer.model_proto)
-        settings["keep_accents"] = tokenizer.keep_accents
     else:
         lines = files.vocabulary_lines(tokenizer.tokens)
         write_file(os.path.join(directory, files.WORDPIECE_FILE), lines)
-        settings["strip_accents"] = None
     try:
-        _write_json(directory, files.JSON_FILE, tokenizer_json(tokenizer))
+        write_json(directory, files.JSON_FILE, tokenizer_json(tokenizer))
     except UserError as error:
         logging.warning("%s is not written, so `AutoTokenizer` fails: %s", files.JSON_FILE, error)
-    for name in ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"):
-        settings[name] = getattr(tokenizer, name)
-    settings |= {
+    # The AlbertTokenizer and BertTokenizer of transformers 5 would ignore the rules of the file.
+    settings = _settings(tokenizer, config, "PreTrainedTokenizerFast")
+    write_json(directory, files.CONFIG_FILE, settings)
+
+
+def javascript_files(tokenizer: Tokenizer, config: AlbertConfig) -> dict[str, Rules]:
+    """Returns the files of the tokenizer for transformers.js by their names.
+
+    Libraries in JavaScript ignore the content of `Precompiled` and normalize all text as `nmt_nfkc`
+    does, but with other zero-width characters. Equivalent replacements are written instead. Raises
+    `ValueError` if JavaScript cannot reproduce the ids.
+    """
+    rules = tokenizer_json(tokenizer)
+    steps: list[Rules] = []
+    if rules["model"]["type"] == "Unigram" and rules["model"]["byte_fallback"]:
+        raise UserError("transformers.js does not support byte_fallback of SentencePiece.")
+    for rule in rules["normalizer"]["normalizers"]:
+        is_map = rule["type"] == "Precompiled"
+        steps += _replacements(tokenizer, steps) if is_map else [rule]
+    rules["normalizer"]["normalizers"] = steps
+    # In JavaScript, only this class returns segment ids. Without them, results of pairs are wrong.
+    settings = _settings(tokenizer, config, "AlbertTokenizer")
+    return {files.JSON_FILE: rules, files.CONFIG_FILE: settings}
+
+
+def _settings(tokenizer: Tokenizer, config: AlbertConfig, tokenizer_class: str) -> Rules:
+    """Returns the content of `tokenizer_config.json`."""
+    accents = getattr(tokenizer, "keep_accents", None)
+    tokens = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
+    return {
+        "tokenizer_class": tokenizer_class,
+        **({"strip_accents": None} if accents is None else {"keep_accents": accents}),
+        **{name: getattr(tokenizer, name) for name in tokens},
         "do_lower_case": tokenizer.do_lower_case,
         "model_max_length": config.max_position_embeddings,
         # transformers 5 omits segment ids by default, which changes the results of pairs.
         "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
     }
-    _write_json(directory, files.CONFIG_FILE, settings)
 
 
 def library_ids(directory: str, texts: Sequence[str]) -> list[list[int]] | str:
@@ -72,7 +97,8 @@ def library_ids(directory: str, texts: Sequence[str]) -> list[list[int]] | str:
     return [found.ids for found in library.encode_batch(texts, add_special_tokens=False)]
 
 
-def _write_json(directory: str, name: str, values: dict[str, Any]) -> None:
+def write_json(directory: str, name: str, values: dict[str, Any]) -> None:
+    """Writes a file of a Hugging Face directory."""
     text = json.dumps(values, indent=2, ensure_ascii=False)
     write_file(os.path.join(directory, name), f"{text}\n")
 
@@ -107,6 +133,24 @@ def tokenizer_json(tokenizer: Tokenizer) -> Rules:
         "decoder": decoders,
         **rules,
     }
+
+
+def _replacements(tokenizer: Tokenizer, steps: Sequence[Rules]) -> list[Rules]:
+    """Returns the changes that SentencePiece makes to text after other steps."""
+    assert isinstance(tokenizer, SentencePieceTokenizer), tokenizer
+    proto, kinds = messages.parse_model(tokenizer.model_proto, ""), {rule["type"] for rule in steps}
+    spec = proto.normalizer_spec
+    spec.add_dummy_prefix = spec.remove_extra_whitespaces = spec.escape_whitespaces = False
+    serialized = proto.SerializeToString()
+    normalize = sentencepiece.SentencePieceNormalizer(model_proto=serialized).normalize
+    sources: dict[str, set[str]] = {}
+    for character in map(chr, chain(*_CODES)):
+        before = unicodedata.normalize("NFKC", character) if kinds & _COMPATIBLE else character
+        before = before.lower() if "Lowercase" in kinds else before
+        is_reached = before == character and unicodedata.category(character) != "Cn"
+        if is_reached and (after := normalize(character)) != character:
+            sources.setdefault(after, set()).add(character)
+    return [_replace(_characters(found.__contains__), after) for after, found in sources.items()]
 
 
 def _wordpiece(tokenizer: WordPieceTokenizer) -> Rules:
@@ -229,6 +273,7 @@ def _metaspace(scheme: str) -> Rules:
 
 
 _LOWERCASE = (_replace(FINAL_SIGMA, "ς"), _rule("Lowercase"))
+_COMPATIBLE = {"NFKC", "NFKD"}  # these rules leave no compatibility characters
 
 
 def _characters(has_property: Callable[[str], Any]) -> str:
