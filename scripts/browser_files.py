@@ -52,7 +52,7 @@ def page_files(work: Path, classifier: str | None) -> tuple[dict[str, bytes], di
         models["classify"] = export(classifier, work / "classify")
         rules = (models["classify"] / "tokenizer.json").read_bytes()
         if rules != shared["tokenizer.json.gz"]:
-            raise SystemExit(f"{classifier} must be fine-tuned from {MODEL}: its tokenizer differs.")
+            raise SystemExit(f"{classifier} has another tokenizer than {MODEL}. Fine-tune {MODEL}.")
     files = shared | {f"{task}.onnx.gz": (p / QUANTIZED).read_bytes() for task, p in models.items()}
     files = {n: gzip.compress(c, mtime=0) if n.endswith(".gz") else c for n, c in files.items()}
     described: dict = {"shared": {"bytes": sum(len(files[name]) for name in shared)}}

@@ -51,7 +51,7 @@ def export(
     check_target(output_dir, has_checkpoint=False)
     if dry_run:
         return {}
-    agreements = {}
+    agreements: dict[str, Agreement] = {}
     with new_directory(output_dir) as directory:
         for name, content in files.items():
             write_json(directory, name, content)

@@ -1,5 +1,6 @@
 """The documentation site, built by the command in docs.sh, which treats warnings as errors."""
 
+import json
 import os
 import re
 import shutil
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts import browser_files
 from tests.documentation import ROOT
 
 pytestmark = pytest.mark.slow
@@ -73,3 +75,24 @@ def test_words_in_backticks_are_links_to_code(site):
     )
     assert "<code" in page
     assert "`" not in re.sub(r"<[^>]*>", "", page)
+
+
+def test_the_browser_page_without_nodejs(site, tmp_path, monkeypatch, capsys):
+    page = (site / "docs" / "browser.html").read_text("utf-8")
+    assert '<script type="module" src="browser/try.js">' in page
+    assert "it was built without Node.js" in page
+    monkeypatch.setenv("PATH", "")
+    browser_files.main(str(tmp_path))
+    assert "Node.js is not installed" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_browser_page_loads_at_most_7_mb(tmp_path):
+    assert shutil.which("npm"), "This test needs Node.js 20 or newer, with npm."
+    browser_files.main(str(tmp_path))
+    folder = tmp_path / "docs" / "browser"
+    files = {path.name: path.stat().st_size for path in folder.iterdir()}
+    assert files.keys() >= {*browser_files.LIBRARIES, "fill.onnx.gz", "try.js", "try.css"}
+    described = json.loads((folder / "files.json").read_text("utf-8"))
+    assert described["fill"]["bytes"] == files["fill.onnx.gz"] < 3.1e6
+    assert sum(files.values()) < 7e6

@@ -68,7 +68,7 @@ MODELS = {
 
 def write(folder, kind, arguments, task, tokenizer) -> str:
     """Writes a model in which every weight matters."""
-    model = kind(CONFIG, *arguments)
+    model = kind(CONFIG.replace(max_position_embeddings=64), *arguments)
     numbers = np.random.default_rng(4)
     for name, variable in original_names(model).items():
         variable.assign(numbers.normal(size=variable.shape, scale=0.5) + ("gamma" in name))
@@ -185,7 +185,7 @@ def nine_languages() -> list[str]:
     for number in range(2000):
         own = " ".join(SCRIPTS[names[number % 9]]).split()
         words = numbers.choices(own, k=numbers.randint(3, 25))
-        words += numbers.choices([*SCRIPTS["emoji"], *UNUSUAL_TEXTS[3:9], "Σ1,", "～"], k=2)
+        words += numbers.choices([*SCRIPTS["emoji"], *UNUSUAL_TEXTS[3:9], "Σ1", "～"], k=2)
         lines.append(numbers.choice([" ", "  ", "\u200b", ". "]).join(words))
     return lines
 
@@ -195,10 +195,7 @@ def test_javascript_returns_the_same_ids_and_outputs(exported, tokenizer, tmp_pa
     assert shutil.which("npm"), "This test needs Node.js 20 or newer, with npm."
     install = ["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund"]
     subprocess.run([*install, "@huggingface/transformers@4.3.2"], cwd=tmp_path, check=True)
-    shutil.copytree(ROOT / "albert_tf" / "pretrained" / "mini", exported / "mini_source")
-    shutil.rmtree(exported / "mini", ignore_errors=True)
-    mini = exported / "mini"
-    albert_tf.export_onnx("mini", layout="transformers.js", output_dir=mini)
+    albert_tf.export_onnx("mini", layout="transformers.js", output_dir=exported / "mini")
     lines = nine_languages()
     models = [
         {"name": name, "kind": kind, "task": task, "texts": TEXTS, "pairs": PAIRS}
@@ -232,11 +229,11 @@ def check_outputs(directory, tokenizer, model, found) -> None:
         session = onnxruntime.InferenceSession(str(directory / name))
         names = [output.name for output in session.get_outputs()]
         for kind, pairs in {"texts": None, "pairs": model["pairs"]}.items():
-            arrays = tokenizer(model["texts"], pairs).values()
+            arrays = tokenizer(model["texts"], pairs, split_special_tokens=False).values()
             inputs = (np.asarray(values, np.int64) for values in arrays)
             keys = [value.name for value in session.get_inputs()]
             results = session.run(names, dict(zip(keys, inputs, strict=True)))
-            for key, wanted in zip(names, results, strict=True):
+            for key in {*names} - {"sop_logits"}:  # which transformers.js omits
                 values = np.array(found[f"{dtype} {kind} {key}"])
-                limit = 1e-4 if dtype == "fp32" else 0.1
+                wanted, limit = results[names.index(key)], 1e-4 if dtype == "fp32" else 0.1
                 np.testing.assert_allclose(values, wanted, rtol=0, atol=limit, err_msg=key)
