@@ -15,6 +15,7 @@ from albert_tf.data.parallel import progress_bar
 from albert_tf.data.sequences import TokenSequences
 from albert_tf.finetuning.task import padded_length
 from albert_tf.modeling.answering import RoundedModel, rounded_model
+from albert_tf.modeling.encoder import BLOCK_TRACES
 from albert_tf.modeling.ops import Ops
 from albert_tf.training.interruption import raise_if_interrupted
 from albert_tf.training.strategies import is_tpu, local_replicas
@@ -152,7 +153,12 @@ class Predictor:
         return self._outputs(dict(zip(INPUTS, values, strict=True)))
 
     def _outputs_of(self, features: Mapping[str, tf.Tensor], **ops: Ops) -> dict[str, tf.Tensor]:
-        outputs = self._compute(features, training=False, **ops)
+        shares_traces = not (ops or self._compiles) and local_replicas(self.strategy) == 1
+        token = BLOCK_TRACES.set({} if shares_traces else None)
+        try:
+            outputs = self._compute(features, training=False, **ops)
+        finally:
+            BLOCK_TRACES.reset(token)
         return {name: tf.cast(outputs[name], tf.float32) for name in self.outputs}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from types import ModuleType
 from typing import Any, ClassVar, TypeVar
 
@@ -39,6 +40,11 @@ _FOREIGN_NAMES = {
     "padding_mask": "input_mask",
     "input_type_ids": "segment_ids",
 }
+
+# If this is a dictionary, each block is traced once for all layers that share it. Only for graphs
+# that are not exported and compute no gradients.
+BLOCK_TRACES: ContextVar[dict[TransformerBlock, Any] | None]
+BLOCK_TRACES = ContextVar("BLOCK_TRACES", default=None)
 
 
 def _checkpoints(module: str) -> ModuleType:
@@ -309,7 +315,10 @@ class AlbertEncoder(ConfiguredModel):
             if output_attentions:
                 ops = ops.with_plain_attention()
             encoder_outputs, attention_probs = [], []
+            traces = BLOCK_TRACES.get()
             for block, seed in zip(self._blocks_in_order(), block_seeds, strict=True):
+                if traces is not None:
+                    block = traces.setdefault(block, tf.function(block, autograph=False))
                 x, probabilities = block(x, attention_mask, seed, ops=ops)
                 encoder_outputs.append(x)
                 attention_probs.append(probabilities)

@@ -5,11 +5,13 @@ import signal
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from albert_tf.data.sequences import PADDINGS, TokenSequences
 from albert_tf.finetuning import predictor as module
 from albert_tf.finetuning import task
 from albert_tf.finetuning.predictor import Predictor
+from albert_tf.modeling.layers import TransformerBlock
 from albert_tf.modeling.models import AlbertForClassification
 from albert_tf.training.interruption import Interruption, TrainingInterrupted
 from albert_tf.training.strategies import create_strategy
@@ -123,6 +125,24 @@ def test_the_model_is_traced_once_and_uses_new_weights(predictor):
     bias.assign_sub([1.0, 2.0, 3.0, 4.0, 5.0])
     np.testing.assert_allclose(after - before, [[1, 2, 3, 4, 5]] * len(LENGTHS), **TOLERANCE)
     assert predictor._run.experimental_get_tracing_count() == 1
+
+
+def test_shared_blocks_are_traced_once(monkeypatch):
+    config = small_config(type_vocab_size=2, **{**ONE_BLOCK, "num_hidden_layers": 2})
+    model = AlbertForClassification(config, num_labels=5)
+    sequence = some_sequences((9,))
+    expected = tf.function(model, autograph=False)(sequence.padded(np.array([0]), 9))["logits"]
+    traced, call = [], TransformerBlock.call
+
+    def record(self, *args, **kwargs):
+        traced.append(self)
+        return call(self, *args, **kwargs)
+
+    monkeypatch.setattr(TransformerBlock, "call", record)
+    strategy = create_strategy("one_device")
+    predictor = Predictor(model, strategy, max_seq_length=16, tokens_per_batch=40)
+    np.testing.assert_array_equal(predictor.predict(sequence)["logits"], expected)
+    assert traced == model.encoder.blocks  # a single block
 
 
 def test_dropout_is_off_and_outputs_are_float32():
