@@ -81,7 +81,8 @@ class RoundedModel:
                 self._scope.add_update((v, self._add([v])))
         variables = [variable for _, sources in self._rounded for variable in sources]
         # Returns the values without copying them.
-        self._read = tf.function(lambda: [tf.convert_to_tensor(v) for v in variables])
+        read = tf.function(lambda: [tf.convert_to_tensor(v) for v in variables])
+        self._read = read.get_concrete_function()
         self._seen: tuple[list[int], list[tf.Tensor]] = [], []
         self._run: Callable[..., Any] | None = None
 
@@ -98,8 +99,7 @@ class RoundedModel:
         rows, length = _power_of_two(len(ids)), max(16, _power_of_two(ids.shape[1]))
         if length > 32 and ids.shape[1] <= length * 3 // 4:
             length = length * 3 // 4
-        lengths = {"masked_lm_positions": 0}
-        values = {}
+        lengths, values = {"masked_lm_positions": 0}, {}
         for name, array in inputs.items():
             columns = max(array.shape[1], lengths.get(name, min(length, self._longest)))
             padded = np.zeros([rows, columns], np.int32)
@@ -116,7 +116,7 @@ class RoundedModel:
 
     def _refresh(self) -> None:
         """Rounds the weights, if they changed since the last call."""
-        values = self._read.get_concrete_function()()
+        values = self._read()
         # While `_seen` refers to old values, TensorFlow stores new values at other addresses.
         addresses = [np.asarray(memoryview(value)).ctypes.data for value in values]
         if addresses != self._seen[0]:
