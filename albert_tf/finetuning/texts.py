@@ -148,8 +148,8 @@ class TextEncoder:
         """Loads the encoder of any model.
 
         `path` is a model of any format; see `albert_tf.load`. For a training directory, the best
-        checkpoint is used or, if there is none, the newest. For `precision` see
-        `TextClassifier.load`. For the other arguments see `TextEncoder`.
+        checkpoint is used or, if there is none, the newest. For `pooling`, `max_seq_length` and
+        `batch_size` see `TextEncoder`, for `precision` see `TextClassifier.load`.
 
         Raises:
             TypeError: an argument has the wrong type.

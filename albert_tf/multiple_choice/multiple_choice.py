@@ -101,8 +101,8 @@ class MultipleChoice:
         """Loads a fine-tuned model.
 
         `path` is a model of any format, see `albert_tf.load`. In a training directory, the best
-        checkpoint is used, otherwise the newest. For `precision` see `TextClassifier.load`. For the
-        other arguments see `MultipleChoice`.
+        checkpoint is used, otherwise the newest. For `max_seq_length`, `max_qa_length` and
+        `batch_size` see `MultipleChoice`, for `precision` see `TextClassifier.load`.
 
         Raises:
             TypeError: an argument has the wrong type.
