@@ -28,8 +28,8 @@ class OnnxSettings(ModelParts):
     encoder_only: bool = setting(False, "Export")("""
         Export the encoder without its heads.""")
     layout: str = setting("file", "Output", choices=("file", "transformers.js"))("""
-        file: a single file. transformers.js: a directory for browsers and Node.js, with files in
-        float32 and int8, the configuration and the tokenizer.""")
+        Files to write. file: a single file. transformers.js: a directory for browsers and Node.js,
+        with files in float32 and int8, the configuration and the tokenizer.""")
     output_file: str | None = setting(None, "Output")("""
         File to write, for --layout=file. Default: model.onnx""")
     output_dir: str | None = setting(None, "Output")("""

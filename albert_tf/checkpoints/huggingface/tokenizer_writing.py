@@ -71,11 +71,13 @@ def javascript_files(tokenizer: Tokenizer, config: AlbertConfig) -> dict[str, Ru
 
 def _settings(tokenizer: Tokenizer, config: AlbertConfig, tokenizer_class: str) -> Rules:
     """Returns the content of `tokenizer_config.json`."""
-    accents = getattr(tokenizer, "keep_accents", None)
     tokens = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
+    accents: Rules = {"strip_accents": None}
+    if isinstance(tokenizer, SentencePieceTokenizer):
+        accents = {"keep_accents": tokenizer.keep_accents}
     return {
         "tokenizer_class": tokenizer_class,
-        **({"strip_accents": None} if accents is None else {"keep_accents": accents}),
+        **accents,
         **{name: getattr(tokenizer, name) for name in tokens},
         "do_lower_case": tokenizer.do_lower_case,
         "model_max_length": config.max_position_embeddings,

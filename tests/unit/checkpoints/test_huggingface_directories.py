@@ -238,7 +238,9 @@ def test_other_files_are_explained(tmp_path, files, message, has_config):
     if has_config:
         config = {"model_type": "albert", "num_hidden_layers": 2, "num_attention_heads": 64}
         (tmp_path / "config.json").write_text(json.dumps(config))
-    paths = [tmp_path] if "/" in files[0] or has_config else [tmp_path, tmp_path / files[-1]]
+    is_described = files[0].endswith(".onnx")  # as a file
+    is_directory = "/" in files[0] or has_config or is_described
+    paths = [tmp_path] if is_directory else [tmp_path, tmp_path / files[-1]]
     for path in paths:
         with pytest.raises(LoadError, match=f"(?s){message}"):
             list(describe(str(path)))

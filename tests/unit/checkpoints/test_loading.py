@@ -166,9 +166,9 @@ def test_loading_opens_weights_once_and_builds_one_model(hub, monkeypatch):
     for module, name in ((loading, "empty_model"), (tf.train, "load_checkpoint")):
         function = getattr(module, name)
 
-        def counted(*args, function=function, name=name):
+        def counted(*args, function=function, name=name, **kwargs):
             calls.append(name)
-            return function(*args)
+            return function(*args, **kwargs)
 
         monkeypatch.setattr(module, name, counted)
     albert_tf.load(hub / "albert_directory")
