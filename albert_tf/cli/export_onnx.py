@@ -31,7 +31,7 @@ class OnnxSettings(ModelParts):
         Files to write. file: a single file. transformers.js: a directory for browsers and Node.js,
         with files in float32 and int8, the configuration and the tokenizer.""")
     output_file: str | None = setting(None, "Output")("""
-        File to write, for --layout=file. Default: model.onnx""")
+        File to write, for --layout=file. Default: model.onnx.""")
     output_dir: str | None = setting(None, "Output")("""
         Directory to write, for --layout=transformers.js. It must be new or empty.""")
     dry_run: bool = dry_run_setting()
