@@ -53,6 +53,8 @@ _FINE_TUNED: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
     "classification.md": {"sst2": _SINGLE},
     "formats.md": {"rte": _PAIRS, "mrpc": _PAIRS},
     "exporting.md": {"mrpc": _PAIRS, "squad1": _SQUAD_1, "squad2": _SQUAD_2, "race": _RACE},
+    "phone.md": {"mrpc": _PAIRS, "squad1": _SQUAD_1},
+    "server.md": {"mrpc": _PAIRS},
 }  # fmt: skip
 
 
