@@ -1,4 +1,4 @@
-"""Word starts in any language, for whole-word masking: `word_starts`=unicode."""
+"""Word starts in any language, for whole-word masking: `word_starts` "unicode"."""
 
 import re
 import unicodedata
