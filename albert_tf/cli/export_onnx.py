@@ -24,7 +24,7 @@ class OnnxSettings(ModelParts):
         the URL of a TF-Hub module, or a name such as base_v2 or mini.""")
     quantization: str = setting("none", "Export", choices=("none", "float16", "int8"))("""
         Type of the stored weights. none: float32. float16: half the size. int8: a quarter of the
-        size, and integer products, which are faster on CPUs.""")
+        size, and integer products, for CPUs with instructions for them (VNNI).""")
     encoder_only: bool = setting(False, "Export")("""
         Export the encoder without its heads.""")
     layout: str = setting("file", "Output", choices=("file", "transformers.js"))("""

@@ -71,7 +71,7 @@ class Graph:
         return self._store(f"{array.dtype}{array.tolist()}".replace(" ", ""), array)
 
     def weight(self, name: str, values: np.ndarray | None = None) -> str:
-        """Returns a weight in floating point. By default, its values are those of its name."""
+        """Returns a weight in floating point: `values`, or the model's weight of this name."""
         values = self.weights[name] if values is None else values
         if self.quantization != FLOAT16:
             return self._store(name, values)

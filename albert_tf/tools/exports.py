@@ -122,7 +122,7 @@ def export_onnx(
 ) -> dict[str, Agreement]:
     """Writes an ONNX file, or a directory with ONNX files, and compares outputs with the model.
 
-    The files take any number of sequences of any length. docs/exporting.md describes the inputs and
+    The files take any number of sequences of any length. docs/server.md describes the inputs and
     outputs of all models. Needs the packages of the extra `onnx`.
 
     Args:
