@@ -1,8 +1,8 @@
 """Writes the graphs of ALBERT models in ONNX, operation by operation.
 
-A converter of TensorFlow or PyTorch graphs gives shared weights a copy or an alias per layer, and
-tools that quantize its result then find only the weights of the first layer. Here, all layers name
-the same weights, which are quantized as they are written.
+PyTorch's exporter gives shared weights an alias per layer, and ONNX Runtime's `quantize_dynamic`
+then quantizes only the first layer. Here, all layers name the same weights, which are quantized as
+they are written.
 
 Axis letters are those of `modeling.layers`. Source: modeling.py of the original release.
 """
