@@ -9,13 +9,19 @@ the same number of threads, and the best round counts, because other programs ca
 Time includes the tokenizer. For batches, texts are sorted by length, 32 per batch. Texts are
 truncated to 128 tokens.
 
-`openvino` needs the package of this name, and reads the float32 file.
+`openvino` needs the package of this name, and reads the float32 file. `transformers` and
+`transformers-bfloat16` need PyTorch.
 """
 
+import contextlib
 import os
 import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any
+
+with contextlib.suppress(ImportError):
+    import torch  # the process crashes if TensorFlow is imported first
+    from transformers import AlbertForSequenceClassification
 
 import numpy as np
 import onnxruntime
@@ -85,6 +91,20 @@ def openvino_engine(path: str, source: albert_tf.TextClassifier) -> Answer:
     return lambda texts: compiled(padded(source, texts))["logits"].argmax(-1)
 
 
+def transformers_engine(path: str, precision: str, source: albert_tf.TextClassifier) -> Answer:
+    """Returns a function that answers with PyTorch."""
+    albert_tf.save(source.model, path, format="huggingface")
+    torch.set_num_threads(_THREADS.value)
+    model = AlbertForSequenceClassification.from_pretrained(path, dtype=getattr(torch, precision))
+
+    @torch.inference_mode()
+    def answer(texts: Texts) -> np.ndarray:
+        inputs = {name: torch.from_numpy(ids) for name, ids in padded(source, texts).items()}
+        return model.eval()(**inputs).logits.argmax(-1).numpy()
+
+    return answer
+
+
 def keras_engine(source: albert_tf.TextClassifier) -> Answer:
     """Returns a function that answers with this package."""
     return lambda texts: np.array(
@@ -100,6 +120,10 @@ def engines(folder: str) -> dict[str, Answer]:
         kind, _, quantization = name.partition("-")
         if kind == "keras":
             found[name] = keras_engine(classifier(quantization) if quantization else source)
+            continue
+        if kind == "transformers":
+            directory = os.path.join(folder, name)
+            found[name] = transformers_engine(directory, quantization or "float32", source)
             continue
         path = os.path.join(folder, f"{name}.onnx")
         OnnxExport(source.model, path, quantization or "none").write()

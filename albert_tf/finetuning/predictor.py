@@ -1,6 +1,7 @@
 """Model outputs of many token sequences, with little padding and in the original order."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
 
@@ -15,14 +16,15 @@ from albert_tf.data.parallel import progress_bar
 from albert_tf.data.sequences import TokenSequences
 from albert_tf.finetuning.task import padded_length
 from albert_tf.modeling.answering import RoundedModel, rounded_model
-from albert_tf.modeling.encoder import BLOCK_TRACES
+from albert_tf.modeling.encoder import BLOCK_TRACES, lora_rank
 from albert_tf.modeling.ops import Ops
 from albert_tf.training.interruption import raise_if_interrupted
 from albert_tf.training.strategies import is_tpu, local_replicas
 
 INPUTS = ("input_ids", "input_mask", "segment_ids")
 Batch = tuple[np.ndarray, dict[str, np.ndarray]]
-Model = Callable[..., Mapping[str, tf.Tensor]]
+Outputs = Mapping[str, tf.Tensor]
+Model = Callable[..., Outputs]
 
 # To limit padding, a batch ends if the next row is shorter than _SIMILAR times the longest row, and
 # the batch contains at least _WORTHWHILE times the allowed tokens.
@@ -61,12 +63,19 @@ class Predictor:
         on_tpu = is_tpu(strategy)
         self.padding = "buckets" if on_tpu and padding == "longest" else padding
         self._compiles = on_tpu or (jit_compile and padding != "longest")
+        self._threads = ThreadPoolExecutor(2)
+        self._trace()
+
+    def _trace(self) -> None:
+        """Creates the functions that are traced in the first call."""
+        on_tpu = is_tpu(self.strategy)
+        self._lora_rank = lora_rank(self.model)
         self._outputs = self._outputs_of
         if self._compiles and not on_tpu:
             self._outputs = tf.function(self._outputs_of, jit_compile=True, autograph=False)
         self._rounded: RoundedModel | None = None
-        if not self._compiles and strategy.num_replicas_in_sync == 1:
-            self._rounded = rounded_model(model, max_seq_length, self._outputs_of)
+        if not self._compiles and self.strategy.num_replicas_in_sync == 1:
+            self._rounded = rounded_model(self.model, self.max_seq_length, self._outputs_of)
         # TPUStrategy adds padding if a shape is not static.
         signature = None if on_tpu else [tf.TensorSpec([len(INPUTS), None, None], tf.int32)]
         self._run = tf.function(self._run_replicas, input_signature=signature, autograph=False)
@@ -95,6 +104,8 @@ class Predictor:
 
         Raises ValueError if an output is not finite.
         """
+        if lora_rank(self.model) != self._lora_rank:  # enabled after a prediction
+            self._trace()
         batches = batches_by_length(
             sequences.lengths,
             self.tokens_per_batch,
@@ -113,15 +124,16 @@ class Predictor:
         bar = progress_bar(total=len(sequences), desc=description, unit="example", leave=False)
         with bar:
             # `pairwise` starts the next batch before the results of a batch are fetched, so that an
-            # accelerator computes while the next batch is padded and copied.
+            # accelerator computes while the next batch is padded and copied. A `RoundedModel`
+            # computes both batches at once, because its operations use few cores.
             for (rows, outputs), _ in pairwise(started()):
                 yield _finish(rows, outputs)
                 bar.update(len(rows))
 
-    def _start(self, features: Mapping[str, np.ndarray]) -> Mapping[str, tf.Tensor]:
+    def _start(self, features: Mapping[str, np.ndarray]) -> Outputs | Future[Outputs]:
         """Starts a batch, with rows of zeros added until the replicas can share it evenly."""
         if self._rounded:
-            return self._rounded(features)
+            return self._threads.submit(self._rounded, features)
         columns = np.stack([features[name] for name in INPUTS])
         _, count, length = columns.shape
         replicas = local_replicas(self.strategy)
@@ -196,8 +208,10 @@ def new_predictor(
     )
 
 
-def _finish(rows: np.ndarray, outputs: Mapping[str, tf.Tensor]) -> Batch:
+def _finish(rows: np.ndarray, outputs: Outputs | Future[Outputs]) -> Batch:
     """Fetches and checks the results of a batch, without the added rows."""
+    if isinstance(outputs, Future):
+        outputs = outputs.result()
     values = {name: output.numpy()[: len(rows)] for name, output in outputs.items()}
     for name, value in values.items():
         is_finite = np.isfinite(value).reshape(len(rows), -1).all(axis=1)

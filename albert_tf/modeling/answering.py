@@ -6,6 +6,7 @@ the encoder is compiled by XLA into one pass over memory, with float32 arithmeti
 """
 
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,9 +14,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 from absl import logging
+from tensorflow.python.eager.context import function_executor_type
 
 from albert_tf.config import BFLOAT16
-from albert_tf.modeling.encoder import ConfiguredModel
+from albert_tf.modeling.encoder import ConfiguredModel, lora_rank
 from albert_tf.modeling.layers import Projection
 from albert_tf.modeling.ops import PLAIN, as_float32, rows_of, with_axes_of
 from albert_tf.modeling.ops_fused import FusedOps, one_pass
@@ -59,6 +61,7 @@ class RoundedModel:
 
     The model is traced once, and compiled once per shape. To limit the number of shapes, sequences
     are padded to 16, 32, 48, 64, 96, 128, 192, ..., `longest` tokens, and batches to powers of two.
+    Several threads may call it.
     """
 
     def __init__(self, model: ConfiguredModel, longest: int, compute: Any = None) -> None:
@@ -85,6 +88,7 @@ class RoundedModel:
         self._read = read.get_concrete_function()
         self._seen: tuple[list[int], list[tf.Tensor]] = [], []
         self._run: Callable[..., Any] | None = None
+        self._lock = threading.Lock()
 
     def _add(self, sources: list[keras.Variable], dtype: tf.DType = tf.bfloat16) -> tf.Variable:
         shape = [*sources[0].shape[:-1], sum(source.shape[-1] for source in sources)]
@@ -93,7 +97,6 @@ class RoundedModel:
 
     def __call__(self, inputs: Mapping[str, np.ndarray]) -> dict[str, tf.Tensor]:
         """Returns the outputs, also of padding, for int32 arrays by name, [B, S] or [B, P]."""
-        self._refresh()
         ids = inputs["input_ids"]
         inputs = {"input_mask": np.ones_like(ids), **inputs}
         rows, length = _power_of_two(len(ids)), max(16, _power_of_two(ids.shape[1]))
@@ -105,10 +108,15 @@ class RoundedModel:
             padded = np.zeros([rows, columns], np.int32)
             padded[: len(array), : array.shape[1]] = array
             values[name] = tf.constant(padded)
-        if self._run is None:  # the concrete function takes less time than the `tf.function`
-            specs = dict.fromkeys(values, tf.TensorSpec([None, None], tf.int32))
-            self._run = tf.function(self._outputs, [specs], autograph=False).get_concrete_function()
-        return dict(self._run(values))
+        with self._lock:
+            self._refresh()
+            if self._run is None:  # the concrete function takes less time than the `tf.function`
+                specs = dict.fromkeys(values, tf.TensorSpec([None, None], tf.int32))
+                run = tf.function(self._outputs, [specs], autograph=False)
+                self._run = run.get_concrete_function()
+        # Passing each operation to another thread would take longer than many of them.
+        with function_executor_type("SINGLE_THREADED_EXECUTOR"):
+            return dict(self._run(values))
 
     def _outputs(self, inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         with self._scope:
@@ -129,7 +137,7 @@ def rounded_model(model: Any, longest: int, compute: Any = None) -> RoundedModel
     """Returns a `RoundedModel` if the model computes in bfloat16 on a CPU, otherwise `None`."""
     if not isinstance(model, ConfiguredModel) or model.compute_dtype != BFLOAT16:
         return None
-    is_supported = sys.platform == "linux" and _is_cpu_only() and not model.lora_rank
+    is_supported = sys.platform == "linux" and _is_cpu_only() and not lora_rank(model)
     return RoundedModel(model, longest, compute) if is_supported else None
 
 

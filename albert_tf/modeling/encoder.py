@@ -217,6 +217,11 @@ class ConfiguredModel(SavedSettings, keras.Model):
         return model
 
 
+def lora_rank(model: Any) -> int | None:
+    """Returns the rank of LoRA in a model or in its encoder, if it is enabled."""
+    return getattr(getattr(model, "encoder", model), "lora_rank", None)
+
+
 @register
 class AlbertEncoder(ConfiguredModel):
     """Maps token ids to contextual vectors. Also usable in functional Keras models.

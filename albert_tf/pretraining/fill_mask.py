@@ -17,6 +17,7 @@ from albert_tf.data.errors import UserError
 from albert_tf.data.parallel import progress
 from albert_tf.data.sequences import log_truncated
 from albert_tf.modeling.answering import rounded_model
+from albert_tf.modeling.encoder import lora_rank
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.tokenization.base import Tokenizer
 
@@ -110,6 +111,8 @@ class FillMask:
         """
         given = as_texts("texts", texts)
         check_whole_number("top_k", top_k, 1)
+        if lora_rank(self.model):  # perhaps enabled after the last call
+            self._compute = self.model
         rows = self._encode(given)
         shapes = [(len(ids), ids.count(self.tokenizer.mask_id)) for ids in rows]
         found: list[list[list[Candidate]]] = [[] for _ in rows]

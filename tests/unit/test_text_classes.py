@@ -191,6 +191,35 @@ def test_predictions_in_bfloat16_are_close_to_float32(case, directory, loaded, r
         case.kind.load(directory, precision="half")
 
 
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_lora_that_is_enabled_after_a_prediction_is_used(case, directory, precision):
+    model = case.kind.load(directory, precision=precision)
+    before = NUMBERS[case.kind](call(case, model)[0])
+    network = getattr(model, "model", None) or model._predictor.model
+    network.enable_lora(2)
+    zero = NUMBERS[case.kind](call(case, model)[0])  # the product of the new matrices is 0
+    np.testing.assert_allclose(zero, before, atol=0.02)
+    rng = np.random.default_rng(1)
+    for variable in network.variables:
+        if variable.name == "lora_b":
+            variable.assign(rng.normal(size=variable.shape))
+    after = NUMBERS[case.kind](call(case, model)[0])
+    assert np.abs(np.divide(after, zero) - 1).max() > 1e-3
+
+
+def test_batches_in_bfloat16_that_are_computed_at_once(directories):
+    directory = directories["TextClassifier"]
+    classifier = TextClassifier.load(directory, precision="bfloat16", batch_size=2)
+    rng = np.random.default_rng(0)
+    texts = [
+        " ".join(rng.choice(["the", "cat", "sat", "mat"], rng.integers(1, 9))) for _ in range(60)
+    ]
+    together = [list(prediction.probabilities.values()) for prediction in classifier(texts)]
+    alone = [list(classifier([text])[0].probabilities.values()) for text in texts]
+    np.testing.assert_allclose(together, alone, atol=5e-4)
+    assert np.ptp(together, axis=0).max() > 0.005
+
+
 JOBS = {
     "TextClassifier": (
         albert_tf.run_classification,
