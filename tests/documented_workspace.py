@@ -31,14 +31,10 @@ _CLONE = ("*.py", "*.md", "*.toml", "*.txt", "*.sh", "albert_tf", "benchmarks", 
 # Records that a document uses but does not create: length, predictions, sentence loss.
 _RECORDS = {
     "pretraining.md": {"records/heldout": (512, 77, "sop")},
-    "results.md": {"heldout32": (32, 10, "sop"), "heldout128": (128, 20, "sop")},
     "scaling.md": {
         "records/train": (512, 20, "sop"),
-        "enwiki": (16, 10, "sop"),
         "short": (128, 20, "sop"),
         "long": (512, 77, "sop"),
-        **{f"{part}-{loss}": (64, 10, loss) for part in ("train", "heldout")
-           for loss in ("sop", "nsp", "none")},
     },
     "formats.md": {"train": (64, 10, "sop")},
 }  # fmt: skip
