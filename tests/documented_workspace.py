@@ -30,7 +30,6 @@ _CLONE = ("*.py", "*.md", "*.toml", "*.txt", "*.sh", "albert_tf", "benchmarks", 
 
 # Records that a document uses but does not create: length, predictions, sentence loss.
 _RECORDS = {
-    "pretraining.md": {"records/heldout": (512, 77, "sop")},
     "scaling.md": {
         "records/train": (512, 20, "sop"),
         "short": (128, 20, "sop"),
