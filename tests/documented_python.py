@@ -28,7 +28,6 @@ SMALL = {
         ("", "--train_batch_size=4 --eval_batch_size=4"),
         ("--gradient_accumulation_steps", "--gradient_accumulation_steps=2"),
         ("--scale_from_batch_size", "--scale_from_batch_size=8"),
-        ("--input_file=long", "--num_train_steps=3"),
         ("--num_decay_steps", "--num_decay_steps=1"),
         (
             r"--albert_config_file=(albert_config|\w+_layers).json",

@@ -30,11 +30,7 @@ _CLONE = ("*.py", "*.md", "*.toml", "*.txt", "*.sh", "albert_tf", "benchmarks", 
 
 # Records that a document uses but does not create: length, predictions, sentence loss.
 _RECORDS = {
-    "scaling.md": {
-        "records/train": (512, 20, "sop"),
-        "short": (128, 20, "sop"),
-        "long": (512, 77, "sop"),
-    },
+    "scaling.md": {"records/train": (512, 20, "sop")},
     "formats.md": {"train": (64, 10, "sop")},
 }  # fmt: skip
 
@@ -189,16 +185,10 @@ class Workspace:
         optimizer.build(list(original_names(model).values()))
         variables = {**original_names(model), **slot_variables(model, optimizer)}
         write_checkpoint(str(self.folder / "output" / "model.ckpt-5000"), variables, 5000)
-        self._write_model("shared", "model.ckpt-125000")
-        for name in ("model/albert_config.json", "albert_config.json", "base.json", "small.json"):
+        for name in ("albert_config.json", "base.json", "small.json"):
             self._config.to_json_file(str(self.path(name)))
-        shallow = self._config.replace(num_hidden_layers=1)
-        shallow.to_json_file(str(self.path("shallow.json")))
-        less = self._config.replace(parameter_sharing="ffn")
-        less.to_json_file(str(self.path("less_shared/albert_config.json")))
-        tokenizer = self._golden / "tokenizer" / "small_1000"
-        for name in ("30k-clean.model", "model/spm.model", "less_shared/30k-clean.model"):
-            shutil.copy(f"{tokenizer}.model", self.path(name))
+        tokenizer = self._golden / "tokenizer" / "small_1000.model"
+        shutil.copy(tokenizer, self.path("30k-clean.model"))
 
     def _write_model(self, name: str, checkpoint: str) -> AlbertForPretraining:
         """Writes random weights with configuration and tokenizer, like pretraining."""
