@@ -92,6 +92,10 @@ class Workspace:
         self._write_texts()
         self._write_tasks()
         self._write_models()
+        if document.name == "migrating.md":  # a model of the original and its recorded outputs
+            hub = golden / "hub"
+            shutil.copytree(hub / "albert_directory", folder / "albert_base", dirs_exist_ok=True)
+            shutil.copy(hub / "text_outputs.npz", folder / "original.npz")
         for name, settings in _RECORDS.get(document.name, {}).items():
             self._make_records(name, *settings)
         made: dict[int, str] = {}
