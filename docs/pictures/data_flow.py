@@ -6,7 +6,7 @@ from pathlib import Path
 
 from drawing import BLUE, GREEN, GREY, RED, YELLOW, Drawing
 
-WIDTH, GAP, HEIGHT = 212, 26, 108
+WIDTH, GAP, HEIGHT = 248, 26, 122
 # Title, modules in albert_tf/ and color of each box, row by row.
 ROWS = {
     "pretraining": (
@@ -28,12 +28,22 @@ ROWS = {
     "fine-tuning": (
         (
             "files of a task",
-            ("classification/data.py", "squad/data.py", "multiple_choice/data.py"),
+            (
+                "classification/data.py",
+                "token_classification/data.py",
+                "squad/data.py",
+                "multiple_choice/data.py",
+            ),
             GREY,
         ),
         (
             "token sequences",
-            ("tokenization/", "squad/features.py", "multiple_choice/task.py"),
+            (
+                "tokenization/",
+                "token_classification/features.py",
+                "squad/features.py",
+                "multiple_choice/task.py",
+            ),
             BLUE,
         ),
         ("batches", ("data/sequences.py", "finetuning/task.py"), YELLOW),
