@@ -78,7 +78,8 @@ def test_the_wheel_contains_only_the_package_and_one_command(wheel):
         if path.suffix in (".py", ".pyi")
     ]
     data = [str(path.relative_to(ROOT)) for path in PRETRAINED.glob("*/*")]
-    about = ("METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE", "top_level.txt")
+    licenses = ("licenses/LICENSE", "licenses/albert_tf/pretrained/mini/README.md")
+    about = ("METADATA", "RECORD", "WHEEL", "entry_points.txt", "top_level.txt", *licenses)
     expected = [*modules, *data, "albert_tf/py.typed", *(f"{INFO}/{name}" for name in about)]
     assert sorted(found) == sorted(expected)
     assert commands == ["[console_scripts]", "albert_tf", "=", "albert_tf.__main__:main"]
@@ -110,6 +111,10 @@ def test_tpu_requirements_differ_only_in_tensorflow():
     assert there == {
         line for line in requirements("requirements.txt") if not line.startswith("tensorflow")
     }
+
+
+def test_the_license_covers_code_and_weights(metadata):
+    assert metadata["License-Expression"] == "Apache-2.0 AND CC-BY-SA-3.0"
 
 
 def test_the_description_has_no_relative_links(metadata):
