@@ -23,6 +23,7 @@ with contextlib.suppress(ImportError):
     import torch  # the process crashes if TensorFlow is imported first
     from transformers import AlbertForSequenceClassification
 
+import keras
 import numpy as np
 import onnxruntime
 from absl import app, flags
@@ -51,13 +52,14 @@ Answer = Callable[[Texts], np.ndarray]  # returns class ids
 def classifier(precision: str) -> albert_tf.TextClassifier:
     """Loads the classifier, or creates one with random weights."""
     settings: dict[str, Any] = {"batch_size": _BATCH, "max_seq_length": _LENGTH}
-    if precision != "float32":
-        settings["precision"] = precision
     if _MODEL.value:
-        return albert_tf.TextClassifier.load(_MODEL.value, **settings)
+        return albert_tf.TextClassifier.load(_MODEL.value, precision=precision, **settings)
+    keras.utils.set_random_seed(1)
     mini = albert_tf.load("mini")
     config = albert_tf.AlbertConfig.from_preset(_PRESET.value)
-    model = albert_tf.AlbertForClassification(config.replace(vocab_size=mini.config.vocab_size), 2)
+    config = config.replace(vocab_size=mini.config.vocab_size)
+    dtype = "mixed_bfloat16" if precision == "bfloat16" else "float32"
+    model = albert_tf.AlbertForClassification(config, 2, dtype=dtype)
     model.set_origin(mini.tokenizer, None)
     return albert_tf.TextClassifier(model, labels=["no", "yes"], **settings)
 
