@@ -17,10 +17,12 @@ import time
 
 from absl import app, flags
 
+from albert_tf.checkpoints.huggingface import read_config
 from albert_tf.config import AlbertConfig
 from benchmarks.timing import peak_memory
 
 flags.DEFINE_string("preset", "base_v2", "Model.")
+flags.DEFINE_string("albert_config_file", None, "Model, instead of a preset.")
 flags.DEFINE_integer("batch_size", 8, "Number of examples.")
 flags.DEFINE_integer("max_seq_length", 512, "Sequence length.")
 flags.DEFINE_integer("max_predictions_per_seq", 20, "Prediction slots per sequence.")
@@ -38,7 +40,8 @@ def run_steps(remat: bool) -> dict[str, float]:
     """Trains in this process. Returns median times in seconds and the peak memory in GB."""
     from benchmarks.pretraining import pretraining_trainer, random_batch
 
-    config = AlbertConfig.from_preset(FLAGS.preset)
+    path = FLAGS.albert_config_file
+    config = read_config(path) if path else AlbertConfig.from_preset(FLAGS.preset)
     B, S, P = FLAGS.batch_size, FLAGS.max_seq_length, FLAGS.max_predictions_per_seq
     trainer = pretraining_trainer(
         config,
