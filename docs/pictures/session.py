@@ -33,7 +33,7 @@ for word in tag("Maria reads old letters.").words:
     print(f"{word.text:8} {word.label}")
 """,
 )
-SHOWN = re.compile(r"eval_accuracy")  # lines of the log
+SHOWN = re.compile(r"phase=eval .*?eval_accuracy=\S+")  # parts of the log
 MOST_COLUMNS = 56
 
 PAPER, FRAME, TEXT, DIM, PROMPT, RESULT = (
@@ -52,8 +52,7 @@ def run(command: str, folder: str) -> list[str]:
     done = subprocess.run(
         ["bash", "-c", program], cwd=folder, input=text, capture_output=True, text=True, check=True
     )
-    log = (line.partition("] ")[2] for line in done.stderr.splitlines() if SHOWN.search(line))
-    return [*log, *done.stdout.splitlines()]
+    return [*SHOWN.findall(done.stderr), *done.stdout.splitlines()]
 
 
 def svg(lines: list[tuple[str, str]]) -> str:
