@@ -20,7 +20,7 @@ import tensorflow as tf
 from absl import app, flags
 from ai_edge_litert.interpreter import Interpreter
 
-from albert_tf.checkpoints.loading import build_model, read_contents
+import albert_tf
 from albert_tf.config import AlbertConfig
 from albert_tf.data.sequences import TokenSequences
 from albert_tf.data.streams import open_input, read_lines
@@ -57,11 +57,11 @@ def model_and_sequences() -> tuple[keras.Model, Callable[[int], TokenSequences]]
         keras.utils.set_random_seed(1)
         config = AlbertConfig.from_preset(_PRESET.value)
         return AlbertEncoder(config), lambda length: random_sequences(config, length)
-    contents, _ = read_contents(_MODEL.value)
+    model = albert_tf.load(_MODEL.value)
     with open_input(_TEXTS.value) as file:
         lines = [line.decode() for group in read_lines(file) for line in group]
     examples = [TextExample("", *line.split("\t")) for line in lines]
-    return build_model(contents), lambda n: text_sequences(examples, contents.tokenizer, n)
+    return model, lambda n: text_sequences(examples, model.tokenizer, n)
 
 
 def write_files(model: keras.Model, length: int) -> dict[str, str]:
