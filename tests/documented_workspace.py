@@ -30,7 +30,6 @@ _CLONE = ("*.py", "*.md", "*.toml", "*.txt", "*.sh", "albert_tf", "benchmarks", 
 
 # Records that a document uses but does not create: length, predictions, sentence loss.
 _RECORDS = {
-    "scaling.md": {"records/train": (512, 20, "sop")},
     "formats.md": {"train": (64, 10, "sop")},
 }  # fmt: skip
 
