@@ -541,7 +541,7 @@ class CustomData:
         if text_b is None and self._text_a != TEXT_B:
             names = table.columns or []
             others = _ALIASES[TEXT_B] if self._text_a == TEXT_A not in names else ()
-            text_b = next(filter((TEXT_B, *others).__contains__, names), None)
+            text_b = next((name for name in names if name.lower() in (TEXT_B, *others)), None)
         is_pair = bool(text_b)
         self._pairs[table.path] = is_pair
         for other, other_is_pair in self._pairs.items():

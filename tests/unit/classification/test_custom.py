@@ -119,6 +119,8 @@ def test_malformed_rows_are_rejected(split, name, file):
         ('{"text": "I", "label": ["x"]}\n{"text": "you", "label": ["y"]}', None),  # doccano
         ('[{"sentence": "I", "labels": "x"}, {"sentence": "you", "labels": "y"}]', None),
         ('{"premise": "I", "hypothesis": "h", "Label": "x", "n": 1}', "h"),
+        ('{"Sentence1": "I", "Sentence2": "h", "label": "x"}', "h"),
+        ('{"Text_A": "I", "Text_B": "h", "label": "x"}', "h"),
     ],
 )
 def test_columns_of_other_tools_are_read(text, expected, file):
