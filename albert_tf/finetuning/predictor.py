@@ -63,7 +63,6 @@ class Predictor:
         on_tpu = is_tpu(strategy)
         self.padding = "buckets" if on_tpu and padding == "longest" else padding
         self._compiles = on_tpu or (jit_compile and padding != "longest")
-        self._threads = ThreadPoolExecutor(2)
         self._trace()
 
     def _trace(self) -> None:
@@ -118,11 +117,11 @@ class Predictor:
         def started() -> Iterator[Any]:
             for rows, length in batches:
                 raise_if_interrupted()
-                yield rows, self._start(sequences.padded(rows, length))
+                yield rows, self._start(sequences.padded(rows, length), threads)
             yield None
 
         bar = progress_bar(total=len(sequences), desc=description, unit="example", leave=False)
-        with bar:
+        with bar, ThreadPoolExecutor(2) as threads:
             # `pairwise` starts the next batch before the results of a batch are fetched, so that an
             # accelerator computes while the next batch is padded and copied. A `RoundedModel`
             # computes both batches at once, because its operations use few cores.
@@ -130,10 +129,12 @@ class Predictor:
                 yield _finish(rows, outputs)
                 bar.update(len(rows))
 
-    def _start(self, features: Mapping[str, np.ndarray]) -> Outputs | Future[Outputs]:
+    def _start(
+        self, features: Mapping[str, np.ndarray], threads: ThreadPoolExecutor
+    ) -> Outputs | Future[Outputs]:
         """Starts a batch, with rows of zeros added until the replicas can share it evenly."""
         if self._rounded:
-            return self._threads.submit(self._rounded, features)
+            return threads.submit(self._rounded, features)
         columns = np.stack([features[name] for name in INPUTS])
         _, count, length = columns.shape
         replicas = local_replicas(self.strategy)
