@@ -117,7 +117,11 @@ class Predictor:
         def started() -> Iterator[Any]:
             for rows, length in batches:
                 raise_if_interrupted()
-                yield rows, self._start(sequences.padded(rows, length), threads)
+                features = sequences.padded(rows, length)
+                if self._rounded:
+                    yield rows, threads.submit(self._rounded, features)
+                else:
+                    yield rows, self._start(features)
             yield None
 
         bar = progress_bar(total=len(sequences), desc=description, unit="example", leave=False)
@@ -129,12 +133,8 @@ class Predictor:
                 yield _finish(rows, outputs)
                 bar.update(len(rows))
 
-    def _start(
-        self, features: Mapping[str, np.ndarray], threads: ThreadPoolExecutor
-    ) -> Outputs | Future[Outputs]:
+    def _start(self, features: Mapping[str, np.ndarray]) -> Outputs:
         """Starts a batch, with rows of zeros added until the replicas can share it evenly."""
-        if self._rounded:
-            return threads.submit(self._rounded, features)
         columns = np.stack([features[name] for name in INPUTS])
         _, count, length = columns.shape
         replicas = local_replicas(self.strategy)
