@@ -541,7 +541,8 @@ class CustomData:
         if text_b is None and self._text_a != TEXT_B:
             names = table.columns or []
             others = _ALIASES[TEXT_B] if self._text_a == TEXT_A not in names else ()
-            text_b = next((name for name in names if name.lower() in (TEXT_B, *others)), None)
+            if any(name.lower() in (TEXT_B, *others) for name in names):
+                text_b = TEXT_B
         is_pair = bool(text_b)
         self._pairs[table.path] = is_pair
         for other, other_is_pair in self._pairs.items():

@@ -138,6 +138,11 @@ def test_two_possible_columns_are_rejected(file):
     path = file("a.csv", "text,content,label\nI,you,x\n")
     with pytest.raises(ValueError, match=r"no column named 'text_a'.*'text', 'content', 'label'"):
         CustomData(path, labels=GOOD_BAD).read(TRAIN)
+    path = file("b.csv", "text,Sentence2,hypothesis,label\nI,you,they,x\n")
+    with pytest.raises(ValueError, match=r"no column named 'text_b'.*'Sentence2', 'hypothesis'"):
+        CustomData(path, labels=GOOD_BAD).read(TRAIN)
+    path = file("c.csv", "text,Text_B,text_b,label\nI,you,they,x\n")
+    assert CustomData(path, labels=Labels(("x", "y"))).read(TRAIN)[0].text_b == "they"
 
 
 @pytest.mark.parametrize(
