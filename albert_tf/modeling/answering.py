@@ -114,7 +114,7 @@ class RoundedModel:
                 specs = dict.fromkeys(values, tf.TensorSpec([None, None], tf.int32))
                 run = tf.function(self._outputs, [specs], autograph=False)
                 self._run = run.get_concrete_function()
-        # Passing each operation to another thread would take longer than many of them.
+        # Most operations take less time than starting them in another thread.
         with function_executor_type("SINGLE_THREADED_EXECUTOR"):
             return dict(self._run(values))
 

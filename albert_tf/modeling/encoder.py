@@ -218,7 +218,7 @@ class ConfiguredModel(SavedSettings, keras.Model):
 
 
 def lora_rank(model: Any) -> int | None:
-    """Returns the rank of LoRA in a model or in its encoder, if it is enabled."""
+    """Returns the rank of LoRA in an encoder or in the encoder of a model; `None` if disabled."""
     return getattr(getattr(model, "encoder", model), "lora_rank", None)
 
 

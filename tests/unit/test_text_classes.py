@@ -1,6 +1,7 @@
 """The public classes that take texts: loading, batches, and errors for invalid arguments."""
 
 import shutil
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -207,14 +208,24 @@ def test_lora_that_is_enabled_after_a_prediction_is_used(case, directory, precis
     assert np.abs(np.divide(after, zero) - 1).max() > 1e-3
 
 
-def test_batches_in_bfloat16_that_are_computed_at_once(directories):
+def test_batches_in_bfloat16_that_are_computed_at_once(directories, monkeypatch):
+    compute, both, calls = RoundedModel.__call__, threading.Barrier(2), []
+
+    def first_two_meet(self, inputs):
+        calls.append(1)
+        if len(calls) <= 2:
+            both.wait(60)  # fails if the second batch starts after the first has ended
+        return compute(self, inputs)
+
     directory = directories["TextClassifier"]
     classifier = TextClassifier.load(directory, precision="bfloat16", batch_size=2)
     rng = np.random.default_rng(0)
     texts = [
         " ".join(rng.choice(["the", "cat", "sat", "mat"], rng.integers(1, 9))) for _ in range(60)
     ]
-    together = [list(prediction.probabilities.values()) for prediction in classifier(texts)]
+    with monkeypatch.context() as patch:
+        patch.setattr(RoundedModel, "__call__", first_two_meet)
+        together = [list(prediction.probabilities.values()) for prediction in classifier(texts)]
     alone = [list(classifier([text])[0].probabilities.values()) for text in texts]
     np.testing.assert_allclose(together, alone, atol=5e-4)
     assert np.ptp(together, axis=0).max() > 0.005
