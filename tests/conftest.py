@@ -46,6 +46,11 @@ def pytest_configure(config):
     gc.freeze()
 
 
+def pytest_make_parametrize_id(val, argname):
+    """Names bytes after their parameter: gzip files contain the time, and names must not change."""
+    return argname if isinstance(val, bytes) else None
+
+
 def pytest_sessionfinish():
     gc.unfreeze()
 
