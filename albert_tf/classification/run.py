@@ -121,9 +121,7 @@ class ClassifierJob(Job[ClassificationSettings]):
         context, settings = self.context, self.settings
         is_custom = self.labels.is_regression and context.task_name == CustomData.name
         known = context.trained.scale if context.trained else None
-        # Runs of earlier versions continue without a scale.
-        is_started = known is None and context.trained and context.output.newest()
-        if not (is_custom and settings.do_train) or is_started:
+        if not (is_custom and settings.do_train):
             return known
         path = self.data.file(TRAIN)
         scale = label_scale(self.labels.encode([e.label or "" for e in self.examples[TRAIN]]), path)

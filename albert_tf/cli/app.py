@@ -31,13 +31,6 @@ from albert_tf.settings import GROUPS
 from albert_tf.training.directory_lock import DirectoryLockedError
 from albert_tf.training.interruption import end_on_signals
 
-# Flags of earlier versions, and what to use instead.
-REMOVED_FLAGS = {
-    "max_loss_spike": "training stops if the loss is not finite. Watch the loss in the log.",
-    "on_divergence": "training stops if the loss is not finite. Resume with another --seed or a "
-    "lower --learning_rate.",
-    "skip_damaged_records": "create the damaged file again; the error names it.",
-}
 _REPORT = (
     "error: unexpected exception, possibly a bug in albert_tf. Please report it with the stack "
     "trace above, the command line and the versions of albert_tf and tensorflow."
@@ -209,10 +202,7 @@ def parse(
                 "files by commas, and quote values that contain spaces or *."
             )
     except (flags.Error, ValueError, OSError) as error:  # absl raises ValueError for --noflag=x
-        name = getattr(error, "flagname", "").removeprefix("no")
-        removed = f"--{name} no longer exists: {REMOVED_FLAGS.get(name)}"
-        message = removed if name in REMOVED_FLAGS else error
-        sys.exit(printable(f"error: {message}\nUse --help to list the flags."))
+        sys.exit(printable(f"error: {error}\nUse --help to list the flags."))
     return [program, *paths, *after]
 
 

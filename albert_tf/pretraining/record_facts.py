@@ -33,8 +33,8 @@ KEEP_ACCENTS = "keep_accents"
 _DIGESTED_BYTES = 1 << 17  # of a record file
 _FILES_AT_A_TIME = 16  # remote files respond slowly
 _SHARD = re.compile(r"(.*)-([0-9]{5,8})-of-([0-9]{5,8})(.*)", re.DOTALL)
-# Digest and facts. Earlier versions wrote only the first two.
-_STORED = re.compile("([0-9a-f]{64}) ([0-9a-f]{64})(?: (True|False) ([a-z]+)( keep_accents)?)?\n")
+# Digest and facts
+_STORED = re.compile("([0-9a-f]{64}) ([0-9a-f]{64}) (True|False) ([a-z]+)( keep_accents)?\n")
 
 
 def check_shards(*lists: Sequence[str]) -> None:
@@ -95,11 +95,12 @@ def stored_facts(record_file: str) -> dict[str, Any]:
     if not stored or stored[1] != digest(record_file, 2):
         logging.warning("%s is ignored, because it does not belong to %s", path, record_file)
         return {}
-    found = {VOCABULARY: stored[2]}
-    if not stored[3]:
-        return found
-    later = {SENTENCE_LOSS: stored[4], KEEP_ACCENTS: bool(stored[5])}
-    return {**found, LOWER_CASE: stored[3] == "True", **later}
+    return {
+        VOCABULARY: stored[2],
+        LOWER_CASE: stored[3] == "True",
+        SENTENCE_LOSS: stored[4],
+        KEEP_ACCENTS: bool(stored[5]),
+    }
 
 
 def common_facts(
@@ -111,7 +112,7 @@ def common_facts(
     """
     known, unknown = dict(expected), []
     for path, facts in for_each_file(stored_facts, record_files).items():
-        unknown += [path] * (SENTENCE_LOSS not in facts)
+        unknown += [path] * (not facts)
         for name, fact in facts.items():
             value, source = known.setdefault(name, (fact, path))
             if value in (None, fact):

@@ -54,7 +54,7 @@ _POLL_SECONDS = 2.0
 TRAIN_STATE = "train_state"
 # Keys of `<step>.json`. The checksums prevent crashes of TensorFlow on damaged train states.
 _STATES, _CHECKSUM, _ITERATORS = "states", "sha256", "iterators"
-DIGESTS = "digests"  # of input files by path; earlier versions did not store them
+DIGESTS = "digests"  # of input files by path
 
 
 class TrainingDirectory:
@@ -219,7 +219,7 @@ class TrainingDirectory:
             try:
                 description = self.input_description(prefix) or {}
                 for state, _, expected in self._states(prefix, description):
-                    if expected is not None and _checksum(state) != expected:
+                    if _checksum(state) != expected:
                         raise DamagedError(f"{state!r} is damaged: its checksum differs.")
                 return prefix, self.restore(prefix, model, optimizer)
             except DamagedError as error:
@@ -271,7 +271,7 @@ class TrainingDirectory:
             return None
         try:
             content = JsonValue(read_json(path, repr(path)), repr(path))
-            content.members()
+            content[_STATES].elements()
         except ValueError as error:
             raise DamagedError(str(error)) from error
         return content.value
@@ -281,11 +281,9 @@ class TrainingDirectory:
 
     def _states(
         self, prefix: str, description: Mapping[str, Any]
-    ) -> Iterator[tuple[str, list[str], str | None]]:
+    ) -> Iterator[tuple[str, list[str], str]]:
         """Yields prefix, names of the iterators and checksum of each train state."""
-        # Version 0.1.0 stored a single train state.
-        earlier = {_CHECKSUM: description.get(_CHECKSUM), _ITERATORS: ["iterator"]}
-        for worker, state in enumerate(description.get(_STATES, [earlier])):
+        for worker, state in enumerate(description.get(_STATES, [])):
             path = self._train_state(_step_of(prefix), worker)
             yield path, state[_ITERATORS], state[_CHECKSUM]
 

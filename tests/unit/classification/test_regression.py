@@ -8,7 +8,6 @@ import pytest
 import albert_tf
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.classification.task import label_scale
-from albert_tf.labels import Labels
 from tests.classifier_run import ClassifierRun
 from tests.small_training import skip_steps
 
@@ -90,11 +89,3 @@ def test_a_new_head_starts_at_the_mean(train, tmp_path, caplog):
     train("millions", 1e-3, train_step=2)
     assert "but the model was trained with mean 2e+06" in caplog.text
     assert StoredTask.read(str(tmp_path / "millions")).scale == pytest.approx((2e6, deviation))
-
-
-def test_runs_of_earlier_versions_have_no_scale(train, tmp_path):
-    train("earlier", 1e6)
-    StoredTask("custom", Labels(), False).write(str(tmp_path / "earlier"))
-    (tmp_path / "earlier" / "run_config.json").unlink()
-    train("earlier", 1e6, train_step=2)
-    assert StoredTask.read(str(tmp_path / "earlier")).scale is None

@@ -231,12 +231,6 @@ def test_errors_name_the_flags_of_their_paths(error, explained):
         assert app.explain(error, FLAGS).startswith(explained)
 
 
-@pytest.mark.parametrize("flag", ["--skip_damaged_records=3", "--noskip_damaged_records"])
-def test_a_removed_flag_names_its_replacement(flag):
-    with pytest.raises(SystemExit, match="--skip_damaged_records no longer exists: create the"):
-        parse("run_pretraining", [flag, "--output_dir=out"])
-
-
 @pytest.mark.parametrize(
     ("options", "arguments", "rest"),
     [

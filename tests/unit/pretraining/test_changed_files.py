@@ -77,7 +77,6 @@ def test_an_empty_file_that_gets_records_is_an_error(files):
 
 
 def test_a_position_in_another_file_is_an_error(tmp_path):
-    """For example, if the position was saved by an earlier version, which stored no digests."""
     columns = pretraining_columns(9, 1, vocabulary=1000)  # records of different lengths
     path = write_records(tmp_path / "file", columns)
     make = partial(training_batches, [str(path)], SPECS, 2, seed=1, shuffle_buffer_size=2)

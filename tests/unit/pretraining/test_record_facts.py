@@ -137,10 +137,10 @@ def test_inspect_compares_the_vocabularies(tokenizers, tmp_path, golden, capsys)
     assert "not stored" in capsys.readouterr().out
 
 
-def facts_of(path: Path, vocabulary: str, *later: object) -> str:
-    """Writes a record and its facts. Without the later facts, they are as in earlier versions."""
+def facts_of(path: Path, *facts: object) -> str:
+    """Writes a record and its facts."""
     path.write_bytes(b"".join(frame_records([path.name.encode()])))
-    text = " ".join(map(str, [digest(str(path), 2), vocabulary, *later]))
+    text = " ".join(map(str, [digest(str(path), 2), *facts]))
     (path.parent / f".{path.name}.vocabulary").write_text(f"{text}\n")
     return str(path)
 
@@ -150,16 +150,17 @@ def test_facts_must_not_contradict_each_other(tmp_path, caplog):
     cased = facts_of(tmp_path / "cased", "a" * 64, False, "sop")
     lower = facts_of(tmp_path / "lower", "a" * 64, True, "sop")
     nsp = facts_of(tmp_path / "nsp", "a" * 64, False, "nsp")
-    earlier = facts_of(tmp_path / "earlier", "a" * 64)
-    (tmp_path / "original").write_bytes(b"".join(frame_records([b"record"])))
+    for name in ("first", "second"):  # as the original writes them
+        (tmp_path / name).write_bytes(b"".join(frame_records([b"record"])))
     accents = facts_of(tmp_path / "accents", "a" * 64, False, "sop keep_accents")
     facts = {"vocabulary": "a" * 64, "do_lower_case": False, "sentence_loss": "sop"}
     facts["keep_accents"] = False
     assert common_facts([cased], {}) == facts
     assert common_facts([accents], {}) == {**facts, "keep_accents": True}
     assert not caplog.messages
-    assert common_facts([earlier, cased, str(tmp_path / "original")], {}) == facts
-    assert caplog.messages[0].endswith("to match: 'earlier', 'original'")
+    files = [str(tmp_path / "first"), cased, str(tmp_path / "second")]
+    assert common_facts(files, {}) == facts
+    assert caplog.messages[0].endswith("to match: 'first', 'second'")
     for files, message in (
         ([cased, lower], f"^{lower} .*`do_lower_case`=True, .*=False of {cased}"),
         ([cased, nsp], f"^{nsp} .*`sentence_loss`=nsp, .*=sop of {cased}"),

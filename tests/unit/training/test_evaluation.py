@@ -211,7 +211,7 @@ class TestComparableEvaluation:
         best.update_if_better(5, {"accuracy": 0.75}, model)
         (tmp_path / "model.ckpt-7.index").touch()
         assert comparable_evaluation(best, first) == comparable_evaluation(best, None) == evaluation
-        # Descriptions of earlier versions have fewer keys.
+        # Other versions may describe evaluations with fewer keys.
         assert comparable_evaluation(best, {**first, "new": 3}) == {**evaluation, "new": 3}
         assert best.value == 0.75
         other = {**first, "digest": "b"}

@@ -256,15 +256,17 @@ class TestDamage:
         assert "model.ckpt-9" in message
         assert sorted(all_files(three)) == before  # nothing better is there yet
 
-    def test_train_state_of_earlier_versions(self, three, blank):
-        path = pathlib.Path(three.path, "train_state", "9.json")
-        path.write_text(json.dumps(INPUT))
+    def test_a_train_state_that_is_damaged_while_it_is_read_is_an_error(self, three, blank):
         assert three.restore_newest(blank.model, blank.optimizer)[1] == 9
-        assert restored_step(three, blank) == 9
         for damage in (flip, cut, os.remove):
             damage(os.path.join(three.path, "train_state", "9" + DATA_SUFFIX))
             with pytest.raises(LoadError, match=r"train_state/9.*remove"):
                 three.restore_input(three.newest(), State.fresh_positions(), INPUT)
+
+    def test_an_input_description_without_train_states_is_damaged(self, three, blank):
+        path = pathlib.Path(three.path, "train_state", "9.json")
+        path.write_text(json.dumps(INPUT))
+        assert three.restore_newest(blank.model, blank.optimizer)[1] == 4
 
     def test_damaged_checkpoint_is_removed_after_the_next_save(self, three, blank, caplog):
         cut(three.newest() + ".index")
