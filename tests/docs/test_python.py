@@ -1,7 +1,6 @@
 """The examples of docs/python.md run as written, in one process."""
 
 import os
-import shutil
 import subprocess
 import sys
 
@@ -19,7 +18,6 @@ albert_tf.save(albert_tf.AlbertForQuestionAnswering.load("mini"), "squad", max_s
 
 @pytest.mark.slow
 def test_examples_run_as_written(tmp_path):
-    shutil.copy(DOCS / "pretraining.md", tmp_path / "text.txt")
     parts = [block.text for block in blocks_of(DOCS / "python.md") if block.is_run]
     (tmp_path / "page.py").write_text("\n".join([PRELUDE, *parts]))
     paths = filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
