@@ -177,7 +177,7 @@ class TextClassifier(TextPredictor):
         pairs: Iterable[str] | None = None,
         *,
         validation_data: Sequence[Iterable[Any]] | None = None,
-        epochs: float = 3.0,
+        epochs: float | None = None,
         batch_size: int = 32,
         learning_rate: float | None = None,
         output_dir: str | os.PathLike | None = None,
@@ -192,10 +192,11 @@ class TextClassifier(TextPredictor):
             pairs: N second texts.
             validation_data: texts, labels and, for pairs, second texts to evaluate after every
                 epoch; the best weights are kept. If `None`, the last weights are kept.
-            epochs: number of passes over the texts. The learning rate increases during the first
-                tenth and then decays to 0.
+            epochs: number of passes over the texts; default: 3, and at least 100 steps for `mini`.
+                The learning rate increases during the first tenth and then decays to 0.
             batch_size: number of examples per step.
-            learning_rate: highest learning rate. Default: the default of `run_classifier`.
+            learning_rate: highest learning rate. Default: the default of `run_classifier`, or 1e-4
+                for `mini`.
             output_dir: directory for checkpoints and logs. Repeating the call with the same
                 directory resumes training. Default: a temporary directory.
             **settings: further `ClassificationSettings`, such as `seed` or `class_weights`.

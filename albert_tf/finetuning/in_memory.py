@@ -12,6 +12,7 @@ from albert_tf.checkpoints.save import save
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.data.arguments import check_whole_number
 from albert_tf.data.errors import UserError
+from albert_tf.finetuning.recipes import is_mini
 from albert_tf.modeling.models import AlbertForClassification, AlbertForTokenClassification
 from albert_tf.settings import as_type
 from albert_tf.tokenization.base import Tokenizer
@@ -42,12 +43,17 @@ def fit_rows(
     `train` and `dev` are the rows of `train_file` and `dev_file`; without `dev`, there are no
     scores. `run` runs the job in `output_dir`, or in a temporary directory if that is `None`.
     Errors in `train_batch_size` and `num_train_epochs` name the arguments of the public methods,
-    `batch_size` and `epochs`.
+    `batch_size` and `epochs`. Unless `settings` contain `train_step`, the default of
+    `num_train_epochs` is 3. `mini` has its own defaults, see `recipe_settings`.
     """
     check_whole_number("batch_size", settings["train_batch_size"], 1)
-    epochs = settings["num_train_epochs"]  # `None` if `settings` contain `train_step`
+    epochs = settings["num_train_epochs"]
     if epochs is not None and not 0 < as_type("epochs", epochs, float) < math.inf:
         raise UserError(f"`epochs` must be above 0. Received: {epochs}")
+    settings.setdefault("recipe", "auto" if is_mini(model.config) else "none")
+    is_own = settings["recipe"] == "auto" and is_mini(model.config)
+    if epochs is None and settings.get("train_step") is None and not is_own:
+        settings["num_train_epochs"] = 3.0
     if model.encoder.lora_rank:
         raise UserError("LoRA needs `compile` and `fit` of the Keras model, see docs/python.md.")
     with tempfile.TemporaryDirectory(prefix="albert_tf_") as folder:

@@ -18,6 +18,7 @@ from albert_tf.data.files import check_file, real_name
 from albert_tf.data.text_examples import DEV
 from albert_tf.finetuning.metrics import write_confusion_matrix
 from albert_tf.finetuning.predictor import Predictor
+from albert_tf.finetuning.recipes import mini_steps
 from albert_tf.finetuning.settings import FineTuningSettings
 from albert_tf.finetuning.task import InMemoryTask, data_digest
 from albert_tf.modeling.models import EncoderAndHead
@@ -43,6 +44,7 @@ class RunContext(Generic[S]):
     task_name: str  # in `labels.json` and in recipes
     trained: StoredTask | None = None  # the task of the trained model; `None` if unknown
     trained_in: str = ""  # the directory of the trained model
+    chooses_steps: bool = False  # whether the number of examples determines the number of steps
 
     @property
     def is_from_this_run(self) -> bool:
@@ -138,12 +140,15 @@ class Job(ABC, Generic[S]):
     def optimizer_config(self, num_examples: int) -> OptimizerConfig:
         """Returns the optimizer settings for a number of training examples."""
         settings: Any = self.settings
-        steps, warmup_steps = settings.train_step, settings.warmup_step
-        if settings.num_train_epochs is not None:
+        if self.context.chooses_steps:
+            steps = mini_steps(num_examples, settings.train_batch_size)
+        elif settings.num_train_epochs is None:
+            return settings.optimizer_config(settings.train_step, settings.warmup_step)
+        else:
             steps_per_epoch = -(-num_examples // settings.train_batch_size)
             steps = max(1, round(steps_per_epoch * settings.num_train_epochs))
-            warmup_steps = int(steps * settings.warmup_proportion)
-            logging.info("train_step=%d warmup_step=%d", steps, warmup_steps)
+        warmup_steps = int(steps * settings.warmup_proportion)
+        logging.info("train_step=%d warmup_step=%d", steps, warmup_steps)
         return settings.optimizer_config(steps, warmup_steps)
 
     def use(self, model: keras.Model) -> None:

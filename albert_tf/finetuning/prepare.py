@@ -15,7 +15,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import check_folder
 from albert_tf.finetuning.job import Job, RunContext, S
-from albert_tf.finetuning.recipes import recipe_settings, with_dropout
+from albert_tf.finetuning.recipes import is_mini, recipe_settings, with_dropout
 from albert_tf.finetuning.settings import FineTuningSettings
 from albert_tf.finetuning.task import num_padded_lengths
 from albert_tf.serving.saved_model import TEXT_FOLDER
@@ -46,6 +46,7 @@ def prepare(kind: type[Job[S]], settings: S) -> RunContext[S]:
             "All weights are trained from scratch, which gives poor results unless the data set "
             "is very large."
         )
+    chooses_steps = _chooses_steps(settings, source.required_config)
     settings = _resolve(kind, settings, strategy, trained, task_name, source.required_config)
     config = _model_config(source.required_config, tokenizer, settings)
     return RunContext(
@@ -58,6 +59,7 @@ def prepare(kind: type[Job[S]], settings: S) -> RunContext[S]:
         task_name=task_name,
         trained=trained,
         trained_in=trained_in,
+        chooses_steps=chooses_steps,
     )
 
 
@@ -84,6 +86,19 @@ def _choose_model(settings: FineTuningSettings, checkpoint: str | None) -> Store
         vocab_file=settings.vocab_file,
         **settings.rules(),
     )
+
+
+def _chooses_steps(settings: FineTuningSettings, config: AlbertConfig) -> bool:
+    """Returns whether the number of examples determines the number of steps."""
+    is_set = settings.num_train_epochs or getattr(settings, "train_step", None)
+    if is_set or settings.recipe != "auto" or not is_mini(config):
+        return False
+    if getattr(settings, "warmup_step", None) is not None:
+        raise UserError(
+            "`warmup_step` needs `train_step`, because `recipe`=auto derives the number of steps "
+            "from the number of examples for this model. Or pass `warmup_proportion`."
+        )
+    return True
 
 
 def _resolve(

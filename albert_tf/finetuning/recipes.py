@@ -1,8 +1,8 @@
-"""Published fine-tuning settings and scores.
+"""Published fine-tuning settings and scores, and settings of our own for `mini`.
 
-The settings are from table 14 of the ALBERT paper (https://arxiv.org/abs/1909.11942), or from the
-README and the GLUE script of the original release. Only the settings for RACE differ between v1 and
-v2.
+The published settings are from table 14 of the ALBERT paper (https://arxiv.org/abs/1909.11942), or
+from the README and the GLUE script of the original release. Only the settings for RACE differ
+between v1 and v2.
 """
 
 import dataclasses
@@ -15,6 +15,7 @@ from absl import logging
 from albert_tf.config import PRESETS, VERSION_KEY, AlbertConfig
 from albert_tf.data.errors import UserError
 
+_shape = attrgetter("hidden_size", "num_hidden_layers", "intermediate_size")
 SIZES = ("base", "large", "xlarge", "xxlarge")
 VERSIONS = ("v1", "v2")
 RECIPES = ("none", "auto", *VERSIONS)  # values of the setting `recipe`
@@ -108,6 +109,12 @@ _XXLARGE_V1_SCORES = {
 }
 
 
+# Measured with `mini` on six tasks, see docs/results.md. Few examples need more passes.
+_MINI_SHAPE = (384, 4, 1536)
+_MINI_LEARNING_RATE = 1e-4
+_MINI_EPOCHS, _MINI_LEAST_STEPS = 3, 100
+
+
 def recipe_for(task_name: str, size: str | None = None, version: str = "v2") -> Recipe:
     """Returns the published settings of a task, and the scores of a model if a size is given.
 
@@ -140,29 +147,38 @@ def recipe_settings(
 ) -> dict[str, Any]:
     """Returns and logs the values of a recipe for the settings `wanted`.
 
-    `setting` is one of `RECIPES`; "auto" selects the version of the model. If `is_training`, also
-    logs the task of the initial model of the published runs.
+    `setting` is one of `RECIPES`; "auto" selects the version of the model, or the settings of
+    `mini`. If `is_training`, also logs the task of the initial model of the published runs.
     """
     if setting == "none":
         return {}
-    recipe = recipe_for(
-        task_name, size_of(config), version_of(config) if setting == "auto" else setting
-    )
-    offered = {
-        **vars(recipe),
-        "max_seq_length": min(recipe.max_seq_length, config.max_position_embeddings),
-        "dropout_prob": recipe.classifier_dropout_prob,
-    }
+    if setting == "auto" and is_mini(config):
+        offered, source, first_task = {"learning_rate": _MINI_LEARNING_RATE}, "of `mini`", None
+    else:
+        recipe = recipe_for(
+            task_name, size_of(config), version_of(config) if setting == "auto" else setting
+        )
+        offered = {
+            **vars(recipe),
+            "max_seq_length": min(recipe.max_seq_length, config.max_position_embeddings),
+            "dropout_prob": recipe.classifier_dropout_prob,
+        }
+        source, first_task = recipe.source, recipe.init_from
     taken = {name: offered[name] for name in wanted if name in offered}
     values = " ".join(f"`{name}`={value}" for name, value in taken.items())
-    logging.info("`recipe`=%s (%s): %s", setting, recipe.source, values)
-    if recipe.init_from and is_training:
+    logging.info("`recipe`=%s (%s): %s", setting, source, values)
+    if first_task and is_training:
         logging.info(
             "The published runs of this task started from a model fine-tuned on %s. Pass such a "
             "model as `init_checkpoint`.",
-            recipe.init_from,
+            first_task,
         )
     return taken
+
+
+def mini_steps(num_examples: int, batch_size: int) -> int:
+    """Returns the number of training steps of `mini` for a number of examples."""
+    return max(_MINI_LEAST_STEPS, -(-_MINI_EPOCHS * num_examples // batch_size))
 
 
 def recipe_names() -> list[str]:
@@ -175,8 +191,12 @@ def size_of(config: AlbertConfig) -> str | None:
 
     Only the hidden size, the intermediate size and the number of layers are compared.
     """
-    shape = attrgetter("hidden_size", "num_hidden_layers", "intermediate_size")
-    return next((s for s in SIZES if shape(PRESETS[f"{s}_v2"]) == shape(config)), None)
+    return next((s for s in SIZES if _shape(PRESETS[f"{s}_v2"]) == _shape(config)), None)
+
+
+def is_mini(config: AlbertConfig) -> bool:
+    """Returns whether a model has the layers of `mini`; see `size_of`."""
+    return _shape(config) == _MINI_SHAPE
 
 
 def version_of(config: AlbertConfig) -> str:

@@ -56,8 +56,8 @@ class FineTuningSettings(TrainingSettings, TokenizerRules):
     do_predict: bool = setting(False, "Actions")("Predict with the test set.")
     recipe: str = setting("none", "Actions", choices=RECIPES)("""
         Use the published settings of the task for all flags that are not set. v1, v2: settings for
-        models of this version. auto: the version is detected from the configuration of the model.
-        none: the defaults listed here.""")
+        models of this version. auto: the version is detected from the configuration of the model;
+        mini has settings of its own. none: the defaults listed here.""")
     checkpoint: str | None = checkpoint_setting("evaluate all, predict with the best")
     predict_batch_size: int = batch_size_setting("Prediction", "examples")
     export_dir: str | None = setting(None, "Export")("""

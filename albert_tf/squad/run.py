@@ -188,6 +188,8 @@ class SquadJob(Job[SquadSettings]):
 
     def optimizer_config(self, num_examples: int) -> OptimizerConfig:
         """See `Job`; converts epochs over the questions into steps."""
+        if self.context.chooses_steps:
+            return super().optimizer_config(num_examples)
         assert self.train is not None
         settings = self.settings
         epochs, batch_size = settings.num_train_epochs, settings.train_batch_size

@@ -122,7 +122,7 @@ class TokenClassifier(WordTagger):
         labels: Iterable[Sequence[str]],
         *,
         validation_data: Sequence[Iterable[Sequence[str]]] | None = None,
-        epochs: float = 3.0,
+        epochs: float | None = None,
         batch_size: int = 32,
         learning_rate: float | None = None,
         output_dir: str | os.PathLike | None = None,

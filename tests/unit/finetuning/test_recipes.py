@@ -1,10 +1,25 @@
 """Recipes and the detection of released models. tests/docs/test_published_settings.py: numbers."""
 
+import dataclasses
+import re
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 
+from albert_tf import (
+    AlbertForClassification,
+    ClassificationSettings,
+    SquadSettings,
+    TextClassifier,
+    TokenClassificationSettings,
+    run_classification,
+    run_squad,
+    run_token_classification,
+)
 from albert_tf.checkpoints import huggingface
 from albert_tf.checkpoints.stored_model import StoredModel
+from albert_tf.classification import text_classifier
 from albert_tf.config import PRESETS, AlbertConfig
 from albert_tf.finetuning.recipes import (
     recipe_for,
@@ -15,6 +30,9 @@ from albert_tf.finetuning.recipes import (
     with_dropout,
 )
 from albert_tf.glue import GLUE_TASKS
+from tests.classifier_run import ClassifierRun
+from tests.squad_run import SquadRun
+from tests.token_run import TokenRun
 
 
 def test_steps_between_checkpoints_and_initial_models_equal_the_original():
@@ -70,3 +88,59 @@ def test_fine_tuning_with_another_dropout_does_not_change_the_version(name, rate
     for config in (again, converted):
         assert released_name(config) == name
         assert recipe_for("race", size_of(config), version_of(config)).versions == (name[-2:],)
+
+
+SMALL = {
+    ClassifierRun: (run_classification, ClassificationSettings),
+    TokenRun: (run_token_classification, TokenClassificationSettings),
+    SquadRun: (run_squad, SquadSettings),
+}
+
+
+@pytest.mark.parametrize("kind", SMALL)
+def test_the_number_of_examples_determines_the_steps_of_mini(kind, golden, tmp_path, caplog):
+    caplog.set_level("INFO", logger="absl")
+    layers = {"num_hidden_layers": 4, "num_attention_heads": 6, "intermediate_size": 1536}
+    small = kind(tmp_path, golden, hidden_size=384, **layers)
+    run, settings = SMALL[kind]
+    free = dict.fromkeys(("learning_rate", "train_step", "warmup_step", "num_train_epochs"))
+
+    def planned(**changes):
+        flags = small.flags(**{"do_train": True, "dry_run": True, **changes})
+        names = {field.name for field in dataclasses.fields(settings)}
+        caplog.clear()
+        run(settings(**{name: value for name, value in flags.items() if name in names}))
+        ((steps, examples),) = re.findall(r"plan: steps=(\d+) .* examples=(\d+)", caplog.text)
+        return int(steps), int(examples), "`learning_rate`=0.0001" in caplog.text
+
+    steps, examples, is_set = planned(**free, recipe="auto")
+    assert (steps, is_set) == (100, True)
+    assert planned(**{**free, "learning_rate": 1e-3}, recipe="auto") == (100, examples, False)
+    many = planned(**free, recipe="auto", train_batch_size=1)
+    assert many == (max(100, 3 * examples), examples, True)
+    given = {"num_train_epochs": 1.5} if kind is SquadRun else {"train_step": 7}
+    assert planned(**{**free, **given}, recipe="auto")[0] < 10
+    assert planned(**{**free, **given}, recipe="none") == (*planned(**given)[:2], False)
+    if kind is not SquadRun:
+        with pytest.raises(ValueError, match="`warmup_step` needs `train_step`"):
+            planned(**{**free, "warmup_step": 0}, recipe="auto")
+
+
+@pytest.mark.parametrize(("layers", "recipe", "epochs"), [(4, "auto", None), (2, "none", 3.0)])
+def test_fit_uses_the_recipe_of_mini(layers, recipe, epochs, tokenizer, monkeypatch):
+    sizes = {"hidden_size": 384, "num_attention_heads": 6, "intermediate_size": 1536}
+    config = AlbertConfig(vocab_size=1000, num_hidden_layers=layers, **sizes)
+    model = AlbertForClassification(config, labels=["no", "yes"])
+    classifier = TextClassifier(model, tokenizer, max_seq_length=16)
+
+    def settings(**given):
+        monkeypatch.setattr(text_classifier, "run_classification", Mock(side_effect=EOFError))
+        with pytest.raises(EOFError):
+            classifier.fit(["a film", "a waste"], ["yes", "no"], **given)
+        return text_classifier.run_classification.call_args[0][0]
+
+    found = settings()
+    assert (found.recipe, found.num_train_epochs, found.learning_rate) == (recipe, epochs, None)
+    assert settings(epochs=2).num_train_epochs == 2
+    assert settings(train_step=5).num_train_epochs is None
+    assert settings(recipe="none").num_train_epochs == 3

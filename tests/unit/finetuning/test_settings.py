@@ -44,10 +44,11 @@ def test_epochs_are_converted_to_steps(kind):
     settings = kind(
         output_dir="unused", num_train_epochs=2.5, train_batch_size=4, warmup_proportion=0.3
     )
-    job = SimpleNamespace(settings=resolve(settings))
+    context = SimpleNamespace(chooses_steps=False)
+    job = SimpleNamespace(settings=resolve(settings), context=context)
     config = Job.optimizer_config(job, num_examples=21)  # 6 batches per epoch
     assert (config.num_train_steps, config.num_warmup_steps) == (15, 4)
-    job = SimpleNamespace(settings=resolve(kind(output_dir="unused", train_step=7, warmup_step=2)))
+    job.settings = resolve(kind(output_dir="unused", train_step=7, warmup_step=2))
     config = Job.optimizer_config(job, num_examples=21)
     assert (config.num_train_steps, config.num_warmup_steps) == (7, 2)
 
