@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import albert_tf
 from scripts import browser_files
 from tests.documentation import ROOT
 
@@ -87,12 +88,16 @@ def test_the_browser_page_without_nodejs(site, tmp_path, monkeypatch, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_browser_page_loads_at_most_7_mb(tmp_path):
+def test_the_browser_page_loads_at_most_7_mb_and_10_mb_with_a_classifier(tmp_path):
     assert shutil.which("npm"), "This test needs Node.js 20 or newer, with npm."
-    browser_files.main(str(tmp_path))
+    classifier = albert_tf.TextClassifier.load("mini", labels=["negative", "positive"])
+    classifier.save(tmp_path / "reviews")
+    browser_files.main(str(tmp_path), str(tmp_path / "reviews"))
     folder = tmp_path / "docs" / "browser"
     files = {path.name: path.stat().st_size for path in folder.iterdir()}
     assert files.keys() >= {*browser_files.LIBRARIES, "fill.onnx.gz", "try.js", "try.css"}
     described = json.loads((folder / "files.json").read_text("utf-8"))
     assert described["fill"]["bytes"] == files["fill.onnx.gz"] < 3.1e6
-    assert sum(files.values()) < 7e6
+    assert described["classify"]["labels"] == ["negative", "positive"]
+    assert sum(files.values()) - files["classify.onnx.gz"] < 7e6
+    assert sum(files.values()) < 10e6

@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 from tensorflow.types.experimental import ConcreteFunction
 
-from albert_tf.modeling import models
-from albert_tf.modeling.answering import RoundedModel, rounded_model
+from albert_tf.modeling import answering, models
+from albert_tf.modeling.answering import RoundedModel, rounded_model, warn_of_slow_bfloat16
 from albert_tf.modeling.encoder import AlbertEncoder
 from tests.small_model import small_config
 
@@ -155,3 +155,19 @@ def test_other_models_are_not_rounded():
     assert rounded_model(half, 16) is not None
     half.enable_lora(2)
     assert rounded_model(half, 16) is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "is_slow"),
+    [
+        ("flags : avx2 avx512f avx512_bf16 clflush", False),
+        ("flags : avx2 amx_bf16 amx_tile", False),
+        ("Features : asimd bf16 dgh", False),
+        ("flags : avx2 avx512f avx512_vnni amx_tile", True),
+        ("", True),
+    ],
+)
+def test_the_warning_of_slow_bfloat16_depends_on_the_processor(flags, is_slow, monkeypatch, caplog):
+    monkeypatch.setattr(answering, "_processor_flags", lambda: flags)
+    warn_of_slow_bfloat16()
+    assert ("slower" in caplog.text) == is_slow
