@@ -3,7 +3,7 @@
     python -m scripts.run_notebooks [notebooks/label_words.ipynb ...]
 
 The notebooks use `mini` and data that they create, and need no network. Logs, progress bars and
-large outputs are removed.
+large outputs are removed. The time that the last cell prints is copied to the introduction.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ LARGEST = 100_000  # characters of one output
 _HIDDEN_LINE = re.compile(
     r"WARNING: All log messages|[IWE]\d{4} |INFO: |To enable the following|\s+\d{9,}: TensorSpec"
 )
+_TIME = re.compile(r"\d+ CPU seconds")
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python", "pygments_lexer": "ipython3"},
@@ -48,7 +49,7 @@ def clean(notebook: nbformat.NotebookNode, directory: str = "") -> nbformat.Note
     """Keeps only the sources, tags and readable outputs of cells.
 
     Args:
-        notebook: modified in place.
+        notebook: modified in place. The introduction gets the printed time.
         directory: working directory, which is removed from outputs.
     """
     notebook.metadata = nbformat.from_dict(METADATA)
@@ -66,6 +67,10 @@ def clean(notebook: nbformat.NotebookNode, directory: str = "") -> nbformat.Note
                     output.metadata = nbformat.from_dict({})
                 if output.output_type == "execute_result":
                     output.execution_count = count
+                found = _TIME.search(output.get("text", ""))
+                if found:
+                    introduction = notebook.cells[0]
+                    introduction.source = _TIME.sub(found[0], introduction.source)
     return notebook
 
 

@@ -204,7 +204,7 @@ def test_glue_trains_evaluates_predicts_and_classifies_texts(folder, golden, mod
         OWN_TEXTS=["It rains.", "He ran."],
         OWN_PAIRS=["Rain falls.", "She slept."],
     )
-    run.assert_clean(3, "train.csv", "dev.csv")  # curves, confusion matrix, attention
+    run.assert_clean(2, "train.csv", "dev.csv")  # confusion matrix, probabilities
     assert_trained(run, 4)
     assert (run.output / "model.ckpt-best.index").exists()
     assert (run.output / "test_results.tsv").exists()
@@ -214,10 +214,10 @@ def test_glue_trains_evaluates_predicts_and_classifies_texts(folder, golden, mod
 @pytest.mark.slow
 def test_texts_in_the_notebook_are_learned_without_a_network(tmp_path):
     run = run_notebook("fine_tune_glue", tmp_path)
-    run.assert_clean(3, "train.csv", "dev.csv")
-    lines = map(json.loads, (run.output / "metrics.jsonl").read_text().splitlines())
-    accuracies = [record["eval_accuracy"] for record in lines if record["phase"] == "eval"]
-    assert max(accuracies) > 0.6  # a third by chance
+    run.assert_clean(2, "train.csv", "dev.csv")
+    scores = re.findall(r"^(?:mini|counting words) +(\S+)%", run.printed(), re.MULTILINE)
+    model, counting = map(float, scores)
+    assert model > 60 > 30 > counting  # 25 by chance
 
 
 @pytest.mark.slow
