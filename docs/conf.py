@@ -75,6 +75,7 @@ nitpick_ignore_regex = [
 html_theme = "furo"
 html_title = f"albert_tf {__version__}"
 html_additional_pages = {"index": "to_front_page.html"}
+html_static_path = html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sphinx = False
 smartquotes = False  # would make a dash of the two hyphens of a flag
