@@ -112,7 +112,7 @@ _XXLARGE_V1_SCORES = {
 # Measured with `mini` on six tasks, see docs/results.md. Few examples need more passes.
 _MINI_SHAPE = (384, 4, 1536)
 _MINI_LEARNING_RATE = 1e-4
-_MINI_EPOCHS, _MINI_LEAST_STEPS = 3, 100
+_MINI_EPOCHS, _MINI_LEAST_STEPS = 3, 96
 
 
 def recipe_for(task_name: str, size: str | None = None, version: str = "v2") -> Recipe:
@@ -178,7 +178,7 @@ def recipe_settings(
 
 def mini_steps(num_examples: int, batch_size: int) -> int:
     """Returns the number of training steps of `mini` for a number of examples."""
-    return max(_MINI_LEAST_STEPS, -(-_MINI_EPOCHS * num_examples // batch_size))
+    return max(_MINI_LEAST_STEPS, _MINI_EPOCHS * -(-num_examples // batch_size))
 
 
 def recipe_names() -> list[str]:
