@@ -192,7 +192,7 @@ class TextClassifier(TextPredictor):
             pairs: N second texts.
             validation_data: texts, labels and, for pairs, second texts to evaluate after every
                 epoch; the best weights are kept. If `None`, the last weights are kept.
-            epochs: number of passes over the texts; default: 3, and at least 96 steps for `mini`.
+            epochs: number of passes over the texts; default: 3, for `mini` with at least 96 steps.
                 The learning rate increases during the first tenth and then decays to 0.
             batch_size: number of examples per step.
             learning_rate: highest learning rate. Default: the default of `run_classifier`, or 1e-4

@@ -141,7 +141,8 @@ class Job(ABC, Generic[S]):
         """Returns the optimizer settings for a number of training examples."""
         settings: Any = self.settings
         if self.context.chooses_steps:
-            steps = mini_steps(num_examples, settings.train_batch_size)
+            name = self.context.task_name
+            steps = mini_steps(name, num_examples, settings.train_batch_size)
         elif settings.num_train_epochs is None:
             return settings.optimizer_config(settings.train_step, settings.warmup_step)
         else:

@@ -135,7 +135,7 @@ class TokenClassifier(WordTagger):
             labels: N lists of labels, a label per word.
             validation_data: sentences and labels to evaluate after every epoch; the best weights
                 are kept. If `None`, the last weights are kept.
-            epochs: see `TextClassifier.fit`.
+            epochs: see `TextClassifier.fit`; default for `mini`: 6, with at least 96 steps.
             batch_size: number of sentences per step.
             learning_rate: see `TextClassifier.fit`.
             output_dir: see `TextClassifier.fit`.

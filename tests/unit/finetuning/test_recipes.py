@@ -113,11 +113,12 @@ def test_the_number_of_examples_determines_the_steps_of_mini(kind, golden, tmp_p
         ((steps, examples),) = re.findall(r"plan: steps=(\d+) .* examples=(\d+)", caplog.text)
         return int(steps), int(examples), "`learning_rate`=0.0001" in caplog.text
 
-    steps, examples, is_set = planned(**free, recipe="auto")
+    few = {"recipe": "auto", "train_batch_size": 32}
+    steps, examples, is_set = planned(**free, **few)
     assert (steps, is_set) == (96, True)
-    assert planned(**{**free, "learning_rate": 1e-3}, recipe="auto") == (96, examples, False)
+    assert planned(**{**free, "learning_rate": 1e-3}, **few) == (96, examples, False)
     many = planned(**free, recipe="auto", train_batch_size=1)
-    assert many == (max(96, 3 * examples), examples, True)
+    assert many == (max(96, (6 if kind is TokenRun else 3) * examples), examples, True)
     given = {"num_train_epochs": 1.5} if kind is SquadRun else {"train_step": 7}
     assert planned(**{**free, **given}, recipe="auto")[0] < 10
     assert planned(**{**free, **given}, recipe="none") == (*planned(**given)[:2], False)
