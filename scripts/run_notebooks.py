@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 LARGEST = 100_000  # characters of one output
 # Lines of logs, and addresses of variables that Keras prints when it exports a model.
 _HIDDEN_LINE = re.compile(
-    r"WARNING: All log messages|[IWE]\d{4} |INFO: |To enable the following|\s+\d{9,}: TensorSpec"
+    r"WARNING: All log messages|[IWE]\d{4} |INFO:|To enable the following|\s+\d{9,}: TensorSpec"
 )
 _TIME = re.compile(r"\d+ CPU seconds")
 METADATA = {
