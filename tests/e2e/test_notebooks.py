@@ -144,6 +144,8 @@ def test_notebooks_contain_readable_outputs(path):
         output.output_type == "error" or output.get("name") == "stderr" for output in outputs
     )
     assert not re.search(r"/(tmp|root|home|work|Users)/", json.dumps(outputs))
+    printed = re.findall(r"This run took (\d+ CPU seconds)", json.dumps(outputs))
+    assert re.findall(r"\d+ CPU seconds", notebook.cells[0].source) == printed
     for cell in notebook.cells:
         assert cell.metadata.keys() <= {"tags"}
 
