@@ -64,6 +64,7 @@ def fit_rows(
         # Without a trained head, only the encoder is saved, and the job initializes the head.
         save(model.encoder if model.has_new_head else model, start, tokenizer=tokenizer)
         os.makedirs(directory, exist_ok=True)
+        steps_per_epoch = -(-len(train) // settings["train_batch_size"])
         if StoredTask.read(directory) is None:
             task.write(directory)  # otherwise, the job would sort the labels
         job_settings = {
@@ -73,7 +74,8 @@ def fit_rows(
             "output_dir": directory,
             "do_train": True,
             "do_eval": bool(dev),
-            "save_checkpoints_steps": -(-len(train) // settings["train_batch_size"]),
+            # Without evaluations, checkpoints only serve to resume. An epoch may be a single step.
+            "save_checkpoints_steps": steps_per_epoch if dev else max(steps_per_epoch, 100),
         }
         result = run({**job_settings, **settings})
         stored = open_with_tokenizer(directory, "output_dir")

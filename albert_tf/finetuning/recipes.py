@@ -1,4 +1,4 @@
-"""Published fine-tuning settings and scores, and settings of our own for `mini`.
+"""Published fine-tuning settings and scores, and our own settings for `mini`.
 
 The published settings are from table 14 of the ALBERT paper (https://arxiv.org/abs/1909.11942), or
 from the README and the GLUE script of the original release. Only the settings for RACE differ

@@ -57,7 +57,7 @@ class FineTuningSettings(TrainingSettings, TokenizerRules):
     recipe: str = setting("none", "Actions", choices=RECIPES)("""
         Use the published settings of the task for all flags that are not set. v1, v2: settings for
         models of this version. auto: the version is detected from the configuration of the model;
-        mini has settings of its own. none: the defaults listed here.""")
+        mini has its own settings. none: the defaults listed here.""")
     checkpoint: str | None = checkpoint_setting("evaluate all, predict with the best")
     predict_batch_size: int = batch_size_setting("Prediction", "examples")
     export_dir: str | None = setting(None, "Export")("""

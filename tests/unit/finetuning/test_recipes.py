@@ -142,6 +142,8 @@ def test_fit_uses_the_recipe_of_mini(layers, recipe, epochs, tokenizer, monkeypa
 
     found = settings()
     assert (found.recipe, found.num_train_epochs, found.learning_rate) == (recipe, epochs, None)
+    assert found.save_checkpoints_steps == 100
+    assert settings(validation_data=(["dull"], ["no"])).save_checkpoints_steps == 1
     assert settings(epochs=2).num_train_epochs == 2
     assert settings(train_step=5).num_train_epochs is None
     assert settings(recipe="none").num_train_epochs == 3
