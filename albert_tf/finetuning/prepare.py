@@ -90,8 +90,8 @@ def _choose_model(settings: FineTuningSettings, checkpoint: str | None) -> Store
 
 def _chooses_steps(settings: FineTuningSettings, config: AlbertConfig) -> bool:
     """Returns whether the number of examples determines the number of steps."""
-    is_set = settings.num_train_epochs or getattr(settings, "train_step", None)
-    if is_set or settings.recipe != "auto" or not is_mini(config):
+    is_free = not (settings.num_train_epochs or getattr(settings, "train_step", None))
+    if not (is_free and settings.do_train and settings.recipe == "auto" and is_mini(config)):
         return False
     if getattr(settings, "warmup_step", None) is not None:
         raise UserError(

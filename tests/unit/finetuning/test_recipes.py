@@ -125,6 +125,8 @@ def test_the_number_of_examples_determines_the_steps_of_mini(kind, golden, tmp_p
     if kind is not SquadRun:
         with pytest.raises(ValueError, match="`warmup_step` needs `train_step`"):
             planned(**{**free, "warmup_step": 0}, recipe="auto")
+        with pytest.raises(ValueError, match="checkpoint"):  # only training needs steps
+            planned(**{**free, "warmup_step": 0}, recipe="auto", do_train=False, do_eval=True)
 
 
 @pytest.mark.parametrize(("layers", "recipe", "epochs"), [(4, "auto", None), (2, "none", 3.0)])
