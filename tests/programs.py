@@ -5,6 +5,7 @@ import functools
 import itertools
 import json
 import os
+import re
 import select
 import signal
 import socket
@@ -61,8 +62,8 @@ class Program:
         return not select.select([self._connection], [], [], 0)[0]
 
     def printed(self) -> str:
-        """Returns the output up to now."""
-        return self._printed.read_text()
+        """Returns the output up to now, without line breaks in long lines."""
+        return re.sub(r"\n {4}(?=\S)", " ", self._printed.read_text())
 
     def kill(self) -> None:
         """Kills the process."""
@@ -118,6 +119,10 @@ class CommandRun:
         assert result.code == 1, result.output
         assert "Traceback" not in result.output, result.output
         return result.output
+
+    def log(self) -> str:
+        """Returns the content of log.txt."""
+        return (self.output / "log.txt").read_text()
 
     def metrics(self, phase: str = "train") -> dict[int, dict[str, float]]:
         """Returns the records of metrics.jsonl by step. Each step must appear once."""

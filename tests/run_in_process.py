@@ -62,5 +62,5 @@ def assert_unchanged(folder: Path, before: dict[str, Any]) -> None:
 
 def logged_plan(printed: str) -> dict[str, str]:
     """Returns the names and last values of the logged training plans."""
-    lines = re.findall(r" plan: (.*)$", printed, re.MULTILINE)
+    lines = re.findall(r"plan: (.*)$", printed, re.MULTILINE)
     return dict(pair.split("=", 1) for line in lines for pair in line.split())

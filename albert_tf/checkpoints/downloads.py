@@ -144,7 +144,7 @@ def bundled_directory(name: str) -> str:
             "albert_tf again (pip install --force-reinstall --no-deps)."
         ) from error
     logging.log_first_n(
-        logging.INFO, "%r is the model bundled with albert_tf, %s", 1, name, directory
+        logging.DEBUG, "%r is the model bundled with albert_tf, %s", 1, name, directory
     )
     return directory
 

@@ -123,6 +123,12 @@ class LoadReport:
         return [name for name in self._unfilled if name not in self.unused]
 
     @property
+    def is_usual(self) -> bool:
+        """Whether the encoder was loaded completely, and only unknown heads are missing."""
+        is_filled = not any(name.startswith(ENCODER_PREFIX) for name in self._needed)
+        return is_filled and not (self.mismatched or self.skipped)
+
+    @property
     def has_no_head(self) -> bool:
         """Whether the encoder was loaded completely, but none of the heads."""
         filled, unfilled = ({name[:5] for name in names} for names in (self.mapped, self._needed))

@@ -197,7 +197,7 @@ def log_labels(path: str, split: str, examples: Sequence[TextExample], labels: L
         shares = [f"{visible(n)}: {count} ({count / len(found):.1%})" for n, count in names.items()]
         more = f", and {len(shares) - _CLASSES_SHOWN} more" * (len(shares) > _CLASSES_SHOWN)
         text = f"labels {', '.join(shares[:_CLASSES_SHOWN])}{more}"
-    logging.info("%s: split=%s rows=%d %s", path, split, len(examples), text)
+    logging.info("%s: %d rows (%s), %s", path, len(examples), split, text)
     if len(counts) == 1 and not labels.multi_label:
         logging.warning("%s: all %d rows have the label %r", path, len(examples), *counts)
     is_many = len(counts) > max(_MANY_CLASSES, len(examples) / 2)

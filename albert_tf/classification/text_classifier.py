@@ -181,6 +181,7 @@ class TextClassifier(TextPredictor):
         batch_size: int = 32,
         learning_rate: float | None = None,
         output_dir: str | os.PathLike | None = None,
+        verbose: bool = True,
         **settings: Any,
     ) -> dict[str, float]:
         """Trains the model like `run_classifier` with the same data and settings.
@@ -199,10 +200,12 @@ class TextClassifier(TextPredictor):
                 for `mini`.
             output_dir: directory for checkpoints and logs. Repeating the call with the same
                 directory resumes training. Default: a temporary directory.
+            verbose: whether to show progress, and to print loss and score after every epoch.
             **settings: further `ClassificationSettings`, such as `seed` or `class_weights`.
 
         Returns:
-            The scores of the best weights on `validation_data`, otherwise `{}`.
+            The scores of the best weights on `validation_data`, otherwise loss and, if known,
+            accuracy in the last epoch of training.
 
         Raises:
             TypeError: an argument has the wrong type.
@@ -227,10 +230,11 @@ class TextClassifier(TextPredictor):
             self._task(is_pair, columns),
             train,
             dev,
-            lambda given: run_classification(
-                ClassificationSettings(task_name=CustomData.name, **given)
+            lambda given, on_log: run_classification(
+                ClassificationSettings(task_name=CustomData.name, **given), on_log
             ),
             output_dir,
+            verbose,
             num_train_epochs=epochs,
             train_batch_size=batch_size,
             learning_rate=learning_rate,

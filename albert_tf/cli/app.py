@@ -3,30 +3,30 @@
 This module must not import TensorFlow, so that `--help` is fast. Commands import it when they run.
 """
 
-import glob
 import inspect
 import logging as python_logging
 import os
 import re
 import sys
+import textwrap
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from types import ModuleType
+from typing import Any
 
 from absl import app, flags, logging
 
 from albert_tf.cli.flags import Flags, log_flags_without_effect, report_dry_run
 from albert_tf.data.errors import UserError, printable
 from albert_tf.data.files import WriteError, advice_on, is_missing_file_system
+from albert_tf.data.log_file import COLUMNS, PACKAGE
 from albert_tf.data.streams import (
     STANDARD_INPUT,
     discard_standard_output,
     flush_standard_output,
-    hidden_standard_error,
 )
-from albert_tf.lazy_imports import wrap_import
+from albert_tf.lazy_imports import CPP_LOG_LEVEL
 from albert_tf.settings import GROUPS
 from albert_tf.training.directory_lock import DirectoryLockedError
 from albert_tf.training.interruption import end_on_signals
@@ -35,8 +35,12 @@ _REPORT = (
     "error: unexpected exception, possibly a bug in albert_tf. Please report it with the stack "
     "trace above, the command line and the versions of albert_tf and tensorflow."
 )
-_CPP_LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
+_WRAPPED: dict[str, Any] = {
+    "subsequent_indent": "    ",
+    "replace_whitespace": False,
+    "break_long_words": False,
+    "break_on_hyphens": False,
+}
 _HELP = frozenset({"--help", "-help", "--helpshort", "-h", "-?"})
 _HELP_ENDING = """
 Write flags as --name=value, Boolean flags also as --name and --noname.
@@ -75,6 +79,7 @@ def command(
     def run_with_errors(argv: Sequence[str]) -> None:
         logging.get_absl_handler().python_handler.addFilter(_name_flags)
         if not logging.level_debug():
+            logging.get_absl_handler().setFormatter(_ScreenFormatter())
             _hide_other_logs()
         try:
             log_flags_without_effect()
@@ -154,6 +159,15 @@ def _name_flags(record: python_logging.LogRecord) -> bool:
     return True
 
 
+class _ScreenFormatter(python_logging.Formatter):
+    """Formats lines without time and file, which `log.txt` contains, and with the level if high."""
+
+    def format(self, record: python_logging.LogRecord) -> str:
+        level = f"{record.levelname.lower()}: " * (record.levelno > python_logging.INFO)
+        lines = (level + super().format(record)).split("\n")
+        return "\n".join(textwrap.fill(line, COLUMNS, **_WRAPPED) for line in lines)
+
+
 def _places(value: object, message: str) -> Iterator[tuple[int, int]]:
     """Yields the start and the negative length of each path of a flag in a message."""
     texts = value if isinstance(value, list) else [value]
@@ -210,20 +224,9 @@ def _hide_other_logs() -> None:
     """Hides logs and warnings of other packages, unless the user has configured them."""
 
     def is_shown(record: python_logging.LogRecord) -> bool:
-        return record.levelno >= python_logging.ERROR or record.pathname.startswith(_PACKAGE)
+        return record.levelno >= python_logging.ERROR or record.pathname.startswith(PACKAGE)
 
     logging.get_absl_handler().python_handler.addFilter(is_shown)
     if not sys.warnoptions:
         warnings.simplefilter("ignore")
-    if _CPP_LOG_LEVEL not in os.environ:
-        wrap_import("tensorflow", _import_quietly)
-
-
-def _import_quietly(execute: Callable[[ModuleType], None], module: ModuleType) -> None:
-    """Imports TensorFlow with C++ logs limited to errors or, without a GPU, to fatal errors."""
-    # TensorFlow logs a missing GPU as an error.
-    has_gpu = glob.glob("/dev/nvidia*") or os.path.exists("/dev/dxg")  # WSL has dxg
-    is_hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
-    os.environ[_CPP_LOG_LEVEL] = "2" if has_gpu and not is_hidden else "3"
-    with hidden_standard_error():  # some lines precede the check of the level
-        execute(module)
+    os.environ.pop(CPP_LOG_LEVEL, None)  # at any level, TensorFlow logs a missing GPU as an error

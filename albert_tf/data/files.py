@@ -292,7 +292,7 @@ def _gfile() -> Any:
 
 
 def open_binary(path: str, mode: str) -> IO[bytes]:
-    """Opens `path` in binary `mode` ("rb" or "wb")."""
+    """Opens `path` in binary `mode` ("rb", "wb" or "ab")."""
     if is_remote(path):
         return _gfile().GFile(path, mode)
     return open(path, mode)

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -30,6 +31,7 @@ T = TypeVar("T")
 # Yields the result of a method of the shared object for each item, in order.
 OrderedMap = Callable[[Callable[[Any, Any], Any], Iterable[Any]], Iterator[Any]]
 _SECONDS_WITHOUT_BAR = 3
+_is_hidden = ContextVar("_is_hidden", default=False)
 _ITEMS_AHEAD = 2  # per process
 
 # A process, a connection to it, and the shared object until it is sent.
@@ -41,7 +43,18 @@ def progress_bar(*args: Any, hidden: bool = False, **kwargs: Any) -> tqdm:
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     is_notebook = hasattr(shell, "kernel")
     # With `disable=None`, tqdm shows the bar only on a terminal.
+    hidden = hidden or _is_hidden.get()
     return tqdm(*args, disable=True if hidden else False if is_notebook else None, **kwargs)
+
+
+@contextmanager
+def hidden_progress() -> Iterator[None]:
+    """Context manager in which no progress bar is shown."""
+    token = _is_hidden.set(True)
+    try:
+        yield
+    finally:
+        _is_hidden.reset(token)
 
 
 def progress(items: Iterable[T], description: str, total: int | None = None) -> Iterable[T]:

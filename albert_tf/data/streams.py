@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain, islice
@@ -96,7 +97,8 @@ def hidden_standard_error() -> Iterator[None]:
     Another process buffers the text, because an aborted process cannot print it.
     """
     reading, writing = os.pipe()
-    keeper = os.fork()
+    with warnings.catch_warnings(action="ignore"):  # of threads, which the new process does not use
+        keeper = os.fork()
     if not keeper:
         os.close(writing)
         _keep_until_end(reading)

@@ -19,6 +19,7 @@ from albert_tf.checkpoints.stored_task import (
     is_same_unit,
 )
 from albert_tf.data.errors import UserError
+from albert_tf.data.log_file import write_log_to
 from albert_tf.finetuning.job import Job, S
 from albert_tf.finetuning.metrics import warn_of_constant
 from albert_tf.finetuning.prepare import actions, prepare
@@ -135,6 +136,7 @@ def _write_output(job: Job[S]) -> None:
         directory.write()
     else:
         directory.write_if_absent()
+    write_log_to(directory.path)
     if job.settings.do_train or StoredTask.read(directory.path) is None:
         job.task.write(directory.path)
 
@@ -166,7 +168,7 @@ def _train(job: Job[S], trainer: Trainer, task: InMemoryTask, on_log: OnLog | No
                 is_evaluated = trainer.is_checkpoint(step) and step != last_evaluated
                 if evaluates and trainer.is_chief and is_evaluated:
                     results = job.evaluate()
-                    log.evaluation(step, results)
+                    log.evaluation(step, results, is_best=best.is_better(step, results))
                     job.record(step, results, best, keeps_best=True)
                 if settings.early_stopping and step < trainer.last_step:
                     stops = should_stop_early(log.records, best, settings.early_stopping)

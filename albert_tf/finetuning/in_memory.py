@@ -5,18 +5,26 @@ import math
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
+from tqdm import tqdm
+
 from albert_tf.checkpoints.loading import build_kind, open_with_tokenizer
+from albert_tf.checkpoints.model_directory import read_run_config
 from albert_tf.checkpoints.save import save
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.data.arguments import check_whole_number
 from albert_tf.data.errors import UserError
+from albert_tf.data.parallel import hidden_progress
 from albert_tf.finetuning.recipes import is_mini
 from albert_tf.modeling.models import AlbertForClassification, AlbertForTokenClassification
 from albert_tf.settings import as_type
 from albert_tf.tokenization.base import Tokenizer
-from albert_tf.training.settings import JobResult
+from albert_tf.training.run_log import result_row
+from albert_tf.training.run_records import EVALUATION_KEY, Record
+from albert_tf.training.settings import JobResult, OnLog
 
 Row = Mapping[str, Any]
 
@@ -34,14 +42,16 @@ def fit_rows(
     task: StoredTask,
     train: Sequence[Row],
     dev: Sequence[Row],
-    run: Callable[[dict[str, Any]], JobResult],
+    run: Callable[[dict[str, Any], OnLog | None], JobResult],
     output_dir: str | os.PathLike | None,
+    verbose: bool,
     **settings: Any,
 ) -> dict[str, float]:
     """Trains a model, sets its weights and its `trained_task`, and returns its scores on `dev`.
 
-    `train` and `dev` are the rows of `train_file` and `dev_file`; without `dev`, there are no
-    scores. `run` runs the job in `output_dir`, or in a temporary directory if that is `None`.
+    `train` and `dev` are the rows of `train_file` and `dev_file`; without `dev`, returns loss and
+    accuracy in the last epoch of training. `run` runs the job in `output_dir`, or in a temporary
+    directory if that is `None`. With `verbose`, prints a line per epoch.
     Errors in `train_batch_size` and `num_train_epochs` name the arguments of the public methods,
     `batch_size` and `epochs`. Unless `settings` contain `train_step`, the default of
     `num_train_epochs` is 3. `mini` has its own defaults, see `recipe_settings`.
@@ -75,11 +85,24 @@ def fit_rows(
             "do_train": True,
             "do_eval": bool(dev),
             # Without evaluations, checkpoints only serve to resume. An epoch may be a single step.
-            "save_checkpoints_steps": steps_per_epoch if dev else max(steps_per_epoch, 100),
+            "save_checkpoints_steps": steps_per_epoch * (1 if dev else -(-100 // steps_per_epoch)),
+            "log_steps": steps_per_epoch,
         }
-        result = run({**job_settings, **settings})
+        on_log = partial(_print_epoch, directory, steps_per_epoch) if verbose else None
+        with nullcontext() if verbose else hidden_progress():
+            result = run({**job_settings, **settings}, on_log)
         stored = open_with_tokenizer(directory, "output_dir")
         trained = build_kind(stored, type(model), "a trained model")
     model.set_weights(trained.get_weights())
     model.set_origin(model.tokenizer, trained.trained_task)
-    return result.scores
+    last = [record for record in result.history if record["phase"] == "train"][-1]
+    return result.scores or {name: last[name] for name in ("loss", "accuracy") if name in last}
+
+
+def _print_epoch(output_dir: str, steps_per_epoch: int, record: Record) -> None:
+    """Prints loss and score of a record of a run."""
+    config = read_run_config(output_dir)
+    label = "epoch" if record["phase"] == "train" else "validation"
+    epochs = [n / steps_per_epoch for n in (record["step"], config["optimizer"]["num_train_steps"])]
+    metric = (config[EVALUATION_KEY] or {}).get("metric", "")
+    tqdm.write(result_row(f"{label} {epochs[0]:.3g}/{epochs[1]:.3g}", record, metric))

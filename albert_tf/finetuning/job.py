@@ -149,7 +149,7 @@ class Job(ABC, Generic[S]):
             steps_per_epoch = -(-num_examples // settings.train_batch_size)
             steps = max(1, round(steps_per_epoch * settings.num_train_epochs))
         warmup_steps = int(steps * settings.warmup_proportion)
-        logging.info("train_step=%d warmup_step=%d", steps, warmup_steps)
+        logging.debug("train_step=%d warmup_step=%d", steps, warmup_steps)
         return settings.optimizer_config(steps, warmup_steps)
 
     def use(self, model: keras.Model) -> None:

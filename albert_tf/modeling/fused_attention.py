@@ -56,7 +56,7 @@ class FusedAttention:
             )
         name = "cudnn" if is_known else "plain, as batches have several padded lengths"
         if name != self._logged:
-            logging.info("attention=%s", name)
+            logging.debug("attention=%s", name)
         self._logged = name
         return is_known
 
@@ -302,7 +302,7 @@ def choose(
     if name == "plain" or reasons:
         explains = capabilities and name != "plain"
         why = f" (cudnn cannot be used: {'; '.join(reasons)})" if explains else ""
-        logging.info("attention=plain%s", why)
+        logging.log(logging.INFO if why else logging.DEBUG, "attention=plain%s", why)
         return None
     shape = (config.num_attention_heads, length, config.head_size)
     problem = disagreement(cudnn_forward, cudnn_backward, shape, precision)

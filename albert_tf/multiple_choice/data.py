@@ -262,10 +262,10 @@ def _finish(
     counts = Counter(example.label for example in examples if example.label is not None)
     labels = ", ".join(f"{LETTERS[label]}: {counts[label]}" for label in sorted(counts))
     logging.info(
-        "%s: split=%s questions=%d passages=%d most_options=%d %s",
+        "%s: %d questions (%s), %d passages, up to %d options, %s",
         issues.path,
-        split,
         len(examples),
+        split,
         len({example.context for example in examples}),
         max(len(example.options) for example in examples),
         f"labels {labels}" if counts else "without labels, so predictions are not scored",

@@ -24,6 +24,7 @@ from albert_tf.checkpoints.model_directory import (
 from albert_tf.checkpoints.stored_model import StoredModel
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import check_folder, match_files
+from albert_tf.data.log_file import write_log_to
 from albert_tf.data.tfrecord import estimate_records
 from albert_tf.pretraining.batch_scaling import scale_to_batch_size, scaling_advice, scaling_report
 from albert_tf.pretraining.instances import NONE, SOP
@@ -251,6 +252,7 @@ def _train(
             return JobResult(settings.output_dir)
         if trainer.is_chief:
             model_directory.write()
+            write_log_to(settings.output_dir)
         config = _run_config(settings, task, trainer)
         # The chief may have changed `best_trial.txt` before the other workers read it.
         last_evaluated = trainer.workers.gather(best.last_step)[0]
@@ -261,7 +263,7 @@ def _train(
             for step in checkpoints:
                 if evaluates and trainer.is_checkpoint(step) and step != last_evaluated:
                     results = evaluator.evaluate()
-                    log.evaluation(step, results)
+                    log.evaluation(step, results, is_best=best.is_better(step, results))
                     if trainer.is_chief:
                         write_results(settings.output_dir, step, results)
                         best.update_if_better(step, results, trainer.model)
@@ -332,6 +334,7 @@ def _evaluate(
                 load_complete(model, prefix)
             return JobResult(settings.output_dir)
         make_output_dir(settings.output_dir)
+        write_log_to(settings.output_dir)
         keeps_best = settings.eval_checkpoint == "all"
         if keeps_best:
             evaluation = comparable_evaluation(best, _evaluation(settings, task))

@@ -247,7 +247,8 @@ def squad_features(
     labels = _labels(data, tokens, windows) if is_training else {}
     if is_logged:
         logging.info(
-            "questions=%d contexts=%d windows=%d max_seq_length=%d doc_stride=%d",
+            "%s: %d questions, %d contexts, %d windows of up to %d tokens, every %d tokens",
+            data.path,
             len(data.questions),
             len(data.contexts),
             len(windows.starts),

@@ -202,13 +202,10 @@ class SquadJob(Job[SquadSettings]):
             )
         num_warmup_steps = int(num_steps * settings.warmup_proportion)
         logging.info(
-            "`num_train_epochs`=%g is relative to the number of questions, as in the original: "
-            "num_train_steps=%d "
-            "num_warmup_steps=%d questions=%d windows=%d, each window trained on %.2f times",
+            "`num_train_epochs`=%g is relative to the number of questions, as in the original: %d "
+            "steps, and each of %d windows is trained on %.2f times",
             epochs,
             num_steps,
-            num_warmup_steps,
-            num_questions,
             num_examples,
             num_steps * batch_size / num_examples,
         )

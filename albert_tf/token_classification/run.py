@@ -194,10 +194,10 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
 
         scheme = recognize_scheme(checked())
         logging.info(
-            "%s: split=%s sentences=%d words=%d scheme=%s labels %s",
+            "%s: %d sentences (%s), %d words, scheme %s, labels %s",
             path,
-            split,
             num_sentences,
+            split,
             counts.total(),
             scheme,
             visible(", ".join(f"{name}: {n}" for name, n in counts.most_common(_LABELS_SHOWN))),
@@ -242,7 +242,7 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
         rows = ((s.words, [ids[label] for label in s.labels or ()]) for s in self._read(path))
         with self.tokenizer.counting(path):
             features = token_features(rows, tokenize, length)
-        logging.info("%s: windows=%d max_seq_length=%d", path, len(features.sequences), length)
+        logging.debug("%s: windows=%d max_seq_length=%d", path, len(features.sequences), length)
         return features
 
     def evaluate(self) -> dict[str, float]:

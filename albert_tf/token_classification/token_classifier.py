@@ -126,6 +126,7 @@ class TokenClassifier(WordTagger):
         batch_size: int = 32,
         learning_rate: float | None = None,
         output_dir: str | os.PathLike | None = None,
+        verbose: bool = True,
         **settings: Any,
     ) -> dict[str, float]:
         """Trains the model like `run_token_classifier` with the same data and settings.
@@ -139,10 +140,11 @@ class TokenClassifier(WordTagger):
             batch_size: number of sentences per step.
             learning_rate: see `TextClassifier.fit`.
             output_dir: see `TextClassifier.fit`.
+            verbose: see `TextClassifier.fit`.
             **settings: further `TokenClassificationSettings`, such as `seed` or `precision`.
 
         Returns:
-            The scores of the best weights on `validation_data`, otherwise `{}`.
+            The scores of the best weights on `validation_data`, otherwise see `TextClassifier.fit`.
 
         Raises:
             TypeError: an argument has the wrong type.
@@ -157,8 +159,11 @@ class TokenClassifier(WordTagger):
             StoredTask(TOKENS, self._labels, False, columns, length),
             self._rows(sentences, labels),
             self._rows(*validation_data) if validation_data is not None else [],
-            lambda given: run_token_classification(TokenClassificationSettings(**given)),
+            lambda given, on_log: run_token_classification(
+                TokenClassificationSettings(**given), on_log
+            ),
             output_dir,
+            verbose,
             num_train_epochs=epochs,
             train_batch_size=batch_size,
             learning_rate=learning_rate,

@@ -201,7 +201,7 @@ class Tokenizer(abc.ABC):
         self.counts, self._warns = PieceCounts(), False
         try:
             yield
-            logging.info("%s: pieces=%d %s", source, self.counts["pieces"], self.counts.describe())
+            logging.debug("%s: pieces=%d %s", source, self.counts["pieces"], self.counts.describe())
             if self.counts.is_poor:
                 logging.warning("%s: %s", source, self.counts.warning(self.source))
             warns = warns and not self.counts.is_poor

@@ -44,9 +44,6 @@ def run_command(name: str, arguments: Sequence[str], log: IO[bytes] | None = Non
     environment = dict(os.environ)
     paths = [root, *filter(None, [environment.get("PYTHONPATH")])]
     environment["PYTHONPATH"] = os.pathsep.join(paths)
-    if environment.get("TF_CPP_MIN_LOG_LEVEL") in ("2", "3"):
-        # If the variable is set, a command does not hide TensorFlow's startup messages.
-        del environment["TF_CPP_MIN_LOG_LEVEL"]
     with subprocess.Popen(
         [sys.executable, "-m", f"albert_tf.cli.{name}", *arguments],
         stdout=log,

@@ -264,7 +264,7 @@ class BestCheckpoint:
             score = self._rank[0]
             self.value = -score if self.metric in _LOWER_IS_BETTER else score
             self.directory.save_best(step, model)
-            logging.info("best_step=%d %s=%g", step, self.metric, self.value)
+            logging.debug("best_step=%d %s=%g", step, self.metric, self.value)
         self._write(step)
         return is_best
 
@@ -318,6 +318,8 @@ def scored_result(
     `history` contains all records of the run, and `reported` the records of this call.
     """
     output_dir, history = best.directory.path, list(history)
+    if best.step >= 0:
+        logging.info("Best checkpoint: step %d, %s=%.4f", best.step, best.metric, best.value)
     if not best.is_comparable:
         return JobResult(output_dir, best.step if best.step >= 0 else None, history=history)
     evaluated = {record["step"]: record for record in reported if record["phase"] == "eval"}

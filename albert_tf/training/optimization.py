@@ -242,7 +242,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
                 f"biases: the names {names} do not contain {self.exclude}. Rename the variables, "
                 "or pass exclude=() to decay all of them."
             )
-        logging.info("decayed_variables=%d excluded_variables=%d", len(decayed), len(excluded))
+        logging.debug("decayed_variables=%d excluded_variables=%d", len(decayed), len(excluded))
         return decayed, excluded
 
     def exclude_from_weight_decay(self, var_list: Any = None, var_names: Any = None) -> None:

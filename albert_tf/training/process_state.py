@@ -11,6 +11,8 @@ from tensorflow.python.framework import (
     config as framework_config,  # no public API disables determinism
 )
 
+from albert_tf.data.log_file import collected_log
+
 _UNSEEDED = 87654321  # TensorFlow's seed if none is set
 _is_running = threading.Lock()
 
@@ -33,7 +35,8 @@ def process_state_kept() -> Iterator[None]:
     tf32 = tf.config.experimental.tensor_float_32_execution_enabled()
     is_deterministic = framework_config.is_op_determinism_enabled()
     try:
-        yield
+        with collected_log():
+            yield
     finally:
         random.setstate(python)
         np.random.set_state(numpy)

@@ -7,7 +7,6 @@ resumes from a step, later records are removed.
 
 import dataclasses
 import json
-import math
 import os
 import platform
 import re
@@ -20,10 +19,12 @@ from typing import Any
 import keras
 import tensorflow as tf
 from absl import logging
+from tqdm import tqdm
 
 from albert_tf.checkpoints.model_directory import RUN_CONFIG_FILE, read_run_config
 from albert_tf.data.errors import UserError, without_secrets
 from albert_tf.data.files import raise_write_errors, write_file
+from albert_tf.data.log_file import COLUMNS
 from albert_tf.data.parallel import progress_bar
 from albert_tf.data.strict_json import parse_json
 from albert_tf.training.curves import draw_curves
@@ -43,7 +44,7 @@ CURVES_FILE = "training_curves.png"
 TENSORBOARD_FOLDER = "tensorboard"
 _SECONDS_BETWEEN_PICTURES = 30.0  # drawing is slow
 _TIMED_SECONDS = 1.0
-_PHASES = ("train", "eval")
+_LABELS = {"train": "step", "eval": "eval"}  # by phase
 
 
 @dataclasses.dataclass(eq=False)
@@ -53,6 +54,7 @@ class RunLog:
     output_dir: str
     total_steps: int  # step at which training ends
     start_step: int = 0  # step from which the run resumes
+    metric: str = ""  # the score that selects the best checkpoint, which the terminal shows first
     _: dataclasses.KW_ONLY
     write: bool = True  # whether to write and show anything; only on the chief
     on_log: OnLog | None = None  # called with each record after it is written
@@ -139,8 +141,10 @@ class RunLog:
             self._is_timed = True
             rate = seconds / (step - self._timed_from[0])
             self._bar.clear()
-            text = "phase=train step=%d/%d seconds_per_step=%.3g seconds_left=%.0f"
-            logging.info(text, step, self.total_steps, rate, rate * (self.total_steps - step))
+            place, left = (step, self.total_steps), rate * (self.total_steps - step)
+            logging.info(
+                "step %d/%d   %.3g s per step   %s left", *place, rate, tqdm.format_interval(left)
+            )
 
     def train(self, step: int, metrics: Mapping[str, float], count: int) -> None:
         """Reports the `metrics` of the last `count` training examples, up to `step`.
@@ -158,14 +162,15 @@ class RunLog:
         self.advance(step)
         losses = {name: value for name, value in metrics.items() if name == "loss"}
         self._bar.set_postfix({**losses, "examples/s": count / seconds}, refresh=False)
-        left = (self.total_steps - step) / steps_per_second if steps_per_second else math.inf
-        self._report("train", step, {**metrics, **rates}, {"seconds_left": left})
+        left = (self.total_steps - step) / max(steps_per_second, 1e-9)
+        ending = f"{count / seconds:.1f} examples/s   {tqdm.format_interval(left)} left"
+        self._report("train", step, {**metrics, **rates}, ending)
 
-    def evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
+    def evaluation(self, step: int, metrics: Mapping[str, float], *, is_best: bool = False) -> None:
         """Reports an evaluation after `step` steps. Updates the curves at most every 30 seconds."""
         if not self.write:
             return
-        self._report("eval", step, metrics)
+        self._report("eval", step, metrics, "best" * is_best)
         if self.clock() - self._drawn_at >= _SECONDS_BETWEEN_PICTURES:
             self._draw_curves()
 
@@ -200,14 +205,12 @@ class RunLog:
         phase: str,
         step: int,
         metrics: Mapping[str, float],
-        shown_only: Mapping[str, float] | None = None,
+        ending: str,
     ) -> None:
         record = new_record(phase, step, metrics)
-        values = _metrics(record)
-        shown = {**values, **(shown_only or {})}.items()
-        pairs = " ".join(f"{name}={value:.6g}" for name, value in shown)
         self._bar.clear()  # otherwise the line is appended to the bar
-        logging.info("phase=%s step=%d/%d %s", phase, step, self.total_steps, pairs)
+        start = f"{_LABELS[phase]} {step:>{len(str(self.total_steps))}}/{self.total_steps}"
+        logging.info(result_row(start, record, self.metric, ending))
         self._bar.refresh()
         is_repeated = (phase, step) in self._records
         self._records[phase, step] = record
@@ -218,7 +221,7 @@ class RunLog:
             path = self._path(METRICS_FILE)
             with raise_write_errors(path), tf.io.gfile.GFile(path, "a") as file:
                 file.write(to_line(record))
-        self._write_summaries(phase, step, values)
+        self._write_summaries(phase, step, _metrics(record))
         if self.on_log:
             self.on_log(dict(record))
 
@@ -241,7 +244,7 @@ class RunLog:
         self._records = {(record["phase"], record["step"]): record for record in records}
         self._replace_metrics()
         # Event files cannot be truncated, so they are written again.
-        for phase in _PHASES:
+        for phase in _LABELS:
             folder = self._path(TENSORBOARD_FOLDER, phase)
             if tf.io.gfile.exists(folder):
                 with raise_write_errors(folder):
@@ -271,6 +274,20 @@ def _leaves(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _metrics(record: Record) -> dict[str, float]:
     return {key: value for key, value in record.items() if isinstance(value, float)}
+
+
+def result_row(start: str, record: Record, metric: str, ending: str = "") -> str:
+    """Returns a line with the loss, the score `metric` and all accuracies of a record.
+
+    Accuracies are omitted if the line is longer than 100 columns.
+    """
+    values = {name.removeprefix("eval_"): value for name, value in _metrics(record).items()}
+    accuracies = (name for name in values if "accuracy" in name)
+    names = dict.fromkeys(("loss", metric.removeprefix("eval_"), *accuracies))
+    parts = [f"{n.replace('_', ' ')} {values[n]:.4f}" for n in names if n in values]
+    while len(line := "   ".join(filter(None, (start, *parts, ending)))) > COLUMNS and parts[2:]:
+        parts.pop()
+    return line
 
 
 def result_lines(step: int, results: Mapping[str, float]) -> list[str]:

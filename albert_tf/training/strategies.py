@@ -229,7 +229,7 @@ def _strategy_name(settings: TrainingSettings) -> str:
         return name
     if name == "multi_worker":
         implementation = communication_options(settings.all_reduce).implementation.value
-        logging.info("all_reduce=%s", implementation.lower())
+        logging.debug("all_reduce=%s", implementation.lower())
     elif settings.all_reduce != "auto":
         logging.info("`all_reduce` has no effect without several workers in %s", TF_CONFIG)
     for setting in ("tpu_name", "tpu_zone", "gcp_project", "num_tpu_cores", "iterations_per_loop"):
@@ -281,7 +281,7 @@ def strategy_of(settings: TrainingSettings) -> tf.distribute.Strategy:
             num_tpu_cores=settings.num_tpu_cores,
         )
     log_devices(strategy)
-    logging.info("replicas_in_sync=%d", strategy.num_replicas_in_sync)
+    logging.debug("replicas_in_sync=%d", strategy.num_replicas_in_sync)
     return strategy
 
 
@@ -296,7 +296,7 @@ def log_devices(strategy: tf.distribute.Strategy | None = None) -> None:
         names = [f"TPU, {strategy.num_replicas_in_sync} cores"]
     else:
         names = device_names()[: local_replicas(strategy) if strategy else 1]
-    logging.info("devices=%s", ", ".join(names))
+    logging.info("Computing on %s", ", ".join(names))
 
 
 def device_names() -> list[str]:

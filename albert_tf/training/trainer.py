@@ -76,6 +76,7 @@ class Trainer:
         For the arguments see `load_weights`. Raises LoadError if a checkpoint does not fit
         the model, and ValueError if the workers load different checkpoints.
         """
+        details: list[str] = []
         restored = self.directory.restore_newest(self.model, self.optimizer)
         if restored is not None:
             newest, self.step = restored
@@ -84,10 +85,13 @@ class Trainer:
             start = f"Resuming from {newest} at step {self.step}{unused}"
         elif init_checkpoint:
             report = load_weights(self.model, init_checkpoint, **options)
-            start = f"Starting from {report.summary()}"
+            start, *details = f"Starting from {report.summary()}".splitlines()
+            level = logging.DEBUG if report.is_usual else logging.INFO
         else:
             start = f"Starting from random weights, seed={self.config.seed}"
         logging.info(start)
+        for line in details:
+            logging.log(level, line)
         self._check_same_step()
 
     def _check_same_step(self) -> None:
@@ -131,7 +135,7 @@ class Trainer:
             if self._steps_per_call > 1 and not source.has_one_shape:
                 logging.info("`iterations_per_loop` has no effect: batches have several lengths")
                 self._steps_per_call = 1
-            logging.info("Training step: %s", self._training.describe())
+            logging.debug("Training step: %s", self._training.describe())
             if self.profiler:
                 stack.callback(self.profiler.close)
             self._trace(source, log)

@@ -70,8 +70,8 @@ def test_a_dry_run_runs_all_checks_and_writes_nothing(tmp_path, golden, caplog):
     flags = run.flags(do_train=True, do_eval=True, do_predict=True, dry_run=True)
     flags |= {"class_weights": "O=0.5,B-place=2"}
     assert run_token_classification(TokenClassificationSettings(**flags)).history == []
-    assert "split=train sentences=60" in caplog.text
-    assert "scheme=IOB2" in caplog.text
+    assert "60 sentences (train)" in caplog.text
+    assert "scheme IOB2" in caplog.text
     assert "O=0.5, B-animal=1, B-place=2" in caplog.text
     assert not run.output.exists()
 

@@ -476,7 +476,7 @@ def test_a_tokenizer_warns_once_and_counts_each_source(model_file, caplog):
         spm(text)
     assert [text.split(" unknown")[0] for text in caplog.messages] == ["1 of 13 pieces (7.7%) are"]
     caplog.clear()
-    with caplog.at_level("INFO", logger="absl"):
+    with caplog.at_level("DEBUG", logger="absl"):
         for source in ("a.txt", "b.txt"):
             with spm.counting(source):
                 spm("서 road")

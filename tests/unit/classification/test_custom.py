@@ -398,8 +398,8 @@ ABC = Labels(("a", "b", "c"))
 @pytest.mark.parametrize(
     ("found", "labels", "expected"),
     [
-        ("abacc", ABC, "split=dev rows=5 labels a: 2 (40.0%), b: 1 (20.0%), c: 2 (40.0%)"),
-        (["1.5", "-2", "2"], Labels(), "rows=3 labels from -2 to 2, mean 0.5"),
+        ("abacc", ABC, "5 rows (dev), labels a: 2 (40.0%), b: 1 (20.0%), c: 2 (40.0%)"),
+        (["1.5", "-2", "2"], Labels(), "3 rows (dev), labels from -2 to 2, mean 0.5"),
         ([None, None], ABC, "without labels"),
     ],
 )

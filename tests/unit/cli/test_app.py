@@ -9,6 +9,7 @@ import sys
 import pytest
 from absl.flags import FLAGS
 
+from albert_tf import lazy_imports
 from albert_tf.cli import app, inspect, run_classifier
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import WriteError
@@ -120,11 +121,11 @@ def test_unwritable_output_is_a_one_line_error(tmp_path, unbuffered, output, tex
 @pytest.mark.parametrize(
     ("arguments", "variables", "shown", "hidden"),
     [
-        ([], {}, {"level 3"}, {"at its start", "] of another package", "of Python"}),
+        ([], {}, {"level 3"}, {"at its start", "warning: of another package", "of Python"}),
         (["--verbosity=1"], {},
          {"level none", "at its start", "] of another package", "of Python"}, set()),
-        ([], {"TF_CPP_MIN_LOG_LEVEL": "1"},
-         {"level 1", "at its start"}, {"] of another package", "of Python"}),
+        ([], {"TF_CPP_MIN_LOG_LEVEL": "2"},
+         {"level 3"}, {"at its start", "warning: of another package", "of Python"}),
         ([], {"PYTHONWARNINGS": "default"}, {"level 3", "of Python"}, {"at its start"}),
     ],
 )  # fmt: skip
@@ -158,12 +159,12 @@ def test_output_of_an_aborted_import_is_shown(tmp_path):
 )
 def test_tensorflow_logs_errors_if_there_is_a_gpu(tmp_path, monkeypatch, devices, visible, level):
     (tmp_path / "tensorflow.py").write_text("")
-    monkeypatch.setattr(app.glob, "glob", lambda pattern: devices)
-    monkeypatch.setattr(app.os.path, "exists", lambda path: False)
+    monkeypatch.setattr(lazy_imports.glob, "glob", lambda pattern: devices)
+    monkeypatch.setattr(lazy_imports.os.path, "exists", lambda path: False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "0")
+    monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL")
     spec = importlib.util.spec_from_file_location("tensorflow", tmp_path / "tensorflow.py")
-    app._import_quietly(spec.loader.exec_module, importlib.util.module_from_spec(spec))
+    lazy_imports.import_quietly(spec.loader.exec_module, importlib.util.module_from_spec(spec))
     assert os.environ["TF_CPP_MIN_LOG_LEVEL"] == level
 
 

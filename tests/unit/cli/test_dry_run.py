@@ -59,7 +59,7 @@ def test_conversions_and_exports(module, model_flag, flags, golden, tmp_path, mo
     ],
 )
 def test_unknown_pieces_are_counted_per_file(module, kind, actions, tmp_path, golden, caplog):
-    caplog.set_level("INFO", logger="absl")
+    caplog.set_level("DEBUG", logger="absl")
     flags = kind(tmp_path, golden).flags(dry_run=True, **dict.fromkeys(actions, True))
     run_here(module, flags)
     lines = [message for message in caplog.messages if "pieces_per_word=" in message]

@@ -99,7 +99,7 @@ SMALL = {
 
 @pytest.mark.parametrize("kind", SMALL)
 def test_the_number_of_examples_determines_the_steps_of_mini(kind, golden, tmp_path, caplog):
-    caplog.set_level("INFO", logger="absl")
+    caplog.set_level("DEBUG", logger="absl")
     layers = {"num_hidden_layers": 4, "num_attention_heads": 6, "intermediate_size": 1536}
     small = kind(tmp_path, golden, hidden_size=384, **layers)
     run, settings = SMALL[kind]

@@ -181,7 +181,7 @@ def test_choose(monkeypatch, caplog):
     def choose(name, precision="bfloat16"):
         return fused_attention.choose(name, FITTING, precision, S, jit_compile=True)
 
-    caplog.set_level("INFO", logger="absl")
+    caplog.set_level("DEBUG", logger="absl")
     with pytest.raises(ValueError, match=r"capability 8\.0.*float32") as error:
         choose("cudnn", "float32")
     assert "`attention`=auto" in str(error.value)

@@ -217,16 +217,17 @@ def test_rates_do_not_depend_on_the_time_of_day(tmp_path, monkeypatch):
 def test_one_line_per_interval_without_a_terminal(tmp_path, monkeypatch, capsys):
     lines, clock = [], Clock()
     monkeypatch.setattr(logging, "info", lambda text, *args: lines.append(text % args))
-    log = RunLog(str(tmp_path), total_steps=60, start_step=40, clock=clock)
+    log = RunLog(str(tmp_path), total_steps=600, start_step=40, metric="f1", clock=clock)
     clock.now += 4.0
     log.advance(45)
     log.train(50, {"loss": 0.25, "learning_rate": 1.5e-5}, count=80)
-    log.evaluation(50, {"eval_accuracy": 0.5})
+    log.evaluation(50, {"eval_accuracy": 0.5, "f1_a": 1.0, "f1": 0.75, "loss": 2}, is_best=True)
+    log.evaluation(60, {"loss": 0.5, **{f"{name}_{'long_' * 9}accuracy": 0.5 for name in "abc"}})
     log.close()
     assert lines == [
-        "phase=train step=50/60 loss=0.25 learning_rate=1.5e-05 examples_per_second=20 "
-        "steps_per_second=2.5 seconds_left=4",
-        "phase=eval step=50/60 eval_accuracy=0.5",
+        "step  50/600   loss 0.2500   20.0 examples/s   03:40 left",
+        "eval  50/600   loss 2.0000   f1 0.7500   accuracy 0.5000   best",
+        f"eval  60/600   loss 0.5000   a {'long ' * 9}accuracy 0.5000",
     ]
     assert capsys.readouterr() == ("", "")
 
@@ -261,7 +262,7 @@ def test_the_time_per_step_is_logged_after_the_first_steps(tmp_path, caplog):
         for step in range(21, 31):
             clock.now += 40.0 if step == 21 else 0.4  # the first step is slower
             log.advance(step)
-        assert caplog.messages == ["phase=train step=24/60 seconds_per_step=0.4 seconds_left=14"]
+        assert caplog.messages == ["step 24/60   0.4 s per step   00:14 left"]
         caplog.clear()
         log.train(30, {"loss": 1.0}, count=80)
         log.close()
@@ -271,5 +272,5 @@ def test_the_time_per_step_is_logged_after_the_first_steps(tmp_path, caplog):
         clock.now += 40.0
         log.advance(32)
         log.close()
-    assert not any("seconds_per_step" in message for message in caplog.messages)
+    assert not any("per step" in message for message in caplog.messages)
     assert [record["step"] for record in read_metrics(tmp_path)] == [30, 31]
