@@ -27,7 +27,6 @@ SMALL = {
         ("", "--num_train_steps=2 --num_warmup_steps=1 --save_checkpoints_steps=2"),
         ("", "--train_batch_size=4 --eval_batch_size=4"),
         ("--gradient_accumulation_steps", "--gradient_accumulation_steps=2"),
-        ("--scale_from_batch_size", "--scale_from_batch_size=8"),
         ("--num_decay_steps", "--num_decay_steps=1"),
         (
             r"--albert_config_file=(albert_config|\w+_layers).json",

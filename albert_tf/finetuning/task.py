@@ -3,7 +3,6 @@
 import dataclasses
 import hashlib
 import math
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -342,33 +341,19 @@ def class_weights(
 def _parse_weights(
     setting: str | Mapping[str, float], labels: Sequence[str]
 ) -> Mapping[str, float]:
-    if isinstance(setting, Mapping):
-        given = {str(value_of(label)): value for label, value in setting.items()}
-        for label, value in given.items():
-            number = as_type(f"class_weights[{label!r}]", value, float)
-            if label not in labels or not 0 < np.float32(number) < math.inf:
-                raise UserError(
-                    f"`class_weights` must map labels to weights above 0. The labels are "
-                    f"{listed(labels)}. Received: {given}"
-                )
-        return given
-    # Entries are found by their labels, because labels may contain "=" and ",".
-    entries = {label: re.compile(rf"\s*{re.escape(label)}=([^,]*)(?:,|$)") for label in labels}
-    weights: dict[str, float] = {}
-    position = 0
-    while position < len(setting) or not weights:
-        found = [
-            (label, weight, match.end())
-            for label, entry in entries.items()
-            if (match := entry.match(setting, position))
-            and (weight := decimal_number(match[1])) is not None
-        ]
-        if len(found) != 1 or found[0][0] in weights or not np.float32(found[0][1]) > 0:
-            raise UserError(
-                "`class_weights` must be balanced, or unambiguous entries such as a=2,b=0.5 with "
-                f"each label at most once and weights above 0. The labels are {listed(labels)}. "
-                f"Received: {setting!r}, which is invalid from {setting[position:]!r}"
-            )
-        [(label, weight, position)] = found
-        weights[label] = weight
-    return weights
+    pairs = [
+        (str(value_of(label)), as_type(f"class_weights[{label!r}]", value, float))
+        for label, value in (setting.items() if isinstance(setting, Mapping) else ())
+    ]
+    if isinstance(setting, str):
+        entries = (entry.strip().rpartition("=") for entry in setting.split(","))
+        pairs = [(label, decimal_number(number) or 0.0) for label, _, number in entries]
+    given = dict(pairs)
+    is_valid = all(label in labels and 0 < np.float32(n) < math.inf for label, n in pairs)
+    if not is_valid or len(given) < len(pairs):
+        raise UserError(
+            "`class_weights` must be balanced, or entries such as a=2,b=0.5 (in Python also a "
+            "dictionary) with each label at most once and weights above 0. The labels are "
+            f"{listed(labels)}. Received: {setting!r}"
+        )
+    return given

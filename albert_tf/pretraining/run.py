@@ -26,7 +26,6 @@ from albert_tf.data.errors import UserError
 from albert_tf.data.files import check_folder, match_files
 from albert_tf.data.log_file import write_log_to
 from albert_tf.data.tfrecord import estimate_records
-from albert_tf.pretraining.batch_scaling import scale_to_batch_size, scaling_advice, scaling_report
 from albert_tf.pretraining.instances import NONE, SOP
 from albert_tf.pretraining.masking import MaskingSettings, OnlineMasking, masking_limit_warning
 from albert_tf.pretraining.record_facts import (
@@ -63,7 +62,7 @@ from albert_tf.training.process_state import process_state_kept
 from albert_tf.training.run import finish, locked_output, log_plan, start_log, training_result
 from albert_tf.training.run_log import EvaluationLog
 from albert_tf.training.run_records import EVALUATION_KEY, write_evaluation
-from albert_tf.training.settings import JobResult, OnLog, OptimizerConfig, check_arguments
+from albert_tf.training.settings import JobResult, OnLog, check_arguments
 from albert_tf.training.step import build_model
 from albert_tf.training.strategies import is_tpu, strategy_of, with_xla
 from albert_tf.training.trainer import Trainer
@@ -84,7 +83,10 @@ def run_pretraining(
         raise UserError("Nothing to do: pass `do_train`, `do_eval` or both.")
     settings = with_xla(settings)
     trainer_config = settings.trainer_config()
-    optimizer_config = _optimizer_config(settings)
+    optimizer_config = dataclasses.replace(
+        settings.optimizer_config(settings.num_train_steps, settings.num_warmup_steps),
+        num_decay_steps=settings.num_decay_steps,
+    )
     last_step = optimizer_config.num_train_steps
     strategy = strategy_of(settings)
     eval_input_file = settings.eval_input_file or settings.input_file
@@ -205,24 +207,6 @@ def _masking(settings: PretrainingSettings, tokenizer: Tokenizer | None) -> Onli
     return OnlineMasking(masking, tokenizer.mask_id, tokenizer.vocab_size)
 
 
-def _optimizer_config(settings: PretrainingSettings) -> OptimizerConfig:
-    """Returns the optimizer settings, scaled to the batch size if this is requested."""
-    given = dataclasses.replace(
-        settings.optimizer_config(settings.num_train_steps, settings.num_warmup_steps),
-        num_decay_steps=settings.num_decay_steps,
-    )
-    batch_size, reference = settings.train_batch_size, settings.scale_from_batch_size
-    if reference is None:
-        advice = scaling_advice(given, batch_size) if settings.do_train else None
-        if advice:
-            logging.info(advice)
-        return given
-    used = scale_to_batch_size(given, batch_size, reference)
-    for line in scaling_report(given, used, batch_size, reference):
-        logging.info(line)
-    return used
-
-
 def _train(
     settings: PretrainingSettings,
     task: PretrainingTask,
@@ -279,7 +263,6 @@ def _run_config(
         SENTENCE_LOSS_KEY: task.sentence_loss,
         "trainer": dataclasses.asdict(trainer.config),
         "optimizer": dataclasses.asdict(trainer.optimizer_config),
-        "scale_from_batch_size": settings.scale_from_batch_size,
         "input": task.describe_input(),
         EVALUATION_KEY: _evaluation(settings, task) if settings.do_eval else None,
     }

@@ -267,9 +267,3 @@ class PretrainingSettings(TrainingSettings):
     num_decay_steps: int | None = setting(None, "Optimizer", at_least=1)("""
         Keep the learning rate constant after the warm-up, and decay it to 0 over this number of
         steps at the end. Default: the decay starts at step 0, as in the original.""")
-    scale_from_batch_size: int | None = setting(None, "Optimizer", at_least=1)("""
-        Batch size for which --learning_rate, --num_train_steps, --num_warmup_steps,
-        --start_warmup_step and --num_decay_steps were chosen; 4096 for the published settings.
-        They are scaled to --train_batch_size, and the result is logged. The learning rate is
-        scaled by the square root of the ratio, and the steps so that the number of examples stays
-        the same. Default: no scaling.""")

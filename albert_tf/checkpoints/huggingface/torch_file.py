@@ -15,17 +15,17 @@ _RUNS_CODE = sys.stdlib_module_names - {"argparse"}  # whose Namespace contains 
 
 
 class _Inert:
-    """Replaces an object of any class in a file. Contains its attributes, and runs nothing."""
+    """Replaces an object of any class in a file, such as settings, and runs nothing."""
 
     def __init__(self, *args: Any) -> None:
         pass
 
     def __setstate__(self, state: Any) -> None:
-        self.__dict__.update(state if isinstance(state, dict) else {})
+        pass
 
 
 def read_tensors(path: str) -> dict[str, Any]:
-    """Returns the tensors of a dictionary, a checkpoint or a pickled model by name.
+    """Returns the tensors of a dictionary or a checkpoint by name.
 
     Raises `LoadError` unless there is one model. PyTorch raises errors of many classes.
     """
@@ -57,7 +57,7 @@ def _read(path: str) -> Any:
                 f"({listed(names) or 'unknown'}). Store only the weights: "
                 "torch.save(model.state_dict(), 'pytorch_model.bin')"
             ) from error
-    # The classes of a pickled model are not even imported.
+    # The classes are not even imported.
     with torch.serialization.safe_globals([(type("_", (_Inert,), {}), n) for n in names]):
         return torch.load(path, mmap=True, **settings)
 
@@ -66,18 +66,8 @@ def _dictionaries(content: Any) -> Iterator[dict[str, Any]]:
     """Yields the dictionaries with tensors in a checkpoint, outer ones first."""
     import torch
 
-    content = dict(_parameters(content)) if isinstance(content, _Inert) else content
     if isinstance(content, Mapping):
         if tensors := {str(k): v for k, v in content.items() if isinstance(v, torch.Tensor)}:
             yield tensors
         for value in content.values():
             yield from _dictionaries(value)
-
-
-def _parameters(module: _Inert, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yields the parameters of a pickled module by the names in its `state_dict`."""
-    for name, value in vars(module).get("_parameters", {}).items():
-        yield f"{prefix}{name}", value
-    for name, inner in vars(module).get("_modules", {}).items():
-        if inner is not None:
-            yield from _parameters(inner, f"{prefix}{name}.")
