@@ -60,7 +60,7 @@ def assert_unchanged(folder: Path, before: dict[str, Any]) -> None:
     assert not {path for path in changed - {str(folder)} if "/printed-" not in path}
 
 
-def logged_plan(printed: str) -> dict[str, str]:
-    """Returns the names and last values of the logged training plans."""
-    lines = re.findall(r"plan: (.*)$", printed, re.MULTILINE)
-    return dict(pair.split("=", 1) for line in lines for pair in line.split())
+def logged_plan(log: str) -> dict[str, str]:
+    """Returns the names and values of the first training plan in a log."""
+    found = re.search(r"plan: (.*)$", log, re.MULTILINE)
+    return dict(pair.split("=", 1) for pair in found[1].split()) if found else {}

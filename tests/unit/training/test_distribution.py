@@ -144,7 +144,7 @@ def test_tf32_is_disabled_by_default(monkeypatch, settings, tf32):
 
 
 def test_the_implementation_of_sums_is_logged(monkeypatch, caplog):
-    caplog.set_level("INFO", logger="absl")
+    caplog.set_level("DEBUG", logger="absl")
     set_cluster(monkeypatch, 2)
     with process_state_kept():
         strategies.strategy_of(TrainingSettings(output_dir="run", dry_run=True))
