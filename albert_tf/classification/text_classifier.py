@@ -167,7 +167,7 @@ class TextClassifier(TextPredictor):
         return [
             prediction
             for group in regrouped([text_examples(first, second)], TEXTS_AT_ONCE)
-            for prediction in self.predict_examples(group, warns=True)
+            for prediction in self.predict_examples(group, warn_above=0.0)
         ]
 
     def fit(
