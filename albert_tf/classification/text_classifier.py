@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from albert_tf.checkpoints.loading import build_as, build_kind, check_model, open_with_tokenizer
@@ -230,6 +230,7 @@ class TextClassifier(TextPredictor):
             lambda given: run_classification(
                 ClassificationSettings(task_name=CustomData.name, **given)
             ),
+            self._scores,
             output_dir,
             num_train_epochs=epochs,
             train_batch_size=batch_size,
@@ -249,8 +250,11 @@ class TextClassifier(TextPredictor):
             labels: N labels; see `fit`.
             pairs: N second texts if the model classifies pairs.
         """
+        return self._scores(self._rows(texts, labels, pairs))
+
+    def _scores(self, rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
         examples = []
-        for number, row in enumerate(self._rows(texts, labels, pairs)):
+        for number, row in enumerate(rows):
             label = row[LABEL]
             cell = LABEL_SEPARATOR.join(label) if self._labels.multi_label else str(label)
             examples.append(TextExample(str(number), row[TEXT_A], row.get(TEXT_B), cell))

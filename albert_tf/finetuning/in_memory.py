@@ -19,6 +19,7 @@ from albert_tf.tokenization.base import Tokenizer
 from albert_tf.training.settings import JobResult
 
 Row = Mapping[str, Any]
+_CHECKED_ROWS = 200
 
 
 def write_rows(path: str, rows: Iterable[Row]) -> str:
@@ -35,6 +36,7 @@ def fit_rows(
     train: Sequence[Row],
     dev: Sequence[Row],
     run: Callable[[dict[str, Any]], JobResult],
+    evaluate: Callable[[Sequence[Row]], object],
     output_dir: str | os.PathLike | None,
     **settings: Any,
 ) -> dict[str, float]:
@@ -42,6 +44,7 @@ def fit_rows(
 
     `train` and `dev` are the rows of `train_file` and `dev_file`; without `dev`, there are no
     scores. `run` runs the job in `output_dir`, or in a temporary directory if that is `None`.
+    Without `dev`, `evaluate` evaluates some of the training rows, for its warnings.
     Errors in `train_batch_size` and `num_train_epochs` name the arguments of the public methods,
     `batch_size` and `epochs`. Unless `settings` contain `train_step`, the default of
     `num_train_epochs` is 3. `mini` has its own defaults, see `recipe_settings`.
@@ -82,4 +85,6 @@ def fit_rows(
         trained = build_kind(stored, type(model), "a trained model")
     model.set_weights(trained.get_weights())
     model.set_origin(model.tokenizer, trained.trained_task)
+    if not dev:
+        evaluate(train[:: -(-len(train) // _CHECKED_ROWS)])
     return result.scores
