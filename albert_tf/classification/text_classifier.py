@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from albert_tf.checkpoints.loading import build_as, build_kind, check_model, open_with_tokenizer
@@ -167,7 +167,7 @@ class TextClassifier(TextPredictor):
         return [
             prediction
             for group in regrouped([text_examples(first, second)], TEXTS_AT_ONCE)
-            for prediction in self.predict_examples(group, warns=True)
+            for prediction in self.predict_examples(group, warn_above=0.0)
         ]
 
     def fit(
@@ -233,6 +233,7 @@ class TextClassifier(TextPredictor):
             lambda given, on_log: run_classification(
                 ClassificationSettings(task_name=CustomData.name, **given), on_log
             ),
+            self._scores,
             output_dir,
             verbose,
             num_train_epochs=epochs,
@@ -253,8 +254,11 @@ class TextClassifier(TextPredictor):
             labels: N labels; see `fit`.
             pairs: N second texts if the model classifies pairs.
         """
+        return self._scores(self._rows(texts, labels, pairs))
+
+    def _scores(self, rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
         examples = []
-        for number, row in enumerate(self._rows(texts, labels, pairs)):
+        for number, row in enumerate(rows):
             label = row[LABEL]
             cell = LABEL_SEPARATOR.join(label) if self._labels.multi_label else str(label)
             examples.append(TextExample(str(number), row[TEXT_A], row.get(TEXT_B), cell))

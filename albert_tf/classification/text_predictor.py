@@ -57,11 +57,11 @@ class TextPredictor:
         self.num_texts = 0
 
     def predict_examples(
-        self, examples: Sequence[TextExample], *, warns: bool = False
+        self, examples: Sequence[TextExample], *, warn_above: float = 1.0
     ) -> list[TextPrediction]:
-        """Predicts examples together. For `warns` see `text_sequences`."""
+        """Predicts examples together. For `warn_above` see `log_truncated`."""
         length = self._predictor.max_seq_length
-        sequences = text_sequences(examples, self.tokenizer, length, warns=warns)
+        sequences = text_sequences(examples, self.tokenizer, length, warn_above=warn_above)
         description = f"predicting from text {self.num_texts + 1}"
         logits = self._predictor.predict(sequences, description)["logits"]
         self.num_texts += len(examples)

@@ -14,6 +14,8 @@ from albert_tf.data.errors import UserError
 # Length of batches. "longest": the length of the longest sequence; "buckets": one of a few lengths,
 # so that few shapes are compiled; "max": `max_seq_length`.
 PADDINGS = ("longest", "buckets", "max")
+MANY_TRUNCATED = 0.1  # share of truncated training texts above which a warning is logged
+_COMPLETE = 0.95  # share of complete texts with the recommended length
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,12 +127,21 @@ def check_room(is_pair: bool, max_length: int, name: str = "max_seq_length") -> 
         )
 
 
-def log_truncated(
-    number: int, total: int, max_seq_length: int, level: int = logging.WARNING
-) -> None:
-    """Logs how many of `total` texts were truncated, if any."""
-    if number:
-        logging.log(level, "truncated=%d of=%d max_seq_length=%d", number, total, max_seq_length)
+def log_truncated(lengths: np.ndarray, max_seq_length: int, warn_above: float = 0.0) -> None:
+    """Logs how many texts are truncated, if any; as a warning if their share is above a limit.
+
+    `lengths` are the numbers of tokens before truncation, integer [N].
+    """
+    share = float((lengths > max_seq_length).mean()) if len(lengths) else 0.0
+    text = f"{share:.1%} of {len(lengths)} texts are truncated to {max_seq_length} tokens"
+    if share > warn_above > 0:
+        enough = int(np.quantile(lengths, _COMPLETE, method="inverted_cdf"))
+        text += (
+            f". Set `max_seq_length`={enough} to keep {_COMPLETE:.0%} of them complete; the limit "
+            "is the number of positions of the model, usually 512"
+        )
+    if share:
+        logging.log(logging.WARNING if share > warn_above else logging.INFO, text)
 
 
 def starts_of(lengths: np.ndarray) -> np.ndarray:

@@ -27,6 +27,7 @@ from albert_tf.training.run_records import EVALUATION_KEY, Record
 from albert_tf.training.settings import JobResult, OnLog
 
 Row = Mapping[str, Any]
+_CHECKED_ROWS = 200
 
 
 def write_rows(path: str, rows: Iterable[Row]) -> str:
@@ -43,6 +44,7 @@ def fit_rows(
     train: Sequence[Row],
     dev: Sequence[Row],
     run: Callable[[dict[str, Any], OnLog | None], JobResult],
+    evaluate: Callable[[Sequence[Row]], object],
     output_dir: str | os.PathLike | None,
     verbose: bool,
     **settings: Any,
@@ -52,6 +54,7 @@ def fit_rows(
     `train` and `dev` are the rows of `train_file` and `dev_file`; without `dev`, returns loss and
     accuracy in the last epoch of training. `run` runs the job in `output_dir`, or in a temporary
     directory if that is `None`. With `verbose`, prints a line per epoch.
+    Without `dev`, `evaluate` evaluates some of the training rows, for its warnings.
     Errors in `train_batch_size` and `num_train_epochs` name the arguments of the public methods,
     `batch_size` and `epochs`. Unless `settings` contain `train_step`, the default of
     `num_train_epochs` is 3. `mini` has its own defaults, see `recipe_settings`.
@@ -91,10 +94,12 @@ def fit_rows(
         on_log = partial(_print_epoch, directory, steps_per_epoch) if verbose else None
         with nullcontext() if verbose else hidden_progress():
             result = run({**job_settings, **settings}, on_log)
-        stored = open_with_tokenizer(directory, "output_dir")
-        trained = build_kind(stored, type(model), "a trained model")
-    model.set_weights(trained.get_weights())
-    model.set_origin(model.tokenizer, trained.trained_task)
+            stored = open_with_tokenizer(directory, "output_dir")
+            trained = build_kind(stored, type(model), "a trained model")
+            model.set_weights(trained.get_weights())
+            model.set_origin(model.tokenizer, trained.trained_task)
+            if not dev:
+                evaluate(train[:: -(-len(train) // _CHECKED_ROWS)])
     last = [record for record in result.history if record["phase"] == "train"][-1]
     return result.scores or {name: last[name] for name in ("loss", "accuracy") if name in last}
 

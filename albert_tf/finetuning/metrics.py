@@ -17,9 +17,11 @@ from scipy import special, stats
 from albert_tf.data.files import write_file
 from albert_tf.data.tables import LABEL_SEPARATOR
 from albert_tf.labels import Labels, label_cell
-from albert_tf.training.curves import png
+from albert_tf.training.curves import drawable, png
 
 _FEWEST = 10  # fewer predictions can be the same by chance
+_NEARLY_ALL = 0.98  # share of a true value that a model may always predict
+_FEW = 0.1  # how often rarer values are predicted at least, relative to how often they occur
 _LONGEST_NAME = 24  # characters per class name in the figure
 _MOST_ANNOTATED_LABELS = 40  # cells of larger matrices are too small for numbers
 F1_OF_CLASSES, RMSE_OF_MEAN = "f1_of_classes", "RMSE_of_mean"
@@ -122,25 +124,35 @@ def scores(
 
 
 def warn_of_constant(predicted: Any, true: Any, labels: Labels) -> None:
-    """Logs a warning if all predictions are the same, but not all true values.
+    """Logs a warning if nearly all predictions are the same, but not nearly all true values.
 
     `predicted` are texts or numbers [N], or the results of `metrics.predictions`; `true` are the
     true values [N, ...]. `labels` may be empty.
     """
     predicted, true = np.asarray(predicted), np.asarray(true)
-    if len(predicted) < _FEWEST or (true == true[0]).all():
+    if len(predicted) < _FEWEST:
         return
-    is_same = predicted == predicted[0]
-    if predicted.dtype.kind == "f":
-        is_same = np.abs(predicted - predicted[0]) < 0.01 * np.ptp(true)
-    if is_same.all():
+    is_same, is_usual = (_is_most_frequent(values, true) for values in (predicted, true))
+    share, usual = is_same.mean(), is_usual.mean()
+    if usual < _NEARLY_ALL and 1 - share <= _FEW * (1 - usual):
+        value = predicted[is_same][0]
         logging.warning(
-            "All %d predictions are %r, but the true values differ. Try more steps, another "
-            "`learning_rate` or another `seed`%s",
+            "%.3g%% of %d predictions are %r, but only %.3g%% of the true values are the same. Try "
+            "more steps, another `learning_rate` or another `seed`%s",
+            100 * share,
             len(predicted),
-            label_text(predicted[0], labels) if labels.names else str(predicted[0]),
+            label_text(value, labels) if labels.names else str(value),
+            100 * usual,
             ", or `class_weights`=balanced if a label is rare" if labels.names else "",
         )
+
+
+def _is_most_frequent(values: np.ndarray, true: np.ndarray) -> np.ndarray:
+    """Returns whether each value [N, ...] is the most frequent one; for numbers, the median."""
+    if values.dtype.kind == "f":
+        return np.abs(values - np.quantile(values, 0.5, method="lower")) < 0.01 * np.ptp(true)
+    _, ids, counts = np.unique(values, axis=0, return_inverse=True, return_counts=True)
+    return ids.reshape(-1) == counts.argmax()
 
 
 def _wanted(data_metrics: Sequence[str], labels: Labels) -> dict[str, _Score]:
@@ -178,7 +190,6 @@ def write_confusion_matrix(output_dir: str, counts: np.ndarray, names: Sequence[
     `#` and the class id.
     """
     from matplotlib.figure import Figure  # slow to import, and most processes draw nothing
-    from matplotlib.font_manager import findfont, get_font
 
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     size = max(4.0, min(0.6 * len(names) + 2.0, 40.0))  # inches
@@ -186,13 +197,11 @@ def write_confusion_matrix(output_dir: str, counts: np.ndarray, names: Sequence[
     axes = figure.add_subplot(xlabel="predicted", ylabel="true")
     image = axes.imshow(shares, vmin=0.0, vmax=1.0, cmap="Blues")
     figure.colorbar(image, label="share of the row", shrink=0.8)
-    font = get_font(findfont("DejaVu Sans"))
     ticks = []
     for number, name in enumerate(map(label_cell, names)):
         name = name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
-        is_drawable = all(font.get_char_index(ord(character)) for character in name)
         # "$" would start a formula.
-        ticks.append(name.replace("$", r"\$") if is_drawable else f"#{number}")
+        ticks.append(name.replace("$", r"\$") if drawable(name) == name else f"#{number}")
     is_long = max(map(len, ticks)) > 6 or len(names) > 10
     axes.set_xticks(np.arange(len(names)), ticks, rotation=90 if is_long else 0)
     axes.set_yticks(np.arange(len(names)), ticks)

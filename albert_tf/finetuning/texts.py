@@ -9,7 +9,6 @@ from typing import Literal
 
 import numpy as np
 import tensorflow as tf
-from absl import logging
 
 from albert_tf.checkpoints.loading import check_model, new_model, open_with_tokenizer
 from albert_tf.data.arguments import texts_and_pairs
@@ -40,15 +39,15 @@ def text_sequences(
     tokenizer: Tokenizer,
     max_seq_length: int,
     *,
-    warns: bool = False,
+    warn_above: float = 1.0,
 ) -> TokenSequences:
     """Tokenizes and truncates N texts or pairs, see `TokenSequences.from_segments`.
 
-    Logs the number of truncated examples, as a warning if `warns` is set. Raises ValueError if
-    `max_seq_length` leaves no room for a token of each text.
+    For `warn_above` see `log_truncated`. Raises ValueError if `max_seq_length` leaves no room for a
+    token of each text.
     """
     check_room(any(example.text_b is not None for example in examples), max_seq_length)
-    parts, num_truncated = [], 0
+    parts, full_lengths = [], [np.zeros(0, np.int64)]
     for start in progress(range(0, len(examples), _EXAMPLES_AT_ONCE), "tokenizing"):
         tokens, lengths = _encoded(examples[start : start + _EXAMPLES_AT_ONCE], tokenizer)
         sequences = TokenSequences.from_segments(
@@ -58,11 +57,9 @@ def text_sequences(
             sep_id=tokenizer.sep_id,
             max_length=max_seq_length,
         )
-        full_lengths = lengths.sum(axis=1) + 2 + (lengths[:, 1] > 0)
-        num_truncated += int((sequences.lengths < full_lengths).sum())
+        full_lengths.append(lengths.sum(axis=1) + 2 + (lengths[:, 1] > 0))
         parts.append(sequences)
-    level = logging.WARNING if warns else logging.INFO
-    log_truncated(num_truncated, len(examples), max_seq_length, level)
+    log_truncated(np.concatenate(full_lengths), max_seq_length, warn_above)
     return TokenSequences.concatenate(parts)
 
 
@@ -190,5 +187,5 @@ class TextEncoder:
         """
         examples = text_examples(*texts_and_pairs(texts, text_pairs))
         length = self._predictor.max_seq_length
-        sequences = text_sequences(examples, self.tokenizer, length, warns=True)
+        sequences = text_sequences(examples, self.tokenizer, length, warn_above=0.0)
         return self._predictor.predict(sequences, "encoding")[_VECTORS]

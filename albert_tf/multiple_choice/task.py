@@ -13,7 +13,7 @@ from absl import logging
 from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
 from albert_tf.data.parallel import progress
-from albert_tf.data.sequences import TokenSequences
+from albert_tf.data.sequences import TokenSequences, log_truncated
 from albert_tf.data.text_examples import given_labels
 from albert_tf.finetuning.task import InMemoryTask
 from albert_tf.modeling.models import AlbertForMultipleChoice
@@ -60,8 +60,9 @@ def choice_features(
     *,
     max_seq_length: int,
     max_qa_length: int = 128,
+    warn_above: float = 1.0,
 ) -> ChoiceFeatures:
-    """Tokenizes N questions, and every context once. Logs the number of truncated texts.
+    """Tokenizes N questions, and every context once. For `warn_above` see `log_truncated`.
 
     The last `max_qa_length` tokens of each ending are kept. The context is truncated at its end so
     that the sequence has at most `max_seq_length` tokens.
@@ -88,12 +89,16 @@ def choice_features(
     endings, ending_lengths = _encoded(texts, tokenizer, slice(-longest_ending, None))
     counts = np.array([len(example.options) for example in examples], np.int32)
     context_of = np.repeat(np.array(context_rows, np.int64), counts)
-    kept = np.minimum(context_lengths[context_of], room - np.array([*map(len, endings)], np.int64))
-    lengths = f"of={len(endings)} max_seq_length={max_seq_length} max_qa_length={max_qa_length}"
-    if cut := int(np.sum(kept < context_lengths[context_of])):
-        logging.info("truncated_contexts=%d %s", cut, lengths)
+    full, kept_endings = context_lengths[context_of], np.array([*map(len, endings)], np.int64)
+    kept = np.minimum(full, room - kept_endings)
+    log_truncated(full + kept_endings + SPECIAL_TOKENS, max_seq_length, warn_above)
     if cut := int(np.sum(ending_lengths > longest_ending)):
-        logging.warning("The start of the question was truncated for %d options: %s", cut, lengths)
+        logging.warning(
+            "The start of the question is truncated for %d of %d options: `max_qa_length`=%d",
+            cut,
+            len(endings),
+            longest_ending,
+        )
     cls_id, sep_id = (np.array([i], np.int32) for i in (tokenizer.cls_id, tokenizer.sep_id))
     pieces = [np.zeros(0, np.int32)]
     for row, length, ending in zip(context_of.tolist(), kept.tolist(), endings, strict=True):

@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_size, open_binary
-from albert_tf.data.parallel import worker_processes
+from albert_tf.data.parallel import progress_bar, worker_processes
 from albert_tf.pretraining.instances import Documents
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.piece_counts import PieceCounts
@@ -133,7 +133,9 @@ def check_text(
 def byte_progress(name: str, total: int) -> tqdm:
     """Creates a progress bar that counts bytes."""
     interval = 0.5 if sys.stderr.isatty() else 30  # seconds
-    return tqdm(total=total, desc=name, unit="B", unit_scale=True, mininterval=interval)
+    return progress_bar(
+        total=total, desc=name, unit="B", unit_scale=True, mininterval=interval, disable=False
+    )
 
 
 def contains_text(shared: None, block: Block) -> bool:

@@ -157,7 +157,7 @@ class FillMask:
     def _encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the ids of the tokens of each text, truncated and with special tokens."""
         tokenizer, longest = self.tokenizer, self.model.config.max_position_embeddings
-        rows, num_truncated = [], 0
+        rows, lengths = [], []
         for index, text in enumerate(texts):
             if MASK not in text:
                 raise UserError(
@@ -167,14 +167,14 @@ class FillMask:
             ids = tokenizer.encode_special(text, special_tokens=[MASK])
             tokenizer.count([text.replace(MASK, " ")], [ids])
             kept = ids[: longest - 2]
-            num_truncated += len(kept) < len(ids)
+            lengths.append(len(ids) + 2)
             if tokenizer.mask_id in ids[len(kept) :]:
                 raise UserError(
                     f"texts[{index}] contains {MASK} after the first {longest - 2} tokens, the "
                     "maximum length without special tokens. Pass a shorter text."
                 )
             rows.append([tokenizer.cls_id, *kept, tokenizer.sep_id])
-        log_truncated(num_truncated, len(texts), longest)
+        log_truncated(np.array(lengths), longest)
         return rows
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from albert_tf.checkpoints.loading import build_as, build_kind, check_model, open_with_tokenizer
@@ -162,6 +162,7 @@ class TokenClassifier(WordTagger):
             lambda given, on_log: run_token_classification(
                 TokenClassificationSettings(**given), on_log
             ),
+            self._scores,
             output_dir,
             verbose,
             num_train_epochs=epochs,
@@ -179,8 +180,10 @@ class TokenClassifier(WordTagger):
             sentences: N lists of words.
             labels: N lists with a label for each word.
         """
+        return self._scores(self._rows(sentences, labels))
+
+    def _scores(self, rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
         ids = {name: index for index, name in enumerate(self._labels.names)}
-        rows = self._rows(sentences, labels)
         features = token_features(
             ((row["tokens"], [ids[label] for label in row["labels"]]) for row in rows),
             self._tokenize,

@@ -27,11 +27,16 @@ from albert_tf.training.interruption import raise_if_interrupted
 from albert_tf.training.objective import EvaluatedObjective, Features
 from albert_tf.training.run_log import result_lines
 from albert_tf.training.run_records import (
+    AFTER_STEP,
     BEST_FILE,
     EVALUATION_KEY,
+    LOSSES,
+    LOWER_IS_BETTER,
     METRICS_FILE,
     BestTrial,
     Record,
+    best_of,
+    rank,
     read_records,
 )
 from albert_tf.training.settings import JobResult
@@ -39,13 +44,10 @@ from albert_tf.training.strategies import check_batch_size, is_tpu, local_replic
 from albert_tf.training.training_directory import TrainingDirectory
 
 RESULTS_FILE = "eval_results.txt"
-AFTER_STEP = "after_step"  # only later evaluations used the same data
 _RULE = "=" * 50 + "\n"
 
 # Metrics whose name is stored in `best_trial.txt`, because the original does not have them.
 _NAMED_METRICS = frozenset({"char_f1"})
-_LOSSES = ("eval_loss", "loss")  # most exact first
-_LOWER_IS_BETTER = frozenset({*_LOSSES, "MSE", "RMSE"})
 
 
 def pad_batch(features: Mapping[str, tf.Tensor], batch_size: int) -> Features:
@@ -196,20 +198,6 @@ def original_result_lines(
     return [*lines, f"best = {best if np.isfinite(best) else -1}"]
 
 
-def rank(results: Mapping[str, float], metric: str) -> tuple[float, ...]:
-    """Returns the score `metric` and, if the results contain a loss, its negative value.
-
-    The evaluation with the higher rank is better: of equal scores, the one with the lower loss. NaN
-    is the worst value, also for scores that are missing because a label does not occur. The sign of
-    scores that should be low is changed.
-    """
-    score = results.get(metric, math.nan)
-    loss = next((results[key] for key in _LOSSES if key in results), None)
-    values = [-score if metric in _LOWER_IS_BETTER else score]
-    values += [] if loss is None else [-loss]
-    return tuple(-math.inf if math.isnan(value) else value for value in values)
-
-
 class BestCheckpoint:
     """Keeps the weights with the best score `metric` as `model.ckpt-best`; see `rank`.
 
@@ -262,7 +250,7 @@ class BestCheckpoint:
         if is_best:
             self.step, self._rank = step, rank(results, self.metric)
             score = self._rank[0]
-            self.value = -score if self.metric in _LOWER_IS_BETTER else score
+            self.value = -score if self.metric in LOWER_IS_BETTER else score
             self.directory.save_best(step, model)
             logging.debug("best_step=%d %s=%g", step, self.metric, self.value)
         self._write(step)
@@ -273,7 +261,7 @@ class BestCheckpoint:
         path = os.path.join(self.directory.path, METRICS_FILE)
         records = read_records(path) if tf.io.gfile.exists(path) else []
         evaluated = [r for r in records if (r["phase"], r["step"]) == ("eval", self.step)]
-        return {key: evaluated[-1][key] for key in _LOSSES if evaluated and key in evaluated[-1]}
+        return {key: evaluated[-1][key] for key in LOSSES if evaluated and key in evaluated[-1]}
 
     def _write(self, last_step: int) -> None:
         write_file(self._path, BestTrial(last_step, self.step, self.value, self._name).to_text())
@@ -325,7 +313,7 @@ def scored_result(
     evaluated = {record["step"]: record for record in reported if record["phase"] == "eval"}
     chosen = next((r for r in history if (r["phase"], r["step"]) == ("eval", best.step)), None)
     if chosen is None and evaluated:
-        chosen = max(evaluated.values(), key=lambda r: (*rank(r, best.metric), r["step"]))
+        chosen = best_of(evaluated.values(), best.metric)
     if chosen is not None:
         scores = {name: value for name, value in chosen.items() if isinstance(value, float)}
         return JobResult(output_dir, chosen["step"], scores, history=history)

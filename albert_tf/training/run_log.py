@@ -66,6 +66,7 @@ class RunLog:
         self._writers: dict[str, tf.summary.SummaryWriter] = {}
         self._records: dict[tuple[str, int], Record] = {}
         self.reported: list[Record] = []
+        self._config: Mapping[str, Any] = {}
         self._timed_from: tuple[int, float] | None = None
         self._is_timed = False
         if self.write:
@@ -109,6 +110,7 @@ class RunLog:
             text = "%s changes at step %d: %.80r until now, %.80r from now on"
             for name in changes:
                 logging.warning(text, name, step, before[name], now[name])
+        self._config = config
         content = {
             "time": iso_time(),
             "start_step": self._interval_step,
@@ -189,7 +191,7 @@ class RunLog:
         try:
             self._close_writers()
             # The directory may have been removed.
-            if self._records and tf.io.gfile.exists(self._path(METRICS_FILE)):
+            if self.reported and tf.io.gfile.exists(self._path(METRICS_FILE)):
                 self._draw_curves()
         except (OSError, tf.errors.OpError) as error:
             logging.warning("The curves of the run cannot be written: %s", error)
@@ -256,7 +258,8 @@ class RunLog:
         write_file(self._path(METRICS_FILE), "".join(map(to_line, self._records.values())))
 
     def _draw_curves(self) -> None:
-        write_file(self._path(CURVES_FILE), draw_curves(self.records))
+        name = os.path.basename(os.path.abspath(self.output_dir))
+        write_file(self._path(CURVES_FILE), draw_curves(self.records, name, self._config))
         self._drawn_at = self.clock()
 
     def _path(self, *names: str) -> str:

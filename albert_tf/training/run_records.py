@@ -11,7 +11,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from absl import logging
@@ -23,6 +23,9 @@ from albert_tf.data.strict_json import JsonValue, parse_json, shown
 
 METRICS_FILE = "metrics.jsonl"
 EVALUATION_KEY = "evaluation"  # key in run_config.json
+AFTER_STEP = "after_step"  # in the evaluation; only later evaluations used the same data
+LOSSES = ("eval_loss", "loss")  # most exact first
+LOWER_IS_BETTER = frozenset({*LOSSES, "MSE", "RMSE"})
 Record = dict[str, Any]  # step, phase, time and the metrics
 BEST_FILE = "best_trial.txt"
 NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*(?:e[-+]?[0-9]+)?|inf|nan)"  # in the format of Python
@@ -86,6 +89,25 @@ def _record(line: bytes, where: str, number: int) -> Record:
         elif key not in record:
             record[key] = math.nan if value.value is None else float(value.number())
     return record
+
+
+def rank(results: Mapping[str, float], metric: str) -> tuple[float, ...]:
+    """Returns the score `metric` and, if the results contain a loss, its negative value.
+
+    The evaluation with the higher rank is better: of equal scores, the one with the lower loss. NaN
+    is the worst value, also for scores that are missing because a label does not occur. The sign of
+    scores that should be low is changed.
+    """
+    score = results.get(metric, math.nan)
+    loss = next((results[key] for key in LOSSES if key in results), None)
+    values = [-score if metric in LOWER_IS_BETTER else score]
+    values += [] if loss is None else [-loss]
+    return tuple(-math.inf if math.isnan(value) else value for value in values)
+
+
+def best_of(records: Iterable[Record], metric: str) -> Record:
+    """Returns the record with the highest `rank`; of equal ranks, the one with the last step."""
+    return max(records, key=lambda record: (*rank(record, metric), record["step"]))
 
 
 class BestTrial(NamedTuple):

@@ -120,6 +120,12 @@ def test_the_same_data_and_settings_give_the_weights_of_the_command(
     assert classifier(case.examples[0]) == other(case.examples[0])
 
 
+def test_constant_predictions_on_training_texts_are_reported(new, caplog):
+    texts, labels = TEXTS * 90, LABELS * 90
+    new().fit(texts, labels, train_step=1, batch_size=7, learning_rate=1e-9, seed=5)
+    assert caplog.text.count("100% of 150 predictions are") == 1
+
+
 def test_trained_models_are_saved_and_training_continues(case, new, tmp_path):
     texts, labels = case.examples
     columns = pandas.DataFrame({"texts": texts, "labels": labels})

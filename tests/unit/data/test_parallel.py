@@ -113,12 +113,16 @@ def test_processes_of_a_script_start_without_tensorflow(script):
 
 def test_progress_is_shown_in_notebooks():
     code = "from albert_tf.data.parallel import progress_bar as bar; [*bar(range(3), desc='steps')]"
+    missing = "import sys; sys.modules['ipywidgets'] = None; "
+    widgets, texts = [], []
     manager, client = start_new_kernel()
     try:
-        messages = []
-        client.execute_interactive(code, output_hook=messages.append, timeout=60)
+        for program, messages in ((code, widgets), (missing + code, texts)):
+            client.execute_interactive(program, output_hook=messages.append, timeout=600)
     finally:
         manager.shutdown_kernel(now=True)
-    assert "3/3" in "".join(message["content"].get("text", "") for message in messages)
+    kinds = [message["header"]["msg_type"] for message in widgets]
+    assert (kinds.count("display_data"), kinds.count("stream")) == (1, 0)
+    assert "3/3" in "".join(message["content"].get("text", "") for message in texts)
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stderr == ""

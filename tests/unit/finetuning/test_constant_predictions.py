@@ -1,4 +1,4 @@
-"""Warnings of models that predict the same for all examples."""
+"""Warnings of models that predict the same for nearly all examples."""
 
 import numpy as np
 import pytest
@@ -33,4 +33,30 @@ ROWS = np.eye(3, dtype=int)[np.arange(12) % 3]
 def test_constant_predictions_are_reported(predicted, true, labels, shown, caplog):
     warn_of_constant(predicted, true, labels)
     found = [message.split(",")[0] for message in caplog.messages]
-    assert found == ([f"All 12 predictions are {shown}"] if shown else [])
+    assert found == ([f"100% of 12 predictions are {shown}"] if shown else [])
+
+
+def first(count, total):
+    """Returns ids [total] that are 1 for the first examples, otherwise 0."""
+    return (np.arange(total) < count).astype(int)
+
+
+@pytest.mark.parametrize(
+    ("predicted", "true", "share"),
+    [
+        (first(4, 100), first(50, 100), "96%"),
+        (first(6, 100), first(50, 100), None),
+        (first(3, 853), first(37, 853), "99.6%"),  # words: nearly all are O
+        (first(4, 853), first(37, 853), None),
+        (first(0, 200), first(4, 200), None),  # nearly all true values are the same
+        (first(0, 200), first(5, 200), "100%"),
+        (np.where(first(8, 100), 3.0, 2.0), np.arange(100.0), "92%"),
+        (np.where(first(8, 100), 3.0, 2.0), 2.0 * first(50, 100), None),
+        (["x"] * 93 + list("abcdefg"), [str(i) for i in range(100)], "93%"),
+        (np.eye(3, dtype=int)[first(2, 50)], ROWS.repeat(5, axis=0)[:50], "96%"),
+    ],
+)
+def test_nearly_constant_predictions_are_reported(predicted, true, share, caplog):
+    warn_of_constant(predicted, true, Labels())
+    found = [message.split(" of")[0] for message in caplog.messages]
+    assert found == ([share] if share else [])

@@ -79,7 +79,7 @@ def test_constant_predictions_are_reported_once(small, monkeypatch, caplog):
 
     monkeypatch.setattr(ClassifierJob, "evaluate", evaluate_constant)
     albert_tf.run_classification(albert_tf.ClassificationSettings(**small.flags(**FLAGS)))
-    assert caplog.text.count("All 12 predictions are 'bad', but the true values differ") == 1
+    assert caplog.text.count("100% of 12 predictions are 'bad'") == 1
 
 
 def test_the_setting_selects_the_best_checkpoint(small, tmp_path, caplog):

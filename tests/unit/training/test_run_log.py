@@ -11,6 +11,7 @@ from matplotlib.image import imread
 
 from albert_tf.checkpoints.model_directory import read_run_config
 from albert_tf.data.files import WriteError
+from albert_tf.training import run_log
 from albert_tf.training.run_log import RunLog
 from tests.full_disk import file_size_limit
 
@@ -253,6 +254,22 @@ class TestCurves:
         log.close()
         assert imread(path).shape[0] == 2 * before.shape[0]  # twice as many panels
         assert not [p for p in tmp_path.iterdir() if "tmp" in p.name]
+
+    def test_have_the_name_and_settings_of_the_run(self, tmp_path, monkeypatch):
+        drawn = []
+
+        def draw(*args):
+            drawn.append(args)
+            return b"-"
+
+        monkeypatch.setattr(run_log, "draw_curves", draw)
+        log = RunLog(str(tmp_path / "tuned") + "/", total_steps=6)
+        log.write_config({"optimizer": {"num_warmup_steps": 2}})
+        log.train(3, {"loss": 1.0}, count=8)
+        log.close()
+        assert drawn == [(log.records, "tuned", {"optimizer": {"num_warmup_steps": 2}})]
+        RunLog(log.output_dir, total_steps=6, start_step=3).close()
+        assert len(drawn) == 1  # nothing is new
 
 
 def test_the_time_per_step_is_logged_after_the_first_steps(tmp_path, caplog):
