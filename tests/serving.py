@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
+from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
 from tests.programs import isolated_python
 
@@ -73,6 +74,23 @@ def serialized(features: dict[str, np.ndarray]) -> list[bytes]:
             example.features.feature[name].int64_list.value.extend(values[row].tolist())
         examples.append(example.SerializeToString())
     return examples
+
+
+def warmup_inputs(path: str) -> list[dict[str, np.ndarray]]:
+    """Returns the inputs of the requests with which TensorFlow Serving warms up an export.
+
+    TensorFlow reads the records, and the package of TensorFlow Serving parses them.
+    """
+    file = os.path.join(path, "assets.extra", "tf_serving_warmup_requests")
+    requests = []
+    for record in tf.data.TFRecordDataset(file).as_numpy_iterator():
+        log = PredictionLog.FromString(record)
+        log.DiscardUnknownFields()
+        assert log.ByteSize() == len(record)
+        request = log.predict_log.request
+        assert not request.HasField("model_spec")  # valid for every name of the model
+        requests.append({name: tf.make_ndarray(value) for name, value in request.inputs.items()})
+    return requests
 
 
 def serve(folder: Path, requests: list) -> list:

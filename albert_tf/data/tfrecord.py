@@ -49,11 +49,12 @@ def encode_examples(columns: Mapping[str, np.ndarray], specs: Sequence[FeatureSp
     Features are written in the order of `specs`. Raises ValueError for other shapes and values.
     """
     features = [_encode_column(columns[spec.name], spec) for spec in specs]
-    examples = []
-    for row in zip(*features, strict=True):
-        body = b"".join(row)
-        examples.append(b"\x0a" + _varint(len(body)) + body)
-    return examples
+    return [proto_field(1, b"".join(row)) for row in zip(*features, strict=True)]
+
+
+def proto_field(number: int, content: bytes) -> bytes:
+    """Returns a field of a proto: a string, bytes or another proto. `number` is less than 16."""
+    return bytes([number << 3 | 2]) + _varint(len(content)) + content
 
 
 def _encode_column(values: np.ndarray, spec: FeatureSpec) -> list[bytes]:
@@ -110,8 +111,7 @@ def _entry_header(name: str, dtype: str, payload: int) -> bytes:
     feature_length = len(packed) + payload
     feature = _LIST_TAG[dtype] + _varint(feature_length) + packed
     value_length = len(feature) + payload
-    key = name.encode()
-    entry = b"\x0a" + _varint(len(key)) + key + b"\x12" + _varint(value_length) + feature
+    entry = proto_field(1, name.encode()) + b"\x12" + _varint(value_length) + feature
     return b"\x0a" + _varint(len(entry) + payload) + entry
 
 

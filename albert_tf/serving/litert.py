@@ -85,24 +85,11 @@ class LiteRTExport:
                 f"1.1. Received: {type(model).__name__}. For SQuAD 2.0 and multiple choice, write "
                 "SavedModels with `export_dir` of run_squad.py and run_race.py."
             )
-        if self.labels is not None and isinstance(model, LabelModel):
-            check_labels(model, self.labels)
-        size = 4 * sum(math.prod(variable.shape) for variable in original_names(model).values())
-        if size > _LARGEST_MODEL:
-            raise UserError(
-                "`model` must have at most 2 GB of weights, a limit of LiteRT's converter. "
-                f"Received: {size / 1e9:.1f} GB. Models that share their parameters are smaller."
-            )
-        if self.quantization not in QUANTIZATIONS:
-            raise UserError(
-                f"`quantization` must be one of {', '.join(QUANTIZATIONS)}. Received: "
-                f"{self.quantization!r}"
-            )
+        check_export(model, self.output_file, self.quantization, self.labels)
         if self.max_seq_length is not None:
             model.config.check_sequence_length(self.max_seq_length)
         if self.batch_size is not None and self.batch_size < 1:
             raise UserError(f"`batch_size` must be at least 1. Received: {self.batch_size}")
-        check_file(self.output_file)
 
     @property
     def exported(self) -> keras.Model:
@@ -124,12 +111,7 @@ class LiteRTExport:
             batches = random_batches(copy.config, self.batch_size, self.max_seq_length)
             tolerance = _TOLERANCE if self.quantization == NONE else None
             agreements = compare(run(converted, batches), compute, batches, "LiteRT", tolerance)
-        files: dict[str, str | bytes] = {self.output_file: converted}
-        if self.labels and self.labels.names and isinstance(copy, LabelModel):
-            files[labels_file(self.output_file)] = labels_json(self.labels)
-        write_files(files)
-        size = len(converted) / 1e6
-        logging.info("Exported %s: %s %.1f MB", self.output_file, self.quantization, size)
+        write_export(copy, converted, self.output_file, self.labels)
         return agreements
 
     def _convert(self, model: keras.Model, compute: Compute) -> bytes:
@@ -155,6 +137,36 @@ class LiteRTExport:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # TensorFlow warns about its interpreter
             return converter.convert()
+
+
+def check_export(
+    model: keras.Model, output_file: str, quantization: str, labels: Labels | None
+) -> None:
+    """Checks the arguments that LiteRT and ONNX exports share."""
+    if labels is not None and isinstance(model, LabelModel):
+        check_labels(model, labels)
+    size = 4 * sum(math.prod(variable.shape) for variable in original_names(model).values())
+    if size > _LARGEST_MODEL:
+        raise UserError(
+            "`model` must have at most 2 GB of weights, a limit of LiteRT and ONNX. Received: "
+            f"{size / 1e9:.1f} GB. Models that share their parameters are smaller."
+        )
+    if quantization not in QUANTIZATIONS:
+        raise UserError(
+            f"`quantization` must be one of {', '.join(QUANTIZATIONS)}. Received: {quantization!r}"
+        )
+    check_file(output_file)
+
+
+def write_export(
+    model: keras.Model, content: bytes, output_file: str, labels: Labels | None
+) -> None:
+    """Writes a file and, next to it, the names of its classes."""
+    files: dict[str, str | bytes] = {output_file: content}
+    if labels and labels.names and isinstance(model, LabelModel):
+        files[labels_file(output_file)] = labels_json(labels)
+    write_files(files)
+    logging.info("Exported %s: %.1f MB", output_file, len(content) / 1e6)
 
 
 def labels_file(output_file: str) -> str:

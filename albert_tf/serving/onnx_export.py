@@ -1,7 +1,6 @@
 """Exports models as ONNX files, for ONNX Runtime, OpenVINO, browsers and many servers."""
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -10,11 +9,9 @@ import numpy as np
 import onnx
 import onnxruntime
 import tensorflow as tf
-from absl import logging
 from onnx import TensorProto, helper
 
 from albert_tf.data.errors import UserError
-from albert_tf.data.files import check_file, write_files
 from albert_tf.labels import Labels
 from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.models import (
@@ -24,17 +21,14 @@ from albert_tf.modeling.models import (
     AlbertForQuestionAnswering,
     AlbertForQuestionAnsweringWithBeamSearch,
     AlbertForTokenClassification,
-    LabelModel,
 )
 from albert_tf.modeling.original_names import original_names
 from albert_tf.serving.agreement import Agreement, Arrays, Compute, compare, random_batches
-from albert_tf.serving.litert import labels_file
-from albert_tf.serving.onnx_graph import INPUTS, IR_VERSION, NONE, OPSET, QUANTIZATIONS, AlbertGraph
+from albert_tf.serving.litert import check_export, write_export
+from albert_tf.serving.onnx_graph import INPUTS, IR_VERSION, NONE, OPSET, AlbertGraph
 from albert_tf.serving.saved_model import INPUTS as ORIGINAL_INPUTS
-from albert_tf.serving.saved_model import Outputs, check_labels, float32_copy, labels_json
+from albert_tf.serving.saved_model import Outputs, float32_copy
 from albert_tf.version import __version__
-
-_LARGEST_MODEL = 2**31 - 2**24  # bytes; a limit of Protocol Buffers
 
 # Largest accepted difference in float32; relative to the largest value if it exceeds 1.
 _TOLERANCE = 1e-5
@@ -84,22 +78,7 @@ class OnnxExport:
     labels: Labels | None = None  # of a classifier; their names are written next to the file
 
     def __post_init__(self) -> None:
-        if self.labels is not None and isinstance(self.model, LabelModel):
-            check_labels(self.model, self.labels)
-        size = 4 * sum(
-            math.prod(variable.shape) for variable in original_names(self.model).values()
-        )
-        if size > _LARGEST_MODEL:
-            raise UserError(
-                "`model` must have at most 2 GB of weights, a limit of ONNX files. Received: "
-                f"{size / 1e9:.1f} GB. Models that share their parameters are smaller."
-            )
-        if self.quantization not in QUANTIZATIONS:
-            raise UserError(
-                f"`quantization` must be one of {', '.join(QUANTIZATIONS)}. Received: "
-                f"{self.quantization!r}"
-            )
-        check_file(self.output_file)
+        check_export(self.model, self.output_file, self.quantization, self.labels)
 
     def write(self) -> dict[str, Agreement]:
         """Creates the graph, compares outputs, and writes the file; returns the comparisons.
@@ -115,12 +94,7 @@ class OnnxExport:
             tolerance = _TOLERANCE if self.quantization == NONE else None
             found = run(content, batches)
             agreements = compare(found, outputs_of(copy), batches, "ONNX", tolerance)
-        files: dict[str, str | bytes] = {self.output_file: content}
-        if self.labels and self.labels.names and isinstance(copy, LabelModel):
-            files[labels_file(self.output_file)] = labels_json(self.labels)
-        write_files(files)
-        size = len(content) / 1e6
-        logging.info("Exported %s: %s %.1f MB", self.output_file, self.quantization, size)
+        write_export(copy, content, self.output_file, self.labels)
         return agreements
 
 

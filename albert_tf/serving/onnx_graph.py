@@ -24,7 +24,7 @@ from albert_tf.modeling.parameter_sharing import TRANSFORMER_SCOPE, block_runs, 
 
 OPSET, IR_VERSION = 20, 10
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
-QUANTIZATIONS = NONE, FLOAT16, INT8 = "none", "float16", "int8"
+NONE, FLOAT16, INT8 = "none", "float16", "int8"
 _FEWEST_COLUMNS = 16  # of a quantized matrix; smaller ones determine scores, and save no space
 
 Weights = dict[str, np.ndarray]  # by the original's names, float32

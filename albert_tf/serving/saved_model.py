@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import keras
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
@@ -26,6 +27,7 @@ from albert_tf.checkpoints.tf2_hub.writing import DEFAULT_SIGNATURE
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import folder_names, temporary_folder, write_file
 from albert_tf.data.strict_json import listed
+from albert_tf.data.tfrecord import frame_records, proto_field
 from albert_tf.labels import Labels
 from albert_tf.modeling.models import EncoderAndHead
 from albert_tf.modeling.original_names import original_names
@@ -35,6 +37,11 @@ INPUTS = ("input_ids", "input_mask", "segment_ids")
 
 # Directory in a SavedModel for files that TensorFlow does not read.
 _EXTRA_FOLDER = "assets.extra"
+
+# The requests that TensorFlow Serving runs before a model becomes available. The first request
+# optimizes the graph; further ones only touch longer texts and larger batches.
+_WARMUP_FILE = "tf_serving_warmup_requests"
+_WARMUP_SHAPES = ((1, 8), (1, 128), (4, 32))  # number of examples, words of each text
 Outputs = dict[str, tf.Tensor]
 _Model = TypeVar("_Model", bound=EncoderAndHead)
 
@@ -87,11 +94,12 @@ def write_text_model(
     compute: Callable[[Outputs], Outputs],
     ranks: Mapping[str, int],
     export_dir: str,
-    extra_files: Mapping[str, str] | None = None,
+    extra_files: Mapping[str, str | bytes] | None = None,
 ) -> str:
     """Writes a SavedModel that takes texts into `export_dir`/text; see `write_saved_model`.
 
-    `compute` maps texts to outputs, both by name. `ranks` maps each input to its rank.
+    `compute` maps texts to outputs, both by name. `ranks` maps each input to its rank. TensorFlow
+    Serving warms the model up with the requests in `assets.extra/tf_serving_warmup_requests`.
     """
     names = list(ranks)
 
@@ -104,14 +112,30 @@ def write_text_model(
     specs = [tf.TensorSpec([None] * rank, tf.string, name) for name, rank in ranks.items()]
     signatures = {DEFAULT_SIGNATURE: tf.function(from_texts, specs, autograph=False)}
     folder = os.path.join(export_dir, TEXT_FOLDER)
-    return write_saved_model(model, signatures, folder, extra_files, tokenizer)
+    files = {**(extra_files or {}), _WARMUP_FILE: _warmup_requests(ranks)}
+    return write_saved_model(model, signatures, folder, files, tokenizer)
+
+
+def _warmup_requests(ranks: Mapping[str, int]) -> bytes:
+    """Returns a TFRecord file of `PredictionLog` protos, as TensorFlow Serving reads it."""
+    logs = []
+    for count, words in _WARMUP_SHAPES:
+        text = " ".join(["word"] * words)
+        request = b""  # a PredictRequest, of the loaded model's default signature
+        for name, rank in ranks.items():
+            tensor = tf.make_tensor_proto(np.full([count, 2][:rank], text, object))
+            request += proto_field(
+                2, proto_field(1, name.encode()) + proto_field(2, tensor.SerializeToString())
+            )
+        logs.append(proto_field(6, proto_field(1, request)))
+    return b"".join(frame_records(logs))
 
 
 def write_saved_model(
     model: EncoderAndHead,
     signatures: Mapping[str, Callable],
     export_dir: str,
-    extra_files: Mapping[str, str] | None = None,
+    extra_files: Mapping[str, str | bytes] | None = None,
     tokenizer: tf.Module | None = None,
 ) -> str:
     """Writes a SavedModel into a new subdirectory of `export_dir`, atomically; returns its path.

@@ -22,7 +22,7 @@ from albert_tf.modeling.models import (
     AlbertForTokenClassification,
 )
 from albert_tf.modeling.original_names import original_names
-from albert_tf.serving import onnx_export
+from albert_tf.serving import litert, onnx_export
 from albert_tf.serving.onnx_export import OnnxExport, onnx_model, outputs_of
 from albert_tf.serving.onnx_graph import INPUTS
 from tests.full_disk import file_size_limit
@@ -230,7 +230,7 @@ def test_invalid_arguments_are_rejected_before_writing(tmp_path, options, messag
 
 
 def test_large_models_are_rejected(tmp_path, monkeypatch):
-    monkeypatch.setattr(onnx_export, "_LARGEST_MODEL", 1000)
+    monkeypatch.setattr(litert, "_LARGEST_MODEL", 1000)
     with pytest.raises(ValueError, match="2 GB"):
         OnnxExport(AlbertEncoder(CONFIG), str(tmp_path / "model.onnx"))
 

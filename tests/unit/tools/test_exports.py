@@ -1,13 +1,16 @@
 """The functions of the commands that convert, export and inspect models."""
 
 import sys
+import time
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.eager import context
 
 import albert_tf
 from tests.programs import warm_python
+from tests.serving import warmup_inputs
 
 TEXTS = ["a moving film", "a waste of two hours"]
 
@@ -26,9 +29,14 @@ def expected(saved):
     return [list(p.probabilities.values()) for p in albert_tf.TextClassifier.load(saved)(TEXTS)]
 
 
+@pytest.fixture(scope="module")
+def exported_texts(saved, tmp_path_factory):
+    return albert_tf.export_saved_model(saved, tmp_path_factory.mktemp("exported"), texts=True)
+
+
 @pytest.mark.parametrize("texts", [True, False])
-def test_a_saved_model_of_texts_or_token_ids(tmp_path, saved, expected, texts):
-    exported = albert_tf.export_saved_model(saved, tmp_path, texts=texts)
+def test_a_saved_model_of_texts_or_token_ids(tmp_path, saved, exported_texts, expected, texts):
+    exported = exported_texts if texts else albert_tf.export_saved_model(saved, tmp_path)
     inputs = {"texts": TEXTS} if texts else albert_tf.load_tokenizer(saved)(TEXTS)
     signature = "serving_default" if texts else "tokens"
     function = tf.saved_model.load(exported).signatures[signature]
@@ -53,6 +61,29 @@ def test_conversion_and_modules_are_verified(tmp_path, saved, expected, monkeypa
     assert "pooled_output" in albert_tf.inspect(tmp_path / "encoder")
     with pytest.raises(ValueError, match="`format`"):
         albert_tf.export_hub_module(saved, tmp_path / "other", format="tf3")
+
+
+def test_warmed_up_exports_answer_without_delay(exported_texts):
+    model = tf.saved_model.load(exported_texts)
+
+    def cpu_seconds(inputs) -> float:
+        begin = time.process_time()
+        outputs = model.signatures["serving_default"](
+            **{name: tf.constant(values) for name, values in inputs.items()}
+        )
+        seconds = time.process_time() - begin
+        assert len(outputs["predicted_labels"]) == len(inputs["texts"])
+        return seconds
+
+    requests = warmup_inputs(exported_texts)
+    assert len({len(inputs["texts"]) for inputs in requests}) > 1
+    warmup = [cpu_seconds(inputs) for inputs in requests]
+    known = context.context().list_function_names()
+    seconds = [cpu_seconds({"texts": texts}) for texts in (TEXTS, ["The end."] * 7, ["so " * 90])]
+    assert context.context().list_function_names() == known  # nothing was traced
+    assert warmup[0] > 5 * max(seconds)  # the first request optimized the graph
+    assert type(albert_tf.load(exported_texts)) is albert_tf.AlbertForClassification
+    assert "SavedModel" in albert_tf.inspect(exported_texts)
 
 
 def test_litert(tmp_path, saved):
