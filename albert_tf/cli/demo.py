@@ -22,8 +22,8 @@ class DemoSettings(Settings):
         Number of documents of the corpus. Default: all.""")
     vocab_size: int = setting(1000, "Data", at_least=1)("Size of the vocabulary.")
     num_train_steps: int = setting(1500, "Training", at_least=1)("Number of pretraining steps.")
-    num_fine_tuning_steps: int = setting(160, "Training", at_least=0)("""
-        Number of steps of fine-tuning the classifier; 0 skips it.""")
+    num_fine_tuning_steps: int | None = setting(None, "Training", at_least=0)("""
+        Number of steps of fine-tuning the classifier; 0 skips it. Default: the recipe of mini.""")
     output_dir: str = setting("demo_output", "Output")("Local directory for all results.")
 
 

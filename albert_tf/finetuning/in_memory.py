@@ -18,7 +18,7 @@ from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.data.arguments import check_whole_number
 from albert_tf.data.errors import UserError
 from albert_tf.data.parallel import hidden_progress
-from albert_tf.finetuning.recipes import is_mini
+from albert_tf.finetuning.recipes import is_for_mini
 from albert_tf.modeling.models import AlbertForClassification, AlbertForTokenClassification
 from albert_tf.settings import as_type
 from albert_tf.tokenization.base import Tokenizer
@@ -63,9 +63,8 @@ def fit_rows(
     epochs = settings["num_train_epochs"]
     if epochs is not None and not 0 < as_type("epochs", epochs, float) < math.inf:
         raise UserError(f"`epochs` must be above 0. Received: {epochs}")
-    settings.setdefault("recipe", "auto" if is_mini(model.config) else "none")
-    is_own = settings["recipe"] == "auto" and is_mini(model.config)
-    if epochs is None and settings.get("train_step") is None and not is_own:
+    is_free = epochs is None and settings.get("train_step") is None
+    if is_free and not is_for_mini(settings.get("recipe"), model.config):
         settings["num_train_epochs"] = 3.0
     if model.encoder.lora_rank:
         raise UserError("LoRA needs `compile` and `fit` of the Keras model, see docs/python.md.")

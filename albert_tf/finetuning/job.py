@@ -45,6 +45,7 @@ class RunContext(Generic[S]):
     trained: StoredTask | None = None  # the task of the trained model; `None` if unknown
     trained_in: str = ""  # the directory of the trained model
     chooses_steps: bool = False  # whether the number of examples determines the number of steps
+    given_warmup: int | None = None  # `warmup_step` as given, before defaults are filled in
 
     @property
     def is_from_this_run(self) -> bool:
@@ -148,7 +149,9 @@ class Job(ABC, Generic[S]):
         else:
             steps_per_epoch = -(-num_examples // settings.train_batch_size)
             steps = max(1, round(steps_per_epoch * settings.num_train_epochs))
-        warmup_steps = int(steps * settings.warmup_proportion)
+        warmup_steps = self.context.given_warmup
+        if warmup_steps is None:
+            warmup_steps = int(steps * settings.warmup_proportion)
         logging.debug("train_step=%d warmup_step=%d", steps, warmup_steps)
         return settings.optimizer_config(steps, warmup_steps)
 

@@ -15,7 +15,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import check_folder
 from albert_tf.finetuning.job import Job, RunContext, S
-from albert_tf.finetuning.recipes import is_mini, recipe_settings, with_dropout
+from albert_tf.finetuning.recipes import is_for_mini, recipe_settings, with_dropout
 from albert_tf.finetuning.settings import FineTuningSettings
 from albert_tf.finetuning.task import num_padded_lengths
 from albert_tf.serving.saved_model import TEXT_FOLDER
@@ -46,7 +46,9 @@ def prepare(kind: type[Job[S]], settings: S) -> RunContext[S]:
             "All weights are trained from scratch, which gives poor results unless the data set "
             "is very large."
         )
-    chooses_steps = _chooses_steps(settings, source.required_config)
+    is_free = not (settings.num_train_epochs or getattr(settings, "train_step", None))
+    chooses_steps = is_free and is_for_mini(settings.recipe, source.required_config)
+    given_warmup = getattr(settings, "warmup_step", None)
     settings = _resolve(kind, settings, strategy, trained, task_name, source.required_config)
     config = _model_config(source.required_config, tokenizer, settings)
     return RunContext(
@@ -60,6 +62,7 @@ def prepare(kind: type[Job[S]], settings: S) -> RunContext[S]:
         trained=trained,
         trained_in=trained_in,
         chooses_steps=chooses_steps,
+        given_warmup=given_warmup,
     )
 
 
@@ -86,19 +89,6 @@ def _choose_model(settings: FineTuningSettings, checkpoint: str | None) -> Store
         vocab_file=settings.vocab_file,
         **settings.rules(),
     )
-
-
-def _chooses_steps(settings: FineTuningSettings, config: AlbertConfig) -> bool:
-    """Returns whether the number of examples determines the number of steps."""
-    is_free = not (settings.num_train_epochs or getattr(settings, "train_step", None))
-    if not (is_free and settings.do_train and settings.recipe == "auto" and is_mini(config)):
-        return False
-    if getattr(settings, "warmup_step", None) is not None:
-        raise UserError(
-            "`warmup_step` needs `train_step`, because `recipe`=auto derives the number of steps "
-            "from the number of examples for this model. Or pass `warmup_proportion`."
-        )
-    return True
 
 
 def _resolve(

@@ -144,17 +144,27 @@ def recipe_for(task_name: str, size: str | None = None, version: str = "v2") -> 
 
 
 def recipe_settings(
-    setting: str, task_name: str, config: AlbertConfig, wanted: Iterable[str], *, is_training: bool
+    setting: str | None,
+    task_name: str,
+    config: AlbertConfig,
+    wanted: Iterable[str],
+    *,
+    is_training: bool,
 ) -> dict[str, Any]:
     """Returns and logs the values of a recipe for the settings `wanted`.
 
     `setting` is one of `RECIPES`; "auto" selects the version of the model, or the settings of
-    `mini`. If `is_training`, also logs the task of the initial model of the published runs.
+    `mini`. `None` is "auto" for `mini`, otherwise "none". If `is_training`, also logs the task of
+    the initial model of the published runs.
     """
-    if setting == "none":
+    is_own = is_for_mini(setting, config)
+    setting = setting or ("auto" if is_own else "none")
+    if setting == "none" or (is_own and not is_training):
         return {}
-    if setting == "auto" and is_mini(config):
-        offered, source, first_task = {"learning_rate": _MINI_LEARNING_RATE}, "of `mini`", None
+    if is_own:
+        offered, first_task = {"learning_rate": _MINI_LEARNING_RATE}, None
+        epochs = _MINI_EPOCHS.get(task_name, 3)
+        source = f"for `mini`: {epochs} epochs, at least {_MINI_LEAST_STEPS} steps, unless set"
     else:
         recipe = recipe_for(
             task_name, size_of(config), version_of(config) if setting == "auto" else setting
@@ -195,9 +205,9 @@ def size_of(config: AlbertConfig) -> str | None:
     return next((s for s in SIZES if _shape(PRESETS[f"{s}_v2"]) == _shape(config)), None)
 
 
-def is_mini(config: AlbertConfig) -> bool:
-    """Returns whether a model has the layers of `mini`; see `size_of`."""
-    return _shape(config) == _MINI_SHAPE
+def is_for_mini(setting: str | None, config: AlbertConfig) -> bool:
+    """Returns whether `setting` selects the recipe of `mini`; compares layers as `size_of` does."""
+    return setting in (None, "auto") and _shape(config) == _MINI_SHAPE
 
 
 def version_of(config: AlbertConfig) -> str:

@@ -54,10 +54,11 @@ class FineTuningSettings(TrainingSettings, TokenizerRules):
 
     do_train: bool = setting(False, "Actions")("Train on the training set.")
     do_predict: bool = setting(False, "Actions")("Predict with the test set.")
-    recipe: str = setting("none", "Actions", choices=RECIPES)("""
+    recipe: str | None = setting(None, "Actions", choices=RECIPES)("""
         Use the published settings of the task for all flags that are not set. v1, v2: settings for
         models of this version. auto: the version is detected from the configuration of the model;
-        mini has its own settings. none: the defaults listed here.""")
+        models of the size of mini have their own settings. none: the defaults listed here. Default:
+        auto for models of the size of mini, otherwise none.""")
     checkpoint: str | None = checkpoint_setting("evaluate all, predict with the best")
     predict_batch_size: int = batch_size_setting("Prediction", "examples")
     export_dir: str | None = setting(None, "Export")("""

@@ -58,7 +58,7 @@ def run_demo(
     num_train_steps: int,
     vocab_size: int,
     max_documents: int | None = None,
-    num_fine_tuning_steps: int = 0,
+    num_fine_tuning_steps: int | None = 0,
 ) -> None:
     """Pretrains, evaluates and exports a model, fills in masks, and fine-tunes a classifier.
 
@@ -82,7 +82,7 @@ def run_demo(
     _create_records(out, vocab_size)
     _pretrain(out, vocab_size, num_train_steps)
     _publish(out)
-    if num_fine_tuning_steps:
+    if num_fine_tuning_steps != 0:
         _title("Fine-tuning mini: which chapter is this paragraph from?")
         _classify_chapters(out, num_fine_tuning_steps)
     print(f"\nAll output is in {out} ({time.monotonic() - start:.0f} s in total).")
@@ -179,20 +179,19 @@ def _compare_with_baselines(out: Path) -> None:
     )
 
 
-def _classify_chapters(out: Path, steps: int) -> None:
+def _classify_chapters(out: Path, steps: int | None) -> None:
     """Fine-tunes mini to classify paragraphs by chapter. Prints a prediction per chapter."""
     chapters = write_chapters(out / "chapters")
     samples = [texts[0] for texts in chapters.values()]
     questions = "".join(f"{text}\n" for text in samples)
     (out / "chapters" / "asked.txt").write_text(questions, encoding="utf-8")
     here = shlex.quote(str(out))
+    given = f"--train_step={steps} --warmup_step={steps // 10}" if steps else ""
     run(
         f"""run_classifier --task_name=custom --train_file={here}/chapters/train.csv
         --dev_file={here}/chapters/dev.csv --text_a_column=paragraph --label_column=chapter
         --albert_hub_module_handle=mini --output_dir={here}/classifier --do_train --do_eval
-        --max_seq_length=80 --train_batch_size=16 --learning_rate=1.5e-4 --train_step={steps}
-        --warmup_step={steps // 10} --save_checkpoints_steps={steps}
-        --log_steps={math.ceil(steps / 5)} --predict_file={here}/chapters/asked.txt
+        --max_seq_length=80 --log_steps=20 {given} --predict_file={here}/chapters/asked.txt
         --predict_output_file={here}/chapters/answers.tsv"""
     )
     (results,) = read_evaluations(str(out / "classifier")).values()

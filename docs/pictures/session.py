@@ -21,9 +21,8 @@ albert_tf fill_mask --model_dir=mini \\
     """\
 albert_tf run_token_classifier --output_dir=tagger \\
     --train_file=train.conll --dev_file=dev.conll \\
-    --do_train --do_eval --train_step=300 \\
-    --albert_hub_module_handle=mini \\
-    --learning_rate=3e-4 --max_seq_length=64
+    --do_train --do_eval --max_seq_length=64 \\
+    --albert_hub_module_handle=mini
 """,
     """\
 python

@@ -113,24 +113,24 @@ def test_the_number_of_examples_determines_the_steps_of_mini(kind, golden, tmp_p
         ((steps, examples),) = re.findall(r"plan: steps=(\d+) .* examples=(\d+)", caplog.text)
         return int(steps), int(examples), "`learning_rate`=0.0001" in caplog.text
 
-    few = {"recipe": "auto", "train_batch_size": 32}
-    steps, examples, is_set = planned(**free, **few)
+    steps, examples, is_set = planned(**free, train_batch_size=32)
     assert (steps, is_set) == (96, True)
-    assert planned(**{**free, "learning_rate": 1e-3}, **few) == (96, examples, False)
+    assert planned(**{**free, "learning_rate": 1e-3}, train_batch_size=32) == (96, examples, False)
     many = planned(**free, recipe="auto", train_batch_size=1)
     assert many == (max(96, (6 if kind is TokenRun else 3) * examples), examples, True)
+    assert planned(**free, train_batch_size=1) == many
     given = {"num_train_epochs": 1.5} if kind is SquadRun else {"train_step": 7}
-    assert planned(**{**free, **given}, recipe="auto")[0] < 10
-    assert planned(**{**free, **given}, recipe="none") == (*planned(**given)[:2], False)
-    if kind is not SquadRun:
-        with pytest.raises(ValueError, match="`warmup_step` needs `train_step`"):
-            planned(**{**free, "warmup_step": 0}, recipe="auto")
-        with pytest.raises(ValueError, match="checkpoint"):  # only training needs steps
-            planned(**{**free, "warmup_step": 0}, recipe="auto", do_train=False, do_eval=True)
+    assert planned(**{**free, **given})[0] < 10
+    usual = planned(**free, recipe="none", train_batch_size=5)
+    assert usual[0] != steps
+    assert not usual[2]
+    assert kind is SquadRun or usual[0] == 1000  # the default of `train_step`
+    small.config.replace(num_hidden_layers=3).to_json_file(str(small.config_file))
+    assert planned(**free, train_batch_size=5) == usual  # another shape
 
 
-@pytest.mark.parametrize(("layers", "recipe", "epochs"), [(4, "auto", None), (2, "none", 3.0)])
-def test_fit_uses_the_recipe_of_mini(layers, recipe, epochs, tokenizer, monkeypatch):
+@pytest.mark.parametrize(("layers", "epochs"), [(4, None), (2, 3.0)])
+def test_fit_uses_the_recipe_of_mini(layers, epochs, tokenizer, monkeypatch):
     sizes = {"hidden_size": 384, "num_attention_heads": 6, "intermediate_size": 1536}
     config = AlbertConfig(vocab_size=1000, num_hidden_layers=layers, **sizes)
     model = AlbertForClassification(config, labels=["no", "yes"])
@@ -143,7 +143,7 @@ def test_fit_uses_the_recipe_of_mini(layers, recipe, epochs, tokenizer, monkeypa
         return text_classifier.run_classification.call_args[0][0]
 
     found = settings()
-    assert (found.recipe, found.num_train_epochs, found.learning_rate) == (recipe, epochs, None)
+    assert (found.recipe, found.num_train_epochs, found.learning_rate) == (None, epochs, None)
     assert found.save_checkpoints_steps == 100
     assert settings(validation_data=(["dull"], ["no"])).save_checkpoints_steps == 1
     assert settings(epochs=2).num_train_epochs == 2

@@ -37,6 +37,20 @@ def test_given_values_precede_the_trained_model_the_recipe_and_the_default(caplo
     assert resolve(settings, all_settings).max_seq_length == 300
 
 
+def test_only_models_of_the_size_of_mini_have_a_recipe_by_default():
+    config = AlbertConfig(vocab_size=100, hidden_size=18, num_attention_heads=6)
+    mini = config.replace(hidden_size=384, num_hidden_layers=4, intermediate_size=1536)
+    names = ["learning_rate", "max_seq_length"]
+    for task in ("sts-b", "custom"):  # the second has no published recipe
+        for recipe in (None, "auto"):
+            chosen = recipe_settings(recipe, task, mini, names, is_training=True)
+            assert chosen == {"learning_rate": 1e-4}
+        assert not recipe_settings(None, task, mini, names, is_training=False)
+        assert not recipe_settings("none", task, mini, names, is_training=True)
+        assert not recipe_settings(None, task, config, names, is_training=True)
+    assert len(recipe_settings("v2", "sts-b", mini, names, is_training=True)) == 2
+
+
 @pytest.mark.parametrize(
     "kind", [ClassificationSettings, TokenClassificationSettings, MultipleChoiceSettings]
 )
@@ -44,13 +58,18 @@ def test_epochs_are_converted_to_steps(kind):
     settings = kind(
         output_dir="unused", num_train_epochs=2.5, train_batch_size=4, warmup_proportion=0.3
     )
-    context = SimpleNamespace(chooses_steps=False)
+    context = SimpleNamespace(chooses_steps=False, given_warmup=None, task_name="tokens")
     job = SimpleNamespace(settings=resolve(settings), context=context)
     config = Job.optimizer_config(job, num_examples=21)  # 6 batches per epoch
     assert (config.num_train_steps, config.num_warmup_steps) == (15, 4)
     job.settings = resolve(kind(output_dir="unused", train_step=7, warmup_step=2))
     config = Job.optimizer_config(job, num_examples=21)
     assert (config.num_train_steps, config.num_warmup_steps) == (7, 2)
+    context.chooses_steps = True  # the recipe of `mini`
+    config = Job.optimizer_config(job, num_examples=801)  # 26 batches of 32 per epoch
+    assert (config.num_train_steps, config.num_warmup_steps) == (156, 15)
+    context.given_warmup = 0
+    assert Job.optimizer_config(job, num_examples=801).num_warmup_steps == 0
 
 
 @pytest.mark.parametrize(
