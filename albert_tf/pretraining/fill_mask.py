@@ -25,19 +25,12 @@ MASK = "[MASK]"
 
 
 class Candidate(NamedTuple):
-    """A token that may replace a [MASK].
+    """A token that may replace a [MASK]."""
 
-    Attributes:
-        token: the text of the token, such as "by" or, inside a word, "ing".
-        probability: the probability in [0, 1].
-        sequence: the text with this token, and with the most probable token for every other [MASK].
-        piece: the token in the vocabulary, such as "▁by" or "##ing".
-    """
-
-    token: str
-    probability: float
-    sequence: str
-    piece: str
+    token: str  # its text, such as "by" or, inside a word, "ing"
+    probability: float  # in [0, 1]
+    sequence: str  # the text with this token, and with the best token for every other [MASK]
+    piece: str  # the token in the vocabulary, such as "▁by" or "##ing"
 
 
 class FillMask:
@@ -140,34 +133,28 @@ class FillMask:
         return found
 
     def _candidates(
-        self, text: str, ids: list[list[int]], probabilities: list[list[float]]
+        self, text: str, ids: list[list[int]], values: list[list[float]]
     ) -> list[list[Candidate]]:
         best, pieces = [first for first, *_ in ids], self.tokenizer.tokens
-        return [
-            [
-                Candidate(
-                    self._text(i).strip() or pieces[i],
-                    probability,
-                    self._filled(text, [*best[:place], i, *best[place + 1 :]]),
-                    pieces[i],
-                )
-                for i, probability in zip(ids[place], probabilities[place], strict=True)
-            ]
-            for place in range(len(best))
-        ]
 
-    def _text(self, index: int) -> str:
-        """Returns the text of a token, with a blank in front unless it continues a word."""
-        unknown = self.tokenizer.unk_id
-        text = self.tokenizer.decode([unknown, index], skip_special_tokens=False)
+        def candidate(place: int, i: int, probability: float) -> Candidate:
+            sequence = self._filled(text, [*best[:place], i, *best[place + 1 :]])
+            token = self._text(i).strip() or pieces[i]
+            return Candidate(token, probability, sequence, pieces[i])
+
+        rows = enumerate(zip(ids, values, strict=True))
+        return [[candidate(place, *pair) for pair in zip(*row, strict=True)] for place, row in rows]
+
+    def _text(self, i: int) -> str:
+        """Returns the text of a token, with a blank in front unless the token continues a word."""
+        text = self.tokenizer.decode([self.tokenizer.unk_id, i], skip_special_tokens=False)
         return text.removeprefix(self.tokenizer.unk_token)
 
     def _filled(self, text: str, ids: Sequence[int]) -> str:
         """Returns the text with tokens in place of its [MASK]."""
         filled, *parts = text.split(MASK)
         for i, part in zip(ids, parts, strict=True):
-            token = self._text(i)
-            if not token.startswith(" "):
+            if not (token := self._text(i)).startswith(" "):
                 filled = filled.rstrip()
             elif self.tokenizer.tokens[i].startswith(WORD_START) and filled[-1:].isalnum():
                 filled += " "
