@@ -1,6 +1,7 @@
 """Prints what a pretrained model predicts for masked tokens of texts.
 
-Each prediction is printed with its probability.
+Each prediction is printed with its probability. Then, the text is printed with the most probable
+tokens filled in.
 
     albert_tf fill_mask --model_dir=mini --text='The capital of France is [MASK].'
 """
@@ -50,6 +51,7 @@ def run(settings: FillMaskSettings) -> None:
                 print(
                     "  " + "  ".join(f"{visible(c.token)} {c.probability:.1%}" for c in candidates)
                 )
+            print(f"  {visible(blanks[0][0].sequence)}")
 
 
 main = command(__name__, __doc__, FLAGS, run, devices="all")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -19,16 +19,18 @@ from albert_tf.data.sequences import log_truncated
 from albert_tf.modeling.answering import rounded_model
 from albert_tf.modeling.encoder import lora_rank
 from albert_tf.modeling.models import AlbertForPretraining
-from albert_tf.tokenization.base import Tokenizer
+from albert_tf.tokenization.base import WORD_START, Tokenizer
 
 MASK = "[MASK]"
 
 
 class Candidate(NamedTuple):
-    """A token and its probability in [0, 1]."""
+    """A token that may replace a [MASK]."""
 
-    token: str
-    probability: float
+    token: str  # its text, such as "by" or, inside a word, "ing"
+    probability: float  # in [0, 1]
+    sequence: str  # the text with this token, and with the best token for every other [MASK]
+    piece: str  # the token in the vocabulary, such as "▁by" or "##ing"
 
 
 class FillMask:
@@ -126,12 +128,43 @@ class FillMask:
             batches += [members[start : start + size] for start in range(0, len(members), size)]
         for batch in progress(batches, "filling in"):
             filled = self._fill([rows[index] for index in batch], top_k)
-            for index, blanks in zip(batch, filled, strict=True):
-                found[index] = blanks
+            for index, (ids, values) in zip(batch, filled, strict=True):
+                found[index] = self._candidates(given[index], ids, values)
         return found
 
-    def _fill(self, rows: Sequence[list[int]], top_k: int) -> list[list[list[Candidate]]]:
-        """Returns the candidates for texts with equal numbers of tokens and of [MASK]."""
+    def _candidates(
+        self, text: str, ids: list[list[int]], values: list[list[float]]
+    ) -> list[list[Candidate]]:
+        best, pieces = [first for first, *_ in ids], self.tokenizer.tokens
+
+        def candidate(place: int, i: int, probability: float) -> Candidate:
+            sequence = self._filled(text, [*best[:place], i, *best[place + 1 :]])
+            token = self._text(i).strip() or pieces[i]
+            return Candidate(token, probability, sequence, pieces[i])
+
+        rows = enumerate(zip(ids, values, strict=True))
+        return [[candidate(place, *pair) for pair in zip(*row, strict=True)] for place, row in rows]
+
+    def _text(self, i: int) -> str:
+        """Returns the text of a token, with a blank in front unless the token continues a word."""
+        text = self.tokenizer.decode([self.tokenizer.unk_id, i], skip_special_tokens=False)
+        return text.removeprefix(self.tokenizer.unk_token)
+
+    def _filled(self, text: str, ids: Sequence[int]) -> str:
+        """Returns the text with tokens in place of its [MASK]."""
+        filled, *parts = text.split(MASK)
+        for i, part in zip(ids, parts, strict=True):
+            if not (token := self._text(i)).startswith(" "):
+                filled = filled.rstrip()
+            elif self.tokenizer.tokens[i].startswith(WORD_START) and filled[-1:].isalnum():
+                filled += " "
+            filled += token.strip() + part
+        return filled
+
+    def _fill(
+        self, rows: Sequence[list[int]], top_k: int
+    ) -> Iterator[tuple[list[list[int]], list[list[float]]]]:
+        """Returns ids and probabilities for texts with equal numbers of tokens and of [MASK]."""
         ids = np.array(rows, np.int32)
         _, columns = np.nonzero(ids == self.tokenizer.mask_id)
         positions = columns.reshape(len(rows), -1).astype(np.int32)
@@ -145,14 +178,7 @@ class FillMask:
                 "The model's masked_lm_logits are not finite. The weights are damaged, or the "
                 "training diverged. Use another checkpoint."
             )
-        names = self.tokenizer.tokens
-        return [
-            [
-                [Candidate(names[i], p) for i, p in zip(*blank, strict=True)]
-                for blank in zip(*text, strict=True)
-            ]
-            for text in zip(tokens.numpy().tolist(), values.numpy().tolist(), strict=True)
-        ]
+        return zip(tokens.numpy().tolist(), values.numpy().tolist(), strict=True)
 
     def _encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the ids of the tokens of each text, truncated and with special tokens."""

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from drawing import BLUE, GREEN, GREY, RED, YELLOW, Drawing
 
-WIDTH, GAP, HEIGHT = 248, 26, 122
-# Title, modules in albert_tf/ and color of each box, row by row.
-ROWS = {
+WIDTH, GAP, HEIGHT, STEP = 270, 90, 94, 118  # STEP: from one row to the next
+# Title, modules in albert_tf/ and color of each box, from top to bottom.
+COLUMNS = {
     "pretraining": (
         ("text files", ("pretraining/corpus.py", "data/files.py"), GREY),
         (
@@ -59,23 +59,23 @@ ROWS = {
 
 
 def draw(path: str) -> None:
-    """Draws both rows, and how a pretrained model gets from one into the other."""
-    picture = Drawing(6 * WIDTH + 5 * GAP + 20, 2 * HEIGHT + 150)
-    bottoms = {}
-    for number, (row, boxes) in enumerate(ROWS.items()):
-        bottom = bottoms[row] = 10 + (1 - number) * (HEIGHT + 90)
-        picture.label(12, bottom + HEIGHT + 17, row, size=11, align="left")
-        for place, (title, modules, color) in enumerate(boxes):
-            left = 10 + place * (WIDTH + GAP)
+    """Draws both columns, and how a pretrained model gets from one into the other."""
+    height = 6 * STEP + 24
+    picture = Drawing(2 * WIDTH + GAP + 20, height)
+    for number, (column, boxes) in enumerate(COLUMNS.items()):
+        left = 10 + number * (WIDTH + GAP)
+        middle = left + WIDTH / 2
+        picture.label(middle, height - 16, column, size=12)
+        for row, (title, modules, color) in enumerate(boxes):
+            bottom = height - 32 - HEIGHT - row * STEP
             picture.box(left, bottom, WIDTH, HEIGHT, title, *modules, color=color, code=True)
-            if place:
-                picture.arrow((left - GAP, bottom + HEIGHT / 2), (left, bottom + HEIGHT / 2))
-    top, below = bottoms["pretraining"], bottoms["fine-tuning"] + HEIGHT
-    step = 10 + 3.5 * WIDTH + 3 * GAP
-    last = 10 + 5.5 * WIDTH + 5 * GAP
-    picture.arrow((last - 60, top), (step + 40, below))
-    picture.arrow((last, top), (last, below))
-    picture.label(step + 30, (top + below) / 2 + 12, "--init_checkpoint, any format", align="right")
+            if row:
+                picture.arrow((middle, bottom + STEP), (middle, bottom + HEIGHT))
+    step, last = (height - 32 - HEIGHT / 2 - row * STEP for row in (3, 5))
+    right = 10 + WIDTH
+    picture.arrow((right, last + 20), (right + GAP, step))
+    picture.arrow((right, last), (right + GAP, last))
+    picture.label(right + GAP / 2, step + 24, "weights,\nany format", size=10)
     picture.save(path)
 
 

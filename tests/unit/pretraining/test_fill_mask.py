@@ -4,12 +4,14 @@ import re
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from albert_tf.checkpoints.model_directory import ModelDirectory
 from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.modeling.original_names import original_names
 from albert_tf.pretraining.fill_mask import FillMask
+from albert_tf.tokenization.word_piece import WordPieceTokenizer
 from tests import text_models
 from tests.text_models import assert_rejected
 
@@ -39,7 +41,7 @@ def test_each_mask_gets_its_most_probable_tokens(filler, tokenizer):
     (blanks,) = filler(["The [MASK] was 9, and [MASK]."], top_k=3)
     assert len(blanks) == 2
     for candidates in blanks:
-        assert [c.token for c in candidates[:2]] == [tokenizer.tokens[100], tokenizer.tokens[200]]
+        assert [c.piece for c in candidates[:2]] == [tokenizer.tokens[100], tokenizer.tokens[200]]
         np.testing.assert_allclose(
             [c.probability for c in candidates], [0.75, 0.25, 0.0], rtol=1e-5, atol=1e-5
         )
@@ -54,9 +56,39 @@ def test_embeddings_without_tokens_are_not_candidates(tokenizer):
     variables["cls/predictions/output_bias"].assign(bias)
     ((candidates,),) = FillMask(model, tokenizer)(["The [MASK]."], top_k=2000)
     assert len(candidates) == 1000
-    assert [c.token for c in candidates[:2]] == [tokenizer.tokens[100], tokenizer.tokens[200]]
+    assert [c.piece for c in candidates[:2]] == [tokenizer.tokens[100], tokenizer.tokens[200]]
     found = [c.probability for c in candidates[:2]]
     np.testing.assert_allclose(found, [0.15, 0.05], rtol=1e-4)
+
+
+PIECES = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]", "play", "##ing", "法", "by", "."]
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces", "tokens", "sequence"),
+    [
+        ("The film [MASK] Him.", ["▁was"], ["was"], "The film was Him."),
+        ("The film[MASK]", ["▁was"], ["was"], "The film was"),
+        ("(The [MASK]) [MASK]", ["s", "▁was"], ["s", "was"], "(Thes) was"),
+        ("([MASK]) [MASK]", ["▁was", "."], ["was", "."], "(was)."),
+        ("Is [MASK]", ["▁"], ["▁"], "Is"),
+        ("[MASK] it", ["play"], ["play"], "play it"),
+        ("[MASK] [MASK] it", ["play", "##ing"], ["play", "ing"], "playing it"),
+        ("巴黎是[MASK]国[MASK] [MASK]", ["法", ".", "by"], ["法", ".", "by"], "巴黎是法国. by"),
+    ],
+)
+def test_filled_texts(tokenizer, text, pieces, tokens, sequence):
+    if not {*pieces} <= {*tokenizer.tokens}:
+        tokenizer = WordPieceTokenizer(PIECES)
+    config = CONFIG.replace(vocab_size=len(tokenizer))
+    ids = tokenizer.convert_tokens_to_ids(pieces)
+    filler = FillMask(AlbertForPretraining(config), tokenizer)
+    filler._compute = lambda inputs: {"masked_lm_logits": tf.one_hot([ids], len(tokenizer)) * 9}
+    ((*blanks,),) = filler([text], top_k=2)
+    assert [blank[0].piece for blank in blanks] == pieces
+    assert [blank[0].token for blank in blanks] == tokens
+    assert {blank[0].sequence for blank in blanks} == {sequence}
+    assert all(blank[1].sequence != sequence for blank in blanks)
 
 
 @pytest.mark.parametrize(
