@@ -46,6 +46,10 @@ def pytest_configure(config):
     gc.freeze()
 
 
+def pytest_collection_finish():
+    gc.freeze()  # also the modules and tests that were collected
+
+
 def pytest_make_parametrize_id(val, argname):
     """Names bytes after their parameter: gzip files contain the time, and names must not change."""
     return argname if isinstance(val, bytes) else None

@@ -234,5 +234,5 @@ class Workspace:
         self._must_work(script, {**flags, "save_checkpoints_steps": 1})
 
     def _must_work(self, script: str, flags: dict[str, Any]) -> None:
-        result = Program(script, self.folder, flags).wait(600)
+        result = Program(script, self.folder, flags).wait()
         assert result.code == 0, result.output

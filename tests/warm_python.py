@@ -10,6 +10,7 @@ servers end with the process of the given ID.
 """
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -87,9 +88,16 @@ def main(folder: str, process: str, root: str, *modules: str) -> None:
     if os.fork() == 0:
         name = "warm"
         sys.path.insert(0, root)
-        for module in modules:
-            importlib.import_module(module)
-        importlib.import_module("tests.pictures").skip()
+        try:
+            for module in modules:
+                importlib.import_module(module)
+            importlib.import_module("tests.pictures").skip()
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)  # clients do not wait any longer
+            raise
+    # Collections in a program would copy the pages of a million objects, one CPU second in total.
+    gc.collect()
+    gc.freeze()
     _serve(Path(folder, name), os.pidfd_open(int(process)))
     shutil.rmtree(folder, ignore_errors=True)
 

@@ -16,7 +16,7 @@ from albert_tf.data.files import match_files
 from albert_tf.data.tfrecord import RecordError, count_records
 from albert_tf.pretraining.record_checks import check_record_files, check_sentence_pairs
 from albert_tf.pretraining.record_specs import pretraining_feature_specs
-from tests.programs import ROOT, command_line
+from tests.programs import ROOT, TIMEOUT, command_line
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +102,7 @@ def test_a_killed_worker_process_ends_the_command(
         assert process.poll() is None, process.communicate()
         time.sleep(0.001)
     os.kill(workers[-1], signal.SIGKILL)
-    _, log = process.communicate(timeout=60)
+    _, log = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 1
     assert "Traceback" not in log
     assert log.count("error:") == 1

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.programs import ROOT
+from tests.programs import ROOT, TIMEOUT
 
 DEMO = ["requirements.txt"]
 DOCS = ["requirements.txt", "docs.txt", "beam.txt", "onnx.txt"]
@@ -39,7 +39,7 @@ case "$*" in
     echo $files >>installations
     was_half=$(ls "$site/half" 2>/dev/null)
     touch "$site/half"
-    [ -z "${PAUSE:-}" ] || { touch paused; sleep 60; }
+    [ -z "${PAUSE:-}" ] || { touch paused; sleep 3600; }
     [ -n "$was_half" ] || rm "$site/half" ;;
   *) ! [ -f "$site/half" ] ;;
 esac
@@ -84,7 +84,7 @@ class Clone:
 
     def run(self, script: str) -> None:
         process = self.start(script)
-        output, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=TIMEOUT)
         assert process.returncode == 0, output
 
     def installations(self) -> list[list[str]]:
@@ -135,7 +135,7 @@ def test_an_unsupported_python_is_named(clone):
     clone.add_program("old", "#!/bin/sh\necho 3.9\n")
     for python, found in (("old", "(3.9)"), ("no-such-python", "(does not run)")):
         process = clone.start("demo", PYTHON=python)
-        output, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=TIMEOUT)
         assert process.returncode != 0
         assert f"Found: {python} {found}" in output
         assert not (clone.folder / ".venv").exists()

@@ -20,13 +20,12 @@ from nbformat.v4 import new_code_cell
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.squad.question_answerer import QuestionAnswerer
 from scripts.run_notebooks import METADATA
-from tests.programs import ROOT, warm_python
+from tests.programs import ROOT, TIMEOUT, warm_python
 from tests.small_model import small_config
 from tests.squad_run import questions, write_squad
 from tests.text_models import write_model
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-CELL_SECONDS = 300
 # Log lines of TensorFlow, progress bars, and warnings of this package about tiny settings.
 _EXPECTED_ON_STDERR = re.compile(
     r"[IWE]\d{4} |WARNING: All log messages before absl|.*\d(%\||batch )|INFO: Created "
@@ -94,7 +93,8 @@ def run_notebook(name: str, folder: Path, **parameters: Any) -> NotebookRun:
     }
     client = NotebookClient(
         notebook,
-        timeout=CELL_SECONDS,
+        timeout=TIMEOUT,
+        startup_timeout=TIMEOUT,
         kernel_name="python3",
         coalesce_streams=True,  # as a browser shows them
         resources={"metadata": {"path": str(folder)}},

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.pretraining_run import PretrainingRun, assert_same_bits, read_checkpoint
-from tests.programs import ROOT, command_line, run_program
+from tests.programs import ROOT, TIMEOUT, command_line, run_program
 from tests.run_in_process import assert_unchanged, tree
 
 SCRIPT = "run_ablations.py"
@@ -81,13 +81,13 @@ def test_sigterm_ends_the_current_training(tmp_path):
         program = subprocess.Popen(
             [sys.executable, SCRIPT, *arguments], cwd=ROOT, stdout=printed, stderr=printed
         )
-    until = time.monotonic() + 100
+    until = time.monotonic() + TIMEOUT
     while not (log.exists() and "random weights" in log.read_text()):
         assert time.monotonic() < until, (tmp_path / "printed.txt").read_text()
         time.sleep(0.2)
     assert processes_with(str(output)) == 2
     program.terminate()
-    assert program.wait(30) == 128 + signal.SIGTERM
+    assert program.wait(TIMEOUT) == 128 + signal.SIGTERM
     assert processes_with(str(output)) == 0
 
 

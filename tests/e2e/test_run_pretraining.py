@@ -11,7 +11,7 @@ import tensorflow as tf
 from albert_tf.cli import run_pretraining
 from albert_tf.cli.flags import DRY_RUN_PASSED
 from tests.pretraining_run import SCRIPT, PretrainingRun, assert_same_bits, read_checkpoint
-from tests.programs import Program
+from tests.programs import TIMEOUT, Program
 from tests.run_in_process import assert_unchanged, logged_plan, run_here, tree
 from tests.small_records import plain_columns, pretraining_columns, write_records
 
@@ -167,7 +167,7 @@ class TestEvaluation:
             do_eval=True,
             eval_checkpoint="all",
             num_train_steps=80,
-            watch_secs=60.0,
+            watch_secs=TIMEOUT,
         )
         assert training.wait().code == 0
         steps = [int(step) for step in re.findall(r"global_step = (\d+)", printed)]

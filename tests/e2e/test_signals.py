@@ -7,16 +7,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from string import ascii_lowercase
 
 import pytest
 
 from tests.pretraining_run import PretrainingRun
-from tests.programs import ROOT, command_line
+from tests.programs import ROOT, TIMEOUT, command_line
 
 
 def wait_until(condition, program):
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + TIMEOUT
     while not condition():
         assert program.poll() is None, program.communicate()
         assert time.monotonic() < deadline
@@ -35,6 +34,12 @@ def start(*arguments):
         text=True,
         start_new_session=True,
     )
+
+
+def cpu_seconds(process):
+    """Returns the CPU time of a process, which may have ended."""
+    *_, fields = Path(f"/proc/{process}/stat").read_text().rpartition(") ")
+    return sum(map(int, fields.split()[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
 def assert_stopped(status, printed, number):
@@ -71,7 +76,7 @@ def test_a_signal_during_the_import_of_tensorflow(tmp_path):
     maps = Path(f"/proc/{program.pid}/maps")
     wait_until(lambda: "libtensorflow" in maps.read_text(), program)
     program.send_signal(signal.SIGINT)
-    printed, _ = program.communicate(timeout=60)
+    printed, _ = program.communicate(timeout=TIMEOUT)
     assert_stopped(program.returncode, printed, signal.SIGINT)
     assert not output.exists()
 
@@ -80,16 +85,22 @@ def test_a_signal_during_the_import_of_tensorflow(tmp_path):
     "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
 )
 def test_a_signal_stops_the_training_of_a_vocabulary(tmp_path, number):
-    draw = random.Random(2)
-    words = ["".join(draw.choices(ascii_lowercase, k=draw.randint(2, 9))) for _ in range(30_000)]
-    lines = (" ".join(draw.choices(words, k=12)) for _ in range(20_000))
+    text = random.Random(2).randbytes(2_000_000).hex()
+    lines = (text[place : place + 80] for place in range(0, len(text), 80))
     (tmp_path / "text.txt").write_text("\n".join(lines))
-    flags = {"input_file": tmp_path / "text.txt", "model_prefix": tmp_path / "vocabulary"}
+    flags = {
+        "input_file": tmp_path / "text.txt",
+        "model_prefix": tmp_path / "vocabulary",
+        "vocab_size": 8000,
+    }
     program = start("-m", "albert_tf.cli.train_sentencepiece", *command_line(flags))
-    # The trainer starts 16 threads, but then it needs 5 more seconds on an idle machine.
+    # The trainer has started its threads and needs 12 more CPU seconds.
     wait_until(lambda: len(os.listdir(f"/proc/{program.pid}/task")) > 8, program)
+    before = cpu_seconds(program.pid)
     program.send_signal(number)
-    printed, _ = program.communicate(timeout=2)
+    os.waitid(os.P_PID, program.pid, os.WEXITED | os.WNOWAIT)
+    assert cpu_seconds(program.pid) - before < 4
+    printed, _ = program.communicate(timeout=TIMEOUT)
     assert_stopped(program.returncode, printed, number)
     assert os.listdir(tmp_path) == ["text.txt"]
 
@@ -111,9 +122,9 @@ def test_a_terminal_signal_stops_the_worker_processes_of_record_creation(tmp_pat
     program = start("create_pretraining_data.py", *command_line(flags))
     wait_until(lambda: os.path.exists(run.output) and run.files_of(".tokens.*/*"), program)
     os.killpg(program.pid, number)
-    printed, _ = program.communicate(timeout=60)
+    printed, _ = program.communicate(timeout=TIMEOUT)
     assert_stopped(program.returncode, printed, number)
     (tmp_path / "text.txt").write_text(text)
     program = start("create_pretraining_data.py", *command_line(flags))
-    assert program.wait(timeout=60) == 0, program.communicate()
+    assert program.wait(timeout=TIMEOUT) == 0, program.communicate()
     assert run.files_of("*") == [".records.vocabulary", "records"]

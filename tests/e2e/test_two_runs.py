@@ -8,12 +8,13 @@ import pytest
 
 from tests.classifier_run import ClassifierRun
 from tests.pretraining_run import PretrainingRun
+from tests.programs import TIMEOUT
 from tests.run_in_process import assert_unchanged, tree
 
 ENDLESS = 10**6
 WATCHING = {
     **{"do_train": False, "do_eval": True, "eval_checkpoint": "all"},
-    **{"num_train_steps": ENDLESS, "watch_secs": 300.0},
+    **{"num_train_steps": ENDLESS, "watch_secs": TIMEOUT},
 }
 
 

@@ -34,9 +34,10 @@ from tqdm import tqdm
 from albert_tf.data.errors import UserError
 from tests.fuzz.mutations import damage_bytes
 from tests.fuzz.parsers import NEED_TORCH, PARSERS, UNKNOWN, Parser
+from tests.programs import TIMEOUT
 
 EQUAL, READ, ERROR = GOOD = "equal", "read", "clear error"
-MAX_SECONDS = 60  # per file
+MAX_SECONDS = 60  # of CPU time per file
 _MAX_MEMORY = 4 << 30  # bytes per process, in addition to those after the start
 _MAX_ERROR = 2000  # characters
 _MAX_SHOWN = 5  # failures per parser and kind
@@ -128,7 +129,8 @@ def _read_in_child(parser: Parser, numbers: range, results: Path, printed: Path)
         sys.stdout = sys.stderr = os.fdopen(2, "w", buffering=1)
         os.chdir(results.parent / "files")
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends the process, also in native code
+        for number in (signal.SIGPROF, signal.SIGALRM):  # end the process, also in native code
+            signal.signal(number, signal.SIG_DFL)
         for folder in parser.folders:
             outcome = judge(parser, folder, (folder / parser.file).read_bytes())
             assert outcome[0] in (EQUAL, READ), f"{folder}: {outcome}"
@@ -137,7 +139,8 @@ def _read_in_child(parser: Parser, numbers: range, results: Path, printed: Path)
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
         with open(results, "wb", buffering=0) as file:
             for number in numbers:
-                signal.alarm(MAX_SECONDS)
+                signal.setitimer(signal.ITIMER_PROF, MAX_SECONDS)
+                signal.alarm(int(TIMEOUT))
                 outcome = judge(parser, *damaged(parser, number))
                 file.write(json.dumps([number, *outcome]).encode() + b"\n")
         status = 0

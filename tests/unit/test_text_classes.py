@@ -29,6 +29,7 @@ from albert_tf.cli import fill_mask
 from albert_tf.labels import Labels
 from albert_tf.modeling.answering import RoundedModel
 from tests.choice_run import choices
+from tests.programs import TIMEOUT
 from tests.squad_run import questions
 from tests.text_models import CONFIG, write_model
 
@@ -214,7 +215,7 @@ def test_batches_in_bfloat16_that_are_computed_at_once(directories, monkeypatch)
     def first_two_meet(self, inputs):
         calls.append(1)
         if len(calls) <= 2:
-            both.wait(60)  # fails if the second batch starts after the first has ended
+            both.wait(TIMEOUT)  # fails if the second batch starts after the first has ended
         return compute(self, inputs)
 
     directory = directories["TextClassifier"]

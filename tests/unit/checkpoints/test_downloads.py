@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tarfile
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from albert_tf.checkpoints.formats import open_model, open_weights
 from albert_tf.checkpoints.model_choice import choose_model
 from albert_tf.checkpoints.report import DamagedError, LoadError
 from tests.full_disk import file_size_limit
+from tests.programs import TIMEOUT
 
 ROOT = Path(albert_tf.__file__).parents[1]
 MINI = ROOT / "albert_tf" / "pretrained" / "mini"
@@ -64,7 +66,7 @@ class Server:
         headers = {"Content-Length": self.length or len(body)}
         if self.release:
             self._send(request, 200, headers, body[:1])
-            self.release.wait(60)
+            self.release.wait(TIMEOUT)
             return request.wfile.write(body[1:])
         return self._send(request, 200, headers, body)
 
@@ -309,11 +311,11 @@ class TestWithoutNetwork:
         assert open_model(address).format == "tf1_hub"
 
 
-_FETCH = """
+_FETCH = f"""
 import sys
 from albert_tf.checkpoints import downloads
 from albert_tf.checkpoints.archives import local_directory
-downloads._ADDRESS = sys.argv[1]
+downloads._ADDRESS, downloads._TIMEOUT = sys.argv[1], {TIMEOUT}
 print(local_directory("base_v2"))
 assert "tensorflow" not in sys.modules
 """
@@ -335,12 +337,14 @@ def test_concurrent_and_killed_downloads(server, home):
     killed = fetching()
     while not server.requests:
         assert killed.poll() is None
+        time.sleep(0.01)
     (leftover,) = glob.glob(f"{home}/.albert_base_v2.tar.gz.tmp-*")
     killed.kill()
     killed.communicate()
     both = [fetching() for _ in range(2)]
     while server.requests < 3:
         assert None in [process.poll() for process in both]
+        time.sleep(0.01)
     server.release.set()
     for process in both:
         output, errors = process.communicate()

@@ -13,6 +13,7 @@ import pytest
 from jupyter_client.manager import start_new_kernel
 
 from albert_tf.data.parallel import worker_processes
+from tests.programs import TIMEOUT
 
 
 @pytest.mark.parametrize("number", [1, 2])
@@ -62,13 +63,17 @@ def test_a_process_that_is_killed_while_it_starts_is_an_error(delay):
     assert not active_children()
 
 
+def sleep(shared: bytes, seconds: int) -> None:
+    time.sleep(seconds)
+
+
 def test_a_killed_process_does_not_wait_for_stopped_processes():
     with worker_processes(2, bytes(1 << 20)) as run:
         stopped, killed = active_children()
         os.kill(stopped.pid, signal.SIGSTOP)
         threading.Timer(0.1, killed.kill).start()
         with pytest.raises(ChildProcessError):
-            list(run(bytes.count, [b"a"] * 9))
+            list(run(sleep, [3600] * 9))  # the killed process works until then
     assert not active_children()
 
 
@@ -115,10 +120,10 @@ def test_progress_is_shown_in_notebooks():
     code = "from albert_tf.data.parallel import progress_bar as bar; [*bar(range(3), desc='steps')]"
     missing = "import sys; sys.modules['ipywidgets'] = None; "
     widgets, texts = [], []
-    manager, client = start_new_kernel()
+    manager, client = start_new_kernel(startup_timeout=TIMEOUT)
     try:
         for program, messages in ((code, widgets), (missing + code, texts)):
-            client.execute_interactive(program, output_hook=messages.append, timeout=600)
+            client.execute_interactive(program, output_hook=messages.append, timeout=TIMEOUT)
     finally:
         manager.shutdown_kernel(now=True)
     kinds = [message["header"]["msg_type"] for message in widgets]

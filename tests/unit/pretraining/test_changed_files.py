@@ -140,7 +140,7 @@ def test_emptying_all_files_ends_a_run(tmp_path):
         assert running.is_running(), running.printed()
     for path in run.files:
         os.truncate(path, 0)
-    result = running.wait(60)
+    result = running.wait()
     assert result.code == 1
     assert "was changed while it was in use" in result.output
     assert "Traceback" not in result.output

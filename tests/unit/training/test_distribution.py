@@ -31,7 +31,7 @@ from albert_tf.training.strategies import (
     split_cpu,
     with_xla,
 )
-from tests.programs import warm_python
+from tests.programs import TIMEOUT, warm_python
 
 
 def test_models_of_two_sizes_can_be_mirrored_in_one_process():
@@ -176,7 +176,7 @@ def test_a_port_in_use_is_named():
             capture_output=True,
             text=True,
             check=True,
-            timeout=120,
+            timeout=TIMEOUT,
         )
     assert f"port of {workers[0]}" in done.stdout
     assert workers[1] not in done.stdout

@@ -2,13 +2,13 @@
 
 import json
 import threading
-import time
 
 import pytest
 import tensorflow as tf
 
 from albert_tf.training.interruption import TrainingInterrupted
 from albert_tf.training.training_input import TrainingInput
+from tests.programs import TIMEOUT
 from tests.small_records import pretraining_columns, write_records
 from tests.small_training import (
     SignallingLog,
@@ -45,16 +45,15 @@ def test_order_of_batches_that_were_read_ahead(source):
 
 
 def test_reading_ahead_has_its_own_thread(source):
-    seen = []
+    seen, called = [], threading.Event()
 
     def prepare(batches):
         seen.append(threading.current_thread())
+        called.set()
         return numbers(batches)
 
     source.read_ahead(1, prepare)
-    deadline = time.monotonic() + 60
-    while not seen and time.monotonic() < deadline:
-        time.sleep(0.001)
+    assert called.wait(TIMEOUT)
     assert source.take(1, prepare) == [0]
     assert seen[0] is not threading.current_thread()
 
