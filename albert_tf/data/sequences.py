@@ -14,8 +14,6 @@ from albert_tf.data.errors import UserError
 # Length of batches. "longest": the length of the longest sequence; "buckets": one of a few lengths,
 # so that few shapes are compiled; "max": `max_seq_length`.
 PADDINGS = ("longest", "buckets", "max")
-MANY_TRUNCATED = 0.1  # share of truncated training texts above which a warning is logged
-_COMPLETE = 0.95  # share of complete texts with the recommended length
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,21 +125,17 @@ def check_room(is_pair: bool, max_length: int, name: str = "max_seq_length") -> 
         )
 
 
-def log_truncated(lengths: np.ndarray, max_seq_length: int, warn_above: float = 0.0) -> None:
-    """Logs how many texts are truncated, if any; as a warning if their share is above a limit.
+def log_truncated(lengths: np.ndarray, max_seq_length: int, warn_above: float = 0.1) -> None:
+    """Logs the share of texts, with `lengths` tokens, that are truncated, unless it is 0.
 
-    `lengths` are the numbers of tokens before truncation, integer [N].
+    If the share exceeds `warn_above`, the log line is a warning.
     """
-    share = float((lengths > max_seq_length).mean()) if len(lengths) else 0.0
-    text = f"{share:.1%} of {len(lengths)} texts are truncated to {max_seq_length} tokens"
-    if share > warn_above > 0:
-        enough = int(np.quantile(lengths, _COMPLETE, method="inverted_cdf"))
-        text += (
-            f". Set `max_seq_length`={enough} to keep {_COMPLETE:.0%} of them complete; the limit "
-            "is the number of positions of the model, usually 512"
-        )
-    if share:
-        logging.log(logging.WARNING if share > warn_above else logging.INFO, text)
+    if share := float(np.mean(lengths > max_seq_length)) if len(lengths) else 0.0:
+        level = logging.WARNING if share > warn_above else logging.INFO
+        enough = np.quantile(lengths, 0.95, method="inverted_cdf")
+        text = "%.1f%% of %d texts have more than `max_seq_length`=%d tokens and are truncated. "
+        text += "With `max_seq_length`=%d, 95%% are complete"
+        logging.log(level, text, 100 * share, len(lengths), max_seq_length, enough)
 
 
 def starts_of(lengths: np.ndarray) -> np.ndarray:

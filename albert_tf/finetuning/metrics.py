@@ -17,7 +17,7 @@ from scipy import special, stats
 from albert_tf.data.files import write_file
 from albert_tf.data.tables import LABEL_SEPARATOR
 from albert_tf.labels import Labels, label_cell
-from albert_tf.training.curves import drawable, png
+from albert_tf.training.curves import png
 
 _FEWEST = 10  # fewer predictions can be the same by chance
 _NEARLY_ALL = 0.98  # share of a true value that a model may always predict
@@ -190,6 +190,7 @@ def write_confusion_matrix(output_dir: str, counts: np.ndarray, names: Sequence[
     `#` and the class id.
     """
     from matplotlib.figure import Figure  # slow to import, and most processes draw nothing
+    from matplotlib.font_manager import findfont, get_font
 
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     size = max(4.0, min(0.6 * len(names) + 2.0, 40.0))  # inches
@@ -197,11 +198,13 @@ def write_confusion_matrix(output_dir: str, counts: np.ndarray, names: Sequence[
     axes = figure.add_subplot(xlabel="predicted", ylabel="true")
     image = axes.imshow(shares, vmin=0.0, vmax=1.0, cmap="Blues")
     figure.colorbar(image, label="share of the row", shrink=0.8)
+    font = get_font(findfont("DejaVu Sans"))
     ticks = []
     for number, name in enumerate(map(label_cell, names)):
         name = name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
+        is_drawable = all(font.get_char_index(ord(character)) for character in name)
         # "$" would start a formula.
-        ticks.append(name.replace("$", r"\$") if drawable(name) == name else f"#{number}")
+        ticks.append(name.replace("$", r"\$") if is_drawable else f"#{number}")
     is_long = max(map(len, ticks)) > 6 or len(names) > 10
     axes.set_xticks(np.arange(len(names)), ticks, rotation=90 if is_long else 0)
     axes.set_yticks(np.arange(len(names)), ticks)

@@ -200,7 +200,7 @@ class FillMask:
                     "maximum length without special tokens. Pass a shorter text."
                 )
             rows.append([tokenizer.cls_id, *kept, tokenizer.sep_id])
-        log_truncated(np.array(lengths), longest)
+        log_truncated(np.array(lengths), longest, 0.0)
         return rows
 
 

@@ -285,7 +285,7 @@ def _evaluator(
 def _evaluation(settings: PretrainingSettings, task: PretrainingTask) -> dict[str, Any]:
     limit = settings.eval_batch_size * settings.max_eval_steps
     used = min(limit, estimate_records(task.eval_files))
-    return {**task.describe_evaluation(), "examples": used}
+    return {**task.describe_evaluation(), "examples": used, "metric": BEST_METRIC}
 
 
 def _evaluate(

@@ -35,7 +35,6 @@ from albert_tf.training.run_records import (
     METRICS_FILE,
     BestTrial,
     Record,
-    best_of,
     rank,
     read_records,
 )
@@ -313,7 +312,7 @@ def scored_result(
     evaluated = {record["step"]: record for record in reported if record["phase"] == "eval"}
     chosen = next((r for r in history if (r["phase"], r["step"]) == ("eval", best.step)), None)
     if chosen is None and evaluated:
-        chosen = best_of(evaluated.values(), best.metric)
+        chosen = max(evaluated.values(), key=lambda r: (*rank(r, best.metric), r["step"]))
     if chosen is not None:
         scores = {name: value for name, value in chosen.items() if isinstance(value, float)}
         return JobResult(output_dir, chosen["step"], scores, history=history)

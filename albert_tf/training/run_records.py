@@ -11,7 +11,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from absl import logging
@@ -103,11 +103,6 @@ def rank(results: Mapping[str, float], metric: str) -> tuple[float, ...]:
     values = [-score if metric in LOWER_IS_BETTER else score]
     values += [] if loss is None else [-loss]
     return tuple(-math.inf if math.isnan(value) else value for value in values)
-
-
-def best_of(records: Iterable[Record], metric: str) -> Record:
-    """Returns the record with the highest `rank`; of equal ranks, the one with the last step."""
-    return max(records, key=lambda record: (*rank(record, metric), record["step"]))
 
 
 class BestTrial(NamedTuple):

@@ -82,22 +82,19 @@ def test_the_number_of_truncated_examples_is_logged(tokenizer, caplog):
     with caplog.at_level(logging.INFO, logger="absl"):
         text_sequences(examples, tokenizer, 10)
         text_sequences(examples, tokenizer, 8)
-    assert caplog.messages == ["50.0% of 4 texts are truncated to 8 tokens"]
+    assert len(caplog.messages) == 1
+    assert caplog.messages[0].startswith(
+        "50.0% of 4 texts have more than `max_seq_length`=8 tokens"
+    )
 
 
-def test_many_truncated_texts_are_a_warning_with_advice(tokenizer, caplog):
+@pytest.mark.parametrize(("length", "level"), [(43, "INFO"), (41, "INFO"), (40, "WARNING")])
+def test_truncating_more_than_a_tenth_is_a_warning(tokenizer, length, level, caplog):
     caplog.set_level(logging.INFO, logger="absl")
-    examples = [TextExample("x", text_of(a), text_of(3)) for a in [*range(39), 70]]
-    for length, level in ((41, "INFO"), (40, "WARNING")):  # 4 and 5 of 40 texts are longer
-        text_sequences(examples, tokenizer, length, warn_above=0.1)
-        record = caplog.records.pop()
-        assert (record.levelname, "Set `max_seq_length`=43" in record.getMessage()) == (
-            level,
-            level == "WARNING",
-        )
-    caplog.clear()
-    text_sequences(examples, tokenizer, 43, warn_above=0.1)
-    assert caplog.messages == ["5.0% of 40 texts are truncated to 43 tokens"]
+    pairs = [TextExample("x", text_of(a), text_of(3)) for a in [*range(39), 70]]  # 7 to 44, 76
+    text_sequences(pairs, tokenizer, length)
+    assert [record.levelname for record in caplog.records] == [level]
+    assert "With `max_seq_length`=43, 95% are complete" in caplog.text
 
 
 def test_all_examples_or_none_have_labels(tokenizer):

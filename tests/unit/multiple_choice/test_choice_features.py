@@ -88,7 +88,7 @@ def test_truncations_are_logged(tokenizer, caplog):
     rows = [example(words(9), words(2), words(8)), example(words(3), words(2), "\u0301")]
     with caplog.at_level(logging.INFO, logger="absl"):
         choice_features(rows, tokenizer, max_seq_length=9, max_qa_length=5)
-    assert "50.0% of 4 texts are truncated to 9 tokens" in caplog.text
+    assert "50.0% of 4 texts have more than `max_seq_length`=9 tokens" in caplog.text
     assert "truncated for 1 of 4 options: `max_qa_length`=5" in caplog.text
     caplog.clear()
     with caplog.at_level(logging.INFO, logger="absl"):

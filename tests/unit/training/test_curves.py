@@ -63,7 +63,7 @@ def test_one_panel_per_metric():
     assert size(curve(**everything)) == (2, 3)
     assert size(curve(masked_lm_loss=1.0, steps_per_second=3.0, best_f1_thresh=-8.0)) == (1, 1)
     assert size(curve(RMSE=0.25, RMSE_of_mean=0.5)) == (1, 1)
-    assert size(curve(loss=math.nan, learning_rate=0.1)) == (2, 1)
+    assert size(curve(loss=math.nan, learning_rate=0.1)) == (1, 1)
     assert size(curve(loss=1.0, f1_macro=0.5, f1_sport=0.5, f1_loss=0.5)) == (2, 1)
     assert size(curve(steps_per_second=3.0)) == (1, 1)
 
@@ -76,21 +76,18 @@ def test_training_and_evaluation_share_a_panel():
 
 
 def test_metric_without_values():
-    assert size(curve(loss=0.5, f1=None)) == (2, 1)
+    assert size(curve(loss=0.5, f1=None)) == (1, 1)
     assert size([]) == (1, 1)
 
 
-def test_single_values_are_printed_instead_of_drawn(figures):
+def test_single_values_have_no_scale(figures):
     records = [record("train", step, loss=0.5 * step) for step in (1, 3)]
-    draw_curves([*records, record(step=3, matthew_corr=0.25, HasAns_exact=50.0, pearson=math.inf)])
-    curves, values = figures[0].axes
-    assert not values.axison
-    assert curves.get_title() == "loss"
-    assert values.texts[0].get_text().split("\n") == [
-        "exact match (HasAns): held-out 50 (step 3)",
-        "Matthews correlation: held-out 0.25 (step 3)",
-        "Pearson correlation: no finite value",
-    ]
+    draw_curves([*records, record(step=3, matthew_corr=0.25, pearson=math.inf)])
+    loss, score = figures[0].axes
+    assert (loss.get_title(), score.get_title()) == ("loss", "Matthews correlation")
+    assert (score.get_xticks().tolist(), score.get_yticks().tolist()) == ([3], [])
+    assert legend(score)[0] == "held-out: 0.25"
+    assert len(loss.get_yticks()) > 1
 
 
 def test_the_held_out_loss_is_the_mean_over_all_examples():
@@ -110,13 +107,13 @@ def test_the_best_evaluation_is_marked(figures):
     ]
     evaluation = {"metric": "eval_accuracy", "after_step": 2}  # step 2 used other data
     draw_curves(records, "run", {"evaluation": evaluation})
-    marks = [legend(axes)[-1] for axes in figures[0].axes if axes.axison]
+    marks = [legend(axes)[-1] for axes in figures[0].axes if axes.get_legend()]
     assert marks == ["step 8: 0.6", "step 8: 0.75", "step 8: 0.25"]
     assert figures[0].get_suptitle() == "run\nbest accuracy: 0.75 at step 8"
     draw_curves(records, "run", {"evaluation": None})
-    marks = [legend(axes)[-1] for axes in figures[1].axes if axes.axison]
+    marks = [legend(axes)[-1] for axes in figures[1].axes if axes.get_legend()]
     assert marks == ["step 2: 0.1", "step 2: 0.9", "step 6: 0.5"]
-    titles = [axes.get_title() for axes in figures[1].axes if axes.axison]
+    titles = [axes.get_title() for axes in figures[1].axes if axes.get_legend()]
     assert titles == ["loss", "accuracy", "masked-LM accuracy"]
     assert figures[1].get_suptitle() == "run"
 
