@@ -2,11 +2,11 @@
 # Fine-tunes a model on the tasks of GLUE with the published settings (--recipe=auto), predicts their
 # test sets, and collects the development scores of all seeds in one table:
 #
-#   ./run_glue.sh --data_dir=GLUE --model=albert_base --output_dir=glue_results
+#   ./run_glue.sh --data_dir=GLUE --model=base_v2 --output_dir=glue_results
 #
 #   --data_dir=DIR          the GLUE download: CoLA/, MNLI/, ... and diagnostic/ (or AX/)
-#   --model=MODEL           pretrained model: a TF-Hub module (directory or URL) or a directory with
-#                           albert_config.json, tokenizer and checkpoint
+#   --model=MODEL           pretrained model: a name such as base_v2, a TF-Hub module (directory or URL),
+#                           or a directory with albert_config.json, tokenizer and checkpoint
 #   --output_dir=DIR        contains a directory <task>-seed<seed> per run, and the table
 #   --tasks="RTE CoLA"      some of MNLI RTE STS-B MRPC CoLA SST-2 QNLI QQP WNLI; default: all
 #   --seeds="1 2 3"         default: 1 2 3 4 5

@@ -3,7 +3,7 @@ r"""Converts a model to another format and verifies the result.
 A new process loads the result and compares its outputs with the outputs of --model. The tokenizer
 and the configuration are also converted.
 
-    albert_tf convert_checkpoint --model=albert_base --format=huggingface --output_dir=base_hf
+    albert_tf convert_checkpoint --model=base_v2 --format=huggingface --output_dir=base_hf
 """
 
 import os

@@ -4,7 +4,7 @@ For a model, it prints format, configuration, parameters, tokenizer and task. Se
 described one after the other. With a model or tokenizer as another path, records are shown as
 pieces. The command has no flags.
 
-    albert_tf inspect albert_base_v2.tar.gz
+    albert_tf inspect mini
 
     albert_tf inspect mrpc/model.ckpt-best records/train.tfrecord
 """

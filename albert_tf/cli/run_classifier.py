@@ -5,11 +5,11 @@ Custom files are TSV, CSV or JSON Lines with a column of texts and a column of l
 --predict_file and --export_dir.
 
     albert_tf run_classifier --task_name=mrpc --data_dir=GLUE \
-        --albert_hub_module_handle=albert_base --recipe=auto --do_train --do_eval \
+        --albert_hub_module_handle=base_v2 --recipe=auto --do_train --do_eval \
         --output_dir=mrpc
 
     albert_tf run_classifier --task_name=custom --train_file=train.csv --dev_file=dev.csv \
-        --albert_hub_module_handle=albert_base --do_train --do_eval --max_seq_length=128 \
+        --albert_hub_module_handle=mini --do_train --do_eval --max_seq_length=128 \
         --train_step=1000 --warmup_step=100 --output_dir=topics
 
     albert_tf run_classifier --output_dir=topics --predict_file=texts.txt \

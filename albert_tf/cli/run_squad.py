@@ -5,7 +5,7 @@ question has an answer; in version 2 some questions have none. Select any combin
 --do_predict, --predict_json and --export_dir.
 
     albert_tf run_squad --squad_version=2 --train_file=train-v2.0.json \
-        --predict_file=dev-v2.0.json --albert_hub_module_handle=albert_base --recipe=auto \
+        --predict_file=dev-v2.0.json --albert_hub_module_handle=base_v2 --recipe=auto \
         --do_train --do_predict --output_dir=squad2
 
     albert_tf run_squad --output_dir=squad2 --predict_json=questions.jsonl \

@@ -5,7 +5,7 @@ JSON Lines. Select any combination of --do_train, --do_eval, --do_predict, --pre
 --export_dir.
 
     albert_tf run_token_classifier --train_file=train.conll --dev_file=dev.conll \
-        --albert_hub_module_handle=albert_base --do_train --do_eval --max_seq_length=128 \
+        --albert_hub_module_handle=mini --do_train --do_eval --max_seq_length=128 \
         --train_step=1000 --warmup_step=100 --output_dir=entities
 
     albert_tf run_token_classifier --output_dir=entities --predict_file=- < texts.txt
