@@ -90,7 +90,7 @@ def fit_rows(
             "save_checkpoints_steps": steps_per_epoch * (1 if dev else -(-100 // steps_per_epoch)),
             "log_steps": steps_per_epoch,
         }
-        on_log = partial(_print_epoch, directory, steps_per_epoch) if verbose else None
+        on_log = partial(_print_epoch, directory) if verbose else None
         with nullcontext() if verbose else hidden_progress():
             result = run({**job_settings, **settings}, on_log)
             stored = open_with_tokenizer(directory, "output_dir")
@@ -103,10 +103,11 @@ def fit_rows(
     return result.scores or {name: last[name] for name in ("loss", "accuracy") if name in last}
 
 
-def _print_epoch(output_dir: str, steps_per_epoch: int, record: Record) -> None:
-    """Prints loss and score of a record of a run."""
+def _print_epoch(output_dir: str, record: Record) -> None:
+    """Prints loss and score of a record of a run. Long sentences are several training examples."""
     config = read_run_config(output_dir)
+    steps = -(-config["input"]["examples"] // config["trainer"]["train_batch_size"])  # per epoch
     label = "epoch" if record["phase"] == "train" else "validation"
-    epochs = [n / steps_per_epoch for n in (record["step"], config["optimizer"]["num_train_steps"])]
+    epochs = [n / steps for n in (record["step"], config["optimizer"]["num_train_steps"])]
     metric = (config[EVALUATION_KEY] or {}).get("metric", "")
     tqdm.write(result_row(f"{label} {epochs[0]:.3g}/{epochs[1]:.3g}", record, metric))

@@ -89,7 +89,7 @@ def new(small_pretrained):
 
 
 def test_the_same_data_and_settings_give_the_weights_of_the_command(
-    case, new, tmp_path, small_pretrained
+    case, new, tmp_path, small_pretrained, capsys
 ):
     settings = {"learning_rate": 1e-3, "seed": 7}
     some = [column[:3] for column in case.examples]
@@ -97,6 +97,12 @@ def test_the_same_data_and_settings_give_the_weights_of_the_command(
     scores = classifier.fit(
         *case.examples, validation_data=some, epochs=2, batch_size=4, **settings
     )
+    lines = [line.split("   ") for line in capsys.readouterr().out.splitlines()]
+    epochs = ["1", "2"] if case.kind is albert_tf.TextClassifier else ["0.8", "1.6", "2"]
+    assert [(train[0], dev[0]) for train, dev in zip(lines[::2], lines[1::2], strict=True)] == [
+        (f"epoch {n}/2", f"validation {n}/2") for n in epochs
+    ]
+    assert lines[1][1].startswith("loss ")
     result = case.run(
         case.settings(
             train_file=case.write(tmp_path / f"train-{case.file}", *case.examples),
@@ -126,12 +132,15 @@ def test_constant_predictions_on_training_texts_are_reported(new, caplog):
     assert caplog.text.count("100% of 150 predictions are") == 1
 
 
-def test_trained_models_are_saved_and_training_continues(case, new, tmp_path):
+def test_trained_models_are_saved_and_training_continues(case, new, tmp_path, capfd):
     texts, labels = case.examples
     columns = pandas.DataFrame({"texts": texts, "labels": labels})
     classifier = new(case)
     before = classifier.evaluate(columns["texts"], columns["labels"])["eval_loss"]
-    classifier.fit(columns["texts"], columns["labels"], epochs=30, batch_size=5, learning_rate=0.01)
+    settings = {"epochs": 30, "batch_size": 5, "learning_rate": 0.01, "verbose": False}
+    found = classifier.fit(columns["texts"], columns["labels"], **settings)
+    assert found["loss"] < before
+    assert capfd.readouterr().out == ""
     scores = classifier.evaluate(texts, labels)
     assert scores["eval_loss"] < 0.7 * before
     classifier.save(tmp_path / "kept")
