@@ -98,7 +98,9 @@ def test_the_same_data_and_settings_give_the_weights_of_the_command(
         *case.examples, validation_data=some, epochs=2, batch_size=4, **settings
     )
     lines = [line.split("   ") for line in capsys.readouterr().out.splitlines()]
-    epochs = ["1", "2"] if case.kind is albert_tf.TextClassifier else ["0.8", "1.6", "2"]
+    epochs = (
+        ["1", "2"] if case.kind is albert_tf.TextClassifier else ["0.4", "0.8", "1.2", "1.6", "2"]
+    )
     assert [(train[0], dev[0]) for train, dev in zip(lines[::2], lines[1::2], strict=True)] == [
         (f"epoch {n}/2", f"validation {n}/2") for n in epochs
     ]
