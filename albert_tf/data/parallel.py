@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from importlib import import_module
 from importlib.util import find_spec
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection
@@ -43,8 +42,10 @@ def progress_bar(*args: Any, hidden: bool = False, **kwargs: Any) -> tqdm:
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     is_notebook = hasattr(shell, "kernel")
     # `tqdm.auto` would import asyncio in every process, and log a warning without ipywidgets.
-    is_widget = is_notebook and find_spec("ipywidgets")
-    bar = import_module("tqdm.notebook").tqdm if is_widget else tqdm
+    if is_notebook and find_spec("ipywidgets"):
+        from tqdm.notebook import tqdm as bar
+    else:
+        bar = tqdm
     # With `disable=None`, tqdm shows the bar only on a terminal.
     disable = True if hidden else False if is_notebook else None
     return bar(*args, **{"disable": disable, **kwargs})
