@@ -16,7 +16,7 @@ from albert_tf.classification.task import ClassificationTask, label_scale, text_
 from albert_tf.classification.text_predictor import TextPredictor, check_file, predict_file
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import write_files
-from albert_tf.data.sequences import check_room
+from albert_tf.data.sequences import MANY_TRUNCATED, check_room
 from albert_tf.data.streams import is_regular_file
 from albert_tf.data.tables import is_column_number
 from albert_tf.data.text_examples import DEV, TEST, TRAIN
@@ -185,7 +185,8 @@ class ClassifierJob(Job[ClassificationSettings]):
         for split, examples in self.examples.items():
             data = examples, self.labels, self.tokenizer, settings.max_seq_length
             with self.tokenizer.counting(self.data.file(split)):
-                self.features[split] = text_features(*data)
+                limit = MANY_TRUNCATED if split == TRAIN else 1.0
+                self.features[split] = text_features(*data, limit)
         return ClassificationTask(
             self.config,
             self.labels,

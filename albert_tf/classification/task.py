@@ -33,7 +33,11 @@ class TextFeatures:
 
 
 def text_features(
-    examples: Sequence[TextExample], labels: Labels, tokenizer: Tokenizer, max_seq_length: int
+    examples: Sequence[TextExample],
+    labels: Labels,
+    tokenizer: Tokenizer,
+    max_seq_length: int,
+    warn_above: float = 1.0,
 ) -> TextFeatures:
     """Tokenizes examples and encodes their labels; see `text_sequences`.
 
@@ -41,7 +45,7 @@ def text_features(
     """
     found = given_labels([(example.guid, example.label) for example in examples], "rows")
     label_ids = labels.encode(found) if found else None
-    sequences = text_sequences(examples, tokenizer, max_seq_length)
+    sequences = text_sequences(examples, tokenizer, max_seq_length, warn_above=warn_above)
     return TextFeatures(sequences, label_ids, [example.guid for example in examples])
 
 

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from importlib import import_module
 from importlib.util import find_spec
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection
@@ -45,8 +44,10 @@ def progress_bar(*args: Any, hidden: bool = False, **kwargs: Any) -> tqdm:
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     is_notebook = hasattr(shell, "kernel")
     # `tqdm.auto` would import asyncio in every process, and log a warning without ipywidgets.
-    is_widget = is_notebook and find_spec("ipywidgets")
-    bar = import_module("tqdm.notebook").tqdm if is_widget else tqdm
+    if is_notebook and find_spec("ipywidgets"):
+        from tqdm.notebook import tqdm as bar
+    else:
+        bar = tqdm
     # With `disable=None`, tqdm shows the bar only on a terminal.
     hidden = hidden or _is_hidden.get()
     disable = True if hidden else False if is_notebook else None

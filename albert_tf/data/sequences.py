@@ -14,6 +14,7 @@ from albert_tf.data.errors import UserError
 # Length of batches. "longest": the length of the longest sequence; "buckets": one of a few lengths,
 # so that few shapes are compiled; "max": `max_seq_length`.
 PADDINGS = ("longest", "buckets", "max")
+MANY_TRUNCATED = 0.1  # share of training texts
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +126,7 @@ def check_room(is_pair: bool, max_length: int, name: str = "max_seq_length") -> 
         )
 
 
-def log_truncated(lengths: np.ndarray, max_seq_length: int, warn_above: float = 0.1) -> None:
+def log_truncated(lengths: np.ndarray, max_seq_length: int, warn_above: float) -> None:
     """Logs the share of texts, with `lengths` tokens, that are truncated, unless it is 0.
 
     If the share exceeds `warn_above`, the log line is a warning.
@@ -134,7 +135,7 @@ def log_truncated(lengths: np.ndarray, max_seq_length: int, warn_above: float = 
         level = logging.WARNING if share > warn_above else logging.INFO
         enough = np.quantile(lengths, 0.95, method="inverted_cdf")
         text = "%.1f%% of %d texts have more than `max_seq_length`=%d tokens and are truncated. "
-        text += "With `max_seq_length`=%d, 95%% are complete"
+        text += "With `max_seq_length`=%d, 95%% fit, if the model has enough positions"
         logging.log(level, text, 100 * share, len(lengths), max_seq_length, enough)
 
 

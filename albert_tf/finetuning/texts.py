@@ -39,7 +39,7 @@ def text_sequences(
     tokenizer: Tokenizer,
     max_seq_length: int,
     *,
-    warn_above: float = 0.1,
+    warn_above: float = 1.0,
 ) -> TokenSequences:
     """Tokenizes and truncates N texts or pairs, see `TokenSequences.from_segments`.
 

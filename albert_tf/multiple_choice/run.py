@@ -11,6 +11,7 @@ from absl import logging
 from albert_tf.checkpoints.stored_task import MULTIPLE_CHOICE, StoredTask
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import write_file
+from albert_tf.data.sequences import MANY_TRUNCATED
 from albert_tf.data.text_examples import DEV, TEST, TRAIN
 from albert_tf.finetuning import flow, metrics
 from albert_tf.finetuning.job import Job, RunContext
@@ -83,7 +84,10 @@ class MultipleChoiceJob(Job[MultipleChoiceSettings]):
         self.features = {}
         for split, examples in self.examples.items():
             with self.tokenizer.counting(getattr(settings, f"{split}_choices") or f"RACE, {split}"):
-                self.features[split] = choice_features(examples, self.tokenizer, **lengths)
+                limit = MANY_TRUNCATED if split == TRAIN else 1.0
+                self.features[split] = choice_features(
+                    examples, self.tokenizer, **lengths, warn_above=limit
+                )
         return MultipleChoiceTask(
             self.config, self.features.get(TRAIN), dropout_prob=settings.dropout_prob, **self.inputs
         )

@@ -60,8 +60,9 @@ def choice_features(
     *,
     max_seq_length: int,
     max_qa_length: int = 128,
+    warn_above: float = 1.0,
 ) -> ChoiceFeatures:
-    """Tokenizes N questions, and every context once. Logs the share of truncated texts.
+    """Tokenizes N questions, and every context once. For `warn_above` see `log_truncated`.
 
     The last `max_qa_length` tokens of each ending are kept. The context is truncated at its end so
     that the sequence has at most `max_seq_length` tokens.
@@ -90,7 +91,7 @@ def choice_features(
     context_of = np.repeat(np.array(context_rows, np.int64), counts)
     full, kept_endings = context_lengths[context_of], np.array([*map(len, endings)], np.int64)
     kept = np.minimum(full, room - kept_endings)
-    log_truncated(full + kept_endings + SPECIAL_TOKENS, max_seq_length)
+    log_truncated(full + kept_endings + SPECIAL_TOKENS, max_seq_length, warn_above)
     if cut := int(np.sum(ending_lengths > longest_ending)):
         text = "The start of the question is truncated for %d of %d options: `max_qa_length`=%d"
         logging.warning(text, cut, len(endings), longest_ending)
