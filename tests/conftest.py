@@ -44,6 +44,7 @@ def pytest_configure(config):
     # TensorFlow's millions of objects exist until the end. Garbage collections skip them.
     gc.collect()
     gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
 
 
 def pytest_collection_finish():
@@ -53,10 +54,6 @@ def pytest_collection_finish():
 def pytest_make_parametrize_id(val, argname):
     """Names bytes after their parameter: gzip files contain the time, and names must not change."""
     return argname if isinstance(val, bytes) else None
-
-
-def pytest_sessionfinish():
-    gc.unfreeze()
 
 
 def pytest_runtest_setup():

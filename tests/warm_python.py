@@ -98,6 +98,7 @@ def main(folder: str, process: str, root: str, *modules: str) -> None:
     # Collections in a program would copy the pages of a million objects, one CPU second in total.
     gc.collect()
     gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
     _serve(Path(folder, name), os.pidfd_open(int(process)))
     shutil.rmtree(folder, ignore_errors=True)
 

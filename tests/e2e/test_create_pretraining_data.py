@@ -121,6 +121,7 @@ def worker_ids(process_id: int) -> list[int]:
     ]
 
 
+@pytest.mark.slow
 def test_beam_writes_the_same_files(corpus: dict, tmp_path: Path, no_tensorflow: str) -> None:
     made = {}
     for folder, options, beam in (

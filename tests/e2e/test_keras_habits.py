@@ -275,7 +275,9 @@ def test_hdf5_files_are_loaded(tmp_path):
     np.testing.assert_array_equal(loaded.predict(ids, verbose=0)["logits"], expected)
 
 
-@pytest.mark.parametrize("optimizer", ["AdamWeightDecay", "Lamb"])
+@pytest.mark.parametrize(
+    "optimizer", ["AdamWeightDecay", pytest.param("Lamb", marks=pytest.mark.slow)]
+)
 def test_lora(tmp_path, optimizer):
     ids = np.arange(2, 23).reshape(3, 7)
     model = albert_tf.AlbertForClassification(CONFIG, labels=["no", "yes"])

@@ -161,6 +161,7 @@ class TestWithoutTraining:
             odds = json.loads((copied.output / "null_odds.json").read_text())
             np.testing.assert_allclose(answer["null_odds"], list(odds.values()), rtol=0, atol=1e-5)
 
+    @pytest.mark.slow
     def test_all_checkpoints_are_scored_on_request(self, copied):
         best = (copied.output / "best_trial.txt").read_text()
         (copied.output / "best_trial.txt").unlink()

@@ -93,16 +93,20 @@ PROGRAMS = {
     "remat": (step, {"remat": True}),
     "xla": (step, {"jit_compile": True}),
     "loop": (step, {"steps": 2}),
+    "all": (step, {"gradient_accumulation_steps": 2, "remat": True, "steps": 2}),
     "evaluation": (evaluation, {}),
     "prediction": (prediction, {}),
 }
+
+IN_ALL = ("step", "accumulation", "remat", "loop")
 
 
 @pytest.mark.parametrize(
     ("name", "cores"),
     [
-        ("step", 1),
-        *((name, 2) for name in PROGRAMS),
+        *((name, 2) for name in ("all", "xla", "evaluation", "prediction")),
+        pytest.param("step", 1, marks=pytest.mark.slow),
+        *(pytest.param(name, 2, marks=pytest.mark.slow) for name in IN_ALL),
         *(pytest.param(name, 8, marks=pytest.mark.slow) for name in PROGRAMS),
     ],
 )

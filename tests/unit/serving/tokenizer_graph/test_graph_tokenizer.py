@@ -23,6 +23,11 @@ KINDS = ("spm_lower", "spm_cased", "wordpiece_lower", "wordpiece_cased", "accent
 KINDS += ("accents_cased", "bytes_cased")
 SETTLES_TIES_AS_BEFORE = Version(sentencepiece.__version__) < Version("0.2.2")
 EVERY_KIND = pytest.mark.parametrize("kind", KINDS)
+# Lower case concerns only the characters, which other tests compare for every kind.
+EVERY_CLASS = pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=[pytest.mark.slow] * (kind in KINDS[1:6:2])) for kind in KINDS],
+)
 
 # Characters that change lengths, order or their neighbors, in groups that interact.
 POOLS = [
@@ -186,7 +191,7 @@ def test_seeds_and_cleared_sessions_keep_the_tokenizer(make):
         assert graph.tokenize(["light"]).to_list() == ids
 
 
-@EVERY_KIND
+@EVERY_CLASS
 def test_invalid_utf8(make, kind):
     tokenizer, graph = make(kind)
     damaged = [b"caf\xe9 light", b"\xe4\xb8 light", b"light \xff"]
@@ -203,7 +208,7 @@ def test_invalid_utf8(make, kind):
             assert found[row] == [p - missing if p > place else p for p in places]
 
 
-@EVERY_KIND
+@EVERY_CLASS
 def test_long_words_are_rejected(make, kind):
     tokenizer, graph = make(kind)
     # Characters that decompose into six count as six for SentencePiece.
