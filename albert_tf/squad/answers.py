@@ -12,6 +12,7 @@ import numpy as np
 from albert_tf.data.files import write_files
 from albert_tf.squad.data import SquadData
 from albert_tf.squad.features import SquadFeatures
+from albert_tf.squad.words import whole_words
 
 _NO_WINDOW_ODDS = 1e6  # null odds of a question without windows
 OUTPUTS = {
@@ -91,7 +92,8 @@ class AnswerSelector:
     `max_answer_length`, exceeds the context of the window, or starts at a token with more context
     in another window. Among spans of a question with the same text, only the best span is kept.
 
-    If `ranks_padding`, the best starts and ends of SQuAD 1.1 may be padding, as in the original.
+    If `ranks_padding`, the best starts and ends of SQuAD 1.1 may be padding, as in the original. If
+    `whole_words`, spans are extended to whole words, unlike in the original.
 
     Source: squad_utils.py of the original release, accumulate_predictions and write_predictions.
     """
@@ -103,11 +105,13 @@ class AnswerSelector:
         settings: AnswerSettings,
         *,
         ranks_padding: bool = False,
+        whole_words: bool = False,
     ) -> None:
         self.data = data
         self.features = features
         self.settings = settings
         self.ranks_padding = ranks_padding
+        self.whole_words = whole_words
         self._kept: dict[str, np.ndarray] = {}  # [N, ...] each
 
     def add(self, rows: np.ndarray, outputs: Mapping[str, np.ndarray]) -> None:
@@ -175,7 +179,10 @@ class AnswerSelector:
         """Returns scores and ranges of the first `n_best_size` distinct texts, or `_FALLBACKS`."""
         found: dict[str, tuple[float, float, int, int]] = {}
         for start, end, *scores in spans:
-            piece = context[start : end + 1]
+            end += 1
+            if self.whole_words:
+                start, end = whole_words(context, start, end)
+            piece = context[start:end]
             text = piece.strip()
             if text in found:
                 continue

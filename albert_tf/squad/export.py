@@ -28,7 +28,9 @@ from albert_tf.serving.saved_model import (
     write_text_model,
 )
 from albert_tf.serving.tokenizer_graph import GraphTokenizer
+from albert_tf.serving.tokenizer_graph.characters import CodeMap, code_table
 from albert_tf.squad.answers import OUTPUTS, AnswerSettings
+from albert_tf.squad.words import character_bits, word_limits
 from albert_tf.tokenization.base import Tokenizer
 
 FOLDER = "saved_model"  # as in the original
@@ -94,27 +96,28 @@ def export_text_spans(
     docs/exporting.md lists the outputs. Returns the path of the subdirectory.
     """
     copy = float32_copy(model)
-    graph_tokenizer = GraphTokenizer(tokenizer)
-    answers = GraphAnswerer(graph_tokenizer, lambda inputs: copy(inputs, training=False), settings)
-    ranks = {"questions": 1, "contexts": 1}
-    return write_text_model(copy, graph_tokenizer, answers, ranks, export_dir)
+    graph = GraphTokenizer(tokenizer)
+    answers = GraphAnswerer(graph, lambda inputs: copy(inputs, training=False), settings)
+    return write_text_model(copy, answers, answers, {"questions": 1, "contexts": 1}, export_dir)
 
 
-class GraphAnswerer:
+class GraphAnswerer(tf.Module):
     """Answers questions in a graph. `model` returns the outputs `squad.answers.OUTPUTS`."""
 
     def __init__(
         self, tokenizer: Any, model: Callable[[Outputs], Outputs], settings: AnswerSettings
     ) -> None:
+        super().__init__()
         self._tokenizer = tokenizer
         self._model = model
         self._settings = settings
+        self._bits = CodeMap(code_table(character_bits))
 
     def __call__(self, texts: Outputs) -> Outputs:
         """Answers `questions` about `contexts`; docs/exporting.md lists the outputs."""
         settings, tokenizer = self._settings, self._tokenizer
         ids, starts, ends = tokenizer.tokenize_with_offsets(texts["contexts"])
-        contexts = _Contexts(texts["contexts"], tf.cast(starts, tf.int32), tf.cast(ends, tf.int32))
+        contexts = _contexts(texts["contexts"], starts, ends, self._bits)
         questions = tokenizer.tokenize(texts["questions"])
         windows = _windows(questions, ids, tokenizer, **settings.lengths)
         spans, odds = self._all_spans(windows, contexts)
@@ -240,6 +243,20 @@ class _Contexts(NamedTuple):
     texts: tf.Tensor  # string [Q], UTF-8
     starts: tf.RaggedTensor  # int32 [Q, (tokens)]; first byte of each token
     ends: tf.RaggedTensor  # int32 [Q, (tokens)]; one past the last byte
+    offsets: tf.Tensor  # int32 [Q]; first byte of each text in all texts
+    word_starts: tf.Tensor  # int32; bytes in all texts at which answers may start
+    word_ends: tf.Tensor  # int32; bytes in all texts at which answers may end
+
+
+def _contexts(texts: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor, bits: CodeMap) -> _Contexts:
+    separator = " " * 3  # more than the distance at which characters affect `word_limits`
+    text = tf.strings.reduce_join(texts, separator=separator)
+    codes, places = tf.strings.unicode_decode_with_offsets(text, "UTF-8")
+    places = tf.concat([tf.cast(places, tf.int32), [tf.strings.length(text)]], 0)
+    limits = word_limits(tf.pad(bits(codes), [[2, 3]]))
+    offsets = tf.cumsum(tf.strings.length(texts) + len(separator), exclusive=True)
+    masked = (tf.boolean_mask(places, is_limit) for is_limit in limits)
+    return _Contexts(texts, tf.cast(starts, tf.int32), tf.cast(ends, tf.int32), offsets, *masked)
 
 
 class _Spans(NamedTuple):
@@ -302,7 +319,7 @@ def _possible_spans(
 def _cut_out(
     contexts: _Contexts, questions: tf.Tensor, owners: tf.Tensor, first: tf.Tensor, last: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the first bytes and the stripped texts of spans [T] in the windows `owners`."""
+    """Returns first bytes and texts of the whole words of spans [T] in the windows `owners`."""
     texts = tf.gather(contexts.texts, questions)
     # Contexts may be very long, so only parts of them are copied for every span.
     offsets = tf.gather(tf.gather(contexts.starts.row_starts(), questions), owners)
@@ -312,6 +329,11 @@ def _cut_out(
     # start of the context, it ends after the first character.
     lengths = tf.strings.length(tf.strings.substr(texts, 0, 1, unit="UTF8_CHAR"))
     ends = tf.where(ends == 0, tf.gather(lengths, owners), ends)
+    shifts = tf.gather(tf.gather(contexts.offsets, questions), owners)
+    first = tf.searchsorted(contexts.word_starts, starts + shifts, side="right") - 1
+    last = tf.searchsorted(contexts.word_ends, ends + shifts)
+    starts = tf.gather(contexts.word_starts, first) - shifts
+    ends = tf.gather(contexts.word_ends, last) - shifts
     count = tf.shape(questions)[0]
     base = tf.math.unsorted_segment_min(starts, owners, count)
     limit = tf.math.unsorted_segment_max(tf.maximum(starts, ends), owners, count)

@@ -17,7 +17,7 @@ _UNITS: dict[str, Callable[[str], int]] = {
 }
 _SIMILAR = ("'‘’‚‛′`´", '"“”„‟″«»', "-‐‑‒–—―−")
 # Thai to Burmese, Khmer, kana and Chinese: scripts without blanks between words.
-_UNSPACED = re.compile("[\u0e00-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
+UNSPACED = re.compile("[\u0e00-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 _DECIMAL = re.compile(r"\d[.,]\d")
 
 
@@ -80,7 +80,7 @@ def _is_in_word(context: str, index: int) -> bool:
     if _DECIMAL.match(context, index - 1) or _DECIMAL.match(context, max(index - 2, 0), index + 1):
         return True
     before, after = (unicodedata.category(c)[0] for c in context[index - 1 : index + 1])
-    is_spaced = not _UNSPACED.search(context, index - 1, index + 1)
+    is_spaced = not UNSPACED.search(context, index - 1, index + 1)
     return after == "M" or (is_spaced and before in "LMN" and after in "LN")
 
 

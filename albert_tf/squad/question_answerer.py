@@ -151,10 +151,11 @@ def select_answers(
     predictor: Predictor,
     settings: AnswerSettings,
     description: str,
+    **options: bool,
 ) -> SquadAnswers:
     """Returns the answers of a model."""
-    ranks_padding = predictor.padding == "max"  # as in the original, which pads all windows
-    selector = AnswerSelector(data, features, settings, ranks_padding=ranks_padding)
+    options["ranks_padding"] = predictor.padding == "max"  # like the original, which pads all
+    selector = AnswerSelector(data, features, settings, **options)
     for rows, outputs in predictor.batches(features.sequences, description):
         selector.add(rows, outputs)
     return selector.answers()
@@ -190,7 +191,9 @@ class Answerer:
                 str(questions[index].question_id),
             )
         description = f"answering from question {self.num_questions + 1}"
-        answers = select_answers(data, features, self._predictor, settings, description)
+        answers = select_answers(
+            data, features, self._predictor, settings, description, whole_words=True
+        )
         self.num_questions += len(questions)
         found = []
         for number in range(len(questions)):

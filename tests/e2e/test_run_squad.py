@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import albert_tf
+from albert_tf.squad.words import whole_words
 from tests.serving import serve_texts
 from tests.squad_run import FILES, SquadRun, without_answers
 
@@ -126,12 +127,17 @@ class TestWithoutTraining:
         )
         assert copied.predictions() == expected  # the threshold is the one evaluation chose
         lines = (copied.folder / "answers.jsonl").read_text().splitlines()
-        answers = {row["id"]: row["answer"] for row in map(json.loads, lines)}
-        assert answers == expected
+        paragraphs = json.loads(path.read_text())["data"][0]["paragraphs"]
+        for row, paragraph in zip(map(json.loads, lines), paragraphs, strict=True):
+            original, answer = expected[row["id"]], row["answer"]
+            assert original in answer
+            assert bool(original) == bool(answer)
+            if answer:
+                span = row["start"], row["end"]
+                assert whole_words(paragraph["context"], *span) == span
         answerer = albert_tf.QuestionAnswerer.load(
             copied.output, batch_size=4, n_best_size=7, max_answer_length=5
         )
-        paragraphs = json.loads(path.read_text())["data"][0]["paragraphs"]
         questions = [paragraph["qas"][0]["question"] for paragraph in paragraphs]
         found = answerer(questions, contexts=[p["context"] for p in paragraphs])
         objects = [a.to_json(name) for name, a in zip(copied.ids(), found, strict=True)]
@@ -142,20 +148,26 @@ class TestWithoutTraining:
     @pytest.mark.slow
     def test_the_exported_text_model_gives_the_same_answers(self, copied):
         export = copied.folder / "export"
-        copied.must_work(**FROM_OUTPUT, export_dir=export, export_text_model=True)
+        dev, written = copied.folder / "dev.json", copied.folder / "answers.jsonl"
+        copied.must_work(
+            **FROM_OUTPUT,
+            export_dir=export,
+            export_text_model=True,
+            predict_json=dev,
+            predict_output_file=written,
+        )
         (path,) = (export / "text").iterdir()
-        content = json.loads((copied.folder / "dev.json").read_text())
+        content = json.loads(dev.read_text())
         paragraphs = content["data"][0]["paragraphs"]
         texts = {
             "contexts": [paragraph["context"] for paragraph in paragraphs],
             "questions": [paragraph["qas"][0]["question"] for paragraph in paragraphs],
         }
         (answer,) = serve_texts(copied.folder, [(str(path), texts)])
-        expected = copied.predictions().values()
-        assert [text.decode() for text in answer["answers"]] == list(expected)
-        entries = json.loads((copied.output / FILES[1]).read_text()).values()
-        for row, entry in zip(answer["n_best_probabilities"], entries, strict=True):
-            own = [candidate["probability"] for candidate in entry]
+        expected = [*map(json.loads, written.read_text().splitlines())]
+        assert [text.decode() for text in answer["answers"]] == [row["answer"] for row in expected]
+        for row, entry in zip(answer["n_best_probabilities"], expected, strict=True):
+            own = [candidate["probability"] for candidate in entry["n_best"]]
             np.testing.assert_allclose(row[: len(own)], own, rtol=0, atol=1e-5)
         if copied.version == 2:
             odds = json.loads((copied.output / "null_odds.json").read_text())

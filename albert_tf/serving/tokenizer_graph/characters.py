@@ -203,7 +203,7 @@ class SigmaLowering(tf.Module):
     def __init__(self, is_dropped: Callable[[str], bool] | None = None) -> None:
         """Creates the table; characters with `is_dropped` are ignored, as if they were removed."""
         super().__init__()
-        classes = _case_classes()
+        classes = code_table(_case_class)
         if is_dropped:
             dropped = [code for code in possible_codes() if is_dropped(chr(code))]
             classes = classes.copy()
@@ -247,6 +247,14 @@ def possible_codes() -> tuple[int, ...]:
 
 
 @cache
+def code_table(number: Callable[[int], int], missing: int = 0) -> np.ndarray:
+    """Returns `number` of each code point, int32 [0x110000]; `missing` if it cannot be in text."""
+    numbers = np.full(_CODES, missing, np.int32)
+    numbers[list(possible_codes())] = [*map(number, possible_codes())]
+    return numbers
+
+
+@cache
 def _replacements(replace: Replacement, do_lower_case: bool) -> tuple[np.ndarray, list[str]]:
     """Returns the entries of all code points, int32 [0x110000], and the texts of the entries."""
     entries = np.zeros(_CODES, np.int32)
@@ -262,15 +270,9 @@ def _replacements(replace: Replacement, do_lower_case: bool) -> tuple[np.ndarray
     return entries, [*_RESERVED, *places]
 
 
-@cache
-def _case_classes() -> np.ndarray:
-    """Returns the effect of each character on a sigma next to it, int32 [0x110000]."""
+def _case_class(code: int) -> int:
+    """Returns the effect of a character on a sigma next to it."""
     # Python skips ignorable characters, and then checks whether the next character is cased.
-    classes = np.zeros(_CODES, np.int32)
-    for code in possible_codes():
-        character = chr(code)
-        if f"AΣ{character}".lower()[1] != "ς":
-            classes[code] = _CASED
-        elif f"AΣ{character}A".lower()[1] != "ς":
-            classes[code] = _IGNORABLE
-    return classes
+    if f"AΣ{chr(code)}".lower()[1] != "ς":
+        return _CASED
+    return _IGNORABLE if f"AΣ{chr(code)}A".lower()[1] != "ς" else 0

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 import unicodedata
-from functools import cache
 from typing import NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
 from albert_tf.serving.tokenizer_graph.characters import (
@@ -17,9 +14,9 @@ from albert_tf.serving.tokenizer_graph.characters import (
     CodeMap,
     Located,
     SigmaLowering,
+    code_table,
     decode,
     encode,
-    possible_codes,
     ragged,
     segment_ids,
     utf8_positions,
@@ -125,9 +122,8 @@ class _MarkOrder(tf.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        orders, begins = _mark_orders()
-        self._orders = CodeMap(orders)
-        self._begins = CodeMap(begins)
+        self._orders = CodeMap(code_table(_order))
+        self._begins = CodeMap(code_table(_begins, missing=1))
 
     def __call__(self, text: Characters, raw: Characters, sources: tf.Tensor) -> Characters:
         orders = self._orders(text.codes)
@@ -145,19 +141,15 @@ class _MarkOrder(tf.Module):
         return text._replace(codes=codes, starts=starts, ends=ends)
 
 
-@cache
-def _mark_orders() -> tuple[np.ndarray, np.ndarray]:
-    """Returns combining classes of kept marks, and whether characters separate runs of marks."""
-    orders = np.zeros(sys.maxunicode + 1, np.int32)
-    begins = np.ones_like(orders)
-    for code in possible_codes():
-        character = chr(code)
-        if unicodedata.combining(character) and unicodedata.category(character) != "Mn":
-            orders[code] = unicodedata.combining(character)
-        first = unicodedata.normalize("NFD", character)[0]
-        if unicodedata.combining(first) or is_dropped(character):
-            begins[code] = 0
-    return orders, begins
+def _order(code: int) -> int:
+    """Returns the combining class of a mark that is kept."""
+    return unicodedata.combining(chr(code)) * (unicodedata.category(chr(code)) != "Mn")
+
+
+def _begins(code: int) -> int:
+    """Returns whether a character separates runs of marks."""
+    first = unicodedata.normalize("NFD", chr(code))[0]
+    return not (unicodedata.combining(first) or is_dropped(chr(code)))
 
 
 def _replace(do_lower_case: bool, character: str) -> str | int:
