@@ -2,11 +2,10 @@
 
     python -m benchmarks.gum_columns --treebank=UD_English-GUM --output_dir=GUM
 
---treebank contains en_gum-ud-train.conllu and en_gum-ud-dev.conllu of UD English GUM 2.16
-(https://github.com/UniversalDependencies/UD_English-GUM, branch r2.16). The command writes a word
-and its part of speech (UPOS) per line: train.conll with the training documents of --genres, and
-dev.conll with all documents of the development part. Comments, multiword rows and empty-node rows
-are omitted.
+--treebank contains release 2.16 of UD English GUM, the branch r2.16 of
+https://github.com/UniversalDependencies/UD_English-GUM. The command writes train.conll with some
+genres of the training part, and dev.conll with the whole development part: one word with its part
+of speech (UPOS) per line, and an empty line after each sentence.
 """
 
 import os
@@ -15,42 +14,30 @@ from collections.abc import Sequence
 from absl import app, flags
 
 _TREEBANK = flags.DEFINE_string("treebank", None, "Directory of the treebank.", required=True)
-_GENRES = flags.DEFINE_list("genres", "bio,interview,news,voyage", "Genres of train.conll.")
 _OUTPUT = flags.DEFINE_string("output_dir", None, "Directory of the files.", required=True)
-
-
-def columns(lines: Sequence[str], genres: Sequence[str] = ()) -> list[str]:
-    """Returns words with labels, separated by a tab, and an empty line after each sentence.
-
-    Args:
-        lines: a CoNLL-U file. Documents have ids such as `GUM_news_crane`.
-        genres: the second parts of the ids of the documents to select. Empty selects all.
-    """
-    kept: list[str] = []
-    selected = not genres
-    for line in lines:
-        cells = line.rstrip("\n").split("\t")
-        if line.startswith("# newdoc id = "):
-            selected = not genres or line.split("_")[1] in genres
-        elif selected and cells[0].isdigit():
-            kept.append(f"{cells[1]}\t{cells[3]}")
-        elif kept and kept[-1] and not line.strip():
-            kept.append("")
-    return kept
+_GENRES = ("bio", "interview", "news", "voyage")  # in the ids of documents: GUM_news_crane
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Writes train.conll and dev.conll, and prints their numbers of sentences and words."""
+    """Writes both files, and prints their numbers of words."""
     del arguments
     os.makedirs(_OUTPUT.value, exist_ok=True)
-    for part, genres in (("train", _GENRES.value), ("dev", ())):
-        source = os.path.join(_TREEBANK.value, f"en_gum-ud-{part}.conllu")
-        with open(source, encoding="utf-8") as file:
-            rows = columns(file.readlines(), genres)
-        target = os.path.join(_OUTPUT.value, f"{part}.conll")
-        with open(target, "w", encoding="utf-8") as file:
-            file.writelines(f"{row}\n" for row in rows)
-        print(f"{target}: {rows.count('')} sentences, {len(rows) - rows.count('')} words")
+    for part in ("train", "dev"):
+        rows: list[str] = []
+        selected = False
+        with open(f"{_TREEBANK.value}/en_gum-ud-{part}.conllu", encoding="utf-8") as file:
+            for line in file:
+                cells = line.split("\t")
+                if line.startswith("# newdoc id = "):
+                    selected = part == "dev" or line.split("_")[1] in _GENRES
+                elif selected and cells[0].isdigit():  # no multiword row, no empty node
+                    rows.append(f"{cells[1]}\t{cells[3]}\n")
+                elif selected and not line.strip():
+                    rows.append("\n")
+        with open(f"{_OUTPUT.value}/{part}.conll", "w", encoding="utf-8") as file:
+            file.writelines(rows)
+        words = sum(row != "\n" for row in rows)
+        print(f"{part}.conll: {words} words")
 
 
 if __name__ == "__main__":

@@ -33,7 +33,10 @@ SMALL = {
             "--albert_config_file=small.json",
         ),
     ],
-    "run_ablations": [("", "--num_train_steps=2 --comparisons=depth --depths=1 --base_seeds=1")],
+    "run_ablations": [
+        ("", "--num_train_steps=2 --comparisons=depth --depths=1 --base_seeds=1"),
+        ("", "--albert_config_file=small.json"),
+    ],
     "run_classifier": [
         ("--do_train", "--train_step=2 --warmup_step=1 --save_checkpoints_steps=2"),
         ("--do_train", "--train_batch_size=4"),

@@ -181,7 +181,7 @@ class Workspace:
         optimizer.build(list(original_names(model).values()))
         variables = {**original_names(model), **slot_variables(model, optimizer)}
         write_checkpoint(str(self.folder / "output" / "model.ckpt-5000"), variables, 5000)
-        for name in ("albert_config.json", "base.json", "small.json"):
+        for name in ("albert_config.json", "small.json"):
             self._config.to_json_file(str(self.path(name)))
         tokenizer = self._golden / "tokenizer" / "small_1000.model"
         shutil.copy(tokenizer, self.path("30k-clean.model"))
