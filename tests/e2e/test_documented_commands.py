@@ -34,6 +34,8 @@ OTHER_FLAGS = {"all", "check", "clear", "inplace", "model_base_path", "signal", 
 OTHER_FLAGS |= {"direct_running_mode", "environment_config", "environment_type", "flink_master",
                 "job_endpoint", "parallelism", "project", "region", "sdk_container_image",
                 "spark_master_url", "temp_location"}  # fmt: skip  # of Apache Beam
+OTHER_FLAGS |= {"enable_batching", "enable_grpc_healthcheck_service", "enable_model_warmup", "init",
+                "rest_api_timeout_in_ms"}  # fmt: skip  # of TensorFlow Serving
 
 
 # Reports each command of a document that fails, and continues.
@@ -47,6 +49,7 @@ FILES_OF_READERS = {
     "ablations.md",
     "accelerator_report.md",
     "glue_results.md",
+    "serve.py",
     "train.sh",
 }
 
