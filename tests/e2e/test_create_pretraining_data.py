@@ -69,7 +69,7 @@ def test_records_of_two_files(corpus: dict, tmp_path: Path, no_tensorflow: str) 
     printed, _ = run(no_tensorflow, "--dry_run", **flags)
     assert printed == f"{DRY_RUN_PASSED}\n"
     assert list(tmp_path.iterdir()) == []
-    process = start(no_tensorflow, **flags)
+    process = start(no_tensorflow, **{**flags, "dupe_factor": 99})  # is killed early
     while not list(tmp_path.glob("records/.tokens.tmp-*/*.pickle")):
         assert process.poll() is None
         time.sleep(0.001)

@@ -1,10 +1,8 @@
 """Killed runs that are resumed end with the same weights as unbroken runs."""
 
 import os
-import random
 import shutil
 import signal
-import time
 
 import pytest
 import tensorflow as tf
@@ -14,6 +12,7 @@ from albert_tf.data.tfrecord import RecordError, read_records
 from tests.choice_run import ChoiceRun
 from tests.classifier_run import ClassifierRun
 from tests.pretraining_run import PretrainingRun, assert_same_bits, read_checkpoint
+from tests.programs import Program
 from tests.small_records import damage_record, pretraining_columns, write_records
 from tests.squad_run import SquadRun
 from tests.token_run import TokenRun
@@ -48,15 +47,30 @@ def committed_step(output):
     return int(state.model_checkpoint_path.rsplit("-", 1)[1]) if state else 0
 
 
-def end_after(run, flags, step, number=signal.SIGKILL):
-    """Ends the run at a random moment after the checkpoint of a step; returns its output."""
-    program = run.start(**flags)
-    while committed_step(run.output) < step:
-        assert program.is_running(), program.wait().output
+# Runs a script that ends itself, because on a busy machine another process could be too late.
+ENDING = """
+import os, random, runpy, sys, threading, time
+import tensorflow as tf
+
+sys.argv[0], output, step, number, seconds = os.environ["ENDING"].split()
+
+def end():
+    while int((tf.train.latest_checkpoint(output) or "-0").rpartition("-")[2]) < int(step):
         time.sleep(0.002)
-    time.sleep(random.uniform(0.0, 0.1))
-    program.send(number)
-    result = program.wait()
+    time.sleep(random.uniform(0.0, float(seconds)))
+    os.kill(os.getpid(), int(number))
+
+threading.Thread(target=end, daemon=True).start()
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def end_after(run, flags, step, number=signal.SIGKILL, seconds=0.1):
+    """Ends the run at a random moment after the checkpoint of a step; returns its output."""
+    script = run.folder / "ending.py"
+    script.write_text(ENDING)
+    ending = f"{run.script} {run.output} {step} {int(number)} {seconds}"
+    result = Program(str(script), run.folder, run.flags(**flags), {"ENDING": ending}).wait()
     status = {signal.SIGKILL: -9, signal.SIGTERM: 143}[number]
     assert result.code == status, f"it ended before it was killed:\n{result.output}"
     return result.output
@@ -99,11 +113,7 @@ def test_a_killed_fine_tuning_run_resumes_bit_equal(tmp_path, golden, kind):
     kind_of_run, flags, last = FINE_TUNINGS[kind]
     run = kind_of_run(tmp_path, golden, hidden_dropout_prob=0.1)
     flags = {**flags, "do_train": True, "save_checkpoints_steps": 4, "keep_checkpoint_max": 2}
-    program = run.start(**flags)
-    while not (run.output / "model.ckpt-4.index").exists():
-        assert program.is_running(), program.wait().output
-    program.kill()
-    program.wait()
+    end_after(run, flags, 4, seconds=0.0)
     assert not (run.output / f"model.ckpt-{last}.index").exists()
     assert "Resuming from" in run.must_work(**flags)
     names = [name for name in (*RESULTS, "predictions.json") if (run.output / name).exists()]
