@@ -111,7 +111,7 @@ class GraphAnswerer(tf.Module):
         self._tokenizer = tokenizer
         self._model = model
         self._settings = settings
-        self._bits = CodeMap(code_table(character_bits))
+        self._bits = CodeMap(code_table(character_bits, missing=1))
 
     def __call__(self, texts: Outputs) -> Outputs:
         """Answers `questions` about `contexts`; docs/exporting.md lists the outputs."""

@@ -210,7 +210,7 @@ class Answerer:
 
 
 class QuestionAnswerer(Answerer):
-    """Answers questions with spans of their contexts, like `run_squad --predict_json`.
+    """Answers questions with whole words of their contexts, like `run_squad --predict_json`.
 
     Args:
         model: a model of SQuAD 1.1, which answers every question, or of SQuAD 2.0.
@@ -222,7 +222,7 @@ class QuestionAnswerer(Answerer):
         max_query_length: number of tokens to which questions are truncated. Default: the value used
             in training, otherwise 64.
         n_best_size: maximum number of candidates per question.
-        max_answer_length: maximum number of tokens of an answer.
+        max_answer_length: maximum number of tokens of an answer, before it is extended to words.
         null_score_diff_threshold: minimum null odds of unanswered questions, only for SQuAD 2.0.
             Default: the best threshold of the model's evaluation, otherwise 0.
         batch_size: number of windows of `max_seq_length` per batch.

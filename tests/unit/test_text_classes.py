@@ -282,7 +282,11 @@ def test_fill_mask_command_predicts_in_bfloat16(rounded_calls, capsys):
     values = {"model_dir": "mini", "text": ["The [MASK] sat."], "precision": "bfloat16"}
     fill_mask.run(fill_mask.FillMaskSettings(**values))
     assert len(rounded_calls) == 1
-    assert "%" in capsys.readouterr().out
+    text, candidates, filled = capsys.readouterr().out.splitlines()
+    assert text == "The [MASK] sat."
+    best, *_, share = candidates.split("%")[0].split()
+    assert filled == f"  The {best} sat."
+    assert 0 < float(share) < 100
 
 
 def test_unknown_pieces_are_reported_once(case, directory, caplog):
