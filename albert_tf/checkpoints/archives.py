@@ -1,17 +1,18 @@
 """Returns local directories of models that are named by a URL or a name, or stored in a tar file.
 
 Archives may come from untrusted sources. Only regular files and directories are extracted, because
-links could lead out of the target directory. The headers are parsed here, because `tarfile` reads
-headers of any size into memory.
+links could lead out of the target directory. `tarfile` reads headers of any size and number into
+memory, therefore it gets a stream with limits.
 """
 
 import gzip
 import hashlib
+import math
 import os
 import tarfile
 import zlib
 from contextlib import suppress
-from typing import IO
+from typing import IO, Any, cast
 
 from absl import logging
 
@@ -37,20 +38,13 @@ from albert_tf.data.files import (
     temporary_folder,
 )
 
-_MAX_ENTRIES = 10_000  # headers, plus the components of all paths
-_MAX_HEADER = 64 << 10  # bytes of one extended header
+_MAX_ENTRIES = 10_000  # blocks of headers, plus the components of all paths
+_MAX_HEADER = 16 << 10  # bytes of all headers of a member; some versions parse in quadratic time
 _MAX_NAME, _MAX_PART = 1024, 255  # bytes of a path, and of a path component
 _MAX_DEPTH = 32  # directories
 _CHUNK = 1 << 20  # bytes
+_SHARED = ("path", "size")  # rejected in a header for all members
 
-_EXTENDED = (
-    tarfile.XHDTYPE,
-    tarfile.SOLARIS_XHDTYPE,
-    tarfile.XGLTYPE,
-    tarfile.GNUTYPE_LONGNAME,
-    tarfile.GNUTYPE_LONGLINK,
-)
-_REGULAR = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE)
 _WEB = ("http://", "https://")
 _GZIP = b"\x1f\x8b"  # first bytes of a file
 _GZIP_ERRORS = (gzip.BadGzipFile, zlib.error, EOFError)
@@ -148,112 +142,106 @@ def extract(path: str, directory: str) -> None:
         is_gzip = file.read(len(_GZIP)) == _GZIP
         file.seek(0)
         max_bytes = _MAX_RATIO * file_size(path) + _MAX_EXTRA_BYTES
+        source = _Source(gzip.GzipFile(fileobj=file) if is_gzip else file, max_bytes)
+        known_errors = (*_GZIP_ERRORS, tarfile.TarError)
         try:
-            source = gzip.GzipFile(fileobj=file) if is_gzip else file
-            _extract(_Source(source, max_bytes), directory)
-        except (*_GZIP_ERRORS, tarfile.TarError, ValueError, OverflowError) as error:
+            _extract(source, directory)
+        except (*known_errors, ValueError, OverflowError) as error:
+            is_known = isinstance(error, known_errors)
+            reason = reason_of(error) if is_known else "it has a malformed header or a sparse file"
             raise LoadError(
-                f"{path} cannot be unpacked: {reason_of(error)}. Check that it is a complete tar "
-                "file of a model."
+                f"{path} cannot be unpacked: {reason}. Check that it is a complete tar file of a "
+                "model."
             ) from error
 
 
 class _Source:
-    """Reads exact numbers of bytes, up to a limit for the whole archive."""
+    """A file for `tarfile` that is only read forward, completely and up to limits."""
 
     def __init__(self, file: IO[bytes] | gzip.GzipFile, max_bytes: int) -> None:
-        self._file, self._max, self._left = file, max_bytes, max_bytes
+        self._file, self._max, self._place = file, max_bytes, 0
+        self.header_end: float = _MAX_HEADER
+        self.last = b""
+
+    def tell(self) -> int:
+        return self._place
+
+    def seek(self, place: int) -> None:
+        self.read(place - self._place)
 
     def read(self, size: int, *, is_exact: bool = True) -> bytes:
-        data = self._file.read(size)
-        self._left -= len(data)
-        if self._left < 0:
-            raise ValueError(f"it has more than {self._max} bytes after decompression")
-        if is_exact and len(data) < size:
-            raise ValueError("it ends too early")
-        return data
+        if not 0 <= size <= self.header_end - self._place:
+            raise tarfile.ReadError(
+                f"a header has a negative size or more than {_MAX_HEADER} bytes"
+            )
+        self.last = self._file.read(size)
+        self._place += len(self.last)
+        if self._place > self._max:
+            raise tarfile.ReadError(f"it has more than {self._max} bytes after decompression")
+        if is_exact and len(self.last) < size:
+            raise tarfile.ReadError("it ends too early")
+        return self.last
 
 
 def _extract(source: _Source, directory: str) -> None:
-    entries, records = 0, dict[bytes, bytes]()
-    while any(block := source.read(tarfile.BLOCKSIZE)):
-        member = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
-        entries += 1
-        if member.type in _EXTENDED:
-            records = _read_extended_header(source, member) | records
-        else:
-            size = int(records.get(b"size", member.size))
-            name = os.fsdecode(records[b"path"]) if b"path" in records else member.name
-            parts = _checked_parts(name, member)
-            entries += len(parts)
-            try:
-                if member.type in _REGULAR:
-                    _write(source, size, directory, parts)
-                else:
-                    os.makedirs(os.path.join(directory, *parts), exist_ok=True)
-            except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
-                raise ValueError(
-                    f"its member {name[:100]!r} is both a file and a directory"
-                ) from error
-            records = {}
+    entries, start = 0, 0
+    archive: Any = tarfile.TarFile(fileobj=cast(Any, source))
+    while member := archive.next():
+        parts = _checked_parts(member, is_global=not archive.pax_headers.keys().isdisjoint(_SHARED))
+        entries += len(parts) + (source.tell() - start) // tarfile.BLOCKSIZE
         if entries > _MAX_ENTRIES:
-            raise ValueError(f"it has more than {_MAX_ENTRIES} headers and path components")
+            raise tarfile.ReadError(f"it has more than {_MAX_ENTRIES} headers and path components")
+        source.header_end = math.inf
+        try:
+            if member.isdir():
+                os.makedirs(os.path.join(directory, *parts), exist_ok=True)
+            else:
+                _write(source, member.size, directory, parts)
+        except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
+            raise tarfile.ReadError(
+                f"its member {member.name[:100]!r} is both a file and a directory"
+            ) from error
+        start = source.tell()
+        source.header_end = start + _MAX_HEADER
+        # `tarfile` keeps all members, and copies global headers to each of them.
+        archive.members.clear()
+        archive.pax_headers.clear()
+    if any(source.last):
+        raise tarfile.ReadError("it has a malformed header")  # for `tarfile` the end of the archive
+    source.header_end = math.inf
     while source.read(_CHUNK, is_exact=False):
         pass  # gzip compares the checksum at the end
 
 
-def _read_extended_header(source: _Source, member: tarfile.TarInfo) -> dict[bytes, bytes]:
-    """Returns the `path` and `size` that apply to the next member."""
-    if not 0 <= member.size <= _MAX_HEADER:
-        raise ValueError(f"it has a header of {member.size} bytes; the maximum is {_MAX_HEADER}")
-    data = source.read(member.size + -member.size % tarfile.BLOCKSIZE)
-    if member.type == tarfile.GNUTYPE_LONGLINK:
-        return {}
-    if member.type == tarfile.GNUTYPE_LONGNAME:
-        return {b"path": data.partition(b"\0")[0]}
-    records, place = dict[bytes, bytes](), 0
-    while place < member.size:  # "length key=value\n", with the length of the whole record
-        blank = data.find(b" ", place, place + 20)
-        end = place + int(data[place : max(blank, place)])
-        key, _, value = data[blank + 1 : end].partition(b"=")
-        if key.startswith(b"GNU.sparse."):
-            raise ValueError("it has a sparse file")
-        if key in (b"path", b"size"):
-            records[key] = value[:-1]
-        if not value.endswith(b"\n") or (records and member.type == tarfile.XGLTYPE):
-            raise ValueError("it has an invalid PAX header")
-        place = end
-    return records
-
-
-def _checked_parts(name: str, member: tarfile.TarInfo) -> list[str]:
+def _checked_parts(member: tarfile.TarInfo, is_global: bool) -> list[str]:
     """Splits a member's path; drops empty parts and `.`, so that absolute paths become relative."""
+    name = member.name
     parts = [part for part in name.split("/") if part not in ("", ".")]
-    is_file = member.type in _REGULAR
+    is_sparse = member.issparse() or any(
+        key.startswith("GNU.sparse.") for key in member.pax_headers
+    )
     problem = None
-    if not (is_file or member.type == tarfile.DIRTYPE):
+    if is_sparse or not (member.isreg() or member.isdir()):
         problem = "is neither a regular file nor a directory"
     elif ".." in parts:
         problem = "is outside of the archive's directory"
-    elif (is_file and not parts) or "\0" in name:
+    elif (member.isreg() and not parts) or "\0" in name:
         problem = "is not a valid file name"
     elif max(map(len, map(os.fsencode, parts)), default=0) > _MAX_PART or (
         len(os.fsencode(name)) > _MAX_NAME or len(parts) > _MAX_DEPTH
     ):
         problem = "is too long or too deep"
+    elif member.size < 0 or is_global:
+        problem = f"has {member.size} bytes, or a name or size for all members"
     if problem:
-        raise ValueError(f"its member {name[:100]!r} {problem}")
+        raise tarfile.ReadError(f"its member {name[:100]!r} {problem}")
     return parts
 
 
 def _write(source: _Source, size: int, directory: str, parts: list[str]) -> None:
-    if size < 0:
-        raise ValueError(f"its member {'/'.join(parts)[:100]!r} has {size} bytes")
     is_skipped = parts[-1].startswith("._")
     if not is_skipped:
         os.makedirs(os.path.join(directory, *parts[:-1]), exist_ok=True)
     with open(os.devnull if is_skipped else os.path.join(directory, *parts), "wb") as target:
-        left = size
-        while left:
-            left -= target.write(source.read(min(left, _CHUNK)))
-    source.read(-size % tarfile.BLOCKSIZE)
+        while size:
+            size -= target.write(source.read(min(size, _CHUNK)))

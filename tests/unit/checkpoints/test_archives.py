@@ -3,6 +3,7 @@
 import gzip
 import io
 import tarfile
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,10 @@ def test_unsafe_members_are_rejected(tmp_path, cache, name, changes):
     assert list((cache / "unpacked").iterdir()) == []
 
 
+def pax_header(kind, **records):
+    return tarfile.TarInfo._create_pax_generic_header(records, kind, "utf-8")
+
+
 def huge_member():
     member = tarfile.TarInfo("model.ckpt-best.index")
     member.size = 1 << 40
@@ -105,8 +110,13 @@ def huge_member():
         lambda: tarfile.TarInfo("x" * 200).tobuf(tarfile.GNU_FORMAT)[:1024] * 200,
         lambda: bytes(5 << 20),
         lambda: huge_member().tobuf(),
+        lambda: pax_header(tarfile.XHDTYPE, size="-512") + tarfile.TarInfo("x").tobuf(),
+        lambda: pax_header(tarfile.XGLTYPE, path="x") + tarfile.TarInfo("y").tobuf(),
     ],
-    ids=["members", "directories", "GNU header", "PAX header", "headers", "bytes", "size"],
+    ids=[
+        *("members", "directories", "GNU header", "PAX header", "headers", "bytes", "size"),
+        *("negative size", "name of all members"),
+    ],
 )
 def test_archives_beyond_limits_are_rejected(tmp_path, cache, content, monkeypatch):
     monkeypatch.setattr(archives, "_MAX_ENTRIES", 100)
@@ -116,6 +126,19 @@ def test_archives_beyond_limits_are_rejected(tmp_path, cache, content, monkeypat
     with pytest.raises(LoadError, match=r"large\.tar\.gz cannot be unpacked"):
         local_directory(str(path))
     assert list((cache / "unpacked").iterdir()) == []
+
+
+def test_global_headers_take_no_memory(tmp_path):
+    path = tmp_path / "many.tar"
+    header = pax_header(tarfile.XGLTYPE, **{f"{n}": "" for n in range(1500)})
+    members = (tarfile.TarInfo(f"{n}").tobuf() for n in range(2000))
+    path.write_bytes(header + b"".join(members) + bytes(1024))
+    tracemalloc.start()
+    try:
+        assert len(list(Path(local_directory(str(path))).iterdir())) == 2000
+        assert tracemalloc.get_traced_memory()[1] < 3 << 20
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
@@ -138,8 +161,10 @@ def test_long_and_non_ascii_names_are_extracted(tmp_path, format):
         lambda content: content[:-40],
         lambda content: content[:-8] + bytes([content[-8] ^ 1]) + content[-7:],
         lambda content: gzip.compress(gzip.decompress(content)[:1024]),
+        lambda content: gzip.compress(gzip.decompress(content).replace(b"ustar", b"other")),
+        lambda content: gzip.compress(gzip.decompress(content)[:512] + b"damaged!" * 64),
     ],
-    ids=["cut", "other checksum", "cut after a member"],
+    ids=["cut", "other checksum", "cut after a member", "first header", "second header"],
 )
 def test_damaged_archives_are_rejected(released, cache, damage):
     content = Path(released).read_bytes()
