@@ -88,13 +88,9 @@ def main(folder: str, process: str, root: str, *modules: str) -> None:
     if os.fork() == 0:
         name = "warm"
         sys.path.insert(0, root)
-        try:
-            for module in modules:
-                importlib.import_module(module)
-            importlib.import_module("tests.pictures").skip()
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)  # clients do not wait any longer
-            raise
+        for module in modules:
+            importlib.import_module(module)
+        importlib.import_module("tests.pictures").skip()
     # Collections in a program would copy the pages of a million objects, one CPU second in total.
     gc.collect()
     gc.freeze()

@@ -67,8 +67,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 def end_after(run, flags, step, number=signal.SIGKILL, seconds=0.1):
     """Ends the run at a random moment after the checkpoint of a step; returns its output."""
-    script = run.folder / "ending.py"
-    script.write_text(ENDING)
+    (script := run.folder / "ending.py").write_text(ENDING)
     ending = f"{run.script} {run.output} {step} {int(number)} {seconds}"
     result = Program(str(script), run.folder, run.flags(**flags), {"ENDING": ending}).wait()
     status = {signal.SIGKILL: -9, signal.SIGTERM: 143}[number]

@@ -194,11 +194,7 @@ class Tag(str, Enum):  # noqa: UP042
     IN_PLACE = "I-place"
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [np.array, pandas.Series, iter, "enum"]
-    + [pytest.param(kind, marks=pytest.mark.slow) for kind in (pandas.Index, tuple)],
-)
+@pytest.mark.parametrize("kind", [np.array, pandas.Series, pandas.Index, tuple, iter, "enum"])
 def test_labels_of_any_list_type(case, new, tmp_path, kind):
     members = Answer if case.kind is albert_tf.TextClassifier else Tag
     given = [members, list(members)] if kind == "enum" else [kind(case.names), kind(case.names)]

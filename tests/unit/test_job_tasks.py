@@ -348,10 +348,7 @@ def test_fit_gives_the_weights_of_the_trainer(name, tmp_path):
 
 @pytest.mark.parametrize(
     ("optimizer", "scale"),
-    [
-        ("adamw", (50.0, 32.0)),
-        pytest.param("lamb", (-3e-4, 1e-6), marks=pytest.mark.slow),
-    ],
+    [("adamw", (50.0, 32.0)), pytest.param("lamb", (-3e-4, 1e-6), marks=pytest.mark.slow)],
 )
 def test_a_regression_is_trained_on_standardized_labels(optimizer, scale, tmp_path):
     """Numbers of any unit give the same training. The head predicts in the unit of the labels."""

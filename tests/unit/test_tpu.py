@@ -98,15 +98,12 @@ PROGRAMS = {
     "prediction": (prediction, {}),
 }
 
-IN_ALL = ("step", "accumulation", "remat", "loop")
-
 
 @pytest.mark.parametrize(
     ("name", "cores"),
     [
         *((name, 2) for name in ("all", "xla", "evaluation", "prediction")),
         pytest.param("step", 1, marks=pytest.mark.slow),
-        *(pytest.param(name, 2, marks=pytest.mark.slow) for name in IN_ALL),
         *(pytest.param(name, 8, marks=pytest.mark.slow) for name in PROGRAMS),
     ],
 )

@@ -25,8 +25,7 @@ SETTLES_TIES_AS_BEFORE = Version(sentencepiece.__version__) < Version("0.2.2")
 EVERY_KIND = pytest.mark.parametrize("kind", KINDS)
 # Lower case concerns only the characters, which other tests compare for every kind.
 EVERY_CLASS = pytest.mark.parametrize(
-    "kind",
-    [pytest.param(kind, marks=[pytest.mark.slow] * (kind in KINDS[1:6:2])) for kind in KINDS],
+    "kind", [pytest.param(k, marks=[pytest.mark.slow] * (k in KINDS[1:6:2])) for k in KINDS]
 )
 
 # Characters that change lengths, order or their neighbors, in groups that interact.
