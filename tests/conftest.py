@@ -41,6 +41,8 @@ def pytest_configure(config):
         tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
     )
     pictures.skip()
+    if config.option.markexpr == "not slow":  # programs and ./test.sh --all optimize graphs
+        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     # TensorFlow's millions of objects exist until the end. Garbage collections skip them.
     gc.collect()
     gc.freeze()
