@@ -64,6 +64,11 @@ def test_all_links_are_valid(path):
     assert broken_links(path) == []
 
 
+def test_continuous_integration_runs_the_test_command_of_the_readme():
+    command = (ROOT / ".ci" / "run").read_text().split()[-1]
+    assert re.search(rf"^{re.escape(command)}  # ", (ROOT / "README.md").read_text(), re.MULTILINE)
+
+
 def test_the_index_lists_every_page():
     listed = {(DOCS / link).resolve() for link in LINK.findall(prose(DOCS / "README.md"))}
     assert [str(path) for path in {*PAGES, *DOCS.glob("api/*.rst")} - listed] == [
