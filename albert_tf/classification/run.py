@@ -105,8 +105,7 @@ class ClassifierJob(Job[ClassificationSettings]):
         if settings.predict_file and is_regular_file(settings.predict_file, "a text file"):
             path = settings.predict_file
             self.examples_to_predict = read_prediction_file(self.data, path, is_pair)
-            with self.tokenizer.counting(path):
-                check_file(path, is_pair, self.tokenizer, self.examples_to_predict)
+            check_file(path, is_pair, self.tokenizer, self.examples_to_predict)
         self.is_pair = is_pair
         self.labels = self.data.labels
         self.task = StoredTask(
@@ -184,9 +183,9 @@ class ClassifierJob(Job[ClassificationSettings]):
         self.features = {}
         for split, examples in self.examples.items():
             data = examples, self.labels, self.tokenizer, settings.max_seq_length
-            with self.tokenizer.counting(self.data.file(split)):
-                limit = MANY_TRUNCATED if split == TRAIN else 1.0
-                self.features[split] = text_features(*data, limit)
+            limit = MANY_TRUNCATED if split == TRAIN else 1.0
+            source = self.data.file(split)
+            self.features[split] = text_features(*data, warn_above=limit, source=source)
         return ClassificationTask(
             self.config,
             self.labels,

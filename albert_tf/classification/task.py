@@ -38,6 +38,7 @@ def text_features(
     tokenizer: Tokenizer,
     max_seq_length: int,
     warn_above: float = 1.0,
+    source: str | None = None,
 ) -> TextFeatures:
     """Tokenizes examples and encodes their labels; see `text_sequences`.
 
@@ -45,7 +46,9 @@ def text_features(
     """
     found = given_labels([(example.guid, example.label) for example in examples], "rows")
     label_ids = labels.encode(found) if found else None
-    sequences = text_sequences(examples, tokenizer, max_seq_length, warn_above=warn_above)
+    sequences = text_sequences(
+        examples, tokenizer, max_seq_length, warn_above=warn_above, source=source
+    )
     return TextFeatures(sequences, label_ids, [example.guid for example in examples])
 
 

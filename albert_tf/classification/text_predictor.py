@@ -24,6 +24,7 @@ from albert_tf.finetuning.predictor import Predictor
 from albert_tf.finetuning.texts import text_sequences
 from albert_tf.labels import Labels, label_cell
 from albert_tf.tokenization.base import Tokenizer
+from albert_tf.tokenization.piece_counts import counting
 
 # The same value for lists and files, so that both have the same batches and rounding errors.
 TEXTS_AT_ONCE = 1024
@@ -84,8 +85,10 @@ def check_file(
     consist of two texts separated by a tab.
     """
     if is_regular_file(path, "a text file"):
-        for group in _read_examples(path, is_pair) if examples is None else [examples]:
-            tokenizer.count([text for e in group for text in (e.text_a, e.text_b) if text])
+        with counting(tokenizer, path) as counts:
+            for group in _read_examples(path, is_pair) if examples is None else [examples]:
+                texts = [text for e in group for text in (e.text_a, e.text_b) if text]
+                counts.add(tokenizer, texts, tokenizer.encode_batch(texts))
 
 
 def predict_file(

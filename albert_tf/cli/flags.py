@@ -26,7 +26,11 @@ DRY_RUN_PASSED = "All checks passed. Nothing was written (--dry_run)."
 BEST = "model.ckpt-best"
 _UNUSED: Group = "Accepted without effect"
 # Reasons of flags without effect.
-MASTER = (None, "No effect: TensorFlow 2 has no session masters.")
+_ADDRESS = "No effect: a TPU on another machine is selected by its address, --tpu_name."
+DEVICES = {
+    "master": (None, "No effect: TensorFlow 2 has no session masters."),
+    **dict.fromkeys(("tpu_zone", "gcp_project"), (None, _ADDRESS)),
+}
 FEATURE_FILE = (
     None,
     "No effect: features are always computed again, which is faster than reading files.",

@@ -18,9 +18,9 @@ Custom files are TSV, CSV or JSON Lines with a column of texts and a column of l
 
 from albert_tf.classification.settings import ClassificationSettings
 from albert_tf.cli.app import command
-from albert_tf.cli.flags import FEATURE_FILE, MASTER, Flags
+from albert_tf.cli.flags import DEVICES, FEATURE_FILE, Flags
 
-FLAGS = Flags(ClassificationSettings, {"master": MASTER, "cached_dir": FEATURE_FILE})
+FLAGS = Flags(ClassificationSettings, DEVICES | {"cached_dir": FEATURE_FILE})
 
 
 def run(settings: ClassificationSettings) -> None:

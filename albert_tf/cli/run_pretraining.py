@@ -15,10 +15,10 @@ the checkpoints.
 """
 
 from albert_tf.cli.app import command
-from albert_tf.cli.flags import MASTER, Flags
+from albert_tf.cli.flags import DEVICES, Flags
 from albert_tf.pretraining.settings import PretrainingSettings
 
-FLAGS = Flags(PretrainingSettings, {"master": MASTER})
+FLAGS = Flags(PretrainingSettings, DEVICES)
 
 
 def run(settings: PretrainingSettings) -> None:

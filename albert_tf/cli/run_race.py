@@ -14,12 +14,12 @@ By default the command trains and evaluates.
 """
 
 from albert_tf.cli.app import command
-from albert_tf.cli.flags import FEATURE_FILE, MASTER, Flags
+from albert_tf.cli.flags import DEVICES, FEATURE_FILE, Flags
 from albert_tf.multiple_choice.settings import MultipleChoiceSettings
 
 FLAGS = Flags(
     MultipleChoiceSettings,
-    {"master": MASTER, **dict.fromkeys(("train_file", "eval_file", "predict_file"), FEATURE_FILE)},
+    DEVICES | dict.fromkeys(("train_file", "eval_file", "predict_file"), FEATURE_FILE),
     {"num_keep_checkpoint": "keep_checkpoint_max"},
 )
 

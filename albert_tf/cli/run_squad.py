@@ -13,12 +13,12 @@ question has an answer; in version 2 some questions have none. Select any combin
 """
 
 from albert_tf.cli.app import command
-from albert_tf.cli.flags import FEATURE_FILE, MASTER, Flags
+from albert_tf.cli.flags import DEVICES, FEATURE_FILE, Flags
 from albert_tf.squad.settings import SquadSettings
 
 _FEATURE_FILES = ("train_feature_file", "predict_feature_file", "predict_feature_left_file")
 WITHOUT_EFFECT = {
-    "master": MASTER,
+    **DEVICES,
     **dict.fromkeys(_FEATURE_FILES, FEATURE_FILE),
     "use_einsum": (True, "No effect."),
 }

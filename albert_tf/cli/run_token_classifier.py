@@ -12,10 +12,10 @@ JSON Lines. Select any combination of --do_train, --do_eval, --do_predict, --pre
 """
 
 from albert_tf.cli.app import command
-from albert_tf.cli.flags import MASTER, Flags
+from albert_tf.cli.flags import DEVICES, Flags
 from albert_tf.token_classification.settings import TokenClassificationSettings
 
-FLAGS = Flags(TokenClassificationSettings, {"master": MASTER})
+FLAGS = Flags(TokenClassificationSettings, DEVICES)
 
 
 def run(settings: TokenClassificationSettings) -> None:

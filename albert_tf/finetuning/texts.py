@@ -21,6 +21,7 @@ from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.models import EncoderAndHead
 from albert_tf.modeling.ops import Ops
 from albert_tf.tokenization.base import Tokenizer
+from albert_tf.tokenization.piece_counts import PieceCounts, counting
 
 _EXAMPLES_AT_ONCE = 4096  # limits the memory for ids as Python integers
 _VECTORS = "vectors"
@@ -40,37 +41,36 @@ def text_sequences(
     max_seq_length: int,
     *,
     warn_above: float = 1.0,
+    source: str | None = None,
 ) -> TokenSequences:
     """Tokenizes and truncates N texts or pairs, see `TokenSequences.from_segments`.
 
-    For `warn_above` see `log_truncated`. Raises ValueError if `max_seq_length` leaves no room for a
-    token of each text.
+    For `warn_above` see `log_truncated`, for `source` see `counting`. Raises ValueError if
+    `max_seq_length` leaves no room for a token of each text.
     """
     check_room(any(example.text_b is not None for example in examples), max_seq_length)
     parts, full_lengths = [], [np.zeros(0, np.int64)]
-    for start in progress(range(0, len(examples), _EXAMPLES_AT_ONCE), "tokenizing"):
-        tokens, lengths = _encoded(examples[start : start + _EXAMPLES_AT_ONCE], tokenizer)
-        sequences = TokenSequences.from_segments(
-            tokens,
-            lengths,
-            cls_id=tokenizer.cls_id,
-            sep_id=tokenizer.sep_id,
-            max_length=max_seq_length,
-        )
-        full_lengths.append(lengths.sum(axis=1) + 2 + (lengths[:, 1] > 0))
-        parts.append(sequences)
+    ends = {"cls_id": tokenizer.cls_id, "sep_id": tokenizer.sep_id}
+    with counting(tokenizer, source) as counts:
+        for start in progress(range(0, len(examples), _EXAMPLES_AT_ONCE), "tokenizing"):
+            part = examples[start : start + _EXAMPLES_AT_ONCE]
+            tokens, lengths = _encoded(part, tokenizer, counts)
+            full_lengths.append(lengths.sum(axis=1) + 2 + (lengths[:, 1] > 0))
+            parts.append(
+                TokenSequences.from_segments(tokens, lengths, **ends, max_length=max_seq_length)
+            )
     log_truncated(np.concatenate(full_lengths), max_seq_length, warn_above)
     return TokenSequences.concatenate(parts)
 
 
 def _encoded(
-    examples: Sequence[TextExample], tokenizer: Tokenizer
+    examples: Sequence[TextExample], tokenizer: Tokenizer, counts: PieceCounts
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the ids of both texts of all examples, int32 [T], and their lengths, int64 [N, 2]."""
     pairs = [(example.text_a, example.text_b) for example in examples]
     texts = [text for pair in pairs for text in pair if text is not None]
     ids = tokenizer.encode_batch(texts)
-    tokenizer.count(texts, ids)
+    counts.add(tokenizer, texts, ids)
     is_there = np.array([text is not None for pair in pairs for text in pair])
     lengths = np.zeros(len(is_there), np.int64)
     lengths[is_there] = np.fromiter(map(len, ids), np.int64, len(ids))

@@ -83,11 +83,11 @@ class MultipleChoiceJob(Job[MultipleChoiceSettings]):
         lengths = {name: getattr(settings, name) for name in ("max_seq_length", "max_qa_length")}
         self.features = {}
         for split, examples in self.examples.items():
-            with self.tokenizer.counting(getattr(settings, f"{split}_choices") or f"RACE, {split}"):
-                limit = MANY_TRUNCATED if split == TRAIN else 1.0
-                self.features[split] = choice_features(
-                    examples, self.tokenizer, **lengths, warn_above=limit
-                )
+            limit = MANY_TRUNCATED if split == TRAIN else 1.0
+            source = getattr(settings, f"{split}_choices") or f"RACE, {split}"
+            self.features[split] = choice_features(
+                examples, self.tokenizer, **lengths, warn_above=limit, source=source
+            )
         return MultipleChoiceTask(
             self.config, self.features.get(TRAIN), dropout_prob=settings.dropout_prob, **self.inputs
         )

@@ -19,6 +19,7 @@ from albert_tf.finetuning.task import InMemoryTask
 from albert_tf.modeling.models import AlbertForMultipleChoice
 from albert_tf.multiple_choice.data import ChoiceExample
 from albert_tf.tokenization.base import Tokenizer
+from albert_tf.tokenization.piece_counts import PieceCounts, counting
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 
 SPECIAL_TOKENS = 3  # [CLS] context [SEP] ending [SEP]
@@ -61,11 +62,13 @@ def choice_features(
     max_seq_length: int,
     max_qa_length: int = 128,
     warn_above: float = 1.0,
+    source: str | None = None,
 ) -> ChoiceFeatures:
-    """Tokenizes N questions, and every context once. For `warn_above` see `log_truncated`.
+    """Tokenizes N questions, and every context once.
 
     The last `max_qa_length` tokens of each ending are kept. The context is truncated at its end so
-    that the sequence has at most `max_seq_length` tokens.
+    that the sequence has at most `max_seq_length` tokens. For `warn_above` see `log_truncated`, for
+    `source` see `counting`.
 
     Raises:
         ValueError: a length is too small, or only some examples have a label.
@@ -82,11 +85,12 @@ def choice_features(
     longest_ending = min(max_qa_length, room)
     rows: dict[str, int] = {}
     context_rows = [rows.setdefault(example.context, len(rows)) for example in examples]
-    contexts, context_lengths = _encoded(list(rows), tokenizer, slice(None, room))
     # As in the original, text for SentencePiece is cleaned before the options are inserted.
     clean = tokenizer.clean if isinstance(tokenizer, SentencePieceTokenizer) else None
     texts = list(chain.from_iterable(example.endings(clean) for example in examples))
-    endings, ending_lengths = _encoded(texts, tokenizer, slice(-longest_ending, None))
+    with counting(tokenizer, source) as found:
+        contexts, context_lengths = _encoded(list(rows), tokenizer, slice(None, room), found)
+        endings, ending_lengths = _encoded(texts, tokenizer, slice(-longest_ending, None), found)
     counts = np.array([len(example.options) for example in examples], np.int32)
     context_of = np.repeat(np.array(context_rows, np.int64), counts)
     full, kept_endings = context_lengths[context_of], np.array([*map(len, endings)], np.int64)
@@ -125,7 +129,7 @@ def check_lengths(max_seq_length: int, max_qa_length: int) -> None:
 
 
 def _encoded(
-    texts: Sequence[str], tokenizer: Tokenizer, kept: slice
+    texts: Sequence[str], tokenizer: Tokenizer, kept: slice, counts: PieceCounts
 ) -> tuple[list[np.ndarray], np.ndarray]:
     """Returns the slice `kept` of the tokens of each text, and the numbers of tokens, int64 [n]."""
     parts: list[np.ndarray] = []
@@ -133,7 +137,7 @@ def _encoded(
     for start in progress(range(0, len(texts), _TEXTS_AT_ONCE), "tokenizing"):
         part = texts[start : start + _TEXTS_AT_ONCE]
         ids = tokenizer.encode_batch(part)
-        tokenizer.count(part, ids)
+        counts.add(tokenizer, part, ids)
         parts += [np.array(row[kept], np.int32) for row in ids]
         lengths += map(len, ids)
     return parts, np.array(lengths, np.int64)

@@ -20,6 +20,7 @@ from albert_tf.modeling.answering import rounded_model
 from albert_tf.modeling.encoder import lora_rank
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.tokenization.base import WORD_START, Tokenizer
+from albert_tf.tokenization.piece_counts import counting
 
 MASK = "[MASK]"
 
@@ -191,7 +192,8 @@ class FillMask:
                     f"{text!r}"
                 )
             ids = tokenizer.encode_special(text, special_tokens=[MASK])
-            tokenizer.count([text.replace(MASK, " ")], [ids])
+            with counting(tokenizer) as counts:
+                counts.add(tokenizer, [text.replace(MASK, " ")], [ids])
             kept = ids[: longest - 2]
             lengths.append(len(ids) + 2)
             if tokenizer.mask_id in ids[len(kept) :]:

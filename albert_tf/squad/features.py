@@ -4,7 +4,6 @@ In training, a window has an answer if it contains the whole answer; otherwise i
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -19,6 +18,7 @@ from albert_tf.data.sequences import TokenSequences, starts_of
 from albert_tf.data.tables import DataIssues
 from albert_tf.squad.data import Question, SquadData
 from albert_tf.tokenization.base import Tokenizer
+from albert_tf.tokenization.piece_counts import counting
 
 _CONTEXTS_AT_ONCE = 64
 _QUESTIONS_AT_ONCE = 4096
@@ -40,7 +40,7 @@ class _Tokens:
 
 
 def _tokens(
-    data: SquadData, tokenizer: Tokenizer, max_query_length: int, num_workers: int
+    data: SquadData, tokenizer: Tokenizer, max_length: int, num_workers: int, source: str | None
 ) -> _Tokens:
     questions = [question.question for question in data.questions]
     with worker_processes(num_workers, tokenizer) as run:
@@ -49,9 +49,11 @@ def _tokens(
         encode = type(tokenizer).encode_batch
         asked = _tokenized(run, encode, questions, _QUESTIONS_AT_ONCE, "questions")
     asked_ids = [row for part in asked for row in part]
-    tokenizer.count(questions, asked_ids)
-    tokenizer.count(data.contexts, [row.tolist() for row in np.split(ids, lengths.cumsum()[:-1])])
-    kept = [row[:max_query_length] for row in asked_ids]
+    with counting(tokenizer, source) as counts:
+        counts.add(tokenizer, questions, asked_ids)
+        context_ids = [row.tolist() for row in np.split(ids, lengths.cumsum()[:-1])]
+        counts.add(tokenizer, data.contexts, context_ids)
+    kept = [row[:max_length] for row in asked_ids]
     return _Tokens(
         ids,
         starts,
@@ -59,7 +61,7 @@ def _tokens(
         starts_of(lengths),
         _flat(kept),
         starts_of(np.fromiter(map(len, kept), np.int64)),
-        [index for index, row in enumerate(asked_ids) if len(row) > max_query_length],
+        [index for index, row in enumerate(asked_ids) if len(row) > max_length],
     )
 
 
@@ -236,8 +238,8 @@ def squad_features(
     Differs: the original skips questions whose context has no token or cannot be aligned.
     """
     check_lengths(max_seq_length, doc_stride, max_query_length)
-    with tokenizer.counting(data.path) if is_logged else nullcontext():
-        tokens = _tokens(data, tokenizer, max_query_length, num_workers)
+    source = data.path if is_logged else None
+    tokens = _tokens(data, tokenizer, max_query_length, num_workers, source)
     paragraphs = np.array([question.paragraph for question in data.questions], np.int64)
     windows = cut_windows(
         np.diff(tokens.paragraph_offsets)[paragraphs],

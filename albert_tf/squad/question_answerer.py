@@ -52,6 +52,7 @@ from albert_tf.squad.answers import (
 from albert_tf.squad.data import WANTED, Question, SquadData, id_of, questions_in, text_of
 from albert_tf.squad.features import SquadFeatures, check_lengths, squad_features
 from albert_tf.tokenization.base import Tokenizer
+from albert_tf.tokenization.piece_counts import counting
 
 # The same value for lists and files, so that both have the same batches and rounding errors.
 _QUESTIONS_AT_ONCE = 256
@@ -344,10 +345,10 @@ def check_questions(path: str, tokenizer: Tokenizer) -> None:
     For errors see `read_plain_questions`.
     """
     if is_regular_file(path, "a file of questions"):
-        with open_input(path) as file, tokenizer.counting(path):
+        with open_input(path) as file, counting(tokenizer, path) as counts:
             for group in read_plain_questions(read_lines(file), path):
-                texts = dict.fromkeys(text for _, *texts in group for text in texts)
-                tokenizer.count([*texts])
+                texts = [*dict.fromkeys(text for _, *texts in group for text in texts)]
+                counts.add(tokenizer, texts, tokenizer.encode_batch(texts))
 
 
 def answer_file(path: str, answerer: Answerer, output_path: str | None = None) -> None:

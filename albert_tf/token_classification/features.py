@@ -8,6 +8,7 @@ import numpy as np
 
 from albert_tf.data.sequences import TokenSequences, starts_of
 from albert_tf.tokenization.base import Tokenizer
+from albert_tf.tokenization.piece_counts import PieceCounts
 
 SPECIAL_TOKENS = 2  # [CLS] and [SEP]
 _SENTENCES_AT_ONCE = 2048
@@ -49,6 +50,7 @@ class WordTokenizer:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
         self._known: dict[str, list[int]] = {}
+        self.counts = PieceCounts()
 
     def __call__(self, words: Sequence[str]) -> list[list[int]]:
         """Returns the ids of the pieces of each word, at least one."""
@@ -60,7 +62,7 @@ class WordTokenizer:
         for word, ids in zip(new, self.tokenizer.encode_batch(new), strict=True):
             known[word] = ids or unknown
         found = [known[word] for word in words]
-        self.tokenizer.count(words, found)
+        self.counts.add(self.tokenizer, words, found)
         return found
 
 

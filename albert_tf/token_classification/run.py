@@ -51,6 +51,7 @@ from albert_tf.token_classification.word_tagger import (
     predict_labels,
 )
 from albert_tf.tokenization.base import Tokenizer
+from albert_tf.tokenization.piece_counts import counting
 from albert_tf.training.settings import JobResult, check_arguments
 
 _ACTIONS = {TRAIN: "do_train", DEV: "do_eval", TEST: "do_predict"}  # the action for each split
@@ -168,7 +169,7 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
         label_column = self.settings.label_column
         self.kinds[path] = recognize_kind(path, self.labels.names, label_column)
         tokenize = WordTokenizer(self.tokenizer)
-        with self.tokenizer.counting(path):
+        with counting(self.tokenizer, path) as tokenize.counts:
             for sentence in self._read_first(path, has_labels=False):
                 tokenize(sentence.words)
 
@@ -240,7 +241,7 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
         path, length = getattr(self.settings, f"{split}_file"), self.settings.max_seq_length
         ids = {name: i for i, name in enumerate(self.labels.names)}
         rows = ((s.words, [ids[label] for label in s.labels or ()]) for s in self._read(path))
-        with self.tokenizer.counting(path):
+        with counting(self.tokenizer, path) as tokenize.counts:
             features = token_features(rows, tokenize, length)
         logging.debug("%s: windows=%d max_seq_length=%d", path, len(features.sequences), length)
         return features

@@ -28,6 +28,7 @@ from albert_tf.token_classification.word_tagger import (
     predict_labels,
 )
 from albert_tf.tokenization.base import Tokenizer
+from albert_tf.tokenization.piece_counts import counting
 
 
 class TokenClassifier(WordTagger):
@@ -184,11 +185,10 @@ class TokenClassifier(WordTagger):
 
     def _scores(self, rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
         ids = {name: index for index, name in enumerate(self._labels.names)}
-        features = token_features(
-            ((row["tokens"], [ids[label] for label in row["labels"]]) for row in rows),
-            self._tokenize,
-            self._predictor.max_seq_length,
-        )
+        labelled = ((row["tokens"], [ids[label] for label in row["labels"]]) for row in rows)
+        length = self._predictor.max_seq_length
+        with counting(self.tokenizer) as self._tokenize.counts:
+            features = token_features(labelled, self._tokenize, length)
         predicted = predict_labels(features, self._predictor, "evaluating")
         warn_of_constant(predicted.label_ids, features.label_ids, self._labels)
         return evaluation_scores(features, predicted, self._labels, self.scheme)

@@ -24,6 +24,7 @@ from albert_tf.token_classification.data import (
 from albert_tf.token_classification.features import TokenFeatures, WordTokenizer, token_features
 from albert_tf.token_classification.labels import PLAIN, scheme_of, scores
 from albert_tf.tokenization.base import Tokenizer
+from albert_tf.tokenization.piece_counts import counting
 
 
 class TaggedWord(NamedTuple):
@@ -195,7 +196,9 @@ class WordTagger:
     def predict_words(self, sentences: Sequence[Sequence[str]]) -> list[Prediction]:
         """Returns the labels and probabilities of the words of each sentence."""
         length = self._predictor.max_seq_length
-        features = token_features(((words, None) for words in sentences), self._tokenize, length)
+        rows = ((words, None) for words in sentences)
+        with counting(self.tokenizer) as self._tokenize.counts:
+            features = token_features(rows, self._tokenize, length)
         description = f"predicting from sentence {self.num_sentences + 1}"
         predicted = predict_labels(features, self._predictor, description)
         self.num_sentences += len(sentences)

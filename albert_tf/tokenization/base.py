@@ -5,18 +5,15 @@ import hashlib
 import json
 import re
 import reprlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
-from absl import logging
 
 from albert_tf.data.arguments import check_whole_number, texts_and_pairs
 from albert_tf.data.errors import UserError
 from albert_tf.data.sequences import TokenSequences, check_room
-from albert_tf.tokenization.piece_counts import PieceCounts
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -78,7 +75,6 @@ class Tokenizer(abc.ABC):
         keep_accents: whether accents and other marks are kept, for SentencePiece.
         files: paths of the tokenizer files, which are stored with a model.
         source: the file for messages. It differs from the first file if that is in the cache.
-        counts: the numbers of pieces of all texts that were passed to `count`.
     """
 
     def __init__(self, tokens: Sequence[str], do_lower_case: bool, files: Sequence[str]) -> None:
@@ -100,8 +96,6 @@ class Tokenizer(abc.ABC):
             self._special_tokens
         )
         self.starts_word = np.array([self._starts_word(token) for token in self.tokens], bool)
-        self.counts = PieceCounts()
-        self._warns = True
 
     def __call__(
         self,
@@ -155,7 +149,6 @@ class Tokenizer(abc.ABC):
             ids = self.encode_batch(ordered)
         else:
             ids = [self.encode_special(text) for text in ordered]
-        self.count(ordered, ids)
         lengths = np.zeros([len(first), 2], np.int64)
         counts = np.reshape([len(part) for part in ids], [len(first), -1])
         lengths[:, : counts.shape[1]] = counts
@@ -186,27 +179,6 @@ class Tokenizer(abc.ABC):
     def count_changed(self, text: str) -> int:
         """Returns the number of accents and other marks that the tokenizer removes."""
         return 0
-
-    def count(self, texts: Sequence[str], ids: Sequence[list[int]] | None = None) -> None:
-        """Counts the pieces of texts, whose ids may be known, and warns once of unknown pieces."""
-        self.counts.add(self, texts, self.encode_batch(texts) if ids is None else ids)
-        if self._warns and self.counts.is_poor:
-            self._warns = False
-            logging.warning("%s", self.counts.warning(self.source))
-
-    @contextmanager
-    def counting(self, source: str) -> Iterator[None]:
-        """Context manager that counts the pieces of one source, and logs the counts at its end."""
-        before, warns = self.counts, self._warns
-        self.counts, self._warns = PieceCounts(), False
-        try:
-            yield
-            logging.debug("%s: pieces=%d %s", source, self.counts["pieces"], self.counts.describe())
-            if self.counts.is_poor:
-                logging.warning("%s: %s", source, self.counts.warning(self.source))
-            warns = warns and not self.counts.is_poor
-        finally:
-            self.counts, self._warns = before, warns
 
     @property
     def rules(self) -> dict[str, Any]:

@@ -6,14 +6,13 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from weakref import WeakKeyDictionary, WeakSet
 
 from absl import logging
 
 from albert_tf.data.strict_json import listed
-
-if TYPE_CHECKING:
-    from albert_tf.tokenization.base import Tokenizer
+from albert_tf.tokenization.base import Tokenizer
 
 _LIMIT = 0.01  # larger shares of unknown or unreachable pieces are reported as warnings
 _LIMIT_OF_TRAINING = 0.005  # for the text of a vocabulary or of pretraining
@@ -95,6 +94,25 @@ class PieceCounts(Counter[str]):
             "cannot distinguish unknown pieces. Use a model or vocabulary for such texts "
             "(train_sentencepiece trains a vocabulary), or correct the encoding of the text."
         )
+
+
+_TOTALS: WeakKeyDictionary[Tokenizer, PieceCounts] = WeakKeyDictionary()  # texts without a source
+_REPORTED: WeakSet[Tokenizer] = WeakSet()  # tokenizers whose unknown pieces were reported
+
+
+@contextmanager
+def counting(tokenizer: Tokenizer, source: str | None = None) -> Iterator[PieceCounts]:
+    """Context manager that yields counts of pieces, to which texts are added.
+
+    At the end, it logs the counts of `source`. If `source` is `None`, it warns once per tokenizer.
+    """
+    counts = PieceCounts() if source else _TOTALS.setdefault(tokenizer, PieceCounts())
+    yield counts
+    if source:
+        logging.debug("%s: pieces=%d %s", source, counts["pieces"], counts.describe())
+    if counts.is_poor and (source or tokenizer not in _REPORTED):
+        _REPORTED.add(tokenizer)
+        logging.warning("%s%s", f"{source}: " if source else "", counts.warning(tokenizer.source))
 
 
 def _unknown_characters(tokenizer: Tokenizer, texts: Sequence[str]) -> Counter[str]:

@@ -96,12 +96,7 @@ class TrainingSettings(Settings):
         --distribution_strategy=mirrored without GPUs.""")
     use_tpu: bool = setting(False, "Devices")("Compute on a TPU.")
     tpu_name: str | None = setting(None, "Devices")("""
-        Name of the TPU, its address grpc://host:port, or local. Default: local, the TPU of this
-        machine.""")
-    tpu_zone: str | None = setting(None, "Devices")("""
-        Zone of the TPU, if --tpu_name is a name. Default: the zone of this machine.""")
-    gcp_project: str | None = setting(None, "Devices")("""
-        Project of the TPU, if --tpu_name is a name. Default: the project of this machine.""")
+        Address of the TPU, grpc://host:8470, or local. Default: local, the TPU of this machine.""")
     num_tpu_cores: int | None = setting(
         None, "Devices", at_least=1, depends=True, shown_default=8
     )("""

@@ -85,8 +85,6 @@ def create_strategy(
     *,
     all_reduce: str = "auto",
     tpu_name: str | None = None,
-    tpu_zone: str | None = None,
-    gcp_project: str | None = None,
     num_tpu_cores: int | None = None,
 ) -> tf.distribute.Strategy:
     """Creates the strategy `name`, one of `settings.STRATEGIES`.
@@ -98,7 +96,7 @@ def create_strategy(
     if name == "multi_worker":
         return _multi_worker(all_reduce)
     if name == "tpu":
-        return _tpu(tpu_name or _LOCAL_TPU, tpu_zone, gcp_project, num_tpu_cores)
+        return _tpu(tpu_name or _LOCAL_TPU, num_tpu_cores)
     return _local(name)
 
 
@@ -175,10 +173,12 @@ def _is_listening(address: str) -> bool:
 
 
 @cache
-def _tpu(
-    name: str, zone: str | None, project: str | None, num_cores: int | None
-) -> tf.distribute.TPUStrategy:
+def _tpu(name: str, num_cores: int | None) -> tf.distribute.TPUStrategy:
     """Creates the strategy once per process, because initializing a TPU discards its state."""
+    if name != _LOCAL_TPU and not name.startswith("grpc://"):
+        raise UserError(
+            f"`tpu_name` must be {_LOCAL_TPU}, or an address grpc://host:8470. Received: {name!r}"
+        )
     if not has_tpu_kernels():
         raise UserError(
             f"No TPU can be reached as `tpu_name`={name}: the installed TensorFlow "
@@ -186,16 +186,14 @@ def _tpu(
             'of tensorflow; see "TPU" in docs/scaling.md. Without a TPU, omit `use_tpu`.'
         )
     try:
-        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
-            name, zone=zone, project=project
-        )
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(name)
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
-    except (tf.errors.OpError, RuntimeError, ValueError, OSError, ImportError) as error:
+    except (tf.errors.OpError, RuntimeError, ValueError, OSError) as error:
         raise UserError(
-            f"No TPU can be reached as `tpu_name`={name}: {_first_line(error)} Pass the name of a "
-            "TPU with `tpu_zone` and `gcp_project`, its address as `tpu_name`=grpc://host:8470, "
-            "or on the TPU machine `tpu_name`=local. Without a TPU, omit `use_tpu`."
+            f"No TPU can be reached as `tpu_name`={name}: {_first_line(error)} Pass "
+            "`tpu_name`=local on the TPU machine, otherwise `tpu_name`=grpc://host:8470. Without a "
+            "TPU, omit `use_tpu`."
         ) from error
     strategy = tf.distribute.TPUStrategy(resolver)
     if num_cores not in (None, strategy.num_replicas_in_sync):
@@ -232,7 +230,7 @@ def _strategy_name(settings: TrainingSettings) -> str:
         logging.debug("all_reduce=%s", implementation.lower())
     elif settings.all_reduce != "auto":
         logging.info("`all_reduce` has no effect without several workers in %s", TF_CONFIG)
-    for setting in ("tpu_name", "tpu_zone", "gcp_project", "num_tpu_cores", "iterations_per_loop"):
+    for setting in ("tpu_name", "num_tpu_cores", "iterations_per_loop"):
         if getattr(settings, setting) is not None:
             logging.info("`%s` has no effect without `use_tpu`", setting)
     return name
@@ -276,8 +274,6 @@ def strategy_of(settings: TrainingSettings) -> tf.distribute.Strategy:
             name,
             all_reduce=settings.all_reduce,
             tpu_name=settings.tpu_name,
-            tpu_zone=settings.tpu_zone,
-            gcp_project=settings.gcp_project,
             num_tpu_cores=settings.num_tpu_cores,
         )
     log_devices(strategy)

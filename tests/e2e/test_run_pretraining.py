@@ -260,9 +260,11 @@ def test_plain_records_are_masked_during_training(tmp_path):
 def test_flags_without_effect_and_a_long_warm_up_are_logged(tmp_path):
     run = PretrainingRun(tmp_path)
     printed = run.must_work(
-        num_train_steps=2, num_warmup_steps=3125, master="grpc://somewhere", tpu_name="tpu"
+        **{"num_train_steps": 2, "num_warmup_steps": 3125, "tpu_name": "tpu"},
+        **{"master": "grpc://somewhere", "tpu_zone": "us-central1-a"},
     )
     assert "--master: No effect" in printed
+    assert "--tpu_zone: No effect" in printed
     assert "--tpu_name has no effect without --use_tpu" in printed
     assert "--num_tpu_cores" not in printed
     assert "The warm-up ends at step 3125, and training at step 2" in printed

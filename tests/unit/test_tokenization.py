@@ -13,7 +13,11 @@ from albert_tf.data.text_examples import TextExample
 from albert_tf.finetuning.texts import text_sequences
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import tokenizer_from_files
-from albert_tf.tokenization.piece_counts import PieceCounts, warn_of_unreachable_pieces
+from albert_tf.tokenization.piece_counts import (
+    PieceCounts,
+    counting,
+    warn_of_unreachable_pieces,
+)
 from albert_tf.tokenization.sentence_piece import (
     SentencePieceTokenizer,
     align_clean_text,
@@ -473,21 +477,31 @@ def test_the_most_frequent_unknown_characters_are_named(spm, wordpiece, golden):
 def test_a_tokenizer_warns_once_and_counts_each_source(model_file, caplog):
     spm = tokenizer_from_files(spm_model_file=model_file)
     for text in ("the road was long", *["서 road"] * 3):
-        spm(text)
+        with counting(spm) as counts:
+            counts.add(spm, [text], [spm.encode(text)])
     assert [text.split(" unknown")[0] for text in caplog.messages] == ["1 of 13 pieces (7.7%) are"]
     caplog.clear()
     with caplog.at_level("DEBUG", logger="absl"):
         for source in ("a.txt", "b.txt"):
-            with spm.counting(source):
-                spm("서 road")
+            with counting(spm, source) as counts:
+                counts.add(spm, ["서 road"], [spm.encode("서 road")])
     info, warning, *others = caplog.messages
     assert info == "a.txt: pieces=4 unknown_pieces=25.00% pieces_per_word=2.00"
     assert warning.startswith("a.txt: 1 of 4 pieces (25.0%) are unknown")
     assert [text[:6] for text in others] == ["b.txt:"] * 2
-    with contextlib.suppress(OSError), spm.counting("c.txt"):
-        spm("서 road")
+    assert counts["pieces"] == 4
+    with contextlib.suppress(OSError), counting(spm, "c.txt"):
         raise OSError
-    assert spm.counts["pieces"] == 21
+    assert "c.txt" not in caplog.text
+
+
+def test_a_source_with_unknown_pieces_replaces_the_warning_of_the_tokenizer(model_file, caplog):
+    spm = tokenizer_from_files(spm_model_file=model_file)
+    for source in ("a.txt", None):
+        with counting(spm, source) as counts:
+            counts.add(spm, ["서 road"], [spm.encode("서 road")])
+    (warning,) = caplog.messages
+    assert warning.startswith("a.txt: 1 of 4 pieces")
 
 
 def test_unreachable_capitals_are_reported(model_file, wordpiece, caplog):

@@ -18,12 +18,14 @@ class Letters:
     """A tokenizer with one piece per letter."""
 
     unk_id, cls_id, sep_id = 0, 1, 2
+    source = "letters"
 
     def encode_batch(self, words):
         return [[3 + ord(letter) - ord("a") for letter in word.strip()] for word in words]
 
-    def count(self, texts, ids):
-        """Needs no counts."""
+    def encode_with_offsets(self, text):
+        """Returns no unknown characters."""
+        return [], [], []
 
 
 def predicted_in(counts: list[int], room: int) -> list[tuple[int, int]]:

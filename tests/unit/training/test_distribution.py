@@ -198,8 +198,10 @@ def test_tensorflow_without_tpu_kernels_is_reported():
 
 def test_an_unknown_tpu_is_reported(monkeypatch):
     monkeypatch.setattr(strategies, "has_tpu_kernels", lambda: True)
-    with pytest.raises(ValueError, match="No TPU can be reached as `tpu_name`=my-tpu"):
-        create_strategy("tpu", tpu_name="my-tpu", tpu_zone="us-central1-a", gcp_project="mine")
+    with pytest.raises(ValueError, match="No TPU can be reached as `tpu_name`=local"):
+        create_strategy("tpu")
+    with pytest.raises(ValueError, match=r"must be local, or an address grpc://.*'my-tpu'"):
+        create_strategy("tpu", tpu_name="my-tpu")
 
 
 WORKERS = ["one:2222", "two:2222", "10.0.0.3:81"]
