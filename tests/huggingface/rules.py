@@ -110,29 +110,29 @@ SAME: dict[str, Any] = {
     "line_twice": lines(["king", *WORDS]),
     "bert_names": lines(special=OTHER_SPECIAL),
 }
-# For some texts: files, and the rule that is reported.
+# For some texts: files, and the difference that is reported.
 NOTED: dict[str, Any] = {
-    "null": (unigram([], [METASPACE]), "the normalizer null"),
-    "lower_only": (unigram([LOWER], [METASPACE]), "the normalizer Lowercase"),
+    "null": (unigram([], [METASPACE]), "'a  b' becomes"),
+    "lower_only": (unigram([LOWER], [METASPACE]), "'a  b' becomes"),
     "accents": (unigram([LOWER], [METASPACE], ACCENTS), "'a  b' becomes"),
-    "symbols": (_symbols(SPACES, METASPACE), f"'{MARK}a ( {MARK}b'"),
-    "symbols_4": (_symbols(METASPACE), f"'{MARK}a {MARK} ( {MARK}b'"),
-    "words": (wordpiece([{"type": "NFD"}, LOWER, MARKS], [SPACES, PUNCTUATION]), "Punctuation"),
-    "chinese": (lines(tokenize_chinese_chars=False), "tokenize_chinese_chars=False"),
+    "symbols": (_symbols(SPACES, METASPACE), f"'{MARK} a ( {MARK} b'"),
+    "symbols_4": (_symbols(METASPACE), f"'{MARK} a {MARK} ( {MARK} b'"),
+    "words": (wordpiece([{"type": "NFD"}, LOWER, MARKS], [SPACES, PUNCTUATION]), "'[UNK] [UNK]'"),
+    "chinese": (lines(tokenize_chinese_chars=False), "'[UNK] [UNK]'"),
 }
 # Rules that keep accents: only repeated blanks differ, which `TEXTS` do not contain.
 KEEP_ACCENTS = ("null", "lower_only", "accents")
-# For no text.
-REFUSED: dict[str, Any] = {
-    "whitespace": (unigram(ALBERT, [{"type": "Whitespace"}]), "the pre-tokenizer Whitespace"),
-    "bytes": (unigram(ALBERT, [BYTES]), "ByteLevel"),
-    "added": (unigram(ALBERT, [METASPACE], added=COVID), "the added tokens 'covid'"),
-    "prefix": (wordpiece([BERT], BERT_SPLIT, "@@"), "the prefix '@@'"),
-    "no_split": (wordpiece([BERT], [SPACES]), "the pre-tokenizer WhitespaceSplit"),
-    "words_of_chinese": (lines(CHINESE, tokenize_chinese_chars=False), "tokenize_chinese_chars"),
-    "added_line": (lines(added={"covid": 5 + len(WORDS)}), "the added tokens 'covid'"),
+# For no text: the tokenizers library runs them.
+OTHER: dict[str, Any] = {
+    "whitespace": unigram(ALBERT, [{"type": "Whitespace"}]),
+    "bytes": unigram(ALBERT, [BYTES]),
+    "added": unigram(ALBERT, [METASPACE], added=COVID),
+    "prefix": wordpiece([BERT], BERT_SPLIT, "@@"),
+    "no_split": wordpiece([BERT], [SPACES]),
+    "words_of_chinese": lines(CHINESE, tokenize_chinese_chars=False),
+    "added_line": lines(added={"covid": 5 + len(WORDS)}),
 }
-FOLDERS = {**SAME, **{name: files for name, (files, _) in {**NOTED, **REFUSED}.items()}}
+FOLDERS = {**SAME, **{name: files for name, (files, _) in NOTED.items()}, **OTHER}
 
 
 def write(folder: Path, files: dict) -> Path:
