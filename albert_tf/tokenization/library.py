@@ -21,9 +21,9 @@ _BYTE_BLANK = "Ġ"  # stands for a blank in byte-level vocabularies
 class LibraryTokenizer(Tokenizer):
     """Runs a `tokenizer.json` with all of its rules.
 
-    The rules normalize texts, so `do_lower_case` and `keep_accents` only describe them. Texts may
-    contain special tokens, which are ordinary text here. The positions are those of the library: in
-    most tokenizers, they exclude the white space before a word.
+    The rules normalize texts, so `do_lower_case` and `keep_accents` only describe them. In texts,
+    special tokens are ordinary text, or unknown if the model has no other pieces for them. In most
+    tokenizers, the positions exclude the white space before a word.
     """
 
     def __init__(
@@ -41,15 +41,17 @@ class LibraryTokenizer(Tokenizer):
             ValueError: the library cannot read the content, or special tokens are missing.
         """
         self.content, self._names = content, dict(names or {})
-        self._library = open_library(content, files[0] if files else "The data")
+        self._file = files[0] if files else "The data"
+        self._library = open_library(content, self._file)
         prefix = getattr(self._library.model, "continuing_subword_prefix", None)
-        tokens = vocabulary(self._library, with_added=True)
+        tokens = _vocabulary(self._library)
         marks = () if prefix else (WORD_START, _BYTE_BLANK)
         numbers = {mark: sum(token.startswith(mark) for token in tokens) for mark in marks}
         self.word_start = max(numbers, key=numbers.__getitem__, default="")
         self._prefix = prefix or ""
-        super().__init__(tokens, has_lower_case(self._library), files)
-        self.keep_accents = has_accents(self._library)
+        super().__init__(tokens, self._normalized("A") == self._normalized("a"), files)
+        self.keep_accents = self._normalized("\u00e9") != self._normalized("e")
+        self._not_text = {self.pad_id, self.cls_id, self.sep_id, self.mask_id}
         if parent_process() is not None:  # one thread per worker process
             os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
@@ -62,11 +64,13 @@ class LibraryTokenizer(Tokenizer):
 
     def clean(self, text: str) -> str:
         """Returns the text after the normalizer of the file."""
-        normalizer, text = self._library.normalizer, lone_surrogates_replaced(text)
-        if normalizer is None or not text.strip():
-            return text.strip()
-        with library_errors(self.source):
-            return str(normalizer.normalize_str(text))
+        text = lone_surrogates_replaced(text)
+        return self._normalized(text) if text.strip() else ""
+
+    def _normalized(self, text: str) -> str:
+        with library_errors(self._file):
+            normalizer = self._library.normalizer
+            return str(normalizer.normalize_str(text)) if normalizer else text.strip()
 
     def encode(self, text: str) -> list[int]:
         """Returns the ids of a raw text, without special tokens."""
@@ -74,20 +78,25 @@ class LibraryTokenizer(Tokenizer):
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the ids of each raw text. Large batches are encoded in parallel."""
-        return library_ids(self._library, texts, self.source)
+        return list(map(self._ids_of_text, library_ids(self._library, texts, self._file)))
 
     def encode_with_offsets(self, text: str) -> Encoding:
         """Returns the ids of a raw text and the ranges of characters of the tokens."""
-        with library_errors(self.source):
+        with library_errors(self._file):
             found = self._library.encode(lone_surrogates_replaced(text), add_special_tokens=False)
         starts: list[int] = []
         for start, _ in found.offsets:
             starts.append(max(start, *starts[-1:], 0))
         ends = [max(s, end) for s, (_, end) in zip(starts, found.offsets, strict=True)]
-        return Encoding(found.ids, starts, ends)
+        return Encoding(self._ids_of_text(found.ids), starts, ends)
+
+    def _ids_of_text(self, ids: list[int]) -> list[int]:
+        if self._not_text.isdisjoint(ids):
+            return ids
+        return [self.unk_id if i in self._not_text else i for i in ids]
 
     def _join(self, tokens: list[str]) -> str:
-        with library_errors(self.source):
+        with library_errors(self._file):
             ids = self.convert_tokens_to_ids(tokens)
             return str(self._library.decode(ids, skip_special_tokens=False))
 
@@ -133,9 +142,9 @@ def library_ids(library: Any, texts: Sequence[str], source: str) -> list[list[in
     return [encoding.ids for encoding in found]
 
 
-def vocabulary(library: Any, *, with_added: bool) -> list[str]:
+def _vocabulary(library: Any) -> list[str]:
     """Returns the tokens in the order of ids. Missing and repeated tokens get unused names."""
-    ids = library.get_vocab(with_added_tokens=with_added)
+    ids = library.get_vocab()
     size = max(ids.values(), default=-1) + 1
     if size > 2 * len(ids):
         raise UserError(
@@ -146,21 +155,6 @@ def vocabulary(library: Any, *, with_added: bool) -> list[str]:
     for token, i in ids.items():
         tokens[i] = token
     return tokens
-
-
-def has_lower_case(library: Any) -> bool:
-    """Returns whether the normalizer lower-cases texts."""
-    return _normalized(library, "A") == _normalized(library, "a")
-
-
-def has_accents(library: Any) -> bool:
-    """Returns whether the normalizer keeps accents."""
-    return _normalized(library, "\u00e9") != _normalized(library, "e")
-
-
-def _normalized(library: Any, text: str) -> str:
-    with library_errors("The normalizer"):
-        return str(library.normalizer.normalize_str(text)) if library.normalizer else text
 
 
 def read_library_tokenizer(path: str, content: bytes) -> LibraryTokenizer:
