@@ -289,7 +289,8 @@ def _choose_tokenizer(
     """Returns the tokenizer in `files`, otherwise in the first source; compares all sources."""
     having = [source for source in sources if source.stored_tokenizer.files]
     if files:
-        chosen = tokenizer_from_files(**files, **rules)
+        spm_model_file, vocab_file = map(files.get, ("spm_model_file", "vocab_file"))
+        chosen = tokenizer_from_files(spm_model_file=spm_model_file, vocab_file=vocab_file, **rules)
     elif having:
         first = dataclasses.replace(having[0], **rules)
         chosen = first.required_tokenizer

@@ -52,6 +52,9 @@ class LibraryTokenizer(Tokenizer):
         super().__init__(tokens, self._normalized("A") == self._normalized("a"), files)
         self.keep_accents = self._normalized("\u00e9") != self._normalized("e")
         self._not_text = {self.pad_id, self.cls_id, self.sep_id, self.mask_id}
+        for role, usual in SPECIAL_TOKENS.items():  # are also recognized
+            for name in usual:
+                self._ids.setdefault(name, self._ids[getattr(self, role)])
         if parent_process() is not None:  # one thread per worker process
             os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 

@@ -1,10 +1,8 @@
-"""Tests for converting SentencePiece models to `tokenizer.json` and back."""
+"""Tests for converting SentencePiece models to `tokenizer.json`."""
 
 import pytest
 
-from albert_tf.checkpoints.huggingface.sentencepiece_messages import (
-    parse_model,
-)
+from albert_tf.checkpoints.huggingface.sentencepiece_messages import parse_model
 from albert_tf.checkpoints.huggingface.tokenizer_writing import tokenizer_json
 
 

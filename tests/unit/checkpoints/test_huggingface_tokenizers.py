@@ -76,6 +76,7 @@ def test_special_tokens_with_other_names_are_not_found_in_texts(name, tmp_path):
     assert (tokenizer.sep_id, tokenizer.mask_id) == (3, 4)
     assert not {*range(5)} - {1} & {*tokenizer.encode("<s> a </s> [CLS] <mask>")}
     assert tokenizer.encode_special(f"a{tokenizer.mask_token}")[-1] == 4
+    assert tokenizer.encode_special("a[MASK]", special_tokens=["[MASK]"])[-1] == 4
 
 
 def test_special_names_of_both_kinds_are_exchanged(tmp_path):
